@@ -93,8 +93,8 @@ class EpilogueFusion:
     def combiner(self) -> Callable[..., Any]:
         """Return the function of a thread's accumulators, alpha, beta and its fragments of the epilogue inputs: scales, C, the
         bias, extras. It returns the values of each result, and then what is summed along rows."""
-        activation, *others = self.functions.callables()
-        epilogue, row_function = others[: int(self.epilogue)], others[int(self.epilogue) :]
+        activation, *functions = self.functions.callables()
+        epilogue, row_function = functions[: int(self.epilogue)], functions[int(self.epilogue) :]
         # kernels hold these plain values, not the fusion: a loop looks through everything that it reaches
         c, bias, scaled, scales, outs = self.c, self.bias, self.scaled, self.scales, self.outs
 

@@ -28,7 +28,7 @@ def gemm(
     epilogue: Callable[..., Any] | None = None, extras: Sequence[Any] = (),
     row_sum: str | Callable[[Any], Any] | None = None, precision: str = "ieee", config: Any = None,
 ) -> Any:  # fmt: skip
-    """Return `epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`, written to `out` if args.
+    """Return `epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`, written to `out` if there is one.
 
     `a` is (M, K) or (L, M, K), `b` is (K, N) or (L, K, N); one of them may lack L. An operand that is contiguous along
     neither of its last two modes is copied first. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. Accumulators are
@@ -48,7 +48,7 @@ def gemm(
     neighbours in K, the first in the low half; `scale_b` may then be (groups, N) for as many equal groups of K.
 
     `precision` is "ieee", or for f32 "tf32", which rounds both operands to 10 bits of mantissa and uses the tensor cores, or
-    for 8-bit floats "fast", which leaves accumulation to the tensor cores, with some 13 bits (products of scaled blocks are
+    for 8-bit floats "fast", which leaves accumulation to the tensor cores, with some 13 bits (accumulators of scaled blocks are
     added in f32 even so). `config` is the config, a `Sm80GemmConfig` or one of another implementation; by default the one that
     is expected to take least time.
     """
@@ -168,7 +168,7 @@ class GemmCall:
             self.a, self.b = _zeros(self.a, -1), _zeros(self.b, -2)
 
     def allocate(self, shape: tuple[int, ...]) -> None:
-        """Set the results, and allocate those that are not args."""
+        """Set the results, and allocate those that are missing."""
         flat = shape[1:] if self.a.ndim == self.b.ndim == 2 else shape
         outs, types = (list(x) if isinstance(x, (tuple, list)) else [x] for x in (self.out, self.out_dtype))
         count = max(len(outs), len(types))
@@ -258,7 +258,7 @@ class GemmCall:
 
     @property
     def row_scales(self) -> tuple[Any, ...]:
-        """Scales of rows or columns, which the epilogue mma_dtype with."""
+        """Scales of rows or columns, by which the epilogue multiplies."""
         return () if self.block_scaled else self.scales[:1] if self.group_scaled else self.scales
 
 
@@ -319,11 +319,11 @@ def _zeros(x: Any, k_mode: int) -> Any:
     return zeros
 
 
-def check_broadcast(what: str, own: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def check_broadcast(what: str, extents: tuple[int, ...], shape: tuple[int, ...]) -> None:
     """Refuse an array that is not broadcast to a result."""
-    fits = len(own) <= 3 and all(x in (1, s) for x, s in zip(reversed(own), reversed(shape), strict=False))
+    fits = len(extents) <= 3 and all(x in (1, s) for x, s in zip(reversed(extents), reversed(shape), strict=False))
     arrays.require(
         fits,
-        f"{what} of shape {own} is not broadcast to a result of {shape}",
+        f"{what} of shape {extents} is not broadcast to a result of {shape}",
         hint="a row is (N,), a column (M, 1)",
     )

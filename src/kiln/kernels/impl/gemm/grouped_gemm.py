@@ -91,8 +91,8 @@ class GroupedGemmCall(GemmCall):
         return (1 if self.contiguous else a.shape[0]), a.shape[-2], b.shape[2]
 
     def allocate(self, shape: tuple[int, ...]) -> None:
-        own = shape[1:] if self.contiguous else shape
-        self.add_out(self.out, self.out_dtype, own, [own])
+        out_shape = shape[1:] if self.contiguous else shape
+        self.add_out(self.out, self.out_dtype, out_shape, [out_shape])
         (out,) = self.computed = self.outs
         arrays.require(
             arrays.strides(out)[-1] == 1 or out.shape[-1] == 1 or 0 in shape,

@@ -199,14 +199,14 @@ class Sm80MixedInputGemm(MultistageGemm):
 
 @REGISTRY.register
 class SimtGemm(MultistageGemm):
-    """f32 without tensor cores: each thread mma_dtype and adds."""
+    """f32 without tensor cores: each thread multiplies and adds."""
 
     kernel = SimtGemmKernel
     epilogue = SimtEpilogue
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.dtype is not Float32:
-            return f"it mma_dtype Float32, not {problem.dtype.__name__}"
+            return f"it multiplies Float32, not {problem.dtype.__name__}"
         if problem.reduces_rows:
             return _NO_ROW_SUM
         return None if problem.precision != "tf32" else "tensor cores are faster where 10 bits of mantissa will do"

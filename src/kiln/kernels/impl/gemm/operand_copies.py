@@ -44,12 +44,12 @@ class OperandCopy:
         self.rows = rows
         self.tile_k = tile_k
         self.atom = _copy_atom(operand.dtype, width)
-        others = threads // lanes
+        rows_of_threads = threads // lanes
         if operand.k_major:
-            layout = cute.make_layout((others, lanes), stride=(lanes, 1))
+            layout = cute.make_layout((rows_of_threads, lanes), stride=(lanes, 1))
             self.copy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((1, width)))
         else:
-            layout = cute.make_layout((lanes, others), stride=(1, lanes))
+            layout = cute.make_layout((lanes, rows_of_threads), stride=(1, lanes))
             self.copy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((width, 1)))
 
     def start(self, tensor: Any, stages: Any, tile: Any, thread: Any) -> Any:

@@ -122,13 +122,13 @@ class Sm80Epilogue:
         targets = [cute.group_modes(copy.partition_D(cute.local_tile(x, self.tile, tile)), 1, 3) for x in outs]
         sources = [cute.group_modes(copy.partition_S(cute.local_tile(x, self.tile, tile)), 1, 3) for x in inputs]
         vectors = cute.size(coords, mode=[1])
-        own = -(-vectors // split_k)
-        ahead = self.vectors_ahead(own, width * (1 + len(inputs)))
+        cta_vectors = -(-vectors // split_k)
+        ahead = self.vectors_ahead(cta_vectors, width * (1 + len(inputs)))
         fragments = [cute.make_rmem_tensor((width, ahead), x.element_type) for x in inputs]
         total = cute.make_rmem_tensor((width, ahead), self.acc_dtype)
         loaded = cute.make_rmem_tensor((width, split_k), self.acc_dtype)
         inside = cute.make_rmem_tensor((ahead,), Boolean)
-        for first in range(0, own, ahead):
+        for first in range(0, cta_vectors, ahead):
             for i in range_constexpr(ahead):
                 number = rank + (first + i) * split_k
                 vector = min(number, vectors - 1)
@@ -143,7 +143,7 @@ class Sm80Epilogue:
                 total[None, i].store(loaded[None, 0].load())
                 for other in range_constexpr(1, split_k):
                     total[None, i].store(total[None, i].load() + loaded[None, other].load())
-            if const_expr(split_k > 1 and ahead == own):  # before stores, which would have to arrive first
+            if const_expr(split_k > 1 and ahead == cta_vectors):  # before stores, which would have to arrive first
                 arch.cluster_arrive()
             for i in range_constexpr(ahead):
                 values = [x[None, i].load() for x in fragments]
@@ -154,7 +154,7 @@ class Sm80Epilogue:
                     result.store(value.to(kind))
                     cute.copy(store, result, target[None, vector], pred=inside[i])
         if const_expr(split_k > 1):  # nobody's shared memory is read any more
-            if const_expr(ahead < own):
+            if const_expr(ahead < cta_vectors):
                 arch.cluster_arrive()
             arch.cluster_wait()
 

@@ -86,7 +86,7 @@ class MultistageGemmKernel:
         return [], rest
 
     def group_scales(self, acc: RegisterAccumulator, scales: Any, smem: Any, tile_n: Any, thread: Any) -> Any:
-        """Return what mma_dtype accumulators of groups of K by scales, or None. `smem`: behind the stages of A and B."""
+        """Return what multiplies accumulators of groups of K by scales, or None. `smem`: behind the stages of A and B."""
         return None
 
     @cute.jit

@@ -45,7 +45,7 @@ class Sm90GemmConfig:
     `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load operands for each
     other by multicast: those with the same rows A, those with the same columns B. `ab_stages`: stages of A and B.
     `raster_group`: rows of clusters that are computed side by side, for reuse in the L2 cache. `pingpong`: two consumer warpgroups
-    take tiles in turn, and one mma_dtype while the other stores; without it they halve each tile in M (cooperative).
+    take tiles in turn, and one multiplies while the other stores; without it they halve each tile in M (cooperative).
 
     `split_k_cluster`: CTAs of a cluster that split the K of a tile and add their accumulators in a fixed order. `split_k`: parts
     of K whose partials a second kernel adds; both may be used at once. `swap_ab`: for few rows, D^T = B^T A^T, so that M of the
@@ -67,19 +67,19 @@ class Sm90GemmConfig:
     transpose_out: bool = False
 
     def __post_init__(self) -> None:
-        own = type(self).__name__
+        name_of_class = type(self).__name__
         for name, count in _EXTENTS:
             value = getattr(self, name)
             if not (isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value)):
-                raise arrays.refusal(f"{own}: {name} is {value!r}; it must be {count} positive integers")
+                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be {count} positive integers")
         for name in _COUNTS:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise arrays.refusal(f"{own}: {name} is {value!r}; it must be a positive integer")
+                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be a positive integer")
         for name in _FLAGS:
             value = getattr(self, name)
             if not isinstance(value, bool):
-                raise arrays.refusal(f"{own}: {name} is {value!r}; it must be True or False")
+                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be True or False")
 
     @property
     def mma_warpgroups(self) -> int:
@@ -162,7 +162,7 @@ class Sm90GemmConfig:
         transposable = self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)
         by_threads = self.smem_epilogue or self.transpose_out
         by_tma = n % 16 == 0 and n <= 256 and self.epi_tile_n(out_bits, bool(extra_bits), tuple(extra_bits)) > 0
-        self._require(
+        self.require(
             (not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N,
              f"N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}"),
             (not self.transpose_out or transposable,
@@ -176,7 +176,7 @@ class Sm90GemmConfig:
             (self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written"),
         )  # fmt: skip
         self._check_cluster()
-        self._require(
+        self.require(
             (registers <= MAX_ACC_REGISTERS, f"a thread has {registers} accumulators; it may have {MAX_ACC_REGISTERS}",
              "a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False"),
             (used <= device.smem, f"it takes {used} bytes of shared memory, and a CTA has {device.smem}",
@@ -187,7 +187,7 @@ class Sm90GemmConfig:
         """Refuse extents of tile and cluster that do not go together."""
         (m, n, _), (cluster_m, cluster_n), split_k = self.tile_shape_mnk, self.cluster_shape_mn, self.split_k_cluster
         rows, rows_a, rows_b = ATOM_M * self.warpgroups_per_tile, m // cluster_n, n // cluster_m
-        self._require(
+        self.require(
             (m % rows == 0, f"M of a tile must be a multiple of {rows}, the rows of its warpgroups"),
             (self.raster_group <= _MAX_RASTER_GROUP,
              f"raster_group is {self.raster_group}; it must be at most {_MAX_RASTER_GROUP}"),
@@ -202,7 +202,7 @@ class Sm90GemmConfig:
              f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}", "a smaller tile"),
         )  # fmt: skip
 
-    def _require(self, *rules: tuple[Any, ...]) -> None:
+    def require(self, *rules: tuple[Any, ...]) -> None:
         """Refuse the config by the first of some rules that does not hold: (whether it holds, the rule, a hint)."""
         for holds, rule, *hint in rules:
             arrays.require(holds, f"{self}: {rule}", *hint)
@@ -211,11 +211,10 @@ class Sm90GemmConfig:
         """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were, with some bytes of each row."""
         m, n, _ = self.tile_shape_mnk
         written, stages = m * n * 4 // self.split_k_cluster, self.ab_stages * m * row_bytes
-        arrays.require(
-            self.split_k_cluster == 1 or written <= stages,
-            f"{self}: accumulators that a CTA writes, {written} bytes, take the place of its stages of A, which have {stages}",
-            hint="more stages, or a larger split_k_cluster",
+        rule = (
+            f"accumulators that a CTA writes, {written} bytes, take the place of its stages of A, which have {stages}"
         )
+        self.require((self.split_k_cluster == 1 or written <= stages, rule, "more stages, or a larger split_k_cluster"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -169,10 +169,10 @@ class TmaStoreEpilogue:
         self.load_inputs(loaded, inputs, last, tile.batch, coords, 0, row_steps // steps_loaded)
         for number in dynamic_range(total, unroll=1):
             values = cute.make_rmem_tensor((count,), self.acc_dtype)
-            for each in range_constexpr(total):  # registers have no numbers that a loop could count
-                if number == each:
+            for other in range_constexpr(total):  # registers have no numbers that a loop could count
+                if number == other:
                     for i in range_constexpr(count):
-                        values[i] = fragment[each * count + i]
+                        values[i] = fragment[other * count + i]
             step_inputs = [x.load() for x in self.step_inputs(loaded, number % steps_loaded, steps_loaded)]
             results = self.combine(values.load(), tensors.alpha, tensors.beta, *step_inputs)
             if const_expr(steps_loaded == 1) or number % steps_loaded == steps_loaded - 1:
@@ -293,10 +293,10 @@ class TmaStoreEpilogue:
         for x, fragment in zip(loaded, fragments):
             source, target = (cute.recast_tensor(t, Int32) if x.element_type.width == 16 else t for t in (x, fragment))
             count = cute.size(target)
-            for each in range_constexpr(steps):
-                if step == each:
+            for other in range_constexpr(steps):
+                if step == other:
                     for i in range_constexpr(count):
-                        target[i] = source[each * count + i]
+                        target[i] = source[other * count + i]
         return fragments
 
     @cute.jit

@@ -57,8 +57,8 @@ class Sm90GroupedGemm(Sm90Gemm):
         halved = tile_rows == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
         steps = ATOM_M if halved and _few_rows(problem) else tile_rows, tile_rows
         multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // tile_rows) * tile_rows) for step in steps)
-        factors = {"MMA": multiplied, "power": multiplied, "L2 cache": loaded}
-        return {name: us * factors.get(name, 1.0) for name, us in terms.items()}
+        growth = {"MMA": multiplied, "power": multiplied, "L2 cache": loaded}
+        return {name: us * growth.get(name, 1.0) for name, us in terms.items()}
 
     def check(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> None:
         super().check(problem, config, device)
@@ -97,7 +97,7 @@ def _suits_groups(config: Sm90GemmConfig, problem: GroupedGemmProblem) -> bool:
     tile_m, few_rows = config.tile_shape_mnk[0], _few_rows(problem)
     if config.split_k_cluster * config.split_k > 1:
         return False
-    if tile_m == ATOM_M and not config.swap_ab:  # reads B twice as often; of few rows a tile of 128 mma_dtype half
+    if tile_m == ATOM_M and not config.swap_ab:  # reads B twice as often; of few rows a tile of 128 multiplies half
         return False
     if few_rows and (config.pingpong or config.swap_ab):  # multiply rows that are not there
         return False
@@ -120,5 +120,7 @@ def _table_groups(problem: GroupedGemmProblem) -> int:
 
 def _smem_bytes(problem: GroupedGemmProblem, config: Sm90GemmConfig) -> int:
     """Return the shared memory of a CTA, with the table of groups."""
-    own = config.smem_bytes(problem.dtype.width, problem.out.dtype.width, block_scaled=bool(problem.block_scales))
-    return own + 8 * (_table_groups(problem) + 1)
+    kernel_bytes = config.smem_bytes(
+        problem.dtype.width, problem.out.dtype.width, block_scaled=bool(problem.block_scales)
+    )
+    return kernel_bytes + 8 * (_table_groups(problem) + 1)

@@ -337,37 +337,38 @@ class Sm90MixedInputGemm(Sm90Gemm):
         }
 
     def check(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> None:
-        (tile_m, tile_n, stage_k), stages = config.tile_shape_mnk, config.ab_stages
-        arrays.require(
-            config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and config.swap_ab
-            and not config.pingpong and config.split_k == 1 and config.cluster_shape_mn in ((1, 1), (2, 1)),
-            f"{config}: an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",
-            hint="tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)",
+        (tile_m, tile_n, stage_k), stages, k_tiles = (
+            config.tile_shape_mnk,
+            config.ab_stages,
+            -(-problem.k // config.tile_shape_mnk[2]),
+        )
+        plain = (
+            config.swap_ab
+            and not config.pingpong
+            and config.split_k == 1
+            and config.cluster_shape_mn in ((1, 1), (2, 1))
+        )
+        config.require(
+            (config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and plain,
+             "an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",
+             "tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)"),
+            (problem.group_size % stage_k == 0 and problem.k % stage_k == 0,
+             f"K, or groups of it, are no multiples of {stage_k}"),
+            (config.split_k_cluster <= k_tiles,
+             f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
+             f"split_k_cluster up to {k_tiles}"),
+            (not config.transpose_out or _tma_outs(problem),
+             "TMA stores rows that begin and end at multiples of 16 bytes", "transpose_out=False"),
         )  # fmt: skip
-        arrays.require(
-            problem.group_size % stage_k == 0 and problem.k % stage_k == 0,
-            f"{config}: K, or groups of it, are no multiples of {stage_k}",
-        )
-        k_tiles = problem.k // stage_k
-        arrays.require(
-            config.split_k_cluster <= k_tiles,
-            f"{config}: K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
-            hint=f"split_k_cluster up to {k_tiles}",
-        )
-        arrays.require(
-            not config.transpose_out or _tma_outs(problem),
-            f"{config}: TMA stores rows that begin and end at multiples of 16 bytes",
-            hint="transpose_out=False",
-        )
         narrow = dataclasses.replace(config, tile_shape_mnk=(tile_m, tile_n, 64), ab_stages=2)
         narrow.check(problem.dtype, problem.out_types, False, device)
         config.check_split_k_smem(_row_bytes(config, problem.int4))
         used = stages * self.stage_bytes(problem, config) + self.epilogue_bytes(problem, config)
-        arrays.require(
-            stages >= _MIN_STAGES and used <= device.smem,
-            f"{config} takes {used} bytes of shared memory for {stages} stages, and a CTA has {device.smem}",
-            hint=f"from {_MIN_STAGES} stages on (one is multiplied, one dequantised, one loaded), as many as fit, or a smaller tile",
-        )
+        config.require(
+            (stages >= _MIN_STAGES and used <= device.smem,
+             f"it takes {used} bytes of shared memory for {stages} stages, and a CTA has {device.smem}",
+             f"from {_MIN_STAGES} stages on (one is multiplied, one dequantised, one loaded), as many as fit, or a smaller tile"),
+        )  # fmt: skip
 
     def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
         return problem.int4, problem.group_size
