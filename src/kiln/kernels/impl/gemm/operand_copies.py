@@ -1,9 +1,9 @@
 """Copies of operand tiles from global to shared memory by all threads.
 
-A thread copies the same places of every tile. Rows behind the last are copies of the last: they are never written. (With fewer
-rows than a tile they are zeros, since all SMs would read the same few lines of memory again and again.) K begins with what
-is left of it beyond whole tiles, and that tile alone is filled with zeros; so the tiles after it need no predicate but
-whether they exist.
+A thread copies the same places of every tile. Rows behind the last are copies of the last: they are never written.
+(With fewer rows than a tile they are zeros, since all SMs would read the same few lines of memory again and again.) K
+begins with what is left of it beyond whole tiles, and that tile alone is filled with zeros; so the tiles after it need
+no predicate but whether they exist.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class _Piece(NamedTuple):
-    """One access of a thread: its place among the thread's, its k, its byte offset from the address all threads share (known
-    when the kernel runs, and static), and a predicate of its row, or None."""
+    """One access of a thread: its place among the thread's, its k, its byte offset from the address all threads share
+    (known when the kernel runs, and static), and a predicate of its row, or None."""
 
     row: int
     column: int
@@ -32,8 +32,8 @@ class _Piece(NamedTuple):
 class OperandCopy:
     """What one thread copies of the tiles (rows, K) of an operand.
 
-    `lanes` neighbouring threads copy `width` elements each along the contiguous mode; with a `width` less than the operand's,
-    K is transposed on the way.
+    `lanes` neighbouring threads copy `width` elements each along the contiguous mode; with a `width` less than the
+    operand's, K is transposed on the way.
     """
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets

@@ -24,8 +24,9 @@ _SPLIT_K_UNIT = 16
 class Sm80GemmConfig:
     """The tile of a CTA, its warps along M and N, the stages of its pipeline, and split-K.
 
-    With `split_k` as many CTAs share a tile: each accumulates its part of K, and then adds up a part of the tile, in order. Up to
-    `MAX_PORTABLE_CLUSTER` CTAs do so in a cluster, where the device has those; else a second kernel adds the partials.
+    With `split_k` as many CTAs share a tile: each accumulates its part of K, and then adds up a part of the tile, in
+    order. Up to `MAX_PORTABLE_CLUSTER` CTAs do so in a cluster, where the device has those; else a second kernel adds
+    the partials.
     """
 
     tile_shape_mnk: tuple[int, int, int] = (128, 128, 32)
@@ -54,7 +55,7 @@ class Sm80GemmConfig:
         return 1 < self.split_k <= min(MAX_PORTABLE_CLUSTER, device.cluster)
 
     def smem_bytes(self, bits: int) -> int:
-        """Return the shared memory of a CTA on the tensor cores: all stages, or the accumulators of a tile after them."""
+        """Return the shared memory of a CTA with tensor cores: all stages, or later the accumulators of a tile."""
         m, n, k = self.tile_shape_mnk
         return max((m + n) * k * self.stages * bits // 8, m * n * 4)
 
@@ -70,8 +71,10 @@ class Sm80GemmConfig:
         self._require(
             (k % k_step == 0 and k >= 2 * k_step,
              f"K of a tile must be a multiple of the {k_step} of an instruction, and at least two of them"),
-            (all(extent * bits % 128 == 0 for extent in (m, n, k)), "extents of the tile must be whole vectors of 16 bytes"),
-            (_is_power_of_two(k) and _is_power_of_two(self.threads), "K of the tile and the number of warps must be powers of two"),
+            (all(extent * bits % 128 == 0 for extent in (m, n, k)),
+             "extents of the tile must be whole vectors of 16 bytes"),
+            (_is_power_of_two(k) and _is_power_of_two(self.threads),
+             "K of the tile and the number of warps must be powers of two"),
         )  # fmt: skip
         self._check_copies(((m, bits), (n, bits)), 128 // bits)
         self._check_device(self.smem_bytes(bits), capacity)
@@ -116,11 +119,12 @@ class Sm80GemmConfig:
         self._require((divides, f"the warps cover {rows} x {columns} at once, which does not divide the tile"))
 
     def _check_copies(self, sides: tuple[tuple[int, int], tuple[int, int]], width: int = 0) -> None:
-        """Refuse tiles of some rows and bits with fewer elements than all threads copy at once: `width` each, or 16 bytes."""
+        """Refuse tiles with fewer elements than all threads copy at once: `width` each, or 16 bytes."""
         k = self.tile_shape_mnk[2]
         for rows, bits in sides:
             elements = width or 128 // bits
-            rule = f"{self.threads} threads copy {elements} elements of {bits} bits each at once, more than a tile of {rows} x {k}"
+            copied = f"{self.threads} threads copy {elements} elements of {bits} bits each at once"
+            rule = f"{copied}, more than a tile of {rows} x {k}"
             self._require((rows * k >= self.threads * elements, rule, "fewer warps, or a larger tile"))
 
     def _check_device(self, used: int, capacity: int) -> None:

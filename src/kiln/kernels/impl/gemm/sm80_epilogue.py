@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class EpilogueTensors(NamedTuple):
     """The results and epilogue inputs of a kernel, (M, N, L) or (M, N) of a batch, and its scalars.
 
-    With TMA stores, each result has an atom that stores a part of a tile, and TMA coordinates (M, N, L). `row_partials`: where the
-    row sums of each tile in N go, (tiles, L, M).
+    With TMA stores, each result has an atom that stores a part of a tile, and TMA coordinates (M, N, L).
+    `row_partials`: where the row sums of each tile in N go, (tiles, L, M).
     """
 
     outs: Any
@@ -43,10 +43,12 @@ class EpilogueTensors(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Sm80Epilogue:
-    """Writes the values of combine(acc, alpha, beta, *inputs) of a tile, each to a result. With `split_k` the CTAs of a cluster
-    add their accumulators first.
+    """Writes the values of combine(acc, alpha, beta, *inputs) of a tile, each to a result.
 
-    `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most scaled.
+    With `split_k` the CTAs of a cluster add their accumulators first.
+
+    `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most
+    scaled.
     """
 
     tile: tuple[int, int]

@@ -42,15 +42,17 @@ _FLAGS = "pingpong", "swap_ab", "transpose_out"
 class Sm90GemmConfig:
     """The parameters of a warp-specialised persistent GEMM on sm_90a.
 
-    `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load operands for each
-    other by multicast: those with the same rows A, those with the same columns B. `ab_stages`: stages of A and B.
-    `raster_group`: rows of clusters that are computed side by side, for reuse in the L2 cache. `pingpong`: two consumer warpgroups
-    take tiles in turn, and one multiplies while the other stores; without it they halve each tile in M (cooperative).
+    `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load
+    operands for each other by multicast: those with the same rows A, those with the same columns B. `ab_stages`: stages
+    of A and B. `raster_group`: rows of clusters that are computed side by side, for reuse in the L2 cache. `pingpong`:
+    two consumer warpgroups take tiles in turn, and one multiplies while the other stores; without it they halve each
+    tile in M (cooperative).
 
-    `split_k_cluster`: CTAs of a cluster that split the K of a tile and add their accumulators in a fixed order. `split_k`: parts
-    of K whose partials a second kernel adds; both may be used at once. `swap_ab`: for few rows, D^T = B^T A^T, so that M of the
-    tile is N of the result, and N of the tile (from 8 on) its M. `epi_stages`: stages of a warpgroup for epilogue tiles in shared
-    memory. `transpose_out`: results of swap-AB are transposed there, for TMA to store; without it threads write whole rows.
+    `split_k_cluster`: CTAs of a cluster that split the K of a tile and add their accumulators in a fixed order.
+    `split_k`: parts of K whose partials a second kernel adds; both may be used at once. `swap_ab`: for few rows, D^T =
+    B^T A^T, so that M of the tile is N of the result, and N of the tile (from 8 on) its M. `epi_stages`: stages of a
+    warpgroup for epilogue tiles in shared memory. `transpose_out`: results of swap-AB are transposed there, for TMA to
+    store; without it threads write whole rows.
     """
 
     __kiln_fixed__ = True
@@ -103,18 +105,19 @@ class Sm90GemmConfig:
 
     @property
     def smem_epilogue_bytes(self) -> int:
-        """Bytes of such accumulators: of a tile, of one for each warpgroup (pingpong), or those that other CTAs send."""
+        """Bytes of such accumulators: of a tile, one tile for each warpgroup (pingpong), or those of other CTAs."""
         m, n, _ = self.tile_shape_mnk
         if self.split_k_cluster > 1:
             return m * n * 4 // self.split_k_cluster * (self.split_k_cluster - 1)
         return m * n * 4 * (self.mma_warpgroups if self.pingpong else 1)
 
     def epi_tile_n(self, out_bits: int, fused: bool = False, extra_bits: tuple[int, ...] = ()) -> int:
-        """Return the columns of an epilogue tile, which a warpgroup stores at a time; 0: none fits. Further results of some
-        bits each have as many columns.
+        """Return the columns of an epilogue tile, which a warpgroup stores at a time; 0: none fits.
 
-        A number of epilogue tiles that the stages divide is better, since stages are used in turn from one tile to the next;
-        rows shorter than 64 bytes are worst.
+        Further results, of `extra_bits`, have as many columns.
+
+        A number of epilogue tiles that the stages divide is better, since stages are used in turn from one tile to the
+        next; rows shorter than 64 bytes are worst.
         """
         n = self.tile_shape_mnk[1]
         if self.transpose_out:
@@ -171,7 +174,8 @@ class Sm90GemmConfig:
             (by_threads or by_tma,
              f"N of a tile must be at most 256, and epilogue tiles with rows of {spans} bytes of {out_names}"),
             (k * bits // 8 in _SWIZZLE_BYTES,
-             f"K of a stage must be {spans} bytes: {', '.join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)} of {dtype.__name__}"),
+             f"K of a stage must be {spans} bytes: "
+             f"{', '.join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)} of {dtype.__name__}"),
             (self.ab_stages >= 2, "there must be at least 2 stages"),
             (self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written"),
         )  # fmt: skip
@@ -195,11 +199,13 @@ class Sm90GemmConfig:
             (split_k * self.split_k == 1 or (cluster_m, cluster_n) == (1, 1),
              "with split-K the cluster is the CTAs of a tile", "cluster_shape_mn=(1, 1)"),
             (split_k == 1 or n % (8 * split_k) == 0,
-             f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns, which must be a multiple of 8"),
+             f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns, which must be a "
+             "multiple of 8"),
             (m % (8 * cluster_n) == 0 and n % (8 * cluster_m) == 0,
              f"each CTA of a cluster loads {rows_a} rows of A and {rows_b} of B for all; they must be multiples of 8"),
             (rows_a <= _MAX_BOX_ROWS,
-             f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}", "a smaller tile"),
+             f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}",
+             "a smaller tile"),
         )  # fmt: skip
 
     def require(self, *rules: tuple[Any, ...]) -> None:
@@ -208,7 +214,7 @@ class Sm90GemmConfig:
             arrays.require(holds, f"{self}: {rule}", *hint)
 
     def check_split_k_smem(self, row_bytes: int) -> None:
-        """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were, with some bytes of each row."""
+        """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were."""
         m, n, _ = self.tile_shape_mnk
         written, stages = m * n * 4 // self.split_k_cluster, self.ab_stages * m * row_bytes
         rule = (
@@ -219,8 +225,8 @@ class Sm90GemmConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Sm90MixedInputConfig(Sm90GemmConfig):
-    """The parameters of a GEMM with an 8- or 4-bit integer B on sm_90a: rows of the tile are columns of B (swap-AB), and each 64 of
-    them have a warpgroup, 2 or 4 in all. K of a stage is 64 or 128."""
+    """The parameters of a GEMM with an 8- or 4-bit integer B on sm_90a: rows of the tile are columns of B (swap-AB),
+    and each 64 of them have a warpgroup, 2 or 4 in all. K of a stage is 64 or 128."""
 
     swap_ab: bool = True
 

@@ -64,7 +64,7 @@ class Sm90GroupedGemm(Sm90Gemm):
         super().check(problem, config, device)
         arrays.require(
             config.split_k_cluster * config.split_k == 1 and not config.transpose_out,
-            f"{config}: groups have no split-K and no transpose_out, since a group's rows of a tile begin and end anywhere",
+            f"{config}: groups have no split-K and no transpose_out, since rows of a group begin and end anywhere",
             hint="split_k_cluster=1, split_k=1, transpose_out=False",
         )
         used = _smem_bytes(problem, config)
@@ -87,8 +87,8 @@ class Sm90GroupedGemm(Sm90Gemm):
     def scheduler(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
         groups, contiguous, few_rows = self.scheduler_options(problem)
         return schedulers.GroupedRowsTileScheduler(
-            config.tile_shape_mnk[:2], config.cluster_shape_mn, config.raster_group, clusters, groups, contiguous, config.swap_ab,
-            few_rows,
+            config.tile_shape_mnk[:2], config.cluster_shape_mn, config.raster_group, clusters, groups, contiguous,
+            config.swap_ab, few_rows,
         )  # fmt: skip
 
 

@@ -120,8 +120,8 @@ class Sm90Gemm(Implementation):
         operands = a.dtype, a.k_major, b.dtype, b.k_major, problem.acc_dtype, problem.out_types
         out_width = problem.out_width if config.smem_epilogue or self.ragged(problem) else 0
         key = (
-            type(self), operands, batched, *self.kernel_options(problem), config, clusters, out_width, problem.epilogue_input_widths,
-            fusion.key, *self.scheduler_options(problem),
+            type(self), operands, batched, *self.kernel_options(problem), config, clusters, out_width,
+            problem.epilogue_input_widths, fusion.key, *self.scheduler_options(problem),
         )  # fmt: skip
         kernel = launches.cached_kernel_of(fusion.functions, make, *key)
         (batches, rows, n), partials = problem.shape, []
@@ -142,7 +142,7 @@ class Sm90Gemm(Implementation):
         return False
 
     def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
-        """Return what the kernel depends on besides element types: whether accumulators are promoted, and have block scales."""
+        """Return the kernel's options: whether accumulators are promoted, and have block scales."""
         return problem.promoted, bool(problem.block_scales)
 
     def scheduler_options(self, problem: Any) -> tuple[Any, ...]:
@@ -176,8 +176,8 @@ def is_batched(x: TensorLayout) -> bool:
 
 
 def rows_end_aligned(x: TensorLayout) -> bool:
-    """Return whether TMA stores rows of a result and nothing behind them: it leaves out whole 16 bytes only, and writes zeros
-    behind the last column up to there (seen on an H200)."""
+    """Return whether TMA stores rows of a result and nothing behind them: it leaves out whole 16 bytes only, and writes
+    zeros behind the last column up to there (seen on an H200)."""
     return x.shape[2] * x.size % TMA_ALIGNMENT == 0
 
 
