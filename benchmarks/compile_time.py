@@ -70,10 +70,10 @@ LATENTS = {
 OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "hopper_gemm", *ATTENTION, *GRADIENTS, *LATENTS)
 STAGES = {
     "lower": (
-        "outline-kernels", "verify", "allow-contraction", "expand-narrow-floats", "unroll-products", "order-registers", "legalise-vectors",
-        "convert-branches", "expand-cute", "mark-loops", "merge-equal", "to-llvm",
+        "kernel-outlining", "verify", "fma-contraction", "narrow-floats", "wgmma-unrolling", "wgmma-registers", "vector-legalisation",
+        "if-conversion", "expansion", "loop-unrolling", "llvm-conversion",
     ),
-    "text": ("translate", "check", "keep-loop-annotations", "kernel-attributes", "lines"),
+    "text": ("translate", "check", "loop-annotations", "kernel-attributes", "lines"),
     "llvm": ("optimize",),
     "ptx": ("codegen",),
     "ptxas": ("ptxas",),

@@ -478,7 +478,7 @@ def test_a_class_that_changes_all_the_time_does_not_gather_plans(module):
         assert program.f(a) == 2 * a
         program.C.count = a
     ((compiled, _),) = program.f._compiled.values()
-    assert compiled.learned.plans <= 16
+    assert compiled.learned.count <= 16
 
 
 def test_retrace(module, tmp_path):

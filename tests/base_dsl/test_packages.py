@@ -38,7 +38,7 @@ def test_a_folder_is_no_package(tmp_path, monkeypatch):
 
 
 def test_what_is_missing_is_told_once_in_one_line(monkeypatch, caplog):
-    monkeypatch.setattr(packages, "_told", set())
+    monkeypatch.setattr(packages, "_warned", set())
     monkeypatch.setattr(packages, "version_of", lambda package: "2.16.1+cpu")
     for _ in range(2):
         with packages.leaning_on("torch autograd"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kiln.base_dsl.diagnostics import DSLRuntimeError
-from kiln.hardware import features
+from kiln.hardware import features, mma_shapes
 from kiln.hardware.architectures import DEFAULT, GENERATIONS, Arch, generation_of, of_capability, refusal
 from kiln.hardware.devices import device_of
 from kiln.hardware.features import Feature
@@ -116,7 +116,17 @@ def test_features():
     for feature, names in lacking.items():
         assert not any(feature.on(Arch[name]) for name in names), feature
     assert Feature("x", 90).needs == "sm_90 or newer"
-    assert Feature("x", 100, specific=True, before=110).needs == "sm_100a or an architecture before sm_110"
+    assert Feature("x", 100, suffixes="af", before=110).needs == "sm_100a or an architecture before sm_110"
+
+
+def test_features_tell_one_architecture_from_its_family():
+    alone, family, both = (Feature("x", 100, suffixes=suffixes) for suffixes in ("a", "f", "af"))
+    assert [alone.on(Arch[name]) for name in ("sm_100", "sm_100a", "sm_100f")] == [False, True, False]
+    assert [family.on(Arch[name]) for name in ("sm_100", "sm_100a", "sm_100f")] == [False, False, True]
+    assert [both.on(Arch[name]) for name in ("sm_100", "sm_100a", "sm_100f")] == [False, True, True]
+    assert family.needs == "sm_100f or newer"
+    assert not mma_shapes.WARPGROUP_MMA.on(Arch.sm_90) and mma_shapes.WARPGROUP_MMA.on(Arch.sm_90a)
+    assert features.CTA_PAIRS.on(Arch.sm_100a) and not features.CTA_PAIRS.on(Arch.sm_90a)
 
 
 def test_what_a_kernel_asks_for_is_compared_with_the_gpu():

@@ -1,4 +1,4 @@
-"""The table of matrix products: ptxas takes what it lists from the architecture on that it names, and the language shows the same."""
+"""The table of MMA instructions: ptxas takes what it lists from the architecture on that it names, and the language shows the same."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kiln.base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Fl
 from kiln.cute.nvgpu import warp
 from kiln.dialects.nvgpu import definitions
 from kiln.hardware import mma_shapes, toolchain
-from kiln.hardware.mma_shapes import BITS, PRODUCTS
+from kiln.hardware.mma_shapes import BITS, MMA_ROWS
 
 PTXAS = toolchain.find("ptxas")
 needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="there is no ptxas")
 
-WARP = [row for row in PRODUCTS if row.instruction == "mma.sync"]
-WARP_GROUP = [row for row in PRODUCTS if row.instruction == "wgmma"]
-CASES = [(row, shape, sums) for row in WARP for shape in row.shapes for sums in row.sums]
+WARP = [row for row in MMA_ROWS if row.instruction == "mma.sync"]
+WARP_GROUP = [row for row in MMA_ROWS if row.instruction == "wgmma"]
+CASES = [(row, shape, sums) for row in WARP for shape in row.shapes for sums in row.accumulators]
 
 
 def _registers(name: str, count: int) -> str:
     return "{" + ", ".join(f"%{name}{n}" for n in range(count)) + "}"
 
 
-def instruction(row: mma_shapes.Product, shape: mma_shapes.Shape, sums: str) -> str:
+def instruction(row: mma_shapes.MmaRow, shape: mma_shapes.Shape, sums: str) -> str:
     """A product of registers that nobody set, in a block of its own."""
     m, n, k = shape
     a, b = row.inputs[0], row.inputs[-1]
@@ -46,8 +46,8 @@ def instruction(row: mma_shapes.Product, shape: mma_shapes.Shape, sums: str) -> 
     )
 
 
-def warp_group_instruction(row: mma_shapes.Product, shape: mma_shapes.Shape, sums: str) -> str:
-    """A product of a warp group, of descriptors that nobody set."""
+def warp_group_instruction(row: mma_shapes.MmaRow, shape: mma_shapes.Shape, sums: str) -> str:
+    """A product of a warpgroup, of descriptors that nobody set."""
     m, n, k = shape
     held, kind = (n // 4, "b32") if sums == "f16" else (n // 2, sums)
     numbers = {"f16": ", 1, 1, 0, 0", "bf16": ", 1, 1, 0, 0", "s8": ""}.get(row.inputs[0], ", 1, 1")
@@ -74,15 +74,15 @@ def test_an_architecture_has_the_products_up_to_it(architecture):
 @needs_ptxas
 @pytest.mark.parametrize("row", WARP_GROUP, ids=lambda row: row.inputs[0])
 def test_products_of_warp_groups(row):
-    cases = [warp_group_instruction(row, shape, sums) for shape in row.shapes for sums in row.sums]
+    cases = [warp_group_instruction(row, shape, sums) for shape in row.shapes for sums in row.accumulators]
     assert accepted("90a", "\n".join(cases))
     assert not accepted("90", cases[0])
 
 
 def test_a_refusal_lists_the_shapes_of_warp_groups_in_short():
     for element, sums, listed in (
-        ("f16", "f32", "m64, n8 to n256 in steps of 8, k16; sums: f32, f16"),
-        ("u8", "s32", "m64, n8, n16, n24, n32 to n256 in steps of 16, k32; sums: s32"),
+        ("f16", "f32", "m64, n8 to n256 in steps of 8, k16; accumulators: f32, f16"),
+        ("u8", "s32", "m64, n8, n16, n24, n32 to n256 in steps of 16, k32; accumulators: s32"),
     ):
         rule = mma_shapes.refusal("wgmma", (64, 12, 16), element, element, sums)
         assert rule.endswith(f"(shapes of {element}: {listed})")
@@ -95,15 +95,16 @@ BEFORE = {80: 75, 89: 80, 90: 89}
 @pytest.mark.parametrize("row", [row for row in WARP if row.feature.since in BEFORE], ids=lambda row: row.feature.what)
 def test_the_architecture_before_has_none_of_them(row):
     for shape in row.shapes:
-        assert not accepted(BEFORE[row.feature.since], instruction(row, shape, row.sums[0]))
+        assert not accepted(BEFORE[row.feature.since], instruction(row, shape, row.accumulators[0]))
 
 
 def test_what_is_not_there():
     assert mma_shapes.refusal("mma.sync", (16, 8, 16), "f16", "f16", "f32") == ""
     assert mma_shapes.refusal("mma.sync", (16, 8, 32), "f16", "f16", "f32") == (
-        "there is no mma.sync m16n8k32 of f16 and f16 with sums in f32 (shapes of f16: m16n8k8, m16n8k16; sums: f32, f16)"
+        "there is no mma.sync m16n8k32 of f16 and f16 with accumulators in f32 "
+        "(shapes of f16: m16n8k8, m16n8k16; accumulators: f32, f16)"
     )
-    assert "shapes of i3: none; sums: none" in mma_shapes.refusal("mma.sync", (16, 8, 32), "i3", "i3", "f32")
+    assert "shapes of i3: none; accumulators: none" in mma_shapes.refusal("mma.sync", (16, 8, 32), "i3", "i3", "f32")
     assert mma_shapes.find("mma.sync", (16, 8, 32), "s8", "u8", "s32") is not None
     assert mma_shapes.find("mma.sync", (16, 8, 32), "s8", "s4", "s32") is None
 
@@ -142,3 +143,10 @@ def test_fragments_of_the_language_are_those_of_the_definition(shape, bits):
             assert b((lane, i)) == column + n * r
         for i, (r, column) in enumerate(definitions.c_places(m, lane)):
             assert c((lane, i)) == r + m * column
+
+
+def test_rows_have_no_scale_factors_and_one_cta_unless_they_say_so():
+    assert {(row.kind, row.scale_type, row.scale_vector, row.cta_group) for row in MMA_ROWS} == {(None, None, None, 1)}
+    assert mma_shapes.find("mma.sync", (16, 8, 32), "e4m3", "e4m3", "f32", scale_type="ue8m0") is None
+    assert mma_shapes.find("wgmma", (64, 8, 16), "f16", "f16", "f32", cta_group=2) is None
+    assert {BITS[name] for name in ("e2m1", "e3m2", "e2m3")} == {4, 6}

@@ -336,10 +336,10 @@ def matrices_in_shared_memory(run, together, of_bytes):
 OF_DIALECT = ("f16", "bf16", "tf32", "f64", "s8", "u8", "e4m3", "e5m2")
 PRODUCTS = [
     (shape, a, b, sums)
-    for row in mma_shapes.PRODUCTS
+    for row in mma_shapes.MMA_ROWS
     if row.instruction == "mma.sync" and row.inputs[0] in OF_DIALECT
     for shape in row.shapes
-    for sums in row.sums
+    for sums in row.accumulators
     for a, b in ((row.inputs[0], row.inputs[-1]),)
 ]
 NAMES = ["-".join(map(str, (*case[0], *case[1:]))) for case in PRODUCTS]

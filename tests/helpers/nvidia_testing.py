@@ -76,7 +76,7 @@ def run_on_host(compute: Any, dtype: Any, *arguments: np.ndarray) -> np.ndarray:
         inner.store(compute(*values).v, inner.gep(target, element, index))
         b.op("func.return")
         module.operation.verify()
-        Compilation(module, symbol).run("to-llvm", _PASSES)
+        Compilation(module, symbol).run("llvm-conversion", _PASSES)
         text = fix_float_literals(dialect_module("llvm").translate_module_to_llvmir(module.operation))
     library = jit.Library(jit.emit_object(jit.optimize(text, 1), 1), (symbol,), parts=[SOFT_FLOAT])
     native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arguments) + 1), ctypes.c_int64)(

@@ -526,9 +526,9 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "cute_nvgpu.mma_sync": (
         _mma(16, 8, 16, "f16", "f16"),
         {
-            _mma(16, 8, 32, "f16", "f16"): "there is no mma.sync m16n8k32 of f16 and f16 with sums in f32 (shapes of f16: m16n8k8, m16n8k16",
+            _mma(16, 8, 32, "f16", "f16"): "there is no mma.sync m16n8k32 of f16 and f16 with accumulators in f32 (shapes of f16: m16n8k8, m16n8k16",
             _mma(16, 8, 16, "f16", "bf16"): "there is no mma.sync m16n8k16 of f16 and bf16",
-            _mma(16, 8, 16, "f16", "f16", "%two", "vector<2xi32>"): "with sums in s32",
+            _mma(16, 8, 16, "f16", "f16", "%two", "vector<2xi32>"): "with accumulators in s32",
             _mma(16, 8, 8, "f16", "f16"): "has A of vector<4xi32>: a lane holds 64 bits of it",
             _mma(16, 8, 16, "f16", "f16", "%pair", "vector<2xf32>"): "has C of vector<2xf32>: a lane holds 4 elements",
         },
@@ -560,13 +560,13 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "cute_nvgpu.wgmma": (
         _wgmma(256, 16, "f16", "f16", b_major="mn"),
         {
-            _wgmma(260, 16, "f16", "f16"): "there is no wgmma m64n260k16 of f16 and f16 with sums in f32",
-            _wgmma(64, 32, "s8", "u8"): "with sums in f32",
-            _wgmma(64, 32, "e4m3", "e5m2", d="%bytes"): "has sums of i8: f32, f16, i32",
+            _wgmma(260, 16, "f16", "f16"): "there is no wgmma m64n260k16 of f16 and f16 with accumulators in f32",
+            _wgmma(64, 32, "s8", "u8"): "with accumulators in f32",
+            _wgmma(64, 32, "e4m3", "e5m2", d="%bytes"): "has an accumulator of i8: f32, f16, i32",
             _wgmma(64, 32, "e4m3", "e5m2", b_major="mn"): "has B of e5m2 contiguous along N: only 16-bit elements are",
             _wgmma(64, 16, "f16", "f16", a="%r", a_major="mn"): "has A in registers contiguous along M",
             _wgmma(64, 16, "f16", "f16", a="%s"): "has its A in smem: it is in rmem",
-            _wgmma(64, 16, "f16", "f16", d="%g"): "has its sums in gmem: it is in rmem",
+            _wgmma(64, 16, "f16", "f16", d="%g"): "has its accumulator in gmem: it is in rmem",
         },
     ),
     "cute_nvgpu.hold_registers": (

@@ -69,6 +69,14 @@ class Target:
         """Compile the function `entry` of a module. The module is changed: pass a clone to keep it."""
         raise NotImplementedError
 
+    def passes(self) -> dict[str, str]:
+        """The passes of its lowering by name, with what they do."""
+        return {}
+
+    def run_passes(self, text: str, names: Sequence[str], arch: str) -> str:
+        """Run passes on the text of a module for a GPU architecture, and return the text of what becomes of it."""
+        raise NotImplementedError
+
     def fingerprint(self, options: CompileOptions | None = None) -> str:
         """Return a string that changes whenever the code made for the same module would."""
         raise NotImplementedError
@@ -303,9 +311,6 @@ class Instrumented:
             self._target.__exit__()
             self._target = None
         sanitizing.push(self._before)
-
-
-# --- the calling convention ------------------------------------------------------------------------------------------
 
 
 def slot_layout(types: Sequence[ir.Type]) -> tuple[list[int], int]:

@@ -1,12 +1,7 @@
-"""Ranges inside kernels: `with cute.testing.range("load"): ...` says when each warp began and ended what is within.
-
-They compile to nothing, except while a `RangeTrace` is open: then the first thread of each warp notes time and place in a ring of
-its warp's own in global memory, from where the trace reads them.
-
-    with RangeTrace() as trace:
-        main(x, y)                    # must not have been called before: it would keep the code without ranges
-    trace.events()
-"""
+"""Ranges inside kernels: `with cute.testing.range("load"): ...` records when each warp began and ended its body.|They
+compile to nothing, except while a `RangeTrace` is open: then the first thread of each warp writes time and place to a
+ring buffer of its warp in global memory, from where the trace reads them.| with RangeTrace() as trace:     main(x, y)
+# must not have been called before: it would keep the code without ranges trace.events()"""
 
 from __future__ import annotations
 
@@ -30,23 +25,23 @@ from .tensor.tensor import make_tensor
 from .typing import AddressSpace
 
 WARPS = 4096
-"""Warps that are looked at, the first of the grid."""
+"""The number of warps that are recorded, the first of the grid."""
 EVENTS = 128
-"""Beginnings and ends that a warp's ring holds, the last ones."""
+"""The number of beginnings and ends that a warp's ring buffer holds, the last ones."""
 _WORDS = 4
 _HEADER = 32 << 10
 _SIZE = _HEADER + WARPS * EVENTS * _WORDS * 8
 
 
 class RangeEvent(NamedTuple):
-    """A range begins or ends. `time` is in cycles of a multiprocessor (on the CPU target: marks made before), `nanoseconds` the GPU's clock."""
+    """A range begins or ends. `time` is in cycles of an SM (on the CPU target: marks made before), `nanoseconds` the GPU's clock."""
 
     name: str
     begins: bool
     block: int
-    """Of the grid, x running fastest."""
+    """The number of the CTA in the grid, x running fastest."""
     warp: int
-    """Of the block."""
+    """The number of the warp in its CTA."""
     time: int
     nanoseconds: int
 
@@ -58,7 +53,7 @@ class RangeTrace:
         self.on_host = get_target().on_host
         self.names: list[str] = []
         self.lost = 0
-        """Events that later ones of the same warp replaced; known once they were read."""
+        """The events that later ones of the same warp replaced; known once events were read."""
         self._memory = ctypes.create_string_buffer(_SIZE + 16) if self.on_host else None
         self._address = ctypes.c_uint64()
 
@@ -118,7 +113,7 @@ _open: RangeTrace | None = None
 
 @contextlib.contextmanager
 def kernel_range(name: str) -> Iterator[None]:
-    """What is within is a range of this name in a trace (`kiln profile --prof_type trace`); nothing at all otherwise."""
+    """Record the body as a range of this name in a trace (`kiln profile --prof_type trace`); otherwise do nothing."""
     if not isinstance(name, str):
         raise type_error(f'range() takes a name, got {name!r}: write range("load")')
     trace = _open

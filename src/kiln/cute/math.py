@@ -18,12 +18,12 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import context, ir
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.numeric import emit
-from ..base_dsl.numeric.convert import convert
+from ..base_dsl.numeric.emit import convert
 from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
 from ..base_dsl.numeric.promotion import float_of, weak_type
-from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, plain_scalar
+from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, maximum, minimum, plain_scalar
 from .layout.int_tuple import product
-from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, splat, where
+from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, _meet, _operands, splat, where
 
 __all__ = [
     "RoundingMode", "abs", "absf", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
@@ -171,7 +171,7 @@ def sqrt(
 def rsqrt(
     x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """1 / sqrt(x)."""
+    """Return 1 / sqrt(x)."""
     return _apply("math.rsqrt", (x,), lambda v: 1.0 / python_math.sqrt(v), fastmath, approx)
 
 
@@ -179,13 +179,13 @@ def rcp(
     x: Any, fastmath: bool = False, approx: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
     ip: Any = None,
 ) -> Any:  # fmt: skip
-    """1 / x."""
+    """Return 1 / x."""
     _only_nearest(rounding, "rcp")
     return _apply("arith.divf", (1.0, x), lambda one, v: one / v, fastmath, approx)
 
 
 def sigmoid(x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """1 / (1 + exp(-x)). Exact at both ends: 0 and 1."""
+    """Return 1 / (1 + exp(-x)). Exact at both ends: 0 and 1."""
     if isinstance(x, (TensorSSA, Numeric)) and x.dtype.is_float and x.dtype.width < 32:
         return sigmoid(x.to(Float32), fastmath).to(x.dtype)  # rounded once
     if fastmath or tracing.current() is None:
@@ -200,13 +200,13 @@ def fma(
     a: Any, b: Any, c: Any, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
     ip: Any = None,
 ) -> Any:  # fmt: skip
-    """a * b + c, rounded once."""
+    """Return a * b + c, rounded once."""
     _only_nearest(rounding, "fma")
     return _apply("math.fma", (a, b, c), lambda x, y, z: x * y + z, fastmath)
 
 
 def pow(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """x to the power of y."""
+    """Return x to the power of y."""
     return _apply("math.powf", (x, y), python_math.pow, fastmath)
 
 
@@ -216,7 +216,7 @@ def atan2(y: Any, x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = 
 
 
 def copysign(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """x with the sign of y."""
+    """Return x with the sign of y."""
     return _apply("math.copysign", (x, y), python_math.copysign, fastmath)
 
 
@@ -246,13 +246,9 @@ absf = abs
 def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
     if not isinstance(x, TensorSSA):
         if not isinstance(y, TensorSSA) and not propagate_nan:
-            from ..base_dsl.typing import maximum, minimum
-
             return (maximum if name == "max" else minimum)(x, y)
         x, y = y, x
     if isinstance(x, TensorSSA):
-        from .tensor.tensor_ssa import _meet, _operands
-
         t = _meet(x, y, weak_type)
         if t is None:
             raise type_error(f"{name}() of a vector and {type(y).__name__}")

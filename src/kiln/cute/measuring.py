@@ -12,7 +12,7 @@ from ..base_dsl.typing import Int32, Int64
 
 _THREADS, _VECTOR, _ROWS = 256, 4, 8
 BLOCK_BYTES = _THREADS * _VECTOR * _ROWS * 4
-"""Memory is read and copied in pieces of so many bytes."""
+"""The bytes that one CTA reads or copies."""
 LINES, LINE_BYTES = 128, 1 << 14
 """How many addresses are chased, and how far apart they are."""
 _Words = Any
@@ -25,7 +25,7 @@ def _pieces(words: _Words, blocks: Any) -> Any:
 
 @cute.kernel
 def _read(source: cute.Tensor):
-    """Whoever reads without a use of what was read reads nothing; the sum of zeros is never -1, which only we know."""
+    """Read memory without the compiler removing the loads: the sum of zeros is never -1, which it does not know."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     at = block * (_THREADS * _ROWS) + thread
@@ -72,7 +72,8 @@ def _spin(nanoseconds: Int64, stream: Int64):
 
 @cute.kernel
 def _chase(words: cute.Tensor, lines: Int32):
-    """Each address is known when the word before it has been read: it takes as long as so many accesses in a row."""
+    """Follow a chain of addresses, each known when the word before it has been read: the time is that of as many
+    dependent loads."""
     at = Int32(0)
     for line in range(lines):
         at = words[(line * 37) % lines * (LINE_BYTES // 4) + at]
@@ -123,7 +124,7 @@ def copy(source: int, target: int, size: int, stream: int) -> None:
 
 
 def spin(microseconds: float, stream: int) -> None:
-    """Let what follows on a stream wait for so long."""
+    """Delay later work on a stream by some time."""
     _compiled()["spin"](int(microseconds * 1e3), stream)
 
 

@@ -1,43 +1,52 @@
-"""Dialects, types and operations as Python classes, told to MLIR as one text of IRDL.
+"""Dialects, types and operations as Python classes: MLIR gets them as one text of IRDL, lowerings as typed views.
 
-The bindings have such classes, too (`kiln.mlir.ext`), whose operations can be made by their constructors. Nobody does that with
-those of Kiln (see `definition`), and a process that compiles one line would spend 50 ms on it.
+The bindings have such classes, too (`kiln.mlir.ext`), but importing them takes a process 50 ms.
 """
 
 # No `from __future__ import annotations` here or in the dialects: fields are read off the annotations, as objects.
 
+import inspect
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ..mlir import ir, load_irdl, register_type
+from ..mlir import context, find, ir, load_irdl, register_type
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     _T = TypeVar("_T")
 
     class Operand(Generic[_T]):
-        """A value of a type that an operation takes."""
+        """An operand of an operation; on a view, its value."""
 
-    class Operands(Generic[_T]):
-        """Any number of them."""
+        def __get__(self, view: Any, kind: Any = None) -> Any: ...
 
-    class Result(Generic[_T]):
-        """A value of a type that it gives."""
+        def __set__(self, view: Any, value: Any) -> None: ...
+
+    class Operands(Operand[_T]):
+        """A variadic operand; on a view, the list of its values."""
+
+    class Result(Operand[_T]):
+        """A result of an operation."""
+
+    class OptionalAttr(Operand[_T]):
+        """An attribute that an operation may lack; on a view, its value or None, and whether it is there for booleans."""
 
 else:
 
     class _Kind:
-        def __init__(self, part: str, mark: str = "") -> None:
-            self.part, self.mark = part, mark
+        def __init__(self, part: str) -> None:
+            self.part = part
 
         def __getitem__(self, constraint: Any) -> "tuple[_Kind, Any]":
             return self, constraint
 
-    Operand, Operands, Result = _Kind("operands"), _Kind("operands", "variadic "), _Kind("results")
+    Operand, Operands, Result, OptionalAttr = map(_Kind, ("operand", "variadic", "result", "optional"))
 
 
 class Choice(NamedTuple):
-    """The type of an attribute that is one of some values."""
+    """The constraint of an attribute that is one of several values."""
 
     base: Any
     values: "tuple[str | int, ...]"
@@ -56,36 +65,164 @@ class _AlwaysSpeculatable(ir.ConditionallySpeculatable):
 
 
 PURE = (_NoMemoryEffect, _AlwaysSpeculatable)
-"""What touches no memory, and may be removed or repeated."""
+"""The traits of an operation that touches no memory, and may be removed or repeated."""
 
 
-class Declared:
-    """Base of the operations of a dialect (`Cute.Operation`). `name` is without the dialect's; `traits` are interfaces."""
+def attribute_of(value: "str | int | bool") -> ir.Attribute:
+    """Return the attribute of a string, a 32-bit integer or a boolean."""
+    if isinstance(value, str):
+        return ir.StringAttr.get(value, context())
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value, context())
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(32, context()), value)
+
+
+# --- views -----------------------------------------------------------------------------------------------------------
+
+
+class _OperandField:
+    """The descriptor of an operand that stands at a fixed place."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def __get__(self, view: Any, kind: Any = None) -> ir.Value:
+        return view.operation.operands[self.place]
+
+    def __set__(self, view: Any, value: ir.Value) -> None:
+        view.operation.operands[self.place] = value
+
+
+def _variadic(place: int, is_only: bool) -> property:
+    """Return the property of a variadic operand: the last operands, or a segment where there are several."""
+
+    def read(view: Any) -> "list[ir.Value]":
+        operands = list(view.operation.operands)
+        if is_only:
+            return operands[place:]
+        sizes = list(view.operation.attributes["operandSegmentSizes"])
+        first = sum(sizes[:place])
+        return operands[first : first + sizes[place]]
+
+    return property(read)
+
+
+def _attribute(name: str, constraint: Any, optional: bool) -> property:
+    """Return the property of an attribute, as a Python value."""
+
+    def write(view: Any, value: Any) -> None:
+        view.operation.attributes[name] = attribute_of(value)
+
+    if optional and constraint in (ir.BoolAttr, ir.UnitAttr):
+        return property(lambda view: name in view.operation.attributes, write)
+    if constraint is ir.DenseI32ArrayAttr:
+        convert: Any = tuple
+    elif constraint is ir.ArrayAttr:
+        convert = lambda attribute: tuple(element.value for element in attribute)
+    else:
+        convert = lambda attribute: attribute.value
+    if not optional:
+        return property(lambda view: convert(view.operation.attributes[name]))
+
+    def read(view: Any) -> Any:
+        known = view.operation.attributes
+        return convert(known[name]) if name in known else None
+
+    return property(read, write)
+
+
+class OpView:
+    """Base of the operations of a dialect (`Cute.Operation`): a class declares an operation, an instance is a view of one.
+
+    `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is how the names of optional
+    attributes begin in the IR. A view reads operands, results and attributes by their declared names.
+    """
 
     dialect: "type[Dialect]"
     OPERATION_NAME: str
-    operands: "dict[str, Any]"
-    """Constraints by name; of `Operands`, a name ends in `...`."""
-    results: "dict[str, Any]"
-    attributes: "dict[str, Any]"
-    traits: "Sequence[Any]"
+    OPERANDS: "dict[str, Any]"
+    """Constraints by name; the name of a variadic operand ends in `...`."""
+    RESULTS: "dict[str, Any]"
+    ATTRIBUTES: "dict[str, Any]"
+    OPTIONAL: "dict[str, Any]"
+    """Optional attributes, by their names in the IR."""
+    TRAITS: "Sequence[Any]"
+    Types: Any
+    """A named tuple of the types of all operands but variadic ones."""
 
-    def __init_subclass__(cls, name: str = "", traits: "Sequence[Any]" = ()) -> None:
+    __slots__ = ("operation", "types")
+
+    def __init__(self, operation: Any, types: Any = None) -> None:
+        self.operation: Any = operation
+        self.types: Any = types
+        """The types that operands had in the dialect, for a handler that asked for them."""
+
+    @classmethod
+    def of(cls, operation: Any) -> "Self | None":
+        """Return a view of an operation of this kind, None for others."""
+        return cls(operation) if operation.name == cls.OPERATION_NAME else None
+
+    @classmethod
+    def making(cls, value: Any) -> "Self | None":
+        """Return a view of the operation of this kind that makes a value, None if none does."""
+        owner = value.owner
+        return None if isinstance(owner, ir.Block) else cls.of(owner.operation)
+
+    @classmethod
+    def all_in(cls, root: Any) -> "list[Self]":
+        """Return views of all operations of this kind inside of an operation."""
+        return [cls(operation) for operation in find(root, (cls.OPERATION_NAME,))]
+
+    @property
+    def location(self) -> ir.Location:
+        return self.operation.location
+
+    @property
+    def attributes(self) -> Any:
+        return self.operation.attributes
+
+    @property
+    def parent(self) -> Any:
+        return self.operation.parent
+
+    def __init_subclass__(cls, name: str = "", traits: "Sequence[Any]" = (), prefix: str = "") -> None:
         if not name:
             return
         cls.OPERATION_NAME = f"{cls.dialect.DIALECT_NAMESPACE}.{name}"
-        cls.operands, cls.results, cls.attributes, cls.traits = {}, {}, {}, traits
-        for field, given in cls.__annotations__.items():
-            if type(given) is not tuple:
-                cls.attributes[field] = given
-            else:
-                kind, constraint = given
-                getattr(cls, kind.part)[field + ("..." if kind.mark else "")] = constraint
+        cls.OPERANDS, cls.RESULTS, cls.ATTRIBUTES, cls.OPTIONAL, cls.TRAITS = {}, {}, {}, {}, traits
+        for owner in reversed(cls.__mro__):
+            if owner is not OpView:
+                for field, annotation in inspect.get_annotations(owner).items():
+                    cls._declare(field, annotation, prefix)
+        variadic = [field for field in cls.OPERANDS if field.endswith("...")]
+        for place, field in enumerate(cls.OPERANDS):
+            if field in variadic:
+                setattr(cls, field[:-3], _variadic(place, len(variadic) == 1))
+        cls.Types = NamedTuple("Types", [(field, ir.Type) for field in cls.OPERANDS if field not in variadic])
         cls.dialect.operations.append(cls)
+
+    @classmethod
+    def _declare(cls, field: str, annotation: Any, prefix: str) -> None:
+        part, constraint = (annotation[0].part, annotation[1]) if type(annotation) is tuple else ("", annotation)
+        if part == "operand":
+            setattr(cls, field, _OperandField(len(cls.OPERANDS)))
+            cls.OPERANDS[field] = constraint
+        elif part == "result":
+            place = len(cls.RESULTS)
+            setattr(cls, field, property(lambda view: view.operation.results[place]))
+            cls.RESULTS[field] = constraint
+        elif part == "variadic":
+            cls.OPERANDS[f"{field}..."] = constraint
+        elif part == "optional":
+            setattr(cls, field, _attribute(prefix + field, constraint, optional=True))
+            cls.OPTIONAL[prefix + field] = constraint
+        else:
+            setattr(cls, field, _attribute(field, constraint, optional=False))
+            cls.ATTRIBUTES[field] = constraint
 
 
 class Type(ir.DynamicType):
-    """Base of the types of a dialect. Its annotations are its parameters: attributes."""
+    """Base of the types of a dialect; annotations declare their parameters, which are attributes."""
 
     type_name: str
     _symbol: str
@@ -96,41 +233,41 @@ class Type(ir.DynamicType):
 
 
 class Dialect:
-    """Base of dialects."""
+    """Base of the dialects."""
 
     DIALECT_NAMESPACE: str
-    operations: "list[type[Declared]]"
+    operations: "list[type[OpView]]"
     types: "list[type[Type]]"
 
-    class Operation(Declared):
-        """Base of its operations."""
+    class Operation(OpView):
+        """Base of the operations of the dialect."""
 
     def __init_subclass__(cls, name: str) -> None:
         cls.DIALECT_NAMESPACE, cls.operations, cls.types = name, [], []
-        setattr(cls, "Operation", type("Operation", (Declared,), {"dialect": cls}))  # noqa: B010
+        setattr(cls, "Operation", type("Operation", (OpView,), {"dialect": cls, "__slots__": ()}))  # noqa: B010
 
     @classmethod
     def irdl(cls) -> str:
-        """The definition of the dialect as MLIR reads it."""
+        """Return the definition of the dialect in IRDL."""
         parts = [_definition("type", kind.type_name, {"parameters": kind.__annotations__}) for kind in cls.types]
         for op in cls.operations:
-            fields = {"operands": op.operands, "attributes": op.attributes, "results": op.results}
+            fields = {"operands": op.OPERANDS, "attributes": op.ATTRIBUTES, "results": op.RESULTS}
             parts.append(_definition("operation", op.OPERATION_NAME, fields))
         return f"irdl.dialect @{cls.DIALECT_NAMESPACE} {{\n{''.join(parts)}}}\n"
 
     @classmethod
     def load(cls) -> None:
-        """Make it known to the current context, which does not know it."""
+        """Register the dialect with the current context, which must not know it yet."""
         load_irdl(cls.irdl())
         for op in cls.operations:
-            for trait in op.traits:
+            for trait in op.TRAITS:
                 trait.attach(op.OPERATION_NAME)
         for kind in cls.types:
             register_type(kind.type_name, kind)
 
 
 def _definition(what: str, name: str, fields: "dict[str, dict[str, Any]]") -> str:
-    """Of a type or an operation, in IRDL."""
+    """Return the definition of a type or an operation in IRDL."""
     lines: list[str] = []
 
     def value(constraint: Any) -> str:
@@ -138,8 +275,8 @@ def _definition(what: str, name: str, fields: "dict[str, dict[str, Any]]") -> st
         lines.append(f"%{len(lines)} = irdl.{text}")
         return f"%{len(lines) - 1}"
 
-    for part, given in fields.items():
-        values = {field: value(constraint) for field, constraint in given.items()}
+    for part, constraints in fields.items():
+        values = {field: value(constraint) for field, constraint in constraints.items()}
         if part == "attributes":
             texts = [f'"{field}" = {x}' for field, x in values.items()]
             bracketed = f" {{{', '.join(texts)}}}"
@@ -155,15 +292,15 @@ def _definition(what: str, name: str, fields: "dict[str, dict[str, Any]]") -> st
     return f"irdl.{what} @{name.partition('.')[2]} {{\n{body}\n}}\n"
 
 
-def _constraint(given: Any, value: Any) -> str:
-    """What a field's annotation asks of it, in IRDL; `value` names the constraints inside one."""
-    if given is Any:
+def _constraint(constraint: Any, value: Any) -> str:
+    """Return the IRDL constraint of a field; `value` defines one that it refers to and returns its name."""
+    if constraint is Any:
         return "any"
-    if isinstance(given, types.UnionType):
-        return f"any_of({', '.join(map(value, given.__args__))})"
-    if getattr(given, "__origin__", None) is ir.IntegerType:
-        return f"is i{given.__args__[0]}"
-    kind: Any = given.base if isinstance(given, Choice) else given
+    if isinstance(constraint, types.UnionType):
+        return f"any_of({', '.join(map(value, constraint.__args__))})"
+    if getattr(constraint, "__origin__", None) is ir.IntegerType:
+        return f"is i{constraint.__args__[0]}"
+    kind: Any = constraint.base if isinstance(constraint, Choice) else constraint
     if issubclass(kind, Type):
         return f"base {kind._symbol}"
     return f'base "!{kind.type_name}"' if issubclass(kind, ir.Type) else f'base "#{kind.attr_name}"'

@@ -37,7 +37,7 @@ def releases(cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int]) ->
     if rank(cta_layout_vmnk) != 4 or not isinstance(blocks, int) or blocks > _WARP:
         raise type_error(
             f"cta_layout_vmnk is {cta_layout_vmnk}",
-            "a static layout of the blocks of a cluster in four modes (V, M, N, K), at most 16 of them",
+            "a static layout of the CTAs of a cluster in four modes (V, M, N, K), at most 16 of them",
         )
     mine = cta_layout_vmnk.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
     other = cta_layout_vmnk.get_flat_coord(lane % blocks)

@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base_dsl.diagnostics import type_error
-from ..base_dsl.typing import (
-    BFloat16,
-    Float8E4M3FN,
-    Float8E5M2,
-    Float16,
-    Float32,
-    Int8,
-    NumericMeta,
-    TFloat32,
-    Uint8,
-)
+from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, NumericMeta, TFloat32, Uint8
 from ..cute import TiledMma, make_copy_atom, make_tiled_mma, size, tile_to_shape
 from ..cute.nvgpu import CopyUniversalOp
 from ..cute.nvgpu.warp import StMatrix8x8x16bOp
@@ -59,7 +49,7 @@ def make_trivial_tiled_mma(
     else:
         a, b, acc = (getattr(x, "__name__", repr(x)) for x in (a_dtype, b_dtype, acc_dtype))
         raise type_error(
-            f"there is no warp-group MMA of {a} and {b} with sums in {acc}",
+            f"there is no WGMMA of {a} and {b} with sums in {acc}",
             "Float16 twice, BFloat16 twice, two of Float8E4M3FN and Float8E5M2, of Int8 and Uint8, or of Float32 and TFloat32 "
             "(sums in Float32)",
         )

@@ -28,6 +28,7 @@ VERBS = {
     "inspect": "show what became of every line of a program: a page, an outline, resources, bank conflicts",
     "kb": "search what is known about kernels, measure its claims anew, add to it",
     "new": "make a folder with a kernel that works, its test and its benchmark",
+    "opt": "run passes of a target on the text of a module, and print it",
     "profile": "show where the time of a kernel goes: machine code, ncu, nsys, ranges inside it",
     "report": "show what the journals of a folder say: rooflines, sweeps, tuning, failures; one page, or CSV",
     "run": "run a Python program with `cutlass` served by Kiln",

@@ -1,4 +1,4 @@
-"""Registers of a warp group: which counts are refused, what a GPU is told, and that the CPU target has nothing to do."""
+"""Registers of a warpgroup: which counts are refused, what a GPU is told, and that the CPU target has nothing to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kiln.cute.runtime import from_dlpack
 
 
 def roles(change: Any, few: Any = 24, many: Any = 240) -> Any:
-    """A kernel whose first warp group gives registers back and whose second asks for more."""
+    """A kernel whose first warpgroup gives registers back and whose second asks for more."""
     less, more = change
 
     @cute.kernel

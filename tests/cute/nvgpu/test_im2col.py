@@ -121,7 +121,7 @@ def test_the_coordinate_tensor():
         ((2, 7, 16), {"layout": cute.make_layout((16, 16))}, "channels are contiguous"),
         ((2, 7, 16), {"num_multicast": 3}, "not cut into 3 equal parts"),
         ((2, 7, 16), {"op": cpasync.CopyBulkTensorTileG2SOp()}, "makes no atoms of CopyBulkTensorTileG2SOp"),
-        ((2, 7, 16), {"op": "load"}, "no copy of the tensor memory accelerator"),
+        ((2, 7, 16), {"op": "load"}, "no TMA copy"),
         ((2, 7, 16), {"op": STORE, "filter": 2}, "a store has no filter and no padding"),
         ((2, 7, 16), {"op": STORE, "upper_padding": 1}, "a store has no filter and no padding"),
     ],

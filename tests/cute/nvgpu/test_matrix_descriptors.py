@@ -1,4 +1,4 @@
-"""Operands of warp groups in shared memory: descriptors lead the tensor cores to the very elements of the tensor."""
+"""Operands of warpgroups in shared memory: descriptors lead the tensor cores to the very elements of the tensor."""
 
 from __future__ import annotations
 
@@ -238,5 +238,5 @@ def test_memory_that_is_not_shared() -> None:
         mma = mma_of(F16, n=64)
         mma.make_fragment_B(cute.make_rmem_tensor(((64, 16), 1, 1), F16))
 
-    with pytest.raises(TypeError, match="operand B of a warp-group MMA lies in smem, got a tensor in rmem"):
+    with pytest.raises(TypeError, match="operand B of a WGMMA lies in smem, got a tensor in rmem"):
         in_kernel(body)

@@ -321,7 +321,7 @@ REFUSED = {
     ),
     "operation": (
         lambda: made(Float16, k_major(512, 256), cute.make_layout((8, 64), stride=(64, 1)), (8, 64), op=cpasync.CopyG2SOp()),
-        r"no copy of the tensor memory accelerator",
+        r"no TMA copy",
     ),
     "no run": (
         lambda: made(Float16, k_major(512, 256), cute.make_layout((8, 64), stride=(128, 2)), (8, 64)),
@@ -362,9 +362,11 @@ def test_atoms_are_made_on_the_host():
         traced(host, from_dlpack(np.zeros((64, 64), np.float16), assumed_align=16))
 
 
-def test_a_group_of_two_blocks_needs_another_generation():
-    with pytest.raises(DSLUserCodeError, match="sm_100"):
-        cpasync.CopyBulkTensorTileG2SOp(cute.nvgpu.common.CtaGroup.TWO)
+def test_a_group_of_ctas_is_a_member():
+    groups = cute.nvgpu.common.CtaGroup
+    assert cpasync.CopyBulkTensorTileG2SOp(groups.TWO).cta_group is groups.TWO
+    with pytest.raises(DSLUserCodeError, match="cta_group is 2"):
+        cpasync.CopyBulkTensorTileG2SOp(2)
 
 
 def test_operations_need_a_tensor():

@@ -1,5 +1,5 @@
 # pyright: reportIndexIssue=false, reportOperatorIssue=false
-"""Copies of tiles by the tensor memory accelerator, on the CPU target: there and back, against numpy."""
+"""Copies of tiles by TMA, on the CPU target: there and back, against numpy."""
 
 from __future__ import annotations
 

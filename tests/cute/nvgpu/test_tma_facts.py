@@ -1,5 +1,5 @@
 # pyright: reportIndexIssue=false, reportOperatorIssue=false
-"""Coordinate tensors, partitions and atoms of the tensor memory accelerator print what programs written for CuTe DSL expect.
+"""Coordinate tensors, partitions and atoms of TMA print what programs written for CuTe DSL expect.
 
 `tests/helpers/tma_facts.txt` has a line "case | answer" for each; a case is what is printed, the major mode, the element type, the rank,
 the tile, how many blocks share a copy, its direction, and whether extents are static.

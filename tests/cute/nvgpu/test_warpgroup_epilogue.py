@@ -1,4 +1,4 @@
-"""Sums of a warp group on their way to shared memory, as epilogues of public programs take them there."""
+"""Sums of a warpgroup on their way to shared memory, as epilogues of public programs take them there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which thread of a warp group holds which elements, against what CuTe DSL 4.8.1 was seen to answer, and against the PTX manual."""
+"""Which thread of a warpgroup holds which elements, against what CuTe DSL 4.8.1 was seen to answer, and against the PTX manual."""
 
 from __future__ import annotations
 

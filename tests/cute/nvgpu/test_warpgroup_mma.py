@@ -1,4 +1,4 @@
-"""Matrix products of warp groups as the language makes them: operations, their order, and the flag that control flow carries."""
+"""Matrix products of warpgroups as the language makes them: operations, their order, and the flag that control flow carries."""
 
 from __future__ import annotations
 
@@ -237,29 +237,29 @@ def f16(
 
 
 WRONG_OPERATIONS = {
-    "MmaF16BF16Op: there is no wgmma m64n12k16 of f16 and f16 with sums in f32 .*n8 to n256 in steps of 8, k16": f16((64, 12, 16)),
+    "MmaF16BF16Op: there is no wgmma m64n12k16 of f16 and f16 with accumulators in f32 .*n8 to n256 in steps of 8, k16": f16((64, 12, 16)),
     "there is no wgmma m64n64k8 of f16": f16((64, 64, 8)),
     "there is no wgmma m128n64k16": f16((128, 64, 16)),
-    "with sums in f16 .*sums: f32": f16(dtype=BF16, sums=F16),
-    "with sums in float": f16(sums=float),
+    "with accumulators in f16 .*accumulators: f32": f16(dtype=BF16, sums=F16),
+    "with accumulators in float": f16(sums=float),
     "MmaF16BF16Op of Float32": f16(dtype=F32),
     r"instruction_shape of MmaF16BF16Op is \(64, 64\)": f16((64, 64)),
     "a_src of MmaF16BF16Op is 'smem'": f16(source="smem"),
     "b_major_mode of MmaF16BF16Op is 'k'": f16(b="k"),
     "MmaF8Op of Float16": lambda: warpgroup.MmaF8Op(E4M3, F16, F32, (64, 64, 32), SMEM, K, K),
-    "with sums in bf16": lambda: warpgroup.MmaF8Op(E4M3, E4M3, BF16, (64, 64, 32), SMEM, K, K),
+    "with accumulators in bf16": lambda: warpgroup.MmaF8Op(E4M3, E4M3, BF16, (64, 64, 32), SMEM, K, K),
     "MmaF8Op of Float8E5M2 with B N-major": lambda: warpgroup.MmaF8Op(E4M3, E5M2, F32, (64, 64, 32), SMEM, K, MN),
     "MmaI8Op of Int8 with A M-major": lambda: warpgroup.MmaI8Op(I8, I8, I32, (64, 64, 32), SMEM, MN, K),
     "m64n40k32 of s8": lambda: warpgroup.MmaI8Op(I8, I8, I32, (64, 40, 32), SMEM, K, K),
     "MmaTF32Op of TFloat32 with B N-major": lambda: warpgroup.MmaTF32Op((64, 64, 8), SMEM, K, MN),
-    "there is no warp-group MMA of Float16 and BFloat16": lambda: sm90.make_trivial_tiled_mma(F16, BF16, K, K, F32, (1, 1, 1), (64, 64)),
-    "there is no warp-group MMA of Float64": lambda: sm90.make_trivial_tiled_mma(
+    "there is no WGMMA of Float16 and BFloat16": lambda: sm90.make_trivial_tiled_mma(F16, BF16, K, K, F32, (1, 1, 1), (64, 64)),
+    "there is no WGMMA of Float64": lambda: sm90.make_trivial_tiled_mma(
         kiln.Float64, kiln.Float64, K, K, kiln.Float64, (1, 1, 1), (64, 64)
     ),
     "tiler_mn is 64": lambda: sm90.make_trivial_tiled_mma(F16, F16, K, K, F32, (1, 1, 1), 64),
     r"wait_group\(8\)": lambda: warpgroup.wait_group(8),
     r"wait_group\(True\)": lambda: warpgroup.wait_group(True),
-    "a warp-group MMA has no field 'scale'": lambda: cute.make_mma_atom(f16()()).set("scale", 1),
+    "a WGMMA has no field 'scale'": lambda: cute.make_mma_atom(f16()()).set("scale", 1),
 }  # fmt: skip
 
 
@@ -292,7 +292,7 @@ WRONG_CALLS = {
     "takes B by descriptors of shared memory, got 3": lambda mma, acc, a, b, t: cute.mma_atom_call(
         mma, acc[None, 0, 0], a[None, 0], 3, acc[None, 0, 0]
     ),
-    r"one call of a warp-group MMA takes 32 values of C, got the shape \(\(2,2,8\),1,2\)": lambda mma, acc, a, b, t: cute.mma_atom_call(
+    r"one call of a WGMMA takes 32 values of C, got the shape \(\(2,2,8\),1,2\)": lambda mma, acc, a, b, t: cute.mma_atom_call(
         mma, mma.make_fragment_C(((2, 2, 8), 1, 2)), a[None, 0], b[None, 0], acc[None, 0, 0]
     ),
     "takes A MN-major, and its descriptor is K-major": lambda mma, acc, a, b, t: cute.gemm(

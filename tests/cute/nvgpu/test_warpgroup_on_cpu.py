@@ -1,4 +1,4 @@
-"""Matrix products of warp groups, run on the CPU target, against numpy."""
+"""Matrix products of warpgroups, run on the CPU target, against numpy."""
 
 from __future__ import annotations
 

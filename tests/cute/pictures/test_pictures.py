@@ -233,7 +233,7 @@ def test_the_command(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     atom = "warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.MN_SW128, Float16)"
     whole = f"tile_to_shape({atom}, (64, 64), (0, 1))"
     assert kiln(["draw", "-e", whole, "--operand", "MN", "-o", str(file)]) == 0
-    assert "Operand of a warp-group MMA, MN-major, swizzle 128b" in texts(file.read_text())
+    assert "Operand of a WGMMA, MN-major, swizzle 128b" in texts(file.read_text())
     capsys.readouterr()
     for arguments, why in (
         (["(4096,64):(64,1)", "--tma", "(512,64)"], "a box has at most 256 elements in each mode"),

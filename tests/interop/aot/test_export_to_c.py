@@ -178,11 +178,11 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
         for arguments, words in (
             (("a", "b-c"), "'b-c' is no name of C"),
             (("a", "b", "2c"), "'2c' is no name of C"),
-            (("a",), "needs the name of the files"),
+            (("a",), "got no file_name"),
         ):
             with pytest.raises(DSLUserCodeTypeError, match=words):
                 compiled.export_to_c(*arguments)
-        with pytest.raises(DSLUserCodeTypeError, match="leave out one"):
+        with pytest.raises(DSLUserCodeTypeError, match="pass either file_name"):
             compiled.export_to_c("a", "b", function_name="c")
         with pytest.raises(DSLUserCodeTypeError, match="returns a number"):
             returns.export_to_c(tmp_path, "number")

@@ -348,9 +348,9 @@ def test_jax_calls_it(compiled):
 
 
 def test_without_the_package_it_is_the_compiled_function(monkeypatch):
-    from kiln.base_dsl import doors
+    from kiln.base_dsl import entry_points
 
-    monkeypatch.setitem(doors._doors, "tvm_ffi", lambda: None)
+    monkeypatch.setitem(entry_points._loaders, "tvm_ffi", lambda: None)
     function = cute.compile(scale, from_dlpack(row()), from_dlpack(row()), 1.0, options=OPTION)
     assert not isinstance(function, tvm_ffi.Function)
     with pytest.raises(ValueError, match=r"Mismatched argument #0 \('x'\)"):

@@ -157,7 +157,7 @@ def make_alike(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["softmax into", "rms_norm_backward", "gemm with all", "elementwise of two"])
 def test_where_there_is_no_native_code_python_repeats_calls(name, monkeypatch):
-    for part in ("_engine", "_begun", "_provider"):  # none, none on its way, nobody to ask for it
+    for part in ("_engine", "_loader", "_provider"):  # none, none on its way, nobody to ask for it
         monkeypatch.setattr(loading, part, None)
     function, make = CALLS[name]
     function.forget()

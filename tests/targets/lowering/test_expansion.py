@@ -8,10 +8,11 @@ import pytest
 from ir_testing import after, check
 
 from kiln.base_dsl.diagnostics import DSLNotImplemented
+from kiln.dialects import cute
 from kiln.mlir import ir
 from kiln.targets.lowering import expansion
 from kiln.targets.lowering.builder import ptr_type
-from kiln.targets.lowering.expansion import Handlers, begin, combined, expand_operations, find_work
+from kiln.targets.lowering.expansion import KEEP, Handlers, begin, combined, expand_operations, find_work
 from kiln.targets.lowering.memory import lowered_type
 
 
@@ -46,15 +47,15 @@ def test_results_are_replaced_in_order():
     table = Handlers()
 
     @table.expands("cute.thread_idx", "cute.block_idx")
-    def _index(x, op, _o, _r, b):
-        return [b.i32(7)]
+    def _index(x, op, b):
+        return b.i32(7)
 
     check(expanded(KERNEL, table), "%seven = arith.constant 7\nnot: cute.thread_idx\nreturn %seven")
 
 
-def test_none_leaves_an_operation():
+def test_keep_leaves_an_operation():
     table = Handlers()
-    table.expands("cute.thread_idx")(lambda x, op, _o, _r, b: None)
+    table.expands("cute.thread_idx")(lambda x, op, b: KEEP)
     assert "cute.thread_idx" in expanded(KERNEL, table)
 
 
@@ -67,15 +68,15 @@ def test_types_are_those_of_the_dialect_and_only_for_who_asks():
     seen: list[Any] = []
     table = Handlers()
 
-    @table.expands("cute.ptr_to_int")
-    def _address(x, op, operands, results, b):
-        seen.append(([str(t) for t in operands], [str(t) for t in results], str(op.operands[0].type)))
-        return [b.i64(0)]
+    @table.expands(cute.PtrToInt, types=True)
+    def _address(x, op, b):
+        seen.append((str(op.types.pointer), str(op.result.type), str(op.pointer.type)))
+        return b.i64(0)
 
-    @table.expands("cute.thread_idx")
-    def _index(x, op, _operands, _results, b):
-        seen.append((_operands, _results))
-        return [b.i32(0)]
+    @table.expands(cute.ThreadIdx)
+    def _index(x, op, b):
+        seen.append((op.types, op.dim))
+        return b.i32(0)
 
     source = """
     func.func @f(%c: i1, %p: P<f32>, %q: P<f32>) {
@@ -86,8 +87,8 @@ def test_types_are_those_of_the_dialect_and_only_for_who_asks():
     }"""
     with pytest.raises(Exception, match="match|type"):  # its arguments are retyped, its type is the target's business
         expanded(source, table)
-    assert seen[0] == ([], [])
-    assert seen[1] == (['!cute.ptr<f32, "gmem", 1 : i64>'], ["i64"], "!llvm.ptr")
+    assert seen[0] == (None, 0)
+    assert seen[1] == ('!cute.ptr<f32, "gmem", 1 : i64>', "i64", "!llvm.ptr")
 
 
 def test_two_handlers_of_an_operation_are_a_mistake():

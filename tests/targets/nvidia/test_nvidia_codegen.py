@@ -13,7 +13,7 @@ from nvidia_testing import ARCHITECTURES, compile_for, floats, needs_nvdisasm, n
 
 import kiln
 import kiln.cute as cute
-from kiln import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Int64, kernels
+from kiln import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Int64
 from kiln.base_dsl.diagnostics import (
     CompilerDiagnosticError,
     DSLNotImplemented,
@@ -23,16 +23,12 @@ from kiln.base_dsl.diagnostics import (
 )
 from kiln.hardware import toolchain
 from kiln.hardware.architectures import Arch
-from kiln.mlir import context, ir
-from kiln.targets.nvidia import codegen, lower
-from kiln.targets.nvidia.expand import Expansion, Kernel
+from kiln.targets.nvidia import codegen
 from kiln.targets.nvidia.math.f64 import FUNCTIONS
 from kiln.targets.nvidia.ops.cute import printf_parts
-from kiln.testing import dry_run
 
 pytestmark = needs_ptxas
 arch = cute.arch
-ALL, FEW, FEW_AND_UNROLLING = codegen.Passes
 
 
 def launcher(kernel, block=128, grid=1, **options):
@@ -72,75 +68,7 @@ def test_a_module_that_llvm_finds_wrong_is_an_error():
         codegen.optimize(text, Arch.sm_90a, 3)
 
 
-@pytest.fixture
-def needed(monkeypatch):
-    """Which passes each module that LLVM was given was to have."""
-    given, original = [], codegen.optimize
-
-    def optimize(*args, needed=ALL, **options):
-        given.append(needed)
-        return original(*args, needed=needed, **options)
-
-    monkeypatch.setattr(codegen, "optimize", optimize)
-    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
-    return given
-
-
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        (lambda x: kernels.grouped_gemm(x, np.zeros((8, 512, 64), np.float16), offsets=np.zeros(8, np.int32)), FEW),
-        (lambda x: kernels.gemm(x, x, config=kernels.Sm80GemmConfig((64, 64, 32), (2, 2), 2)), ALL),
-        (lambda x: kernels.elementwise(lambda u: u + 1.0, x), ALL),
-    ],
-    ids=["warp groups", "warps", "no products"],
-)
-def test_half_of_the_passes_do_for_products_of_warp_groups(needed, call, expected):
-    with dry_run("sm_90a"):
-        call(np.zeros((512, 512), np.float16))
-    assert needed == [expected]
-
-
-@pytest.mark.parametrize(
-    ("functions", "multiplies", "of_loops", "expected"),
-    [
-        ("k", True, FEW, FEW),
-        ("k", False, FEW, ALL),
-        ("k", True, FEW_AND_UNROLLING, FEW_AND_UNROLLING),
-        ("k", True, ALL, ALL),
-        ("k f", True, FEW, ALL),
-    ],
-    ids=["products alone", "no products", "loops that may be unrolled", "that are", "a function to inline"],
-)
-def test_half_of_the_passes_do(functions, multiplies, of_loops, expected):
-    source = " ".join(f"func.func @{name}() {{ return }}" for name in functions.split())
-    assert _chosen(source, multiplies, of_loops) is expected
-
-
-@pytest.mark.parametrize(
-    ("operation", "divisor", "expected"),
-    [("remui", "%n", FEW), ("remui", "%three", ALL), ("remui", "%four", FEW), ("remsi", "%three", FEW)],
-)
-def test_unsigned_remainders_by_constants_need_all_passes(operation, divisor, expected):
-    source = f"""func.func @k(%n: i32) {{
-      %three = arith.constant 3 : i32
-      %four = arith.constant 4 : i32
-      %r = arith.{operation} %n, {divisor} : i32
-      return
-    }}"""
-    assert _chosen(source, True, FEW) is expected
-
-
-def _chosen(source, multiplies, of_loops):
-    with context(), ir.Location.unknown():
-        module = ir.Module.parse(source)
-        of = {"k": Kernel("k", module.operation)}
-        expansion = Expansion(module, lower.HANDLERS, Arch.sm_90a, kernels=of, multiplies=multiplies)
-        lower._choose_passes(expansion, of_loops)
-    return expansion.passes
-
-
-def test_loops_are_unrolled_by_few_passes_too():
+def test_loops_are_unrolled_as_they_are_annotated():
     text = """define ptx_kernel void @k(ptr addrspace(1) %p) {
       br label %loop
     loop:
@@ -157,15 +85,10 @@ def test_loops_are_unrolled_by_few_passes_too():
     !0 = distinct !{!0, !1}
     !1 = !{!"llvm.loop.unroll.count", i32 4}
     """
-    loads = {
-        passes: str(codegen.optimize(text, Arch.sm_90a, 3, needed=passes)).count("load volatile")
-        for passes in codegen.Passes
-    }
-    assert loads == {ALL: 4, FEW: 1, FEW_AND_UNROLLING: 4}
+    assert str(codegen.optimize(text, Arch.sm_90a, 3)).count("load volatile") == 4
 
 
-@pytest.mark.parametrize("passes", codegen.Passes)
-def test_accesses_to_a_threads_memory_are_as_wide_as_they_may_be(passes):
+def test_accesses_to_a_threads_memory_are_as_wide_as_they_may_be():
     text = """define ptx_kernel void @k(ptr addrspace(1) %p, i32 %n) {
       %memory = alloca [8 x float], align 16
       %last = getelementptr float, ptr %memory, i32 4
@@ -176,7 +99,7 @@ def test_accesses_to_a_threads_memory_are_as_wide_as_they_may_be(passes):
       store float %x, ptr addrspace(1) %p, align 4
       ret void
     }"""
-    optimized = str(codegen.optimize(text, Arch.sm_90a, 3, needed=passes))
+    optimized = str(codegen.optimize(text, Arch.sm_90a, 3))
     assert len(re.findall("store volatile float .*, align 16", optimized)) == 2
 
 
@@ -190,16 +113,12 @@ def test_what_looks_on_at_passes_does_so_once(monkeypatch):
 
     monkeypatch.setattr(codegen, "unlocked", unlocked)
     text = "define void @f() { ret void } define void @g() { ret void }"
-    for passes in codegen.Passes:
-        codegen.optimize(text, Arch.sm_90a, 3, needed=passes)
-    assert len(used) == 2 + 3 + 4
+    codegen.optimize(text, Arch.sm_90a, 3)
+    assert len(used) == 2
     assert len(set(map(id, used))) == len(used)
 
 
-@pytest.mark.parametrize("passes", codegen.Passes)
-def test_what_nobody_needs_is_not_kept_for_later(passes, monkeypatch):
-    monkeypatch.setattr(lower, "_choose_passes", lambda expansion, _: setattr(expansion, "passes", passes))
-
+def test_what_nobody_needs_is_not_kept_for_later():
     @cute.kernel
     def roles(x: cute.Tensor, n: Int32):
         _ = (n + 127) // 128  # needed by nobody

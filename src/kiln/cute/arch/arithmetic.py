@@ -12,10 +12,13 @@ from ...base_dsl.typing import Float32, Int32, Int64, Uint32, Uint64
 from ..deferred_dialects import nvgpu
 from .values import choice, f32, i32, kernel_only, number
 
+__all__ = [
+    "add_packed_f32x2", "clz", "exp", "exp2", "exp_packed_f32x2", "fma_packed_f32x2", "fmax", "fmin", "log2_approx",
+    "lop3", "mul_hi", "mul_packed_f32x2", "mul_wide", "popc", "prmt", "rcp_approx", "rsqrt_approx",
+    "sub_packed_f32x2",
+]  # fmt: skip
+
 Pair = tuple[Float32, Float32]
-
-
-# --- integers --------------------------------------------------------------------------------------------------------
 
 
 def popc(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -25,20 +28,20 @@ def popc(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def clz(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return how many bits above the highest set bit; the width for 0."""
+    """Return the number of zeros above the highest set bit; the width for 0."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctlz", type(typed).mlir_type, (typed.ir_value(),)))
 
 
 def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Four of the eight bytes of two words, chosen by the nibbles of `prmt_indices`."""
+    """Return four of the eight bytes of two words, chosen by the nibbles of `prmt_indices`."""
     kernel_only("prmt")
     kind = Uint32 if isinstance(src, Uint32) else Int32
     return kind._make(nvgpu.units.prmt(i32(src), i32(src_reg_shifted), i32(prmt_indices)))
 
 
 def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Any:
-    """Any logical function of three words, by its value for 0xF0, 0xCC, 0xAA."""
+    """Return a logical function of three words, given by its value for 0xF0, 0xCC, 0xAA."""
     kernel_only("lop3")
     kind = Uint32 if isinstance(a, Uint32) else Int32
     return kind._make(nvgpu.units.lop3(i32(a), i32(b), i32(c), lut))
@@ -54,7 +57,7 @@ def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the whole product, twice as wide as the factors."""
+    """Return the whole product, twice as wide as the operands."""
     left = number(a)
     kind: Any = type(left)
     wide: Any = {(16, True): Int32, (16, False): Uint32, (32, True): Int64, (32, False): Uint64}.get(
@@ -63,9 +66,6 @@ def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     if wide is None:
         raise type_error(f"mul_wide() takes integers of 16 or 32 bits, not {kind.__name__}")
     return wide(left) * wide(kind(b))
-
-
-# --- floats ----------------------------------------------------------------------------------------------------------
 
 
 def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
@@ -101,31 +101,28 @@ def _approx(kind: str, value: Any) -> Float32:
 
 
 def rcp_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """1 / a by the hardware: relative error at most 2^-22, subnormals are zero."""
+    """Return 1 / a by the hardware: relative error at most 2^-22, subnormals are zero."""
     return _approx("rcp", a)
 
 
 def rsqrt_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """1 / sqrt(a) by the hardware."""
+    """Return 1 / sqrt(a) by the hardware."""
     return _approx("rsqrt", a)
 
 
 def exp2(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """2^a by the hardware: relative error at most 2^-22, subnormals are zero."""
+    """Return 2^a by the hardware: relative error at most 2^-22, subnormals are zero."""
     return _approx("ex2", a)
 
 
 def exp(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """e^a by the hardware's 2^x."""
+    """Return e^a by the hardware's 2^x."""
     return _approx("ex2", Float32(a) * 1.4426950408889634)
 
 
 def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
     """Return the logarithm to base 2 by the hardware."""
     return _approx("lg2", a)
-
-
-# --- two floats at once ----------------------------------------------------------------------------------------------
 
 
 def _pack(pair: Any) -> ir.Value:
@@ -153,21 +150,21 @@ def _packed(kind: str, operands: Sequence[Any], rnd: Any, ftz: bool | None) -> P
 def add_packed_f32x2(
     src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
 ) -> Pair:
-    """a + b for two pairs of floats."""
+    """Return a + b for two pairs of floats."""
     return _packed("add", (src_a, src_b), rnd, ftz)
 
 
 def sub_packed_f32x2(
     src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
 ) -> Pair:
-    """a - b for two pairs of floats."""
+    """Return a - b for two pairs of floats."""
     return _packed("sub", (src_a, src_b), rnd, ftz)
 
 
 def mul_packed_f32x2(
     src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
 ) -> Pair:
-    """a * b for two pairs of floats."""
+    """Return a * b for two pairs of floats."""
     return _packed("mul", (src_a, src_b), rnd, ftz)
 
 
@@ -175,11 +172,11 @@ def fma_packed_f32x2(
     src_a: Any, src_b: Any, src_c: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None,
     **_: Any,
 ) -> Pair:  # fmt: skip
-    """a * b + c for three pairs of floats, rounded once."""
+    """Return a * b + c for three pairs of floats, rounded once."""
     return _packed("fma", (src_a, src_b, src_c), rnd, ftz)
 
 
 def exp_packed_f32x2(a: Any, *, loc: Any = None, ip: Any = None) -> Pair:
-    """e^a by the hardware for a pair of floats."""
+    """Return e^a by the hardware for a pair of floats."""
     scaled = mul_packed_f32x2(a, (Float32(1.4426950408889634), Float32(1.4426950408889634)))
     return exp2(scaled[0]), exp2(scaled[1])

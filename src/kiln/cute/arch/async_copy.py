@@ -8,6 +8,8 @@ from ...base_dsl.diagnostics import type_error
 from ..deferred_dialects import nvgpu
 from .values import kernel_only
 
+__all__ = ["cp_async_bulk_commit_group", "cp_async_bulk_wait_group", "cp_async_commit_group", "cp_async_wait_group"]
+
 
 def _count(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -18,7 +20,7 @@ def _count(what: str, value: Any) -> int:
 
 
 def cp_async_commit_group(*, loc: Any = None, ip: Any = None) -> None:
-    """Make a group of this thread's copies since the last group."""
+    """Commit this thread's copies since the last group as a group."""
     kernel_only("cp_async_commit_group")
     nvgpu.async_copy.cp_async_commit()
 
@@ -30,7 +32,7 @@ def cp_async_wait_group(n: Any, *, loc: Any = None, ip: Any = None) -> None:
 
 
 def cp_async_bulk_commit_group(*, loc: Any = None, ip: Any = None) -> None:
-    """Make a group of this thread's bulk copies since the last group."""
+    """Commit this thread's bulk copies since the last group as a group."""
     kernel_only("cp_async_bulk_commit_group")
     nvgpu.async_copy.cp_async_bulk_commit()
 

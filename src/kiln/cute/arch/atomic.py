@@ -11,6 +11,11 @@ from ...base_dsl.typing import Float32, Int32, Numeric, Uint32
 from ..deferred_dialects import nvgpu
 from .values import choice, kernel_only, pointer
 
+__all__ = [
+    "atomic_add", "atomic_and", "atomic_cas", "atomic_exch", "atomic_fmax", "atomic_fmin", "atomic_max",
+    "atomic_min", "atomic_or", "atomic_xor", "load", "prefetch", "red", "store",
+]  # fmt: skip
+
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 _SCOPES = ("gpu", "cta", "cluster", "sys")
 
@@ -38,44 +43,44 @@ def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
 
 
 def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Add to the element at a pointer; the element before."""
+    """Add to the element at a pointer; return its old value."""
     return _rmw("atomic_add", "add", ptr, val, sem, scope)
 
 
 def atomic_max(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Replace the element at a pointer by the larger of it and `val`; the element before."""
+    """Replace the element at a pointer by the larger of it and `val`; return its old value."""
     return _rmw("atomic_max", "max", ptr, val, sem, scope)
 
 
 def atomic_min(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Replace the element at a pointer by the smaller of it and `val`; the element before."""
+    """Replace the element at a pointer by the smaller of it and `val`; return its old value."""
     return _rmw("atomic_min", "min", ptr, val, sem, scope)
 
 
 def atomic_and(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Bitwise and; the element before."""
+    """Combine by bitwise and; return the old value."""
     return _rmw("atomic_and", "and", ptr, val, sem, scope)
 
 
 def atomic_or(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Bitwise or; the element before."""
+    """Combine by bitwise or; return the old value."""
     return _rmw("atomic_or", "or", ptr, val, sem, scope)
 
 
 def atomic_xor(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Bitwise exclusive or; the element before."""
+    """Combine by bitwise exclusive or; return the old value."""
     return _rmw("atomic_xor", "xor", ptr, val, sem, scope)
 
 
 def atomic_exch(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Replace the element; the element before."""
+    """Replace the element; return its old value."""
     return _rmw("atomic_exch", "exch", ptr, val, sem, scope)
 
 
 def atomic_cas(
     ptr: Any, cmp: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Write `val` if the element equals `cmp`; the element before."""
+    """Write `val` if the element equals `cmp`; return the old value."""
     kernel_only("atomic_cas")
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     element = _element(ptr, val)
@@ -84,7 +89,8 @@ def atomic_cas(
 
 
 def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | None, sem: Any, scope: Any) -> Float32:
-    """f32 order is that of signed words for numbers without sign bit, and the reverse of unsigned words for others."""
+    """Emit max or min of f32: their order is that of signed words for positive numbers, and the reverse of unsigned
+    words for others."""
     kernel_only(what)
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     bits = tracing.emit_value("arith.bitcast", Int32.mlir_type, (Float32(val).ir_value(),))
@@ -116,7 +122,8 @@ def atomic_fmax(
     ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> Float32:  # fmt: skip
-    """Replace a Float32 by the larger of it and `val`; the element before. `sign_bit` says that `val` is negative or not."""
+    """Replace a Float32 by the larger of it and `val`; return the old value. `sign_bit` says whether `val` is
+    negative."""
     return _float_extreme("atomic_fmax", "max", ptr, val, sign_bit, sem, scope)
 
 
@@ -124,7 +131,7 @@ def atomic_fmin(
     ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> Float32:  # fmt: skip
-    """Replace a Float32 by the smaller of it and `val`; the element before."""
+    """Replace a Float32 by the smaller of it and `val`; return the old value."""
     return _float_extreme("atomic_fmin", "min", ptr, val, sign_bit, sem, scope)
 
 
@@ -135,14 +142,12 @@ def red(
     ptr: Any, val: Any, *, op: Any, dtype: Any = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
-    """An atomic operation whose result nobody asks for."""
+    """Do an atomic operation without a result."""
     name = choice("op", op, _REDUCTIONS)
     if name in ("umin", "umax"):
         name, val = name[1:], Uint32(val) if isinstance(val, (int, Int32)) else val
     _rmw("red", name, ptr, val, sem, scope)
 
-
-# --- loads and stores ------------------------------------------------------------------------------------------------
 
 _EVICTIONS = {
     "evict_normal": "L1::evict_normal", "evict_first": "L1::evict_first", "evict_last": "L1::evict_last",

@@ -1,4 +1,4 @@
-"""Barriers of a block."""
+"""Barriers of a CTA."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from ...hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
 from ..deferred_dialects import nvgpu
 from .values import i32, kernel_only
 
+__all__ = ["barrier", "barrier_arrive", "sync_threads"]
+
 
 def sync_threads(*, loc: Any = None, ip: Any = None) -> None:
-    """Wait for all threads of the block; what they wrote before is visible after."""
+    """Wait for all threads of the CTA; their earlier writes are visible afterwards."""
     kernel_only("sync_threads")
     nvgpu.sync.barrier(i32(0), i32(0))
 

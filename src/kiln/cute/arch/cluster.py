@@ -1,4 +1,4 @@
-"""Clusters of blocks: where a block is in its cluster, the cluster's barrier, its shared memory."""
+"""Clusters of CTAs: a CTA's place in its cluster, the cluster's barrier, distributed shared memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from typing import Any
 
 from ...base_dsl.typing import Int32
 from ..deferred_dialects import cute, nvgpu
+from ..tensor.pointer import AddressSpace, Pointer
 from .thread import Triple
 from .values import i32, kernel_only, pointer
+
+__all__ = [
+    "block_idx_in_cluster", "block_in_cluster_dim", "block_in_cluster_idx", "cluster_arrive",
+    "cluster_arrive_relaxed", "cluster_dim", "cluster_idx", "cluster_size", "cluster_wait", "map_dsmem_ptr",
+]  # fmt: skip
 
 
 def _index(name: str, dim: int) -> Int32:
@@ -20,39 +26,39 @@ def _triple(name: str) -> Triple:
 
 
 def block_in_cluster_idx(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Index of this block in its cluster."""
+    """Return the index of this CTA in its cluster."""
     return _triple("block_in_cluster_idx")
 
 
 def block_in_cluster_dim(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Blocks of a cluster along each axis."""
+    """Return the CTAs of a cluster along each axis."""
     return _triple("block_in_cluster_dim")
 
 
 def cluster_idx(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Index of this cluster in the grid."""
+    """Return the index of this cluster in the grid."""
     return _triple("cluster_idx")
 
 
 def cluster_dim(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Clusters of the grid along each axis."""
+    """Return the clusters of the grid along each axis."""
     return _triple("cluster_dim")
 
 
 def block_idx_in_cluster(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Linear index of this block in its cluster: its rank."""
+    """Return the rank of this CTA in its cluster: its linear index."""
     kernel_only("block_idx_in_cluster")
     return _index("block_idx_in_cluster", 0)
 
 
 def cluster_size(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Blocks of a cluster."""
+    """Return the number of CTAs of a cluster."""
     kernel_only("cluster_size")
     return _index("cluster_size", 0)
 
 
 def cluster_arrive(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
-    """Arrive at the cluster's barrier; what was written before is visible after `cluster_wait`."""
+    """Arrive at the cluster's barrier; earlier writes are visible after `cluster_wait`."""
     kernel_only("cluster_arrive")
     nvgpu.cluster.cluster_arrive(relaxed=False, aligned=bool(aligned))
 
@@ -70,13 +76,12 @@ def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the generic pointer into the shared memory of a block of the cluster that corresponds to one into this
-    block's.
+    """Return the generic pointer into the shared memory of another CTA of the cluster that corresponds to one into this
+    CTA's.
 
-    A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is kept.
+    A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is
+    kept.
     """
-    from ..tensor.pointer import AddressSpace, Pointer
-
     kernel_only("map_dsmem_ptr")
     source = pointer(smem_ptr, "map_dsmem_ptr", "smem")
     dtype, alignment = smem_ptr.dtype, smem_ptr.alignment

@@ -10,6 +10,11 @@ from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from ..deferred_dialects import nvgpu
 from .values import i32, kernel_only
 
+__all__ = [
+    "clock", "clock64", "globaltimer", "griddepcontrol_launch_dependents", "griddepcontrol_wait", "nanosleep",
+    "setmaxregister_decrease", "setmaxregister_increase", "warpgroup_reg_alloc", "warpgroup_reg_dealloc",
+]  # fmt: skip
+
 
 def _registers(action: str, count: Any) -> None:
     kernel_only(f"setmaxregister_{action}rease")
@@ -21,22 +26,22 @@ def _registers(action: str, count: Any) -> None:
 
 
 def setmaxregister_increase(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
-    """Ask for more registers for each thread of the warpgroup."""
+    """Request more registers for each thread of the warpgroup."""
     _registers("inc", reg_count)
 
 
 def setmaxregister_decrease(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
-    """Give registers of each thread of the warpgroup back."""
+    """Release registers of each thread of the warpgroup."""
     _registers("dec", reg_count)
 
 
 def warpgroup_reg_alloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
-    """The older name of `setmaxregister_increase`."""
+    """Do the same as `setmaxregister_increase`, whose older name it is."""
     _registers("inc", reg_count)
 
 
 def warpgroup_reg_dealloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
-    """The older name of `setmaxregister_decrease`."""
+    """Do the same as `setmaxregister_decrease`, whose older name it is."""
     _registers("dec", reg_count)
 
 
@@ -58,21 +63,21 @@ def _clock(which: str, kind: Any) -> Any:
 
 
 def clock(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Return a counter of cycles of this multiprocessor, 32 bits."""
+    """Return a counter of cycles of this SM, 32 bits."""
     return _clock("clock", Int32)
 
 
 def clock64(*, loc: Any = None, ip: Any = None) -> Int64:
-    """Return a counter of cycles of this multiprocessor."""
+    """Return a counter of cycles of this SM."""
     return _clock("clock64", Int64)
 
 
 def globaltimer(*, loc: Any = None, ip: Any = None) -> Int64:
-    """Nanoseconds, the same on all multiprocessors."""
+    """Return the time in nanoseconds, the same on all SMs."""
     return _clock("globaltimer", Int64)
 
 
 def nanosleep(sleep_time: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Do nothing for about so many nanoseconds."""
+    """Do nothing for about `sleep_time` nanoseconds."""
     kernel_only("nanosleep")
     nvgpu.control.nanosleep(i32(sleep_time))

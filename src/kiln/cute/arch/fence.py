@@ -7,6 +7,11 @@ from typing import Any
 from ..deferred_dialects import nvgpu
 from .values import choice, kernel_only
 
+__all__ = [
+    "fence_acq_rel_cluster", "fence_acq_rel_cta", "fence_acq_rel_gpu", "fence_acq_rel_sys", "fence_proxy",
+    "fence_view_async_shared", "mbarrier_init_fence",
+]  # fmt: skip
+
 
 def _fence(what: str, kind: str) -> None:
     kernel_only(what)
@@ -51,10 +56,10 @@ def fence_proxy(kind: Any, *, space: Any = None, use_intrinsic: Any = None, loc:
 
 
 def fence_view_async_shared(*, loc: Any = None, ip: Any = None) -> None:
-    """What this thread wrote to shared memory is seen by asynchronous copies and MMAs issued after."""
+    """Make this thread's writes to shared memory visible to asynchronous copies and MMAs issued later."""
     _fence("fence_view_async_shared", "proxy.async.shared::cta")
 
 
 def mbarrier_init_fence(*, loc: Any = None, ip: Any = None) -> None:
-    """Mbarriers initialized before are seen by the cluster and by asynchronous copies."""
+    """Make initialised mbarriers visible to the cluster and to asynchronous copies."""
     _fence("mbarrier_init_fence", "mbarrier_init.release.cluster")

@@ -10,6 +10,8 @@ from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from .values import i1, kernel_only, number
 
+__all__ = ["inline_ptx"]
+
 _LETTERS = {(16, False): "h", (32, False): "r", (64, False): "l", (16, True): "h", (32, True): "f", (64, True): "d"}
 
 
@@ -24,7 +26,8 @@ def inline_ptx(
     ptx_code: str, *, write_only_types: Any = None, read_only_args: Any = None, read_write_args: Any = None,
     predicate: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """PTX with `{$w0}`, `{$r0}`, `{$rw0}` for what it writes, reads, and both; returns what it wrote, if anything.
+    """Emit PTX with `{$w0}`, `{$r0}`, `{$rw0}` for operands it writes, reads, or both; return what it wrote, if
+    anything.
 
     Numbers of 16, 32 and 64 bits. `$0`, `$1`, ... also work: the written ones, those read and written, those read.
     `predicate` executes it in threads where it holds.

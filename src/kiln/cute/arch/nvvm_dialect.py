@@ -1,4 +1,5 @@
-"""`cutlass._mlir.dialects.nvvm`: the bindings' dialect, and operations that programs know by it and it does not have."""
+"""`cutlass._mlir.dialects.nvvm`: the bindings' dialect, with operations that programs expect of it and it does not
+have."""
 
 from __future__ import annotations
 
@@ -18,9 +19,11 @@ from .values import i1, i32, kernel_only, pointer
 AtomicOpKind = enum.Enum(
     "AtomicOpKind", "AND OR XOR ADD MAX MIN UMAX UMIN INC DEC EXCH CAS FADD FMAX FMIN", module=__name__
 )
-"""What `atomicrmw` does with the element: U for unsigned integers, F for floats."""
+"""The operation of `atomicrmw`: U for unsigned integers, F for floats."""
 
 
+_CTA_GROUPS = {"CTA_1": 1, "CTA_2": 2}
+"""CTAs of each `CTAGroupKind`."""
 _OLDER_NAMES = {"CpAsyncBulkTensorLoadMode": "TMALoadMode"}
 
 
@@ -97,17 +100,19 @@ def CpAsyncBulkTensorGlobalToSharedClusterOp(
     multicastMask: Any = None, l2CacheHint: Any = None, mode: Any = None, loadMode: Any = None, isCTAOnly: Any = None,
     group: Any = None, predicate: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Copy a box of a tensor to shared memory (`cp.async.bulk.tensor`) in the thread whose `predicate` holds; without one, in each.
+    """Copy a box of a tensor to shared memory (`cp.async.bulk.tensor`) in the thread whose `predicate` holds; without
+    one, in each.
 
-    A mode is told by its offsets: with `im2colOffsets` it is im2col, else tiles.
+    With `im2colOffsets` the mode is im2col, otherwise tiles.
     """
     what = "CpAsyncBulkTensorGlobalToSharedClusterOp"
     kernel_only(what)
     wanted = getattr(mode if mode is not None else loadMode, "name", "TILE")
     if wanted != ("IM2COL" if len(im2colOffsets) else "TILE"):
         raise type_error(f"{what} of mode {wanted} with {len(im2colOffsets)} offsets")
-    if group is not None:
-        raise type_error(f"{what} with a group: copies of two blocks together need sm_100")
+    cta_group = None if group is None else _CTA_GROUPS.get(getattr(group, "name", ""))
+    if group is not None and cta_group is None:
+        raise type_error(f"group of {what} is {group!r}", "CTAGroupKind.CTA_1 or CTA_2")
     target, barrier = pointer(dstMem, what, "smem"), pointer(mbar, what, "smem")
     map_ = pointer(tmaDescriptor, what)
     places = [i32(_number(c)) for c in coordinates]
@@ -117,7 +122,9 @@ def CpAsyncBulkTensorGlobalToSharedClusterOp(
     )
 
     def copy() -> None:
-        nvgpu.tma.tma_load(map_, target, barrier, places, offsets=offsets, mask=mask, policy=policy)
+        nvgpu.tma.tma_load(
+            map_, target, barrier, places, offsets=offsets, mask=mask, policy=policy, cta_group=cta_group
+        )
 
     if predicate is None:
         copy()

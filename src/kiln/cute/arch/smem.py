@@ -1,4 +1,4 @@
-"""Shared memory of a block."""
+"""Shared memory of a CTA."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32
 from ..deferred_dialects import cute, nvgpu
+from ..tensor.pointer import AddressSpace, Pointer
 from .cluster import map_dsmem_ptr
 from .values import kernel_only
 
@@ -16,9 +17,7 @@ __all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
 def alloc_smem(
     element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return a pointer to static shared memory for so many elements; its own for each call."""
-    from ..tensor.pointer import AddressSpace, Pointer
-
+    """Return a pointer to new static shared memory for `size_in_elems` elements."""
     kernel_only("alloc_smem")
     if not isinstance(size_in_elems, int) or size_in_elems < 1:
         raise type_error(f"alloc_smem() takes a Python integer of at least 1, not {size_in_elems!r}")
@@ -30,10 +29,8 @@ def alloc_smem(
 
 
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return a pointer to the start of the block's dynamic shared memory, `smem` bytes of the launch behind what the
-    kernel allocates."""
-    from ..tensor.pointer import AddressSpace, Pointer
-
+    """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's own
+    allocations."""
     kernel_only("get_dyn_smem")
     alignment = alignment or 1024
     made = cute.dynamic_smem(cute.ptr_type(element_type.mlir_type, "smem", alignment))
@@ -41,6 +38,6 @@ def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = 
 
 
 def dynamic_smem_size(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Bytes of shared memory of the block; in a kernel with `get_dyn_smem`, of that memory alone."""
+    """Return the bytes of shared memory of the CTA; in a kernel with `get_dyn_smem`, of that memory alone."""
     kernel_only("dynamic_smem_size")
     return Int32._make(nvgpu.control.dynamic_smem_size(), nonneg=True)

@@ -1,4 +1,4 @@
-"""Where a thread is in its block and grid."""
+"""A thread's place in its CTA and grid."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from ...base_dsl.typing import Int32
 from ..deferred_dialects import cute
 from .values import kernel_only
+
+__all__ = ["block_dim", "block_idx", "grid_dim", "lane_idx", "thread_idx", "warp_idx"]
 
 Triple = tuple[Int32, Int32, Int32]
 
@@ -21,32 +23,32 @@ def _triple(name: str) -> Triple:
 
 
 def thread_idx(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Index of this thread in its block, (x, y, z)."""
+    """Return the index of this thread in its CTA, (x, y, z)."""
     return _triple("thread_idx")
 
 
 def block_idx(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Index of this block in the grid."""
+    """Return the index of this CTA in the grid."""
     return _triple("block_idx")
 
 
 def block_dim(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Threads in a block along each axis."""
+    """Return the threads of a CTA along each axis."""
     return _triple("block_dim")
 
 
 def grid_dim(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Blocks in the grid along each axis."""
+    """Return the CTAs of the grid along each axis."""
     return _triple("grid_dim")
 
 
 def lane_idx(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Position of this thread in its warp, 0 to 31."""
+    """Return the position of this thread in its warp, 0 to 31."""
     kernel_only("lane_idx")
     return _index("lane_idx")
 
 
 def warp_idx(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Number of this thread's warp in its block."""
+    """Return the number of this thread's warp in its CTA."""
     kernel_only("warp_idx")
     return _index("warp_idx")

@@ -1,1 +1,1 @@
-"""Atoms: what copies and MMAs are made of, how they are tiled over threads, and pictures of both."""
+"""Copy and MMA atoms, and how they are tiled over threads."""

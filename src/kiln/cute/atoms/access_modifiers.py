@@ -47,7 +47,8 @@ _ORDERS = {
     MemoryOrder.RELAXED: ("relaxed", "relaxed"), MemoryOrder.ACQUIRE: ("acquire", "relaxed"), MemoryOrder.RELEASE: ("relaxed", "release"),
     MemoryOrder.ACQ_REL: ("acquire", "release"), MemoryOrder.SC: ("acquire", "release"),
 }  # fmt: skip
-"""Of loads and of stores. An access that is sequentially consistent also has a fence, which is the program's."""
+"""The modifiers of loads and of stores. A sequentially consistent access also needs a fence, which the
+program emits."""
 _PRIORITIES = {
     CacheEvictionPriority.EVICT_NORMAL: "", CacheEvictionPriority.EVICT_FIRST: "L1::evict_first",
     CacheEvictionPriority.EVICT_LAST: "L1::evict_last", CacheEvictionPriority.EVICT_UNCHANGED: "L1::evict_unchanged",
@@ -82,7 +83,7 @@ def modifiers_of(
 
 
 def l2_modifier(priority: Any) -> str:
-    """Return the modifier that stands for how long lines should stay in the L2 cache."""
+    """Return the modifier for how long lines should stay in the L2 cache."""
     if not isinstance(priority, CacheEvictionPriority) or priority is CacheEvictionPriority.NO_ALLOCATE:
         names = ", ".join(member.name for member in CacheEvictionPriority if member.name != "NO_ALLOCATE")
         raise type_error(f"l2_evict_priority is {priority!r}", f"CacheEvictionPriority: {names}")

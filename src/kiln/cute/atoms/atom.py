@@ -54,12 +54,12 @@ class Op:
 
 
 class Trait:
-    """What an operation is for an atom. Its fields are values of the program; by default it has none."""
+    """The properties of an operation as an atom. Its fields are values of the program; by default it has none."""
 
     __kiln_immutable__ = True
 
     def with_fields(self, **fields: Any) -> Any:
-        """The same with fields set that are known only at run time."""
+        """Return the trait with fields set that are known only at run time."""
         raise type_error(f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
@@ -77,9 +77,7 @@ class CopyTrait(Trait):
     """A copy operation for elements of one type: its threads, its values, and how it is done."""
 
     def __init__(self, value_type: Any, thr_id: Layout, layout_src_tv: Layout, layout_dst_tv: Layout) -> None:
-        self.value_type = value_type
-        self.thr_id = thr_id
-        self.layout_src_tv = layout_src_tv
+        self.value_type, self.thr_id, self.layout_src_tv = value_type, thr_id, layout_src_tv
         self.layout_dst_tv = layout_dst_tv
 
     @property
@@ -88,7 +86,7 @@ class CopyTrait(Trait):
         return self.layout_src_tv
 
     def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
-        """Copy as many times the atom as `src` and `dst` hold."""
+        """Copy `src` to `dst`, with as many calls of the atom as they hold."""
         raise NotImplementedError
 
 
@@ -96,12 +94,12 @@ class CopyOp(Op):
     """An operation that copies."""
 
     def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
-        """The trait for elements of a type."""
+        """Return the trait for elements of a type."""
         raise NotImplementedError
 
 
 class Atom:
-    """An operation with all that is known about it. `set` changes it; a change in a region is carried out of it."""
+    """An operation with its trait. `set` changes it; a change in a region is carried out of it."""
 
     def __init__(self, op: Any, trait: Any) -> None:
         self._op = op
@@ -114,12 +112,12 @@ class Atom:
 
     @property
     def trait(self) -> Any:
-        """What it needs to be done."""
+        """The trait of the operation."""
         return self._trait
 
     @property
     def type(self) -> str:
-        """How the atom prints in the intermediate representation."""
+        """The atom as it is printed in the IR."""
         return f'!cute.atom<"{self._op}">'
 
     def _with_trait(self, trait: Any) -> Any:
@@ -176,7 +174,7 @@ class CopyAtom(Atom, Drawn):
 
     @property
     def thr_id(self) -> Layout:
-        """The threads that do it together."""
+        """The threads that execute it together."""
         return self._trait.thr_id
 
     @property
@@ -196,7 +194,8 @@ class CopyAtom(Atom, Drawn):
 
 
 def _transform(tile_tv: Layout, atom: CopyAtom, own: Layout) -> Layout:
-    """((thread of the tile), (value of the thread)) -> index in the tile, as one side of the atom holds the values."""
+    """Return ((thread of the tile), (value of the thread)) -> index in the tile, as one side of the atom holds the
+    values."""
     ref = atom.trait.layout_ref_tv
     threads, values = size(ref[0]), size(ref[1])
     split = zipped_divide(tile_tv, (threads, values))  # ((atom thread, atom value), (rest of threads, rest of values))
@@ -250,7 +249,7 @@ class TiledCopy(CopyAtom):
         return size(self.trait.layout_ref_tv[1]) > size(self._layout_tv[1])
 
     def require_whole_calls(self) -> None:
-        """Refuse a tile with fewer values for a thread than one call of the atom has: nothing holds the others."""
+        """Raise an error for a tile with fewer values for a thread than one call of the atom has."""
         if self._reaches_past_its_tile:
             held, wanted = size(self._layout_tv[1]), size(self.trait.layout_ref_tv[1])
             raise type_error(
@@ -259,7 +258,7 @@ class TiledCopy(CopyAtom):
             )
 
     def get_slice(self, thr_idx: Any) -> ThrCopy:
-        """What one thread does."""
+        """Return the part of one thread."""
         return ThrCopy(self, thr_idx)
 
     def retile(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -294,17 +293,32 @@ class TiledCopy(CopyAtom):
     __kiln_key__ = __kiln_static_key__
 
 
-class ThrCopy(TiledCopy):
-    """The part of a tiled copy that one thread does."""
+class ThreadSlice(Atom):
+    """One thread's part of a tiled atom, as the first base of a class; the index of the thread may be dynamic."""
 
-    def __init__(self, tiled: TiledCopy, thr_idx: Any) -> None:
-        super().__init__(tiled.op, tiled.trait, tiled.layout_tv_tiled, tiled._tiler_mn)
+    def __init__(self, tiled: Any, thr_idx: Any) -> None:
+        self.__dict__.update(tiled.__dict__)
         self._thr_idx = thr_idx
 
     @property
     def thr_idx(self) -> Any:
-        """The thread."""
+        """The index of the thread."""
         return self._thr_idx
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        index = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []
+        return [*index, *super().__extract_mlir_values__()]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        if not isinstance(self._thr_idx, Integer):
+            return super().__new_from_mlir_values__(values)
+        copy = self._with_trait(self._trait.__new_from_mlir_values__(values[1:]) if values[1:] else self._trait)
+        copy._thr_idx = type(self._thr_idx)._make(values[0], self._thr_idx.nonneg, self._thr_idx.divisibility)
+        return copy
+
+
+class ThrCopy(ThreadSlice, TiledCopy):
+    """The part of a tiled copy that one thread does."""
 
     def partition_S(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
         """Return the thread's part of a source tile: (values of the atom and its repetitions, rests...)."""
@@ -316,34 +330,23 @@ class ThrCopy(TiledCopy):
 
     def _partition(self, tensor: Any, own: Layout) -> Any:
         if not isinstance(tensor, TracedTensor):
-            raise type_error(f"a tensor is partitioned, got {type(tensor).__name__}")
+            raise type_error(f"partition_S and partition_D take a tensor, got {type(tensor).__name__}")
         modes = rank(tensor)
         if modes < len(wrap(self._tiler_mn)):
             raise type_error(
-                f"a tensor of {modes} modes is partitioned by a tiler of {len(wrap(self._tiler_mn))} ({self._tiler_mn})"
+                f"partition_S and partition_D take a tensor with the {len(wrap(self._tiler_mn))} modes of the tiler "
+                f"{self._tiler_mn}, got one with {modes}"
             )
         tiles = zipped_divide(tensor, self._tiler_mn)
         tiled = self._tiled(own)
         if self._reaches_past_its_tile:
-            # past the tile the modes of the atom together need not be a layout, each by itself is
+            # past the tile the modes of the atom together need not be a layout, but each mode is
             split = layouts_of(tiles, lambda x: make_layout([_compose_each(x[0], tiled), x[1]]), "partition")
         else:
             split = composition(tiles, (tiled, None))
         rest = split.shape[1]
         outside: Any = (None,) * len(rest) if isinstance(rest, tuple) else None
         return split._slice(((self._thr_idx, None), outside), by_thread=True)
-
-    def __extract_mlir_values__(self) -> list[ir.Value]:
-        own = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []
-        return [*own, *super().__extract_mlir_values__()]
-
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        if not isinstance(self._thr_idx, Integer):
-            return super().__new_from_mlir_values__(values)
-        made = self._with_trait(self._trait.__new_from_mlir_values__(values[1:]) if values[1:] else self._trait)
-        kind = type(self._thr_idx)
-        made._thr_idx = kind._make(values[0], self._thr_idx.nonneg, self._thr_idx.divisibility)
-        return made
 
 
 def _compose_each(tile: Layout, layout: Layout) -> Layout:
@@ -365,9 +368,6 @@ def _tile_shape(tiler: Any) -> Any:
     if isinstance(tiler, Layout):
         return (product(tiler.shape),)
     return tuple(product(t.shape) if isinstance(t, Layout) else t for t in wrap(tiler))
-
-
-# --- making them -----------------------------------------------------------------------------------------------------
 
 
 def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> CopyAtom:
@@ -392,10 +392,9 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 def known_keywords(
     function: Callable[..., Any], name: str, keywords: dict[str, Any], others: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return the keywords that are passed on to what an operation does; refuses those it does not know, unless they are
-    None.
+    """Return the keywords that an operation's function takes; raise an error for unknown ones, unless they are None.
 
-    `others` are keywords that it has besides.
+    `others` are further keywords, for the message.
     """
     if not keywords:
         return keywords

@@ -22,7 +22,7 @@ __all__ = ["autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_cal
 
 
 _LINE = 128
-"""Bytes that a prefetch brings."""
+"""The bytes that a prefetch brings."""
 
 
 def _memory(x: Any, what: str) -> TracedTensor:
@@ -101,7 +101,8 @@ def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers:
 
 
 def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], None] | None:
-    """What compares the coordinates of elements to be copied with the extents of both tensors; None where nobody looks."""
+    """Return what compares the coordinates of elements to be copied with the extents of both tensors; None if neither
+    is checked."""
     if src._extents is None and dst._extents is None:
         return None
 
@@ -153,7 +154,7 @@ def _covers(found: Any, calls: int, shape: Any) -> bool:
 
 
 def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: Any, values: int) -> None:
-    """A loop over the elements, for shapes that are known only at run time."""
+    """Copy with a loop over the elements, for dynamic shapes."""
     if pred is not None and values != 1:
         raise type_error(
             f"a predicated copy of several elements at once needs a static shape, got {pretty_str(src.shape)}"
@@ -222,12 +223,12 @@ def copy(
 def copy_atom_call(
     atom: Any, src: Any, dst: Any, *, pred: Any = None, loc: Any = None, ip: Any = None, **kwargs: Any
 ) -> None:
-    """One call of a copy atom: source and destination hold exactly its values."""
+    """Copy with one call of a copy atom: source and destination hold exactly its values."""
     copy(atom, src, dst, pred=pred, **kwargs)
 
 
 def prefetch(atom: Any, src: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Ask for what an atom would copy to be brought into the L2 cache. Has no effect that a program could see."""
+    """Prefetch what an atom would copy into the L2 cache. It has no visible effect."""
     if not isinstance(atom, CopyAtom):
         raise type_error(f"prefetch() takes a copy atom first, got {type(atom).__name__}")
     call = getattr(atom.trait, "prefetch", None)

@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.trace import at_one_location
-from ...base_dsl.typing import Integer
 from ..layout.algebra import complement, composition
 from ..layout.int_tuple import pretty_str, product, wrap
 from ..layout.inverses import right_inverse
 from ..layout.layout import Layout, make_layout, rank, size
-from ..layout.modes import UNIT, append
+from ..layout.modes import UNIT, append, slice_
 from ..layout.picture import Drawn
 from ..layout.tiling import logical_divide, tiled_product, zipped_divide
 from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
 from ..tensor.vector_access import Registers
-from .atom import Atom, Op, Trait, known_keywords, tile_of_layouts
+from .atom import Atom, Op, ThreadSlice, Trait, known_keywords, tile_of_layouts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..tensor.pointer import Pointer
 
 __all__ = [
@@ -35,7 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 _OPERAND_MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
-"""The modes of (M, N, K) that an operand has."""
+"""The modes of (M, N, K) of an operand."""
 
 
 class MmaTrait(Trait):
@@ -49,19 +46,19 @@ class MmaTrait(Trait):
         self.thr_id = thr_id
         self.layouts_tv = dict(zip("ABC", layouts_tv, strict=True))
         self._values = {name: size(layout[1]) for name, layout in self.layouts_tv.items()}
-        """How many values of an operand a thread holds."""
+        """The number of values of an operand that a thread holds."""
         self.types = dict(zip("ABC", types, strict=True))
 
     def make_fragment(self, operand: str, of: Any) -> Any:
-        """What a call takes for an operand that was partitioned (or has a partitioned shape)."""
+        """Return what a call takes for an operand that was partitioned (or has a partitioned shape)."""
         raise NotImplementedError
 
     def call(self, d: Any, a: Any, b: Any, c: Any, **kwargs: Any) -> None:
-        """One call: the tensors hold the values of one atom."""
+        """Do one call: the tensors hold the values of one atom."""
         raise NotImplementedError
 
     def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None, **kwargs: Any) -> None:
-        """All calls of (V, M, K) x (V, N, K) => (V, M, N); without the mode K `depth` is None."""
+        """Do all calls of (V, M, K) x (V, N, K) => (V, M, N); without the mode K `depth` is None."""
         for k in (None,) if depth is None else range(depth):
             for m, n in calls_in_order(rows, columns):
                 start = d if k else c
@@ -72,7 +69,7 @@ class RegisterMmaTrait(MmaTrait):
     """An operation whose operands all lie in registers, each a vector of a thread's values."""
 
     def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """The thread's values of A * B + C."""
+        """Return the thread's values of A * B + C."""
         raise NotImplementedError
 
     def make_fragment(self, operand: str, of: Any) -> Any:
@@ -116,7 +113,7 @@ class RegisterMmaTrait(MmaTrait):
         self.store(self.registers("C", d), 0, self.multiply(left, right, start))
 
     def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
-        """Each operand is read once, and each result written once."""
+        """Do all calls; each operand is read once, and each result written once."""
         sources = {name: self.registers(name, x) for name, x in zip("ABC", (a, b, c), strict=True)}
         target = sources["C"] if d is c else self.registers("C", d)
         accumulators = {(m, n): self.load("C", sources["C"], m + rows * n) for m in range(rows) for n in range(columns)}
@@ -133,7 +130,7 @@ class MmaOp(Op):
     """An operation that multiplies and accumulates."""
 
     def make_trait(self, **kwargs: Any) -> MmaTrait:
-        """Its trait."""
+        """Return its trait."""
         raise NotImplementedError
 
 
@@ -147,7 +144,7 @@ class MmaAtom(Atom, Drawn):
 
     @property
     def thr_id(self) -> Layout:
-        """The threads that do it together."""
+        """The threads that execute it together."""
         return self._trait.thr_id
 
     @property
@@ -166,15 +163,15 @@ class MmaAtom(Atom, Drawn):
         return self._trait.layouts_tv["C"]
 
     def make_fragment_A(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """What `gemm` takes for A: registers like a partitioned tensor, or of a partitioned shape."""
+        """Return what `gemm` takes for A: registers like a partitioned tensor, or of a partitioned shape."""
         return self._trait.make_fragment("A", input)
 
     def make_fragment_B(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """What `gemm` takes for B."""
+        """Return what `gemm` takes for B."""
         return self._trait.make_fragment("B", input)
 
     def make_fragment_C(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """What `gemm` takes for C and D, undefined at first."""
+        """Return what `gemm` takes for C and D, undefined at first."""
         return self._trait.make_fragment("C", input)
 
     def __str__(self) -> str:
@@ -202,12 +199,12 @@ class TiledMma(MmaAtom):
 
     @property
     def atom_layout_mnk(self) -> Layout:
-        """Where the atoms lie that different threads do: (m, n, k) -> number of the atom."""
+        """The layout of atoms over threads: (m, n, k) -> number of the atom."""
         return self._atom_layout_mnk
 
     @property
     def permutation_mnk(self) -> tuple[Any, ...]:
-        """How each mode of the tile is reordered before atoms cover it, a tiler of layouts; None: as it is."""
+        """The permutation of each mode of the tile before atoms cover it, a tiler of layouts; None: as it is."""
         return tile_of_layouts(self._permutation_mnk)
 
     @property
@@ -232,7 +229,7 @@ class TiledMma(MmaAtom):
         return product(found.shape if isinstance(found, Layout) else found)
 
     def get_slice(self, thr_idx: Any) -> ThrMma:
-        """What one thread does."""
+        """Return the part of one thread."""
         return ThrMma(self, thr_idx)
 
     def _split(self, operand: str, x: Any) -> Any:
@@ -251,7 +248,7 @@ class TiledMma(MmaAtom):
         return logical_divide(by_value, (None, (make_layout(size(threads[i + 1])), make_layout(size(threads[j + 1])))))
 
     def _tv_layout(self, operand: str) -> Layout:
-        """(thread, value) -> index in the operand's part of the tile."""
+        """Return (thread, value) -> index in the operand's part of the tile."""
         i, j = _OPERAND_MODES[operand]
         split = self._split(operand, make_layout((self.get_tile_size(i), self.get_tile_size(j))))
         thread, value = split[0]
@@ -318,22 +315,11 @@ def _sliced(split: Any, thread: Any, thread_i: Any, thread_j: Any) -> Any:
     coord = ((thread, None), ((thread_i, None), (thread_j, None), *(None,) * further))
     if isinstance(split, TracedTensor):
         return split._slice(coord, by_thread=True)
-    from ..layout.modes import slice_
-
     return slice_(split, coord)
 
 
-class ThrMma(TiledMma):
+class ThrMma(ThreadSlice, TiledMma):
     """The part of a tiled MMA that one thread does."""
-
-    def __init__(self, tiled: TiledMma, thr_idx: Any) -> None:
-        super().__init__(tiled.op, tiled.trait, tiled.atom_layout_mnk, tiled._permutation_mnk)
-        self._thr_idx = thr_idx
-
-    @property
-    def thr_idx(self) -> Any:
-        """The thread."""
-        return self._thr_idx
 
     def _partition(self, operand: str, tensor: Any) -> Any:
         if not isinstance(tensor, TracedTensor):
@@ -354,17 +340,6 @@ class ThrMma(TiledMma):
         """Return the thread's part of a tensor (M, N, ...)."""
         return self._partition("C", input_mn)
 
-    def __extract_mlir_values__(self) -> list[ir.Value]:
-        own = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []
-        return [*own, *super().__extract_mlir_values__()]
-
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        if not isinstance(self._thr_idx, Integer):
-            return super().__new_from_mlir_values__(values)
-        made = self._with_trait(self._trait.__new_from_mlir_values__(values[1:]) if values[1:] else self._trait)
-        made._thr_idx = type(self._thr_idx)._make(values[0], self._thr_idx.nonneg, self._thr_idx.divisibility)
-        return made
-
 
 def _tiler_text(tiler: Any) -> str:
     return f"({', '.join('_' if t is None else str(t) for t in tiler)})"
@@ -374,11 +349,8 @@ def _describe(x: Any) -> str:
     return f"the layout {x.layout if isinstance(x, TracedTensor) else x}"
 
 
-# --- making them -----------------------------------------------------------------------------------------------------
-
-
 def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> MmaAtom:
-    """Return an MMA operation with all that is known about it."""
+    """Return an MMA atom."""
     if not isinstance(op, MmaOp):
         hint = (
             f"pass an instance: {op.__name__}(...)" if isinstance(op, type) else "for example MmaUniversalOp(Float32)"
@@ -417,9 +389,6 @@ def make_tiled_mma(
     return TiledMma(atom.op, atom.trait, layout, permutation)
 
 
-# --- calling them ----------------------------------------------------------------------------------------------------
-
-
 def _atom(atom: Any, what: str) -> MmaAtom:
     if not isinstance(atom, MmaAtom):
         raise type_error(
@@ -430,14 +399,14 @@ def _atom(atom: Any, what: str) -> MmaAtom:
 
 
 def mma_atom_call(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
-    """One call of an MMA atom, D = A * B + C: the tensors hold exactly its values."""
+    """Do one call of an MMA atom, D = A * B + C: the tensors hold exactly its values."""
     trait = _atom(atom, "mma_atom_call").trait
     trait.call(d, a, b, c, **known_keywords(trait.call, f"a call of {type(atom.op).__name__}", kwargs))
 
 
 @at_one_location
 def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
-    """D = A * B + C with an atom, as many calls as the tensors hold.
+    """Compute D = A * B + C with an atom, as many calls as the tensors hold.
 
     By their modes: (V) x (V) => (V), one call; (V, M) x (V, N) => (V, M, N); (V, M, K) x (V, N, K) => (V, M, N), summed
     over K. With an atom of one value each V may be left out: (M) x (N) => (M, N) and (M, K) x (N, K) => (M, N).

@@ -1,1 +1,1 @@
-"""What programs are called with: arrays, tensors and pointers of the host, streams, symbols, and how they become arguments."""
+"""Arguments of programs: arrays, tensors and pointers of the host, streams, symbols, and how they are passed."""

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from ...base_dsl import packages, promises, tree
+from ...base_dsl import packages, promises, target, trace, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
@@ -40,7 +40,7 @@ from .stream import HANDLES, current_stream, handle_of
 
 
 class TensorNode(Node):
-    """A tensor given from Python."""
+    """A tensor passed from Python."""
 
     key: TensorSignature
     is_array = True
@@ -52,9 +52,7 @@ class TensorNode(Node):
         self.key = found
         self.symbols = symbols
         self.formats = found.formats
-        self._leaves = leaves
-        self._array = array
-        self._alignment = alignment
+        self._leaves, self._array, self._alignment = leaves, array, alignment
 
     def types(self) -> list[ir.Type]:
         return self.key.types()
@@ -84,13 +82,13 @@ class TensorNode(Node):
 
 
 class PointerNode(Node):
-    """An address given from Python."""
+    """An address passed from Python."""
 
     key: runtime.PointerSignature
     formats = "Q"
 
     def __init__(self, pointer: RuntimePointer) -> None:
-        self._pointer = pointer  # holds the memory: what the argument was taken of may let go of it during the call
+        self._pointer = pointer  # holds the memory: the object it was taken from may be freed during the call
         self.key, self._leaves = pointer._argument
 
     def types(self) -> list[ir.Type]:
@@ -101,7 +99,7 @@ class PointerNode(Node):
         return list(self._leaves)
 
     def fit(self, expected: Hashable) -> Node | str:
-        """This pointer where one of another alignment is expected, or one into global memory: all that Python gives are."""
+        """Return this pointer as one of another alignment, or into global memory; or why it does not fit."""
         if not isinstance(expected, runtime.PointerSignature):
             return ""
         if expected.dtype is not self.key.dtype or (
@@ -120,7 +118,7 @@ class PointerNode(Node):
 
 
 class ValueNode(Node):
-    """Inside a trace: a value that says itself what it is made of, taken apart once."""
+    """A value in a trace that defines its own MLIR values, taken apart once."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -137,31 +135,30 @@ class ValueNode(Node):
         return tree.rebuilt(self._value, [next(values) for _ in self._values])
 
 
-class TreeNode(Node):
-    """Integers in a structure: a shape, a layout. Python ints are static, typed integers are passed."""
+class IndexNode(NumericNode):
+    """An integer of a shape or layout: its known sign and divisibility stay known."""
 
-    def __init__(self, key: Hashable, leaves: list[Any], rebuild: Callable[[Iterator[Any]], Any]) -> None:
-        self._children = [NumericNode(type(leaf), leaf) for leaf in leaves]
-        self._facts = [(leaf.nonneg, leaf.divisibility if not leaf.is_static else 1) for leaf in leaves]
-        self._rebuild = rebuild
-        self.key = (key, *(c.key for c in self._children))
-        self.formats = "".join(c.formats for c in self._children)
-
-    def types(self) -> list[ir.Type]:
-        return [t for c in self._children for t in c.types()]
-
-    def leaves(self) -> list[Any]:
-        return [leaf for c in self._children for leaf in c.leaves()]
-
-    def values(self) -> list[ir.Value]:
-        return [v for c in self._children for v in c.values()]
+    def __init__(self, leaf: Any) -> None:
+        super().__init__(type(leaf), leaf)
+        self._facts = leaf.nonneg, leaf.divisibility if not leaf.is_static else 1
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        made = [
-            c.kind._make(next(values), nonneg, divisibility)
-            for c, (nonneg, divisibility) in zip(self._children, self._facts, strict=True)
-        ]
-        return self._rebuild(iter(made))
+        return self.kind._make(next(values), *self._facts)
+
+
+class TreeNode(GroupNode):
+    """Integers in a structure: a shape, a layout. Python ints are static, typed integers are passed."""
+
+    has_named_parts = False
+
+    def __init__(self, key: Hashable, leaves: list[Any], rebuild: Callable[[Iterator[Any]], Any]) -> None:
+        super().__init__(key, [IndexNode(leaf) for leaf in leaves], lambda parts: rebuild(iter(parts)))
+
+    def fit(self, expected: Hashable) -> Node | str:
+        return ""
+
+    def known(self) -> list[Any]:
+        return []
 
 
 def layout_node(layout: Any) -> Node:
@@ -184,7 +181,7 @@ class _StaticTree(Node):
         self.key = key
 
     def fit(self, expected: Hashable) -> Node | str:
-        """Return an int where an integer of the object program is taken."""
+        """Return an int as an integer of the program, where that is expected."""
         if type(self._value) is not int or type(expected) is not tuple or len(expected) != 2 or expected[0] != ():
             return ""
         kind: Any = expected[1]
@@ -243,9 +240,9 @@ class StreamNode(Node):
 
     def __init__(self, handle: int | None, stream: Any, ambient: bool = False) -> None:
         self._handle = handle
-        self._stream = stream  # its handle is worth nothing when it is gone
+        self._stream = stream  # its handle is invalid when it is gone
         self.ambient = current_stream if ambient else None
-        """What to pass where a call leaves it out."""
+        """Returns what to pass where a call leaves the stream out."""
 
     def types(self) -> list[ir.Type]:
         return [Int64.mlir_type]
@@ -287,25 +284,18 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
 
 
 def _in_trace() -> bool:
-    from ...base_dsl import trace
-
     return trace.current() is not None
 
 
 def _check_device(device: str) -> None:
     if device == "cpu":
         return
-    from ...base_dsl import target
-
     if target.target_name() == "cpu" and not hardware.cuda_is_host_memory:
         raise error(
             DSLUserCodeValueError,
             "a tensor on a CUDA device is passed to a function compiled for the CPU",
             hint="pass a CPU tensor, or choose the GPU: kiln.target('nvidia')",
         )
-
-
-# --- arrays passed as they are ---------------------------------------------------------------------------------------
 
 
 def array_node(x: Any) -> Node:
@@ -346,7 +336,7 @@ _array_signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 
 def quick_array(kind: type) -> Callable[[Any], Any] | None:
-    """For arrays of numpy and torch: (key, leaves) without making a node. None for other types."""
+    """Return what maps arrays of numpy and torch to (key, leaves) without making a node; None for other types."""
     numpy = packages.loaded("numpy")
     if numpy is not None and kind is numpy.ndarray:
         return _quick_numpy
@@ -355,7 +345,7 @@ def quick_array(kind: type) -> Callable[[Any], Any] | None:
     return None
 
 
-# What a layout of an array becomes, by its dtype, shape and strides: calls repeat them, so only the address is new.
+# The signature and leaves of an array, by its dtype, shape and strides: calls repeat them, so only the address is new.
 _seen: dict[Any, tuple[TensorSignature, tuple[int, ...], int]] = {}
 _SEEN_LIMIT = 4096
 
@@ -404,14 +394,12 @@ def _quick_torch(x: Any) -> Any:
     return found, (address, *leaves)
 
 
-# --- annotations -----------------------------------------------------------------------------------------------------
-
 _SHAPE_LIKE = (Shape, Stride, Coord, Tile, IntTuple)
 _known: dict[int, tuple[Any, str]] = {}
 
 
 def annotation_kind(annotation: Any) -> str:
-    """ "static" (Constexpr), "shape" (Shape, Stride, Coord, Tile, IntTuple, also beside None) or ""."""
+    """Return "static" (Constexpr), "shape" (Shape, Stride, Coord, Tile, IntTuple, also beside None) or ""."""
     known = _known.get(id(annotation))
     if known is not None and known[0] is annotation:  # the entry keeps the annotation, so the id is not reused
         return known[1]
@@ -467,8 +455,8 @@ def kinds_promised(annotation: Any) -> promises.Kinds | None:
 
 
 def array_layouts(nodes: Sequence[Node]) -> list[str | None]:
-    """For each leaf of some arguments: the layout of the array whose address it is, with `?` for the leaves that follow, and
-    with `const ` before it if the array is read-only."""
+    """Return for each leaf of some arguments the layout of the array whose address it is, with `?` for dynamic leaves
+    and with `const ` before it if the array is read-only."""
     found: list[str | None] = []
     for node in nodes:
         if isinstance(node, GroupNode):

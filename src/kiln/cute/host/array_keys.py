@@ -15,10 +15,11 @@ from .arrays import introduce_array, is_torch_tensor, read_array
 
 
 def array_key(*arrays: Any) -> Hashable:
-    """Equal for arrays (or None) of the same types, devices, extents, strides, writability and alignment, in order.
+    """Return a key that is equal for arrays (or None) of the same types, devices, extents, strides, writability and
+    alignment.
 
-    The key of one kind of arrays is always made in the same way within a process, but keys of different processes say
-    nothing about each other.
+    The key of one kind of arrays is always made in the same way within a process, but keys of different processes
+    cannot be compared.
     """
     native = loading.engine()
     if native is not None:

@@ -96,9 +96,6 @@ def is_torch_tensor(kind: type) -> bool:
     return tensor is not None and issubclass(kind, tensor)
 
 
-# --- numpy -----------------------------------------------------------------------------------------------------------
-
-
 def _read_numpy(x: Any) -> Array:
     dtype = numpy_element_type(x.dtype)
     interface = x.__array_interface__
@@ -133,8 +130,6 @@ def numpy_element_type(dtype: Any) -> Any:
             return kind
     raise type_error(f"no element type corresponds to numpy's {name}")
 
-
-# --- torch -----------------------------------------------------------------------------------------------------------
 
 TORCH_NAMES = {
     "bool": "Boolean", "uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "uint64": "Uint64", "int8": "Int8",
@@ -208,9 +203,6 @@ def find_leading(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None
         if d == 1 and (found is None or shape[i] != 1 or shape[found] == 1):
             found = i
     return found
-
-
-# --- DLPack ----------------------------------------------------------------------------------------------------------
 
 
 class _Device(ctypes.Structure):
@@ -323,13 +315,13 @@ def read_dlpack(x: Any) -> Array:
 
 
 _MOST_MODES = 64
-"""As many as numpy and PyTorch have."""
+"""The most modes of an array, as in numpy and PyTorch."""
 
 
 def _check_memory(
     what: str, shape: tuple[int, ...], strides: tuple[int, ...], memory: int, address: int, bits: int
 ) -> None:
-    """Refuse extents and addresses that no array has, before anything is done with them."""
+    """Raise an error for extents and addresses that no array has, before they are used."""
     if any(extent < 0 for extent in shape):
         raise type_error(f"{what} says that the array's shape is {shape}", "extents are 0 or more")
     if len(strides) != len(shape):
@@ -369,7 +361,7 @@ def _read_cuda_interface(x: Any) -> Array:
 
 
 def dlpack_type(dtype: Any) -> int:
-    """DLPack's type of an element type (code, bits, one lane) as it lies in a DLTensor; -1 if there is none."""
+    """Return DLPack's type of an element type (code, bits, one lane) as it lies in a DLTensor; -1 if there is none."""
     for (code, bits), name in _CODES.items():
         if TYPES[name] is dtype:
             return code | bits << 8 | 1 << 16
@@ -377,7 +369,7 @@ def dlpack_type(dtype: Any) -> int:
 
 
 def introduce_array(native: Engine, kind: type) -> bool:
-    """Tell native code about a type of arrays; whether it can read arrays of that type."""
+    """Register a type of arrays with native code; return whether it can read arrays of that type."""
     if kind in _native_kinds:
         return True
     if kind is getattr(packages.loaded("numpy"), "ndarray", None):
@@ -404,14 +396,14 @@ _native_kinds: set[type] = set()
 
 
 def reading_natively(x: Any) -> Engine | None:
-    """Native code if it is there already and can read an array."""
+    """Return the native caller if it is loaded and can read an array."""
     native = loading.loaded()
     return native if native is not None and introduce_array(native, type(x)) else None
 
 
 def exchange_functions(kind: type) -> tuple[int, int] | None:
-    """DLPack's C functions of a type of arrays: to read one without taking hold of it, and for the stream that its
-    framework is working on."""
+    """Return DLPack's C functions of a type of arrays: to read one without taking a reference, and for the stream that
+    its framework is working on."""
     offered = getattr(kind, "__dlpack_c_exchange_api__", None)
     if offered is None or not _capsule_is(offered, b"dlpack_exchange_api"):
         return None
@@ -435,7 +427,7 @@ class _ExchangeFunctions(ctypes.Structure):
 
 
 def numpy_type(dtype: Any) -> int:
-    """What native code compares of the numpy dtype of an element type; -1 if there is none."""
+    """Return what native code compares of the numpy dtype of an element type; -1 if there is none."""
     name = dtype._numpy_name
     numpy = packages.loaded("numpy")
     if name is None or numpy is None:

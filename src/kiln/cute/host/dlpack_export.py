@@ -35,7 +35,7 @@ class _Versioned(ctypes.Structure):
 
 
 _held: dict[int, Any] = {}
-"""What capsules that are in use need, by the address of what they hold."""
+"""What capsules in use keep alive, by the address of their contents."""
 
 
 @_DELETER
@@ -55,7 +55,7 @@ _api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _destroy(capsule: int) -> None:
-    """A capsule that nobody took is gone, what it holds goes with it. It comes as an address: it is no object any more."""
+    """Free a capsule that nobody took, with its contents. It is passed as an address: it is no object any more."""
     for name in (_OWN, _VERSIONED):
         if _api.PyCapsule_IsValid(capsule, name):
             _held.pop(_api.PyCapsule_GetPointer(capsule, name), None)
@@ -88,7 +88,7 @@ def capsule(array: Array, versioned: bool) -> Any:
 
 
 def device_of(array: Array) -> tuple[int, int]:
-    """DLPack's kind and number of the device that an array is on."""
+    """Return DLPack's kind and number of the device of an array."""
     if array.device != "cuda":
         return plan.CPU, 0
     return plan.CUDA, driver.device_of(array.address) or 0

@@ -41,7 +41,7 @@ _kinds: _Kinds | None = None
 
 
 def introduce_jax(engine: Engine, kind: type) -> bool:
-    """Tell native code about JAX's arrays; whether they are such that it can read them."""
+    """Register JAX's arrays with native code; return whether it can read them."""
     global _kinds
     try:
         _kinds = _Kinds(engine, kind)

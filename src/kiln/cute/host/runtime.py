@@ -22,6 +22,7 @@ from ...interop.arguments import plan
 from ..layout.layout import Layout
 from ..tensor.pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from ..tensor.tensor import Tensor
+from . import dlpack_export
 from .arrays import Array, find_leading, read_array, reading_natively
 from .symbols import symbols_of
 from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
@@ -31,9 +32,6 @@ __all__ = [
     "make_fake_compact_tensor", "make_fake_stream", "make_fake_tensor", "make_ptr", "nullptr", "sym_int",
     "sym_int32", "sym_int64",
 ]  # fmt: skip
-
-
-# --- tensors ---------------------------------------------------------------------------------------------------------
 
 
 class _Passed(Tensor):
@@ -71,7 +69,7 @@ class RuntimeTensor(_Passed):
     )
 
     def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False) -> None:
-        """A tensor of a form at an address; `keep` is what holds the memory."""
+        """Make a tensor of a form at an address; `keep` holds the memory."""
         self._address = address
         self._keep = keep
         self._narrow_strides = use_32bit_stride
@@ -80,7 +78,7 @@ class RuntimeTensor(_Passed):
         self._argument_record = made.argument_record(address)
 
     def _set(self, made: Form) -> None:
-        """State which leaves are static and dynamic."""
+        """Set which leaves are static and dynamic."""
         self._form = made
         self._argument_record = made.argument_record(self._address)
 
@@ -111,7 +109,7 @@ class RuntimeTensor(_Passed):
         return self._argument
 
     def __c_pointers__(self) -> list[int]:
-        """Where its address and its dynamic leaves lie in memory, as a C struct. It is kept with the tensor."""
+        """Return where its address and its dynamic leaves lie in memory, as a C struct. It is kept with the tensor."""
         found, leaves = self._argument
         packed = struct.pack("@" + found.formats.replace("4x", ""), *leaves)
         known = self.__dict__.get("_struct")
@@ -123,24 +121,17 @@ class RuntimeTensor(_Passed):
         """What a trace can know of it: not what is in its memory."""
         return self._argument
 
-    # -- for other libraries -----------------------------------------------------------------------------
-
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
-        """Its memory, with its own shape and strides. Nobody is waited for: work goes to the consumer's stream."""
-        from . import dlpack_export
-
+        """Return a capsule of its memory, with its own shape and strides. Nothing waits: work goes to the consumer's
+        stream."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("this tensor gives its own memory, where it is, and makes no copy")
         return dlpack_export.capsule(self._array, versioned=max_version is not None and max_version[0] >= 1)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        from . import dlpack_export
-
         return dlpack_export.device_of(self._array)
-
-    # -- what it is --------------------------------------------------------------------------------------
 
     @property
     def layout(self) -> Layout:  # type: ignore[override]
@@ -211,12 +202,10 @@ class RuntimeTensor(_Passed):
         self[coord]
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """Only inside a traced function."""
+        """Raise an error: loading needs a traced function."""
         return self[None]
 
     store = fill = load
-
-    # -- dynamic layouts ---------------------------------------------------------------------------------
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> RuntimeTensor:
         """Make all extents and strides dynamic but the stride 1 of the leading mode and strides of 0.
@@ -331,11 +320,8 @@ def from_dlpack(
 
 
 _forms: dict[Any, Form] = {}
-"""What arrays become that native code described so, by the arguments of `from_dlpack`."""
+"""The forms of arrays, by native code's description and the arguments of `from_dlpack`."""
 _MOST_FORMS = 4096
-
-
-# --- descriptions ----------------------------------------------------------------------------------------------------
 
 
 class SymInt:
@@ -348,9 +334,7 @@ class SymInt:
             raise type_error(f"a symbolic integer has 32 or 64 bits, not {width}")
         if divisibility < 1:
             raise type_error(f"a divisibility of {divisibility}: expected a positive number")
-        self.width = width
-        self.divisibility = divisibility
-        self.symbol = symbol
+        self.width, self.divisibility, self.symbol = width, divisibility, symbol
 
     def __str__(self) -> str:
         return str(DynamicLeaf(self.width, self.divisibility))
@@ -405,10 +389,10 @@ class FakeTensor(_Passed):
         self._shape = shape
         self._stride = stride
         self.symbols = symbols_of(shape, stride)
-        """What its dynamic leaves share with others."""
+        """The symbols that its dynamic leaves share with others."""
 
     def __c_pointers__(self) -> list[int]:
-        """A null address: it has no memory, so that it can be compiled for and not be passed in a call."""
+        """Return a null address: it can be compiled for, and not be passed in a call."""
         return [0]
 
     @property
@@ -506,9 +490,6 @@ def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
     return FakeStream(use_tvm_ffi_env_stream)
 
 
-# --- pointers --------------------------------------------------------------------------------------------------------
-
-
 class PointerSignature(NamedTuple):
     """What compiled code knows about a pointer argument."""
 
@@ -549,9 +530,7 @@ class RuntimePointer(Pointer):
         self._base = None
         self._offset = self._inside = 0
         self._apart = True
-        self._dtype = dtype
-        self._memspace = memspace
-        self._alignment = alignment
+        self._dtype, self._memspace, self._alignment = dtype, memspace, alignment
         self._swizzle = None
         self._readonly = False
         self._address_value = address
@@ -575,7 +554,7 @@ class RuntimePointer(Pointer):
     __tvm_ffi_opaque_ptr__ = toint
 
     def __c_pointers__(self) -> list[int]:
-        """Where the address lies in memory, for objects that pass a pointer on as part of themselves."""
+        """Return where the address lies in memory, for objects that pass a pointer on as part of themselves."""
         if self._memory is None:
             self._memory = ctypes.c_uint64(self._address_value)
         return [ctypes.addressof(self._memory)]
@@ -634,7 +613,7 @@ def nullptr(dtype: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_
 
 
 def find_runtime_libraries(*, enable_tvm_ffi: bool = True) -> list[str]:
-    """Libraries that compiled code needs at run time: none."""
+    """Return the libraries that compiled code needs at run time: none."""
     return []
 
 

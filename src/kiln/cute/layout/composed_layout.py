@@ -134,7 +134,7 @@ class ComposedLayout(Drawn):
     def _slice_and_move(self, coord: Any) -> tuple[Any, ComposedLayout]:
         """Return the slice without whole periods of a swizzle, and those: the slice is the one moved so far.
 
-        What is a multiple of the period passes through a swizzle unchanged, so that a stage of a ring of buffers need not
+        What is a multiple of the period passes through a swizzle unchanged, so that a stage of a pipeline need not
         be part of what is swizzled, and the swizzle is the same in every turn of a loop.
         """
         if not isinstance(self._inner, Swizzle):

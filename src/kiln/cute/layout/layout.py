@@ -16,6 +16,7 @@ from .basis import ScaledBasis, add_coords, basis_coord, basis_like
 from .int_tuple import (
     as_int_tuple,
     dynamic_leaves,
+    filter_modes,
     flatten_to_tuple,
     has_underscore,
     is_congruent,
@@ -141,12 +142,10 @@ class Layout(Drawn):
         return known
 
     def __call__(self, *coord: Any) -> Any:
-        """The offset at a coordinate, or the layout that is left if the coordinate has None in it."""
+        """Return the offset at a coordinate, or the layout that is left if the coordinate has None in it."""
         c = coord[0] if len(coord) == 1 else coord
         if has_underscore(c):
-            from .modes import slice_
-
-            return slice_(self, c)
+            return fast_layout(filter_modes(c, self._shape, True), filter_modes(c, self._stride, True))
         return crd2idx(c, self)
 
     def __getitem__(self, mode: int | slice, *, loc: Any = None, ip: Any = None) -> Layout:
@@ -173,14 +172,14 @@ class Layout(Drawn):
         return _coord_at(idx, self._shape, self._stride)
 
     def get_flat_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """Like :meth:`get_hier_coord`, with one index per top-level mode."""
+        """Return :meth:`get_hier_coord` with one index per top-level mode."""
         coord = self.get_hier_coord(idx)
         if not isinstance(self._shape, tuple):
             return coord
         return tuple(crd2idx(c, s) for c, s in zip(coord, self._shape))
 
     def get_1d_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """Like :meth:`get_hier_coord`, as one index into the shape."""
+        """Return :meth:`get_hier_coord` as one index into the shape."""
         return crd2idx(self.get_hier_coord(idx), self._shape)
 
     def __eq__(self, other: object) -> Any:
@@ -197,7 +196,7 @@ class Layout(Drawn):
         return not equal if isinstance(equal, bool) else equal == False  # noqa: E712  a dynamic Boolean has no "not"
 
     def __kiln_content__(self) -> Any:
-        """What keys know of it."""
+        """Return the parts that keys compare."""
         return self._shape, self._stride
 
     def __hash__(self) -> int:
@@ -222,11 +221,6 @@ class Layout(Drawn):
     def _with_leaves(self, leaves: Any) -> Layout:
         """Return the same layout with its dynamic leaves, in the order of :meth:`_leaves`, replaced."""
         return fast_layout(*with_dynamic_leaves((self._shape, self._stride), leaves))
-
-    def _tile_rest_shape(self, shape: Any) -> Any:
-        from .algebra import complement
-
-        return complement(self, product(shape))._shape
 
 
 def _not_a_layout(what: str, x: object) -> str:
@@ -263,9 +257,6 @@ def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
     if mapper is None:
         raise TypeError(_not_a_layout(what, target))
     return mapper(lambda inner: layouts_of(inner, f, what))
-
-
-# Making layouts ---------------------------------------------------------------------------------
 
 
 def make_layout(shape: Any, *, stride: Any = None, loc: Any = None, ip: Any = None) -> Layout:
@@ -373,9 +364,6 @@ def plain_layout(x: Any, what: str) -> Layout:
     return x
 
 
-# Queries ----------------------------------------------------------------------------------------
-
-
 def mode_path(mode: Any) -> tuple[int, ...]:
     if mode is None:
         return ()
@@ -418,7 +406,7 @@ def rank(obj: Any, mode: Any = (), **kwargs: Any) -> int:
 
 
 def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
-    """How deeply a tuple, or the shape of a layout or tensor, is nested; 0 for a leaf."""
+    """Return how deeply a tuple, or the shape of a layout or tensor, is nested; 0 for a leaf."""
     return tree_depth(_shape_of(a))
 
 
@@ -508,9 +496,6 @@ def leading_dim(shape: Any, stride: Any) -> Any:
         return None
     path = min(candidates, key=lambda c: c[0])[1]  # min is stable: the first that is not of extent 1
     return path[0] if len(path) == 1 else path
-
-
-# Coordinates and offsets ------------------------------------------------------------------------
 
 
 def merge_modes(shapes: Any, strides: Any) -> tuple[list[Any], list[Any]]:

@@ -22,7 +22,7 @@ from ..tensor.tensor import TracedTensor
 
 
 def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
-    """Return a tensor in a certain memory."""
+    """Return a tensor; raise an error if it is not in a certain memory."""
     if not isinstance(x, TracedTensor) or not x.in_memory:
         raise type_error(f"{what} is a tensor in memory, got {type(x).__name__}")
     if x.memspace not in (space, AddressSpace.generic) or (
@@ -44,7 +44,7 @@ def calls(tensor: TracedTensor, values: int, what: str) -> int:
 
 
 def require_rows(tensor: TracedTensor, values: int, what: str) -> None:
-    """Refuse a tensor whose values of one call do not lie in a row."""
+    """Raise an error for a tensor whose values of one call are not contiguous."""
     layout = tensor.layout
     plain = coalesce(layout.outer if isinstance(layout, ComposedLayout) else layout)
     extent, stride = (flatten_to_tuple(t)[0] for t in (plain.shape, plain.stride))
@@ -59,7 +59,7 @@ def require_rows(tensor: TracedTensor, values: int, what: str) -> None:
 
 
 def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> None:
-    """Refuse an address that is not known to be aligned."""
+    """Raise an error for an address that is not known to be aligned."""
     known = known_alignment(pointer, offset)
     if known % bytes_:
         raise type_error(
@@ -69,7 +69,7 @@ def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> 
 
 
 def check_call(tensor: TracedTensor, call: int, values: int, write: bool) -> None:
-    """Compare the coordinates of the values of a call with the extents of the tensor, where the sanitizer asks for it."""
+    """Compare the coordinates of the values of a call with the extents of the tensor, if the sanitizer asks for it."""
     check_elements(tensor._extents, tensor.iterator, range(call * values, (call + 1) * values), write)
 
 
@@ -90,7 +90,7 @@ def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
 
 
 class ReductionKind(enum.Enum):
-    """What a reducing copy does with an element and the one that is there."""
+    """The operation of a reducing copy."""
 
     ADD = "add"
     MIN = "min"
@@ -106,8 +106,7 @@ REDUCTIONS = tuple(kind.value for kind in ReductionKind)
 
 
 def policy_of(value: Any) -> ir.Value | None:
-    """Return the cache policy of a copy as programs give it: its 64 bits, or how long lines should stay in the L2
-    cache; None: none."""
+    """Return the cache policy of a copy: its 64 bits, or how long lines should stay in the L2 cache; None: none."""
     if value is None:
         return None
     if isinstance(value, CacheEvictionPriority):

@@ -1,6 +1,5 @@
-"""Bulk copies (`cp.async.bulk`): one thread copies a row of bytes between global and shared memory, or to another block of the cluster
-(from sm_90 on). Stores to another block that its mbarrier counts (`st.async`) are here as well.
-"""
+"""Bulk copies (`cp.async.bulk`): one thread copies a row of bytes between global and shared memory, or to another CTA
+of the cluster (from sm_90 on). Stores to another CTA that its mbarrier counts (`st.async`) are here as well."""
 
 from __future__ import annotations
 
@@ -10,17 +9,7 @@ from typing import Any
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import (
-    BFloat16,
-    Float16,
-    Float32,
-    Float64,
-    Int16,
-    Int32,
-    Int64,
-    Uint32,
-    Uint64,
-)
+from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int16, Int32, Int64, Uint32, Uint64
 from ..arch.values import choice, i32, kernel_only, pointer
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import checker, guarded
@@ -33,7 +22,7 @@ from ..tensor.vector_access import Registers, bits_pointer
 from .access import REDUCTIONS, ReductionKind, calls, memory, offsets, policy_of, require_alignment, require_rows
 
 _BYTES = 16
-"""Sizes and addresses are multiples of it."""
+"""Sizes and addresses are multiples of this."""
 
 
 class _BulkTrait(CopyTrait):
@@ -54,7 +43,8 @@ class _BulkTrait(CopyTrait):
     def _rows(
         self, src: TracedTensor, dst: TracedTensor
     ) -> tuple[list[tuple[ir.Value, ir.Value]], int, Callable[[], None]]:
-        """(target, source) of each row; its bytes; what compares the coordinates of all with the extents of both."""
+        """Return (target, source) of each row, the bytes of a row, and what checks the coordinates of all against the
+        extents of both."""
         if src.element_type is not dst.element_type:
             raise type_error(
                 f"a bulk copy from {src.element_type.__name__} to {dst.element_type.__name__} elements",
@@ -111,7 +101,7 @@ class _BulkToSharedTrait(_BulkTrait):
         _under(pred, move)
 
     def prefetch(self, src: Any) -> None:
-        """Ask for rows to be brought into the L2 cache."""
+        """Prefetch rows into the L2 cache."""
         kernel_only("prefetch")
         source = memory(src, "the source of a bulk copy", AddressSpace.gmem)
         pairs, size, check = self._rows(source, source)
@@ -128,7 +118,7 @@ class BulkLoadTrait(_BulkToSharedTrait):
 
 
 class BulkMulticastTrait(_BulkToSharedTrait):
-    """From global memory to the shared memory of several blocks of the cluster."""
+    """From global memory to the shared memory of several CTAs of the cluster."""
 
     def copy(
         self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None, mcast_mask: Any = None, cache_policy: Any = None
@@ -136,7 +126,7 @@ class BulkMulticastTrait(_BulkToSharedTrait):
         if mcast_mask is None:
             raise type_error(
                 "a multicast copy needs to know the blocks it goes to",
-                "cute.copy(atom, src, dst, mbar_ptr=..., mcast_mask=...): a bit for each block of the cluster",
+                "cute.copy(atom, src, dst, mbar_ptr=..., mcast_mask=...): a bit for each CTA of the cluster",
             )
         self._load(src, dst, pred, mbar_ptr, cache_policy, Int16(mcast_mask).ir_value())
 
@@ -164,7 +154,7 @@ class BulkStoreTrait(_BulkTrait):
 
 
 class BulkSendTrait(_BulkTrait):
-    """From shared memory to that of a block of the cluster; `reduction`: combined with what is there."""
+    """From shared memory to that of a CTA of the cluster; `reduction`: combined with what is there."""
 
     def __init__(self, value_type: Any, bits: int, reduction: str | None = None) -> None:
         super().__init__(value_type, bits)
@@ -191,7 +181,7 @@ _ELEMENTS = {
 
 
 def _reduction(reduction: str | None, value_type: Any, table: str) -> dict[str, str]:
-    """Return the attributes of a reduction of elements of a type, which a table of the dialect has to know."""
+    """Return the attributes of a reduction of elements of a type, if the dialect's table has it."""
     if reduction is None:
         return {}
     known, element = getattr(nvgpu.async_copy, table)[reduction], _ELEMENTS.get(value_type, "")
@@ -202,7 +192,7 @@ def _reduction(reduction: str | None, value_type: Any, table: str) -> dict[str, 
 
 
 class DsmemStoreTrait(CopyTrait):
-    """Stores of a thread's registers to the shared memory of a block of the cluster, `bits` (32, 64 or 128) at a time."""
+    """Stores of a thread's registers to the shared memory of a CTA of the cluster, `bits` (32, 64 or 128) at a time."""
 
     def __init__(self, value_type: Any, bits: int) -> None:
         width = element_bits(value_type)
@@ -253,11 +243,11 @@ def _under(pred: Any, move: Any) -> None:
 
 
 class CopyBulkG2SOp(CopyOp):
-    """Bulk copy from global to shared memory: one thread copies rows of bytes, which arrive later.
+    """Bulk copy from global to shared memory: one thread copies rows of bytes asynchronously.
 
-    `cute.copy(atom, src, dst, mbar_ptr=...)` takes their bytes from what the mbarrier expects. Addresses and sizes are
-    multiples of 16 bytes. `cache_policy` says how long lines should stay in the L2 cache: a `CacheEvictionPriority`, or the bits
-    of a policy. `cute.prefetch(atom, src)` asks for the rows to be brought there.
+    `cute.copy(atom, src, dst, mbar_ptr=...)` signals `complete_tx` on the mbarrier. Addresses and sizes are multiples
+    of 16 bytes. `cache_policy` says how long lines should stay in the L2 cache: a `CacheEvictionPriority`, or the bits
+    of a policy. `cute.prefetch(atom, src)` brings the rows there.
     """
 
     def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
@@ -265,9 +255,8 @@ class CopyBulkG2SOp(CopyOp):
 
 
 class CopyBulkG2SMulticastOp(CopyOp):
-    """As `CopyBulkG2SOp`, to several blocks of the cluster: to the same place in each whose bit is set in `mcast_mask`, where the bytes
-    are taken from what the mbarrier at the same place expects.
-    """
+    """As `CopyBulkG2SOp`, to several CTAs of the cluster: to the same place in each whose bit is set in `mcast_mask`,
+    signalling the mbarrier at the same place."""
 
     def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
         return BulkMulticastTrait(copy_internal_type, num_bits_per_copy)
@@ -281,7 +270,7 @@ class CopyBulkS2GOp(CopyOp):
 
 
 class CopyBulkS2SOp(CopyOp):
-    """Bulk copy from shared memory to that of a block of the cluster: `dst` and `mbar_ptr` are there (`cute.arch.map_dsmem_ptr`)."""
+    """Bulk copy from shared memory to that of a CTA of the cluster: `dst` and `mbar_ptr` are there (`cute.arch.map_dsmem_ptr`)."""
 
     def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
         return BulkSendTrait(copy_internal_type, num_bits_per_copy)
@@ -307,9 +296,8 @@ class CopyReduceBulkS2SOp(_Reducing):
 
 
 class CopyDsmemStoreOp(CopyOp):
-    """Asynchronous store of registers to the shared memory of a block of the cluster: `dst` and `mbar_ptr` are there
-    (`cute.arch.map_dsmem_ptr`), and the bytes are taken from what the mbarrier expects. Each thread stores its own.
-    """
+    """Asynchronous store of registers to the shared memory of a CTA of the cluster: `dst` and `mbar_ptr` are there
+    (`cute.arch.map_dsmem_ptr`), and the mbarrier is signalled. Each thread stores its own."""
 
     def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
         return DsmemStoreTrait(copy_internal_type, num_bits_per_copy)

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class LoadCacheMode(enum.Enum):
-    """At which level a load is cached."""
+    """The level at which a load is cached."""
 
     ALWAYS = enum.auto()
     GLOBAL = enum.auto()
@@ -41,14 +41,14 @@ class LoadCacheMode(enum.Enum):
 
 
 class OperandMajorMode(enum.Enum):
-    """Along which mode an operand of an MMA is contiguous."""
+    """The mode along which an operand of an MMA is contiguous."""
 
     MN = enum.auto()
     K = enum.auto()
 
 
 class CtaGroup(enum.Enum):
-    """How many blocks do an operation together."""
+    """The number of CTAs that execute an operation together."""
 
     ONE = 1
     TWO = 2

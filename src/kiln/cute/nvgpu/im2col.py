@@ -1,7 +1,8 @@
-"""Copies of the pixels of images that the taps of a convolution's filter meet (im2col), by the tensor memory accelerator.
+"""TMA copies of the pixels of images that the taps of a convolution's filter meet (im2col).
 
-A convolution is a product: a row for each output pixel, and a sum over channels and taps of the filter. The operand of the images is never
-made: a copy takes the pixels that a tap meets for consecutive output pixels, across the ends of rows and images, and zeros for the padding.
+A convolution is a GEMM: a row for each output pixel, and a sum over channels and taps of the filter. The operand of the
+images is never materialised: a copy takes the pixels that a tap meets for consecutive output pixels, across the ends of
+rows and images, and zeros for the padding.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ from .tma_ops import IM2COL_MAKER, CopyBulkTensorIm2ColS2GOp
 __all__ = ["make_im2col_tma_atom"]
 
 _CORNERS = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
-"""Corners of the box of pixels lie from minus this to this less one, by the number of modes between images and channels."""
+"""The range of the corners of the box of pixels, from minus this to this less one, by the number of modes between
+images and channels."""
 _OFFSETS = {1: (1 << 15) - 1, 2: (1 << 8) - 1, 3: (1 << 5) - 1}
-"""How far a tap lies from the first at most."""
+"""The largest distance of a tap from the first."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class PixelFacts(TensorMapFacts):
     """The strides of the convolution."""
 
     def place(self, coordinates: list[Any], images: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-        """(channel, output pixel, offsets of the tap) -> (channel, w, h, d, image), offsets."""
+        """Return (channel, w, h, d, image) and offsets for (channel, output pixel, offsets of the tap)."""
         channel, pixel, *offsets = coordinates
         first = []
         for extent, step, lower in zip(images, self.steps, self.lower, strict=True):

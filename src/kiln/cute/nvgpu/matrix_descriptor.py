@@ -1,4 +1,4 @@
-"""Operands of warp-group MMAs in shared memory: descriptors, and tensors of them.
+"""Operands of WGMMAs in shared memory: descriptors, and tensors of them.
 
 The tensor cores read an operand (MN, K) of one call in pieces of 16 bytes, T elements, from one of few layouts. With rows of W
 pieces (8, 4, 2 for the swizzles of 128, 64 and 32 bytes, 1 without) they are, in elements,
@@ -32,12 +32,12 @@ from .access import require_alignment
 from .common import OperandMajorMode
 
 PIECE = 16
-"""Bytes of what a swizzle moves as one, and what descriptors count in."""
+"""The bytes that a swizzle moves as one, and the unit of descriptors."""
 _ROWS = 8
 _HIGH = -1 << 32
 _SWIZZLES = {0: "none", 1: "32b", 2: "64b", 3: "128b"}
 _NOT_READ = PIECE
-"""An offset that the hardware does not look at: what PTX's manual asks for there."""
+"""The value of an offset that the hardware ignores, as the PTX manual asks for."""
 
 
 class MatrixDescriptor(TensorIterator):
@@ -57,10 +57,8 @@ class MatrixDescriptor(TensorIterator):
         """The lower half, which alone is added to: the upper one stays the same in a whole tensor."""
         self._high = high
         self._offset = offset
-        """Times 16 bytes that are still to be added."""
-        self.dtype = dtype
-        self.major = major
-        self.swizzle = swizzle
+        """The units of 16 bytes that are still to be added."""
+        self.dtype, self.major, self.swizzle = dtype, major, swizzle
 
     def moved(self, offset: Any) -> MatrixDescriptor:
         low, known = (self._low, offset) if isinstance(offset, int) else (self._low + Int32(offset), 0)
@@ -132,13 +130,13 @@ def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
         inner = layout.inner
         if swizzle is not None or not isinstance(inner, Swizzle):
             raise type_error(
-                f"operand {operand} of a warp-group MMA has the layout {layout} behind a pointer {pointer}",
+                f"operand {operand} of a WGMMA has the layout {layout} behind a pointer {pointer}",
                 "a layout of make_smem_layout_atom, or one swizzle of addresses",
             )
         swizzle = downcast_swizzle(inner, element_bits(pointer.dtype) // 8)
         if pointer.alignment % swizzle.period:
             raise type_error(
-                f"operand {operand} of a warp-group MMA is swizzled from its first element on, which is only known to be a "
+                f"operand {operand} of a WGMMA is swizzled from its first element on, which is only known to be a "
                 f"multiple of {pointer.alignment} bytes; the hardware swizzles addresses",
                 f"align it to {swizzle.period} bytes, or swizzle addresses: allocate_tensor(T, layout.outer, 1024, layout.inner)",
             )
@@ -147,7 +145,7 @@ def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
         return pointer, layout, 0
     if (swizzle.num_base, swizzle.num_shift) != (4, 3) or swizzle.num_bits not in _SWIZZLES:
         raise type_error(
-            f"operand {operand} of a warp-group MMA is swizzled by {swizzle}",
+            f"operand {operand} of a WGMMA is swizzled by {swizzle}",
             "the tensor cores know S<1,4,3>, S<2,4,3> and S<3,4,3> of addresses in bytes: see make_smem_layout_atom",
         )
     return pointer, layout, swizzle.num_bits
@@ -177,7 +175,8 @@ def descriptor_offsets(mn: Layout, k: Layout, bits: int, major: OperandMajorMode
 
 
 def _step(layout: Layout, extent: int, stride: int) -> int | None:
-    """From one block of `extent` elements, `stride` apart, to the next; 0 of a single one; None if the layout is not of such."""
+    """Return the distance from one block of `extent` elements, `stride` apart, to the next; 0 for a single one; None if
+    the layout has no such blocks."""
     count, rest = divmod(size(layout), extent)
     if rest:
         return None
@@ -186,9 +185,10 @@ def _step(layout: Layout, extent: int, stride: int) -> int | None:
 
 
 def _check_start(pointer: Pointer, operand: str, swizzle: int) -> None:
-    """Refuse an operand that does not begin with a piece, or is known to begin in the middle of a pattern of 8 rows."""
+    """Raise an error for an operand that does not begin with a piece, or is known to begin in the middle of a pattern
+    of 8 rows."""
     if not swizzle:
-        require_alignment(pointer, 0, PIECE, f"operand {operand} of a warp-group MMA")
+        require_alignment(pointer, 0, PIECE, f"operand {operand} of a WGMMA")
         return
     row = PIECE << swizzle
     pattern = row * _ROWS
@@ -197,7 +197,7 @@ def _check_start(pointer: Pointer, operand: str, swizzle: int) -> None:
     inside = pointer._offset * element_bits(pointer.dtype) // 8 % pattern
     if inside >= row or inside % PIECE:
         raise type_error(
-            f"operand {operand} of a warp-group MMA begins {inside} bytes after a multiple of {pattern}, where its swizzle repeats",
+            f"operand {operand} of a WGMMA begins {inside} bytes after a multiple of {pattern}, where its swizzle repeats",
             f"it begins in the first row of a pattern, that is less than {row} bytes after it, with a whole piece of {PIECE}",
         )
 
@@ -213,7 +213,7 @@ def _in_pieces(mode: Layout, bits: int, operand: str) -> Layout:
         piece = PIECE * 8 // bits
         if get_divisibility(stride) % piece:
             raise type_error(
-                f"operand {operand} of a warp-group MMA has calls that lie {leaf_str(stride)} elements apart",
+                f"operand {operand} of a WGMMA has calls that lie {leaf_str(stride)} elements apart",
                 f"a descriptor moves by {PIECE} bytes: strides are multiples of {piece}, or known to be by cute.assume",
             )
         return leaf_floordiv(stride, piece)
@@ -223,7 +223,7 @@ def _in_pieces(mode: Layout, bits: int, operand: str) -> Layout:
 
 def _refusal(operand: str, major: OperandMajorMode, swizzle: int, layout: Layout, rule: str) -> Exception:
     return type_error(
-        f"operand {operand} of a warp-group MMA is {major.name}-major, swizzle {_SWIZZLES[swizzle]}, and the tensor cores cannot read "
+        f"operand {operand} of a WGMMA is {major.name}-major, swizzle {_SWIZZLES[swizzle]}, and the tensor cores cannot read "
         f"the layout {layout}: {rule}",
         "partition a tile of make_smem_layout_a or make_smem_layout_b, or of tile_to_shape(make_smem_layout_atom(...), ...), "
         "in the major mode of the operation",

@@ -19,7 +19,7 @@ __all__ = ["SmemLayoutAtomKind", "make_smem_layout_atom"]
 
 
 class SmemLayoutAtomKind(enum.Enum):
-    """Along which mode a tile is contiguous (K, or the other), and how many bytes of a row are permuted among themselves."""
+    """The contiguous mode of a tile (K, or the other), and how many bytes of a row are permuted among themselves."""
 
     MN_INTER = enum.auto()
     MN_SW32 = enum.auto()
@@ -33,14 +33,16 @@ class SmemLayoutAtomKind(enum.Enum):
 
 _ROWS = 8
 _PIECE = 128
-"""Bits of what stays together: what one lane gives `ldmatrix`."""
+"""The bits that stay together: what one lane passes to `ldmatrix`."""
 
 
 def make_smem_layout_atom(kind: Any, element_type: Any, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
-    """Eight rows of 16 (INTER), 32, 64 or 128 bytes, whose pieces of 16 bytes are permuted: (8, row) for K, else (row, 8).
+    """Return eight rows of 16 (INTER), 32, 64 or 128 bytes, whose pieces of 16 bytes are permuted: (8, row) for K, else
+    (row, 8).
 
     Its `inner` permutes addresses in bytes: repeat it with `tile_to_shape`, and make a tensor of its parts,
-    `allocate_tensor(T, layout.outer, 1024, layout.inner)` or `storage.tile.get_tensor(layout.outer, swizzle=layout.inner)`.
+    `allocate_tensor(T, layout.outer, 1024, layout.inner)` or `storage.tile.get_tensor(layout.outer,
+    swizzle=layout.inner)`.
     """
     if not isinstance(kind, SmemLayoutAtomKind):
         names = ", ".join(member.name for member in SmemLayoutAtomKind)

@@ -1,4 +1,4 @@
-"""Tensor maps of tensors: which box a copy of the tensor memory accelerator takes, and what describes the tensor to it.
+"""Tensor maps of tensors: which box a TMA copy takes, and what describes the tensor to it.
 
 A tile of a tensor lies in shared memory by a layout. The longest run of shared memory that holds consecutive elements of modes of the
 tensor is the box of one instruction; what is left of the tile takes further instructions.
@@ -54,14 +54,14 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class TensorMapFacts:
-    """What a tensor map says of every tensor of a kind: all but the address, the extents and the strides."""
+    """The static part of a TMA descriptor: all but the address, the extents and the strides."""
 
     element: str
-    """Its element type, as the dialect names it."""
+    """The element type, as the dialect names it."""
     bits: int
     """The bits of an element."""
     swizzle: str
-    """How rows of the box lie in shared memory, as the dialect names it."""
+    """The swizzle of the box's rows in shared memory, as the dialect names it."""
     modes: tuple[tuple[int, ...], ...]
     """For each mode of the map, the contiguous one first, the modes of the tensor that it walks through, counted flat."""
     box: tuple[int, ...]
@@ -76,11 +76,12 @@ class TensorMapFacts:
 
     @property
     def rank(self) -> int:
-        """How many coordinates a copy takes."""
+        """The number of coordinates of a copy."""
         return len(self.modes)
 
     def place(self, coordinates: list[Any], images: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-        """What a copy takes for an element of the coordinate tensor: the coordinates of its box, and offsets of pixels."""
+        """Return what a copy takes for an element of the coordinate tensor: the coordinates of its box, and offsets of
+        pixels."""
         return coordinates, []
 
     @property
@@ -111,7 +112,7 @@ def swizzle_kind(swizzle: Swizzle, tensor: Any) -> str:
         return "none"
     if (swizzle.num_base, swizzle.num_shift) != (4, 3) or swizzle.num_bits > 3:
         raise refuse(
-            f"the tensor memory accelerator has the swizzles S<1,4,3>, S<2,4,3> and S<3,4,3> of bytes, got {swizzle}",
+            f"TMA has the swizzles S<1,4,3>, S<2,4,3> and S<3,4,3> of bytes, got {swizzle}",
             tensor,
             "make_smem_layout_atom of cute.nvgpu.warpgroup gives layouts with one of them",
         )
@@ -224,7 +225,8 @@ def _numbered(shape: Any) -> dict[tuple[int, ...], int]:
 def _merged(
     run: list[tuple[int, int]], tensor: TracedTensor, ratio: tuple[int, int], span: int
 ) -> list[list[tuple[int, int]]]:
-    """Modes that are one run of global memory and small enough as one mode of the map; a row is no longer than the swizzle's."""
+    """Return modes that are one run of global memory and small enough as one mode of the descriptor; a row is no longer
+    than the swizzle's."""
     shapes, strides = _flat(tensor.layout)
     groups: list[list[tuple[int, int]]] = []
     for mode, extent in run:
@@ -265,7 +267,7 @@ def shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
 
 
 def _check_box(facts: TensorMapFacts, tensor: TracedTensor) -> None:
-    """Refuse boxes that the driver would refuse."""
+    """Raise an error for boxes that the driver would reject."""
     for i, extent in enumerate(facts.box):
         if extent > BOX:
             raise refuse(
@@ -277,7 +279,8 @@ def _check_box(facts: TensorMapFacts, tensor: TracedTensor) -> None:
 
 
 def check_rows(facts: TensorMapFacts, tensor: TracedTensor) -> None:
-    """Refuse rows of boxes that the driver would refuse, or that lie in shared memory otherwise than the layout of the tile says."""
+    """Raise an error for rows of boxes that the driver would reject, or that lie in shared memory otherwise than the
+    layout of the tile says."""
     row = facts.box[0] * facts.bits
     if row % (8 * _UNIT):
         raise refuse(
@@ -312,7 +315,7 @@ def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], lis
             scales[mode] = 1 if len(group) == 1 else _quotient(steps[mode], common)
             size = shapes[mode] if len(group) == 1 else size + (_wide(shapes[mode]) - 1) * _wide(scales[mode])
         sizes.append(size)
-        # of one element the stride means nothing, and libraries fill in any
+        # the stride of a single element means nothing, and libraries fill in any
         strides.append(_UNIT if is_one(size) else _bytes(common, bits))
     over, under = facts.ratio
     if over != under:

@@ -1,7 +1,8 @@
-"""Tensor maps that kernels edit: a copy of an atom's map in shared or global memory, for tensors that the host does not know.
+"""TMA descriptors that kernels edit: a copy of an atom's descriptor in shared or global memory, for tensors that the
+host does not know.
 
-Copies see a map through a proxy of its own. Who has changed one in global memory releases it; who uses it acquires it first, also in the
-same warp. `kiln.utils.TensorMapManager` does all of it in the right order.
+Copies see a descriptor through a proxy of its own. Whoever changes one in global memory releases it; whoever uses it
+acquires it first, also in the same warp. `kiln.utils.TensorMapManager` does all of it in the right order.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Atoms of the tensor memory accelerator, made from a tensor and the layout of its tiles in shared memory."""
+"""TMA atoms, made from a tensor and the layout of its tiles in shared memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLRuntimeError, error, type_error
+from ...base_dsl.diagnostics import runtime_error, type_error
 from ...base_dsl.typing import Int16, Int64, NumericMeta
 from ..arch.values import kernel_only
 from ..atoms.atom import CopyAtom
@@ -37,9 +37,7 @@ class TmaInfo(Drawn):
     """An atom, its coordinate tensor, and the layout of its tiles in shared memory. Unpacks into the first two."""
 
     def __init__(self, atom: CopyAtom, tma_tensor: Any, smem_layout: Any = None, tile: Layout | None = None) -> None:
-        self.atom = atom
-        self.tma_tensor = tma_tensor
-        self.smem_layout = smem_layout
+        self.atom, self.tma_tensor, self.smem_layout = atom, tma_tensor, smem_layout
         self.tile = tile
         """From coordinates of a tile to those of the tensor, for pictures."""
 
@@ -101,11 +99,11 @@ def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multica
 
 
 def check_request(op: Any, maker: str, multicast: Any) -> None:
-    """Refuse operations whose atoms are not made by a function, and what no atom is made of."""
+    """Raise an error for operations whose atoms are not made this way, and for arguments of the wrong kind."""
     name, kind = maker.split("(", maxsplit=1)[0], "Tile" if maker == TILE_MAKER else "Im2Col"
     if not isinstance(op, TmaOp):
         raise type_error(
-            f"{op!r} is no copy of the tensor memory accelerator",
+            f"{op!r} is no TMA copy",
             f"CopyBulkTensor{kind}G2SOp(), CopyBulkTensor{kind}G2SMulticastOp() or CopyBulkTensor{kind}S2GOp() of cute.nvgpu.cpasync",
         )
     if op.maker != maker:
@@ -113,10 +111,9 @@ def check_request(op: Any, maker: str, multicast: Any) -> None:
     if not isinstance(multicast, int) or multicast < 1:
         raise type_error(f"num_multicast is {multicast!r}: a static number from 1 on")
     if tracing.require(f"{name}()").function.kind == "kernel":
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"{name} was called in a kernel: the tensor map is encoded on the host",
-            hint="call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
+            "call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
         )
 
 
@@ -181,13 +178,13 @@ def make_tiled_tma_atom_B(
 def create_tma_multicast_mask(
     cta_layout_vmnk: Layout, cta_coord_vmnk: Any, mcast_mode: int, *, loc: Any = None, ip: Any = None
 ) -> Int16:
-    """Return the blocks of a cluster that differ from one only in a mode of (V, M, N, K), a bit for each: 2 for A, 1
+    """Return the CTAs of a cluster that differ from one only in a mode of (V, M, N, K), a bit for each: 2 for A, 1
     for B."""
     return Int16(make_layout_image_mask(cta_layout_vmnk, cta_coord_vmnk, mcast_mode))
 
 
 def tma_trait(atom: Any, what: str) -> TmaTrait:
-    """Return the trait of an atom of the tensor memory accelerator."""
+    """Return the trait of an TMA atom."""
     atom = atom.atom if isinstance(atom, TmaInfo) else atom
     trait = atom.trait if isinstance(atom, CopyAtom) else None
     if not isinstance(trait, TmaTrait):
@@ -197,6 +194,6 @@ def tma_trait(atom: Any, what: str) -> TmaTrait:
 
 
 def prefetch_descriptor(tma_atom: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Ask for the tensor map of an atom to be brought close. Has no effect that a program could see."""
+    """Prefetch the TMA descriptor of an atom. It has no visible effect."""
     kernel_only("prefetch_descriptor")
     nvgpu.tma.tensor_map_prefetch(tma_trait(tma_atom, "prefetch_descriptor").address())

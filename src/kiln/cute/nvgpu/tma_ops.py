@@ -1,4 +1,4 @@
-"""Copies of boxes by the tensor memory accelerator as atoms (`cp.async.bulk.tensor`, from sm_90 on).
+"""TMA copies of boxes as atoms (`cp.async.bulk.tensor`, from sm_90 on).
 
 All threads of a warp call `cute.copy` together, and one of them, always the same, starts the copies. What they need is computed before
 that thread is chosen: addresses and coordinates are then the same in all threads, and stay in uniform registers.
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     """The coordinates of a box, and how far pixels lie from those of it (im2col)."""
 
 TILE_MAKER = "make_tiled_tma_atom(op, gmem_tensor, smem_layout, cta_tiler)"
-"""What makes the atoms of copies of tiles."""
+"""The function that makes the atoms of copies of tiles."""
 IM2COL_MAKER = "make_im2col_tma_atom(op, images, smem_layout, tile, filter, ...)"
-"""What makes the atoms of copies of pixels."""
+"""The function that makes the atoms of copies of pixels."""
 _ALIGNMENT = 128
-"""Bytes a box in shared memory is aligned to."""
+"""The alignment of a box in shared memory, in bytes."""
 
 
 _WORDS = (Int32, Uint32, Int64, Uint64)
@@ -59,14 +59,14 @@ _REDUCED = {
     "min": (*_WORDS, Float16, BFloat16), "max": (*_WORDS, Float16, BFloat16),
     "inc": (Uint32,), "dec": (Uint32,), "and": _WORDS, "or": _WORDS, "xor": _WORDS,
 }  # fmt: skip
-"""The element types that each reduction takes."""
+"""The element types of each reduction."""
 
 
 class TmaOp(CopyOp):
     """A copy of boxes; its atoms are made from tensors."""
 
     maker = TILE_MAKER
-    """What makes its atoms."""
+    """The function that makes its atoms."""
 
     def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
         raise type_error(
@@ -74,7 +74,8 @@ class TmaOp(CopyOp):
         )
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
-        """The trait of an atom with a tensor map; `images` are the extents that its coordinates are counted by, see `TmaTrait`."""
+        """Return the trait of an atom with a TMA descriptor; `images` are the extents that its coordinates are counted
+        by, see `TmaTrait`."""
         raise NotImplementedError
 
 
@@ -84,20 +85,18 @@ class _TmaLoadOp(TmaOp):
     def __init__(self, cta_group: Any = CtaGroup.ONE) -> None:
         if not isinstance(cta_group, CtaGroup):
             raise type_error(f"cta_group is {cta_group!r}", "CtaGroup.ONE or CtaGroup.TWO")
-        if cta_group is not CtaGroup.ONE:
-            raise type_error("copies of two blocks together (CtaGroup.TWO) need sm_100")
         self.cta_group = cta_group
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
-        return TmaLoadTrait(value_type, facts, map_, images, self.multicast)
+        return TmaLoadTrait(value_type, facts, map_, images, self.multicast, self.cta_group)
 
 
 class CopyBulkTensorTileG2SOp(_TmaLoadOp):
-    """Copy a tile of a tensor in global memory to shared memory; its bytes are taken from what an mbarrier expects."""
+    """Copy a tile of a tensor in global memory to shared memory and signal `complete_tx` on an mbarrier."""
 
 
 class CopyBulkTensorTileG2SMulticastOp(_TmaLoadOp):
-    """The same, to every block of the cluster whose bit is set in a mask, at the same place in each."""
+    """Copy a tile to every CTA of the cluster whose bit is set in a mask, at the same place in each."""
 
     multicast = True
 
@@ -132,7 +131,7 @@ class CopyBulkTensorIm2ColG2SOp(_TmaLoadOp):
 
 
 class CopyBulkTensorIm2ColG2SMulticastOp(_TmaLoadOp):
-    """The same, to every block of the cluster whose bit is set in a mask, at the same place in each."""
+    """Copy pixels to every CTA of the cluster whose bit is set in a mask, at the same place in each."""
 
     maker = IM2COL_MAKER
     multicast = True
@@ -151,9 +150,7 @@ class TmaTrait(CopyTrait):
     """
 
     def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...]) -> None:
-        self.facts = facts
-        self.map = map_
-        self.images = images
+        self.facts, self.map, self.images = facts, map_, images
         layout = make_layout((1, facts.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 
@@ -256,7 +253,7 @@ class TmaTrait(CopyTrait):
         return list(zip(boxes, places, strict=True))
 
     def prefetch(self, src: Any) -> None:
-        """Ask for boxes to be brought into the L2 cache."""
+        """Prefetch boxes into the L2 cache."""
         kernel_only("prefetch")
         map_, places = self.address(), self.places(src, "the source")
         with elect_one():
@@ -281,10 +278,12 @@ class TmaLoadTrait(TmaTrait):
     """Boxes from a tensor to shared memory, of this block or of several."""
 
     def __init__(
-        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], multicast: bool
-    ) -> None:
+        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], multicast: bool,
+        cta_group: CtaGroup,
+    ) -> None:  # fmt: skip
         super().__init__(value_type, facts, map_, images)
         self.multicast = multicast
+        self.cta_group = None if cta_group is CtaGroup.ONE else cta_group.value
 
     def copy(
         self, src: Any, dst: Any, pred: Any, *, tma_bar_ptr: Any = None, mcast_mask: Any = None,
@@ -298,7 +297,7 @@ class TmaLoadTrait(TmaTrait):
             )
         if self.multicast and mcast_mask is None:
             raise type_error(
-                "a copy to several blocks of a cluster needs a mask of them",
+                "a copy to several CTAs of a cluster needs a mask of them",
                 "cute.copy(atom, ..., mcast_mask=cute.make_layout_image_mask(cluster_layout, coordinate, mode))",
             )
         places, boxes = self.places(src, "the source"), self.boxes(dst, "the destination")
@@ -312,7 +311,9 @@ class TmaLoadTrait(TmaTrait):
 
         def move() -> None:
             for box, (coordinates, offsets) in pairs:
-                nvgpu.tma.tma_load(map_, box, barrier, coordinates, offsets=offsets, mask=mask, policy=policy)
+                nvgpu.tma.tma_load(
+                    map_, box, barrier, coordinates, offsets=offsets, mask=mask, policy=policy, cta_group=self.cta_group
+                )
 
         _under(pred, move)
 

@@ -1,4 +1,4 @@
-"""What one block copies of tiles with an atom of the tensor memory accelerator."""
+"""The part of tiles that one CTA copies with a TMA atom."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _order(tensor: TracedTensor, values: int) -> Layout:
 
 
 def order_of(tile: Layout, values: int) -> Layout:
-    """(element of an instruction, instruction) -> index in a tile that lies in shared memory by a layout."""
+    """Return (element of an instruction, instruction) -> index in a tile that lies in shared memory by a layout."""
     inverse = right_inverse(tile)
     if size(inverse) != size(tile):
         inverse = tile_to_shape(make_layout(inverse), size(tile))

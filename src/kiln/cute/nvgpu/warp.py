@@ -34,14 +34,7 @@ from ..layout.recast import recast_layout
 from ..tensor.pointer import AddressSpace, address_at, element_bits
 from ..tensor.tensor import TracedTensor, make_fragment_like
 from ..tensor.vector_access import Registers, bits_pointer
-from .access import (
-    calls,
-    check_call,
-    memory,
-    offsets,
-    require_alignment,
-    require_rows,
-)
+from .access import calls, check_call, memory, offsets, require_alignment, require_rows
 from .ptx_types import DTYPES, PTX_NAMES
 
 if TYPE_CHECKING:
@@ -53,11 +46,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --- multiply-accumulate ---------------------------------------------------------------------------------------------
-
-
 def joined_layout(*modes: tuple[int, int]) -> Layout:
-    """Modes (extent, stride) as one, those of extent 1 left out."""
+    """Return modes (extent, stride) as one layout, those of extent 1 left out."""
     kept = [(s, d) for s, d in modes if s != 1] or [(1, 0)]
     if len(kept) == 1:
         return make_layout(kept[0][0], stride=kept[0][1])
@@ -65,7 +55,7 @@ def joined_layout(*modes: tuple[int, int]) -> Layout:
 
 
 def operand_layout(rows: int, k: int, bits: int) -> Layout:
-    """(lane, value) -> index in a fragment (rows, k) of A or, with 8 rows, of B."""
+    """Return (lane, value) -> index in a fragment (rows, k) of A or, with 8 rows, of B."""
     packed = max(1, 32 // bits)
     step = rows * packed  # from a lane to the next in K
     lanes = make_layout((4, 8), stride=(step, 1))
@@ -74,7 +64,7 @@ def operand_layout(rows: int, k: int, bits: int) -> Layout:
 
 
 def accumulator_layout(m: int) -> Layout:
-    """(lane, value) -> index in a fragment (m, 8) of C."""
+    """Return (lane, value) -> index in a fragment (m, 8) of C."""
     return make_layout([make_layout((4, 8), stride=(2 * m, 1)), joined_layout((2, m), (m // 8, 8))])
 
 
@@ -83,11 +73,7 @@ class WarpMmaTrait(RegisterMmaTrait):
 
     def __init__(self, shape_mnk: tuple[int, int, int], a: Any, b: Any, c: Any) -> None:
         m, n, k = shape_mnk
-        layouts = (
-            operand_layout(m, k, element_bits(a)),
-            operand_layout(n, k, element_bits(b)),
-            accumulator_layout(m),
-        )
+        layouts = (operand_layout(m, k, element_bits(a)), operand_layout(n, k, element_bits(b)), accumulator_layout(m))
         super().__init__(shape_mnk, make_layout(32), layouts, (a, b, c))
 
     def _takes(self, operand: str, dtype: Any) -> bool:
@@ -124,7 +110,7 @@ class WarpMmaOp(MmaOp):
     """`mma.sync` with operands of some types and a shape; `hardware/mma_shapes.py` says which there are."""
 
     _INPUTS: tuple[Any, ...] = ()
-    """What A and B may be."""
+    """The element types of A and B."""
 
     def __init__(self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, shape_mnk: Any) -> None:
         name = type(self).__name__
@@ -142,9 +128,7 @@ class WarpMmaOp(MmaOp):
                 f"{name} has no shape {shape_mnk}",
                 f"the shapes (M, N, K) are {', '.join(map(str, mma_shapes.shapes('mma.sync', a)))}",
             )
-        self.a_dtype = a_dtype
-        self.b_dtype = b_dtype
-        self.acc_dtype = acc_dtype
+        self.a_dtype, self.b_dtype, self.acc_dtype = a_dtype, b_dtype, acc_dtype
         self.shape_mnk = shape_mnk
 
     def make_trait(self) -> WarpMmaTrait:
@@ -152,7 +136,7 @@ class WarpMmaOp(MmaOp):
 
 
 def _accumulators(dtype: Any) -> list[Any]:
-    return [DTYPES[name] for name in mma_shapes.sums("mma.sync", PTX_NAMES[dtype])]
+    return [DTYPES[name] for name in mma_shapes.accumulators("mma.sync", PTX_NAMES[dtype])]
 
 
 def _name(dtype: Any) -> str:
@@ -209,7 +193,7 @@ class MmaF64Op(WarpMmaOp):
 
 
 class _BlockScaledMmaOp(MmaOp):
-    """Products of blocks that have scales of their own: instructions of sm_120a."""
+    """MMAs of block-scaled operands: instructions of sm_120a."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise error(
@@ -235,11 +219,9 @@ class MmaMXF8F6F4Op(_BlockScaledMmaOp):
     """Floats of 8, 6 or 4 bits, also mixed, with a scale for every 32 (sm_120a)."""
 
 
-# --- matrices in shared memory ---------------------------------------------------------------------------------------
-
-
 def _row_layout(matrices: int) -> Layout:
-    """(lane, bit) -> bit of the matrices: lane 8 j + r gives the address of row r of matrix j; the others repeat."""
+    """Return (lane, bit) -> bit of the matrices: lane 8 j + r gives the address of row r of matrix j; the others
+    repeat."""
     if matrices == 4:
         return make_layout((32, 128), stride=(128, 1))
     named = 8 * matrices
@@ -247,7 +229,8 @@ def _row_layout(matrices: int) -> Layout:
 
 
 def _fragment_layout(matrices: int, transpose: bool) -> Layout:
-    """(lane, bit) -> bit of the matrices: a lane holds two neighbours of row l / 4 (transposed: column) of each."""
+    """Return (lane, bit) -> bit of the matrices: a lane holds two neighbours of row l / 4 (transposed:
+    column) of each."""
     if transpose:
         values = joined_layout((16, 1), (2, 128), (matrices, 1024))
         return make_layout([make_layout((4, 8), stride=(256, 16)), values])
@@ -260,7 +243,7 @@ class _MatrixTrait(CopyTrait):
     ) -> None:
         self.matrices = matrices
         self.modes = {name: value for name, value in modes.items() if value}
-        """Whether the operation transposes, and what it unpacks."""
+        """Whether the operation transposes, and which bits it unpacks."""
         self.row_values = size(rows[1])
         self.lane_values = size(fragments[1])
         self._fragments = fragments
@@ -271,7 +254,7 @@ class _MatrixTrait(CopyTrait):
         return self._fragments
 
     def _each(self, rows: Any, lanes: Any, pred: Any, call: Any) -> None:
-        """`call(address, registers, n)` for each call, where its predicate holds."""
+        """Do `call(address, registers, n)` for each call, where its predicate holds."""
         if self.modes.get("transpose") and element_bits(self.value_type) != 16:
             raise type_error(
                 f"a transposing copy of matrices of {self.value_type.__name__}",

@@ -1,4 +1,4 @@
-"""Matrix operations of a warp group (`wgmma`, sm_90a): four warps multiply together, later, and read operands from shared memory.
+"""Matrix operations of a warpgroup (`wgmma`, sm_90a): four warps multiply together, later, and read operands from shared memory.
 
 B and, unless it lies in registers, A are read through descriptors (`matrix_descriptor.py`): `make_fragment_A` and `make_fragment_B` of
 a partitioned tensor in shared memory give tensors of them. Sums lie in registers. Thread t of the 128, w = t / 32 its warp,
@@ -17,22 +17,12 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import (
-    BFloat16,
-    Boolean,
-    Float8E4M3FN,
-    Float8E5M2,
-    Float16,
-    Float32,
-    Int8,
-    TFloat32,
-    Uint8,
-)
+from ...base_dsl.typing import BFloat16, Boolean, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, TFloat32, Uint8
 from ...hardware import mma_shapes
 from ..atoms.mma import MmaOp, MmaTrait, calls_in_order
 from ..deferred_dialects import nvgpu
@@ -64,37 +54,56 @@ _MOST_GROUPS = 7
 
 
 class OperandSource(enum.Enum):
-    """Where A of a warp-group MMA lies."""
+    """Where A of a WGMMA lies."""
 
     RMEM = enum.auto()
     SMEM = enum.auto()
 
 
 class Field(enum.Enum):
-    """What of a warp-group MMA is known only when the program runs."""
+    """The fields of a WGMMA that programs set while they run."""
 
     ACCUMULATE = "accumulate"
-    """Whether products are added to what D holds; if not, D is overwritten."""
+    """Whether A B is added to D; if not, D is overwritten."""
+
+
+class TraitField(NamedTuple):
+    """A row of a trait's table of fields: the type of its value, and the value that it has at first."""
+
+    type: Any
+    initial: Any
+
+    def convert(self, value: Any) -> Any:
+        """Returns a value of the field's type: a Python value if it is static."""
+        if isinstance(value, type(self.initial)):
+            return value
+        typed = self.type(value)
+        return type(self.initial)(typed) if typed.is_static else typed
 
 
 def _operand_layout(rows: int, k: int) -> Layout:
-    """(thread, value) -> index in an operand (rows, k) in shared memory: every thread has all of it."""
+    """Return (thread, value) -> index in an operand (rows, k) in shared memory: every thread has all of it."""
     return make_layout((_THREADS, (rows, k)), stride=(0, (1, rows)))
 
 
 def _register_layout(packed: int, columns: int) -> Layout:
-    """(thread, value) -> index in a (64, columns) in registers, `packed` neighbours of a row together."""
+    """Return (thread, value) -> index in a (64, columns) in registers, `packed` neighbours of a row together."""
     step = _ROWS * packed
     threads = make_layout((4, 8, 4), stride=(step, 1, 16))
     return make_layout([threads, joined_layout((packed, _ROWS), (2, 8), (columns // (4 * packed), 4 * step))])
 
 
 class WarpGroupMmaTrait(MmaTrait):
-    """`wgmma` of the 128 threads of a warp group."""
+    """`wgmma` of the 128 threads of a warpgroup."""
+
+    FIELDS = {Field.ACCUMULATE.value: TraitField(Boolean, False)}
+    """The fields that programs set: another MMA adds rows to negate A or B, or for the scale factors of A and B."""
+    accumulate: Any
 
     def __init__(self, op: WarpGroupMmaOp) -> None:
         _, n, k = op.shape_mnk
-        self.accumulate: Any = False
+        for name, field in self.FIELDS.items():
+            setattr(self, name, field.initial)
         in_registers = op.a_src is OperandSource.RMEM
         a = _register_layout(32 // element_bits(op.a_dtype), k) if in_registers else _operand_layout(_ROWS, k)
         layouts = (a, _operand_layout(n, k), _register_layout(2, n))
@@ -108,33 +117,26 @@ class WarpGroupMmaTrait(MmaTrait):
             "b_major": op.b_major_mode.name.lower(),
         }  # fmt: skip
 
-    # -- fields ------------------------------------------------------------------------------------------
-
     def with_fields(self, **fields: Any) -> WarpGroupMmaTrait:
-        unknown = sorted(fields.keys() - {"accumulate"})
+        unknown = sorted(fields.keys() - self.FIELDS.keys())
         if unknown:
-            raise type_error(f"a warp-group MMA has no field {unknown[0]!r}", "warpgroup.Field.ACCUMULATE")
-        return self._with_accumulate(fields.get("accumulate", self.accumulate))
-
-    def _with_accumulate(self, value: Any) -> WarpGroupMmaTrait:
-        if not isinstance(value, bool):
-            made = Boolean(value)
-            value = bool(made) if made.is_static else made
-        found = object.__new__(type(self))
-        found.__dict__.update(self.__dict__)
-        found.accumulate = value
-        return found
+            known = ", ".join(f"warpgroup.Field.{name.upper()}" for name in self.FIELDS)
+            raise type_error(f"a WGMMA has no field {unknown[0]!r}", known)
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        for name, value in fields.items():
+            setattr(copy, name, self.FIELDS[name].convert(value))
+        return copy
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        """The flag, also where it is known: a region may change it."""
+        """The fields, also where they are known: a region may change them."""
         if tracing.current() is None:
             return []
-        return [Boolean(self.accumulate).ir_value()]
+        return [field.type(getattr(self, name)).ir_value() for name, field in self.FIELDS.items()]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> WarpGroupMmaTrait:
-        return self._with_accumulate(Boolean._make(values[0])) if values else self
-
-    # -- operands ----------------------------------------------------------------------------------------
+        made = zip(self.FIELDS.items(), values, strict=True) if values else ()
+        return self.with_fields(**{name: field.type._make(value) for (name, field), value in made})
 
     def _check_type(self, operand: str, dtype: Any) -> None:
         wanted = self.types[operand]
@@ -147,7 +149,7 @@ class WarpGroupMmaTrait(MmaTrait):
 
     def make_fragment(self, operand: str, of: Any) -> Any:
         if operand in self._descriptors:
-            tensor = memory(of, f"operand {operand} of a warp-group MMA", AddressSpace.smem)
+            tensor = memory(of, f"operand {operand} of a WGMMA", AddressSpace.smem)
             self._check_type(operand, tensor.element_type)
             return make_descriptors(tensor, operand, self._major[operand])
         if operand == "A" and isinstance(of, TracedTensor):
@@ -155,15 +157,16 @@ class WarpGroupMmaTrait(MmaTrait):
         return make_rmem_tensor(of.shape if isinstance(of, TracedTensor) else of, self.types[operand])
 
     def _operand(self, operand: str, x: Any) -> TensorIterator:
-        """What the calls of an operand are found from: a descriptor, or a pointer to registers. Mode 0 holds the values of one call."""
+        """Return what the calls of an operand are found from: a descriptor, or a pointer to registers. Mode 0 holds the
+        values of one call."""
         if operand in self._descriptors:
             return self._descriptor(operand, x)
-        tensor = memory(x, f"operand {operand} of a warp-group MMA", AddressSpace.rmem)
+        tensor = memory(x, f"operand {operand} of a WGMMA", AddressSpace.rmem)
         self._check_type(operand, tensor.element_type)
         wanted, layout = self._values[operand], tensor.layout
         if not (_static_begins_with_row if layout.is_static() else _begins_with_row)(layout, wanted):
             raise type_error(
-                f"a warp-group MMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
+                f"a WGMMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
                 f"{layout}",
                 f"mode 0 holds the values of one call, as in what make_fragment_{operand} makes",
             )
@@ -173,7 +176,7 @@ class WarpGroupMmaTrait(MmaTrait):
         iterator = x._iterator if isinstance(x, TracedTensor) else None
         if not isinstance(iterator, MatrixDescriptor):
             raise type_error(
-                f"a warp-group MMA takes {operand} by descriptors of shared memory, got {x}",
+                f"a WGMMA takes {operand} by descriptors of shared memory, got {x}",
                 f"tiled_mma.make_fragment_{operand}(thr_mma.partition_{operand}(tensor in shared memory))",
             )
         self._check_type(operand, iterator.dtype)
@@ -189,20 +192,21 @@ class WarpGroupMmaTrait(MmaTrait):
             held = 1 if operand in self._descriptors else self._values[operand]
             if isinstance(x, TracedTensor) and size(x) != held:
                 raise type_error(
-                    f"one call of a warp-group MMA takes {held} values of {operand}, got the shape {pretty_str(x.shape)}",
+                    f"one call of a WGMMA takes {held} values of {operand}, got the shape {pretty_str(x.shape)}",
                     "cute.gemm does several calls: (V, M, K) x (V, N, K) => (V, M, N)",
                 )
         self._multiply(d, a, b, c, [(0, 0)], (None,))
 
     def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
-        """One step along K after the other: products of a step have different sums, and none waits for the one before."""
+        """Do one step along K after the other: MMAs of a step have different accumulators, and none waits for the one
+        before."""
         self._multiply(d, a, b, c, calls_in_order(rows, columns), (None,) if depth is None else range(depth))
 
     def _multiply(self, d: Any, a: Any, b: Any, c: Any, calls: list[tuple[int, int]], steps: Any) -> None:
         places = {name: self._operand(name, x) for name, x in zip("CAB", (d, a, b), strict=True)}
         if c is not d and (not _same_registers(places["C"], self._operand("C", c)) or c.layout != d.layout):
             raise type_error(
-                "a warp-group MMA adds to its accumulator: C and D are the same tensor",
+                "a WGMMA adds to its accumulator: C and D are the same tensor",
                 "cute.gemm(tiled_mma, acc, a, b, acc); set(Field.ACCUMULATE, False) overwrites it",
             )
         accumulate = Boolean(self.accumulate).ir_value()
@@ -249,7 +253,7 @@ class WarpGroupMmaOp(MmaOp):
     """`wgmma` with operands of some types, a shape, and places; `hardware/mma_shapes.py` says which there are."""
 
     _INPUTS: tuple[Any, ...] = ()
-    """What A and B may be."""
+    """The element types of A and B."""
 
     def __init__(
         self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, instruction_shape: Any, a_src: Any, a_major_mode: Any,
@@ -282,13 +286,9 @@ class WarpGroupMmaOp(MmaOp):
                     f"{name} of {dtype.__name__} with {what} {'MN'[what == 'B']}-major",
                     "the tensor cores transpose 16-bit elements only: others are K-major in shared memory",
                 )
-        self.a_dtype = a_dtype
-        self.b_dtype = b_dtype
-        self.acc_dtype = acc_dtype
+        self.a_dtype, self.b_dtype, self.acc_dtype = a_dtype, b_dtype, acc_dtype
         self.shape_mnk = shape
-        self.a_src = a_src
-        self.a_major_mode = a_major_mode
-        self.b_major_mode = b_major_mode
+        self.a_src, self.a_major_mode, self.b_major_mode = a_src, a_major_mode, b_major_mode
 
     def make_trait(self) -> WarpGroupMmaTrait:
         return WarpGroupMmaTrait(self)
@@ -337,19 +337,16 @@ class MmaTF32Op(WarpGroupMmaOp):
         super().__init__(TFloat32, TFloat32, Float32, instruction_shape, a_src, a_major_mode, b_major_mode)
 
 
-# --- order -----------------------------------------------------------------------------------------------------------
-
-
 def fence(*, loc: Any = None, ip: Any = None) -> None:
-    """Let products after it see what the warp group did to registers before it: to accumulators, and to A there.
+    """Order the warpgroup's register accesses (accumulators, and A in registers) before later WGMMAs.
 
-    Products that add to the same accumulator one after the other need none between them.
+    WGMMAs that add to the same accumulator one after the other need no fence between them.
     """
     nvgpu.wgmma.wgmma_fence()
 
 
 def commit_group(*, loc: Any = None, ip: Any = None) -> None:
-    """Make a group of the warp group's products since the last one."""
+    """Commit the warpgroup's WGMMAs since the last group as a group."""
     nvgpu.wgmma.wgmma_commit()
 
 

@@ -28,7 +28,7 @@ _FONT = 13
 _Color = Callable[[int | None], str]
 
 MAX_CELLS = 1 << 16
-"""A picture with more cells than this is refused: nobody could read it."""
+"""The most cells of a picture: more are an error, as nobody could read it."""
 
 
 @dataclass
@@ -115,9 +115,6 @@ def _tv_table(layout_tv: Any, tile_mn: Any, title: str | None) -> _Table:
     return _Table(title, cells, colors, set(), set())
 
 
-# Colours ----------------------------------------------------------------------------------------
-
-
 def _hex(red: float, green: float, blue: float) -> str:
     return "#" + "".join(f"{round(255 * c):02x}" for c in (red, green, blue))
 
@@ -151,9 +148,6 @@ def tikz_color_tv(thread: int, value: int = 0) -> str:
     """Return the TikZ colour of a cell by its thread, eight colours in turn."""
     names = ("red", "green", "blue", "yellow", "magenta", "cyan", "orange", "violet")
     return f"{names[thread % 8]}!{(20, 35, 12)[thread // 8 % 3]}"
-
-
-# SVG --------------------------------------------------------------------------------------------
 
 
 def layout_svg(layout: Any, *, title: str | None = None) -> str:
@@ -237,9 +231,6 @@ def _line(x: int, y: int, dx: int, dy: int, heavy: bool) -> str:
     return f'<line x1="{x}" y1="{y}" x2="{x + dx}" y2="{y + dy}" stroke-width="{2 if heavy else 0.5}"/>'
 
 
-# LaTeX ------------------------------------------------------------------------------------------
-
-
 def layout_latex(
     layout: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True
 ) -> str:
@@ -310,9 +301,6 @@ def _tikzdocument(body: Sequence[str]) -> str:
     )
 
 
-# Tiled copies and MMAs --------------------------------------------------------------------------
-
-
 @dataclass
 class _Placed:
     """A table among others, its first cell so many cells down and to the right."""
@@ -359,7 +347,7 @@ def _in_memory(layout_tv: Layout) -> bool:
 
 
 def _warpgroup_tables(x: Any, m: int, n: int, k: int) -> list[_Placed]:
-    """What threads hold of an MMA that reads operands from shared memory: C, and A if it is in registers."""
+    """Return what threads hold of an MMA that reads operands from shared memory: C, and A if it is in registers."""
     shown = min(n, _MOST_COLUMNS)
     part = f", columns 0 to {shown - 1}" if shown < n else ""
     in_memory = _in_memory(x.tv_layout_A)

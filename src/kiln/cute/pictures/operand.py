@@ -1,4 +1,4 @@
-"""Pictures of operands of warp-group MMAs in shared memory: core matrices, and the offsets that descriptors hold."""
+"""Pictures of operands of WGMMAs in shared memory: core matrices, and the offsets that descriptors hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["operand_svg"]
 
 
 def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 64, title: str | None = None) -> str:
-    """Return a picture of an operand (MN, K, ...) of a warp-group MMA in shared memory as an SVG document.
+    """Return a picture of an operand (MN, K, ...) of a WGMMA in shared memory as an SVG document.
 
     It is the operand in core matrices, 8 pieces of 16 bytes, with the offsets that the descriptor of a call of `rows` rows holds (64 of A,
     N of B), and its shared memory. `major` is an OperandMajorMode, "K" or "MN".
@@ -39,7 +39,7 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
         raise LayoutError(f"the tensor cores know S<1,4,3>, S<2,4,3> and S<3,4,3> of bytes, got {swizzle}")
     bits = element_bits(element_type)
     if bits < 8:
-        raise LayoutError(f"operands of warp-group MMAs have elements of whole bytes, got {element_type.__name__}")
+        raise LayoutError(f"operands of WGMMAs have elements of whole bytes, got {element_type.__name__}")
     mn, k = plain[0], plain[1]
     depth = 2 * PIECE * 8 // bits
     if rows < 1 or size(mn) % rows or size(k) % depth:
@@ -86,7 +86,7 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
     top, left = 44 + 18 * len(lines) + 62, 110
     for panel, x in ((cores, left), (memory, left + cores.width + 60)):
         body += [f'<g transform="translate({x},{top})">', *panel.body, "</g>"]
-    title = title or f"Operand of a warp-group MMA, {major.name}-major, swizzle {kind}"
+    title = title or f"Operand of a WGMMA, {major.name}-major, swizzle {kind}"
     width = max(left + cores.width + 60 + memory.width + 16, *(round(8.2 * len(line)) + 24 for line in (*lines, title)))
     return document((width, top + max(cores.height, memory.height) + 16), title, body)
 

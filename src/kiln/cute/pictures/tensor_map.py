@@ -88,9 +88,11 @@ def atom_svg(x: Any, *, title: str | None = None) -> str | None:
 
 
 def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None = None) -> Any:
-    """How a tile of a tensor lies in shared memory with a swizzle ("none", "32b", "64b", "128b"); the widest that fits if none is given.
+    """Return the layout of a tile of a tensor in shared memory with a swizzle ("none", "32b", "64b", "128b"); by
+    default the widest that fits.
 
-    Rows along the contiguous mode of the tensor are as long as the swizzle is wide; longer ones continue after all rows.
+    Rows along the contiguous mode of the tensor are as long as the swizzle is wide; longer ones continue after all
+    rows.
     """
     check_type(element_type)
     shape = tuple(product(t) for t in _tiler(layout, tile))

@@ -7,10 +7,11 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl import sanitizing
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import GroupNode, Node, Quick
 from ...base_dsl.bindings import ir
-from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, error, frame_span, type_error, user_frame
+from ...base_dsl.diagnostics import DSLBaseError, frame_span, runtime_error, type_error, user_frame
 from ...base_dsl.function import JitFunction
 from ...base_dsl.log import logger
 from ...base_dsl.operators import max as max_
@@ -51,8 +52,6 @@ class CuteDSL(ScfDSL):
 
     def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
         """For the sanitizer: the layout of each array, on the argument that is its address."""
-        from ...base_dsl import sanitizing
-
         if not sanitizing.kinds():
             return
         from ..host.arguments import array_layouts
@@ -113,8 +112,6 @@ class CuteDSL(ScfDSL):
             return None
         return super().quick(kind, annotation) or quick_array(kind)
 
-    # -- decorators --------------------------------------------------------------------------------------
-
     def jit(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
         """Decorator of host functions and of functions to be inlined."""
         preprocess = preprocess if preprocessor is None else preprocessor
@@ -152,16 +149,14 @@ class KernelFunction(TracedFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
         active = tracing.current()
         if active is None:
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"the kernel {self.name!r} was called from Python",
-                hint=f"launch it from a @jit function: {self.name}(...).launch(grid=..., block=...)",
+                f"launch it from a @jit function: {self.name}(...).launch(grid=..., block=...)",
             )
         if active.function.kind == "kernel":
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"the kernel {self.name!r} was called from a kernel",
-                hint="decorate it with @jit to inline it into the other kernel",
+                "decorate it with @jit to inline it into the other kernel",
             )
         arguments = self.parameters.bind(args, kwargs)
         return KernelLaunch(self, arguments)
@@ -190,10 +185,9 @@ class KernelLaunch:
         at, name = self._made_at, self.kernel.name
         frame = user_frame()
         if frame is not None and id(frame) == self._made_in and at.line <= frame.f_lineno <= max(at.line, at.end_line):
-            complaint = error(
-                DSLRuntimeError,
+            complaint = runtime_error(
                 f"the kernel {name!r} is called and not launched: nothing would run",
-                hint=f"launch it: {name}(...).launch(grid=..., block=...)",
+                f"launch it: {name}(...).launch(grid=..., block=...)",
                 span=at,
             )
             active.complaints.append(complaint)
@@ -210,29 +204,21 @@ class KernelLaunch:
         has_cluster: bool = False, has_fallback_cluster: bool = False, hint_smem_base_uniform: bool = True,
         **unknown: Any,
     ) -> None:  # fmt: skip
-        """Run the kernel over a grid of blocks of threads; sizes are (x, y, z), or fewer numbers.
+        """Run the kernel over a grid of CTAs; sizes are (x, y, z), or fewer numbers.
 
-        `smem` are the bytes of shared memory that a block has at least: what the kernel allocates is counted by itself, and part of
-        them. Of a kernel with `get_dyn_smem` they are the size of that memory.
-        With `fallback_cluster`, which then is the size that clusters are sure to have, GPUs that can choose form
-        clusters of the larger size `cluster` where they have room. `preferred_smem_carveout` is how many percent of a
-        multiprocessor's memory are to be shared memory; without it, as many as `min_blocks_per_mp` blocks need.
-        `async_deps` is another way to give the stream. The address of shared memory is uniform as it is, so
-        `hint_smem_base_uniform` changes nothing.
+        `smem` is the least shared memory of a CTA, in bytes; the kernel's own allocations are counted and part of it. For a
+        kernel with `get_dyn_smem` it is the size of that memory.
+        With `fallback_cluster`, which is then the guaranteed cluster size, GPUs that can choose form clusters of the larger
+        size `cluster` where they have room. `preferred_smem_carveout` is the percentage of an SM's memory to be shared
+        memory; by default, what `min_blocks_per_mp` CTAs need. `async_deps` is another way to pass the stream. The address
+        of shared memory is uniform as it is, so `hint_smem_base_uniform` changes nothing.
         """
         if unknown:
-            known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
-            import difflib
-
-            close = difflib.get_close_matches(next(iter(unknown)), known, 1)
-            raise type_error(
-                f"launch() got an unknown option {next(iter(unknown))!r}",
-                f"did you mean {close[0]}?" if close else ", ".join(known),
-            )
+            raise _unknown_option(next(iter(unknown)))
         active = tracing.require("a launch")
         self._launched = True
         if active.function.kind == "kernel":
-            raise error(DSLRuntimeError, "a kernel cannot launch a kernel", hint="launch it from the @jit function")
+            raise runtime_error("a kernel cannot launch a kernel", "launch it from the @jit function")
         kernel = self.kernel
         certain = cluster if fallback_cluster is None else fallback_cluster
         has_fallback = fallback_cluster is not None and cluster is not None
@@ -244,15 +230,14 @@ class KernelLaunch:
         nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
         values = [v for node in nodes for v in node.values()]
         name = self._trace(active, nodes, [v.type for v in values])
-        events: dict[str, list[Any]] = {}
-        if launch_completion_event is not None:
-            events["launch_completion"] = [launch_completion_event, launch_completion_event_flags, None]
-        if programmatic_event is not None:
-            trigger = programmatic_event_trigger_at_block_start
-            events["programmatic"] = [programmatic_event, programmatic_event_flags, trigger]
-        for event, flags, trigger in events.values():
-            numbers = [Int32(0 if number is None else number).ir_value() for number in (flags, trigger)]
-            values += [_stream_value(event), *numbers]
+        events = {
+            "launch_completion": (launch_completion_event, launch_completion_event_flags, None),
+            "programmatic": (
+                programmatic_event, programmatic_event_flags, programmatic_event_trigger_at_block_start
+            ),
+        }  # fmt: skip
+        events = {name: parts for name, parts in events.items() if parts[0] is not None}
+        values += [value for parts in events.values() for value in _event_values(*parts)]
         cute.launch(
             name,
             [s.ir_value() for s in sizes[:3]],
@@ -306,16 +291,27 @@ class KernelLaunch:
         return name
 
 
+def _unknown_option(name: str) -> Exception:
+    """Return the error for an option that `launch` does not have."""
+
+    known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
+    close = difflib.get_close_matches(name, known, 1)
+    return type_error(
+        f"launch() got an unknown option {name!r}", f"did you mean {close[0]}?" if close else ", ".join(known)
+    )
+
+
+def _event_values(event: Any, flags: Any, trigger: Any) -> list[ir.Value]:
+    """Return an event of a launch as operands."""
+    numbers = [Int32(0 if number is None else number).ir_value() for number in (flags, trigger)]
+    return [_stream_value(event), *numbers]
+
+
 def _end_trace(active: tracing.Trace, kernel: KernelFunction, failure: Exception) -> None:
     """After an exception in a kernel nothing can come of the trace, whoever catches it: half a kernel is left."""
     if active.broken is None:
         active.broken_by = failure
-        active.broken = failure if isinstance(failure, DSLBaseError) else error(
-            DSLRuntimeError,
-            f"{type(failure).__name__} is raised while the kernel {kernel.name!r} is traced, and caught by what launches it",
-            hint="decide before the launch whether the kernel can do it, or catch the exception inside the kernel",
-            span=kernel.span,
-        )  # fmt: skip
+        active.broken = failure if isinstance(failure, DSLBaseError) else runtime_error(f"{type(failure).__name__} is raised while the kernel {kernel.name!r} is traced, and caught by what launches it", "decide before the launch whether the kernel can do it, or catch the exception inside the kernel", span=kernel.span)  # fmt: skip
 
 
 def _symbol(kernel: KernelFunction) -> str:
@@ -333,7 +329,7 @@ def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], loc
 
 def _argument_names(name: str, node: Node) -> Iterable[str]:
     """Return a name for each value of an argument."""
-    if not isinstance(node, GroupNode):
+    if not isinstance(node, GroupNode) or not node.has_named_parts:
         return [name] * len(node.types())
     parts = node.children
     return [

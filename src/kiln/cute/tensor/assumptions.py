@@ -1,4 +1,4 @@
-"""`assume`: what the programmer knows about a number and the compiler cannot."""
+"""`assume`: facts about numbers that the programmer knows and the compiler cannot."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["assume"]
 
 
 def assume(src: Any, divby: int | None = None, pow2: bool | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """`src` (an integer, a pointer or a tuple of them), taken to be a multiple of `divby`.
+    """Return `src` (an integer, a pointer or a tuple of them), taken to be a multiple of `divby`.
 
     It must be true: vector widths are chosen by it. A static number is checked. For a pointer `divby` is in bytes.
-    `pow2` is accepted and says nothing yet.
+    `pow2` is accepted and has no effect yet.
     """
     if divby is None:
         return src

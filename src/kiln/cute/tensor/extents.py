@@ -44,15 +44,16 @@ class Extents:
         self.layout, self.origin, self.sizes = layout, origin, sizes
 
     def sliced(self, coord: Any) -> Extents | None:
-        """For what a slice leaves."""
+        """Return the extents of a slice."""
         return self._changed(lambda: (slice_(self.layout, coord), crd2idx(coord, self.layout)))
 
     def moved(self, coord: Any) -> Extents | None:
-        """For the same layout from a coordinate on."""
+        """Return the extents of the same layout from a coordinate on."""
         return self._changed(lambda: (self.layout, crd2idx(coord, self.layout)))
 
     def mapped(self, f: Callable[[Any], Any], shape: Any) -> Extents | None:
-        """For a tensor whose layout `f` has changed to one of this shape; None if the coordinates do not follow."""
+        """Return the extents of a tensor whose layout `f` has changed to one of this shape; None if the coordinates do
+        not follow."""
         made = self._changed(lambda: (f(self.layout), 0))
         return made if made is not None and _covers(shape, made.layout.shape) else None
 
@@ -64,10 +65,8 @@ class Extents:
             return None
         return Extents(layout, origin, self.sizes) if isinstance(layout, Layout) else None
 
-    # -- crossing regions and functions: origin and sizes become values, the layout keeps what is static ------------------
-
     def values(self) -> list[ir.Value]:
-        """What has to be carried."""
+        """Return what has to be carried."""
         numbers = [Int64(x).ir_value() for x in (*self.origin, *self.sizes)]
         return [*numbers, *(_leaf_of(leaf)(leaf).ir_value() for leaf in self.layout._leaves())]
 
@@ -87,7 +86,7 @@ class Extents:
         return Extents(layout, numbers[:modes], numbers[modes:])
 
     def key(self) -> tuple[Any, ...]:
-        """Two that agree in it can be carried as one."""
+        """Return the key in which two must agree to be carried as one."""
         return (str(self.layout), len(self.origin), [leaf_width(leaf) for leaf in self.layout._leaves()])
 
     def unbounded(self) -> Extents:
@@ -132,7 +131,7 @@ def _covers(shape: Any, other: Any) -> bool:
 
 
 def join(a: Extents | None, b: Extents | None) -> tuple[Extents | None, Extents | None]:
-    """Two under one description; none if there is none."""
+    """Return two under one description; none if there is none."""
     return (a, b) if a is not None and b is not None and a.key() == b.key() else (None, None)
 
 
@@ -143,11 +142,8 @@ def coerce(x: Extents | None, like: Extents | None) -> Extents | None:
     return x if x is not None and x.key() == like.key() else like.unbounded()
 
 
-# --- checks ----------------------------------------------------------------------------------------------------------
-
-
 def check_element(extents: Extents | None, pointer: Pointer, coord: Any, write: bool) -> None:
-    """Before an access to the element at a coordinate."""
+    """Check an access to the element at a coordinate."""
     if extents is not None:
         try:
             place = add_coords(extents.origin, extents.layout(coord))
@@ -157,7 +153,7 @@ def check_element(extents: Extents | None, pointer: Pointer, coord: Any, write: 
 
 
 def check_elements(extents: Extents | None, pointer: Pointer, indices: Iterable[int], write: bool) -> None:
-    """Before an access to the elements at some indices."""
+    """Check an access to the elements at some indices."""
     if extents is None:
         return
     if all(isinstance(leaf, int) for leaf in flatten_to_tuple(extents.layout.shape)) and not extents.layout._leaves():

@@ -1,15 +1,12 @@
-"""Iterators: what the layout of a tensor leads into.
+"""Iterators: what the layout of a tensor leads into.|A tensor is an iterator and a layout; its element at a coordinate
+is what the iterator has `layout(coordinate)` further on. Four kinds can stand there:| - a `Pointer`: memory that any
+thread reaches by its address. Offsets count elements. - `Coordinates`: the layout gives coordinates (its strides are
+basis elements), and the element is their sum with the origin. - a matrix descriptor, through which the tensor cores
+read shared memory: offsets count 16 bytes, the element is the descriptor. - a pointer into tensor memory: offsets move
+it, but only copy operations of the tensor cores access it.
 
-A tensor is an iterator and a layout; its element at a coordinate is what the iterator has `layout(coordinate)` further on. Four
-kinds of thing can stand there:
-
-- a `Pointer`: memory that any thread reaches by its address. Offsets count elements.
-- `Coordinates`: the layout gives coordinates (its strides are basis elements), and the element is their sum with the origin.
-- a matrix descriptor, which the tensor cores read shared memory through: offsets count 16 bytes, the element is the descriptor.
-- a pointer into tensor memory: offsets move it, but only copy operations of the tensor cores reach what is there.
-
-`TensorIterator` is all that tensors ask of one of them; what a kind does not have is refused, in its own words. A new kind is a
-subclass that says its element type and memory, how it moves, what an element is, and which IR values it is made of.
+`TensorIterator` is the interface of all kinds; operations that a kind does not have raise its own error. A new kind is a
+subclass that defines its element type and memory, how it moves, what an element is, and which IR values it is made of.
 """
 
 from __future__ import annotations
@@ -62,15 +59,15 @@ class TensorIterator:
     __slots__ = ()
 
     holds: ClassVar[str]
-    """What a tensor of it holds, as errors say it."""
+    """What a tensor of it holds, for error messages."""
     instead: ClassVar[str] = "its elements are t[i]"
-    """What to write where memory was needed."""
+    """What to write where memory is needed."""
     dtype: Any
     """The type of the elements."""
     memspace: Any
     """The memory they lie in."""
     alignment: Any
-    """Bytes its place is known to be a multiple of."""
+    """The bytes its place is known to be a multiple of."""
     in_memory: Any = False
     """Whether it is a pointer to memory that loads, stores and plain copies reach."""
     far: Any = False
@@ -80,13 +77,15 @@ class TensorIterator:
 
     @property
     def exposed(self) -> Any:
-        """What `tensor.iterator` gives to programs, and `make_tensor` takes."""
+        """Return what `tensor.iterator` gives to programs, and `make_tensor` takes."""
         return self
 
-    # -- moving ------------------------------------------------------------------------------------------
-
     def moved(self, offset: Any) -> Any:
-        """The iterator so much further on: `offset` is a result of the tensor's layout, static or dynamic."""
+        """Return the iterator moved by `offset`, a result of the tensor's layout, static or dynamic.
+
+        `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different
+        coordinates.
+        """
         raise NotImplementedError
 
     def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Any, Any]:
@@ -102,36 +101,30 @@ class TensorIterator:
         """Return the iterator as a new tensor with this layout has it: where the sanitizer notes how memory is seen."""
         return self
 
-    # -- elements ----------------------------------------------------------------------------------------
-
     def element(self, offset: Any) -> Any:
-        """The element so much further on."""
+        """Return the element at an offset."""
         raise NotImplementedError
 
     def set_element(self, offset: Any, value: Any) -> None:
-        """Write the element so much further on."""
+        """Write the element at an offset."""
         self.refuse("writing an element")
 
     def recast(self, dtype: Any, swizzle: Any) -> Any:
-        """The same memory as elements of another type, seen through a swizzle; None: its own."""
+        """Return the same memory as elements of another type, seen through a swizzle; None: its own."""
         self.refuse("recast_tensor")
 
     def refuse(self, what: str, who: str = "the tensor") -> NoReturn:
-        """Say that something needs memory."""
+        """Raise an error: something needs memory."""
         message = f"{what} needs memory that has addresses, and {who} holds {self.holds}"
         raise type_error(message, self.instead)
-
-    # -- text --------------------------------------------------------------------------------------------
 
     def tensor_type(self, layout: Any) -> Any:
         """Return the type of a tensor, as the IR shows it."""
         return f'!cute.tensor<"{self}", "{layout}">'
 
     def __kiln_print__(self) -> list[Any]:
-        """What `printf` shows of it."""
+        """Return what `printf` shows of it."""
         return [str(self)]
-
-    # -- crossing regions and functions ------------------------------------------------------------------
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         raise NotImplementedError

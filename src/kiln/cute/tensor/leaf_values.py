@@ -27,7 +27,8 @@ def leaf_like(leaf: Any, value: ir.Value) -> Any:
 
 
 def _join_leaf(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Two leaves under one description: equal static ones, or dynamic ones of the wider width and common divisor."""
+    """Return two leaves under one description: equal static ones, or dynamic ones of the wider width and common
+    divisor."""
     if isinstance(a, int) or isinstance(b, int):
         return (a, b) if isinstance(a, int) and isinstance(b, int) and a == b else None
     kind = Int64 if 64 in (leaf_width(a), leaf_width(b)) else Int32
@@ -54,7 +55,7 @@ def _join_trees(a: Any, b: Any) -> tuple[Any, Any] | None:
 
 
 def join_layouts(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Two layouts under one description; None if what is static differs."""
+    """Return two layouts under one description; None if their static parts differ."""
     if type(a) is not type(b):
         return None
     if isinstance(a, ComposedLayout):
@@ -71,7 +72,7 @@ def join_layouts(a: Any, b: Any) -> tuple[Any, Any] | None:
 
 
 def join_coords(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Two coordinates under one description: leaves that differ become dynamic."""
+    """Return two coordinates under one description: leaves that differ become dynamic."""
     if isinstance(a, tuple) or isinstance(b, tuple):
         if not (isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)):
             return None

@@ -1,4 +1,4 @@
-"""Pointers: where elements lie, in which memory, and what their address is known to be a multiple of."""
+"""Pointers: the address of elements, their memory space, and the alignment that is known of it."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ _SMEM, _TMEM = AddressSpace.smem, AddressSpace.tmem  # a name of a class of name
 
 @functools.cache
 def element_bits(dtype: Any) -> int:
-    """Bits an element takes in memory: a Boolean takes a byte, 2 and 4 bits are packed, others take whole bytes."""
+    """Return the bits an element takes in memory: a Boolean takes a byte, 2 and 4 bits are packed, others take whole
+    bytes."""
     width: int = dtype.width
     return width if width in (2, 4) else max(8, (width + 7) // 8 * 8)
 
 
 @functools.cache
 def natural_alignment(dtype: Any) -> int:
-    """Bytes the address of an element is a multiple of without being told: its size, at most 16."""
+    """Return the bytes the address of an element is always a multiple of: its size, at most 16."""
     size = min(16, max(1, element_bits(dtype) // 8))
     return 1 << (size.bit_length() - 1)
 
 
 def alignment_after(alignment: int, offset: Any, dtype: Any) -> int:
-    """What is left of an alignment `offset` elements further on."""
+    """Return the alignment that is left `offset` elements further on."""
     step = get_divisibility(offset) * element_bits(dtype) // 8
     if step == 0:
         return alignment if get_divisibility(offset) == 0 else 1
@@ -94,13 +95,13 @@ class Pointer(TensorIterator):
         self._base = value  # of the type `_base_type`; `offset` elements are still to be added
         self._offset = offset
         self._inside: Any = 0
-        """Elements still to be added before the swizzle, only known at run time; see `_period`."""
+        """The elements still to be added before the swizzle, only known at run time; see `_period`."""
         self._apart = True
         """Whether the base and what is inside the swizzle are kept apart where that is possible."""
         self._dtype = dtype
         self._memspace = memspace
         self._alignment = alignment or natural_alignment(dtype)
-        """What `base + offset` is known to be a multiple of."""
+        """The known divisor of `base + offset`."""
         self._swizzle = swizzle
         self._readonly = readonly
         tracing.hold(self)
@@ -115,8 +116,6 @@ class Pointer(TensorIterator):
             setattr(made, name, value)
         tracing.hold(made)
         return made
-
-    # -- what is known about it --------------------------------------------------------------------------
 
     @property
     def dtype(self) -> Any:
@@ -157,8 +156,6 @@ class Pointer(TensorIterator):
 
     __repr__ = __str__
 
-    # -- arithmetic --------------------------------------------------------------------------------------
-
     def __add__(self, offset: Any) -> Pointer:
         if isinstance(offset, int):
             if offset == 0:
@@ -170,7 +167,7 @@ class Pointer(TensorIterator):
         return self._plus(offset)
 
     def _plus(self, offset: Any, by_thread: bool = False) -> Pointer:
-        """So many elements on, known at run time; `by_thread`: they differ from thread to thread."""
+        """Return the pointer moved by a dynamic number of elements; `by_thread`: it differs from thread to thread."""
         period = self._period()
         if period and (by_thread or get_divisibility(offset) % period):
             after = alignment_after(self._alignment, offset, self._dtype)
@@ -191,10 +188,10 @@ class Pointer(TensorIterator):
     __radd__ = __add__
 
     def _period(self) -> int:
-        """Elements after which the swizzle repeats, if the base is aligned to it; 0 without.
+        """Return the elements after which the swizzle repeats, if the base is aligned to it; 0 without.
 
-        Then only what is added to the base is swizzled, `_inside` and the constant offset, and whole periods are added to the
-        base: what a loop adds, a stage of a ring of buffers, leaves the swizzled part the same in every turn.
+        Then only what is added to the base is swizzled, `_inside` and the constant offset, and whole periods are added
+        to the base: what a loop adds, a pipeline stage, leaves the swizzled part the same in every iteration.
         """
         swizzle = self._swizzle
         if swizzle is None or not self._apart or self._memspace is not _SMEM:
@@ -234,8 +231,6 @@ class Pointer(TensorIterator):
     def with_alignment(self, alignment: int) -> Pointer:
         """Return the same address, taken to be a multiple of `alignment` bytes."""
         return self._copy(_alignment=alignment)
-
-    # -- values ------------------------------------------------------------------------------------------
 
     @property
     def value(self) -> ir.Value:
@@ -288,8 +283,6 @@ class Pointer(TensorIterator):
         """Write the element it points to."""
         self.set_element(0, value)
 
-    # -- as the iterator of a tensor ---------------------------------------------------------------------
-
     holds = "elements in tensor memory"
     instead = "copy it with an operation of the tensor cores"
 
@@ -299,7 +292,7 @@ class Pointer(TensorIterator):
 
     @property
     def far(self) -> bool:
-        """Nothing on a GPU is too large for 32 bits but global memory."""
+        """Whether offsets may exceed 32 bits: on a GPU, only in global memory."""
         return self._memspace in _FAR
 
     @property
@@ -337,7 +330,7 @@ class Pointer(TensorIterator):
         return self._copy(_base=seen_through(self.ir_value(), swizzle, element_bits(self._dtype)), _offset=0)
 
     def _note_view(self, layout: Any) -> None:
-        """Let the module say what lies in shared memory, for the sanitizer: a view that nobody uses."""
+        """Record in the module what lies in shared memory, for the sanitizer: a view that nobody uses."""
         if self._swizzle is None or not self._period() or not isinstance(layout, Layout) or not layout.is_static():
             self.packed(layout, [leaf_value(leaf) for leaf in layout._leaves()])
             return
@@ -350,7 +343,7 @@ class Pointer(TensorIterator):
         return dtype._make(cute.load(base, index, dtype.mlir_type))
 
     def set_element(self, offset: Any, value: Any) -> None:
-        """The value is of the element type, or a Python number."""
+        """Write the element; the value is of the element type, or a Python number."""
         require_writable(self)
         base, index = _accessed(self, offset)
         cute.store(element_value(value, self._dtype), base, index)
@@ -375,8 +368,6 @@ class Pointer(TensorIterator):
         leaves = [cute.leaf(memref, i, leaf_width(leaf)) for i, leaf in enumerate(layout._leaves())]
         return self.__new_from_mlir_values__([cute.iter_(memref, self._base_type()), *inside]), leaves
 
-    # -- protocols ---------------------------------------------------------------------------------------
-
     @tracing.taking_apart
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._base_value(), *self._inside_values()]
@@ -394,7 +385,7 @@ class Pointer(TensorIterator):
         return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
 
     def _inside_values(self) -> list[ir.Value]:
-        """What is swizzled, if it is kept apart."""
+        """Return what is swizzled, if it is kept apart."""
         return [Int32(leaf_add(self._inside, self._offset)).ir_value()] if self._period() else []
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Pointer:
@@ -505,9 +496,6 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
     )
 
 
-# --- accesses --------------------------------------------------------------------------------------------------------
-
-
 def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 0) -> ir.Value:
     """Return a pointer of which the sanitizer knows what its accesses see shared memory through: a swizzle of
     addresses or, with `layout_bits`, one that a layout of elements of so many bits has, or none."""
@@ -538,26 +526,27 @@ def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
 
 
 def known_alignment(pointer: Pointer, offset: Any) -> int:
-    """Bytes the address `offset` elements past a pointer is a multiple of; a swizzle keeps its lowest bits."""
+    """Return the bytes the address `offset` elements past a pointer is a multiple of; a swizzle keeps its
+    lowest bits."""
     found = alignment_after(pointer._alignment, offset, pointer._dtype)
     return found if pointer._swizzle is None else min(found, 1 << pointer._swizzle.num_base)
 
 
 def load_vector(pointer: Pointer, offset: Any, count: int) -> ir.Value:
-    """`count` elements in a row, as a vector."""
+    """Return `count` contiguous elements, as a vector."""
     base, index = _accessed(pointer, offset)
     dtype = pointer._dtype
     return cute.load(base, index, dtype.vector_type(count), known_alignment(pointer, offset))
 
 
 def store_vector(pointer: Pointer, offset: Any, value: ir.Value) -> None:
-    """Write a vector of elements in a row."""
+    """Write a vector of contiguous elements."""
     base, index = _accessed(pointer, offset)
     cute.store(value, base, index, known_alignment(pointer, offset))
 
 
 def require_writable(pointer: Pointer) -> None:
-    """Refuse to write where the caller's array is read-only."""
+    """Raise an error for writes where the caller's array is read-only."""
     if pointer._readonly:
         raise type_error(
             "the program writes to a tensor whose array is read-only",

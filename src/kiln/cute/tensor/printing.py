@@ -85,7 +85,7 @@ def _too_few(fmt: str, count: int) -> Exception:
 
 
 def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
-    """An argument by its own type."""
+    """Append an argument by its own type."""
     if isinstance(arg, Formatted):
         arg, spec = arg.value, arg.spec
     if isinstance(arg, (tuple, list)):
@@ -116,7 +116,7 @@ def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
 
 
 def _convert(arg: Any, flags: str, conversion: str, pieces: list[str], values: list[Any]) -> None:
-    """An argument by a C conversion; an argument of another kind is converted."""
+    """Append an argument by a C conversion; an argument of another kind is converted."""
     if not tree.is_dynamic(arg) and not isinstance(arg, (bool, int, float, Numeric)):
         pieces.append(str(arg).replace("%", "%%"))
         return

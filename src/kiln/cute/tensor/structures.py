@@ -113,7 +113,8 @@ def _check_field(kind: Any, name: str) -> None:
 
 
 class struct:
-    """Decorator: the annotations of a class as the fields of a structure. Called with a pointer: the structure there."""
+    """Decorate a class: its annotations are the fields of a structure. Called with a pointer, it is the structure
+    there."""
 
     __kiln_static__ = True
     MemRange = MemRange
@@ -143,7 +144,7 @@ class struct:
         return (offset + (align - 1)) // align * align
 
     def size_in_bytes(self) -> int:
-        """Its size, a multiple of its alignment."""
+        """The size, a multiple of the alignment."""
         return self._size
 
     def __sizeof__(self) -> int:
@@ -172,7 +173,7 @@ class struct:
 
 
 class union(struct):
-    """Decorator: like `struct`, but all fields begin at the same address."""
+    """Decorate a class as `struct` does, but with all fields at the same address."""
 
     def _place(self, fields: dict[str, Any]) -> None:
         size, alignment = 0, 1

@@ -14,19 +14,11 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
-from ...base_dsl.numeric.convert import bitcast as emit_bitcast
-from ...base_dsl.numeric.convert import convert as emit_convert
 from ...base_dsl.numeric.dunders import both_ways, one_way
+from ...base_dsl.numeric.meta import INTEGERS
 from ...base_dsl.numeric.operators import arithmetic_type, check_chosen
-from ...base_dsl.numeric.promotion import (
-    by_array_rules,
-    common_type,
-    float_of,
-    holding_both,
-    operand_type,
-    weak_type,
-)
-from ...base_dsl.typing import Boolean, Numeric, NumericMeta, plain_scalar
+from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
+from ...base_dsl.typing import Boolean, Numeric, NumericMeta, as_numeric, plain_scalar
 from ..layout.int_tuple import flatten_to_tuple, has_underscore, pretty_str, product, unflatten
 from ..layout.layout import crd2idx, make_layout
 from ..layout.modes import slice_
@@ -39,7 +31,7 @@ __all__ = [
 
 
 class ReductionOp(enum.Enum):
-    """How `TensorSSA.reduce` combines elements."""
+    """The operation by which `TensorSSA.reduce` combines elements."""
 
     ADD = enum.auto()
     MUL = enum.auto()
@@ -51,7 +43,8 @@ class ReductionOp(enum.Enum):
 
 
 class VectorTruthError(DSLUserCodeTypeError):
-    """A branch, or a logical operator, asks whether a vector is true: one of a `function` that was given vectors, if it is known which."""
+    """A branch or a logical operator asks whether a vector is true; `function` is the one that was called with vectors,
+    if known."""
 
     function: Any = None
 
@@ -130,8 +123,6 @@ class TensorSSA:
         self._dtype = dtype
         tracing.hold(self)
 
-    # -- what it is --------------------------------------------------------------------------------------
-
     @property
     def value(self) -> ir.Value:
         """The vector."""
@@ -189,7 +180,8 @@ class TensorSSA:
         )
 
     __array_ufunc__ = None
-    """numpy's numbers leave arithmetic with a vector to it, and numpy's functions refuse one."""
+    """The priority over numpy: its numbers leave arithmetic with a vector to the vector, and its functions
+    refuse one."""
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise type_error(
@@ -199,8 +191,6 @@ class TensorSSA:
 
     def _with(self, value: ir.Value, dtype: Any = None) -> TensorSSA:
         return TensorSSA(value, self._shape, dtype or self._dtype)
-
-    # -- elements and parts ------------------------------------------------------------------------------
 
     def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
         if isinstance(coord, list):
@@ -261,8 +251,6 @@ class TensorSSA:
         count = value.type.shape[0]
         return TensorSSA(value, (count,) if shape is None else shape, dtype)
 
-    # -- shapes ------------------------------------------------------------------------------------------
-
     def reshape(self, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the same elements in the same order under another shape."""
         if product(shape) != self._count:
@@ -308,8 +296,6 @@ class TensorSSA:
         )
         return TensorSSA(made, target, self._dtype)
 
-    # -- types -------------------------------------------------------------------------------------------
-
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the elements converted. Floats round to nearest even; to an integer they lose the fraction and
         saturate."""
@@ -317,13 +303,13 @@ class TensorSSA:
             raise type_error(f".to() takes a numeric type such as Float32, got {dtype!r}")
         if dtype is self._dtype:
             return self
-        return self._with(emit_convert(self._value, self._dtype, dtype, self._count), dtype)
+        return self._with(emit.convert(self._value, self._dtype, dtype, self._count), dtype)
 
     def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
         old, new = self._dtype.width, dtype.width
         if old == new:
-            return self._with(emit_bitcast(self._value, self._dtype, dtype, self._count), dtype)
+            return self._with(emit.bitcast(self._value, self._dtype, dtype, self._count), dtype)
         if (self._count * old) % new:
             raise type_error(f"{self._count} elements of {old} bits are no whole number of {new} bits")
         count = self._count * old // new
@@ -337,11 +323,7 @@ class TensorSSA:
         """Return the same bits as signed or unsigned integers."""
         if signed is None or not self._dtype.is_integer or self._dtype.signed == signed:
             return self
-        from ...base_dsl.numeric.meta import INTEGERS
-
         return self._with(self._value, INTEGERS[self._dtype.width, signed])
-
-    # -- operators ---------------------------------------------------------------------------------------
 
     def apply_op(
         self, op: Callable[..., Any], other: Any, flip: bool = False, *, loc: Any = None, ip: Any = None
@@ -372,7 +354,7 @@ class TensorSSA:
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
 
     def _power(self, exponent: int) -> TensorSSA:
-        """By repeated squaring."""
+        """Return a power by repeated squaring."""
         base, result = self, None
         while exponent:
             if exponent & 1:
@@ -411,8 +393,6 @@ class TensorSSA:
         if t.is_integer:
             return self._with(emit.integer_abs(t, x._value, self._count), t)
         return self._with(emit.float_unary("math.absf", t, x._value, self._count), t)
-
-    # -- reductions --------------------------------------------------------------------------------------
 
     def reduce(
         self, op: ReductionOp, init_val: Any, reduction_profile: Any = 0, *, loc: Any = None, ip: Any = None
@@ -459,8 +439,6 @@ class TensorSSA:
             found = _combine_two(op, t, found, vector_access.extract(self._value, position, t))
         return found
 
-    # -- protocols ---------------------------------------------------------------------------------------
-
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._value]
 
@@ -491,12 +469,8 @@ def _opposite(profile: Any) -> Any:
     return 0 if profile is None else None
 
 
-_DIVISIONS = {
-    "floordiv": emit.integer_floordiv,
-    "mod": emit.integer_mod,
-    "truediv": emit.integer_division,
-}
-"""Of vectors of integers: `/` is C's, as CuTe has it, and not Python's."""
+_DIVISIONS = {"floordiv": emit.integer_floordiv, "mod": emit.integer_mod, "truediv": emit.integer_division}
+"""The divisions of integer vectors: `/` is C's, as CuTe has it, and not Python's."""
 
 _REDUCTIONS = {
     ReductionOp.ADD: ("add", "add"),
@@ -519,9 +493,6 @@ def _combine_two(op: ReductionOp, t: Any, a: ir.Value, b: ir.Value) -> ir.Value:
     if op is ReductionOp.MIN:
         return emit.integer_min(t, a, b)
     return emit.integer("add" if op is ReductionOp.ADD else "mul", t, a, b)
-
-
-# --- operands --------------------------------------------------------------------------------------------------------
 
 
 def _tuple_shape(shape: Any) -> Any:
@@ -588,9 +559,6 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
     return tracing.emit_value("vector.extract", dtype.mlir_type, (value, at), attributes)
 
 
-# --- functions -------------------------------------------------------------------------------------------------------
-
-
 def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
     """Return a value with the same number in every element; a value with one element is repeated."""
     count = product(shape)
@@ -605,12 +573,12 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip
 
 
 def zeros_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Zeros in the shape of a value or tensor."""
+    """Return zeros in the shape of a value or tensor."""
     return full_like(a, 0, dtype)
 
 
 def ones_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Ones in the shape of a value or tensor."""
+    """Return ones in the shape of a value or tensor."""
     return full_like(a, 1, dtype)
 
 
@@ -633,8 +601,6 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
     elif isinstance(y, TensorSSA):
         t = _meet(y, x, weak_type)
     else:
-        from ...base_dsl.typing import as_numeric
-
         first, second = as_numeric(x), as_numeric(y)
         t = common_type(first.dtype, second.dtype)
     if t is None:

@@ -1,4 +1,4 @@
-"""Many elements at once: which elements of a layout lie in a row, and how a vector of all of them is read and written.
+"""Vector accesses: which elements of a layout are contiguous, and how a vector of all of them is read and written.
 
 The order of the values is that of the layout's indices: the first mode runs fastest.
 """
@@ -34,14 +34,14 @@ from .pointer import (
 )
 
 WIDEST_ACCESS = 32
-"""Bytes of the widest single access: to global memory, where the alignment is known to be that much."""
+"""The bytes of the widest single access: to global memory, where the alignment is known to be that much."""
 _WIDEST_ELSEWHERE = 16
 _LONG = 16
-"""More elements in a row of a thread's own memory are one access, which targets make as many of as they like."""
+"""More contiguous elements of a thread's own memory are one access, which targets split as they like."""
 
 
 class Access(NamedTuple):
-    """`len(positions)` elements in a row at `offset`: their places among the values."""
+    """`len(positions)` contiguous elements at `offset`: their places among the values."""
 
     offset: Any
     positions: Sequence[int]
@@ -69,13 +69,13 @@ class Group(NamedTuple):
 
 
 def accesses(pointer: Pointer, layout: Any, count: int) -> Iterator[Access]:
-    """The accesses that cover `count` elements of a layout, as wide as contiguity and alignment allow."""
+    """Return the accesses that cover `count` elements of a layout, as wide as contiguity and alignment allow."""
     for group in _groups(layout, count):
         yield from _runs(pointer, group, WIDEST_ACCESS)
 
 
 def _groups(layout: Any, count: int) -> Iterator[Group]:
-    """The parts of a layout that have one dynamic offset each."""
+    """Return the parts of a layout that have one dynamic offset each."""
     if isinstance(layout, ComposedLayout):
         if layout.is_static() and isinstance(layout.inner, (Swizzle, Layout)):
             yield Group(0, [layout(i) for i in range(count)], range(count))
@@ -105,7 +105,7 @@ def _groups(layout: Any, count: int) -> Iterator[Group]:
 
 
 def _swizzled_groups(layout: ComposedLayout, count: int, width: int) -> Iterator[Group]:
-    """The same for a swizzle of a dynamic offset: places that are whole periods apart need one swizzle between them."""
+    """Return the same for a swizzle of a dynamic offset: places that are whole periods apart share one swizzle."""
     period = layout.inner.period
     places: dict[int, tuple[list[int], list[int]]] = {}
     for first in range(0, count, width):
@@ -151,7 +151,7 @@ def _widest(pointer: Pointer) -> int:
 
 
 def _runs(pointer: Pointer, group: Group, widest: int) -> Iterator[Access]:
-    """The accesses of a group, none wider than `widest` bytes."""
+    """Return the accesses of a group, none wider than `widest` bytes."""
     base, offsets, positions = group
     widest = min(widest, _widest(pointer))
     alignment = known_alignment(pointer, base)
@@ -192,9 +192,6 @@ def _fits(width: int, bits: int, alignment: int, start: int, widest: int) -> boo
         return False  # packed elements are read by whole bytes
     size //= 8
     return size <= widest and alignment % size == 0 and (start * bits) % (size * 8) == 0
-
-
-# --- reading and writing ---------------------------------------------------------------------------------------------
 
 
 def _is_row(pointer: Pointer, layout: Any, count: int) -> bool:
@@ -295,7 +292,7 @@ def store(pointer: Pointer, layout: Any, count: int, value: ir.Value) -> None:
 
 
 def pick(value: ir.Value, count: int, positions: Sequence[int], dtype: Any) -> ir.Value:
-    """Some elements of a vector of `count`: a vector, or the element itself if it is one."""
+    """Return some elements of a vector of `count`: a vector, or the element itself if it is one."""
     if len(positions) == 1:
         return extract(value, positions[0], dtype)
     first = positions[0]
@@ -343,8 +340,6 @@ def _extract_slice(offset: int, size: int) -> dict[str, ir.Attribute]:
 def _poison() -> dict[str, ir.Attribute]:
     return {"value": ir.Attribute.parse("#ub.poison", context())}
 
-
-# --- the values of several calls -------------------------------------------------------------------------------------
 
 _AS_THEY_ARE = (Float16, BFloat16, Float32, Float64)
 
@@ -401,9 +396,6 @@ def _offsets(layout: Any) -> Sequence[Any]:
     if isinstance(layout, ComposedLayout) or not layout.is_static():
         return [layout(i) for i in range(product(layout.shape))]
     return _static_offsets(flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride))
-
-
-# --- copying ---------------------------------------------------------------------------------------------------------
 
 
 class Copy:

@@ -16,7 +16,6 @@ from .grid import (
     WarpIdx,
     index,
     launch,
-    launch_parts,
 )  # fmt: skip
 from .memory import (
     AllocRmem,
@@ -85,7 +84,7 @@ TYPES = (Ptr, Memref)
 __all__ = [
     "EVENTS", "KERNEL", "OPERATIONS", "SPACES", "TYPES", "Cute", "Memref", "PointerInfo", "Ptr", "alloc_rmem", "alloc_smem",
     "assert_", "bounds", "cast_memref", "cast_ptr", "conversions", "dynamic_smem", "element_bits", "element_bytes", "index",
-    "info", "int_to_ptr", "is_memref", "is_ptr", "iter_", "launch", "launch_parts", "leaf", "leaf_widths", "load",
+    "info", "int_to_ptr", "is_memref", "is_ptr", "iter_", "launch", "leaf", "leaf_widths", "load",
     "load_before", "load_dialect", "loads_before", "memref_type", "pack", "printf", "ptr_add", "ptr_to_int", "ptr_type", "store",
     "stores_before", "through",
     "undef", "unpack", "view",

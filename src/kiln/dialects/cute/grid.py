@@ -5,7 +5,7 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
-from ..declaration import PURE, Operand, Result
+from ..declaration import PURE, Operand, OptionalAttr, Result
 from ..definition import I32, I64, attributes, int_type, one_of
 from .packing import is_pack, pack, unpack
 from .types import Cute
@@ -63,30 +63,8 @@ def index(which: str, dim: int | None = None) -> ir.Value:
     return emit_value(f"cute.{which}", int_type(32), (), attributes(dim=dim))
 
 
-LAUNCH_OPTIONS = {
-    "cute.cooperative": ir.UnitAttr, "cute.use_pdl": ir.UnitAttr, "cute.max_threads": ir.IntegerAttr,
-    "cute.min_blocks": ir.IntegerAttr, "cute.preferred_cluster": ir.DenseI32ArrayAttr, "cute.carveout": ir.IntegerAttr,
-    "cute.merge_smem": ir.UnitAttr, EVENTS: ir.ArrayAttr,
-}  # fmt: skip
-
-
-class Launch(Cute.Operation, name="launch"):
-    """Run the function `kernel` once for each thread of a grid. Host functions only.
-
-    `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are
-    (x, y, z), 64 bits wide until they are checked; `cluster` is (1, 1, 1) without clusters. `smem` is the number of
-    bytes of shared memory that each block has at least, what the kernel allocates among them; of a kernel that takes the address
-    of dynamic shared memory (`dynamic_smem`), the bytes of that memory. `stream` is a stream handle (0: the default stream). `arguments` is a
-    tuple (see `pack`) of values of the kernel's argument types, and after them for each name in `cute.events`
-    (`launch_completion`, `programmatic`) an event to record: its handle, an i64, its flags and whether it triggers at
-    the start of blocks, i32. The launch may run asynchronously on a device with streams. A grid that no device takes is
-    a fault, and nothing runs.
-
-    `cute.cooperative`: all blocks run at the same time. `cute.use_pdl`: the kernel may start before those in front of it
-    are complete. `cute.max_threads` of a block and `cute.min_blocks` of a multiprocessor limit registers.
-    `cute.preferred_cluster`: a larger cluster that blocks may be launched in. `cute.carveout`: percent of the L1 cache that
-    is shared memory. `cute.merge_smem`: static shared memory of branches that exclude each other overlaps.
-    """
+class LaunchFields:
+    """The fields that `cute.launch` and `cute_nvgpu.driver_launch` share."""
 
     grid_x: Operand[I64]
     grid_y: Operand[I64]
@@ -100,12 +78,59 @@ class Launch(Cute.Operation, name="launch"):
     smem: Operand[I64]
     stream: Operand[I64]
     arguments: Operand[Any]
-    kernel: ir.FlatSymbolRefAttr
-    OPTIONAL = LAUNCH_OPTIONS
+    cooperative: OptionalAttr[ir.UnitAttr]
+    use_pdl: OptionalAttr[ir.UnitAttr]
+    max_threads: OptionalAttr[ir.IntegerAttr]
+    min_blocks: OptionalAttr[ir.IntegerAttr]
+    preferred_cluster: OptionalAttr[ir.DenseI32ArrayAttr]
+    carveout: OptionalAttr[ir.IntegerAttr]
+    merge_smem: OptionalAttr[ir.UnitAttr]
+    events: OptionalAttr[ir.ArrayAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return "" if is_pack(op.operands[11]) else "takes its arguments as a tuple (`pack`)"
+    @property
+    def grid(self) -> "tuple[ir.Value, ir.Value, ir.Value]":
+        """The extents of the grid."""
+        return self.grid_x, self.grid_y, self.grid_z
+
+    @property
+    def block(self) -> "tuple[ir.Value, ir.Value, ir.Value]":
+        """The extents of a CTA."""
+        return self.block_x, self.block_y, self.block_z
+
+    @property
+    def cluster(self) -> "tuple[ir.Value, ir.Value, ir.Value]":
+        """The extents of a cluster."""
+        return self.cluster_x, self.cluster_y, self.cluster_z
+
+    def check(self) -> str:
+        return "" if is_pack(self.arguments) else "takes its arguments as a tuple (`pack`)"
+
+    def kernel_arguments(self) -> "tuple[list[ir.Value], dict[str, list[ir.Value]]]":
+        """Return the arguments of the kernel, and handle, flags and trigger of each event by its name."""
+        values, names = unpack(self.arguments), self.events or ()
+        count = len(values) - 3 * len(names)
+        return values[:count], {name: values[count + 3 * n : count + 3 * n + 3] for n, name in enumerate(names)}
+
+
+class Launch(LaunchFields, Cute.Operation, name="launch", prefix="cute."):
+    """Run the function `kernel` once for each thread of a grid. Host functions only.
+
+    `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are
+    (x, y, z), 64 bits wide until they are checked; `cluster` is (1, 1, 1) without clusters. `smem` is the number of
+    bytes of shared memory that each block has at least, what the kernel allocates among them; of a kernel that takes the address
+    of dynamic shared memory (`dynamic_smem`), the bytes of that memory. `stream` is a stream handle (0: the default stream). `arguments` is a
+    tuple (see `pack`) of values of the kernel's argument types, and after them for each name in `cute.events`
+    (`launch_completion`, `programmatic`) an event to record: its handle, an i64, its flags and whether it triggers at
+    the start of blocks, i32. The launch may run asynchronously on a device with streams. A grid that no device takes is
+    a fault, and nothing runs.
+
+    `cute.cooperative`: all blocks run at the same time. `cute.use_pdl`: the kernel may start before those in front of it
+    are complete. `cute.max_threads` of a block and `cute.min_blocks` of an SM limit registers.
+    `cute.preferred_cluster`: a larger cluster that blocks may be launched in. `cute.carveout`: percent of the L1 cache that
+    is shared memory. `cute.merge_smem`: static shared memory of branches that exclude each other overlaps.
+    """
+
+    kernel: ir.FlatSymbolRefAttr
 
 
 def launch(
@@ -126,14 +151,6 @@ def launch(
         "cute.merge_smem": unit if merge_smem else None,
         EVENTS: ir.ArrayAttr.get([ir.StringAttr.get(name) for name in events]) if events else None,
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    attrs = {name: value for name, value in options.items() if value is not None}
     operands = (*grid, *block, *cluster, smem, stream, pack(arguments))
-    return emit("cute.launch", (), operands, {"kernel": ir.FlatSymbolRefAttr.get(kernel), **given})
-
-
-def launch_parts(op: ir.Operation) -> tuple[list[ir.Value], dict[str, list[ir.Value]]]:
-    """The kernel's arguments of a launch, and its events by name: handle, flags, trigger."""
-    values = unpack(op.operands[len(op.operands) - 1])
-    names = [name.value for name in op.attributes[EVENTS]] if EVENTS in op.attributes else []
-    count = len(values) - 3 * len(names)
-    return values[:count], {name: values[count + 3 * n : count + 3 * n + 3] for n, name in enumerate(names)}
+    return emit("cute.launch", (), operands, {"kernel": ir.FlatSymbolRefAttr.get(kernel), **attrs})

@@ -7,8 +7,8 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import context, ir
-from ..declaration import PURE, Operand, Operands, Result
-from ..definition import I32, I64, Emit, Integer, attributes, int_type, number, one_of, text
+from ..declaration import PURE, Operand, Operands, OptionalAttr, Result
+from ..definition import I32, I64, Emit, Integer, attributes, int_type, one_of
 from .types import Cute, Memref, Ptr, info
 
 
@@ -56,7 +56,7 @@ class IntToPtr(Cute.Operation, name="int_to_ptr", traits=PURE):
 
 
 def int_to_ptr(address: ir.Value, type_: ir.Type) -> ir.Value:
-    """The pointer of type `type_` with an i64 address."""
+    """Return the pointer of type `type_` with an i64 address."""
     return emit_value("cute.int_to_ptr", type_, (address,))
 
 
@@ -68,7 +68,7 @@ class PtrToInt(Cute.Operation, name="ptr_to_int", traits=PURE):
 
 
 def ptr_to_int(pointer: ir.Value, emit: Emit = emit_value) -> ir.Value:
-    """The address as an i64."""
+    """Return the address as an i64."""
     return emit("cute.ptr_to_int", int_type(64), (pointer,))
 
 
@@ -83,9 +83,8 @@ class PtrAdd(Cute.Operation, name="ptr_add", traits=PURE):
     result: Result[Ptr]
     OFTEN = True
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _moved(op.operands[0].type, op.result.type)
+    def check(self) -> str:
+        return _moved(self.pointer.type, self.result.type)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -97,7 +96,7 @@ def _moved(source: ir.Type, result: ir.Type) -> str:
 
 
 def ptr_add(pointer: ir.Value, offset: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
-    """The pointer `offset` elements on; `type_` says what alignment is left."""
+    """Return the pointer `offset` elements on; `type_` says what alignment is left."""
     return emit("cute.ptr_add", type_, (pointer, offset))
 
 
@@ -109,7 +108,7 @@ class CastPtr(Cute.Operation, name="cast_ptr", traits=PURE):
 
 
 def cast_ptr(pointer: ir.Value, type_: ir.Type) -> ir.Value:
-    """The same address under another pointer type."""
+    """Return the same address under another pointer type."""
     return emit_value("cute.cast_ptr", type_, (pointer,))
 
 
@@ -124,18 +123,18 @@ class View(Cute.Operation, name="view", traits=PURE):
     wide: Operands[I64]
     result: Result[Memref]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        widths = info(op.result.type).leaves
-        wanted = [1, widths.count(32), widths.count(64)]
-        given = list(op.attributes["operandSegmentSizes"])  # pyright: ignore[reportArgumentType]
-        if given != wanted:
-            return f"has {given[1:]} leaves of 32 and 64 bits: the layout of {op.result.type} has {wanted[1:]}"
+    def check(self) -> str:
+        widths = info(self.result.type).leaves
+        wanted = [widths.count(32), widths.count(64)]
+        leaves = [len(self.narrow), len(self.wide)]
+        if leaves != wanted:
+            return f"has {leaves} leaves of 32 and 64 bits: the layout of {self.result.type} has {wanted}"
         return ""
 
 
 def view(pointer: ir.Value, type_: ir.Type, leaves: Sequence[ir.Value] = ()) -> ir.Value:
-    """A memref of type `type_`; `leaves` are its dynamic leaves in the order of the layout, of the widths it states."""
+    """Return a memref of type `type_`; `leaves` are its dynamic leaves in the order of the layout, of the widths it
+    states."""
     widths = info(type_).leaves
     if len(widths) != len(leaves):
         raise ValueError(f"{type_} has {len(widths)} dynamic leaves, {len(leaves)} were given")
@@ -153,7 +152,7 @@ class Iter(Cute.Operation, name="iter", traits=PURE):
 
 
 def iter_(memref: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
-    """The pointer of a memref, as `type_`."""
+    """Return the pointer of a memref, as `type_`."""
     return emit("cute.iter", type_, (memref,))
 
 
@@ -164,13 +163,12 @@ class Leaf(Cute.Operation, name="leaf", traits=PURE):
     result: Result[Integer]
     index: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        which, widths = number(op, "index"), info(op.operands[0].type).leaves
+    def check(self) -> str:
+        which, widths = self.index, info(self.memref.type).leaves
         if not 0 <= which < len(widths):
             return f"asks for leaf {which} of a layout with {len(widths)}"
-        if op.result.type != int_type(widths[which]):
-            return f"gives leaf {which} as {op.result.type}: it has {widths[which]} bits"
+        if self.result.type != int_type(widths[which]):
+            return f"gives leaf {which} as {self.result.type}: it has {widths[which]} bits"
         return ""
 
 
@@ -185,9 +183,8 @@ class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
     memref: Operand[Memref]
     result: Result[Memref]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        before, after = info(op.operands[0].type), info(op.result.type)
+    def check(self) -> str:
+        before, after = info(self.memref.type), info(self.result.type)
         if before.leaves != after.leaves:
             return (
                 f"has leaves of {list(before.leaves)} bits and gives leaves of {list(after.leaves)}: they stay the same"
@@ -196,7 +193,7 @@ class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
 
 
 def cast_memref(memref: ir.Value, type_: ir.Type) -> ir.Value:
-    """The same memref under another type with the same dynamic leaves."""
+    """Return the same memref under another type with the same dynamic leaves."""
     return emit_value("cute.cast_memref", type_, (memref,))
 
 
@@ -214,12 +211,21 @@ class Load(Cute.Operation, name="load", traits=[_Reads]):
     source: Operand[Ptr | Memref]
     offset: Operand[Integer]
     result: Result[Any]
-    OPTIONAL = {"alignment": ir.IntegerAttr}
+    alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _accessed(op.operands[0].type, op.result.type)
+    @property
+    def memory(self) -> ir.Value:
+        """The pointer or memref that is accessed, as `Store.memory` is."""
+        return self.source
+
+    @property
+    def value(self) -> ir.Value:
+        """The value that is loaded, as `Store.value` is the one that is stored."""
+        return self.result
+
+    def check(self) -> str:
+        return _accessed(self.source.type, self.result.type)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -231,24 +237,26 @@ def _accessed(memory: ir.Type, value: ir.Type) -> str:
 
 
 def load(source: ir.Value, offset: ir.Value, type_: ir.Type, alignment: int = 0) -> ir.Value:
-    """An element or a vector of elements; `alignment` in bytes where more than the element's is known."""
+    """Return an element or a vector of elements; `alignment` in bytes where more than the element's is known."""
     return emit_value("cute.load", type_, (source, offset), _alignment(alignment))
 
 
-def load_before(store: ir.Operation, point: ir.Operation) -> ir.Value:
-    """What is in memory where an element would be stored, loaded before the operation `point`."""
-    value, target, offset = store.operands
-    given = dict(store.attributes.items())
+def load_before(store: "Store", point: ir.Operation) -> ir.Value:
+    """Load the element that a store would overwrite, before the operation `point`."""
+    attrs = dict(store.attributes.items())
+    types, operands = (store.value.type,), (store.target, store.offset)
     return ir.Operation.create(
-        "cute.load", (value.type,), (target, offset), given, None, 0, store.location, ir.InsertionPoint(point)
+        "cute.load", types, operands, attrs, None, 0, store.location, ir.InsertionPoint(point)
     ).result
 
 
-def loads_before(load: ir.Operation, offsets: Sequence[ir.Value], type_: ir.Type, alignment: int) -> list[ir.Value]:
-    """Parts of what an operation loads, each of type `type_` and with its own offset, loaded before it."""
-    point, location, source, given = ir.InsertionPoint(load), load.location, load.operands[0], _alignment(alignment)
+def loads_before(load: Load, offsets: Sequence[ir.Value], type_: ir.Type, alignment: int) -> list[ir.Value]:
+    """Load parts of what an operation loads before it, each of type `type_` and at its own offset."""
+    point, location, source = ir.InsertionPoint(load.operation), load.location, load.source
     return [
-        ir.Operation.create("cute.load", (type_,), (source, offset), given, None, 0, location, point).result
+        ir.Operation.create(
+            "cute.load", (type_,), (source, offset), _alignment(alignment), None, 0, location, point
+        ).result
         for offset in offsets
     ]
 
@@ -259,12 +267,16 @@ class Store(Cute.Operation, name="store", traits=[_Writes]):
     value: Operand[Any]
     target: Operand[Ptr | Memref]
     offset: Operand[Integer]
-    OPTIONAL = {"alignment": ir.IntegerAttr}
+    alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _accessed(op.operands[1].type, op.operands[0].type)
+    @property
+    def memory(self) -> ir.Value:
+        """The pointer or memref that is accessed."""
+        return self.target
+
+    def check(self) -> str:
+        return _accessed(self.target.type, self.value.type)
 
 
 def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 0) -> ir.Operation:
@@ -272,11 +284,16 @@ def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 
     return emit("cute.store", (), (value, target, offset), _alignment(alignment))
 
 
-def stores_before(store: ir.Operation, offsets: Sequence[ir.Value], values: Sequence[ir.Value], alignment: int) -> None:
-    """Store parts of what an operation stores before it, each with its own offset."""
-    point, location, target, given = ir.InsertionPoint(store), store.location, store.operands[1], _alignment(alignment)
+def stores_before(store: Store, offsets: Sequence[ir.Value], values: Sequence[ir.Value], alignment: int) -> None:
+    """Store parts of what an operation stores before it, each at its own offset."""
+    point, location, target, attrs = (
+        ir.InsertionPoint(store.operation),
+        store.location,
+        store.target,
+        _alignment(alignment),
+    )
     for value, offset in zip(values, offsets, strict=True):
-        ir.Operation.create("cute.store", (), (value, target, offset), given, None, 0, location, point)
+        ir.Operation.create("cute.store", (), (value, target, offset), attrs, None, 0, location, point)
 
 
 class Bounds(Cute.Operation, name="bounds"):
@@ -290,14 +307,13 @@ class Bounds(Cute.Operation, name="bounds"):
     numbers: Operands[I64]
     write: one_of(0, 1)
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        count = len(op.operands) - 1
+    def check(self) -> str:
+        count = len(self.numbers)
         return f"has {count} numbers: three for each mode" if count % 3 else ""
 
 
 def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Operation:
-    """What coordinates the next access is to: lowest, highest, extents."""
+    """Return what coordinates the next access is to: lowest, highest, extents."""
     return emit("cute.bounds", (), (pointer, *numbers), attributes(write=int(write)))
 
 
@@ -316,18 +332,17 @@ class Through(Cute.Operation, name="through"):
     swizzle_name: ir.StringAttr
     result: Result[Ptr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        swizzle = text(op, "swizzle")
+    def check(self) -> str:
+        swizzle = self.swizzle
         if swizzle and not re.fullmatch(r"\d+,\d+,-?\d+", swizzle):
             return f"has the swizzle {swizzle!r}: bits, base and shift are three numbers"
         return ""
 
 
 def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str) -> ir.Value:
-    """The pointer, whose accesses see shared memory through a swizzle."""
-    given = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
-    return emit_value("cute.through", pointer.type, (pointer,), given)
+    """Return the pointer, whose accesses see shared memory through a swizzle."""
+    attrs = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
+    return emit_value("cute.through", pointer.type, (pointer,), attrs)
 
 
 class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
@@ -339,9 +354,8 @@ class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
     result: Result[Ptr]
     count: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return "" if number(op, "count") >= 0 else f"is of {number(op, 'count')} elements"
+    def check(self) -> str:
+        return "" if self.count >= 0 else f"is of {self.count} elements"
 
 
 def alloc_rmem(count: int, type_: ir.Type) -> ir.Value:
@@ -359,12 +373,11 @@ class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates]):
     bytes: ir.IntegerAttr
     alignment: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        size, alignment = number(op, "bytes"), number(op, "alignment")
+    def check(self) -> str:
+        size, alignment = self.bytes, self.alignment
         if size < 0 or alignment < 1 or alignment & (alignment - 1):
             return f"is of {size} bytes aligned to {alignment}: an alignment is a power of two"
-        return _in_shared_memory(op)
+        return _in_shared_memory(self)
 
 
 def alloc_smem(bytes_: int, alignment: int, type_: ir.Type) -> ir.Value:
@@ -377,18 +390,17 @@ class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE):
 
     result: Result[Ptr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _in_shared_memory(op)
+    def check(self) -> str:
+        return _in_shared_memory(self)
 
 
-def _in_shared_memory(op: ir.Operation) -> str:
+def _in_shared_memory(op: AllocSmem | DynamicSmem) -> str:
     space = info(op.result.type).space
     return "" if space == "smem" else f"gives a pointer to {space}: it is to smem"
 
 
 def dynamic_smem(type_: ir.Type) -> ir.Value:
-    """The start of the block's dynamic shared memory."""
+    """Return the start of the block's dynamic shared memory."""
     return emit_value("cute.dynamic_smem", type_)
 
 
@@ -399,5 +411,5 @@ class Undef(Cute.Operation, name="undef", traits=PURE):
 
 
 def undef(type_: ir.Type) -> ir.Value:
-    """A value nobody may depend on."""
+    """Return a value nobody may depend on."""
     return emit_value("cute.undef", type_)

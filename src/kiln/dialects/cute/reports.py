@@ -7,7 +7,7 @@ from typing import Any
 from ...base_dsl.trace import emit
 from ...mlir import ir
 from ..declaration import Operand
-from ..definition import I1, text
+from ..definition import I1
 from .packing import is_pack, pack, unpack
 from .types import Cute
 
@@ -22,9 +22,8 @@ class Printf(Cute.Operation, name="printf"):
     arguments: Operand[Any]
     format: ir.StringAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _broken_format(op.operands[0], text(op, "format"))
+    def check(self) -> str:
+        return _broken_format(self.arguments, self.format)
 
 
 def printf(format_: str, arguments: Sequence[ir.Value] = ()) -> ir.Operation:
@@ -42,12 +41,11 @@ class Assert(Cute.Operation, name="assert_"):
     arguments: Operand[Any]
     message: ir.StringAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        arguments = op.operands[1]
+    def check(self) -> str:
+        arguments = self.arguments
         if is_pack(arguments) and len(unpack(arguments)) > 8:
             return f"has {len(unpack(arguments))} arguments: at most 8 are possible"
-        return _broken_format(arguments, text(op, "message"))
+        return _broken_format(arguments, self.message)
 
 
 def assert_(condition: ir.Value, message: str, arguments: Sequence[ir.Value] = ()) -> ir.Operation:
@@ -59,7 +57,7 @@ _CONVERSION = r"%(?:%|[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(hh|h|ll|l|j|z|t)?([di
 
 
 def conversions(format_: str) -> list[str]:
-    """The type each conversion of a C format takes: "i32", "i64" or "f64"."""
+    """Return the type each conversion of a C format takes: "i32", "i64" or "f64"."""
     kinds: list[str] = []
     for found in re.finditer(_CONVERSION, format_):
         length, letter = found.groups()
@@ -75,11 +73,11 @@ def conversions(format_: str) -> list[str]:
 def _broken_format(arguments: ir.Value, format_: str) -> str:
     if not is_pack(arguments):
         return "takes its arguments as a tuple (`pack`)"
-    given = [str(argument.type) for argument in unpack(arguments)]
-    for type_ in given:
+    types = [str(argument.type) for argument in unpack(arguments)]
+    for type_ in types:
         if type_ not in ("i32", "i64", "f64"):
             return f"takes i32, i64 and f64 arguments, not {type_}"
     kinds = conversions(format_)
-    if len(kinds) != len(given) or any((k == "f64") != (g == "f64") for k, g in zip(kinds, given, strict=True)):
-        return f'has the format "{format_}" and arguments of types ({", ".join(given)})'
+    if len(kinds) != len(types) or any((k == "f64") != (g == "f64") for k, g in zip(kinds, types, strict=True)):
+        return f'has the format "{format_}" and arguments of types ({", ".join(types)})'
     return ""

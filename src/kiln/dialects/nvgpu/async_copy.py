@@ -4,17 +4,16 @@ blocks of the cluster.
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
-from ..declaration import PURE, Operand, Result
-from ..definition import I16, I32, I64, Pointer, attributes, constant, int_type, number, one_of, text
+from ..declaration import PURE, Operand, OptionalAttr, Result
+from ..definition import I16, I32, I64, Pointer, attributes, constant, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 L2_PRIORITIES = ("L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::evict_unchanged")
 """How long lines should stay in the L2 cache."""
 
 
-def _wrong_group_count(op: ir.Operation) -> str:
-    count = number(op, "count")
-    return "" if count >= 0 else f"leaves {count} groups: at least 0"
+def _wrong_group_count(op: "CpAsyncWait | CpAsyncBulkWait") -> str:
+    return "" if op.count >= 0 else f"leaves {op.count} groups: at least 0"
 
 
 class CpAsync(CuteNvgpu.Operation, name="cp_async"):
@@ -29,20 +28,16 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
     source_size: Operand[I32]
     size: one_of(4, 8, 16)
     cache: one_of("ca", "cg")
-    OPTIONAL = {
-        "hint": one_of(*L2_PRIORITIES),
-        "prefetch": one_of(64, 128, 256),
-    }
+    hint: OptionalAttr[one_of(*L2_PRIORITIES)]
+    prefetch: OptionalAttr[one_of(64, 128, 256)]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        target, source, source_size = op.operands
-        size, given = number(op, "size"), constant(source_size)
-        if size != 16 and text(op, "cache") == "cg":
+    def check(self) -> str:
+        size, read = self.size, constant(self.source_size)
+        if size != 16 and self.cache == "cg":
             return f"'cg' copies {size} bytes: past L1 it copies 16"
-        if given is not None and not 0 <= given <= size:
-            return f"reads {given} bytes of {size}"
-        return wrong_space(target, "target", "smem") or wrong_space(source, "source", "gmem")
+        if read is not None and not 0 <= read <= size:
+            return f"reads {read} bytes of {size}"
+        return wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "gmem")
 
 
 def cp_async(
@@ -50,8 +45,8 @@ def cp_async(
     prefetch: int | None = None,
 ) -> None:  # fmt: skip
     """Copy `size` bytes later, of which `source_size` (i32) are read."""
-    given = attributes(size=size, cache=cache, hint=hint, prefetch=prefetch)
-    emit("cute_nvgpu.cp_async", (), (target, source, source_size), given)
+    attrs = attributes(size=size, cache=cache, hint=hint, prefetch=prefetch)
+    emit("cute_nvgpu.cp_async", (), (target, source, source_size), attrs)
 
 
 class CpAsyncCommit(CuteNvgpu.Operation, name="cp_async_commit"):
@@ -68,9 +63,8 @@ class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
 
     count: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_group_count(op)
+    def check(self) -> str:
+        return _wrong_group_count(self)
 
 
 def cp_async_wait(count: int) -> None:
@@ -83,9 +77,8 @@ class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"
 
     pointer: Operand[Pointer]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return wrong_space(op.operands[0], "mbarrier", "smem")
+    def check(self) -> str:
+        return wrong_space(self.pointer, "mbarrier", "smem")
 
 
 def cp_async_mbarrier_arrive(pointer: ir.Value) -> None:
@@ -106,11 +99,10 @@ class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
     """As `cp_async_wait`, for bulk copies; with `read`, until their sources have been read."""
 
     count: ir.IntegerAttr
-    OPTIONAL = {"read": ir.BoolAttr}
+    read: OptionalAttr[ir.BoolAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_group_count(op)
+    def check(self) -> str:
+        return _wrong_group_count(self)
 
 
 def cp_async_bulk_wait(count: int, read: bool) -> None:
@@ -131,12 +123,12 @@ class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE):
 
 
 def cache_policy(priority: str) -> ir.Value:
-    """A cache policy, an i64."""
+    """Return a cache policy, an i64."""
     return emit_value("cute_nvgpu.cache_policy", int_type(64), (), attributes(priority=priority))
 
 
 def optional(value: "ir.Value | None", bits: int) -> ir.Value:
-    """An operand that only counts where an attribute says so: a zero if it is not given."""
+    """Return an operand that only counts where an attribute says so: a zero if it is not given."""
     if value is not None:
         return value
     type_ = int_type(bits)
@@ -158,14 +150,13 @@ class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
     mbarrier: Operand[Pointer]
     mask: Operand[I16]
     policy: Operand[I64]
-    OPTIONAL = {"multicast": ir.BoolAttr, "hint": ir.BoolAttr}
+    multicast: OptionalAttr[ir.BoolAttr]
+    hint: OptionalAttr[ir.BoolAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        target, source, bytes_, mbarrier, _mask, _policy = op.operands
+    def check(self) -> str:
         return (
-            _wrong_bytes(bytes_) or wrong_space(target, "target", "smem") or wrong_space(source, "source", "gmem")
-            or wrong_space(mbarrier, "mbarrier", "smem")
+            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "gmem")
+            or wrong_space(self.mbarrier, "mbarrier", "smem")
         )  # fmt: skip
 
 
@@ -174,9 +165,9 @@ def bulk_load(
     policy: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """Copy a row to shared memory; `bytes_` is an i32."""
-    given = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
+    attrs = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
     operands = (target, source, bytes_, mbarrier, optional(mask, 16), optional(policy, 64))
-    emit("cute_nvgpu.bulk_load", (), operands, given)
+    emit("cute_nvgpu.bulk_load", (), operands, attrs)
 
 
 _INTEGERS = ("u32", "s32", "u64", "s64")
@@ -191,22 +182,17 @@ SHARED_REDUCTIONS: dict[str, tuple[str, ...]] = {
     "and": ("u32", "s32"), "or": ("u32", "s32"), "xor": ("u32", "s32"),
 }  # fmt: skip
 """As `BULK_REDUCTIONS`, to the shared memory of a block of the cluster."""
-_REDUCES = {
-    "reduction": one_of(*BULK_REDUCTIONS),
-    "element": one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64"),
-}
+Reduction = one_of(*BULK_REDUCTIONS)
+ReducedElement = one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
 
 
-def _wrong_reduction(op: ir.Operation, known: "dict[str, tuple[str, ...]]") -> str:
-    given = [text(op, name) if name in op.attributes else "" for name in ("reduction", "element")]
-    if not any(given):
+def _wrong_reduction(op: "BulkSend | BulkStore", known: "dict[str, tuple[str, ...]]") -> str:
+    if not op.reduction and not op.element:
         return ""
-    if not all(given):
+    if not op.reduction or not op.element:
         return "has a reduction without an element type, or the other way round"
-    reduction, element = given
-    return (
-        "" if element in known[reduction] else f"reduces by {reduction} of {element}: of {', '.join(known[reduction])}"
-    )
+    elements = known[op.reduction]
+    return "" if op.element in elements else f"reduces by {op.reduction} of {op.element}: of {', '.join(elements)}"
 
 
 class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
@@ -221,14 +207,13 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
     source: Operand[Pointer]
     bytes: Operand[I32]
     mbarrier: Operand[Pointer]
-    OPTIONAL = _REDUCES
+    reduction: OptionalAttr[Reduction]
+    element: OptionalAttr[ReducedElement]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        target, source, bytes_, mbarrier = op.operands
+    def check(self) -> str:
         return (
-            _wrong_bytes(bytes_) or wrong_space(target, "target", "smem") or wrong_space(source, "source", "smem")
-            or wrong_space(mbarrier, "mbarrier", "smem") or _wrong_reduction(op, SHARED_REDUCTIONS)
+            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "smem")
+            or wrong_space(self.mbarrier, "mbarrier", "smem") or _wrong_reduction(self, SHARED_REDUCTIONS)
         )  # fmt: skip
 
 
@@ -237,8 +222,8 @@ def bulk_send(
     element: str | None = None,
 ) -> None:  # fmt: skip
     """Copy a row to a block of the cluster, or combine it with what is there; `bytes_` is an i32."""
-    given = attributes(reduction=reduction, element=element)
-    emit("cute_nvgpu.bulk_send", (), (target, source, bytes_, mbarrier), given)
+    attrs = attributes(reduction=reduction, element=element)
+    emit("cute_nvgpu.bulk_send", (), (target, source, bytes_, mbarrier), attrs)
 
 
 class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
@@ -251,14 +236,14 @@ class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
     source: Operand[Pointer]
     bytes: Operand[I32]
     policy: Operand[I64]
-    OPTIONAL = {**_REDUCES, "hint": ir.BoolAttr}
+    reduction: OptionalAttr[Reduction]
+    element: OptionalAttr[ReducedElement]
+    hint: OptionalAttr[ir.BoolAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        target, source, bytes_, _policy = op.operands
+    def check(self) -> str:
         return (
-            _wrong_bytes(bytes_) or wrong_space(target, "target", "gmem") or wrong_space(source, "source", "smem")
-            or _wrong_reduction(op, BULK_REDUCTIONS)
+            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "gmem") or wrong_space(self.source, "source", "smem")
+            or _wrong_reduction(self, BULK_REDUCTIONS)
         )  # fmt: skip
 
 
@@ -267,8 +252,8 @@ def bulk_store(
     policy: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """Copy a row to global memory, or combine it with what is there; `bytes_` is an i32."""
-    given = attributes(reduction=reduction, element=element, hint=None if policy is None else True)
-    emit("cute_nvgpu.bulk_store", (), (target, source, bytes_, optional(policy, 64)), given)
+    attrs = attributes(reduction=reduction, element=element, hint=None if policy is None else True)
+    emit("cute_nvgpu.bulk_store", (), (target, source, bytes_, optional(policy, 64)), attrs)
 
 
 class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch"):
@@ -277,17 +262,16 @@ class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch"):
     source: Operand[Pointer]
     bytes: Operand[I32]
     policy: Operand[I64]
-    OPTIONAL = {"hint": ir.BoolAttr}
+    hint: OptionalAttr[ir.BoolAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_bytes(op.operands[1]) or wrong_space(op.operands[0], "source", "gmem")
+    def check(self) -> str:
+        return _wrong_bytes(self.bytes) or wrong_space(self.source, "source", "gmem")
 
 
 def bulk_prefetch(source: ir.Value, bytes_: ir.Value, *, policy: ir.Value | None = None) -> None:
     """Ask for a row."""
-    given = attributes(hint=None if policy is None else True)
-    emit("cute_nvgpu.bulk_prefetch", (), (source, bytes_, optional(policy, 64)), given)
+    attrs = attributes(hint=None if policy is None else True)
+    emit("cute_nvgpu.bulk_prefetch", (), (source, bytes_, optional(policy, 64)), attrs)
 
 
 class StoreAsync(CuteNvgpu.Operation, name="store_async"):
@@ -300,12 +284,10 @@ class StoreAsync(CuteNvgpu.Operation, name="store_async"):
     value: Operand[ir.VectorType]
     mbarrier: Operand[Pointer]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        target, value, mbarrier = op.operands
-        if str(value.type) not in ("vector<1xi32>", "vector<2xi32>", "vector<4xi32>"):
-            return f"stores {value.type}: a vector of 1, 2 or 4 i32"
-        return wrong_space(target, "target", "smem") or wrong_space(mbarrier, "mbarrier", "smem")
+    def check(self) -> str:
+        if str(self.value.type) not in ("vector<1xi32>", "vector<2xi32>", "vector<4xi32>"):
+            return f"stores {self.value.type}: a vector of 1, 2 or 4 i32"
+        return wrong_space(self.target, "target", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem")
 
 
 def store_async(target: ir.Value, value: ir.Value, mbarrier: ir.Value) -> None:

@@ -3,7 +3,7 @@
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
 from ..cute import info
-from ..declaration import PURE, Operand, Result
+from ..declaration import PURE, Operand, OptionalAttr, Result
 from ..definition import I32, Pointer, attributes, constant, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -23,14 +23,15 @@ class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
 
 
 def cluster_index(which: str, dim: int) -> ir.Value:
-    """An index or a size, an i32."""
+    """Return an index or a size, an i32."""
     return emit_value("cute_nvgpu.cluster_index", int_type(32), (), attributes(which=which, dim=dim))
 
 
 class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
     """Arrive at the cluster's barrier; releases memory, unless it is `relaxed`. `aligned`: all threads of the warp execute it."""
 
-    OPTIONAL = {"relaxed": ir.BoolAttr, "aligned": ir.BoolAttr}
+    relaxed: OptionalAttr[ir.BoolAttr]
+    aligned: OptionalAttr[ir.BoolAttr]
 
 
 def cluster_arrive(relaxed: bool, aligned: bool) -> None:
@@ -57,17 +58,15 @@ class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
     rank: Operand[I32]
     result: Result[Pointer]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        pointer, rank = op.operands
-        which, space = constant(rank), info(op.result.type).space
+    def check(self) -> str:
+        which, space = constant(self.rank), info(self.result.type).space
         if space != "generic":
             return f"gives a pointer to {space}: another block's shared memory has generic addresses"
         if which is not None and not 0 <= which < 16:
             return f"is of block {which}: a cluster has at most 16"
-        return wrong_space(pointer, "pointer", "smem")
+        return wrong_space(self.pointer, "pointer", "smem")
 
 
 def map_shared(pointer: ir.Value, rank: ir.Value, type_: ir.Type) -> ir.Value:
-    """The pointer of type `type_` into the shared memory of block `rank` (i32)."""
+    """Return the pointer of type `type_` into the shared memory of block `rank` (i32)."""
     return emit_value("cute_nvgpu.map_shared", type_, (pointer, rank))

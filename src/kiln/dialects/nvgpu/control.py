@@ -4,7 +4,7 @@ from ...base_dsl.trace import emit, emit_value
 from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from ...mlir import ir
 from ..declaration import PURE, Operand, Result
-from ..definition import I32, I64, attributes, int_type, number, one_of, text
+from ..definition import I32, I64, attributes, int_type, one_of
 from .dialect import CuteNvgpu
 
 
@@ -14,14 +14,13 @@ class Clock(CuteNvgpu.Operation, name="clock"):
     result: Result[I32 | I64]
     which: one_of("clock", "clock64", "globaltimer")
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        which, width = text(op, "which"), 32 if text(op, "which") == "clock" else 64
-        return "" if op.result.type == int_type(width) else f"'{which}' gives {op.result.type}: it is an i{width}"
+    def check(self) -> str:
+        which, width = self.which, 32 if self.which == "clock" else 64
+        return "" if self.result.type == int_type(width) else f"'{which}' gives {self.result.type}: it is an i{width}"
 
 
 def clock(which: str) -> ir.Value:
-    """A counter: an i32 for `clock`, else an i64."""
+    """Return a counter: an i32 for `clock`, else an i64."""
     return emit_value("cute_nvgpu.clock", int_type(32 if which == "clock" else 64), (), attributes(which=which))
 
 
@@ -45,9 +44,8 @@ class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register"):
     count: ir.IntegerAttr
     action: one_of("inc", "dec")
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        count, (least, most) = number(op, "count"), SET_REGISTERS
+    def check(self) -> str:
+        count, (least, most) = self.count, SET_REGISTERS
         if least <= count <= most and not count % REGISTER_UNIT:
             return ""
         return f"is to {count} registers: a multiple of {REGISTER_UNIT} from {least} to {most}"
@@ -76,5 +74,5 @@ class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE
 
 
 def dynamic_smem_size() -> ir.Value:
-    """A number of bytes, an i32."""
+    """Return a number of bytes, an i32."""
     return emit_value("cute_nvgpu.dynamic_smem_size", int_type(32))

@@ -12,8 +12,8 @@ from .dialect import CuteNvgpu, wrong_space
 Scope = one_of("cta", "cluster")
 
 
-def _wrong_mbarrier(op: ir.Operation) -> str:
-    return wrong_space(op.operands[0], "mbarrier", "smem")
+def _wrong_mbarrier(pointer: ir.Value) -> str:
+    return wrong_space(pointer, "mbarrier", "smem")
 
 
 def _wrong_count(what: str, value: ir.Value, least: int, most: int) -> str:
@@ -37,9 +37,8 @@ class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
     pointer: Operand[Pointer]
     count: Operand[I32]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_mbarrier(op) or _wrong_arrivals(op.operands[1])
+    def check(self) -> str:
+        return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count)
 
 
 def mbarrier_init(pointer: ir.Value, count: ir.Value) -> None:
@@ -52,9 +51,8 @@ class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
 
     pointer: Operand[Pointer]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_mbarrier(op)
+    def check(self) -> str:
+        return _wrong_mbarrier(self.pointer)
 
 
 def mbarrier_inval(pointer: ir.Value) -> None:
@@ -75,10 +73,8 @@ class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
     order: one_of("release", "relaxed")
     scope: Scope
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        _, count, bytes_, _ = op.operands
-        return _wrong_mbarrier(op) or _wrong_arrivals(count) or _wrong_bytes(bytes_)
+    def check(self) -> str:
+        return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count) or _wrong_bytes(self.bytes)
 
 
 def mbarrier_arrive(
@@ -96,9 +92,8 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
     peer: Operand[I32]
     scope: Scope
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_mbarrier(op) or _wrong_bytes(op.operands[1])
+    def check(self) -> str:
+        return _wrong_mbarrier(self.pointer) or _wrong_bytes(self.bytes)
 
 
 def mbarrier_expect_tx(pointer: ir.Value, bytes_: ir.Value, peer: ir.Value, scope: str) -> None:
@@ -117,13 +112,12 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
     limit: Operands[I32]
     result: Result[I1]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_mbarrier(op) or ("has more than one limit" if len(op.operands) > 3 else "")
+    def check(self) -> str:
+        return _wrong_mbarrier(self.pointer) or ("has more than one limit" if len(self.limit) > 1 else "")
 
 
 def mbarrier_try_wait(pointer: ir.Value, phase: ir.Value, *limit: ir.Value) -> ir.Value:
-    """Whether a phase is complete, an i1; may wait, at most for `limit` nanoseconds."""
+    """Return whether a phase is complete, an i1; may wait, at most for `limit` nanoseconds."""
     return emit_value("cute_nvgpu.mbarrier_try_wait", int_type(1), (pointer, phase, *limit))
 
 
@@ -134,13 +128,12 @@ class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):
     phase: Operand[I32]
     result: Result[I1]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_mbarrier(op)
+    def check(self) -> str:
+        return _wrong_mbarrier(self.pointer)
 
 
 def mbarrier_test_wait(pointer: ir.Value, phase: ir.Value) -> ir.Value:
-    """Whether a phase is complete now, an i1."""
+    """Return whether a phase is complete now, an i1."""
     return emit_value("cute_nvgpu.mbarrier_test_wait", int_type(1), (pointer, phase))
 
 
@@ -150,9 +143,8 @@ class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait"):
     pointer: Operand[Pointer]
     phase: Operand[I32]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_mbarrier(op)
+    def check(self) -> str:
+        return _wrong_mbarrier(self.pointer)
 
 
 def mbarrier_wait(pointer: ir.Value, phase: ir.Value) -> None:

@@ -6,7 +6,7 @@ from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
 from ..cute import element_bits
 from ..declaration import Operand, Result
-from ..definition import Pointer, attributes, one_of, text
+from ..definition import Pointer, attributes, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 Order = one_of("relaxed", "acquire", "release", "acq_rel")
@@ -16,7 +16,7 @@ _OF_FLOATS = ("add", "min", "max", "exch")
 
 
 def _wrong_operand(kind: str, type_: ir.Type) -> str:
-    """The rule that an atomic operation of a type breaks."""
+    """Return the rule that an atomic operation of a type breaks."""
     vector = isinstance(type_, ir.VectorType)
     element = type_.element_type if vector else type_
     name = str(element)
@@ -50,18 +50,16 @@ class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw"):
     order: Order
     scope: Scope
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        pointer, value = op.operands
-        if value.type != op.result.type:
-            return f"takes {value.type} and gives {op.result.type}: the old element has the type of the new one"
-        return _wrong_operand(text(op, "kind"), value.type) or _wrong_memory(pointer)
+    def check(self) -> str:
+        if self.value.type != self.result.type:
+            return f"takes {self.value.type} and gives {self.result.type}: the old element has the type of the new one"
+        return _wrong_operand(self.kind, self.value.type) or _wrong_memory(self.pointer)
 
 
 def atomic_rmw(kind: str, pointer: ir.Value, value: ir.Value, order: str, scope: str) -> ir.Value:
     """Combine an element with a value; the old element."""
-    given = attributes(kind=kind, order=order, scope=scope)
-    return emit_value("cute_nvgpu.atomic_rmw", value.type, (pointer, value), given)
+    attrs = attributes(kind=kind, order=order, scope=scope)
+    return emit_value("cute_nvgpu.atomic_rmw", value.type, (pointer, value), attrs)
 
 
 class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
@@ -74,20 +72,18 @@ class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
     order: Order
     scope: Scope
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        pointer, compare, value = op.operands
-        if not compare.type == value.type == op.result.type:
-            return f"compares {compare.type}, writes {value.type} and gives {op.result.type}: all are of one type"
-        if getattr(value.type, "width", 0) not in (16, 32, 64):
-            return f"is of {value.type}: elements have 16, 32 or 64 bits"
-        return _wrong_memory(pointer)
+    def check(self) -> str:
+        if not self.compare.type == self.value.type == self.result.type:
+            return f"compares {self.compare.type}, writes {self.value.type} and gives {self.result.type}: all are of one type"
+        if getattr(self.value.type, "width", 0) not in (16, 32, 64):
+            return f"is of {self.value.type}: elements have 16, 32 or 64 bits"
+        return _wrong_memory(self.pointer)
 
 
 def atomic_cas(pointer: ir.Value, compare: ir.Value, value: ir.Value, order: str, scope: str) -> ir.Value:
     """Replace an element that equals `compare`; the old element."""
-    given = attributes(order=order, scope=scope)
-    return emit_value("cute_nvgpu.atomic_cas", value.type, (pointer, compare, value), given)
+    attrs = attributes(order=order, scope=scope)
+    return emit_value("cute_nvgpu.atomic_cas", value.type, (pointer, compare, value), attrs)
 
 
 _MODIFIERS = {
@@ -99,8 +95,8 @@ _OF_LOADS = _MODIFIERS | {"nc", "ca", "cg", "cs", "lu", "cv", "L2::64B", "L2::12
 _OF_STORES = _MODIFIERS | {"wb", "cg", "cs", "wt"}
 
 
-def _wrong_access(op: ir.Operation, type_: ir.Type, known: set[str]) -> str:
-    for part in text(op, "modifiers").split("."):
+def _wrong_access(modifiers: str, type_: ir.Type, known: set[str]) -> str:
+    for part in modifiers.split("."):
         if part and part not in known:
             return f"has the modifier '{part}': there are {', '.join(sorted(known))}"
     count = type_.shape[0] if isinstance(type_, ir.VectorType) else 1
@@ -120,13 +116,12 @@ class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
     result: Result[Any]
     modifiers: ir.StringAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_access(op, op.result.type, _OF_LOADS)
+    def check(self) -> str:
+        return _wrong_access(self.modifiers, self.result.type, _OF_LOADS)
 
 
 def ordered_load(pointer: ir.Value, type_: ir.Type, modifiers: str) -> ir.Value:
-    """An element or vector of type `type_`, read here and now."""
+    """Return an element or vector of type `type_`, read here and now."""
     return emit_value("cute_nvgpu.ordered_load", type_, (pointer,), attributes(modifiers=modifiers))
 
 
@@ -137,9 +132,8 @@ class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
     value: Operand[Any]
     modifiers: ir.StringAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_access(op, op.operands[1].type, _OF_STORES)
+    def check(self) -> str:
+        return _wrong_access(self.modifiers, self.value.type, _OF_STORES)
 
 
 def ordered_store(pointer: ir.Value, value: ir.Value, modifiers: str) -> None:
@@ -153,9 +147,8 @@ class Prefetch(CuteNvgpu.Operation, name="prefetch"):
     pointer: Operand[Pointer]
     level: one_of("L1", "L2", "tensormap")
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return wrong_space(op.operands[0], "line", "gmem")
+    def check(self) -> str:
+        return wrong_space(self.pointer, "line", "gmem")
 
 
 def prefetch(pointer: ir.Value, level: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 from ...base_dsl.trace import emit, emit_value
 from ...hardware import mma_shapes
 from ...mlir import ir
-from ..declaration import Operand, Result
-from ..definition import Pointer, attributes, number, one_of
+from ..declaration import Operand, OptionalAttr, Result
+from ..definition import Pointer, attributes, one_of
 from .dialect import CuteNvgpu, wrong_space
 
-_SUMS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
+_ACCUMULATORS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
 """PTX names of the types of sums."""
 
 
@@ -37,38 +37,37 @@ class MmaSync(CuteNvgpu.Operation, name="mma_sync"):
     a_type: ir.StringAttr
     b_type: ir.StringAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        given = op.attributes
-        a, b, c = (operand.type for operand in op.operands)
-        named: Any = [given[name] for name in ("m", "n", "k", "a_type", "b_type")]
-        return _broken_product(tuple(attribute.value for attribute in named), a, b, c, op.result.type)
+    def check(self) -> str:
+        shape, elements = (self.m, self.n, self.k), (self.a_type, self.b_type)
+        return _wrong_mma(shape, elements, self.a.type, self.b.type, self.c.type, self.result.type)
 
 
 @functools.lru_cache(maxsize=256)
-def _broken_product(kind: tuple[Any, ...], a: ir.Type, b: ir.Type, c: ir.Type, result: ir.Type) -> str:
-    m, n, k, a_type, b_type = kind
+def _wrong_mma(
+    shape: tuple[int, int, int], elements: tuple[str, str], a: ir.Type, b: ir.Type, c: ir.Type, result: ir.Type
+) -> str:
+    (m, n, k), (a_type, b_type) = shape, elements
     if c != result:
         return f"has C of {c} and D of {result}: both are alike"
-    if not isinstance(c, ir.VectorType) or str(c.element_type) not in _SUMS:
-        return f"has sums of {c}: a vector of {', '.join(_SUMS)}"
-    if rule := mma_shapes.refusal("mma.sync", (m, n, k), a_type, b_type, _SUMS[str(c.element_type)]):
+    if not isinstance(c, ir.VectorType) or str(c.element_type) not in _ACCUMULATORS:
+        return f"has an accumulator of {c}: a vector of {', '.join(_ACCUMULATORS)}"
+    if rule := mma_shapes.refusal("mma.sync", shape, a_type, b_type, _ACCUMULATORS[str(c.element_type)]):
         return rule
     for what, type_, element, size in (("A", a, a_type, m * k), ("B", b, b_type, k * n)):
         wanted = size * mma_shapes.BITS[element] // 32
-        elements = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
-        if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in elements:
-            return f"has {what} of {type_}: a vector of {' or '.join(elements)}"
+        words = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
+        if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in words:
+            return f"has {what} of {type_}: a vector of {' or '.join(words)}"
         if type_.shape[0] * type_.element_type.width != wanted:  # pyright: ignore[reportAttributeAccessIssue]
             return f"has {what} of {type_}: a lane holds {wanted} bits of it"
     return "" if c.shape[0] == m * n // 32 else f"has C of {c}: a lane holds {m * n // 32} elements of it"
 
 
 def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """A lane's part of A B + C; `shape` is (m, n, k)."""
+    """Return a lane's part of A B + C; `shape` is (m, n, k)."""
     m, n, k = shape
-    given = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
-    return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), given)
+    attrs = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
+    return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
 
 
 @functools.lru_cache(maxsize=64)
@@ -77,8 +76,8 @@ def _wrong_registers(type_: ir.Type, count: int) -> str:
     return "" if words and list(type_.shape) == [count] else f"has registers of {type_}: it has {count} i32"
 
 
-def _wrong_address(op: ir.Operation) -> str:
-    return wrong_space(op.operands[0], "rows", "smem")
+def _wrong_address(op: "LdMatrix | LdMatrixBytes | StMatrix | StMatrixBytes") -> str:
+    return wrong_space(op.pointer, "rows", "smem")
 
 
 class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
@@ -92,21 +91,21 @@ class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
     pointer: Operand[Pointer]
     result: Result[Any]
     count: one_of(1, 2, 4)
-    OPTIONAL = {"transpose": ir.BoolAttr, "unpack": one_of(4, 6)}
+    transpose: OptionalAttr[ir.BoolAttr]
+    unpack: OptionalAttr[one_of(4, 6)]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        if "transpose" in op.attributes and "unpack" in op.attributes:
+    def check(self) -> str:
+        if self.transpose and self.unpack is not None:
             return "transposes and unpacks: 16x16 matrices of bytes (`ldmatrix_bytes`) can be both"
-        return _wrong_registers(op.result.type, number(op, "count")) or _wrong_address(op)
+        return _wrong_registers(self.result.type, self.count) or _wrong_address(self)
 
 
 def ldmatrix(
     pointer: ir.Value, type_: ir.Type, count: int, transpose: bool = False, unpack: int | None = None
 ) -> ir.Value:
-    """A lane's registers (`type_`: a vector of i32) of `count` matrices."""
-    given = attributes(count=count, transpose=transpose or None, unpack=unpack)
-    return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), given)
+    """Return a lane's registers (`type_`: a vector of i32) of `count` matrices."""
+    attrs = attributes(count=count, transpose=transpose or None, unpack=unpack)
+    return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), attrs)
 
 
 class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
@@ -119,15 +118,14 @@ class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
     pointer: Operand[Pointer]
     result: Result[Any]
     count: one_of(1, 2)
-    OPTIONAL = {"unpack": one_of(4, 6)}
+    unpack: OptionalAttr[one_of(4, 6)]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_registers(op.result.type, 2 * number(op, "count")) or _wrong_address(op)
+    def check(self) -> str:
+        return _wrong_registers(self.result.type, 2 * self.count) or _wrong_address(self)
 
 
 def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | None = None) -> ir.Value:
-    """A lane's registers (`type_`: a vector of i32) of `count` matrices of bytes."""
+    """Return a lane's registers (`type_`: a vector of i32) of `count` matrices of bytes."""
     return emit_value("cute_nvgpu.ldmatrix_bytes", type_, (pointer,), attributes(count=count, unpack=unpack))
 
 
@@ -137,11 +135,10 @@ class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
     pointer: Operand[Pointer]
     value: Operand[Any]
     count: one_of(1, 2, 4)
-    OPTIONAL = {"transpose": ir.BoolAttr}
+    transpose: OptionalAttr[ir.BoolAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_registers(op.operands[1].type, number(op, "count")) or _wrong_address(op)
+    def check(self) -> str:
+        return _wrong_registers(self.value.type, self.count) or _wrong_address(self)
 
 
 def stmatrix(pointer: ir.Value, value: ir.Value, count: int, transpose: bool = False) -> None:
@@ -160,9 +157,8 @@ class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes"):
     value: Operand[Any]
     count: one_of(1, 2, 4)
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_registers(op.operands[1].type, number(op, "count")) or _wrong_address(op)
+    def check(self) -> str:
+        return _wrong_registers(self.value.type, self.count) or _wrong_address(self)
 
 
 def stmatrix_bytes(pointer: ir.Value, value: ir.Value, count: int) -> None:

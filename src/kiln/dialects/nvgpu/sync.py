@@ -16,8 +16,8 @@ FENCES = (
 """The fences, by their PTX names without `fence.`."""
 
 
-def _wrong_barrier(op: ir.Operation, least: int) -> str:
-    which, threads = (constant(operand) for operand in op.operands)
+def _wrong_barrier(op: "Barrier | BarrierArrive", least: int) -> str:
+    which, threads = constant(op.id), constant(op.threads)
     if which is not None and not 0 <= which < BARRIERS:
         return f"is of barrier {which}: a block has the barriers 0 to {BARRIERS - 1}"
     if threads is not None and (threads % WARP or not least <= threads <= THREADS_PER_BLOCK):
@@ -35,9 +35,8 @@ class Barrier(CuteNvgpu.Operation, name="barrier"):
     id: Operand[I32]
     threads: Operand[I32]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_barrier(op, least=0)
+    def check(self) -> str:
+        return _wrong_barrier(self, least=0)
 
 
 def barrier(id_: ir.Value, threads: ir.Value) -> None:
@@ -51,9 +50,8 @@ class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
     id: Operand[I32]
     threads: Operand[I32]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_barrier(op, least=1)
+    def check(self) -> str:
+        return _wrong_barrier(self, least=1)
 
 
 def barrier_arrive(id_: ir.Value, threads: ir.Value) -> None:
@@ -66,9 +64,8 @@ class SyncWarp(CuteNvgpu.Operation, name="sync_warp"):
 
     mask: Operand[I32]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return "has an empty mask: it has the bit of each thread that waits" if constant(op.operands[0]) == 0 else ""
+    def check(self) -> str:
+        return "has an empty mask: it has the bit of each thread that waits" if constant(self.mask) == 0 else ""
 
 
 def sync_warp(mask: ir.Value) -> None:

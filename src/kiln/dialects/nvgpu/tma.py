@@ -14,8 +14,8 @@ from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import context, ir
 from ..cute import pack, ptr_type, unpack
 from ..cute.packing import is_pack
-from ..declaration import PURE, Operand, Result, Type
-from ..definition import I16, I64, Integer, Pointer, attributes, int_type, load, number, one_of, text
+from ..declaration import PURE, Operand, OptionalAttr, Result, Type
+from ..definition import I16, I64, Integer, Pointer, attributes, int_type, load, one_of
 from .async_copy import optional
 from .dialect import CuteNvgpu, wrong_space
 
@@ -63,29 +63,24 @@ class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
     promotion: one_of("none", "64b", "128b", "256b")
     fill: one_of("zeros", "nan")
     tensor: ir.StringAttr
-    # the bindings know no fields that are arrays: `check` asks for the first two
-    OPTIONAL = {
-        "box": ir.DenseI32ArrayAttr,
-        "element_strides": ir.DenseI32ArrayAttr,
-        "pixel_box": ir.DenseI32ArrayAttr,
-    }
+    # IRDL knows no fields that are arrays: `check` asks for the first two
+    box: OptionalAttr[ir.DenseI32ArrayAttr]
+    element_strides: OptionalAttr[ir.DenseI32ArrayAttr]
+    pixel_box: OptionalAttr[ir.DenseI32ArrayAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        base, sizes, strides = op.operands
-        if not is_pack(sizes) or not is_pack(strides):
+    def check(self) -> str:
+        if not is_pack(self.sizes) or not is_pack(self.strides):
             return "takes its sizes and strides as tuples (`pack`)"
-        rank = len(unpack(sizes))
+        rank = len(unpack(self.sizes))
         if not 1 <= rank <= TENSOR_MAP_RANK:
             return f"is of {rank} modes: 1 to {TENSOR_MAP_RANK}"
-        if len(unpack(strides)) != rank - 1:
-            return f"has {len(unpack(strides))} strides for {rank} modes: the first mode is contiguous"
-        if "box" not in op.attributes or "element_strides" not in op.attributes:
+        if len(unpack(self.strides)) != rank - 1:
+            return f"has {len(unpack(self.strides))} strides for {rank} modes: the first mode is contiguous"
+        if self.box is None or self.element_strides is None:
             return "has no box or no element strides"
-        box: Any = op.attributes["box"]
-        if "pixel_box" not in op.attributes and len(box) != rank:
-            return f"has a box of {len(box)} modes for {rank}"
-        return wrong_space(base, "tensor", "gmem")
+        if self.pixel_box is None and len(self.box) != rank:
+            return f"has a box of {len(self.box)} modes for {rank}"
+        return wrong_space(self.base, "tensor", "gmem")
 
 
 def tensor_map_encode(
@@ -93,8 +88,8 @@ def tensor_map_encode(
     element_strides: Sequence[int] = (), swizzle: str = "none", interleave: str = "none", promotion: str = "128b",
     fill: str = "zeros", tensor: str = "", pixel_box: Sequence[int] | None = None,
 ) -> ir.Value:  # fmt: skip
-    """The tensor map of a tensor; sizes and strides (bytes) are i64."""
-    given = {
+    """Return the tensor map of a tensor; sizes and strides (bytes) are i64."""
+    attrs = {
         **(attributes(
             element=element, swizzle=swizzle, interleave=interleave, promotion=promotion, fill=fill, tensor=tensor
         ) or {}),
@@ -102,8 +97,8 @@ def tensor_map_encode(
         "element_strides": ir.DenseI32ArrayAttr.get(list(element_strides) or [1] * len(sizes)),
     }  # fmt: skip
     if pixel_box is not None:
-        given["pixel_box"] = ir.DenseI32ArrayAttr.get(list(pixel_box))
-    return emit_value("cute_nvgpu.tensor_map_encode", tensor_map_type(), (base, pack(sizes), pack(strides)), given)
+        attrs["pixel_box"] = ir.DenseI32ArrayAttr.get(list(pixel_box))
+    return emit_value("cute_nvgpu.tensor_map_encode", tensor_map_type(), (base, pack(sizes), pack(strides)), attrs)
 
 
 class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=PURE):
@@ -112,14 +107,13 @@ class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=PU
     map: Operand[Any]
     result: Result[Pointer]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        kind = op.operands[0].type
+    def check(self) -> str:
+        kind = self.map.type
         return "" if isinstance(kind, TensorMap) else f"is of {kind}: it takes a tensor map"
 
 
 def tensor_map_address(map_: ir.Value) -> ir.Value:
-    """The address of a tensor map."""
+    """Return the address of a tensor map."""
     return emit_value("cute_nvgpu.tensor_map_address", ptr_type(int_type(64), "generic", 128), (map_,))
 
 
@@ -153,7 +147,7 @@ class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
 
     `multicast`: to the same place, with the mbarrier at the same place, of every block of the cluster whose bit is set in `mask`
     (i16). `hint`: `policy` (i64) is the cache policy. `offsets` (a tuple of i16, empty without im2col): how far pixels lie from
-    those of the box.
+    those of the box. `cta_group` 2: the mbarrier may be that of the other CTA of a pair (sm_100).
     """
 
     map: Operand[Pointer]
@@ -163,25 +157,26 @@ class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
     offsets: Operand[Any]
     mask: Operand[I16]
     policy: Operand[I64]
-    OPTIONAL = {"multicast": ir.BoolAttr, "hint": ir.BoolAttr}
+    multicast: OptionalAttr[ir.BoolAttr]
+    hint: OptionalAttr[ir.BoolAttr]
+    cta_group: OptionalAttr[one_of(1, 2)]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        map_, target, mbarrier, coordinates, offsets, _mask, _policy = op.operands
-        return (
-            _wrong_map(map_) or wrong_space(target, "target", "smem") or wrong_space(mbarrier, "mbarrier", "smem")
-            or _wrong_coordinates(coordinates) or _wrong_offsets(offsets, coordinates)
-        )  # fmt: skip
+    def check(self) -> str:
+        wrong = _wrong_map(self.map) or wrong_space(self.target, "target", "smem")
+        wrong = wrong or wrong_space(self.mbarrier, "mbarrier", "smem") or _wrong_coordinates(self.coordinates)
+        return wrong or _wrong_offsets(self.offsets, self.coordinates)
 
 
 def tma_load(
     map_: ir.Value, target: ir.Value, mbarrier: ir.Value, coordinates: Sequence[ir.Value], *, offsets: Sequence[ir.Value] = (),
-    mask: ir.Value | None = None, policy: ir.Value | None = None,
+    mask: ir.Value | None = None, policy: ir.Value | None = None, cta_group: int | None = None,
 ) -> None:  # fmt: skip
     """Copy a box to shared memory."""
-    given = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
+    attrs = attributes(
+        multicast=None if mask is None else True, hint=None if policy is None else True, cta_group=cta_group
+    )
     operands = (map_, target, mbarrier, pack(coordinates), pack(offsets), optional(mask, 16), optional(policy, 64))
-    emit("cute_nvgpu.tma_load", (), operands, given)
+    emit("cute_nvgpu.tma_load", (), operands, attrs)
 
 
 class TmaStore(CuteNvgpu.Operation, name="tma_store"):
@@ -195,12 +190,14 @@ class TmaStore(CuteNvgpu.Operation, name="tma_store"):
     source: Operand[Pointer]
     coordinates: Operand[Any]
     policy: Operand[I64]
-    OPTIONAL = {"reduction": one_of(*REDUCTIONS), "im2col": ir.BoolAttr, "hint": ir.BoolAttr}
+    reduction: OptionalAttr[one_of(*REDUCTIONS)]
+    im2col: OptionalAttr[ir.BoolAttr]
+    hint: OptionalAttr[ir.BoolAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        map_, source, coordinates, _policy = op.operands
-        return _wrong_map(map_) or wrong_space(source, "source", "smem") or _wrong_coordinates(coordinates)
+    def check(self) -> str:
+        return (
+            _wrong_map(self.map) or wrong_space(self.source, "source", "smem") or _wrong_coordinates(self.coordinates)
+        )
 
 
 def tma_store(
@@ -208,9 +205,9 @@ def tma_store(
     policy: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """Copy a box to global memory, or combine it with what is there."""
-    given = attributes(reduction=reduction, im2col=im2col or None, hint=None if policy is None else True)
+    attrs = attributes(reduction=reduction, im2col=im2col or None, hint=None if policy is None else True)
     operands = (map_, source, pack(coordinates), optional(policy, 64))
-    emit("cute_nvgpu.tma_store", (), operands, given)
+    emit("cute_nvgpu.tma_store", (), operands, attrs)
 
 
 class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):
@@ -220,10 +217,9 @@ class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):
     coordinates: Operand[Any]
     offsets: Operand[Any]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        map_, coordinates, offsets = op.operands
-        return _wrong_map(map_) or _wrong_coordinates(coordinates) or _wrong_offsets(offsets, coordinates)
+    def check(self) -> str:
+        wrong = _wrong_map(self.map) or _wrong_coordinates(self.coordinates)
+        return wrong or _wrong_offsets(self.offsets, self.coordinates)
 
 
 def tma_prefetch(map_: ir.Value, coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = ()) -> None:
@@ -236,9 +232,8 @@ class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch"):
 
     map: Operand[Pointer]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_map(op.operands[0])
+    def check(self) -> str:
+        return _wrong_map(self.map)
 
 
 def tensor_map_prefetch(map_: ir.Value) -> None:
@@ -261,14 +256,13 @@ class TensorMapReplace(CuteNvgpu.Operation, name="tensor_map_replace"):
     field: one_of(*FIELDS)
     ordinal: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        wide = text(op, "field") in ("global_address", "global_stride")
-        if (str(op.operands[1].type) == "i64") != wide:
-            return f"has the {text(op, 'field')} as {op.operands[1].type}: it is {'i64' if wide else 'i32'}"
-        if not 0 <= number(op, "ordinal") < TENSOR_MAP_RANK:
-            return f"is of mode {number(op, 'ordinal')}: 0 to 4"
-        return wrong_space(op.operands[0], "tensor map", "gmem", "smem")
+    def check(self) -> str:
+        wide = self.field in ("global_address", "global_stride")
+        if (str(self.value.type) == "i64") != wide:
+            return f"has the {self.field} as {self.value.type}: it is {'i64' if wide else 'i32'}"
+        if not 0 <= self.ordinal < TENSOR_MAP_RANK:
+            return f"is of mode {self.ordinal}: 0 to 4"
+        return wrong_space(self.map, "tensor map", "gmem", "smem")
 
 
 def tensor_map_replace(map_: ir.Value, field: str, value: ir.Value, ordinal: int = 0) -> None:
@@ -284,9 +278,8 @@ class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish"):
     target: Operand[Pointer]
     source: Operand[Pointer]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return wrong_space(op.operands[0], "target", "gmem") or wrong_space(op.operands[1], "source", "smem")
+    def check(self) -> str:
+        return wrong_space(self.target, "target", "gmem") or wrong_space(self.source, "source", "smem")
 
 
 def tensor_map_publish(target: ir.Value, source: ir.Value) -> None:
@@ -314,9 +307,8 @@ class TensorMapAcquire(CuteNvgpu.Operation, name="tensor_map_acquire"):
     map: Operand[Pointer]
     scope: one_of(*SCOPES)
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_map(op.operands[0])
+    def check(self) -> str:
+        return _wrong_map(self.map)
 
 
 def tensor_map_acquire(map_: ir.Value, scope: str = "gpu") -> None:

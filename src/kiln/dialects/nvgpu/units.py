@@ -3,7 +3,7 @@
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
 from ..declaration import PURE, Operand, Result
-from ..definition import F32, I32, attributes, int_type, number, one_of
+from ..definition import F32, I32, attributes, int_type, one_of
 from .dialect import CuteNvgpu
 
 
@@ -33,14 +33,13 @@ class Lop3(CuteNvgpu.Operation, name="lop3", traits=PURE):
     result: Result[I32]
     lut: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        table = number(op, "lut")
+    def check(self) -> str:
+        table = self.lut
         return "" if 0 <= table < 256 else f"has the table {table}: it has 8 bits"
 
 
 def lop3(a: ir.Value, b: ir.Value, c: ir.Value, lut: int) -> ir.Value:
-    """A logical function of three words."""
+    """Return a logical function of three words."""
     return emit_value("cute_nvgpu.lop3", int_type(32), (a, b, c), attributes(lut=lut))
 
 
@@ -57,7 +56,7 @@ class Approx(CuteNvgpu.Operation, name="approx", traits=PURE):
 
 
 def approx(kind: str, value: ir.Value) -> ir.Value:
-    """A function of an f32."""
+    """Return a function of an f32."""
     return emit_value("cute_nvgpu.approx", value.type, (value,), attributes(kind=kind))
 
 
@@ -75,9 +74,8 @@ class PackedF32x2(CuteNvgpu.Operation, name="packed_f32x2", traits=PURE):
     rounding: one_of("rn", "rz", "rm", "rp")
     ftz: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        for value in (*op.operands, op.result):
+    def check(self) -> str:
+        for value in (self.a, self.b, self.c, self.result):
             if str(value.type) != "vector<2xf32>":
                 return f"is of {value.type}: all are vector<2xf32>"
         return ""
@@ -85,5 +83,5 @@ class PackedF32x2(CuteNvgpu.Operation, name="packed_f32x2", traits=PURE):
 
 def packed_f32x2(kind: str, a: ir.Value, b: ir.Value, c: ir.Value, rounding: str, ftz: bool) -> ir.Value:
     """Arithmetic of two f32 at once; vectors of two."""
-    given = attributes(kind=kind, rounding=rounding, ftz=ftz)
-    return emit_value("cute_nvgpu.packed_f32x2", a.type, (a, b, c), given)
+    attrs = attributes(kind=kind, rounding=rounding, ftz=ftz)
+    return emit_value("cute_nvgpu.packed_f32x2", a.type, (a, b, c), attrs)

@@ -8,7 +8,7 @@ from typing import Any
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
 from ..declaration import Operand, Result
-from ..definition import I1, I32, Emit, Integer, attributes, constant, int_type, one_of, text
+from ..definition import I1, I32, Emit, Integer, attributes, constant, int_type, one_of
 from .dialect import CuteNvgpu
 
 
@@ -31,12 +31,11 @@ class Shuffle(CuteNvgpu.Operation, name="shuffle"):
     result: Result[Any]
     kind: one_of("idx", "up", "down", "bfly")
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        type_, result = op.operands[0].type, op.result.type
+    def check(self) -> str:
+        type_, result = self.value.type, self.result.type
         if type_ != result or getattr(type_, "width", 0) != 32:
             return f"takes {type_} and gives {result}: it moves 32 bits of one type"
-        return _wrong_mask(op.operands[2])
+        return _wrong_mask(self.mask)
 
 
 def shuffle(
@@ -57,16 +56,15 @@ class Vote(CuteNvgpu.Operation, name="vote"):
     result: Result[I1 | I32]
     kind: one_of("all", "any", "uni", "ballot")
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        kind, wanted = text(op, "kind"), 32 if text(op, "kind") == "ballot" else 1
-        if op.result.type != int_type(wanted):
-            return f"'{kind}' gives {op.result.type}: it is an i{wanted}"
-        return _wrong_mask(op.operands[1])
+    def check(self) -> str:
+        kind, wanted = self.kind, 32 if self.kind == "ballot" else 1
+        if self.result.type != int_type(wanted):
+            return f"'{kind}' gives {self.result.type}: it is an i{wanted}"
+        return _wrong_mask(self.mask)
 
 
 def vote(kind: str, predicate: ir.Value, mask: ir.Value, emit: Emit = emit_value) -> ir.Value:
-    """An i1, or an i32 for `ballot`."""
+    """Return an i1, or an i32 for `ballot`."""
     return emit("cute_nvgpu.vote", int_type(32 if kind == "ballot" else 1), (predicate, mask), attributes(kind=kind))
 
 
@@ -84,17 +82,16 @@ class Redux(CuteNvgpu.Operation, name="redux"):
     result: Result[Any]
     kind: one_of("add", "min", "max", "umin", "umax", "and", "or", "xor", *_FLOAT_KINDS)
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        kind, type_, result = text(op, "kind"), op.operands[0].type, op.result.type
+    def check(self) -> str:
+        kind, type_, result = self.kind, self.value.type, self.result.type
         wanted = "f32" if kind.startswith("f") else "i32"
         if str(type_) != wanted or result != type_:
             return f"'{kind}' takes {type_} and gives {result}: it is of {wanted}"
-        return _wrong_mask(op.operands[1])
+        return _wrong_mask(self.mask)
 
 
 def redux(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
-    """The combination of all values, in each of the threads of `mask` (i32)."""
+    """Return the combination of all values, in each of the threads of `mask` (i32)."""
     return emit_value("cute_nvgpu.redux", value.type, (value, mask), attributes(kind=kind))
 
 
@@ -106,13 +103,12 @@ class Match(CuteNvgpu.Operation, name="match"):
     result: Result[I32]
     kind: one_of("any", "all")
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _wrong_mask(op.operands[1])
+    def check(self) -> str:
+        return _wrong_mask(self.mask)
 
 
 def match(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
-    """A word with the bits of the lanes that agree."""
+    """Return a word with the bits of the lanes that agree."""
     return emit_value("cute_nvgpu.match", int_type(32), (value, mask), attributes(kind=kind))
 
 
@@ -123,7 +119,7 @@ class ElectOne(CuteNvgpu.Operation, name="elect_one"):
 
 
 def elect_one() -> ir.Value:
-    """Whether this is the thread that was chosen, an i1."""
+    """Return whether this is the thread that was chosen, an i1."""
     return emit_value("cute_nvgpu.elect_one", int_type(1))
 
 
@@ -135,5 +131,5 @@ class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
 
 
 def warp_uniform(value: ir.Value) -> ir.Value:
-    """The same i32."""
+    """Return the same i32."""
     return emit_value("cute_nvgpu.warp_uniform", int_type(32), (value,))

@@ -1,6 +1,6 @@
-"""Tensor cores of a warp group: asynchronous products whose operands the hardware reads from shared memory.
+"""Tensor cores of a warpgroup: asynchronous products whose operands the hardware reads from shared memory.
 
-A warp group is four warps, the first of which has a number that is a multiple of four. All its threads execute these operations
+A warpgroup is four warps, the first of which has a number that is a multiple of four. All its threads execute these operations
 together.
 """
 
@@ -10,18 +10,14 @@ from ...base_dsl.trace import emit, emit_value
 from ...hardware import mma_shapes
 from ...mlir import ir
 from ..cute import info
-from ..declaration import PURE, Operand, Result
-from ..definition import I1, I64, Pointer, attributes, int_type, number, one_of, text
+from ..declaration import PURE, Operand, OptionalAttr, Result
+from ..definition import I1, I64, Pointer, attributes, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 Major = one_of("k", "mn")
 SWIZZLES = {"none": 0, "128b": 1, "64b": 2, "32b": 3}
 """How operands lie in shared memory, and the numbers descriptors have for it."""
-WITH_NEXT = "with_next"
-"""An attribute of a product, which the NVIDIA target makes: nothing happens between it and the next one."""
-REGISTERS, FIRST = "registers", "first_register"
-"""Attributes that the NVIDIA target makes: how the names of registers begin that sums are in, and the number of the first."""
-_SUMS = {"f32": "f32", "f16": "f16", "i32": "s32"}
+_ACCUMULATORS = {"f32": "f32", "f16": "f16", "i32": "s32"}
 
 
 class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PURE):
@@ -37,23 +33,21 @@ class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PUR
     stride: ir.IntegerAttr
     swizzle: one_of(*SWIZZLES)
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        for name in ("leading", "stride"):
-            size = number(op, name)
+    def check(self) -> str:
+        for name, size in (("leading", self.leading), ("stride", self.stride)):
             if size % 16 or not 0 <= size < 1 << 18:
                 return f"has {name}={size}: a multiple of 16 below {1 << 18}"
-        return wrong_space(op.operands[0], "operand", "smem")
+        return wrong_space(self.pointer, "operand", "smem")
 
 
 def matrix_descriptor(pointer: ir.Value, leading: int, stride: int, swizzle: str) -> ir.Value:
-    """The descriptor of an operand; `leading` and `stride` are bytes."""
-    given = attributes(leading=leading, stride=stride, swizzle=swizzle)
-    return emit_value("cute_nvgpu.matrix_descriptor", int_type(64), (pointer,), given)
+    """Return the descriptor of an operand; `leading` and `stride` are bytes."""
+    attrs = attributes(leading=leading, stride=stride, swizzle=swizzle)
+    return emit_value("cute_nvgpu.matrix_descriptor", int_type(64), (pointer,), attrs)
 
 
 class Wgmma(CuteNvgpu.Operation, name="wgmma"):
-    """D = A B + D of a warp group, or D = A B if `accumulate` is false, later: A is 64 x `k`, B `k` x `n`, D 64 x `n`.
+    """D = A B + D of a warpgroup, or D = A B if `accumulate` is false, later: A is 64 x `k`, B `k` x `n`, D 64 x `n`.
 
     `d` points to a thread's `n` / 2 elements of D in registers, one after the other: f32, f16 or i32, as PTX's `wgmma` spreads them. `a` is
     a descriptor (`matrix_descriptor`), or points to a thread's `k` / 2 elements of A in registers; `b` is a descriptor. From here until a `wgmma_wait` that covers its group nobody touches
@@ -71,23 +65,24 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
     b_type: ir.StringAttr
     a_major: Major
     b_major: Major
+    with_next: OptionalAttr[ir.BoolAttr]
+    registers: OptionalAttr[ir.StringAttr]
+    first_register: OptionalAttr[ir.IntegerAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        d, a, _b, _accumulate = op.operands
-        sums, shape = str(info(d.type).element), (64, number(op, "n"), number(op, "k"))
-        a_type, b_type = text(op, "a_type"), text(op, "b_type")
-        if sums not in _SUMS:
-            return f"has sums of {sums}: {', '.join(_SUMS)}"
-        if rule := mma_shapes.refusal("wgmma", shape, a_type, b_type, _SUMS[sums]):
+    def check(self) -> str:
+        element, shape = str(info(self.d.type).element), (64, self.n, self.k)
+        a_type, b_type = self.a_type, self.b_type
+        if element not in _ACCUMULATORS:
+            return f"has an accumulator of {element}: {', '.join(_ACCUMULATORS)}"
+        if rule := mma_shapes.refusal("wgmma", shape, a_type, b_type, _ACCUMULATORS[element]):
             return rule
-        in_registers = str(a.type) != "i64"
-        for what, element, major in (("A", a_type, text(op, "a_major")), ("B", b_type, text(op, "b_major"))):
+        in_registers = str(self.a.type) != "i64"
+        for what, element, major in (("A", a_type, self.a_major), ("B", b_type, self.b_major)):
             if major == "mn" and mma_shapes.BITS[element] != 16:
                 return f"has {what} of {element} contiguous along {'MN'[what == 'B']}: only 16-bit elements are"
-        if in_registers and text(op, "a_major") == "mn":
+        if in_registers and self.a_major == "mn":
             return "has A in registers contiguous along M: in registers it is along K"
-        return wrong_space(d, "sums", "rmem") or (wrong_space(a, "A", "rmem") if in_registers else "")
+        return wrong_space(self.d, "accumulator", "rmem") or (wrong_space(self.a, "A", "rmem") if in_registers else "")
 
 
 def wgmma(
@@ -95,8 +90,8 @@ def wgmma(
     b_major: str = "k",
 ) -> None:  # fmt: skip
     """Multiply later; types have the names they have in PTX."""
-    given = attributes(n=n, k=k, a_type=a_type, b_type=b_type, a_major=a_major, b_major=b_major)
-    emit("cute_nvgpu.wgmma", (), (d, a, b, accumulate), given)
+    attrs = attributes(n=n, k=k, a_type=a_type, b_type=b_type, a_major=a_major, b_major=b_major)
+    emit("cute_nvgpu.wgmma", (), (d, a, b, accumulate), attrs)
 
 
 class WgmmaFence(CuteNvgpu.Operation, name="wgmma_fence"):
@@ -109,7 +104,7 @@ def wgmma_fence() -> None:
 
 
 class WgmmaCommit(CuteNvgpu.Operation, name="wgmma_commit"):
-    """The warp group's products since the last one become a group."""
+    """The warpgroup's products since the last one become a group."""
 
 
 def wgmma_commit() -> None:
@@ -118,13 +113,12 @@ def wgmma_commit() -> None:
 
 
 class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait"):
-    """Wait until at most `count` of the warp group's latest groups are not complete."""
+    """Wait until at most `count` of the warpgroup's latest groups are not complete."""
 
     count: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        count = number(op, "count")
+    def check(self) -> str:
+        count = self.count
         return "" if 0 <= count <= 7 else f"leaves {count} groups: 0 to 7"
 
 
@@ -142,13 +136,13 @@ class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
 
     pointer: Operand[Pointer]
     count: ir.IntegerAttr
+    registers: OptionalAttr[ir.StringAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return wrong_space(op.operands[0], "elements", "rmem")
+    def check(self) -> str:
+        return wrong_space(self.pointer, "elements", "rmem")
 
 
 def hold_registers(pointer: ir.Value, count: int, name: str, point: ir.InsertionPoint, location: ir.Location) -> None:
     """Keep computations of registers where they are. Those with a name are copied."""
-    given = attributes(count=count, registers=name or None)
-    ir.Operation.create("cute_nvgpu.hold_registers", (), (pointer,), given, None, 0, location, point)
+    attrs = attributes(count=count, registers=name or None)
+    ir.Operation.create("cute_nvgpu.hold_registers", (), (pointer,), attrs, None, 0, location, point)

@@ -1,7 +1,7 @@
-"""Exported objects: the code of a function for its architectures, what loads and calls it, and metadata, in one file.
+"""Exported objects: the code of a function for its architectures, its entry points, and metadata, in one file.
 
-An object needs nothing but the C library (and finds the driver, TVM-FFI and PyTorch where they are), and shows nothing but the names
-it is asked for, so that any number of them can be linked together.
+An object needs only the C library (it looks up the driver, TVM-FFI and PyTorch in the process) and exports only its entry points,
+so any number of objects can be linked together.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from .conventions import EntryPoints
 
 ABI = 1
-"""Of metadata and names; a file with a later one is refused."""
+"""The version of metadata and symbols; files of a later one are refused."""
 META = "__kiln_meta_"
-"""Before the name of a function: its metadata."""
+"""The prefix of the symbol of a function's metadata."""
 CHECK = ".kiln"
-"""The section with the checksum, which linkers leave out."""
+"""The section of the checksum, which linkers drop."""
 _CHECK_HEAD, _DIGEST = b"kiln aot", 32
 _LIBRARY_CHECK = struct.Struct("<8sQQ32s")
-"""In libraries: what it begins with, the size of the file and of what is loaded, the checksum."""
+"""The checksum of libraries: a mark, the size of the file, the size of what is loaded, the digest."""
 _OF_SECTIONS = (6, 11, 12, 13)
-"""Fields of ELF's header that tell of sections."""
+"""Fields of ELF's header about sections."""
 _RECORD = "kiln_function"
 
 
 def processor_of(host_target: str) -> Processor:
-    """What `--host-target` names; empty: the processor that nearly all machines like this one have at least."""
+    """Return the processor of `--host-target`; if that is empty, the baseline of nearly all machines like this one."""
     from ...base_dsl.options import parsed_host_target
 
     jit.host()
@@ -72,7 +72,7 @@ def build(
     metadata: dict[str, Any],
     names: EntryPoints,
 ) -> elf.Object:
-    """All of it, to be written as an object or as a library."""
+    """Return the linked object of a function, to be written as an object or a library."""
     machine = elf.MACHINES[processor[0].partition("-")[0]]
     data = elf.Data(machine)
     addresses = {
@@ -121,7 +121,7 @@ def build(
 
 
 def object_file(made: elf.Object) -> bytes:
-    """The bytes of an object, with a checksum."""
+    """Return the file of an object, with a checksum."""
     check = elf.Section(CHECK, elf.EXCLUDE)
     check.append(_CHECK_HEAD + bytes(_DIGEST))
     made.sections.append(check)
@@ -129,14 +129,14 @@ def object_file(made: elf.Object) -> bytes:
 
 
 def library_file(made: elf.Object) -> bytes:
-    """The bytes of a shared library, with a checksum."""
+    """Return the file of a shared library, with a checksum."""
     data, loaded = shared_library.written(made)
     check = _LIBRARY_CHECK.pack(_CHECK_HEAD, len(data), loaded, bytes(_DIGEST))
     return _signed(data[: shared_library.FREE] + check + data[shared_library.FREE + len(check) :])
 
 
 def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor: Processor) -> list[elf.Object]:
-    """Objects with those of the runtime's parts that they need."""
+    """Return objects with the parts of the runtime that they need."""
     ours = (unguarded, entry, arguments, tvm_entry, torch_entry, xla_entry)
     rest = [*ours, *(part.code for part in parts if part.name != "signals")]
     exports = {id(code): set(jit.exports_of(code)) for code in rest}
@@ -158,7 +158,7 @@ def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor:
 
 
 def _digest_at(data: bytes) -> int:
-    """Where the checksum lies; -1: there is none."""
+    """Return where the digest is, or -1."""
     file, size = elf.File(data), len(_CHECK_HEAD)
     free = shared_library.FREE
     if data[free : free + size] == _CHECK_HEAD:
@@ -170,7 +170,7 @@ def _digest_at(data: bytes) -> int:
 
 
 def _digest(data: bytes, at: int) -> bytes:
-    """Of all but itself; of a library, of what is loaded: `strip` changes the rest."""
+    """Return the digest of all but itself; of a library, only of what is loaded: `strip` changes the rest."""
     held = data[:at] + bytes(_DIGEST) + data[at + _DIGEST :]
     if at < shared_library.FREE + _LIBRARY_CHECK.size:
         fields = elf.HEADER.unpack_from(data)
@@ -185,7 +185,7 @@ def _signed(data: bytes) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a file is as it was written. Raises `elf.NotElf`. Nothing is known of libraries that linkers, or tools that change the size, made of ours."""
+    """Whether a file is as it was written. Raises `elf.NotElf`. Libraries that linkers or other tools made of ours are not checked."""
     at = _digest_at(data)
     if elf.File(data).kind == elf.SHARED:
         if at < 0 or _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[1] != len(data):

@@ -1,5 +1,5 @@
 # pyright: reportReturnType=false
-"""`libcute_dsl_runtime`: C functions that load exported objects and shared libraries while a program runs, and call them."""
+"""`libcute_dsl_runtime`: C functions that load exported objects and shared libraries at run time, and call their functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...targets.host.libc import calloc, dlopen, dlsym, fclose, free, malloc, me
 
 _NOW = 2
 _END, _SET = 2, 0
-"""Of fseek."""
+"""SEEK_END, SEEK_SET"""
 
 runtime = Library("cute_dsl_runtime", prefix="CuteDSLRT_", passes=1, opt=1)
 
@@ -52,7 +52,8 @@ def ftell(file: Ptr) -> i64: ...
 
 
 @native
-def give_back(module: Ptr[Module]) -> None:
+def destroy(module: Ptr[Module]) -> None:
+    """Unload what a module has loaded, and free it."""
     for number in range(module.unload_count):
         Fn[[Ptr], i32](module.unloads[number])(None)
     for number in range(module.library_count):
@@ -68,7 +69,7 @@ def give_back(module: Ptr[Module]) -> None:
 
 @runtime.export
 def Module_Create_From_Bytes(made: Ptr[Ptr[Module]], bytes_: Ptr, size: u64, libraries: Ptr[Ptr], count: u64) -> i32:
-    """Load an object, of which a copy is kept, and shared libraries by their paths."""
+    """Load a copy of an object, and shared libraries by their paths."""
     if made == None or (bytes_ == None and count == 0) or (count != 0 and libraries == None):
         return INVALID_ARGUMENT
     made[0] = None
@@ -97,7 +98,7 @@ def Module_Create_From_Bytes(made: Ptr[Ptr[Module]], bytes_: Ptr, size: u64, lib
             memcpy(module.file, bytes_, size)
             status = place_object(module)
     if status != 0:
-        give_back(module)
+        destroy(module)
         return status
     made[0] = module
     return 0
@@ -105,7 +106,7 @@ def Module_Create_From_Bytes(made: Ptr[Ptr[Module]], bytes_: Ptr, size: u64, lib
 
 @native
 def read_file(path: Ptr, size: Ptr[u64]) -> Ptr:
-    """The contents of a file; null if it cannot be read."""
+    """Return the contents of a file, or null."""
     file = fopen(path, text("rb"))
     if file == None:
         return None
@@ -144,7 +145,7 @@ def Module_Load(made: Ptr[Ptr[Module]], path: Ptr) -> i32:
 
 @native
 def symbol_of(module: Ptr[Module], name: Ptr) -> u64:
-    """The address of a symbol that others see; 0: there is none."""
+    """Return the address of a global symbol, or 0."""
     found = local(u64)
     for number in range(module.symbol_count):
         symbol = ref(module.symbols)[number]
@@ -160,6 +161,7 @@ def symbol_of(module: Ptr[Module], name: Ptr) -> u64:
 
 @native
 def joined(memory: Ptr, before: Ptr, name: Ptr, after: Ptr) -> None:
+    """Write three strings one after another."""
     first, second = strlen(before), strlen(name)
     memcpy(memory, before, first)
     memcpy(memory + first, name, second)
@@ -168,7 +170,7 @@ def joined(memory: Ptr, before: Ptr, name: Ptr, after: Ptr) -> None:
 
 @runtime.export
 def Module_Get_Function(made: Ptr[u64], module: Ptr[Module], name: Ptr) -> i32:
-    """The function of a name (the prefix it was exported with)."""
+    """Find a function by the prefix that it was exported with."""
     if made == None or module == None or name == None:
         return INVALID_ARGUMENT
     made[0] = 0
@@ -192,7 +194,7 @@ def Module_Get_Function(made: Ptr[u64], module: Ptr[Module], name: Ptr) -> i32:
 
 @runtime.export
 def Function_Run(function: Ptr, arguments: Ptr[Ptr], count: u64) -> i32:
-    """Call a function with pointers to its arguments, the last one to an int32_t for the status."""
+    """Call a function with pointers to its arguments; the last one is to an int32_t for the status."""
     if function == None or arguments == None or count == 0 or count > 0x7FFFFFFF:
         return INVALID_ARGUMENT
     status = Fn[[Ptr, i32], i32](function)(arguments, i32(count))
@@ -201,15 +203,16 @@ def Function_Run(function: Ptr, arguments: Ptr[Ptr], count: u64) -> i32:
 
 @runtime.export
 def Module_Destroy(module: Ptr[Module]) -> i32:
-    """Give back what was loaded. Kernels that run must have ended."""
+    """Unload a module. Its kernels must have ended."""
     if module == None:
         return INVALID_ARGUMENT
-    give_back(module)
+    destroy(module)
     return 0
 
 
 @native
-def told(error: i32, names: bool) -> Ptr:
+def error_message(error: i32, names: bool) -> Ptr:
+    """Return the name of an error, or its meaning."""
     for number, (name, words) in enumerate(ERRORS.items()):
         if error == number:
             return text(f"CuteDSLRT_Error_{name}") if names else text(words)
@@ -218,9 +221,11 @@ def told(error: i32, names: bool) -> Ptr:
 
 @runtime.export
 def Get_Error_Name(error: i32) -> Ptr:
-    return told(error, True)
+    """Return the name of an error."""
+    return error_message(error, True)
 
 
 @runtime.export
 def Get_Error_String(error: i32) -> Ptr:
-    return told(error, False)
+    """Return the meaning of an error."""
+    return error_message(error, False)

@@ -68,9 +68,9 @@ jax = reading.variable("jax", Jax)
 @native
 def ask(method: Ptr[Object], array: Ptr[Object]) -> Ptr[Object]:
     """Call a method of an array without arguments."""
-    given = local(Ptr[Object], 2)
-    given[1] = array
-    return cpython.vectorcall(method, given + 1, u64(1) | cpython.FREE_BEFORE, None)
+    passed = local(Ptr[Object], 2)
+    passed[1] = array
+    return cpython.vectorcall(method, passed + 1, u64(1) | cpython.FREE_BEFORE, None)
 
 
 @native

@@ -238,7 +238,7 @@ def numpy_type(dtype: Any) -> int:
 
 
 def record(layout: Any, kind: int, slot: int, tail: bytes = b"", **fields: int) -> bytes:
-    """Return a record of the structure `layout`; `tail` is what follows it: leaves, or the records of elements."""
+    """Return a record of the structure `layout`; `tail` are its leaves, or the records of its elements."""
     made = layout(kind=kind, size=ctypes.sizeof(layout) + len(tail), slot=slot, **fields)
     return bytes(made) + tail
 

@@ -329,12 +329,12 @@ def make_key(
 
 @native
 def add_keywords(
-    holder: Ptr[Object], given: Ptr[Ptr[Object]], names: Ptr[Object], written: i64, state: Ptr[State]
+    holder: Ptr[Object], passed: Ptr[Ptr[Object]], names: Ptr[Object], written: i64, state: Ptr[State]
 ) -> bool:
     """Append keyword arguments. Of the parameters that may be arrays the first `written` are written to."""
     special, arrays = cpython.PyTuple_GetItem(holder, 1), cpython.PyTuple_GetItem(holder, 3)
     for number in range(cpython.PyTuple_Size(names)):
-        name, value = cpython.PyTuple_GetItem(names, number), given[number]
+        name, value = cpython.PyTuple_GetItem(names, number), passed[number]
         if not has_room(state):
             return False
         put(state, address(name))
@@ -399,12 +399,12 @@ def object_of(state, item):
 
 
 @native
-def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], given: Ptr[Ptr[Object]]) -> bool:
+def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], passed: Ptr[Ptr[Object]]) -> bool:
     """Call a Python function, which may make an array; False after an error."""
     for number in range(step.count):
-        given[number + 1] = object_of(state, step.items[number])
+        passed[number + 1] = object_of(state, step.items[number])
     made = cpython.vectorcall(
-        Ptr[Object](step.function), given + 1, step.positional | cpython.FREE_BEFORE, Ptr[Object](step.names)
+        Ptr[Object](step.function), passed + 1, step.positional | cpython.FREE_BEFORE, Ptr[Object](step.names)
     )
     if made == None:
         return False
@@ -449,13 +449,13 @@ def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
     stream, first = local(u64), state.count
     if not stream_of(state.stream, state.device, stream):
         return Ptr[Object](NO_MATCH)
-    slots, given = local(u8, head.slot_bytes), local(Ptr[Object], head.items + 1)
+    slots, passed = local(u8, head.slot_bytes), local(Ptr[Object], head.items + 1)
     step, left, result = head.steps, head.step_count, Ptr[Object](None)
     while left > 0:
         if step.kind == program.LAUNCH:
             if not launch(Ptr[LaunchStep](step), state, stream[0], slots):
                 break
-        elif not call_python(head, Ptr[CallStep](step), state, given):
+        elif not call_python(head, Ptr[CallStep](step), state, passed):
             break
         step = Ptr[Step](Ptr(step) + step.size)
         left -= 1

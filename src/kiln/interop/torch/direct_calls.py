@@ -159,17 +159,17 @@ def as_tuple(numbers: Ptr[i64], count: i64) -> Ptr[Object]:
 @native
 def make_output(output: Ptr[Output], state: Ptr[State]) -> Ptr[Object]:
     """Make an output. Returns null after an error, NO_MATCH where only Python knows how."""
-    layout, given, known = local(Layout), local(Ptr[Object], 4), direct.place
+    layout, passed, known = local(Layout), local(Ptr[Object], 4), direct.place
     if not reader.find_layout(output, state, layout, False):
         return Ptr[Object](NO_MATCH)
-    given[1] = as_tuple(layout.shape, layout.rank)
-    given[2] = as_tuple(layout.strides, layout.rank)
-    given[3] = output.type
+    passed[1] = as_tuple(layout.shape, layout.rank)
+    passed[2] = as_tuple(layout.strides, layout.rank)
+    passed[3] = output.type
     make, made = known.empty_cpu if state.device == i32(torch.place.cpu) else known.empty_cuda, Ptr[Object](None)
-    if given[1] != None and given[2] != None:
-        made = cpython.vectorcall(make, given + 1, u64(3) | cpython.FREE_BEFORE, None)
-    cpython.Py_DecRef(given[1])
-    cpython.Py_DecRef(given[2])
+    if passed[1] != None and passed[2] != None:
+        made = cpython.vectorcall(make, passed + 1, u64(3) | cpython.FREE_BEFORE, None)
+    cpython.Py_DecRef(passed[1])
+    cpython.Py_DecRef(passed[2])
     return made
 
 

@@ -22,7 +22,7 @@ import torch
 
 from ...base_dsl import packages
 from ...base_dsl.arguments import AMBIENT_STREAM
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error, type_error
 from ...base_dsl.function import JitFunction
 from ...base_dsl.parameters import Parameters
 from ...base_dsl.target import target, target_name
@@ -87,9 +87,9 @@ class Operator:
         tags: Sequence[torch.Tag] = (),
     ) -> None:
         if not _NAME.match(name):
-            raise error(DSLUserCodeTypeError, f"an operator is called namespace::name, not {name!r}")
+            raise type_error(f"an operator is called namespace::name, not {name!r}")
         if vmap not in (None, "leading"):
-            raise error(DSLUserCodeTypeError, f"op() got vmap={vmap!r}", hint='pass vmap="leading", or leave it out')
+            raise type_error(f"op() got vmap={vmap!r}", 'pass vmap="leading", or leave it out')
         self.name, self._function = name, function
         self._outputs, self._mutates = dict(outputs or {}), tuple(mutates)
         self._backward, self._save = backward, tuple(save)
@@ -265,8 +265,8 @@ class Operator:
         names = [parameter.name for parameter in self._parameters]
         launches = hasattr(self._function, "parameters")  # a jit function, which has its outputs as parameters
         self._returns = not any(name in names for name in self._outputs) and not (launches and self._outputs)
-        for what, given in (("outputs", () if self._returns else self._outputs), ("mutates", self._mutates)):
-            for name in given:
+        for what, values in (("outputs", () if self._returns else self._outputs), ("mutates", self._mutates)):
+            for name in values:
                 if name not in names:
                     raise self._wrong(f"{what} names {name!r}", f"it has the parameters {', '.join(names)}")
         for name in set(self._outputs) & set(self._mutates):
@@ -309,7 +309,7 @@ class Operator:
         return found, dtype
 
     def _wrong(self, what: str, hint: str) -> Exception:
-        return error(DSLUserCodeTypeError, f"the operator {self.name}: {what}", hint=hint)
+        return type_error(f"the operator {self.name}: {what}", hint)
 
     def _make_schema(self) -> str:
         defaults = {p.name: _literal(p.default) for p in self._parameters if p.default is not p.empty}
@@ -388,22 +388,22 @@ class Operator:
             return nothing[0] if len(nothing) == 1 else nothing or None
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        given = dict(zip(self._inputs, args)) | dict(kwargs)
+        values = dict(zip(self._inputs, args)) | dict(kwargs)
         for parameter in self._parameters:
-            if parameter.name in self._inputs and parameter.name not in given:
-                given[parameter.name] = parameter.default
-        return given
+            if parameter.name in self._inputs and parameter.name not in values:
+                values[parameter.name] = parameter.default
+        return values
 
     def _make_outputs(self, *args: Any, **kwargs: Any) -> Any:
         """Make the outputs of a call, also for fake tensors and those of the device meta."""
-        given = self._bound(args, kwargs)
-        made = tuple(self._make_output(name, given) for name in self._outputs)
+        values = self._bound(args, kwargs)
+        made = tuple(self._make_output(name, values) for name in self._outputs)
         return made[0] if len(made) == 1 else made or None
 
-    def _make_output(self, name: str, given: Mapping[str, Any]) -> torch.Tensor:
-        like, inputs = self._outputs[name], [given[name] for name in self._inputs]
+    def _make_output(self, name: str, values: Mapping[str, Any]) -> torch.Tensor:
+        like, inputs = self._outputs[name], [values[name] for name in self._inputs]
         if isinstance(like, str):
-            return torch.empty_like(given[like])
+            return torch.empty_like(values[like])
         if callable(like):
             return like(*inputs)
         extents, dtype = self._shapes[name]

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute
 from ...hardware.architectures import DEFAULT, Arch, Architecture
-from ...mlir import context, ir
+from ...hardware.limits import Needs
+from ...mlir import ir
 from ..host import expand as host
 from ..host import splitting
 from ..host.call_context import WARN
 from ..host.exits import return_at_ends
 from ..host.loops import stopped
 from ..lowering.builder import Builder, constant_value, int_type, operations, ptr_type, symbol
-from ..lowering.expansion import begin, expand_operations, find_work
+from ..lowering.expansion import AnyOp
 from ..lowering.loop_annotations import keep_loop_annotations
 from ..lowering.memory import alignment_of
 from .passes import coroutines
-from .runtime import in_kernels, scheduler
-from .runtime.in_kernels import Fields
+from .runtime import record_access, scheduler
+from .runtime.record_access import Fields
 from .runtime.records import HEADER, FrameHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...hardware.limits import Needs
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
-INDICES = ("thread_idx", "block_idx", "block_dim", "grid_dim")
+INDICES = {
+    cute.ThreadIdx: "thread_idx", cute.BlockIdx: "block_idx", cute.BlockDim: "block_dim", cute.GridDim: "grid_dim",
+}  # fmt: skip
+"""Operations that ask where a thread is, and the names of what they ask for."""
 HIDDEN = 4 + 3 * len(INDICES)
 """Number of hidden arguments of a kernel: context, static and dynamic shared memory, indices, the thread's frame."""
 
@@ -68,7 +70,7 @@ class Expansion(host.Expansion):
     """The state of expanding one module with kernels."""
 
     functions: dict[str, FunctionState] = dataclasses.field(default_factory=dict)  # pyright: ignore[reportIncompatibleVariableOverride]
-    launches: list[tuple[Expander, ir.Operation]] = dataclasses.field(default_factory=list)
+    launches: list[tuple[Expander, cute.Launch]] = dataclasses.field(default_factory=list)
     sanitizer: Instrumentation | None = None
     """What an instrumented build adds; None in a normal one."""
     banks: BankCounter | None = None
@@ -85,7 +87,9 @@ class Expansion(host.Expansion):
             return FunctionState(symbol(func), func, host.add_arguments(func, [ptr_type()])[0])
         types = [*[ptr_type()] * 3, *[int_type(32)] * (3 * len(INDICES)), ptr_type()]
         ctx, smem, dynamic_smem, *numbers, frame = host.add_arguments(func, types)
-        indices = {which: (x, y, z) for which, x, y, z in zip(INDICES, numbers[::3], numbers[1::3], numbers[2::3])}
+        indices = {
+            which: (x, y, z) for which, x, y, z in zip(INDICES.values(), numbers[::3], numbers[1::3], numbers[2::3])
+        }
         positive = (*indices["block_dim"], *indices["grid_dim"])  # a launch checks them
         return FunctionState(
             symbol(func),
@@ -98,48 +102,11 @@ class Expansion(host.Expansion):
             frame=frame,
         )
 
-    def expand_function(self, state: host.FunctionState) -> list[ir.Operation]:
-        """Where lanes meet for matrices is decided when all else is expanded."""
-        from .passes import matrix_fusion
-
-        assert isinstance(state, FunctionState)
-        x = Expander(self, state)
-        work = find_work(x, state.operation)
-        tasks = begin(x, work)
-        plain = state.is_kernel and self.sanitizer is None and self.banks is None
-        later = [task for task in tasks if plain and task[1] in matrix_fusion.OPERATIONS]
-        expand_operations(x, [task for task in tasks if not plain or task[1] not in matrix_fusion.OPERATIONS])
-        left = matrix_fusion.fuse(x, [task[0] for task in later])
-        expand_operations(x, [later[position] for position in left])
-        if self.sanitizer is not None and state.is_kernel:
-            self.sanitizer.enter(x)
-        return work.casts
-
     def announce(
         self, b: Builder, inputs: Sequence[ir.Type], arguments: Sequence[ir.Value], layouts: Sequence[str | None]
     ) -> None:
         if self.sanitizer is not None:
-            from .sanitizer.instrument import announce
-
-            announce(self, b, inputs, arguments, layouts)
-
-    def finish(self) -> None:
-        """Now that everything is known about the kernels: launches, and what runs a block."""
-        from .launch import block_function, block_name, launch
-
-        kernels = [state for state in self.functions.values() if state.is_kernel]
-        for state in kernels:
-            if state.waits:
-                _return_status(state.operation)
-        for expander, op in self.launches:
-            launch(expander, op, Builder(ir.InsertionPoint(op), op.location))
-            op.erase()
-        for state in kernels:
-            self.inlined |= set() if state.waits else {state.name}
-            self.outlined.add(block_name(state.name))
-            block_function(self, state)
-        if self.banks is not None:
-            self.banks.finish()
+            self.sanitizer.announce(self, b, inputs, arguments, layouts)
 
     def finish_lowered(self, module: ir.Module) -> None:
         """Kernels whose threads wait become state machines."""
@@ -156,23 +123,11 @@ class Expansion(host.Expansion):
                 frame_argument = len(func.regions[0].blocks[0].arguments) - 1
                 frame = coroutines.make_resumable(func, frame_argument, HEADER)
                 splitting.split(func, resumes=frame.resumes)
-                in_kernels.indices_from_frame(func)
+                record_access.indices_from_frame(func)
                 scheduler.set_frame_size(module, state.name, frame.size)
             else:
                 splitting.split(func)
         keep_loop_annotations(module)
-
-
-def _return_status(func: ir.Operation) -> None:
-    """Let a kernel return an i32: 0 at its end. What it returns while it waits comes with `coroutines.make_resumable`."""
-    signature = func.attributes["function_type"].value
-    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(signature.inputs, [int_type(32)], context()))
-    for block in func.regions[0].blocks:
-        last = list(block.operations)[-1].operation
-        if last.name == "func.return":
-            b = Builder(ir.InsertionPoint(last), last.location)
-            b.op("func.return", (), (b.i32(0),))
-            last.erase()
 
 
 _SUSPENDS = {
@@ -191,33 +146,33 @@ class Expander(host.Expander):
     module: Expansion  # pyright: ignore[reportIncompatibleVariableOverride]
     function: FunctionState  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def divided_by_zero(self, op: ir.Operation, b: Builder) -> None:
+    def divided_by_zero(self, op: AnyOp, b: Builder) -> None:
         """Host code: a fault. A GPU goes on: a kernel warns, or has a finding."""
         sanitizer, module = self.module.sanitizer, self.module
         if not self.function.is_kernel:
             super().divided_by_zero(op, b)
         elif sanitizer is not None and "numeric" in sanitizer.kinds:
-            sanitizer.call(self, b, "divided", sanitizer.site(op, self, "division"))
+            sanitizer.call(module, b, "divided", sanitizer.site(op, self, "division"))
         else:
             site = module.site(op, "division", "integer division or modulo by zero", self.function.kernel)
             module.declare(WARN, [ptr_type(), *[int_type(32)] * 7], [])
             b.call(WARN, [], [self.function.context, b.i32(site), *self.function.where(b)])
 
-    def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Builder) -> None:
+    def shifts_by(self, op: AnyOp, amount: ir.Value, b: Builder) -> None:
         """Host code: a fault. A GPU goes on, and so does a kernel, with the same number; it may have a finding."""
         sanitizer = self.module.sanitizer
         if not self.function.is_kernel:
             super().shifts_by(op, amount, b)
         elif sanitizer is not None and "numeric" in sanitizer.kinds:
-            sanitizer.call(self, host.where_negative(b, amount), "shifted", sanitizer.site(op, self, "shift"))
+            sanitizer.call(self.module, host.where_negative(b, amount), "shifted", sanitizer.site(op, self, "shift"))
 
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
-        self, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """The address of an access; in an instrumented build it is checked first."""
+        """Return the address of an access; in an instrumented build it is checked first."""
         sanitizer, banks = self.module.sanitizer, self.module.banks
         if sanitizer is None and banks is None:
             return address
@@ -234,13 +189,13 @@ class Expander(host.Expander):
 
     # -- threads that wait -------------------------------------------------------------------------------
 
-    def kernel_only(self, op: ir.Operation) -> None:
+    def kernel_only(self, op: AnyOp) -> None:
         """Refuse an operation in host code."""
         if not self.function.is_kernel:
-            raise report_at(op.location, DSLNotImplemented, f"{op.name} is only possible in a kernel")
+            raise report_at(op.location, DSLNotImplemented, f"{op.operation.name} is only possible in a kernel")
 
     def refuse(
-        self, op: ir.Operation, b: Builder, wrong: Callable[[Builder], ir.Value], value: ir.Value, what: str, limit: str
+        self, op: AnyOp, b: Builder, wrong: Callable[[Builder], ir.Value], value: ir.Value, what: str, limit: str
     ) -> None:
         """End the thread with a fault where a number is not what the hardware takes; `what` names it, with a `%d` for the number.
 
@@ -253,7 +208,7 @@ class Expander(host.Expander):
         self.end(failed)
 
     def refuse_outside(
-        self, op: ir.Operation, b: Builder, value: ir.Value, least: int, most: int, what: str, limit: str
+        self, op: AnyOp, b: Builder, value: ir.Value, least: int, most: int, what: str, limit: str
     ) -> None:
         """The same for a number (i32) that is not in a range."""
         known = constant_value(value)
@@ -263,15 +218,15 @@ class Expander(host.Expander):
         elif not least <= known <= most:
             raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
 
-    def frame_of(self, op: ir.Operation) -> ir.Value:
-        """The frame of the running thread; the kernel becomes one that waits."""
+    def frame_of(self, op: AnyOp) -> ir.Value:
+        """Return the frame of the running thread; the kernel becomes one that waits."""
         self.kernel_only(op)
         assert self.function.frame is not None
         self.function.waits = True
         return self.function.frame
 
-    def site_of(self, op: ir.Operation, what: str) -> int:
-        """The number of a place where threads wait."""
+    def site_of(self, op: AnyOp, what: str) -> int:
+        """Return the number of a place where threads wait."""
         return self.module.site(op, "wait", what, self.function.name)
 
     def call(self, b: Builder, name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
@@ -290,7 +245,7 @@ class Expander(host.Expander):
         """Let the other threads run, if a number is not 0."""
         self.suspend(b.if_(b.compare("ne", must_wait, b.i32(0))))
 
-    def let_others_run(self, op: ir.Operation, b: Builder, what: str) -> None:
+    def let_others_run(self, op: AnyOp, b: Builder, what: str) -> None:
         """A look at memory that a loop may repeat until another thread changes it: suspend without waiting for anything."""
         if not _in_open_loop(op):
             return
@@ -299,7 +254,7 @@ class Expander(host.Expander):
         Fields(b, frame, FrameHeader).store("site", b.i32(self.site_of(op, what)))
         self.suspend(b)
 
-    def stop_if_asked(self, op: ir.Operation, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
+    def stop_if_asked(self, op: AnyOp, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
         """In a loop of a kernel: give the thread up if kernels have to stop after so many more steps."""
         if not self.function.is_kernel:
             super().stop_if_asked(op, b, steps)
@@ -323,7 +278,7 @@ class Expander(host.Expander):
         then.call(coroutines.LEAVE, [], [])
 
     def suspends(self, loop: ir.Operation) -> bool:
-        """Whether a loop's body has operations that suspend."""
+        """Return whether a loop's body has operations that suspend."""
         found = False
 
         def visit(op: ir.Operation) -> ir.WalkResult:
@@ -339,8 +294,9 @@ OPEN_LOOP = "kiln.open_loop"
 """An attribute of inline PTX that branches back."""
 
 
-def _in_open_loop(op: ir.Operation) -> bool:
-    """Whether an operation is in a loop that runs until a condition holds: it may be waiting for another thread."""
+def _in_open_loop(op: AnyOp) -> bool:
+    """Return whether an operation is in a loop that runs until a condition holds: it may be waiting for another
+    thread."""
     if OPEN_LOOP in op.attributes:
         return True
     parent = op.parent

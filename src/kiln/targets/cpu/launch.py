@@ -8,7 +8,7 @@ the sizes and runs the blocks, in parallel if that pays (`runtime/launches.py`).
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
@@ -24,9 +24,6 @@ from .passes.loop_versioning import guarded_versions
 from .runtime import scheduler
 from .runtime.records import SMEM_ALIGNMENT
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 LAUNCH_FUNCTION = "kiln_cpu_launch"
 
 _VECTOR_LOOP = "#llvm.loop_annotation<unroll = <disable = true>>"
@@ -34,7 +31,7 @@ _PLAIN_LOOP = "#llvm.loop_annotation<vectorize = <disable = true>, unroll = <dis
 
 
 def block_name(kernel: str) -> str:
-    """The name of the function that runs one block of a kernel."""
+    """Return the name of the function that runs one block of a kernel."""
     return f"{kernel}.block"
 
 
@@ -48,13 +45,13 @@ def _arguments_struct(types: Sequence[ir.Type]) -> ir.Type:
 
 
 def _visible_inputs(kernel: ir.Operation) -> list[ir.Type]:
-    """The types of a kernel's arguments without the hidden ones."""
+    """Return the types of a kernel's arguments without the hidden ones."""
     inputs = kernel.attributes["function_type"].value.inputs
     return list(inputs)[: len(inputs) - HIDDEN]
 
 
 def _unpack(b: Builder, packed: ir.Value, kernel: ir.Operation) -> list[ir.Value]:
-    """A kernel's arguments from the struct that the launch filled."""
+    """Return a kernel's arguments from the struct that the launch filled."""
     types = _visible_inputs(kernel)
     struct = _arguments_struct(types)
     return [
@@ -144,7 +141,7 @@ def _thread_function(expansion: Expansion, state: FunctionState) -> str:
 
 
 def prints(expansion: Expansion, name: str) -> bool:
-    """Whether a function, or one it calls, contains a printf: a kernel's blocks then run in order."""
+    """Return whether a function, or one it calls, contains a printf: a kernel's blocks then run in order."""
     todo, seen = [name], {name}
     while todo:
         state = expansion.functions.get(todo.pop())
@@ -157,16 +154,15 @@ def prints(expansion: Expansion, name: str) -> bool:
     return False
 
 
-def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
+def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     """Expand `cute.launch`."""
-    name = op.attributes["kernel"].value
-    *sizes, smem, _stream, _packed = op.operands
+    name, sizes = op.kernel, (*op.grid, *op.block, *op.cluster)
     state = x.module.functions.get(name)
     if state is None or not state.is_kernel:
         raise report_at(op.location, CompilerDiagnosticError, f"launch of {name}, which is not a kernel of this module")
     if x.function.is_kernel:
         raise report_at(op.location, CompilerDiagnosticError, f"kernel {x.function.name} launches kernel {name}")
-    arguments, _events = cute.launch_parts(op)  # what an event would say of a stream is so when the launch returns
+    arguments, _events = op.kernel_arguments()  # what an event would say of a stream is so when the launch returns
     want = _visible_inputs(state.operation)
     got = [host_type(a.type) for a in arguments]
     if want != got:
@@ -187,12 +183,12 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     instrumented = x.module.sanitizer is not None or x.module.banks is not None
     static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops)
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
-    resident = b.i32(1 if "cute.cooperative" in op.attributes else 2 if state.spins else 0)
+    resident = b.i32(1 if op.cooperative else 2 if state.spins else 0)
     held = 0 if needs.dynamic else needs.taken
     numbers = [
         b.i32(site),
         *sizes,
-        smem,
+        op.smem,
         b.i64(needs.room(of)),
         b.i32(held),
         static,
@@ -207,7 +203,7 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     if x.module.sanitizer is not None and not prints(x.module, name):
         b = x.module.sanitizer.schedules(x, b, state)
     if x.module.sanitizer is not None:
-        more = b.binary("subi", b.binary("maxui", smem, b.i64(held)), b.i64(held))
+        more = b.binary("subi", b.binary("maxui", op.smem, b.i64(held)), b.i64(held))
         narrow = [b.value("arith.trunci", i32, (number,)) for number in (more, *sizes)]
         x.module.sanitizer.launch(x, b, op, state, b.binary("addi", static, narrow[0]), arguments, narrow[1:])
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])

@@ -1,21 +1,25 @@
-"""From a module with kernels to LLVM IR text: the pipeline of the CPU target."""
+"""The lowering of the CPU target: from a module with kernels to LLVM IR text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...mlir import find
+from ...base_dsl.compiler import Compilation
+from ...hardware.architectures import Architecture
+from ...mlir import context, find, ir
 from ..host import lower as host
-from ..lowering.expansion import Handlers, combined
+from ..lowering.builder import Builder, int_type
+from ..lowering.expansion import Handlers, begin, combined, expand_operations, find_work
 from ..lowering.launch_limits import check_limits
-from .expand import Expansion
+from . import expand
+from .expand import Expander, FunctionState
+from .launch import block_function, block_name, launch
 from .ops import async_copy, cluster, control, cute, llvm_operations, mbarrier, memory, mma, sync, tma, warp, wgmma
+from .passes import matrix_fusion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...base_dsl.compiler import Compilation
-    from ...hardware.architectures import Architecture
+    from ..host.expand import FunctionState as HostFunction
 
 _KERNELS = combined(
     cute.HANDLERS, sync.HANDLERS, warp.HANDLERS, memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, cluster.HANDLERS,
@@ -25,9 +29,58 @@ HANDLERS = combined(Handlers(host.HANDLERS | cute.OVERRIDES), _KERNELS)
 """How the CPU target expands operations, besides inline PTX."""
 
 
-def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = ()) -> tuple[str, Expansion]:
-    """LLVM IR text of a module, and what its expansion found out; `arch` is the one whose limits programs keep, and `kinds` are what
-    an instrumented build is to look for."""
+class KernelExpansion(expand.Expansion):
+    """The expansion of a module with kernels, in the order that its parts need."""
+
+    def expand_function(self, state: HostFunction) -> list[ir.Operation]:
+        """Expand a function; its matrix operations last, when it is known which of them follow each other."""
+        assert isinstance(state, FunctionState)
+        x = Expander(self, state)
+        work = find_work(x, state.operation)
+        tasks = begin(x, work)
+        fuses = state.is_kernel and self.sanitizer is None and self.banks is None
+        matrices = [task for task in tasks if fuses and task.name in matrix_fusion.OPERATIONS]
+        expand_operations(x, [task for task in tasks if not fuses or task.name not in matrix_fusion.OPERATIONS])
+        left = matrix_fusion.fuse(x, [task.op for task in matrices])
+        expand_operations(x, [matrices[position] for position in left])
+        if self.sanitizer is not None and state.is_kernel:
+            self.sanitizer.enter(x)
+        return work.casts
+
+    def finish(self) -> None:
+        """Expand launches and make the functions that run blocks, now that everything is known about the kernels."""
+        kernels = [state for state in self.functions.values() if state.is_kernel]
+        for state in kernels:
+            if state.waits:
+                _return_status(state.operation)
+        for x, op in self.launches:
+            launch(x, op, Builder(ir.InsertionPoint(op.operation), op.location))
+            op.operation.erase()
+        for state in kernels:
+            self.inlined |= set() if state.waits else {state.name}
+            self.outlined.add(block_name(state.name))
+            block_function(self, state)
+        if self.banks is not None:
+            self.banks.finish()
+
+
+def _return_status(func: ir.Operation) -> None:
+    """Let a kernel return 0 at its end; `coroutines.make_resumable` adds what it returns while it waits."""
+    signature = func.attributes["function_type"].value
+    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(signature.inputs, [int_type(32)], context()))
+    for block in func.regions[0].blocks:
+        last = list(block.operations)[-1].operation
+        if last.name == "func.return":
+            b = Builder(ir.InsertionPoint(last), last.location)
+            b.op("func.return", (), (b.i32(0),))
+            last.erase()
+
+
+def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = ()) -> tuple[str, KernelExpansion]:
+    """Return the LLVM IR text of a module, and its expansion.
+
+    Programs are held to the limits of `arch`; `kinds` are the findings that an instrumented build looks for.
+    """
     handlers = HANDLERS
     if find(compilation.module.operation, ("llvm.inline_asm",)):
         from . import ptx  # half of what there is to import, and few programs have any
@@ -35,14 +88,14 @@ def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = (
         handlers = combined(handlers, ptx.HANDLERS)
     with compilation.stage("limits"):
         needs = check_limits(compilation.module, arch)
-    expansion = Expansion(compilation.module, handlers, "the CPU target", arch=arch, needs=needs)
+    expansion = KernelExpansion(compilation.module, handlers, "the CPU target", arch=arch, needs=needs)
     if "banks" in kinds:
-        from .bank_counter import BankCounter
+        from .bank_counter import BankCounter  # most programs run without
 
         expansion.banks = BankCounter(expansion)
     checked = [kind for kind in kinds if kind != "banks"]
     if checked:
-        from .sanitizer.instrument import Instrumentation
+        from .sanitizer.instrument import Instrumentation  # most programs run without
 
         expansion.sanitizer = Instrumentation(checked)
     return host.lower(compilation, expansion), expansion

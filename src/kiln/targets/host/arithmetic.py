@@ -9,21 +9,19 @@ call library functions that not every system has. Functions without an LLVM intr
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import context, ir
 from ..lowering.arithmetic import ROUNDED_QUOTIENTS, rounded_quotient, saturated
 from ..lowering.arithmetic import element_of as _element
 from ..lowering.builder import Builder, constant_values, flat_type, int_type, like, reshape
-from ..lowering.expansion import Handlers, Types
+from ..lowering.expansion import KEEP, Handlers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .expand import Expander
 
 HANDLERS = Handlers()
-expands = HANDLERS.expands
 
 # --- integer division ------------------------------------------------------------------------------------------------
 
@@ -49,18 +47,23 @@ def _never_zero(x: Expander, value: ir.Value, depth: int = 4) -> bool:
 
 
 _QUOTIENTS = ("divsi", "floordivsi", "ceildivsi", "divs", "floordivs", "ceildivs", "sdiv")
-_REMAINDERS = ("remsi", "rems", "srem")
 _UNSIGNED = ("divui", "ceildivui", "remui", "divu", "ceildivu", "remu", "udiv", "urem")
+_DIVISIONS = (
+    *(f"arith.{name}" for name in ("divsi", "floordivsi", "ceildivsi", "remsi", "divui", "ceildivui", "remui")),
+    *(f"index.{name}" for name in ("divs", "floordivs", "ceildivs", "rems", "divu", "ceildivu", "remu")),
+    *(f"llvm.{name}" for name in ("sdiv", "srem", "udiv", "urem")),
+)
 
 
-def _divide(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+@HANDLERS.expands(*_DIVISIONS)
+def _divide(x: Expander, op: ir.Operation, b: Builder) -> Any:
     name = op.name.split(".")[1]
     a, d = op.operands
     signed = name not in _UNSIGNED
     values = constant_values(d)
     type_ = d.type
     if values is not None and 0 not in values and not (signed and -1 in values):
-        return [rounded_quotient(b, name, a, d)] if name in ROUNDED_QUOTIENTS else None
+        return rounded_quotient(b, name, a, d) if name in ROUNDED_QUOTIENTS else KEEP
     one, zero = b.const(type_, 1), b.const(type_, 0)
     safe, is_zero, is_minus = d, None, None
     if not _never_zero(x, d):
@@ -79,29 +82,22 @@ def _divide(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> 
             result = b.select(is_zero, b.const(type_, -1) if x.function.is_kernel else zero, result)
         return result
 
-    return [rounded_quotient(b, name, a, d, divide) if name in ROUNDED_QUOTIENTS else divide(op.name)]
-
-
-for _name in (*_QUOTIENTS[:3], *_REMAINDERS[:1], *_UNSIGNED[:3]):
-    expands(f"arith.{_name}")(_divide)
-for _name in (*_QUOTIENTS[3:6], *_REMAINDERS[1:2], *_UNSIGNED[3:6]):
-    expands(f"index.{_name}")(_divide)
-for _name in (*_QUOTIENTS[6:], *_REMAINDERS[2:], *_UNSIGNED[6:]):
-    expands(f"llvm.{_name}")(_divide)
+    return rounded_quotient(b, name, a, d, divide) if name in ROUNDED_QUOTIENTS else divide(op.name)
 
 
 # --- floats to integers ----------------------------------------------------------------------------------------------
 
 
-@expands("arith.fptosi", "arith.fptoui")
-def _float_to_int(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands("arith.fptosi", "arith.fptoui")
+def _float_to_int(_x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
     value = op.operands[0]
     if isinstance(_element(value.type), ir.BF16Type):
         value = widen_bf16(b, value)
-    return [saturated(b, op.name.removeprefix("arith."), value, op.results[0].type)]
+    return saturated(b, op.name.removeprefix("arith."), value, op.results[0].type)
 
 
-def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+@HANDLERS.expands("arith.sitofp", "arith.uitofp")
+def _int_to_float(_x: Expander, op: ir.Operation, b: Builder) -> Any:
     """Integers to bf16, rounded once, and 128-bit ones to f16.
 
     For the latter LLVM ends the process if a processor has instructions for f16. Past 2**16 all are infinite.
@@ -110,7 +106,7 @@ def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Build
     width = _element(value.type).width
     if isinstance(_element(result), ir.BF16Type):
         if width < 32:
-            return [round_to_bf16(b, b.value(op.name, like(result, _f32()), (value,)))]
+            return round_to_bf16(b, b.value(op.name, like(result, _f32()), (value,)))
         signed, scale = op.name == "arith.sitofp", None
         if width == 128:
             value, scale = _of_64_bits(b, value, signed)
@@ -118,20 +114,21 @@ def _int_to_float(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Build
             value = _at_most_53_bits(b, value, signed)
         exact = b.value(op.name, like(result, ir.F64Type.get(context())), (value,))
         odd = _f64_to_f32_odd(b, exact)
-        return [round_to_bf16(b, odd if scale is None else b.binary("mulf", odd, scale))]
+        return round_to_bf16(b, odd if scale is None else b.binary("mulf", odd, scale))
     if not isinstance(_element(result), ir.F16Type) or width != 128:
-        return None
+        return KEEP
     if op.name == "arith.sitofp":
         value = b.binary("maxsi", value, b.const(value.type, -65536))
         value = b.binary("minsi", value, b.const(value.type, 65536))
     else:
         value = b.binary("minui", value, b.const(value.type, 65536))
     near = b.value("arith.trunci", like(value.type, int_type(32)), (value,))
-    return [b.value("arith.sitofp", result, (near,))]
+    return b.value("arith.sitofp", result, (near,))
 
 
 def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir.Value]:
-    """A 128-bit integer as one of 64 bits, times a power of 2: of bits past them, the last one says whether any was set."""
+    """Return a 128-bit integer as one of 64 bits, times a power of 2: of bits past them, the last one says whether any
+    was set."""
     type_, narrow, i32 = value.type, like(value.type, int_type(64)), like(value.type, int_type(32))
     made, scale = b.value("arith.trunci", narrow, (value,)), b.const(i32, 127 << 23)
     for shift in (32, 64):
@@ -149,7 +146,7 @@ def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir
 
 
 def _at_most_53_bits(b: Builder, value: ir.Value, signed: bool) -> ir.Value:
-    """A 64-bit integer that an f64 holds: of more bits, the last 12 become one that says whether any was set."""
+    """Return a 64-bit integer that an f64 holds: of more bits, the last 12 become one that says whether any was set."""
     type_ = value.type
     low = b.binary("andi", value, b.const(type_, 0xFFF))
     high = b.binary("subi", value, low)
@@ -157,10 +154,6 @@ def _at_most_53_bits(b: Builder, value: ir.Value, signed: bool) -> ir.Value:
     shifted = b.binary("addi", value, b.const(type_, 1 << 53)) if signed else value
     is_long = b.compare("ugt", shifted, b.const(type_, 1 << 54 if signed else 1 << 53))
     return b.select(is_long, b.binary("ori", high, rest), value)
-
-
-for _name in ("sitofp", "uitofp"):
-    expands(f"arith.{_name}")(_int_to_float)
 
 
 # --- bf16 and f16 ----------------------------------------------------------------------------------------------------
@@ -212,12 +205,12 @@ def _f64_to_f32_odd(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def _is_odd(type_: Any) -> bool:
-    """Whether it is a vector whose length is no power of two."""
+    """Return whether it is a vector whose length is no power of two."""
     return isinstance(type_, ir.VectorType) and len(type_.shape) == 1 and bool(type_.shape[0] & (type_.shape[0] - 1))
 
 
 def _in_pieces(b: Builder, name: str, value: ir.Value, result: Any) -> ir.Value:
-    """A conversion of f16, done with vectors of 2, 4, 8 or 16 elements.
+    """Return a conversion of f16, done with vectors of 2, 4, 8 or 16 elements.
 
     LLVM's optimized code for others may be wrong: of 40, 48, 104 or 112 elements that had just been put together, some that were rounded to
     f16 came from other places (LLVM 22 on x86-64).
@@ -238,29 +231,28 @@ def _in_pieces(b: Builder, name: str, value: ir.Value, result: Any) -> ir.Value:
     return made
 
 
-def _extend(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+@HANDLERS.expands("arith.extf")
+def _extend(_x: Expander, op: ir.Operation, b: Builder) -> Any:
     value, result = op.operands[0], op.results[0].type
     if isinstance(_element(value.type), ir.F16Type) and _is_odd(result):
-        return [_in_pieces(b, op.name, value, result)]
+        return _in_pieces(b, op.name, value, result)
     if not isinstance(_element(value.type), ir.BF16Type):
-        return None
+        return KEEP
     wide = widen_bf16(b, value)
-    return [wide if wide.type == result else b.value("arith.extf", result, (wide,))]
+    return wide if wide.type == result else b.value("arith.extf", result, (wide,))
 
 
-def _truncate(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+@HANDLERS.expands("arith.truncf")
+def _truncate(_x: Expander, op: ir.Operation, b: Builder) -> Any:
     value, result = op.operands[0], op.results[0].type
     source, target = _element(value.type), _element(result)
     if isinstance(source, ir.F64Type) and isinstance(target, (ir.BF16Type, ir.F16Type)):
         value = _f64_to_f32_odd(b, value)
     if isinstance(target, ir.BF16Type):
-        return [round_to_bf16(b, value)]
+        return round_to_bf16(b, value)
     changed = value != op.operands[0] or (isinstance(target, ir.F16Type) and _is_odd(result))
-    return [_in_pieces(b, op.name, value, result)] if changed else None
+    return _in_pieces(b, op.name, value, result) if changed else KEEP
 
-
-expands("arith.extf")(_extend)
-expands("arith.truncf")(_truncate)
 
 _OWN_HANDLER = frozenset(f"arith.{name}" for name in ("extf", "truncf", "fptosi", "fptoui", "sitofp", "uitofp"))
 _UNCHANGED = frozenset({"arith.constant", "arith.select", "arith.bitcast"})
@@ -270,7 +262,7 @@ _EXACT_IN_F16 = frozenset(
 
 
 def computes_in_f32(op: ir.Operation) -> bool:
-    """Whether an `arith`, `math` or `vector` operation on bf16 or f16 is to be computed in f32."""
+    """Return whether an `arith`, `math` or `vector` operation on bf16 or f16 is to be computed in f32."""
     name = op.name
     if name in _UNCHANGED or name in _OWN_HANDLER or (name.startswith("vector.") and name != "vector.fma"):
         return False
@@ -285,8 +277,8 @@ def _narrow_kind(type_: ir.Type) -> str:
     return str(element) if isinstance(element, (ir.BF16Type, ir.F16Type)) else ""
 
 
-def in_f32(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    """The operation on f32 operands, its result rounded."""
+def in_f32(x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
+    """Return the operation on f32 operands, its result rounded."""
 
     def widen(value: ir.Value) -> ir.Value:
         element = _element(value.type)
@@ -308,30 +300,30 @@ def in_f32(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> l
     handler = x.module.handlers.get(op.name)  # the f32 operation may need one itself
     value = made.result
     if handler is not None:
-        replacement = handler(x, made, [], [], b)
-        if replacement is not None:
+        replacement = handler.expand(x, made, b)
+        if replacement is not KEEP:
             made.erase()
-            value = replacement[0]
+            value = replacement
     if isinstance(element, ir.BF16Type):
         value = round_to_bf16(b, value)
     elif narrow:
         value = _in_pieces(b, "arith.truncf", value, result)
-    return [value]
+    return value
 
 
 # --- libm ------------------------------------------------------------------------------------------------------------
 
 
-def _libm(function: str) -> Callable[..., list[ir.Value]]:
+def _libm(function: str) -> Callable[..., ir.Value]:
     """Calls of a libm function, one for each element."""
 
-    def expand(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+    def expand(x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
         result = op.results[0].type
         element = _element(result)
         name = function if isinstance(element, ir.F64Type) else f"{function}f"
         x.module.declare(name, [element] * len(op.operands), [element])
         if not isinstance(result, ir.VectorType):
-            return list(b.call(name, [element], list(op.operands)).results)
+            return b.call(name, [element], list(op.operands)).result
         flat: Any = flat_type(result)
         operands = [reshape(b, value, flat) for value in op.operands]
         made: list[ir.Value] = []
@@ -339,23 +331,21 @@ def _libm(function: str) -> Callable[..., list[ir.Value]]:
             position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
             parts = [b.value("vector.extract", element, (value,), position) for value in operands]
             made.append(b.call(name, [element], parts).results[0])
-        return [reshape(b, b.value("vector.from_elements", flat, made), result)]
+        return reshape(b, b.value("vector.from_elements", flat, made), result)
 
     return expand
 
 
 # Those without an LLVM intrinsic, and those that upstream lowers with a loss of precision.
-_LIBM_HANDLERS = {
-    f"math.{name}": _libm(name) for name in ("acosh", "asinh", "atanh", "cbrt", "erf", "erfc", "expm1", "log1p")
-}
-for _name, _handler in _LIBM_HANDLERS.items():
-    expands(_name)(_handler)
+for _name in ("acosh", "asinh", "atanh", "cbrt", "erf", "erfc", "expm1", "log1p"):
+    HANDLERS.expands(f"math.{_name}")(_libm(_name))
 
 
-def _reduction(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+@HANDLERS.expands("vector.reduction")
+def _reduction(_x: Expander, op: ir.Operation, b: Builder) -> Any:
     """Reductions of bf16 as a chain of bf16 operations, each rounded."""
     if not isinstance(op.results[0].type, ir.BF16Type):
-        return None
+        return KEEP
     kind = str(op.attributes["kind"]).removeprefix("#vector.kind<").removesuffix(">")
     combine = {"add": "addf", "mul": "mulf"}.get(kind, kind)
     vector: Any = op.operands[0].type
@@ -369,7 +359,4 @@ def _reduction(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder)
             continue
         wide = b.value(f"arith.{combine}", _f32(), (widen_bf16(b, value), widen_bf16(b, part)))
         value = round_to_bf16(b, wide)
-    return None if value is None else [value]
-
-
-expands("vector.reduction")(_reduction)
+    return KEEP if value is None else value

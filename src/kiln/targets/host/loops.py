@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...mlir import ir
 from ..lowering.builder import Builder, constant_values, int_type
-from ..lowering.expansion import Handlers, Types
+from ..lowering.expansion import KEEP, Handlers
 from .call_context import offset
 from .reports import stop
 
@@ -30,23 +30,24 @@ def stopped(expansion: Expansion, b: Builder, ctx: ir.Value) -> ir.Value:
 
 
 @HANDLERS.expands("scf.while")
-def _open_loop(x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> None:
-    """A loop that may never end asks each time."""
+def _open_loop(x: Expander, op: ir.Operation, _b: Builder) -> object:
+    """Return a loop that may never end asks each time."""
     x.stop_if_asked(op, Builder(ir.InsertionPoint.at_block_begin(op.regions[1].blocks[0]), op.location), None)
+    return KEEP
 
 
 @HANDLERS.expands("scf.for")
-def _plain_loop(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> None:
-    """A loop that may be long and in which nothing waits is cut into pieces, each after a question."""
+def _plain_loop(x: Expander, op: ir.Operation, b: Builder) -> object:
+    """Return a loop that may be long and in which nothing waits is cut into pieces, each after a question."""
     _stay_in_type(x, op, b)
     lower, upper, step, *inits = op.operands
     if _surely_short(lower, upper, step) or x.suspends(op):
-        return
+        return KEEP
     strides = constant_values(step)
     stride = strides[0] if strides else 0
     wide = 64 if isinstance(step.type, ir.IndexType) else step.type.width  # pyright: ignore[reportAttributeAccessIssue]
     if stride < 1 or stride * LOOP_CHUNK >= 1 << (wide - 1):
-        return
+        return KEEP
     types = [lower.type, *(value.type for value in inits)]
     around = b.op("scf.while", types, [lower, *inits], None, 2)
     locations = [op.location] * len(types)
@@ -78,6 +79,7 @@ def _plain_loop(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder)
         op.operands[number] = value
     Builder(ir.InsertionPoint(last), op.location).op("scf.yield", (), (end, *op.results))
     last.erase()
+    return KEEP
 
 
 def _stay_in_type(x: Expander, op: ir.Operation, b: Builder) -> None:
@@ -102,7 +104,7 @@ def _stay_in_type(x: Expander, op: ir.Operation, b: Builder) -> None:
 
 
 def _surely_short(*bounds: ir.Value) -> bool:
-    """Whether a loop's bounds are constants with few iterations."""
+    """Return whether a loop's bounds are constants with few iterations."""
     numbers = [constant_values(value) for value in bounds]
     if any(number is None for number in numbers):
         return False

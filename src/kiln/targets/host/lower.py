@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
@@ -18,9 +18,6 @@ from ..lowering.memory import carrier_type, from_carrier, to_carrier
 from . import arithmetic, call_context, loops, math, ops, splitting, tensor_map_encode
 from .call_context import WRAPPER
 from .expand import Expansion, expand_module, host_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 HANDLERS = combined(
     shared_arithmetic.HANDLERS, memory.HANDLERS, arithmetic.HANDLERS, math.HANDLERS, loops.HANDLERS, ops.HANDLERS,
@@ -46,12 +43,12 @@ def lower(compilation: Compilation, expansion: Expansion) -> str:
     """LLVM IR text of a module with the function that the compilation is named after; the expansion says how, and finds out."""
     entry = compilation.name
     with context():
-        compilation.run("expand-narrow-floats", expand_narrow_floats)
+        compilation.run("narrow-floats", expand_narrow_floats)
         signature = _signature(compilation.module, entry)
-        compilation.run("expand-cute", lambda _: expand_module(expansion))
+        compilation.run("expansion", lambda _: expand_module(expansion))
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
-        compilation.run("group-structured", splitting.group_structured)
-        compilation.run("to-llvm", TO_LLVM)
+        compilation.run("splitting", splitting.group_structured)
+        compilation.run("llvm-conversion", TO_LLVM)
         compilation.run("finish", expansion.finish_lowered)
         compilation.run("attributes", lambda module: _attributes(expansion, module))
         missing = _missing_functions(compilation.module)
@@ -65,7 +62,7 @@ def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
     compilation = Compilation(module, name)
     with context():
         module.operation.verify()
-        compilation.run("to-llvm", TO_LLVM)
+        compilation.run("llvm-conversion", TO_LLVM)
         for op in operations(module):
             if op.name == "llvm.func" and symbol(op) not in exports:
                 _set_internal(op)
@@ -171,7 +168,7 @@ def _guarded(
 
 
 def _slot_type(type_: ir.Type) -> ir.Type:
-    """How a value lies in its slot: integers of a width that is no machine width are widened."""
+    """Return how a value lies in its slot: integers of a width that is no machine width are widened."""
     carrier = carrier_type(host_type(type_))
     if isinstance(carrier, ir.IntegerType):
         bytes_ = 1 << (((carrier.width + 7) // 8) - 1).bit_length()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...dialects import nvgpu
 from ...mlir import ir
 from ..lowering.builder import Builder, int_type
-from ..lowering.expansion import Handlers, Types
+from ..lowering.expansion import Handlers
 from .rounding import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .expand import Expander
 
 HANDLERS = Handlers()
@@ -35,13 +35,13 @@ def prmt(b: Builder, low: ir.Value, high: ir.Value, selector: ir.Value) -> ir.Va
     return result
 
 
-@HANDLERS.expands("cute_nvgpu.prmt")
-def _prmt(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [prmt(b, *op.operands)]
+@HANDLERS.expands(nvgpu.units.Prmt)
+def _prmt(_x: Expander, op: nvgpu.units.Prmt, b: Builder) -> ir.Value:
+    return prmt(b, op.low, op.high, op.selector)
 
 
 def lop3(b: Builder, table: int, words: Sequence[ir.Value]) -> ir.Value:
-    """A logical function of three words by its table."""
+    """Return a logical function of three words by its table."""
     negated = [b.binary("xori", w, b.i32(-1)) for w in words]
     result = b.i32(0)
     for n in range(8):
@@ -54,13 +54,13 @@ def lop3(b: Builder, table: int, words: Sequence[ir.Value]) -> ir.Value:
     return result
 
 
-@HANDLERS.expands("cute_nvgpu.lop3")
-def _lop3(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [lop3(b, op.attributes["lut"].value, list(op.operands))]
+@HANDLERS.expands(nvgpu.units.Lop3)
+def _lop3(_x: Expander, op: nvgpu.units.Lop3, b: Builder) -> ir.Value:
+    return lop3(b, op.lut, [op.a, op.b, op.c])
 
 
 def approx(b: Builder, kind: str, value: ir.Value) -> ir.Value:
-    """The correctly rounded function, or the C library's: closer than the hardware, within its stated error."""
+    """Return the correctly rounded function, or the C library's: closer than the hardware, within its stated error."""
     f32 = value.type
     one = b.value("arith.constant", f32, (), {"value": ir.FloatAttr.get(f32, 1.0, b.location)})
     if kind == "rcp":
@@ -72,23 +72,22 @@ def approx(b: Builder, kind: str, value: ir.Value) -> ir.Value:
     return b.value(f"math.{name}", f32, (value,))
 
 
-@HANDLERS.expands("cute_nvgpu.approx")
-def _approx(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [approx(b, op.attributes["kind"].value, op.operands[0])]
+@HANDLERS.expands(nvgpu.units.Approx)
+def _approx(_x: Expander, op: nvgpu.units.Approx, b: Builder) -> ir.Value:
+    return approx(b, op.kind, op.value)
 
 
-@HANDLERS.expands("cute_nvgpu.packed_f32x2")
-def _packed_f32x2(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    first, second, third = op.operands
-    kind, rounding = op.attributes["kind"].value, op.attributes["rounding"].value
+@HANDLERS.expands(nvgpu.units.PackedF32x2)
+def _packed_f32x2(x: Expander, op: nvgpu.units.PackedF32x2, b: Builder) -> ir.Value:
+    kind, rounding = op.kind, op.rounding
     if rounding != "rn":
-        operands = [first, second, third] if kind == "fma" else [first, second]
-        made, f32 = first, first.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
+        operands = [op.a, op.b, op.c] if kind == "fma" else [op.a, op.b]
+        made, f32 = op.a, op.a.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
         for n in range(2):
             place = {"static_position": ir.DenseI64ArrayAttr.get([n])}
             parts = [b.value("vector.extract", f32, (v,), place) for v in operands]
-            made = b.value("vector.insert", first.type, (rounded(x, b, kind, rounding, f32, *parts), made), place)
-        return [made]
+            made = b.value("vector.insert", op.a.type, (rounded(x, b, kind, rounding, f32, *parts), made), place)
+        return made
     if kind == "fma":
-        return [b.value("math.fma", first.type, (first, second, third))]
-    return [b.value(f"arith.{kind}f", first.type, (first, second))]
+        return b.value("math.fma", op.a.type, (op.a, op.b, op.c))
+    return b.value(f"arith.{kind}f", op.a.type, (op.a, op.b))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...dialects import cute
 from ...mlir import ir
 from ..lowering.builder import Builder, int_type, parsed_type, ptr_type
-from ..lowering.expansion import Handlers, Types
+from ..lowering.expansion import Handlers
 from .expand import Expander, Expansion, host_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HANDLERS = Handlers()
 
 
 @HANDLERS.expands("func.call")
-def _call(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
+def _call(x: Expander, op: ir.Operation, b: Builder) -> list[ir.Value]:
     callee = op.attributes["callee"].value
-    types = [host_type(t) for t in results]
+    types = [host_type(result.type) for result in op.results]
     if callee not in x.module.functions:  # an external C function
         return list(b.call(callee, types, list(op.operands)).results)
     x.function.calls.add(callee)
@@ -27,22 +24,21 @@ def _call(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) 
 
 
 @HANDLERS.expands("llvm.addrspacecast")
-def _addrspacecast(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
-    return [op.operands[0]]  # the host has one address space
+def _addrspacecast(_x: Expander, op: ir.Operation, _b: Builder) -> ir.Value:
+    return op.operands[0]  # the host has one address space
 
 
-@HANDLERS.expands("cute.printf")
-def _printf(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(cute.Printf)
+def _printf(x: Expander, op: cute.Printf, b: Builder) -> None:
     ptr, i32 = ptr_type(), int_type(32)
     x.function.prints = True
     x.module.declare("kiln_cpu_stream", [ptr], [ptr])
     declare_variadic(x.module, "fprintf", i32, [ptr, ptr])
-    text = op.attributes["format"].value
+    text = op.format
     stream = b.call("kiln_cpu_stream", [ptr], [x.function.context]).results[0]
     format_ = b.address_of(x.module.string(text))
     signature = parsed_type("!llvm.func<i32 (ptr, ptr, ...)>")
-    b.call_variadic("fprintf", signature, i32, [stream, format_, *cute.unpack(op.operands[0])])
-    return []
+    b.call_variadic("fprintf", signature, i32, [stream, format_, *cute.unpack(op.arguments)])
 
 
 def declare_variadic(expansion: Expansion, name: str, result: ir.Type, inputs: Sequence[ir.Type]) -> None:
@@ -67,13 +63,11 @@ def declare_variadic(expansion: Expansion, name: str, result: ir.Type, inputs: S
     )
 
 
-@HANDLERS.expands("cute.assert_")
-def _assert(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    condition, packed = op.operands
-    arguments = cute.unpack(packed)
-    message = op.attributes["message"].value
+@HANDLERS.expands(cute.Assert)
+def _assert(x: Expander, op: cute.Assert, b: Builder) -> None:
+    arguments = cute.unpack(op.arguments)
+    message = op.message
     site = x.module.site(op, "assert", message, x.function.kernel, tuple(str(a.type) for a in arguments))
-    failed = b.if_(b.binary("xori", condition, b.const(int_type(1), 1)))
+    failed = b.if_(b.binary("xori", op.condition, b.const(int_type(1), 1)))
     x.fault(failed, site, arguments)
     x.end(failed)
-    return []

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
-from ...dialects import cute
-from ...dialects.definition import text
+from ...dialects import cute, nvgpu
 from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import ir
 from ..lowering.builder import Builder, int_type, ptr_type
-from ..lowering.expansion import Handlers, Types
+from ..lowering.expansion import AnyOp, Handlers
 from .tensor_maps import ENCODER, KNOWN_BYTES, Finding, Request
 
 if TYPE_CHECKING:
@@ -27,17 +26,16 @@ MAP_BYTES = 128
 _INTERLEAVES, _PROMOTIONS, _FILLS = ("none", "16b", "32b"), ("none", "64b", "128b", "256b"), ("zeros", "nan")
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_encode")
-def _encode(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TensorMapEncode)
+def _encode(x: Expander, op: nvgpu.tma.TensorMapEncode, b: Builder) -> ir.Value:
     if x.function.is_kernel:
         raise made_in_kernel(op)
-    _refuse_outliving(op.results[0], op)
-    base, sizes, strides = op.operands
+    _refuse_outliving(op.result, op)
     i64, ptr = int_type(64), ptr_type()
     map_ = x.at_entry(op.location).alloca(i64, MAP_BYTES // 8, MAP_BYTES)
     request, finding = (x.scratch(kind.__name__, _words(kind), op.location) for kind in (Request, Finding))
-    b.store(base, request)
-    for field, values in ((Request.sizes, cute.unpack(sizes)), (Request.strides, cute.unpack(strides))):
+    b.store(op.base, request)
+    for field, values in ((Request.sizes, cute.unpack(op.sizes)), (Request.strides, cute.unpack(op.strides))):
         for number in range(field.size // 8):
             value = values[number] if number < len(values) else b.i64(0)
             b.store(value, b.byte_gep(request, field.offset + 8 * number))
@@ -46,13 +44,13 @@ def _encode(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> 
     x.module.declare(name, [ptr] * 4, [int_type(32)])
     rule = b.call(name, [int_type(32)], [request, known, map_, finding]).results[0]
     failed = b.if_(b.compare("ne", rule, b.i32(0)))
-    x.fault_with(failed, x.module.site(op, "tensor_map", text(op, "tensor"), ""), _words(Finding), finding)
+    x.fault_with(failed, x.module.site(op, "tensor_map", op.tensor, ""), _words(Finding), finding)
     x.end(failed)
-    return [map_]
+    return map_
 
 
-def made_in_kernel(op: ir.Operation) -> Exception:
-    """The error for a map that a kernel makes."""
+def made_in_kernel(op: AnyOp) -> Exception:
+    """Return the error for a map that a kernel makes."""
     return report_at(
         op.location, CompilerDiagnosticError, "a kernel makes a tensor map, which only host code can",
         hint="make it in the @jit function and pass it to the kernel, which may edit a copy: cpasync.update_tma_descriptor",
@@ -63,30 +61,24 @@ def _words(record: Any) -> int:
     return len(bytes(record())) // 8
 
 
-def _fixed_part(op: ir.Operation) -> Any:
-    """A request with what is known when compiling."""
-    attributes: Any = op.attributes
+def _fixed_part(op: nvgpu.tma.TensorMapEncode) -> Any:
+    """Return a request with what is known when compiling."""
     request: Any = Request()
-    for field in ("box", "element_strides"):
-        for number, extent in enumerate(attributes[field]):
-            getattr(request, field)[number] = extent
-    corners = list(attributes["pixel_box"]) if "pixel_box" in attributes else []
+    request.box[: len(op.box)] = op.box
+    request.element_strides[: len(op.element_strides)] = op.element_strides
+    corners = op.pixel_box or ()
     for number, corner in enumerate(corners):
         half = len(corners) // 2
         request.corners[number if number < half else 3 + number - half] = corner
-    request.rank = len(cute.unpack(op.operands[1]))
+    request.rank = len(cute.unpack(op.sizes))
     request.im2col = bool(corners)
-    request.element, request.swizzle = _index(ELEMENTS, op, "element"), _index(SWIZZLES, op, "swizzle")
-    request.interleave, request.promotion = _index(_INTERLEAVES, op, "interleave"), _index(_PROMOTIONS, op, "promotion")
-    request.fill = _index(_FILLS, op, "fill")
+    request.element, request.swizzle = list(ELEMENTS).index(op.element), list(SWIZZLES).index(op.swizzle)
+    request.interleave, request.promotion = _INTERLEAVES.index(op.interleave), _PROMOTIONS.index(op.promotion)
+    request.fill = _FILLS.index(op.fill)
     return request
 
 
-def _index(names: Any, op: ir.Operation, field: str) -> int:
-    return list(names).index(text(op, field))
-
-
-def _refuse_outliving(value: ir.Value, encode: ir.Operation) -> None:
+def _refuse_outliving(value: ir.Value, encode: AnyOp) -> None:
     for use in value.uses:
         user = use.owner.operation
         if user.name in ("scf.yield", "scf.condition", "func.return"):

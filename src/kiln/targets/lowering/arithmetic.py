@@ -6,21 +6,19 @@ saturate, NaN gives 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ...base_dsl.numeric.emit import SIGNED_AMOUNT
 from ...mlir import context, ir
 from .builder import Builder, constant_values, flat_type, int_type, reshape
-from .expansion import Expander, Handlers, Types
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .expansion import KEEP, Expander, Handlers
 
 HANDLERS = Handlers()
 
 
 def element_of(type_: ir.Type) -> Any:
-    """The element type of a vector; other types are themselves."""
+    """Return the element type of a vector; other types are themselves."""
     return type_.element_type if isinstance(type_, ir.VectorType) else type_
 
 
@@ -48,7 +46,7 @@ def rounded_quotient(
 
 
 @HANDLERS.expands("arith.shli", "arith.shrui", "arith.shrsi")
-def _shift(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+def _shift(x: Expander, op: ir.Operation, b: Builder) -> object:
     value, amount = op.operands
     if SIGNED_AMOUNT in op.attributes:
         limit = None if isinstance(amount.owner, ir.Block) else amount.owner.operation
@@ -60,22 +58,22 @@ def _shift(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> l
     width = 64 if isinstance(element, ir.IndexType) else element.width
     values = constant_values(amount)
     if values is not None and all(0 <= v < width for v in values):
-        return None
+        return KEEP
     if op.name == "arith.shrsi":
         clamped = b.binary("minui", amount, b.const(amount.type, width - 1))
-        return [b.value(op.name, value.type, (value, clamped))]
+        return b.value(op.name, value.type, (value, clamped))
     inside = b.compare("ult", amount, b.const(amount.type, width))
     # the unselected arm may be poison; the result is not
-    return [b.select(inside, b.value(op.name, value.type, (value, amount)), b.const(value.type, 0))]
+    return b.select(inside, b.value(op.name, value.type, (value, amount)), b.const(value.type, 0))
 
 
 def mangle(type_: ir.Type) -> str:
-    """A type in the name of an intrinsic."""
+    """Return a type in the name of an intrinsic."""
     return f"v{type_.shape[0]}{type_.element_type}" if isinstance(type_, ir.VectorType) else str(type_)
 
 
 def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.Value]) -> Any:
-    """A call of an LLVM intrinsic by its mangled name; its result, if it has one."""
+    """Return a call of an LLVM intrinsic by its mangled name; its result, if it has one."""
     made = b.op(
         "llvm.call_intrinsic",
         () if result is None else (result,),
@@ -90,7 +88,7 @@ def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.V
 
 
 def saturated(b: Builder, kind: str, value: ir.Value, result: ir.Type) -> ir.Value:
-    """A float as an integer: `kind` is "fptosi" or "fptoui"."""
+    """Return a float as an integer: `kind` is "fptosi" or "fptoui"."""
     value, flat = reshape(b, value, flat_type(value.type)), flat_type(result)
     made = intrinsic(b, f"llvm.{kind}.sat.{mangle(flat)}.{mangle(value.type)}", flat, [value])
     return reshape(b, made, result)
@@ -101,8 +99,8 @@ _CLASSES = {"math.isnan": 0x003, "math.isinf": 0x204, "math.isnormal": 0x108, "m
 
 
 @HANDLERS.expands(*_CLASSES)
-def _classify(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+def _classify(_x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
     value, result = op.operands[0], op.results[0].type
     flat = reshape(b, value, flat_type(value.type))
     bit = {"bit": ir.IntegerAttr.get(int_type(32), _CLASSES[op.name])}
-    return [reshape(b, b.value("llvm.intr.is.fpclass", flat_type(result), (flat,), bit), result)]
+    return reshape(b, b.value("llvm.intr.is.fpclass", flat_type(result), (flat,), bit), result)

@@ -1,8 +1,9 @@
 """Expanding operations: tables of handlers, and the walk that applies one to a function.
 
-A handler is given the expander, the operation (its operands are lowered values already), the types that its operands and
-results had in the dialect, and a builder before the operation; it returns the results' replacements, or None to leave the
-operation as it is. It gets no types where its parameter's name begins with an underscore: asking for them takes a while.
+A handler is called with the expander, the operation and a builder before the operation, whose operands are lowered values by
+then. One that is entered by a class of the dialects is called with a view of the operation; with `types=True` the view also has the
+types that the operands had in the dialect (`op.types.source`), which take a while to collect. A handler returns what replaces the
+results: a value, several, or None where there are none. `KEEP` leaves the operation where it is.
 
 Each file of operations has a table of its own; a target puts those it wants together and hands them to its expansion.
 """
@@ -10,53 +11,59 @@ Each file of operations has a table of its own; a target puts those it wants tog
 from __future__ import annotations
 
 import dataclasses
-import functools
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Container, Iterable
+from typing import Any, ClassVar, NamedTuple
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...dialects import cute
+from ...dialects.declaration import OpView
 from ...dialects.definition import operation_names
 from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import find, ir
 from .builder import Builder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
-
-Types = list[ir.Type]
-Handler = Any
-"""A function of an expander, an operation, two lists of types, and a builder."""
+AnyOp = ir.Operation | OpView
+"""An operation or a view of one, for functions that take either."""
+KEEP: Any = object()
+"""What a handler returns to leave an operation where it is."""
 
 
-class Handlers(dict[str, Handler]):
+class Handler(NamedTuple):
+    """The function that expands an operation, and what it is called with."""
+
+    expand: Callable[..., Any]
+    view: type[OpView] | None = None
+    """The class of the views that it is called with; None for the operation itself."""
+    types: bool = False
+    """Whether views have the types of operands."""
+
+
+class Handlers(dict[str, Any]):
     """Handlers by the names of operations."""
 
-    def expands(self, *names: str) -> Callable[[Handler], Handler]:
-        """A decorator of the handler of some operations."""
+    def expands(self, *operations: str | type[OpView], types: bool = False) -> Callable[[Any], Any]:
+        """Return a decorator that enters the handler of operations, which are named or given as classes."""
 
-        def enter(handler: Handler) -> Handler:
-            self.update(dict.fromkeys(names, handler))
-            return handler
+        def enter(expand: Any) -> Any:
+            for operation in operations:
+                if isinstance(operation, str):
+                    self[operation] = Handler(expand)
+                else:
+                    self[operation.OPERATION_NAME] = Handler(expand, operation, types)
+            return expand
 
         return enter
 
 
 def combined(*tables: Handlers) -> Handlers:
-    """One table of several. An operation that two of them have is a mistake."""
-    made = Handlers()
+    """Return one table of several, no two of which may have a handler of the same operation."""
+    whole = Handlers()
     for table in tables:
-        twice = made.keys() & table.keys()
+        twice = whole.keys() & table.keys()
         assert not twice, f"two handlers of {', '.join(sorted(twice))}"
-        made.update(table)
-    return made
-
-
-@functools.cache
-def _wants(handler: Handler) -> tuple[bool, bool]:
-    """Whether a handler looks at the types of operands, and of results."""
-    names = handler.__code__.co_varnames
-    return not names[2].startswith("_"), not names[3].startswith("_")
+        whole.update(table)
+    return whole
 
 
 class Expander:
@@ -70,27 +77,28 @@ class Expander:
     """Addresses in threads' own memory, by pointer, type of an element, and number of the element; None where they are made for each access."""
 
     def handler(self, op: ir.Operation, name: str) -> Handler | None:
-        """The handler of an operation."""
+        """Return the handler of an operation."""
         raise NotImplementedError
 
     def names(self) -> Iterable[str] | None:
-        """The names of operations that have handlers, none of which has regions; None where names do not tell."""
+        """Return the names of operations that have handlers, none of which has regions; None where names do not
+        tell."""
         return None
 
     def pointer_in(self, space: str) -> ir.Type:
-        """The type of pointers to a memory space of the dialect."""
+        """Return the type of pointers to a memory space of the dialect."""
         raise NotImplementedError
 
     def lowered(self, type_: ir.Type) -> ir.Type:
-        """What a type of the dialect is in code of the target; other types are themselves."""
+        """Return what a type of the dialect is in code of the target; other types are themselves."""
         raise NotImplementedError
 
     def is_retyped(self, type_: ir.Type) -> bool:
-        """Whether values of a type, which operations that stay have, are to be `lowered`."""
+        """Return whether values of a type, which operations that stay have, are to be `lowered`."""
         return isinstance(type_, (cute.Ptr, cute.Memref, TensorMap))
 
     def at_entry(self, location: ir.Location) -> Any:
-        """A builder at the start of the function, for memory that lives as long as the call."""
+        """Return a builder at the start of the function, for memory that lives as long as the call."""
         return self.builder(ir.InsertionPoint.at_block_begin(self.entry), location)
 
     def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Any) -> None:
@@ -100,15 +108,16 @@ class Expander:
         """Memory of a thread takes the place of a pointer, whose uses are not expanded yet."""
 
     def cast_pointer(self, b: Any, pointer: ir.Value, type_: ir.Type) -> ir.Value:
-        """A pointer as one of another address space."""
+        """Return a pointer as one of another address space."""
         del b, type_
         return pointer
 
     def accessed(
-        self, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """The address to use for an access to a value of a type through `memory`; `value` is what is written, where known."""
+        """Return the address to use for an access to a value of a type through `memory`; `value` is what is written,
+        where known."""
         del op, b, memory, type_, write, value
         return address
 
@@ -132,8 +141,14 @@ class Work:
     """Those that made tuples: to be erased when nobody looks into them any more."""
 
 
-Task = tuple[ir.Operation, str, Handler, Types]
-"""An operation, its name, its handler, and the types that its operands had."""
+class Task(NamedTuple):
+    """An operation that is to be expanded."""
+
+    op: ir.Operation
+    name: str
+    handler: Handler
+    types: Any
+    """The types that its operands had, if the handler asks for them."""
 
 
 _OF_NUMBERS = ("arith.", "math.", "vector.")
@@ -146,7 +161,7 @@ _CARRIERS = (
 
 
 def _kind(name: str) -> tuple[bool, bool]:
-    """Whether an operation is of the dialects, and whether it is one whose results are numbers."""
+    """Return whether an operation is of the dialects, and whether it is one whose results are numbers."""
     return name.startswith(("cute.", "cute_nvgpu.")), name.startswith(_OF_NUMBERS) and name != "arith.select"
 
 
@@ -190,7 +205,10 @@ def begin(x: Expander, work: Work, gone: Container[int] = ()) -> list[Task]:
             continue
         if handler is None:
             raise report_at(op.location, DSLNotImplemented, f"{x.target} does not implement {name}")
-        tasks.append((op, name, handler, [v.type for v in op.operands] if _wants(handler)[0] else []))
+        types = None
+        if handler.types and handler.view is not None:
+            types = handler.view.Types._make([v.type for v in op.operands][: len(handler.view.Types._fields)])
+        tasks.append(Task(op, name, handler, types))
     for value in work.values:
         value.set_type(x.lowered(value.type))
     return tasks
@@ -198,11 +216,14 @@ def begin(x: Expander, work: Work, gone: Container[int] = ()) -> list[Task]:
 
 def expand_operations(x: Expander, tasks: Iterable[Task]) -> None:
     """Replace operations, in order: the operands of each are lowered values by then."""
-    for op, _, handler, operands in tasks:
-        results = [r.type for r in op.results] if _wants(handler)[1] else []
-        values = handler(x, op, operands, results, x.builder(ir.InsertionPoint(op), op.location))
-        if values is None:
+    for op, _, (expand, view, _), types in tasks:
+        builder = x.builder(ir.InsertionPoint(op), op.location)
+        values = expand(x, op if view is None else view(op, types), builder)
+        if values is KEEP:
             continue
-        for old, new in zip(op.results, values, strict=True):
-            old.replace_all_uses_with(new)
+        if isinstance(values, ir.Value):
+            op.result.replace_all_uses_with(values)
+        else:
+            for old, new in zip(op.results, values or (), strict=True):
+                old.replace_all_uses_with(new)
         op.erase()

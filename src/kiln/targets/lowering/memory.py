@@ -7,17 +7,15 @@ cross regions, blocks and functions as they are.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ...dialects import cute
 from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import context, ir
 from .arithmetic import element_of
 from .builder import Builder, constant_value, int_type, like, parsed_type, struct_type
-from .expansion import Expander, Handlers, Types
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .expansion import Expander, Handlers
 
 HANDLERS = Handlers()
 
@@ -26,7 +24,8 @@ HANDLERS = Handlers()
 
 
 def lowered_type(type_: ir.Type, pointer_in: Callable[[str], ir.Type]) -> ir.Type:
-    """What a `cute` type is, given the pointers of each memory space; other types are themselves. A tensor map is a pointer to it."""
+    """Return what a `cute` type is, given the pointers of each memory space; other types are themselves. A tensor map
+    is a pointer to it."""
     if cute.is_ptr(type_):
         return pointer_in(cute.info(type_).space)
     if cute.is_memref(type_):
@@ -38,7 +37,7 @@ def lowered_type(type_: ir.Type, pointer_in: Callable[[str], ir.Type]) -> ir.Typ
 
 @functools.lru_cache(maxsize=4096)
 def carrier_type(type_: ir.Type) -> ir.Type:
-    """The LLVM type that holds a value of a lowered type: narrow floats are integers of their width."""
+    """Return the LLVM type that holds a value of a lowered type: narrow floats are integers of their width."""
     element = element_of(type_)
     if isinstance(element, ir.FloatTF32Type):
         return like(type_, ir.F32Type.get(context()))  # `expand_narrow_floats` has made such values f32
@@ -50,7 +49,7 @@ def carrier_type(type_: ir.Type) -> ir.Type:
 
 
 def to_carrier(b: Builder, value: ir.Value) -> ir.Value:
-    """A value as its `carrier_type`."""
+    """Return a value as its `carrier_type`."""
     want = carrier_type(value.type)
     if want == value.type:
         return value
@@ -59,7 +58,7 @@ def to_carrier(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """The inverse of `to_carrier`."""
+    """Return the inverse of `to_carrier`."""
     if value.type == type_:
         return value
     cast = "arith.index_cast" if isinstance(element_of(type_), ir.IndexType) else "arith.bitcast"
@@ -68,7 +67,7 @@ def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 
 @functools.lru_cache(maxsize=1024)
 def _stored_type(element: ir.Type) -> ir.Type:
-    """The LLVM type of an element in memory."""
+    """Return the LLVM type of an element in memory."""
     carrier = carrier_type(element)
     if isinstance(carrier, ir.IntegerType) and cute.element_bits(element) != carrier.width:
         return int_type(cute.element_bits(element))
@@ -78,38 +77,38 @@ def _stored_type(element: ir.Type) -> ir.Type:
 # --- pointers and tensors --------------------------------------------------------------------------------------------
 
 
-@HANDLERS.expands("cute.int_to_ptr")
-def int_to_ptr(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
-    return [b.value("llvm.inttoptr", x.lowered(results[0]), (op.operands[0],))]
+@HANDLERS.expands(cute.IntToPtr)
+def int_to_ptr(x: Expander, op: cute.IntToPtr, b: Builder) -> ir.Value:
+    return b.value("llvm.inttoptr", x.lowered(op.result.type), (op.address,))
 
 
-@HANDLERS.expands("cute.ptr_to_int")
-def _ptr_to_int(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [b.value("llvm.ptrtoint", int_type(64), (op.operands[0],))]
+@HANDLERS.expands(cute.PtrToInt)
+def _ptr_to_int(_x: Expander, op: cute.PtrToInt, b: Builder) -> ir.Value:
+    return b.value("llvm.ptrtoint", int_type(64), (op.pointer,))
 
 
-@HANDLERS.expands("cute.cast_ptr")
-def _cast_ptr(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
-    return [x.cast_pointer(b, op.operands[0], x.lowered(results[0]))]
+@HANDLERS.expands(cute.CastPtr)
+def _cast_ptr(x: Expander, op: cute.CastPtr, b: Builder) -> ir.Value:
+    return x.cast_pointer(b, op.pointer, x.lowered(op.result.type))
 
 
-@HANDLERS.expands("cute.cast_memref")
-def _cast_memref(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
-    value, want = op.operands[0], x.lowered(results[0])
+@HANDLERS.expands(cute.CastMemref, types=True)
+def _cast_memref(x: Expander, op: cute.CastMemref, b: Builder) -> ir.Value:
+    value, want = op.memref, x.lowered(op.result.type)
     if value.type == want:
-        return [value]
-    leaves = cute.info(operands[0]).leaves
-    pointer = x.cast_pointer(b, pointer_of(x, b, value, operands[0]), x.pointer_in(cute.info(results[0]).space))
-    return [_tensor(b, want, pointer, [b.extract(value, int_type(w), n + 1) for n, w in enumerate(leaves)])]
+        return value
+    leaves = cute.info(op.types.memref).leaves
+    pointer = x.cast_pointer(b, pointer_of(x, b, value, op.types.memref), x.pointer_in(cute.info(op.result.type).space))
+    return _tensor(b, want, pointer, [b.extract(value, int_type(w), n + 1) for n, w in enumerate(leaves)])
 
 
 def _step_type(bits: int) -> ir.Type:
-    """A type of an element's size."""
+    """Return a type of an element's size."""
     return int_type(bits) if bits in (8, 16, 32, 64) else parsed_type(f"!llvm.array<{bits // 8} x i8>")
 
 
 def element_address(b: Builder, pointer: ir.Value, element: ir.Type, offset: ir.Value) -> ir.Value:
-    """The address of the byte in which the element `offset` elements on begins."""
+    """Return the address of the byte in which the element `offset` elements on begins."""
     bits = cute.element_bits(element)
     if bits >= 8:
         return b.gep(pointer, _step_type(bits), constant_value(offset, offset))
@@ -147,7 +146,7 @@ def _access(memory: ir.Type, type_: ir.Type) -> _Access:
 
 
 def _address(x: Expander, b: Builder, memory: ir.Value, type_: ir.Type, offset: ir.Value, access: _Access) -> ir.Value:
-    """The address of an element of a lowered value that had type `type_`."""
+    """Return the address of an element of a lowered value that had type `type_`."""
     pointer = pointer_of(x, b, memory, type_) if access.has_leaves else memory
     if x.places is not None and access.step is not None:
         number = constant_value(offset)
@@ -157,7 +156,8 @@ def _address(x: Expander, b: Builder, memory: ir.Value, type_: ir.Type, offset: 
 
 
 def private_address(x: Expander, pointer: ir.Value, step: ir.Type, number: int) -> ir.Value:
-    """The address of an element of a thread's own memory, of the size of `step`, made once, where the pointer is."""
+    """Return the address of an element of a thread's own memory, of the size of `step`, made once, where the pointer
+    is."""
     assert x.places is not None
     found = x.places.get((pointer, step, number))
     if found is None:
@@ -170,14 +170,13 @@ def private_address(x: Expander, pointer: ir.Value, step: ir.Type, number: int) 
     return found
 
 
-@HANDLERS.expands("cute.ptr_add")
-def _ptr_add(_x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    pointer, offset = op.operands
-    return [element_address(b, pointer, cute.info(operands[0]).element, offset)]
+@HANDLERS.expands(cute.PtrAdd, types=True)
+def _ptr_add(_x: Expander, op: cute.PtrAdd, b: Builder) -> ir.Value:
+    return element_address(b, op.pointer, cute.info(op.types.pointer).element, op.offset)
 
 
 def _tensor(b: Builder, type_: ir.Type, pointer: ir.Value, leaves: list[ir.Value]) -> ir.Value:
-    """A tensor of its parts."""
+    """Return a tensor of its parts."""
     if not leaves:
         return pointer
     made = b.insert(b.value("llvm.mlir.undef", type_), pointer, 0)
@@ -186,126 +185,119 @@ def _tensor(b: Builder, type_: ir.Type, pointer: ir.Value, leaves: list[ir.Value
     return made
 
 
-@HANDLERS.expands("cute.view")
-def view(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
-    pointer, *leaves = op.operands
-    widths = cute.info(results[0]).leaves if leaves else ()
-    narrow, wide = iter(leaves[: widths.count(32)]), iter(leaves[widths.count(32) :])
-    return [_tensor(b, x.lowered(results[0]), pointer, [next(narrow if width == 32 else wide) for width in widths])]
+@HANDLERS.expands(cute.View)
+def view(x: Expander, op: cute.View, b: Builder) -> ir.Value:
+    widths = cute.info(op.result.type).leaves
+    narrow, wide = (iter(op.narrow), iter(op.wide)) if widths else (iter(()), iter(()))
+    leaves = [next(narrow if width == 32 else wide) for width in widths]
+    return _tensor(b, x.lowered(op.result.type), op.pointer, leaves)
 
 
 def pointer_of(x: Expander, b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """The pointer in a lowered value that had type `type_`."""
+    """Return the pointer in a lowered value that had type `type_`."""
     if cute.is_memref(type_) and cute.info(type_).leaves:
         return b.extract(value, x.pointer_in(cute.info(type_).space), 0)
     return value
 
 
-@HANDLERS.expands("cute.iter")
-def _iter(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
-    return [x.cast_pointer(b, pointer_of(x, b, op.operands[0], operands[0]), x.lowered(results[0]))]
+@HANDLERS.expands(cute.Iter, types=True)
+def _iter(x: Expander, op: cute.Iter, b: Builder) -> ir.Value:
+    return x.cast_pointer(b, pointer_of(x, b, op.memref, op.types.memref), x.lowered(op.result.type))
 
 
-@HANDLERS.expands("cute.leaf")
-def _leaf(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
-    return [b.extract(op.operands[0], results[0], op.attributes["index"].value + 1)]
+@HANDLERS.expands(cute.Leaf)
+def _leaf(_x: Expander, op: cute.Leaf, b: Builder) -> ir.Value:
+    return b.extract(op.memref, op.result.type, op.index + 1)
 
 
 # --- accesses --------------------------------------------------------------------------------------------------------
 
 
-def alignment_of(op: ir.Operation, element: ir.Type) -> int:
-    """The alignment that an access promises, else that of an element."""
-    return _promised(op, cute.element_bytes(element))
-
-
-def _promised(op: ir.Operation, otherwise: int) -> int:
-    given = op.attributes
-    return given["alignment"].value if "alignment" in given else otherwise
+def alignment_of(op: cute.Load | cute.Store, element: ir.Type) -> int:
+    """Return the alignment that an access promises, else that of an element."""
+    return op.alignment or cute.element_bytes(element)
 
 
 def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:
-    """Where a packed element starts in its byte, as an i8."""
+    """Return where a packed element starts in its byte, as an i8."""
     bits = cute.element_bits(element)
     low = b.value("arith.trunci", int_type(8), (offset,))
     return b.binary("muli", b.binary("andi", low, b.const(int_type(8), 8 // bits - 1)), b.const(int_type(8), bits))
 
 
-@HANDLERS.expands("cute.load")
-def _load(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
-    source, offset = op.operands
-    memory, type_ = operands[0], results[0]
+@HANDLERS.expands(cute.Load, types=True)
+def _load(x: Expander, op: cute.Load, b: Builder) -> ir.Value:
+    memory, type_ = op.types.source, op.result.type
     access = _access(memory, type_)
     element, stored = access.element, access.stored
-    address = _address(x, b, source, memory, offset, access)
+    address = _address(x, b, op.source, memory, op.offset, access)
     address = x.accessed(op, b, address, memory, type_, write=False)
     if access.is_packed:
         byte = b.load(int_type(8), address, 1)
-        value = b.value("arith.trunci", stored, (b.binary("shrui", byte, _bit_position(b, offset, element)),))
-        return [from_carrier(b, value, type_)]
-    value = x.load(b, stored, address, _promised(op, access.alignment))
+        value = b.value("arith.trunci", stored, (b.binary("shrui", byte, _bit_position(b, op.offset, element)),))
+        return from_carrier(b, value, type_)
+    value = x.load(b, stored, address, op.alignment or access.alignment)
     if stored == type_:
-        return [value]
+        return value
     carrier = carrier_type(type_)
     if value.type != carrier:  # a byte per boolean, a byte per 6-bit float
         if str(element) == "i1":
             value = b.compare("ne", value, b.const(value.type, 0))
         else:
             value = b.value("arith.trunci", carrier, (value,))
-    return [from_carrier(b, value, type_)]
+    return from_carrier(b, value, type_)
 
 
-@HANDLERS.expands("cute.store")
-def _store(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    value, target, offset = op.operands
-    type_, memory = operands[:2]
+@HANDLERS.expands(cute.Store, types=True)
+def _store(x: Expander, op: cute.Store, b: Builder) -> None:
+    value = op.value
+    type_, memory = op.types.value, op.types.target
     access = _access(memory, type_)
     element, stored = access.element, access.stored
-    address = _address(x, b, target, memory, offset, access)
+    address = _address(x, b, op.target, memory, op.offset, access)
     if stored != type_:
         value = to_carrier(b, value)
     if access.is_packed:
         address = x.accessed(op, b, address, memory, type_, write=True)
-        position = _bit_position(b, offset, element)
+        position = _bit_position(b, op.offset, element)
         byte = b.load(int_type(8), address, 1)
         mask = b.binary("shli", b.const(int_type(8), (1 << cute.element_bits(element)) - 1), position)
         kept = b.binary("andi", byte, b.binary("xori", mask, b.const(int_type(8), 255)))
         new = b.binary("shli", b.value("arith.extui", int_type(8), (value,)), position)
         b.store(b.binary("ori", kept, new), address, 1)
-        return []
+        return
     if stored != type_ and value.type != stored:
         value = b.value("arith.extui", stored, (value,))
     address = x.accessed(op, b, address, memory, type_, write=True, value=value)
-    x.store(b, value, address, _promised(op, access.alignment))
-    return []
+    x.store(b, value, address, op.alignment or access.alignment)
 
 
-def private_bytes(op: ir.Operation, type_: ir.Type) -> int:
-    """How many bytes `cute.alloc_rmem` takes."""
-    return (cute.element_bits(cute.info(type_).element) * op.attributes["count"].value + 7) // 8
+def private_bytes(op: cute.AllocRmem) -> int:
+    """Return the bytes that an allocation takes."""
+    return (cute.element_bits(cute.info(op.result.type).element) * op.count + 7) // 8
 
 
-@HANDLERS.expands("cute.alloc_rmem")
-def alloc_rmem(x: Expander, op: ir.Operation, _o: Types, results: Types, _b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(cute.AllocRmem)
+def alloc_rmem(x: Expander, op: cute.AllocRmem, _b: Builder) -> ir.Value:
     # at the function's entry: in a loop it would take new stack every time, and LLVM keeps only such memory in registers
-    size, alignment = private_bytes(op, results[0]), cute.info(results[0]).alignment
+    size, alignment = private_bytes(op), cute.info(op.result.type).alignment
     made = x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(alignment, 1))
-    x.allocated(op.results[0], made)
-    return [made]
+    x.allocated(op.result, made)
+    return made
 
 
-@HANDLERS.expands("cute.bounds")
-def _bounds(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
-    return []  # for instrumented builds
+@HANDLERS.expands(cute.Bounds)
+def _bounds(_x: Expander, _op: cute.Bounds, _b: Builder) -> None:
+    pass  # for instrumented builds
 
 
-@HANDLERS.expands("cute.through")
-def _through(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
-    return [op.operands[0]]  # the same
+@HANDLERS.expands(cute.Through)
+def _through(_x: Expander, op: cute.Through, _b: Builder) -> ir.Value:
+    return op.pointer  # the same
 
 
-@HANDLERS.expands("cute.undef")
-def _undef(x: Expander, _op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(cute.Undef)
+def _undef(x: Expander, op: cute.Undef, b: Builder) -> ir.Value:
     # zero, not undef: what depends on it by mistake is at least the same every time
-    type_ = x.lowered(results[0])
-    return [from_carrier(b, b.value("llvm.mlir.zero", carrier_type(type_)), type_)]
+    type_ = x.lowered(op.result.type)
+    return from_carrier(b, b.value("llvm.mlir.zero", carrier_type(type_)), type_)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...dialects.cute import AllocSmem
 from ...mlir import ir
 from .builder import int_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
     Piece = tuple[Any, int, int]
     """A piece of memory by a name: bytes, and what it is aligned to."""
 
@@ -20,7 +20,7 @@ OFFSET = "kiln.offset"
 def place(
     pieces: list[Piece], body: ir.Block | None, piece_of: Callable[[ir.Operation], Hashable]
 ) -> tuple[dict[Any, int], int]:
-    """Where each piece lies, and where the last one ends: one after the other.
+    """Return where each piece lies, and where the last one ends: one after the other.
 
     With a `body`, pieces that branches of an `if` allocate, which exclude each other, overlap; `piece_of` names the piece that an
     operation allocates or takes the address of, None for other operations.
@@ -55,14 +55,11 @@ def place(
     return offsets, end
 
 
-def place_allocations(kernel: ir.Operation, allocations: Sequence[ir.Operation], merged: bool) -> int:
-    """Give the allocations of a kernel their `OFFSET`; where the last one ends. `merged`: branches share memory."""
-    pieces: list[Piece] = []
-    for op in allocations:
-        known: Any = op.attributes
-        pieces.append((op.results[0], max(known["bytes"].value, 1), max(known["alignment"].value, 1)))
+def place_allocations(kernel: ir.Operation, allocations: Sequence[AllocSmem], merged: bool) -> int:
+    """Give the allocations of a kernel their `OFFSET` and return where the last one ends. `merged`: branches share memory."""
+    pieces = [(op.result, max(op.bytes, 1), max(op.alignment, 1)) for op in allocations]
     body = kernel.regions[0].blocks[0] if merged else None
-    offsets, end = place(pieces, body, lambda op: op.results[0] if op.name == "cute.alloc_smem" else None)
+    offsets, end = place(pieces, body, lambda op: op.result if op.name == AllocSmem.OPERATION_NAME else None)
     for op in allocations:
-        op.attributes[OFFSET] = ir.IntegerAttr.get(int_type(64), offsets[op.results[0]])
+        op.attributes[OFFSET] = ir.IntegerAttr.get(int_type(64), offsets[op.result])
     return end

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import functools
 import os
 import re
@@ -13,21 +12,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, string_at
-from typing import TYPE_CHECKING
 
 from ..._support import fork_safe
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ...hardware import driver, source_paths, toolchain
+from ...hardware.architectures import Architecture
 from ...llvm import binding as llvm
 from ...llvm import unlocked
 from ..lowering.pass_managers import free
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...hardware.architectures import Architecture
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _lock = fork_safe.wait_for(fork_safe.rlock())
@@ -52,18 +47,18 @@ _TUNING = (
     ("dse-memoryssa-walklimit", "10", "90"),
 )
 """Options for device code, each with its default: options are the process's, and the CPU target's code has the defaults."""
-_TUNING_OF_PRODUCTS = (
+_TUNING_OF_WGMMA = (
     # What is computed before a main loop stays there. Between the loop and the wait behind it ptxas would mix it with what reads the
     # sums, take these for read in flight, and let every product wait for the one before (C7514).
     ("instcombine-code-sinking", "0", "1"),
 )
-"""The same for kernels with products of warp groups."""
+"""The same for kernels with WGMMAs."""
 
 
 @contextlib.contextmanager
-def tuned(products: bool) -> Iterator[None]:
-    """While open, LLVM compiles device code, with products of warp groups or without any: options are the process's."""
-    options = (*_TUNING, *(_TUNING_OF_PRODUCTS if products else ()))
+def tuned(wgmma: bool) -> Iterator[None]:
+    """While open, LLVM compiles device code, with WGMMAs or without any: options are the process's."""
+    options = (*_TUNING, *(_TUNING_OF_WGMMA if wgmma else ()))
     with _lock:
         for name, value, _ in options:
             llvm.set_option("kiln", f"--{name}={value}")
@@ -76,7 +71,7 @@ def tuned(products: bool) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=16)
 def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.TargetMachine:
-    """A machine is for one thread at a time."""
+    """Return a machine is for one thread at a time."""
     _initialize()
     # 3 numbers values by a slower method, and gives the same code
     return llvm.Target.from_triple(TRIPLE).create_target_machine(
@@ -84,25 +79,13 @@ def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.T
     )
 
 
-class Passes(enum.Enum):
-    """Which of LLVM's passes a module needs."""
-
-    ALL = enum.auto()
-    FEW = enum.auto()
-    """Half of them: it has nothing to unroll or to inline, and operations that are the same are one."""
-    FEW_AND_UNROLLING = enum.auto()
-    """Those, and loops of constant length are unrolled as LLVM sees fit."""
-
-
 def optimize(
-    text: str,
-    arch: Architecture,
-    opt: int,
-    libraries: Sequence[bytes] = (),
-    thread: int = 0,
-    needed: Passes = Passes.ALL,
+    text: str, arch: Architecture, opt: int, libraries: Sequence[bytes] = (), thread: int = 0
 ) -> llvm.ModuleRef:
-    """Parse, link with bitcode libraries, verify and optimize a module, which has a context of its own. Raises RuntimeError with LLVM's words."""
+    """Parse, link with bitcode libraries, verify and optimize a module, which has a context of its own.
+
+    All modules get the same passes. Raises RuntimeError with the message of LLVM.
+    """
     machine = _machine(arch, newest_ptx(arch), opt, thread)
     module = _parse(text)
     module.triple = TRIPLE
@@ -117,60 +100,20 @@ def optimize(
     tuning.loop_vectorization = False
     tuning.slp_vectorization = False
     tuning.loop_interleaving = False
-    if opt < 2 or libraries:
-        needed = Passes.ALL
-
-    def builder() -> llvm.PassBuilder:
-        """For one run: what looks on at a run lives no longer."""
-        return llvm.create_pass_builder(machine, tuning)
-
     if opt:
-        _run(_passes(*(_DEAD_CODE if needed is Passes.ALL else _BEFORE_FUNCTIONS)), module, builder())
-    if needed is Passes.ALL or _has_memory(module):
-        own = builder()
-        _run(own.getModulePassManager(), module, own)
-        return module
-    for function in module.functions:
-        if not function.is_declaration:
-            own = builder()
-            _run(own.getFunctionPassManager(), function, own)
-    if needed is Passes.FEW_AND_UNROLLING:
-        _run(_passes(*_UNROLLING), module, builder())
+        # Programs compute what they turn out not to need, of layouts above all. Without this pass LLVM first looks for what was
+        # computed before: it would take such a value, at the start of a kernel, for equal ones of the roles that warps have,
+        # and keep it in a register from there on.
+        dead_code = llvm.create_new_module_pass_manager()
+        dead_code.add_dead_code_elimination_pass()
+        _run(dead_code, module, llvm.create_pass_builder(machine, tuning))
+    builder = llvm.create_pass_builder(machine, tuning)  # for one run: what observes a run lives no longer
+    _run(builder.getModulePassManager(), module, builder)
     return module
 
 
-_DEAD_CODE = ("dead_code_elimination",)
-"""Before all other passes.
-
-Programs compute what they turn out not to need, of layouts above all. LLVM first looks for what was computed before: it would take such
-a value, at the start of a kernel, for equal ones of the roles that warps have, and let it lie in a register from there on.
-"""
-_BEFORE_FUNCTIONS = (*_DEAD_CODE, "simplify_cfg", "sroa", "ipsccp", "instruction_combine", "simplify_cfg")
-"""What LLVM does before its passes for single functions, where a module needs few."""
-_UNROLLING = ("loop_unroll", "sroa", "instruction_combine", "simplify_cfg")
-"""What it does behind them, without what changes nothing in such modules."""
-
-
-def _has_memory(module: llvm.ModuleRef) -> bool:
-    """Whether something of a thread lies in memory: only the other passes find out how such accesses are aligned."""
-    entries = (next(iter(function.blocks)) for function in module.functions if not function.is_declaration)
-    return any(instruction.opcode == "alloca" for entry in entries for instruction in entry.instructions)
-
-
-def _passes(*names: str) -> llvm.ModulePassManager:
-    made = llvm.create_new_module_pass_manager()
-    for name in names:
-        getattr(made, f"add_{name}_pass")()
-    return made
-
-
-def _run(
-    passes: llvm.ModulePassManager | llvm.FunctionPassManager,
-    on: llvm.ModuleRef | llvm.ValueRef,
-    builder: llvm.PassBuilder,
-) -> None:
-    kind = "Module" if isinstance(passes, llvm.ModulePassManager) else "Function"
-    unlocked(f"LLVMPY_RunNew{kind}PassManager")(passes, on, builder)
+def _run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
+    unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
     free(passes)
 
 
@@ -238,18 +181,17 @@ _PATIENCE = 2e-4
 class Beside:
     """A thread that makes PTX of a module, and is waited for at the end (`with`)."""
 
-    def __init__(self, text: str, arch: Architecture, opt: int, needed: Passes = Passes.ALL) -> None:
-        self._given = text, arch, opt, needed
+    def __init__(self, text: str, arch: Architecture, opt: int) -> None:
+        self._text, self._arch, self._opt = text, arch, opt
         _machine(arch, newest_ptx(arch), opt, 1)  # one thread makes machines
         self._thread = threading.Thread(target=self._run)
         self._failure: BaseException | None = None
         self._ptx = ""
 
     def _run(self) -> None:
-        text, arch, opt, needed = self._given
         try:
-            self.module = optimize(text, arch, opt, thread=1, needed=needed)
-            self._ptx = emit_ptx(self.module, arch, opt, thread=1)
+            self.module = optimize(self._text, self._arch, self._opt, thread=1)
+            self._ptx = emit_ptx(self.module, self._arch, self._opt, thread=1)
         except BaseException as failure:  # the thread that waits raises it
             self._failure = failure
 
@@ -266,7 +208,7 @@ class Beside:
         sys.setswitchinterval(self._interval)
 
     def ptx(self) -> str:
-        """What it has made, when it is done. Raises RuntimeError with LLVM's words."""
+        """Return what it has made, when it is done. Raises RuntimeError with LLVM's words."""
         if self._thread.ident is None:
             self._run()
         else:
@@ -277,7 +219,7 @@ class Beside:
 
 
 def joined(codes: Sequence[str]) -> str:
-    """One module of PTX of several."""
+    """Return one module of PTX of several."""
     first, *others = codes
     said = set(_head(first).splitlines() if others else ())
     for code in others:
@@ -288,7 +230,7 @@ def joined(codes: Sequence[str]) -> str:
 
 
 def _head(ptx: str) -> str:
-    """What comes before the first kernel."""
+    """Return what comes before the first kernel."""
     return ptx[: ptx.index(".visible .entry")]
 
 
@@ -333,7 +275,7 @@ def _ptxas_in(*_environment: str | None) -> toolchain.Tool | None:
 
 
 def ptxas_version() -> str | None:
-    """The CUDA release of ptxas, or None where there is none: the driver then compiles the PTX."""
+    """Return the CUDA release of ptxas, or None where there is none: the driver then compiles the PTX."""
     tool = _ptxas()
     return _version(tool) if tool else None
 
@@ -344,7 +286,7 @@ def _version(tool: toolchain.Tool) -> str | None:
 
 
 def newest_ptx(arch: Architecture) -> int:
-    """The PTX version to write: one that ptxas takes or, where there is none, the driver."""
+    """Return the PTX version to write: one that ptxas takes or, where there is none, the driver."""
     return ptx_version(arch, ptxas_version() or driver.cuda_version())
 
 
@@ -358,7 +300,8 @@ _NEWEST_PTX = 88
 
 
 def ptx_version(arch: Architecture, cuda: str | None) -> int:
-    """The PTX version to write, 88 for 8.8: what the tool of a CUDA release takes, as far as Kiln has use for it."""
+    """Return the PTX version to write, 88 for 8.8: what the tool of a CUDA release takes, as far as Kiln has use for
+    it."""
     supported = _NEWEST_PTX
     if cuda:
         release = tuple(int(part) for part in cuda.split(".")[:2])
@@ -403,7 +346,7 @@ class Assembly:
             raise
 
     def result(self) -> tuple[bytes, dict[str, Resources]]:
-        """The cubin of the PTX and the resources of its kernels, when ptxas is done."""
+        """Return the cubin of the PTX and the resources of its kernels, when ptxas is done."""
         try:
             with others_may_compile():
                 said = self._process.communicate()[0]
@@ -428,7 +371,7 @@ class Assembly:
 
 
 def _ptxas_message(said: str, ptx: str, name: str, arch: Architecture) -> str:
-    """What ptxas rejected, with the lines of PTX it names."""
+    """Return what ptxas rejected, with the lines of PTX it names."""
     lines = [line for line in said.splitlines() if "error" in line or "fatal" in line] or said.splitlines()
     source = ptx.splitlines()
     shown: list[str] = []
@@ -457,12 +400,12 @@ def _messages(said: str, ptx: str) -> dict[str, tuple[str, ...]]:
 
 
 def _kernels_with(ptx: str, word: str) -> list[str]:
-    """The kernels whose code has a word."""
+    """Return the kernels whose code has a word."""
     return [body.split("(", 1)[0].strip() for body in ptx.split(".entry ")[1:] if word in body]
 
 
 def parse_resources(said: str, ptx: str = "") -> dict[str, Resources]:
-    """The resources of each kernel in what `ptxas -v` printed."""
+    """Return the resources of each kernel in what `ptxas -v` printed."""
     messages = _messages(said, ptx)
     found: dict[str, Resources] = {}
     name = ""

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLArchitectureError
 from ...dialects import cute
 from ...dialects.nvgpu.tma import TensorMap
+from ...hardware.architectures import Architecture
+from ...hardware.features import Feature
 from ...mlir import context, ir
 from ..lowering import expansion as lowering
 from ..lowering.arithmetic import element_of
 from ..lowering.builder import Builder, declare, int_type, parsed_type, ptr_type, struct_type
-from ..lowering.expansion import Handler, Handlers, Types, begin, expand_operations, find_work
+from ..lowering.expansion import AnyOp, Handler, Handlers, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
-from .codegen import Passes
 from .device_builder import DeviceBuilder, pointer_type
 from .ops import wide_access
 from .passes import store_forwarding
@@ -25,10 +27,7 @@ from .passes.smem_allocation import place_smem
 from .registers import Registers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ...hardware.architectures import Architecture
-    from ...hardware.features import Feature
+    from .ops.wgmma import PendingWgmma
 
 _SPACES = {"gmem": 1, "smem": 3, "tmem": 6, "rmem": 0, "generic": 0}
 """LLVM's numbers for address spaces. Memory of a thread is generic: LLVM finds out, and mostly removes it."""
@@ -66,7 +65,7 @@ class Expansion:
     module: ir.Module
     handlers: Handlers
     arch: Architecture
-    blocks: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
+    blocks: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     """Threads of a block of each kernel, where known."""
     merged: frozenset[str] = frozenset()
     """The kernels whose branches share memory."""
@@ -76,10 +75,6 @@ class Expansion:
     kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
-    multiplies: bool = False
-    """Whether there are products of warp groups."""
-    passes: Passes = Passes.ALL
-    """Those of LLVM's that are needed."""
 
     def declare(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
         """Make an external function known to the module, once."""
@@ -96,7 +91,7 @@ class Expansion:
         value: ir.Attribute | None = None,
         linkage: str = "internal",
     ) -> str:
-        """A global variable, made once; its name."""
+        """Return a global variable, made once; its name."""
         if name not in self.declared:
             self.declared.add(name)
             attributes = {
@@ -117,7 +112,7 @@ class Expansion:
         return name
 
     def string(self, text: str) -> str:
-        """The name of a global constant that holds a C string."""
+        """Return the name of a global constant that holds a C string."""
         name = self.strings.setdefault(text, f"kiln_str_{len(self.strings)}")
         data = text.encode() + b"\0"
         type_ = parsed_type(f"!llvm.array<{len(data)} x i8>")
@@ -133,7 +128,7 @@ def _pointer_in(space: str) -> ir.Type:
 
 @functools.lru_cache(maxsize=4096)
 def device_type(type_: ir.Type) -> ir.Type:
-    """What a `cute` type is in device code; other types are themselves."""
+    """Return what a `cute` type is in device code; other types are themselves."""
     return lowered_type(type_, _pointer_in)
 
 
@@ -151,13 +146,13 @@ class Expander(lowering.Expander):
     kernel: Kernel
     entry: ir.Block
     taken_apart: dict[Any, list[ir.Value]] = dataclasses.field(default_factory=dict)
-    """Fragments of matrix products taken apart, by their values and the blocks where that was done."""
+    """Fragments of MMAs taken apart, by their values and the blocks where that was done."""
     results: dict[ir.Value, list[ir.Value]] = dataclasses.field(default_factory=dict)
     """Fragments that operations made, as registers: the vectors of those that are needed are put together at the end."""
     places: dict[tuple[ir.Value, ir.Type, int], ir.Value] | None = dataclasses.field(default_factory=dict)
     registers: Registers = dataclasses.field(default_factory=Registers)
-    products: list[tuple[Any, Any, int, list[ir.Value]]] = dataclasses.field(default_factory=list)
-    """Products of a warp group that become one piece of code with the next: their sums, what they are, how many registers sums are, and other operands."""
+    pending: list[PendingWgmma] = dataclasses.field(default_factory=list)
+    """WGMMAs that become one piece of inline PTX with the next one."""
     _shared: dict[Any, ir.Value] = dataclasses.field(default_factory=dict)
     """Constants at the start of the function."""
 
@@ -199,7 +194,7 @@ class Expander(lowering.Expander):
         self.registers.write(b, b.value("llvm.bitcast", words, (value,)) if words else value, address, alignment)
 
     def _once(self, key: Any, name: str, type_: ir.Type, attributes: dict[str, ir.Attribute] | None) -> ir.Value:
-        """The result of an operation at the start of the function, made once."""
+        """Return the result of an operation at the start of the function, made once."""
         found = self._shared.get(key)
         if found is None:
             b = self.at_entry(ir.Location.unknown(context()))
@@ -211,20 +206,20 @@ class Expander(lowering.Expander):
         return self._once(value, "llvm.mlir.constant", i32, {"value": ir.IntegerAttr.get(i32, value)})
 
     def elements(self, b: Builder, vector: ir.Value) -> list[ir.Value]:
-        """The elements of a vector. (MLIR takes five times as long to make them of operations on vectors.)"""
+        """Return the elements of a vector. (MLIR takes five times as long to make them of operations on vectors.)"""
         type_: Any = vector.type
         element = type_.element_type
         return [b.value("llvm.extractelement", element, (vector, self._number(n))) for n in range(type_.shape[0])]
 
     def joined(self, b: Builder, type_: ir.Type, parts: Sequence[ir.Value]) -> ir.Value:
-        """A vector of what registers hold."""
+        """Return a vector of what registers hold."""
         vector = _vector_type(len(parts), parts[0].type)
         made = self._once(vector, "llvm.mlir.poison", vector, None)
         for number, part in enumerate(parts):
             made = b.value("llvm.insertelement", vector, (made, part, self._number(number)))
         return made if vector == type_ else b.value("llvm.bitcast", type_, (made,))
 
-    def require(self, op: ir.Operation, feature: Feature, what: str = "") -> None:
+    def require(self, op: AnyOp, feature: Feature, what: str = "") -> None:
         """Refuse an operation that needs a feature which the architecture lacks; `what` names the operation."""
         if not feature.on(self.arch):
             message = f"{what or feature.what} needs {feature.needs}, and this is compiled for {self.arch.name}"
@@ -327,7 +322,7 @@ def _vector_type(count: int, element: ir.Type) -> ir.Type:
     return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
 
 
-def _global_arguments(func: ir.Operation, types: Types) -> None:
+def _global_arguments(func: ir.Operation, types: list[ir.Type]) -> None:
     """What the host hands to a kernel is global memory, also where the program says only "generic".
 
     `types` are those the arguments had in the dialect.

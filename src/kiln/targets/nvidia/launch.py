@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...dialects import cute
+from ...dialects.nvgpu.launch import DriverLaunch
 from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import context, ir
 from ..host import call_context as shared
 from ..lowering.builder import Builder, constant_value, int_type, parsed_type, ptr_type
-from ..lowering.expansion import Handlers, Types
+from ..lowering.expansion import Handlers
 from ..lowering.memory import carrier_type, to_carrier
 from . import recent_launches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ..host.expand import Expander
 
 HANDLERS = Handlers()
@@ -63,24 +62,12 @@ def _entry(b: Builder, number: int) -> ir.Value:
     return b.load(ptr_type(), b.byte_gep(b.address_of(TABLE), 8 * number))
 
 
-def _known_ones(values: Sequence[ir.Value]) -> bool:
-    def is_one(value: ir.Value) -> bool:
-        owner = value.owner
-        if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
-            return False
-        return owner.operation.attributes["value"].value == 1
-
-    return all(map(is_one, values))
-
-
-@HANDLERS.expands("cute_nvgpu.driver_launch")
-def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside: Builder) -> list[ir.Value]:
-    *sizes, smem, stream, packed = op.operands
-    arguments, events = cute.launch_parts(op)
-    types: Any = packed.type  # those of the dialect
+@HANDLERS.expands(DriverLaunch)
+def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
+    arguments, events = op.kernel_arguments()
+    types: Any = op.arguments.type  # those of the dialect
     are_maps = [isinstance(types.get_type(number), TensorMap) for number in range(len(arguments))]
-    name, needs = op.attributes["name"].value, op.attributes["needs"].value
-    index, site = op.attributes["index"].value, x.module.site(op, "launch", needs, name)
+    index, site = op.index, x.module.site(op, "launch", op.needs, op.name)
     i32, i64 = int_type(32), int_type(64)
     entry = x.at_entry(op.location)
     config = entry.alloca(i64, _CONFIG_BYTES // 8)
@@ -95,8 +82,8 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
     status = outside.load(i32, outside.byte_gep(x.function.context, shared.offset("status")))
     failed = outside.binary("andi", status, outside.i32(shared.FAULT))
     sound = outside.if_(outside.compare("eq", failed, outside.i32(0)))
-    # what the driver could not be told: it takes 32 bits
-    numbers = [*sizes, smem]
+    # what the driver could not be operands: it takes 32 bits
+    numbers = [*op.grid, *op.block, *op.cluster, op.smem]
     narrow = [sound.value("arith.trunci", i32, (number,)) for number in numbers]
     b = sound
     dynamic = [pair for pair in zip(numbers, narrow, strict=True) if constant_value(pair[0]) is None]
@@ -117,7 +104,7 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
         b.store(size, b.byte_gep(config, _BLOCK + 4 * number))
     smem = _dynamic_smem(b, op, smem)
     b.store(smem, b.byte_gep(config, _SMEM))
-    b.store(stream, b.byte_gep(config, _STREAM))
+    b.store(op.stream, b.byte_gep(config, _STREAM))
     b.store(attributes, b.byte_gep(config, _ATTRIBUTES))
     b.store(_launch_attributes(b, op, attributes, sizes, smem, events), b.byte_gep(config, _COUNT))
 
@@ -130,32 +117,30 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
     launched = b.choose(missing, lambda c: c.i32(-1), launch, i32)
 
     def slow(c: Builder) -> ir.Value:
-        told = [c.i32(index), c.i32(site), launched, config, pointers, _entry(c, OWNER)]
-        return c.call_pointer(_entry(c, SLOW), told, i32)
+        operands = [c.i32(index), c.i32(site), launched, config, pointers, _entry(c, OWNER)]
+        return c.call_pointer(_entry(c, SLOW), operands, i32)
 
     result = b.choose(b.compare("ne", launched, b.i32(0)), slow, lambda _: launched, i32)
-    refusal = x.module.site(op, "refused", "", op.attributes["name"].value)
+    refusal = x.module.site(op, "refused", "", op.name)
     done, refused = b.if_else(b.compare("eq", result, b.i32(0)))
     x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
     _note(x, done, index, site)
-    if "reports" in op.attributes:
-        told = [done.i32(index), done.i32(site), stream, _entry(done, OWNER)]
-        result = done.call_pointer(_entry(done, AFTER), told, i32)
+    if op.reports:
+        operands = [done.i32(index), done.i32(site), op.stream, _entry(done, OWNER)]
+        result = done.call_pointer(_entry(done, AFTER), operands, i32)
         refused = done.if_(done.compare("ne", result, done.i32(0)))
         x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
-    return []
 
 
-def _dynamic_smem(b: Builder, op: ir.Operation, asked: ir.Value) -> ir.Value:
-    """Bytes of dynamic shared memory, where the program asks for so many (`KernelInfo.dynamic_smem`); too many stay too many."""
-    known: Any = op.attributes
-    if "extra_smem" in known:
-        return b.binary("addi", asked, b.i32(known["extra_smem"].value))
-    if "held_smem" not in known:
-        return asked
-    held = b.i32(known["held_smem"].value)
-    more = b.binary("subi", b.binary("maxui", asked, held), held)
-    return b.binary("maxui", more, b.i32(known["least_smem"].value))
+def _dynamic_smem(b: Builder, op: DriverLaunch, requested: ir.Value) -> ir.Value:
+    """Return the bytes of dynamic shared memory of a launch (`KernelInfo.dynamic_smem`); too many stay too many."""
+    if op.extra_smem is not None:
+        return b.binary("addi", requested, b.i32(op.extra_smem))
+    if op.held_smem is None:
+        return requested
+    held = b.i32(op.held_smem)
+    beyond = b.binary("subi", b.binary("maxui", requested, held), held)
+    return b.binary("maxui", beyond, b.i32(op.least_smem))
 
 
 def _note(x: Expander, b: Builder, index: int, site: int) -> None:
@@ -172,7 +157,7 @@ def _note(x: Expander, b: Builder, index: int, site: int) -> None:
 
 
 def _time(x: Expander, b: Builder) -> ir.Value:
-    """The time as `recent_launches.py` reads it."""
+    """Return the time as `recent_launches.py` reads it."""
     if recent_launches.HAS_COUNTER:
         return recent_launches.counter(b)
     i64 = int_type(64)
@@ -184,7 +169,7 @@ def _time(x: Expander, b: Builder) -> ir.Value:
 
 def _launch_attributes(
     b: Builder,
-    op: ir.Operation,
+    op: DriverLaunch,
     memory: ir.Value,
     sizes: Sequence[ir.Value],
     smem: ir.Value,
@@ -202,9 +187,9 @@ def _launch_attributes(
             b.store(value, b.byte_gep(memory, start + VALUE + place))
         count += 1
 
-    if "cute.cooperative" in op.attributes:
+    if op.cooperative:
         add(_COOPERATIVE, [b.i32(1)])
-    if "cute.use_pdl" in op.attributes:
+    if op.use_pdl:
         add(_PROGRAMMATIC_SERIALIZATION, [b.i32(1)])
     if "launch_completion" in events:
         add(_LAUNCH_COMPLETION_EVENT, events["launch_completion"][:2], 8)
@@ -213,11 +198,11 @@ def _launch_attributes(
     share = _carveout(b, op, smem)
     if share is not None:
         add(_CARVEOUT, [share])
-    if "preferred_cluster" in op.attributes:
-        add(_PREFERRED_CLUSTER, [b.i32(size) for size in op.attributes["preferred_cluster"]])
+    if op.preferred_cluster:
+        add(_PREFERRED_CLUSTER, [b.i32(size) for size in op.preferred_cluster])
         add(CLUSTER, sizes[6:9])
         return b.i32(count)
-    if _known_ones(list(op.operands)[6:9]):
+    if all(constant_value(size) == 1 for size in op.cluster):
         return b.i32(count)
     add(CLUSTER, sizes[6:9])
     volume = b.binary("muli", sizes[6], b.binary("muli", sizes[7], sizes[8]))
@@ -225,14 +210,13 @@ def _launch_attributes(
     return b.select(b.compare("eq", volume, b.i32(1)), b.i32(count - 1), b.i32(count))
 
 
-def _carveout(b: Builder, op: ir.Operation, smem: ir.Value) -> ir.Value | None:
-    """Percent of a multiprocessor's memory to be shared memory: as asked for, or as the blocks asked for need it."""
-    if "cute.carveout" in op.attributes:
-        return b.i32(op.attributes["cute.carveout"].value)
-    blocks = op.attributes["cute.min_blocks"].value if "cute.min_blocks" in op.attributes else 0
+def _carveout(b: Builder, op: DriverLaunch, smem: ir.Value) -> ir.Value | None:
+    """Return the percentage of an SM's memory to use as shared memory: the launch's, or what its `min_blocks` need."""
+    if op.carveout is not None:
+        return b.i32(op.carveout)
+    blocks = op.min_blocks or 0
     if blocks < 2:
         return None
-    most = op.attributes["smem_per_multiprocessor"].value
-    used = b.binary("addi", smem, b.i32(op.attributes["static_smem"].value))
-    percent = b.binary("ceildivui", b.binary("muli", used, b.i32(100 * blocks)), b.i32(most))
+    used = b.binary("addi", smem, b.i32(op.static_smem))
+    percent = b.binary("ceildivui", b.binary("muli", used, b.i32(100 * blocks)), b.i32(op.smem_per_sm))
     return b.binary("minui", percent, b.i32(100))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...base_dsl.compiler import Compilation
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
 from ...hardware import features
+from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir, only_has
 from ..lowering import arithmetic as shared_arithmetic
 from ..lowering import memory as shared_memory
-from ..lowering.builder import constant_value, int_type, operations, symbol, translate
+from ..lowering.builder import int_type, operations, symbol, translate
 from ..lowering.expansion import combined
 from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
 from ..lowering.loop_annotations import keep_loop_annotations
-from .codegen import Passes, newest_ptx
+from .codegen import newest_ptx
 from .expand import Expansion, expand_module
 from .math import f32
 from .math.f32 import OUTLINED
@@ -24,15 +27,11 @@ from .passes.fma_contraction import allow_contraction
 from .passes.if_conversion import convert_branches
 from .passes.llvm_conversion import conversion
 from .passes.loop_unrolling import mark_loops
-from .passes.product_unrolling import unroll_products
 from .passes.vector_legalisation import legalise_vectors
 from .passes.wgmma_registers import order_registers
+from .passes.wgmma_unrolling import unroll_wgmma
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...base_dsl.compiler import Compilation
-    from ...hardware.architectures import Architecture
     from .passes.kernel_outlining import LaunchFacts
 
 HANDLERS = combined(
@@ -58,21 +57,18 @@ def lower(
         expansion.sites, expansion.kernels, expansion.strings = before.sites, before.kernels, before.strings
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
-            compilation.run("allow-contraction", allow_contraction)
-        compilation.run("expand-narrow-floats", lambda module: _expand_narrow_floats(module, arch))
-        compilation.run("unroll-products", unroll_products)
-        compilation.run("order-registers", lambda module: order_registers(module, {fact.name for fact in facts}))
-        compilation.run("legalise-vectors", legalise_vectors)
-        compilation.run("convert-branches", convert_branches)
-        compilation.run("expand-cute", lambda _: expand_module(expansion))
-        compilation.run("mark-loops", lambda module: _choose_passes(expansion, mark_loops(module, facts)))
-        if expansion.passes is not Passes.ALL:
-            # what LLVM's other passes begin with; first what nobody uses is removed, for the reason that `codegen` names
-            compilation.run("merge-equal", "trivial-dce,cse")
-        with compilation.stage("to-llvm"):
+            compilation.run("fma-contraction", allow_contraction)
+        compilation.run("narrow-floats", lambda module: expand_floats(module, arch))
+        compilation.run("wgmma-unrolling", unroll_wgmma)
+        compilation.run("wgmma-registers", lambda module: order_registers(module, {fact.name for fact in facts}))
+        compilation.run("vector-legalisation", legalise_vectors)
+        compilation.run("if-conversion", convert_branches)
+        compilation.run("expansion", lambda _: expand_module(expansion))
+        compilation.run("loop-unrolling", lambda module: mark_loops(module, facts))
+        with compilation.stage("llvm-conversion"):
             passes = conversion(compilation.module)
-        compilation.run("to-llvm", passes)
-        compilation.run("keep-loop-annotations", keep_loop_annotations)
+        compilation.run("llvm-conversion", passes)
+        compilation.run("loop-annotations", keep_loop_annotations)
         compilation.run("kernel-attributes", lambda module: _attributes(module, expansion, facts))
         if lines:
             compilation.run("lines", _LINES)
@@ -83,21 +79,8 @@ def lower(
     return expansion
 
 
-def _choose_passes(expansion: Expansion, of_loops: Passes) -> None:
-    """Where loops need few of LLVM's passes, these do for modules with products of warp groups in which there is nothing to inline.
-
-    A remainder that is made of its quotient is left to the others: where constants divide unsigned numbers, ptxas makes other code of it.
-    """
-    functions = (op for op in operations(expansion.module) if op.name == "func.func" and len(op.regions[0].blocks))
-    if expansion.multiplies and all(symbol(function) in expansion.kernels for function in functions):
-        remainders = find(expansion.module.operation, ("arith.remui",))
-        divisors = (constant_value(op.operands[1]) for op in remainders)
-        if not any(divisor is not None and divisor & (divisor - 1) for divisor in divisors):
-            expansion.passes = of_loops
-
-
-def has_products(module: ir.Module) -> bool:
-    """Whether a module of device functions has products of warp groups."""
+def has_wgmma(module: ir.Module) -> bool:
+    """Return whether a module of device functions has WGMMAs."""
     found = find(module.operation, ("cute_nvgpu.wgmma", "llvm.inline_asm"))
     return any(
         "asm_string" not in op.attributes or "wgmma.mma_async" in op.attributes["asm_string"].value for op in found
@@ -114,7 +97,8 @@ def text_of(compilation: Compilation) -> str:
 
 
 def is_alone(module: ir.Module, kernels: Sequence[str]) -> bool:
-    """Whether what a lowered module defines, besides memory of other modules, are kernels and their shared memory."""
+    """Return whether what a lowered module defines, besides memory of other modules, are kernels and their shared
+    memory."""
     own, parts = {*kernels, *(f"{kernel}_smem" for kernel in kernels)}, tuple(f"{kernel}_smem_" for kernel in kernels)
     for op in operations(module):
         name = symbol(op)
@@ -144,7 +128,8 @@ _MAKERS = (
 """Operations that make tf32 of something else, besides conversions."""
 
 
-def _expand_narrow_floats(module: ir.Module, arch: Architecture) -> None:
+def expand_floats(module: ir.Module, arch: Architecture) -> None:
+    """Convert floats of 8 bits and less by integer arithmetic, or by instructions that the architecture has."""
     operations = find(module.operation, (*CONVERSIONS, *_MAKERS))
     expand_narrow_floats(module, operations, functools.partial(narrow_conversion, arch))
 
@@ -181,12 +166,12 @@ def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts
 def _pass_by_value(func: ir.Operation, arguments: list[int]) -> None:
     """Let arguments be the tensor maps that they point to, in constant memory: without `grid_constant` LLVM would copy them."""
     count = len(func.regions[0].blocks[0].arguments)
-    given = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [ir.DictAttr.get({})] * count
+    arg_attrs = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [ir.DictAttr.get({})] * count
     for number in arguments:
-        given[number] = ir.Attribute.parse(
+        arg_attrs[number] = ir.Attribute.parse(
             "{llvm.byval = !llvm.array<128 x i8>, llvm.align = 128 : i64, nvvm.grid_constant}"
         )
-    func.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
+    func.attributes["arg_attrs"] = ir.ArrayAttr.get(arg_attrs)
 
 
 # Intrinsics that NVPTX cannot select: it would end the process. What reaches LLVM of them is a mistake of the lowering.
@@ -200,7 +185,7 @@ _FATAL = frozenset(
 
 
 def _reason(name: str) -> str:
-    """Why an operation must not reach LLVM: its code generator ends the process on what it cannot select."""
+    """Return why an operation must not reach LLVM: its code generator ends the process on what it cannot select."""
     if name in _FATAL:
         return f"the NVIDIA target cannot lower {name}"
     if name.startswith(("llvm.", "nvvm.")) or name == "builtin.module":

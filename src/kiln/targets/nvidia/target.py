@@ -9,6 +9,7 @@ import functools
 import hashlib
 import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._support import stack_guard
@@ -22,15 +23,13 @@ from ...base_dsl.target import Executable, Target
 from ...hardware import current, driver, features
 from ...hardware.architectures import Arch, Architecture
 from ...hardware.limits import PORTABLE_CLUSTER, STATIC_SMEM, Needs, taken
+from ...mlir import ir
 from ..lowering.sites import Site
 from . import codegen, copy_hints, dry_run, remarks
 from .codegen import Resources
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ...mlir import ir
     from ..host.exported import Portable
     from ..host.jit import Library
     from .dry_run import DryLaunch
@@ -112,7 +111,7 @@ class NvidiaExecutable(Executable):
 
 
 def _reporter(kernels: Kernels, sites: list[Site]) -> Callable[[int], None]:
-    """A function that raises what a wrapper reported."""
+    """Return a function that raises what a wrapper reported."""
 
     def report(record: int) -> None:
         from ..host import faults
@@ -130,7 +129,7 @@ def _reporter(kernels: Kernels, sites: list[Site]) -> Callable[[int], None]:
 
 
 def _caller(wrapper: int, report: Callable[[int], None], prints: bool, library: Library) -> Any:
-    """A function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
+    """Return a function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
     native = _WRAPPER_TYPE(wrapper)
 
     def call(address: int) -> None:
@@ -152,11 +151,11 @@ class NvidiaTarget(Target):
     name = "nvidia"
 
     def available(self) -> bool:
-        """Whether there is a driver and a GPU."""
+        """Return whether there is a driver and a GPU."""
         return driver.available()
 
     def launches(self) -> bool:
-        """Whether calls launch kernels now."""
+        """Return whether calls launch kernels now."""
         from . import dry_run
 
         return not dry_run.active()
@@ -171,14 +170,14 @@ class NvidiaTarget(Target):
         return driver.several()
 
     def device_of(self, address: int) -> int | None:
-        """The GPU's number; None for memory of the host."""
+        """Return the GPU's number; None for memory of the host."""
         return driver.device_of(address)
 
     def driver_function(self, name: str) -> int:
         return ctypes.cast(driver.function(name), ctypes.c_void_p).value or 0
 
     def device_guards(self, number: int | None) -> list[Guard]:
-        """One where there are several devices."""
+        """Return one where there are several devices."""
         if number is None or not driver.several():
             return []
         return [Guard(IS_TRUE, functools.partial(driver.is_current, number))]
@@ -214,7 +213,7 @@ class NvidiaTarget(Target):
         arch = current.architecture(compilation.options, self)
         with compilation.stage("limits"):
             needs = check_limits(module, arch)
-        with compilation.stage("outline-kernels"):
+        with compilation.stage("kernel-outlining"):
             device, facts = outline_kernels(module)
         code = Code(arch, b"", "", b"", [], {}, [], [])
         with contextlib.ExitStack() as running:
@@ -241,54 +240,10 @@ class NvidiaTarget(Target):
         self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
         running: contextlib.ExitStack,
     ) -> Callable[[], None]:  # fmt: skip
-        """Compile the kernels as far as PTX and start ptxas, which ends with `running`; what waits for it."""
-        from .lower import has_products, is_alone, lower, take_in, text_of
-        from .passes.kernel_outlining import apart
-
+        """Compile the kernels to PTX and start ptxas, which ends with `running`; returns the function that waits for it."""
         options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
-        compilation.timings = whole.timings
         lines = options.generate_line_info or bool(options.remark_filter)
-        libraries = _libraries(options)
-        products = has_products(compilation.module)
-        together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
-        parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
-        expansion, texts = None, list[str]()
-        beside: list[codegen.Beside] = []
-        with codegen.tuned(products), contextlib.ExitStack() as threads:
-            # LLVM begins with the longest kernel, in a thread of its own, while others are lowered
-            for module, known in parts[:-1]:
-                part = Compilation(module, compilation.name, options)
-                part.timings = whole.timings
-                expansion = lower(part, arch, known, lines)
-                if is_alone(module, [fact.name for fact in known]):
-                    texts.append(text_of(part))
-                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt, expansion.passes)))
-            expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
-            needed = expansion.passes
-            if len(beside) < len(parts) - 1:
-                take_in(compilation.module, parts[0][0])
-                needed = codegen.Passes.ALL
-            text = text_of(compilation)
-            texts.append(text)
-            compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
-            try:
-                with compilation.stage("optimize"):
-                    optimized = codegen.optimize(text, arch, opt, libraries, needed=needed)
-                with compilation.stage("codegen"):
-                    own = codegen.emit_ptx(optimized, arch, opt)
-                    code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
-                    if lines:
-                        code.ptx = codegen.with_plain_files(code.ptx)
-            except RuntimeError as failure:
-                path = compilation.write_rejected("failed.ll", "\n".join(texts))
-                raise CompilerDiagnosticError(
-                    f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
-                ) from failure
-        lowered = [module.operation for module, _ in parts]
-        artifacts.add("mlir_lowered", lambda: "\n".join(module.get_asm() for module in lowered))
-        artifacts.add("llvm_unoptimized", lambda: "\n".join(texts))
-        modules = [*(thread.module for thread in beside), optimized]
-        artifacts.add("llvm", lambda: "\n".join(map(str, modules)))
+        expansion = self._compile_to_ptx(whole, compilation, facts, code, artifacts, lines)
         code.sites = expansion.sites
         code.kernels = [_info(fact, expansion, {}) for fact in facts]
         if not codegen.ptxas_version():
@@ -318,9 +273,58 @@ class NvidiaTarget(Target):
                 for fact, own in known
                 if own.name in code.resources
             }
-            remarks.warn_of_slow_products(code.kernels, code.resources)
+            remarks.warn_of_slow_wgmma(code.kernels, code.resources)
 
         return assembled
+
+    def _compile_to_ptx(
+        self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
+        lines: bool,
+    ) -> Expansion:  # fmt: skip
+        """Lower the kernels and fill `code.ptx`; the longest kernel is compiled by LLVM while others are lowered."""
+        from .lower import has_wgmma, is_alone, lower, take_in, text_of
+        from .passes.kernel_outlining import apart
+
+        options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
+        compilation.timings = whole.timings
+        libraries, wgmma = _libraries(options), has_wgmma(compilation.module)
+        together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
+        parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
+        expansion, texts = None, list[str]()
+        beside: list[codegen.Beside] = []
+        with codegen.tuned(wgmma), contextlib.ExitStack() as threads:
+            for module, known in parts[:-1]:
+                part = Compilation(module, compilation.name, options)
+                part.timings = whole.timings
+                expansion = lower(part, arch, known, lines)
+                if is_alone(module, [fact.name for fact in known]):
+                    texts.append(text_of(part))
+                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt)))
+            expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
+            if len(beside) < len(parts) - 1:
+                take_in(compilation.module, parts[0][0])
+            text = text_of(compilation)
+            texts.append(text)
+            compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
+            try:
+                with compilation.stage("optimize"):
+                    optimized = codegen.optimize(text, arch, opt, libraries)
+                with compilation.stage("codegen"):
+                    own = codegen.emit_ptx(optimized, arch, opt)
+                    code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
+                    if lines:
+                        code.ptx = codegen.with_plain_files(code.ptx)
+            except RuntimeError as failure:
+                path = compilation.write_rejected("failed.ll", "\n".join(texts))
+                raise CompilerDiagnosticError(
+                    f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
+                ) from failure
+        lowered = [module.operation for module, _ in parts]
+        artifacts.add("mlir_lowered", lambda: "\n".join(module.get_asm() for module in lowered))
+        artifacts.add("llvm_unoptimized", lambda: "\n".join(texts))
+        modules = [*(thread.module for thread in beside), optimized]
+        artifacts.add("llvm", lambda: "\n".join(map(str, modules)))
+        return expansion
 
     def _compile_host(
         self,
@@ -337,7 +341,7 @@ class NvidiaTarget(Target):
         from ..lowering.expansion import combined
         from . import launch, parts
 
-        with compilation.stage("outline-kernels"), context():
+        with compilation.stage("kernel-outlining"), context():
             _mark_launches(compilation.module, code.kernels, needs, code.arch)
             launch.make_table(compilation.module, len(facts))
         handlers = combined(HANDLERS, launch.HANDLERS)
@@ -361,6 +365,17 @@ class NvidiaTarget(Target):
         artifacts.add("llvm_host", lambda: text)
         code.host_sites = expansion.sites
 
+    def passes(self) -> dict[str, str]:
+        from .pass_table import PASSES
+
+        return {name: step.what for name, step in PASSES.items()}
+
+    def run_passes(self, text: str, names: Sequence[str], arch: str) -> str:
+        from ..lowering.pass_table import run_passes
+        from .pass_table import PASSES
+
+        return run_passes(PASSES, text, names, Arch.from_string(arch))
+
     def fingerprint(self, options: CompileOptions | None = None) -> str:
         """Everything besides the module that the code depends on."""
         import llvmlite
@@ -375,7 +390,7 @@ class NvidiaTarget(Target):
         return "/".join([*parts, *jit.host(), llvmlite.__version__])
 
     def serialize(self, executable: Executable) -> Entry | None:
-        """The code of an executable."""
+        """Return the code of an executable."""
         assert isinstance(executable, NvidiaExecutable)
         code = executable.code
         facts = {
@@ -418,7 +433,7 @@ _OWN_ARTIFACTS = ("ptx", "cubin", "sass", "object")
 
 
 def _libraries(options: CompileOptions) -> list[bytes]:
-    """The bitcode of `LinkLibraries`."""
+    """Return the bitcode of `LinkLibraries`."""
     found: list[bytes] = []
     for path in filter(None, map(str.strip, options.link_libraries.split(","))):
         try:
@@ -456,7 +471,7 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
 
 
 def _with_smem(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Resources:
-    """What ptxas said of a kernel, with the shared memory that its launches give it as far as that is known."""
+    """Return what ptxas said of a kernel, with the shared memory that its launches give it as far as that is known."""
     dynamic = info.dynamic_smem(fact.smem)
     return dataclasses.replace(reported, smem=info.static_smem + dynamic, dynamic_smem=dynamic)
 
@@ -465,27 +480,18 @@ def _mark_launches(
     module: ir.Module, kernels: list[KernelInfo], needs: Mapping[str, Needs], arch: Architecture
 ) -> None:
     """Tell each launch what its kernel needs of it."""
-    from ...mlir import ir
+    from ...dialects.nvgpu.launch import DriverLaunch
 
-    def visit(op: Any) -> Any:
-        if op.name == "cute_nvgpu.driver_launch":
-            kernel = kernels[op.attributes["index"].value]
-            i32 = ir.IntegerType.get_signless(32, op.context)
-            known = needs.get(kernel.name, Needs())
-            op.attributes["needs"] = ir.StringAttr.get(known.encoded(arch.generation), op.context)
-            if kernel.extra_smem and kernel.dynamic:
-                op.attributes["extra_smem"] = ir.IntegerAttr.get(i32, kernel.extra_smem)
-            elif not kernel.dynamic:
-                op.attributes["held_smem"] = ir.IntegerAttr.get(i32, kernel.static_smem)
-                op.attributes["least_smem"] = ir.IntegerAttr.get(i32, kernel.extra_smem)
-            if "cute.min_blocks" in op.attributes:
-                op.attributes["static_smem"] = ir.IntegerAttr.get(i32, kernel.static_smem)
-                most = arch.generation.smem
-                op.attributes["smem_per_multiprocessor"] = ir.IntegerAttr.get(i32, most)
-            if "cute.preferred_cluster" in op.attributes and features.PREFERRED_CLUSTER.on(arch):
-                op.attributes["preferred_cluster"] = op.attributes["cute.preferred_cluster"]
-            if kernel.prints or kernel.asserts:
-                op.attributes["reports"] = ir.UnitAttr.get(op.context)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    for op in DriverLaunch.all_in(module.operation):
+        kernel = kernels[op.index]
+        op.needs = needs.get(kernel.name, Needs()).encoded(arch.generation)
+        if kernel.extra_smem and kernel.dynamic:
+            op.extra_smem = kernel.extra_smem
+        elif not kernel.dynamic:
+            op.held_smem, op.least_smem = kernel.static_smem, kernel.extra_smem
+        if op.min_blocks is not None:
+            op.static_smem, op.smem_per_sm = kernel.static_smem, arch.generation.smem
+        if op.preferred_cluster and not features.PREFERRED_CLUSTER.on(arch):
+            del op.attributes["cute.preferred_cluster"]
+        if kernel.prints or kernel.asserts:
+            op.reports = True

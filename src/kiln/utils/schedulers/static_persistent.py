@@ -69,7 +69,7 @@ class PersistentTileSchedulerParams(ValueParts):
         if isinstance(max_active_clusters, int) and max_active_clusters < 1:
             raise type_error(
                 f"max_active_clusters is {max_active_clusters}",
-                "at least 1: HardwareInfo().get_max_active_clusters(blocks of a cluster)",
+                "at least 1: HardwareInfo().get_max_active_clusters(CTAs of a cluster)",
             )
         clusters = select(self._num_clusters < max_active_clusters, self._num_clusters, max_active_clusters)
         return (*self.cluster_shape_mnk[:2], clusters)

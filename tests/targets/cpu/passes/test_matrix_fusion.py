@@ -6,8 +6,7 @@ import pytest
 from ir_testing import after, check
 
 from kiln.mlir import ir
-from kiln.targets.cpu.expand import Expansion
-from kiln.targets.cpu.lower import HANDLERS
+from kiln.targets.cpu.lower import HANDLERS, KernelExpansion
 from kiln.targets.host.expand import expand_module
 
 MMA = (
@@ -28,7 +27,7 @@ def expanded(body: str) -> str:
     }}"""
 
     def expand(module: ir.Module) -> None:
-        expand_module(Expansion(module, HANDLERS, "the CPU target"))
+        expand_module(KernelExpansion(module, HANDLERS, "the CPU target"))
 
     return after(source, expand)
 

@@ -6,7 +6,8 @@ import ctypes
 
 from thread_groups import Group
 
-from kiln.targets.cpu.runtime import engines, orders, parts
+from kiln.targets.cpu.runtime import parts, schedule_order
+from kiln.targets.cpu.runtime.engine_table import COPY_QUEUE
 from kiln.targets.host import jit
 
 
@@ -28,12 +29,12 @@ def test_operations_wait_for_what_needs_them():
     parts.set_seed(5)
     try:
         copy(frame, at, source, 2, 4)
-        commit(frame, engines.COPY)
+        commit(frame, COPY_QUEUE)
         copy(frame, at + 4, source, 4, 4)
-        commit(frame, engines.COPY)
+        commit(frame, COPY_QUEUE)
         load(frame, at + 8, source, 8, mbarrier)
         assert bytes(target) == b"\x09" * 32
-        wait(frame, engines.COPY, 1)  # all groups but the latest
+        wait(frame, COPY_QUEUE, 1)  # all groups but the latest
         assert bytes(target[:8]) == b"\x01\x02\x00\x00" + b"\x09" * 4
         arrive(frame, mbarrier)
         assert word.value & 0xFFFFF == 1
@@ -64,6 +65,6 @@ def test_an_arrival_lands_after_the_copies_of_its_thread():
 
 
 def test_parts_export_what_they_define():
-    assert orders.schedule.symbol in parts.LAUNCH.exports
+    assert schedule_order.schedule.symbol in parts.LAUNCH.exports
     names = [symbol for part in parts.PARTS for symbol in part.exports]
     assert len(names) == len(set(names))

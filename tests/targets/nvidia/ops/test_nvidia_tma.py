@@ -131,6 +131,13 @@ CASES: dict[str, tuple[Any, list[str]]] = {
 }  # fmt: skip
 
 
+def test_copies_of_two_ctas_are_a_feature_of_the_architecture():
+    body = lambda m, s, f, _g: tma.tma_load(m, s, f, coordinates(*AT), cta_group=2)
+    assert instructions(compiled(body, arch_="sm_100a")) == [f"{_LOAD}.cta_group::2 [$], [$, {{$, $}}], [$];"]
+    with pytest.raises(DSLArchitectureError, match=r"\(CtaGroup.TWO\) needs sm_100a"):
+        compiled(body)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_operation_is_the_instruction_it_says(name):
     """ptxas takes it, too, where there is one."""

@@ -7,7 +7,6 @@ import re
 import pytest
 from ir_testing import after
 
-from kiln.targets.nvidia.codegen import Passes
 from kiln.targets.nvidia.passes.kernel_outlining import LaunchFacts
 from kiln.targets.nvidia.passes.loop_unrolling import mark_loops
 
@@ -16,13 +15,13 @@ FULL, NEVER = "<disable = false, full = true>", "<disable = true>"
 
 def marked(loop: str, facts: LaunchFacts | None = None) -> str:
     """What a loop's mark is."""
-    text, _ = both(loop, facts)
+    text = annotated(loop, facts)
     found = re.search(r"#llvm\.loop_unroll(<[^>]*>)", text)
     return found.group(1) if found else ""
 
 
-def both(loop: str, facts: LaunchFacts | None = None) -> tuple[str, Passes]:
-    """The marked module, and which passes it needs."""
+def annotated(loop: str, facts: LaunchFacts | None = None) -> str:
+    """The marked module."""
     source = f"""
     func.func @k(%n: i32, %c: i1, %p: !llvm.ptr) {{
       %zero = arith.constant 0 : i32
@@ -32,9 +31,7 @@ def both(loop: str, facts: LaunchFacts | None = None) -> tuple[str, Passes]:
       {loop}
       func.return
     }}"""
-    said: list[Passes] = []
-    text = after(source, lambda module: said.append(mark_loops(module, [facts] if facts else [])))
-    return text, said[0]
+    return after(source, lambda module: mark_loops(module, [facts] if facts else []))
 
 
 def counted(bound: str, body: str = "", hints: str = "") -> str:
@@ -61,19 +58,6 @@ def indexing(memory: str) -> str:
 )
 def test_marks(loop: str, mark: str) -> None:
     assert marked(loop) == mark
-    assert both(loop)[1] is {NEVER: Passes.FEW, "": Passes.FEW_AND_UNROLLING}.get(mark, Passes.ALL)
-
-
-def test_most_passes_that_a_loop_needs() -> None:
-    loops = [
-        counted("%eight", hints="cute.unroll = 1 : i32"),
-        counted("%eight"),
-        counted("%eight", hints="cute.unroll_full"),
-    ]
-    expected = [Passes.FEW, Passes.FEW, Passes.FEW_AND_UNROLLING, Passes.ALL]
-    for number, needed in enumerate(expected):
-        assert both("\n".join(loops[:number]))[1] is needed
-        assert both("\n".join(reversed(loops[:number])))[1] is needed
 
 
 @pytest.mark.parametrize(

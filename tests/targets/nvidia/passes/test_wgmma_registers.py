@@ -279,9 +279,9 @@ def names(*lines: str, kernels: tuple[str, ...] = ("f",)) -> list[str]:
 
 def test_sums_that_only_products_write_have_names():
     lines = FENCE, product(), COMMIT, product("%e"), COMMIT, wait(0)
-    assert names(*lines) == ["kiln_sums_0_ 0", "kiln_sums_1_ 0", "kiln_sums_0_", "kiln_sums_1_"]
+    assert names(*lines) == ["kiln_acc_0_ 0", "kiln_acc_1_ 0", "kiln_acc_0_", "kiln_acc_1_"]
     text = ordered(*lines, kernels=("f",))
-    assert text.count('".reg .b32 kiln_sums_0_<4>;"') == text.count('".reg .b32 kiln_sums_1_<4>;"') == 1
+    assert text.count('".reg .b32 kiln_acc_0_<4>;"') == text.count('".reg .b32 kiln_acc_1_<4>;"') == 1
     assert names(*lines, kernels=()) == [""] * 4
 
 
@@ -296,7 +296,7 @@ KEEP = '"cute.store"(%s, %d, %zero) {alignment = 16 : i64} : (vector<4xf32>, R<f
 def test_who_reads_registers_that_are_scaled_copies_them():
     read, used = READ.replace("%r", "%q"), "%u = arith.addf %q, %v : vector<4xf32>"
     text = ordered(READ, SCALE, KEEP, FENCE, product(), COMMIT, wait(0), read, used, kernels=("f",))
-    moves = " ".join(f"mov.b32 ${n}, kiln_sums_0_{n};" for n in range(4))
+    moves = " ".join(f"mov.b32 ${n}, kiln_acc_0_{n};" for n in range(4))
     assert text.count(f'"{moves}"') == 1
     assert text.index("wgmma_wait") < text.index(moves)
     assert "cute.load" not in text
@@ -309,18 +309,18 @@ def test_registers_with_names_are_cleared_themselves(scaled: tuple[str, ...]):
     part = "%y = vector.extract_strided_slice %z {offsets = [4], sizes = [4], strides = [1]} : vector<8xf32> to vector<4xf32>"
     clear = '"cute.store"(%y, %d, %zero) {alignment = 16 : i64} : (vector<4xf32>, R<f32>, i32) -> ()'
     lines = zeros, part, clear, *scaled, FENCE, product(), COMMIT
-    assert names(*lines) == ["kiln_sums_0_ 0"]
+    assert names(*lines) == ["kiln_acc_0_ 0"]
     text = ordered(*lines, kernels=("f",))
-    assert '"' + " ".join(f"mov.b32 kiln_sums_0_{n}, 0;" for n in range(4)) + '"' in text
+    assert '"' + " ".join(f"mov.b32 kiln_acc_0_{n}, 0;" for n in range(4)) + '"' in text
     assert "cute.store" not in text
     assert names(zeros.replace("0.0", "-0.0"), *lines[1:])[-1] == ""
 
 
 def test_registers_with_names_are_scaled_themselves():
     lines = READ, SCALE, KEEP, FENCE, product(), COMMIT
-    assert names(*lines) == ["kiln_sums_0_ 0"]
+    assert names(*lines) == ["kiln_acc_0_ 0"]
     text = ordered(*lines, kernels=("f",))
-    assert '"' + " ".join(f"mul.f32 kiln_sums_0_{n}, kiln_sums_0_{n}, ${n};" for n in range(4)) + '"' in text
+    assert '"' + " ".join(f"mul.f32 kiln_acc_0_{n}, kiln_acc_0_{n}, ${n};" for n in range(4)) + '"' in text
     for word in ("cute.store", "cute.load", "arith.mulf"):
         assert word not in text
 
@@ -328,7 +328,7 @@ def test_registers_with_names_are_scaled_themselves():
 def scalings(*lines: str) -> list[list[tuple[int, int]]]:
     """Pieces of code that scale registers: the number of each, and of the operand that it is scaled by."""
     found = re.findall(r'inline_asm has_side_effects "(mul[^"]*)"', ordered(*lines, kernels=("f",)))
-    return [[(int(r), int(n)) for r, n in re.findall(r"kiln_sums_0_(\d+), \$(\d+);", code)] for code in found]
+    return [[(int(r), int(n)) for r, n in re.findall(r"kiln_acc_0_(\d+), \$(\d+);", code)] for code in found]
 
 
 def test_parts_of_registers_are_scaled():
@@ -382,7 +382,7 @@ def test_what_is_read_at_places_that_are_not_known_is_written_there(first: str):
 
 def test_sums_in_parts_of_an_array_have_numbers():
     moved = '%m = "cute.ptr_add"(%l, %four) : (R<f32>, i32) -> R<f32>'
-    assert names(LONG, moved, FENCE, product("%l"), product("%m"), COMMIT) == ["kiln_sums_0_ 0", "kiln_sums_0_ 4"]
+    assert names(LONG, moved, FENCE, product("%l"), product("%m"), COMMIT) == ["kiln_acc_0_ 0", "kiln_acc_0_ 4"]
 
 
 def test_sums_that_the_kernel_writes_have_none():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from ....dialects import nvgpu
 from ....dialects.nvgpu.tma import REDUCTIONS
 from ....hardware.tensor_maps import ELEMENTS
 from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type, ptr_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.engines import BULK, COPY
-from ..sanitizer import state
+from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
 from ..sanitizer.hooks import Hooks
 from .cluster import peer
 
@@ -31,48 +31,41 @@ def copy_async(
     x.call(b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
 
 
-@HANDLERS.expands("cute_nvgpu.cp_async")
-def _cp_async(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    target, source, bytes_ = op.operands
-    copy_async(x, op, b, target, source, bytes_, op.attributes["size"].value)
-    return []
+@HANDLERS.expands(nvgpu.async_copy.CpAsync)
+def _cp_async(x: Expander, op: nvgpu.async_copy.CpAsync, b: Builder) -> None:
+    copy_async(x, op, b, op.target, op.source, op.source_size, op.size)
 
 
-@HANDLERS.expands("cute_nvgpu.cp_async_commit")
-def _cp_async_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(COPY)])
-    Hooks(x, op).commit(b, state.COPY)
-    return []
+@HANDLERS.expands(nvgpu.async_copy.CpAsyncCommit)
+def _cp_async_commit(x: Expander, op: nvgpu.async_copy.CpAsyncCommit, b: Builder) -> None:
+    x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(COPY_QUEUE)])
+    Hooks(x, op).commit(b, COPY)
 
 
-@HANDLERS.expands("cute_nvgpu.cp_async_wait")
-def _cp_async_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(COPY), b.i32(op.attributes["count"].value)])
-    Hooks(x, op).waited(b, op.attributes["count"].value, state.COPY)
-    return []
+@HANDLERS.expands(nvgpu.async_copy.CpAsyncWait)
+def _cp_async_wait(x: Expander, op: nvgpu.async_copy.CpAsyncWait, b: Builder) -> None:
+    x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(COPY_QUEUE), b.i32(op.count)])
+    Hooks(x, op).waited(b, op.count, COPY)
 
 
-@HANDLERS.expands("cute_nvgpu.cp_async_mbarrier_arrive")
-def _cp_async_mbarrier_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.async_copy.CpAsyncMbarrierArrive)
+def _cp_async_mbarrier_arrive(x: Expander, op: nvgpu.async_copy.CpAsyncMbarrierArrive, b: Builder) -> None:
     hooks = Hooks(x, op)
-    hooks.copies_arrive(b, op.operands[0])
-    x.call(b, "kiln_cpu_copy_arrive", [_copies(x, op), op.operands[0]])
-    hooks.mbarrier_after(b, op.operands[0])
-    return []
+    hooks.copies_arrive(b, op.pointer)
+    x.call(b, "kiln_cpu_copy_arrive", [_copies(x, op), op.pointer])
+    hooks.mbarrier_after(b, op.pointer)
 
 
-@HANDLERS.expands("cute_nvgpu.cp_async_bulk_commit")
-def _cp_async_bulk_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(BULK)])
+@HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkCommit)
+def _cp_async_bulk_commit(x: Expander, op: nvgpu.async_copy.CpAsyncBulkCommit, b: Builder) -> None:
+    x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(BULK_QUEUE)])
     Hooks(x, op).bulk_commit(b)
-    return []
 
 
-@HANDLERS.expands("cute_nvgpu.cp_async_bulk_wait")
-def _cp_async_bulk_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(BULK), b.i32(op.attributes["count"].value)])
-    Hooks(x, op).bulk_waited(b, op.attributes["count"].value, "read" in op.attributes)
-    return []
+@HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkWait)
+def _cp_async_bulk_wait(x: Expander, op: nvgpu.async_copy.CpAsyncBulkWait, b: Builder) -> None:
+    x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(BULK_QUEUE), b.i32(op.count)])
+    Hooks(x, op).bulk_waited(b, op.count, op.read)
 
 
 def bulk_load(
@@ -135,59 +128,50 @@ def store_async(
     hooks.mbarrier_after(b, mbarrier)
 
 
-def _reduction(op: ir.Operation) -> tuple[str, str] | None:
-    """How an operation combines elements, if it does."""
-    if "reduction" not in op.attributes:
-        return None
-    return op.attributes["reduction"].value, op.attributes["element"].value
+def _reduction(op: nvgpu.async_copy.BulkSend | nvgpu.async_copy.BulkStore) -> tuple[str, str] | None:
+    """Return the reduction and the type of its elements, if the operation has one."""
+    return (op.reduction, op.element) if op.reduction else None
 
 
-@HANDLERS.expands("cute_nvgpu.cache_policy")
-def _cache_policy(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [b.i64(0)]  # caches are not modelled
+@HANDLERS.expands(nvgpu.async_copy.CachePolicy)
+def _cache_policy(_x: Expander, _op: nvgpu.async_copy.CachePolicy, b: Builder) -> ir.Value:
+    return b.i64(0)  # caches are not modelled
 
 
-@HANDLERS.expands("cute_nvgpu.bulk_load")
-def _bulk_load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    target, source, bytes_, mbarrier, mask, _policy = op.operands
-    if "multicast" in op.attributes:
-        multicast(x, op, b, target, source, bytes_, mbarrier, mask)
+@HANDLERS.expands(nvgpu.async_copy.BulkLoad)
+def _bulk_load(x: Expander, op: nvgpu.async_copy.BulkLoad, b: Builder) -> None:
+    if op.multicast:
+        multicast(x, op, b, op.target, op.source, op.bytes, op.mbarrier, op.mask)
     else:
-        bulk_load(x, op, b, target, source, bytes_, mbarrier)
-    return []
+        bulk_load(x, op, b, op.target, op.source, op.bytes, op.mbarrier)
 
 
-@HANDLERS.expands("cute_nvgpu.bulk_send")
-def _bulk_send(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.async_copy.BulkSend)
+def _bulk_send(x: Expander, op: nvgpu.async_copy.BulkSend, b: Builder) -> None:
     how = _reduction(op)
     if how is None:
-        bulk_load(x, op, b, *op.operands)
+        bulk_load(x, op, b, op.target, op.source, op.bytes, op.mbarrier)
     else:
-        bulk_reduce(x, op, b, how, *op.operands)
-    return []
+        bulk_reduce(x, op, b, how, op.target, op.source, op.bytes, op.mbarrier)
 
 
-@HANDLERS.expands("cute_nvgpu.bulk_store")
-def _bulk_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    *operands, _policy = op.operands
+@HANDLERS.expands(nvgpu.async_copy.BulkStore)
+def _bulk_store(x: Expander, op: nvgpu.async_copy.BulkStore, b: Builder) -> None:
     how = _reduction(op)
     if how is None:
-        bulk_store(x, op, b, *operands)
+        bulk_store(x, op, b, op.target, op.source, op.bytes)
     else:
-        bulk_reduce(x, op, b, how, *operands)
-    return []
+        bulk_reduce(x, op, b, how, op.target, op.source, op.bytes)
 
 
-@HANDLERS.expands("cute_nvgpu.bulk_prefetch")
-def _bulk_prefetch(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
-    return []
+@HANDLERS.expands(nvgpu.async_copy.BulkPrefetch)
+def _bulk_prefetch(_x: Expander, _op: nvgpu.async_copy.BulkPrefetch, _b: Builder) -> None:
+    pass
 
 
-@HANDLERS.expands("cute_nvgpu.store_async")
-def _store_async(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    target, value, mbarrier = op.operands
-    count = value.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+@HANDLERS.expands(nvgpu.async_copy.StoreAsync)
+def _store_async(x: Expander, op: nvgpu.async_copy.StoreAsync, b: Builder) -> None:
+    count = op.value.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
     positions = [{"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(count)]
-    parts = [b.value("vector.extract", int_type(32), (value,), position) for position in positions]
-    store_async(x, op, b, target, parts, mbarrier)
-    return []
+    parts = [b.value("vector.extract", int_type(32), (op.value,), position) for position in positions]
+    store_async(x, op, b, op.target, parts, op.mbarrier)

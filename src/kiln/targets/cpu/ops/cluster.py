@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+from ....dialects import nvgpu
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import Fields
+from ..runtime.record_access import Fields
 from ..runtime.records import BlockRecord, FrameHeader
 from ..sanitizer.hooks import Hooks
 
 HANDLERS = Handlers()
 
 
-@HANDLERS.expands("cute_nvgpu.cluster_index")
-def _cluster_index(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.cluster.ClusterIndex)
+def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: Builder) -> ir.Value:
     record = Fields(b, Fields(b, x.frame_of(op), FrameHeader).load("block"), BlockRecord)
-    which, dim = op.attributes["which"].value, op.attributes["dim"].value
+    which, dim = op.which, op.dim
     sizes = [record.load(f"cluster_{a}") for a in "xyz"]
     if which == "cluster_size":
-        return [b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))]
+        return b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))
     if which == "block_idx_in_cluster":
-        return [record.load("rank")]
+        return record.load("rank")
     if which == "block_in_cluster_dim":
-        return [sizes[dim]]
+        return sizes[dim]
     if which == "block_in_cluster_idx":
-        return [b.binary("remui", x.function.indices["block_idx"][dim], sizes[dim])]
+        return b.binary("remui", x.function.indices["block_idx"][dim], sizes[dim])
     index = x.function.indices["block_idx" if which == "cluster_idx" else "grid_dim"]
-    return [b.binary("divui", index[dim], sizes[dim])]
+    return b.binary("divui", index[dim], sizes[dim])
 
 
 def cluster_arrive(x: Expander, op: ir.Operation, b: Builder, relaxed: bool) -> None:
@@ -44,20 +45,18 @@ def cluster_wait(x: Expander, op: ir.Operation, b: Builder) -> None:
     Hooks(x, op).passed(b, cluster=True)
 
 
-@HANDLERS.expands("cute_nvgpu.cluster_arrive")
-def _cluster_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    cluster_arrive(x, op, b, "relaxed" in op.attributes)
-    return []
+@HANDLERS.expands(nvgpu.cluster.ClusterArrive)
+def _cluster_arrive(x: Expander, op: nvgpu.cluster.ClusterArrive, b: Builder) -> None:
+    cluster_arrive(x, op, b, op.relaxed)
 
 
-@HANDLERS.expands("cute_nvgpu.cluster_wait")
-def _cluster_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.cluster.ClusterWait)
+def _cluster_wait(x: Expander, op: nvgpu.cluster.ClusterWait, b: Builder) -> None:
     cluster_wait(x, op, b)
-    return []
 
 
 def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.Value) -> ir.Value:
-    """The address in the shared memory of block `rank` of the cluster; negative: the address itself.
+    """Return the address in the shared memory of block `rank` of the cluster; negative: the address itself.
 
     The address may be another block's already: what counts is its place in its block.
     """
@@ -69,7 +68,6 @@ def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.
     return b.byte_gep(pointer, wide)
 
 
-@HANDLERS.expands("cute_nvgpu.map_shared")
-def _map_shared(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    pointer, rank = op.operands
-    return [peer(x, op, b, pointer, rank)]
+@HANDLERS.expands(nvgpu.cluster.MapShared)
+def _map_shared(x: Expander, op: nvgpu.cluster.MapShared, b: Builder) -> ir.Value:
+    return peer(x, op, b, op.pointer, op.rank)

@@ -6,7 +6,7 @@ from ....dialects import cute
 from ....mlir import ir
 from ...lowering import memory
 from ...lowering.builder import Builder, int_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import KEEP, Handlers
 from ...lowering.shared_memory import OFFSET
 from ..expand import INDICES, Expander
 
@@ -15,15 +15,16 @@ OVERRIDES = Handlers()
 """Instead of those of host code."""
 
 
-@HANDLERS.expands("cute.launch")
-def _launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> None:
+@HANDLERS.expands(cute.Launch)
+def _launch(x: Expander, op: cute.Launch, _b: Builder) -> object:
     x.module.launches.append((x, op))  # until all is known of the kernels
+    return KEEP
 
 
-@HANDLERS.expands(*(f"cute.{which}" for which in INDICES))
-def _index(x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(*INDICES)
+def _index(x: Expander, op: cute.ThreadIdx, _b: Builder) -> ir.Value:
     x.kernel_only(op)
-    return [x.function.indices[op.name.removeprefix("cute.")][op.attributes["dim"].value]]
+    return x.function.indices[INDICES[type(op)]][op.dim]
 
 
 def _linear_thread(x: Expander, b: Builder) -> ir.Value:
@@ -31,79 +32,79 @@ def _linear_thread(x: Expander, b: Builder) -> ir.Value:
     return b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
 
 
-@HANDLERS.expands("cute.lane_idx")
-def _lane_idx(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(cute.LaneIdx)
+def _lane_idx(x: Expander, op: cute.LaneIdx, b: Builder) -> ir.Value:
     x.kernel_only(op)
-    return [b.binary("andi", _linear_thread(x, b), b.i32(31))]
+    return b.binary("andi", _linear_thread(x, b), b.i32(31))
 
 
-@HANDLERS.expands("cute.warp_idx")
-def _warp_idx(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(cute.WarpIdx)
+def _warp_idx(x: Expander, op: cute.WarpIdx, b: Builder) -> ir.Value:
     x.kernel_only(op)
-    return [b.binary("shrui", _linear_thread(x, b), b.i32(5))]
+    return b.binary("shrui", _linear_thread(x, b), b.i32(5))
 
 
-@HANDLERS.expands("cute.alloc_smem")
-def _alloc_smem(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(cute.AllocSmem)
+def _alloc_smem(x: Expander, op: cute.AllocSmem, b: Builder) -> ir.Value:
     x.kernel_only(op)
     assert x.function.smem is not None
     start = op.attributes[OFFSET].value
-    x.function.smem_bytes = max(x.function.smem_bytes, start + op.attributes["bytes"].value)
+    x.function.smem_bytes = max(x.function.smem_bytes, start + op.bytes)
     memory = b.byte_gep(x.function.smem, start)
     if x.module.sanitizer is not None:
-        x.module.sanitizer.allocated(op, memory, start, op.attributes["bytes"].value)
-    return [memory]
+        x.module.sanitizer.allocated(op, memory, start, op.bytes)
+    return memory
 
 
-@HANDLERS.expands("cute.dynamic_smem")
-def _dynamic_smem(x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(cute.DynamicSmem)
+def _dynamic_smem(x: Expander, op: cute.DynamicSmem, _b: Builder) -> ir.Value:
     x.kernel_only(op)
     assert x.function.dynamic_smem is not None
     if x.module.sanitizer is not None:
         x.module.sanitizer.allocated(op, x.function.dynamic_smem, 0, None)
-    return [x.function.dynamic_smem]
+    return x.function.dynamic_smem
 
 
 def shared_pointer(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
-    """The pointer whose lowest 32 bits are a shared-memory address: the one nearest to this block's shared memory."""
+    """Return the pointer whose lowest 32 bits are a shared-memory address: the one nearest to this block's shared
+    memory."""
     i32, i64 = int_type(32), int_type(64)
     base = b.value("llvm.ptrtoint", i64, (x.function.smem,))
     distance = b.binary("subi", address, b.value("arith.trunci", i32, (base,)))
     return b.byte_gep(x.function.smem, b.value("arith.extsi", i64, (distance,)))  # pyright: ignore[reportArgumentType]
 
 
-@OVERRIDES.expands("cute.int_to_ptr")
-def _int_to_ptr(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
-    if x.function.is_kernel and cute.info(results[0]).space in ("smem", "dsmem"):
-        return [shared_pointer(x, b, b.value("arith.trunci", int_type(32), (op.operands[0],)))]
-    return memory.int_to_ptr(x, op, operands, results, b)
+@OVERRIDES.expands(cute.IntToPtr)
+def _int_to_ptr(x: Expander, op: cute.IntToPtr, b: Builder) -> ir.Value | list[ir.Value]:
+    if x.function.is_kernel and cute.info(op.result.type).space in ("smem", "dsmem"):
+        return shared_pointer(x, b, b.value("arith.trunci", int_type(32), (op.address,)))
+    return memory.int_to_ptr(x, op, b)
 
 
-@OVERRIDES.expands("cute.view")
-def _view(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
+@OVERRIDES.expands(cute.View)
+def _view(x: Expander, op: cute.View, b: Builder) -> list[ir.Value]:
     if x.module.sanitizer is not None:
-        x.module.sanitizer.viewed(x, op, op.operands[0], results[0])
-    return memory.view(x, op, operands, results, b)
+        x.module.sanitizer.viewed(x, op, op.pointer, op.result.type)
+    return memory.view(x, op, b)
 
 
-@OVERRIDES.expands("cute.bounds")
-def _bounds(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@OVERRIDES.expands(cute.Bounds, types=True)
+def _bounds(x: Expander, op: cute.Bounds, b: Builder) -> None:
     if x.module.sanitizer is not None and x.function.is_kernel:
-        x.module.sanitizer.bounds(x, op, b, operands[0])
-    return []
+        x.module.sanitizer.bounds(x, op, b, op.types.pointer)
 
 
-@OVERRIDES.expands("cute.through")
-def _through(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    pointer = op.operands[0]
+@OVERRIDES.expands(cute.Through)
+def _through(x: Expander, op: cute.Through, b: Builder) -> ir.Value:
+    pointer = op.pointer
     if x.module.sanitizer is None or not x.function.is_kernel:
-        return [pointer]
-    return [x.module.sanitizer.through(op, b, pointer)]
+        return pointer
+    return x.module.sanitizer.through(op, b, pointer)
 
 
-@OVERRIDES.expands("cute.alloc_rmem")
-def _alloc_rmem(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
-    (pointer,) = memory.alloc_rmem(x, op, operands, results, b)
+@OVERRIDES.expands(cute.AllocRmem)
+def _alloc_rmem(x: Expander, op: cute.AllocRmem, b: Builder) -> ir.Value:
+    pointer = memory.alloc_rmem(x, op, b)
     if x.module.sanitizer is not None:
-        x.module.sanitizer.allocated_private(op, pointer, memory.private_bytes(op, results[0]))
-    return [pointer]
+        x.module.sanitizer.allocated_private(op, pointer, memory.private_bytes(op))
+    return pointer

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....mlir import ir
-from ...lowering.expansion import Handlers, Types
+from ...lowering.builder import Builder
+from ...lowering.expansion import KEEP, Handlers
 from ...lowering.memory import carrier_type
 from ..sanitizer.hooks import Hooks
 
 if TYPE_CHECKING:
-    from ...lowering.builder import Builder
     from ..expand import Expander
 
 HANDLERS = Handlers()
@@ -45,7 +45,7 @@ def _access(x: Expander, op: ir.Operation, b: Builder, at: int, type_: ir.Type, 
 
 
 def _is_own(pointer: ir.Value) -> bool:
-    """Whether a pointer leads into memory of the thread's call, which nobody else reaches."""
+    """Return whether a pointer leads into memory of the thread's call, which nobody else reaches."""
     while not isinstance(pointer.owner, ir.Block):
         op = pointer.owner.operation
         if op.name != "llvm.getelementptr":
@@ -55,13 +55,15 @@ def _is_own(pointer: ir.Value) -> bool:
 
 
 @HANDLERS.expands("llvm.load")
-def _load(x: Expander, op: ir.Operation, _operands: Types, results: Types, b: Builder) -> None:
-    _access(x, op, b, 0, results[0], stores=False)
+def _load(x: Expander, op: ir.Operation, b: Builder) -> object:
+    _access(x, op, b, 0, op.results[0].type, stores=False)
+    return KEEP
 
 
 @HANDLERS.expands("llvm.store")
-def _store(x: Expander, op: ir.Operation, _operands: Types, _results: Types, b: Builder) -> None:
+def _store(x: Expander, op: ir.Operation, b: Builder) -> object:
     _access(x, op, b, 1, op.operands[0].type, stores=True)
+    return KEEP
 
 
 def _update(x: Expander, op: ir.Operation, b: Builder, ordering: str) -> None:
@@ -72,10 +74,12 @@ def _update(x: Expander, op: ir.Operation, b: Builder, ordering: str) -> None:
 
 
 @HANDLERS.expands("llvm.atomicrmw")
-def _atomicrmw(x: Expander, op: ir.Operation, _operands: Types, _results: Types, b: Builder) -> None:
+def _atomicrmw(x: Expander, op: ir.Operation, b: Builder) -> object:
     _update(x, op, b, "ordering")
+    return KEEP
 
 
 @HANDLERS.expands("llvm.cmpxchg")
-def _cmpxchg(x: Expander, op: ir.Operation, _operands: Types, _results: Types, b: Builder) -> None:
+def _cmpxchg(x: Expander, op: ir.Operation, b: Builder) -> object:
     _update(x, op, b, "success_ordering")
+    return KEEP

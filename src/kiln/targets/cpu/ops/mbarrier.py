@@ -6,12 +6,13 @@ missing; 63: parity of the phase.
 
 from __future__ import annotations
 
+from ....dialects import nvgpu
 from ....hardware.limits import MBARRIER_ARRIVALS, MBARRIER_BYTES
 from ....mlir import ir
 from ...lowering.builder import Builder, constant_value, int_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import Fields, wait, wait_softly
+from ..runtime.record_access import Fields, wait, wait_softly
 from ..runtime.records import FrameHeader
 from ..sanitizer.hooks import Hooks
 from .cluster import peer
@@ -27,16 +28,14 @@ def mbarrier_init(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, 
     b.store(b.binary("ori", wide, b.binary("shli", wide, b.i64(20))), pointer)
 
 
-@HANDLERS.expands("cute_nvgpu.mbarrier_init")
-def _mbarrier_init(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    mbarrier_init(x, op, b, *op.operands)
-    return []
+@HANDLERS.expands(nvgpu.mbarrier.MbarrierInit)
+def _mbarrier_init(x: Expander, op: nvgpu.mbarrier.MbarrierInit, b: Builder) -> None:
+    mbarrier_init(x, op, b, op.pointer, op.count)
 
 
-@HANDLERS.expands("cute_nvgpu.mbarrier_inval")
-def _mbarrier_inval(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    Hooks(x, op).mbarrier_inval(b, op.operands[0])
-    return []
+@HANDLERS.expands(nvgpu.mbarrier.MbarrierInval)
+def _mbarrier_inval(x: Expander, op: nvgpu.mbarrier.MbarrierInval, b: Builder) -> None:
+    Hooks(x, op).mbarrier_inval(b, op.pointer)
 
 
 def mbarrier_change(
@@ -72,18 +71,14 @@ def _check_missing(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value)
     )
 
 
-@HANDLERS.expands("cute_nvgpu.mbarrier_arrive")
-def _mbarrier_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    pointer, count, bytes_, rank = op.operands
-    mbarrier_change(x, op, b, peer(x, op, b, pointer, rank), count, bytes_)
-    return []
+@HANDLERS.expands(nvgpu.mbarrier.MbarrierArrive)
+def _mbarrier_arrive(x: Expander, op: nvgpu.mbarrier.MbarrierArrive, b: Builder) -> None:
+    mbarrier_change(x, op, b, peer(x, op, b, op.pointer, op.peer), op.count, op.bytes)
 
 
-@HANDLERS.expands("cute_nvgpu.mbarrier_expect_tx")
-def _mbarrier_expect_tx(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    pointer, bytes_, rank = op.operands
-    mbarrier_change(x, op, b, peer(x, op, b, pointer, rank), None, bytes_)
-    return []
+@HANDLERS.expands(nvgpu.mbarrier.MbarrierExpectTx)
+def _mbarrier_expect_tx(x: Expander, op: nvgpu.mbarrier.MbarrierExpectTx, b: Builder) -> None:
+    mbarrier_change(x, op, b, peer(x, op, b, op.pointer, op.peer), None, op.bytes)
 
 
 def _phase_bit(b: Builder, phase: ir.Value) -> ir.Value:
@@ -91,7 +86,7 @@ def _phase_bit(b: Builder, phase: ir.Value) -> ir.Value:
 
 
 def _incomplete(b: Builder, pointer: ir.Value, phase: ir.Value) -> ir.Value:
-    """Whether the phase of a parity is still the current one."""
+    """Return whether the phase of a parity is still the current one."""
     word = b.load(int_type(32), b.byte_gep(pointer, 4))
     return b.compare("eq", b.binary("andi", word, b.i32(-(1 << 31))), _phase_bit(b, phase))
 
@@ -119,13 +114,14 @@ def mbarrier_wait(
     return done
 
 
-@HANDLERS.expands("cute_nvgpu.mbarrier_wait")
-def _mbarrier_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    mbarrier_wait(x, op, b, *op.operands, may_fail=False)
-    return []
+@HANDLERS.expands(nvgpu.mbarrier.MbarrierWait)
+def _mbarrier_wait(x: Expander, op: nvgpu.mbarrier.MbarrierWait, b: Builder) -> None:
+    mbarrier_wait(x, op, b, op.pointer, op.phase, may_fail=False)
 
 
-@HANDLERS.expands("cute_nvgpu.mbarrier_try_wait", "cute_nvgpu.mbarrier_test_wait")
-def _mbarrier_try_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    where, phase, *_ = op.operands  # how long a wait may take is up to the scheduler
-    return [mbarrier_wait(x, op, b, where, phase, may_fail=True)]
+@HANDLERS.expands(nvgpu.mbarrier.MbarrierTryWait, nvgpu.mbarrier.MbarrierTestWait)
+def _mbarrier_try_wait(
+    x: Expander, op: nvgpu.mbarrier.MbarrierTryWait | nvgpu.mbarrier.MbarrierTestWait, b: Builder
+) -> ir.Value:
+    # how long a wait may take is up to the scheduler
+    return mbarrier_wait(x, op, b, op.pointer, op.phase, may_fail=True)

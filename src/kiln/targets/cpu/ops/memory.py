@@ -8,11 +8,11 @@ from __future__ import annotations
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....base_dsl.target import value_bytes
-from ....dialects import cute
+from ....dialects import cute, nvgpu
 from ....mlir import ir
 from ...host.arithmetic import round_to_bf16, widen_bf16
 from ...lowering.builder import Builder, int_attr, int_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
 from ..sanitizer.hooks import Hooks
@@ -35,7 +35,7 @@ def _is_float(type_: ir.Type) -> bool:
 def atomic_rmw(
     x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
 ) -> ir.Value:
-    """The old element. Inline PTX gives its order and scope as modifiers."""
+    """Return the old element. Inline PTX gives its order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
     pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
     attributes = {"ordering": int_attr(int_type(64), SEQUENTIAL)}
@@ -55,7 +55,7 @@ def atomic_rmw(
 
 
 def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
-    """The old element. In f32, as all arithmetic of bf16 is; again until no other thread came in between."""
+    """Return the old element. In f32, as all arithmetic of bf16 is; again until no other thread came in between."""
     bits = int_type(8 * value_bytes(value.type))
     ordered = {
         "ordering": int_attr(int_type(64), _RELAXED),
@@ -74,12 +74,12 @@ def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.V
 
 
 def _bitcast(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """The bits of a value as another type; elements of a vector may become one number."""
+    """Return the bits of a value as another type; elements of a vector may become one number."""
     return b.value("llvm.bitcast", type_, (value,))
 
 
 def _compare_exchange(b: Builder, pointer: ir.Value, compare: ir.Value, value: ir.Value) -> ir.Value:
-    """The old element, and whether it was the one expected."""
+    """Return the old element, and whether it was the one expected."""
     pair = ir.Type.parse(f"!llvm.struct<({value.type}, i1)>")
     attributes = {
         "success_ordering": int_attr(int_type(64), SEQUENTIAL),
@@ -88,9 +88,9 @@ def _compare_exchange(b: Builder, pointer: ir.Value, compare: ir.Value, value: i
     return b.value("llvm.cmpxchg", pair, (pointer, compare, value), attributes)
 
 
-@HANDLERS.expands("cute_nvgpu.atomic_rmw")
-def _atomic_rmw(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [atomic_rmw(x, op, b, op.attributes["kind"].value, *op.operands)]
+@HANDLERS.expands(nvgpu.memory.AtomicRmw)
+def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: Builder) -> ir.Value:
+    return atomic_rmw(x, op, b, op.kind, op.pointer, op.value)
 
 
 def atomic_cas(
@@ -102,7 +102,7 @@ def atomic_cas(
     value: ir.Value,
     modifiers: str = "",
 ) -> ir.Value:
-    """The old element. Inline PTX gives its order and scope as modifiers."""
+    """Return the old element. Inline PTX gives its order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
     pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
     result, bits = value.type, value.type
@@ -113,9 +113,9 @@ def atomic_cas(
     return old if old.type == result else b.value("arith.bitcast", result, (old,))
 
 
-@HANDLERS.expands("cute_nvgpu.atomic_cas")
-def _atomic_cas(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [atomic_cas(x, op, b, *op.operands)]
+@HANDLERS.expands(nvgpu.memory.AtomicCas)
+def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: Builder) -> ir.Value:
+    return atomic_cas(x, op, b, op.pointer, op.compare, op.value)
 
 
 def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
@@ -133,7 +133,7 @@ def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribut
 def ordered_load(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, shared: bool = False
 ) -> ir.Value:
-    """A load that happens here. `shared`: it is known to be from shared memory."""
+    """Return a load that happens here. `shared`: it is known to be from shared memory."""
     x.let_others_run(op, b, "loop around a load")
     carrier = carrier_type(type_)
     pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
@@ -146,10 +146,10 @@ def ordered_load(
     return from_carrier(b, made, type_)
 
 
-@HANDLERS.expands("cute_nvgpu.ordered_load")
-def _ordered_load(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
-    shared = cute.info(operands[0]).space == "smem"
-    return [ordered_load(x, op, b, op.operands[0], results[0], op.attributes["modifiers"].value, shared)]
+@HANDLERS.expands(nvgpu.memory.OrderedLoad, types=True)
+def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: Builder) -> ir.Value:
+    shared = cute.info(op.types.pointer).space == "smem"
+    return ordered_load(x, op, b, op.pointer, op.result.type, op.modifiers, shared)
 
 
 def ordered_store(
@@ -166,13 +166,11 @@ def ordered_store(
     b.op("llvm.store", (), (value, pointer), attributes)
 
 
-@HANDLERS.expands("cute_nvgpu.ordered_store")
-def _ordered_store(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    pointer, value = op.operands
-    ordered_store(x, op, b, pointer, value, op.attributes["modifiers"].value, cute.info(operands[0]).space == "smem")
-    return []
+@HANDLERS.expands(nvgpu.memory.OrderedStore, types=True)
+def _ordered_store(x: Expander, op: nvgpu.memory.OrderedStore, b: Builder) -> None:
+    ordered_store(x, op, b, op.pointer, op.value, op.modifiers, cute.info(op.types.pointer).space == "smem")
 
 
-@HANDLERS.expands("cute_nvgpu.prefetch")
-def _prefetch(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
-    return []  # caches are not modelled
+@HANDLERS.expands(nvgpu.memory.Prefetch)
+def _prefetch(_x: Expander, _op: nvgpu.memory.Prefetch, _b: Builder) -> None:
+    pass  # caches are not modelled

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import array
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from ....dialects import nvgpu
 from ....hardware import mma_shapes
 from ....mlir import context, ir
 from ...lowering.builder import Builder, function, global_, int_type, parsed_type, ptr_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import leave
+from ..runtime.record_access import leave
 from ..runtime.records import PAYLOAD
 from ..sanitizer.hooks import Hooks
 from .warp import lane_of, meet, once_for_warp, slot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HANDLERS = Handlers()
 
@@ -60,7 +58,7 @@ class Mma:
     @property
     def sum(self) -> str:
         """The type sums are made in."""
-        return "i32" if self.d == "i32" else _product_type(self.a)
+        return "i32" if self.d == "i32" else _compute_type(self.a)
 
 
 # --- mma.sync --------------------------------------------------------------------------------------------------------
@@ -84,7 +82,7 @@ def _vector(count: int, element: ir.Type) -> ir.Type:
 
 
 def _table(x: Expander, name: str) -> str:
-    """The name of a global constant with the 256 values of an 8-bit float as f32."""
+    """Return the name of a global constant with the 256 values of an 8-bit float as f32."""
     symbol = f"kiln.{name}"
     if symbol not in x.module.declared:
         x.module.declared.add(symbol)
@@ -100,8 +98,9 @@ def _table(x: Expander, name: str) -> str:
     return symbol
 
 
-def _product_type(kind: str) -> str:
-    """The type elements are multiplied in. Bytes: 32 products of 16 bits and their sum are exact in f32, and faster there."""
+def _compute_type(kind: str) -> str:
+    """Return the type elements are multiplied in. Bytes: 32 products of 16 bits and their sum are exact in f32, and
+    faster there."""
     if kind.startswith("b1"):
         return "i32"
     return "f64" if kind == "f64" else "f32"
@@ -109,7 +108,7 @@ def _product_type(kind: str) -> str:
 
 def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int) -> ir.Value:
     """Elements of A or B that lie side by side, as a vector of the type they are multiplied in."""
-    i32, wide = int_type(32), _vector(count, parsed_type(_product_type(kind)))
+    i32, wide = int_type(32), _vector(count, parsed_type(_compute_type(kind)))
     words = _vector(count, i32)
     if kind == "f16":
         return b.value("arith.extf", wide, (b.load(_vector(count, ir.F16Type.get(context())), address, 8),))
@@ -154,7 +153,7 @@ def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: M
     # the rows that lane 0 holds; lane t holds those `step` t further on
     places, (next_, *_) = ([row for row, _ in definitions.b_places(kind.k, bits_of(kind.b), t)] for t in range(2))
     step = next_ - places[0]
-    type_ = parsed_type(_product_type(kind.b))
+    type_ = parsed_type(_compute_type(kind.b))
 
     def element(c: Builder, vector: ir.Value, number: int) -> ir.Value:
         position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
@@ -199,7 +198,7 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     """
     from ....dialects.nvgpu import definitions  # when there is a product: it loads the dialect
 
-    type_, is_integer = parsed_type(_product_type(kind.a)), kind.sum == "i32"
+    type_, is_integer = parsed_type(_compute_type(kind.a)), kind.sum == "i32"
     row_type, d_type = _vector(kind.n, type_), parsed_type(kind.d)
     in_a = [definitions.a_places(kind.m, kind.k, bits_of(kind.a), t) for t in range(4)]
     held = len(in_a[0])
@@ -273,32 +272,30 @@ def _sum(b: Builder, c: ir.Value, total: ir.Value, saturates: bool) -> ir.Value:
     return b.value("arith.trunci", c.type, (whole,))
 
 
-def _kind_of(op: ir.Operation) -> Mma:
-    """The kind of an `mma_sync`."""
-    m, n, k = (op.attributes[name].value for name in "mnk")
-    d = str(op.operands[2].type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
-    return Mma(m, n, k, op.attributes["a_type"].value, op.attributes["b_type"].value, d)
+def _kind_of(op: nvgpu.mma.MmaSync) -> Mma:
+    """Return the kind of an `mma_sync`."""
+    return Mma(op.m, op.n, op.k, op.a_type, op.b_type, str(op.c.type.element_type))
 
 
 def mma(x: Expander, op: ir.Operation, b: Builder, kind: Mma, a: ir.Value, right: ir.Value, c: ir.Value) -> ir.Value:
-    """A lane's part of D = A B + C; vectors, as in `mma_sync`."""
+    """Return a lane's part of D = A B + C; vectors, as in `mma_sync`."""
     meeting = meet(x, op, b, f"mma_sync.{kind.name}", b.i32(-1), [(a, A_AT), (right, B_AT), (c, C_AT)])
     first = once_for_warp(x, op, b, "mma_sync", meeting)
-    first.call(_product(x, kind), [], [meeting.inside(first).at("payload")])
+    first.call(_mma_function(x, kind), [], [meeting.inside(first).at("payload")])
     result = b.load(c.type, b.byte_gep(slot(b, meeting, lane_of(x, b)), C_AT), 4)
     leave(b, meeting)
     return result
 
 
-def _product(x: Expander, kind: Mma) -> str:
-    """The function that multiplies for all lanes."""
+def _mma_function(x: Expander, kind: Mma) -> str:
+    """Return the function that multiplies for all lanes."""
     _outlined(x, kind.name, lambda inner, slots: _multiply(x, inner, slots, kind))
     return kind.name
 
 
-@HANDLERS.expands("cute_nvgpu.mma_sync")
-def _mma_sync(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [mma(x, op, b, _kind_of(op), *op.operands)]
+@HANDLERS.expands(nvgpu.mma.MmaSync)
+def _mma_sync(x: Expander, op: nvgpu.mma.MmaSync, b: Builder) -> ir.Value:
+    return mma(x, op, b, _kind_of(op), op.a, op.b, op.c)
 
 
 # --- ldmatrix, stmatrix ----------------------------------------------------------------------------------------------
@@ -336,13 +333,17 @@ class Matrices:
         return self.count * (2 if self.shape == "m16n16" else 1)
 
 
-def _matrices_of(op: ir.Operation) -> Matrices:
-    kind, _, of_bytes = op.name.removeprefix("cute_nvgpu.").partition("_")
-    count, stores = op.attributes["count"].value, kind == "stmatrix"
-    unpack = op.attributes["unpack"].value if "unpack" in op.attributes else 0
-    if of_bytes:
-        return Matrices(stores, count, True, "m16n8" if stores else "m16n16", unpack)
-    return Matrices(stores, count, "transpose" in op.attributes, "m8n16" if unpack else "m8n8", unpack)
+_MatrixAccess = nvgpu.mma.LdMatrix | nvgpu.mma.LdMatrixBytes | nvgpu.mma.StMatrix | nvgpu.mma.StMatrixBytes
+
+
+def _matrices_of(op: _MatrixAccess) -> Matrices:
+    if isinstance(op, nvgpu.mma.StMatrix):
+        return Matrices(True, op.count, op.transpose)
+    if isinstance(op, nvgpu.mma.StMatrixBytes):
+        return Matrices(True, op.count, True, "m16n8")
+    if isinstance(op, nvgpu.mma.LdMatrixBytes):
+        return Matrices(False, op.count, True, "m16n16", op.unpack or 0)
+    return Matrices(False, op.count, op.transpose, "m8n16" if op.unpack else "m8n8", op.unpack or 0)
 
 
 def _matrix_access(kind: Matrices) -> Callable[[Builder, ir.Value], None]:
@@ -355,7 +356,7 @@ def _matrix_access(kind: Matrices) -> Callable[[Builder, ir.Value], None]:
         own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
 
         def row(first: int, number: ir.Value) -> ir.Value:
-            """The address that lane `first + number` brought."""
+            """Return the address that lane `first + number` brought."""
             who = each.binary("addi", number, each.i32(first))
             return each.load(ptr_type(), each.byte_gep(slots, each.binary("muli", who, each.i32(PAYLOAD))))
 
@@ -411,7 +412,7 @@ def _move_bytes(
 
 
 def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Value:
-    """The number-th element of a row, as a byte; of so many bits, or (0) a byte itself."""
+    """Return the number-th element of a row, as a byte; of so many bits, or (0) a byte itself."""
     i8, i32 = int_type(8), int_type(32)
     if not bits:
         return b.load(i8, b.byte_gep(memory, number))
@@ -432,16 +433,16 @@ def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: i
         x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
 
 
-def _movement(x: Expander, op: ir.Operation, kind: Matrices) -> str:
-    """The function that moves matrices for all lanes."""
+def _movement(x: Expander, kind: Matrices) -> str:
+    """Return the function that moves matrices for all lanes."""
     name = f"kiln.{kind.name}"
     _outlined(x, name, _matrix_access(kind))
     return name
 
 
 def load_matrices(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, kind: Matrices) -> ir.Value:
-    """A lane's registers of some matrices, as a vector of i32."""
-    movement = _movement(x, op, kind)
+    """Return a lane's registers of some matrices, as a vector of i32."""
+    movement = _movement(x, kind)
     _rows(x, op, b, pointer, kind.lanes, stores=False)
     meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT)])
     first = once_for_warp(x, op, b, kind.name, meeting)
@@ -455,7 +456,7 @@ def store_matrices(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, kind: Matrices
 ) -> None:
     """The inverse of `load_matrices`."""
-    movement = _movement(x, op, kind)
+    movement = _movement(x, kind)
     _rows(x, op, b, pointer, kind.lanes, stores=True)
     meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
     first = once_for_warp(x, op, b, kind.name, meeting)
@@ -480,33 +481,39 @@ def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Val
     return made
 
 
-@HANDLERS.expands("cute_nvgpu.ldmatrix", "cute_nvgpu.ldmatrix_bytes")
-def _ldmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [load_matrices(x, op, b, op.operands[0], _matrices_of(op))]
+@HANDLERS.expands(nvgpu.mma.LdMatrix, nvgpu.mma.LdMatrixBytes)
+def _ldmatrix(x: Expander, op: nvgpu.mma.LdMatrix | nvgpu.mma.LdMatrixBytes, b: Builder) -> ir.Value:
+    return load_matrices(x, op, b, op.pointer, _matrices_of(op))
 
 
-@HANDLERS.expands("cute_nvgpu.stmatrix", "cute_nvgpu.stmatrix_bytes")
-def _stmatrix(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    pointer, value = op.operands
-    store_matrices(x, op, b, pointer, value, _matrices_of(op))
-    return []
+@HANDLERS.expands(nvgpu.mma.StMatrix, nvgpu.mma.StMatrixBytes)
+def _stmatrix(x: Expander, op: nvgpu.mma.StMatrix | nvgpu.mma.StMatrixBytes, b: Builder) -> None:
+    store_matrices(x, op, b, op.pointer, op.value, _matrices_of(op))
 
 
-# --- a whole warp at once (`runs.py`) ------------------------------------------------------------------------------------
+WarpOperation = nvgpu.mma.MmaSync | nvgpu.mma.LdMatrix | nvgpu.mma.StMatrix
+"""Operations that `passes/matrix_fusion.py` does for a whole warp at once."""
 
 
-def warp_operation(x: Expander, op: ir.Operation) -> str:
-    """The function that does an operation for all lanes, given their slots."""
-    if op.name == "cute_nvgpu.mma_sync":
-        return _product(x, _kind_of(op))
-    return _movement(x, op, _matrices_of(op))
+# --- a whole warp at once (`matrix_fusion.py`) ------------------------------------------------------------------------------------
 
 
-def operands_at(op: ir.Operation) -> tuple[int, ...]:
-    """Where a lane leaves the operands in its slot."""
-    return (A_AT, B_AT, C_AT) if op.name == "cute_nvgpu.mma_sync" else (_POINTER_AT, _REGISTERS_AT)[: len(op.operands)]
+def warp_operation(x: Expander, op: WarpOperation) -> str:
+    """Return the function that does an operation for all lanes, given their slots."""
+    if isinstance(op, nvgpu.mma.MmaSync):
+        return _mma_function(x, _kind_of(op))
+    return _movement(x, _matrices_of(op))
 
 
-def result_at(op: ir.Operation) -> int:
-    """Where a lane finds the result."""
-    return C_AT if op.name == "cute_nvgpu.mma_sync" else _REGISTERS_AT
+def operands_at(op: WarpOperation) -> list[tuple[ir.Value, int]]:
+    """Return the operands of an operation, and where a lane leaves them in its slot."""
+    if isinstance(op, nvgpu.mma.MmaSync):
+        return [(op.a, A_AT), (op.b, B_AT), (op.c, C_AT)]
+    if isinstance(op, nvgpu.mma.StMatrix):
+        return [(op.pointer, _POINTER_AT), (op.value, _REGISTERS_AT)]
+    return [(op.pointer, _POINTER_AT)]
+
+
+def result_at(op: WarpOperation) -> int:
+    """Return where a lane finds the result in its slot."""
+    return C_AT if isinstance(op, nvgpu.mma.MmaSync) else _REGISTERS_AT

@@ -8,23 +8,21 @@ an underscore work on values, so that inline PTX (`ptx/`) can use them too.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
+from ....dialects import nvgpu
 from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
 from ....mlir import ir
 from ...lowering.builder import Builder, constant_value, int_attr, int_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import Fields, leave
+from ..runtime.record_access import Fields, leave
 from ..runtime.records import TALLIES, BlockRecord, FrameHeader, Tally
 from ..runtime.records import Barrier as BarrierRecord
 from ..sanitizer.hooks import Hooks
 from .warp import meet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HANDLERS = Handlers()
 
@@ -38,7 +36,8 @@ def _barrier_with(
     x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, waits: bool,
     contribute: Callable[[Builder, ir.Value], None] | None,
 ) -> ir.Value | None:  # fmt: skip
-    """A barrier to which a thread may bring something when its arrival counts; then the phase that it arrived in."""
+    """Return a barrier to which a thread may bring something when its arrival counts; then the phase that it arrived
+    in."""
     x.refuse_outside(op, b, number, 0, BARRIERS - 1, "barrier %d", f"a block has the barriers 0 to {BARRIERS - 1}")
     _check_threads(x, op, b, threads, least=0 if waits else WARP)
     site = x.site_of(op, "barrier")
@@ -82,7 +81,7 @@ def _check_threads(x: Expander, op: ir.Operation, b: Builder, threads: ir.Value,
 def barrier_reduce(
     x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, kind: str, predicate: ir.Value
 ) -> ir.Value:
-    """A barrier that counts (`popc`: an i32) or combines (`and`, `or`: an i1) what its threads bring.
+    """Return a barrier that counts (`popc`: an i32) or combines (`and`, `or`: an i1) what its threads bring.
 
     A phase has a tally of its own, which starts when the first of its threads comes.
     """
@@ -114,16 +113,14 @@ def barrier_reduce(
     return b.compare("eq", result.load("holds"), result.load("threads"))
 
 
-@HANDLERS.expands("cute_nvgpu.barrier")
-def _barrier(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    barrier(x, op, b, *op.operands, waits=True)
-    return []
+@HANDLERS.expands(nvgpu.sync.Barrier)
+def _barrier(x: Expander, op: nvgpu.sync.Barrier, b: Builder) -> None:
+    barrier(x, op, b, op.id, op.threads, waits=True)
 
 
-@HANDLERS.expands("cute_nvgpu.barrier_arrive")
-def _barrier_arrive(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    barrier(x, op, b, *op.operands, waits=False)
-    return []
+@HANDLERS.expands(nvgpu.sync.BarrierArrive)
+def _barrier_arrive(x: Expander, op: nvgpu.sync.BarrierArrive, b: Builder) -> None:
+    barrier(x, op, b, op.id, op.threads, waits=False)
 
 
 SEQUENTIAL = 7
@@ -136,14 +133,12 @@ def fence(b: Builder, kind: str) -> None:
         b.op("llvm.fence", (), (), {"ordering": int_attr(int_type(64), SEQUENTIAL)})
 
 
-@HANDLERS.expands("cute_nvgpu.fence")
-def _fence(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    Hooks(x, op).fence(b, op.attributes["kind"].value)
-    fence(b, op.attributes["kind"].value)
-    return []
+@HANDLERS.expands(nvgpu.sync.Fence)
+def _fence(x: Expander, op: nvgpu.sync.Fence, b: Builder) -> None:
+    Hooks(x, op).fence(b, op.kind)
+    fence(b, op.kind)
 
 
-@HANDLERS.expands("cute_nvgpu.sync_warp")
-def _sync_warp(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    leave(b, meet(x, op, b, "sync_warp", op.operands[0], []))
-    return []
+@HANDLERS.expands(nvgpu.sync.SyncWarp)
+def _sync_warp(x: Expander, op: nvgpu.sync.SyncWarp, b: Builder) -> None:
+    leave(b, meet(x, op, b, "sync_warp", op.mask, []))

@@ -6,29 +6,28 @@ the launches that it makes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from ....dialects import cute
+from ....base_dsl.compiler import report_at
+from ....base_dsl.diagnostics import DSLNotImplemented
+from ....dialects import cute, nvgpu
 from ....dialects.nvgpu.tma import FIELDS, REDUCTIONS
 from ....hardware.tensor_maps import ELEMENTS
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime import tensor_maps, tma
-from ..runtime.in_kernels import leave
+from ..runtime.record_access import leave
 from ..sanitizer.hooks import Hooks
 from .sync import fence
 from .warp import lane_of, meet
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HANDLERS = Handlers()
 
 
 def refused_copy(why: int, what: str) -> tuple[str, str]:
-    """Why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
+    """Return why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
     more, other = why >> 8 & 0xFFFFFF, why >> 32
     return {
         tma.NOT_A_MAP: (
@@ -70,14 +69,14 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
 # --- maps ------------------------------------------------------------------------------------------------------------
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_address")
-def _address(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
-    return [op.operands[0]]
+@HANDLERS.expands(nvgpu.tma.TensorMapAddress)
+def _address(_x: Expander, op: nvgpu.tma.TensorMapAddress, _b: Builder) -> ir.Value:
+    return op.map
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_prefetch", "cute_nvgpu.tma_prefetch")
-def _prefetch(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
-    return []  # caches are not modelled
+@HANDLERS.expands(nvgpu.tma.TensorMapPrefetch, nvgpu.tma.TmaPrefetch)
+def _prefetch(_x: Expander, _op: nvgpu.tma.TensorMapPrefetch | nvgpu.tma.TmaPrefetch, _b: Builder) -> None:
+    pass  # caches are not modelled
 
 
 def replace(
@@ -92,11 +91,9 @@ def replace(
     _may_fail(x, op, b, b.value("arith.extui", int_type(64), (why,)), "tensor_map_replace")
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_replace")
-def _replace(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    map_, value = op.operands
-    replace(x, op, b, map_, op.attributes["field"].value, op.attributes["ordinal"].value, value)
-    return []
+@HANDLERS.expands(nvgpu.tma.TensorMapReplace)
+def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: Builder) -> None:
+    replace(x, op, b, op.map, op.field, op.ordinal, op.value)
 
 
 def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value) -> None:
@@ -110,18 +107,16 @@ def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source:
     leave(b, meet(x, op, b, "tensor_map_publish", b.i32(-1), []))
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_publish")
-def _publish(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    publish(x, op, b, *op.operands)
-    return []
+@HANDLERS.expands(nvgpu.tma.TensorMapPublish)
+def _publish(x: Expander, op: nvgpu.tma.TensorMapPublish, b: Builder) -> None:
+    publish(x, op, b, op.target, op.source)
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_release", "cute_nvgpu.tensor_map_acquire")
-def _order(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    way = op.name.rpartition("_")[2]
-    Hooks(x, op).fence(b, f"proxy.tensormap::generic.{way}.{op.attributes['scope'].value}")
-    fence(b, op.attributes["scope"].value)
-    return []
+@HANDLERS.expands(nvgpu.tma.TensorMapRelease, nvgpu.tma.TensorMapAcquire)
+def _order(x: Expander, op: nvgpu.tma.TensorMapRelease | nvgpu.tma.TensorMapAcquire, b: Builder) -> None:
+    way = "release" if isinstance(op, nvgpu.tma.TensorMapRelease) else "acquire"
+    Hooks(x, op).fence(b, f"proxy.tensormap::generic.{way}.{op.scope}")
+    fence(b, op.scope)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
@@ -181,17 +176,17 @@ def store(
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_store", operands, int_type(64)), what)
 
 
-@HANDLERS.expands("cute_nvgpu.tma_load")
-def _load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    map_, target, mbarrier, coordinates, offsets, mask, _policy = op.operands
-    many = mask if "multicast" in op.attributes else None
-    load(x, op, b, map_, target, mbarrier, cute.unpack(coordinates), cute.unpack(offsets), many)
-    return []
+@HANDLERS.expands(nvgpu.tma.TmaLoad)
+def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: Builder) -> None:
+    if op.cta_group == 2:
+        raise report_at(
+            op.location, DSLNotImplemented, "the CPU target does not copy for two CTAs together (CtaGroup.TWO)"
+        )
+    many = op.mask if op.multicast else None
+    load(x, op, b, op.map, op.target, op.mbarrier, cute.unpack(op.coordinates), cute.unpack(op.offsets), many)
 
 
-@HANDLERS.expands("cute_nvgpu.tma_store")
-def _store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    map_, source, coordinates, _policy = op.operands
-    reduction = op.attributes["reduction"].value if "reduction" in op.attributes else ""
-    store(x, op, b, map_, source, cute.unpack(coordinates), reduction, "im2col" in op.attributes)
-    return []
+@HANDLERS.expands(nvgpu.tma.TmaStore)
+def _store(x: Expander, op: nvgpu.tma.TmaStore, b: Builder) -> None:
+    reduction = op.reduction if op.reduction is not None else ""
+    store(x, op, b, op.map, op.source, cute.unpack(op.coordinates), reduction, op.im2col)

@@ -1,26 +1,25 @@
-"""Tensor cores of a warp group. What becomes of products is in `runtime/wgmma.py`, what they compute in `runtime/tensor_core.py`."""
+"""Tensor cores of a warpgroup. What becomes of products is in `runtime/wgmma.py`, what they compute in `runtime/tensor_core.py`."""
 
 from __future__ import annotations
 
-from ....dialects import cute
+from ....dialects import cute, nvgpu
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.engines import WGMMA
+from ..runtime.engine_table import WGMMA, WGMMA_QUEUE
 from ..runtime.tensor_core import kind_of
 from ..runtime.wgmma import DIFFERENT
-from ..sanitizer import state
 from ..sanitizer.hooks import Hooks
 
 HANDLERS = Handlers()
 
 
-def refused_product(why: int) -> tuple[str, str]:
-    """Why a product cannot be carried out (`runtime/wgmma.py`), and what to do about it."""
+def refused_wgmma(why: int) -> tuple[str, str]:
+    """Return why a product cannot be carried out (`runtime/wgmma.py`), and what to do about it."""
     if why == DIFFERENT:
         return (
-            "is executed with operands that differ between the threads of a warp group",
+            "is executed with operands that differ between the threads of a warpgroup",
             "all 128 threads give the same descriptors, the same shape and the same choice whether to accumulate",
         )
     return (
@@ -34,49 +33,45 @@ def _frame(x: Expander, op: ir.Operation) -> ir.Value:
     return x.frame_of(op)
 
 
-@HANDLERS.expands("cute_nvgpu.matrix_descriptor")
-def _matrix_descriptor(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.wgmma.MatrixDescriptor)
+def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: Builder) -> ir.Value:
     """Addresses count from the start of the block's shared memory: it is aligned as swizzles need it."""
     from ....dialects.nvgpu.wgmma import SWIZZLES
 
     x.kernel_only(op)
-    leading, stride, swizzle = (op.attributes[name].value for name in ("leading", "stride", "swizzle"))
+    leading, stride, swizzle = op.leading, op.stride, op.swizzle
     i64 = int_type(64)
-    pointer, start = (b.value("llvm.ptrtoint", i64, (p,)) for p in (op.operands[0], x.function.smem))
+    pointer, start = (b.value("llvm.ptrtoint", i64, (p,)) for p in (op.pointer, x.function.smem))
     address = b.binary("andi", b.binary("shrui", b.binary("subi", pointer, start), b.i64(4)), b.i64(0x3FFF))
     rest = (leading >> 4) << 16 | (stride >> 4) << 32 | SWIZZLES[swizzle] << 62
-    return [b.binary("ori", address, b.i64(rest - (rest >> 63 << 64)))]
+    return b.binary("ori", address, b.i64(rest - (rest >> 63 << 64)))
 
 
-@HANDLERS.expands("cute_nvgpu.wgmma")
-def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    d, a, right, accumulate = op.operands
-    n, a_type, b_type, a_major, b_major = (
-        op.attributes[k].value for k in ("n", "a_type", "b_type", "a_major", "b_major")
-    )
+@HANDLERS.expands(nvgpu.wgmma.Wgmma, types=True)
+def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: Builder) -> None:
+    a = op.a
+    n, a_type, b_type, a_major, b_major = op.n, op.a_type, op.b_type, op.a_major, op.b_major
     in_registers = str(a.type) != "i64"
-    sums = cute.info(operands[0]).element
-    kind = kind_of(a_type, b_type, str(sums), n, in_registers, a_major, b_major)
-    bytes_ = n // 2 * cute.element_bits(sums) // 8
-    Hooks(x, op).product(b, (d, bytes_), (a, 16 if in_registers else 0), right, kind)
+    element = cute.info(op.types.d).element
+    kind = kind_of(a_type, b_type, str(element), n, in_registers, a_major, b_major)
+    bytes_ = n // 2 * cute.element_bits(element) // 8
+    Hooks(x, op).wgmma(b, (op.d, bytes_), (a, 16 if in_registers else 0), op.b, kind)
     if in_registers:
         a = b.value("llvm.ptrtoint", int_type(64), (a,))
-    site = x.module.site(op, "wgmma", f"wgmma m64n{n}k{op.attributes['k'].value}", x.function.name)
-    adds = b.value("arith.extui", int_type(32), (accumulate,))
-    x.call(b, "kiln_cpu_wgmma", [_frame(x, op), d, a, right, adds, b.i32(kind), b.i32(site)])
-    return []
+    site = x.module.site(op, "wgmma", f"wgmma m64n{n}k{op.k}", x.function.name)
+    adds = b.value("arith.extui", int_type(32), (op.accumulate,))
+    x.call(b, "kiln_cpu_wgmma", [_frame(x, op), op.d, a, op.b, adds, b.i32(kind), b.i32(site)])
 
 
-@HANDLERS.expands("cute_nvgpu.wgmma_fence")
-def _wgmma_fence(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    Hooks(x, op).product_fence(b)
-    return []
+@HANDLERS.expands(nvgpu.wgmma.WgmmaFence)
+def _wgmma_fence(x: Expander, op: nvgpu.wgmma.WgmmaFence, b: Builder) -> None:
+    Hooks(x, op).wgmma_fence(b)
 
 
 def commit(x: Expander, op: ir.Operation, b: Builder) -> None:
     """The thread's products since the last one become a group."""
-    x.call(b, "kiln_cpu_commit", [_frame(x, op), b.i32(WGMMA)])
-    Hooks(x, op).commit(b, state.WGMMA)
+    x.call(b, "kiln_cpu_commit", [_frame(x, op), b.i32(WGMMA_QUEUE)])
+    Hooks(x, op).commit(b, WGMMA)
 
 
 def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
@@ -89,16 +84,14 @@ def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
 
     loop, _ = b.while_(again)
     x.suspend(loop)
-    Hooks(x, op).products_waited(b, count)
+    Hooks(x, op).wgmma_waited(b, count)
 
 
-@HANDLERS.expands("cute_nvgpu.wgmma_commit")
-def _wgmma_commit(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.wgmma.WgmmaCommit)
+def _wgmma_commit(x: Expander, op: nvgpu.wgmma.WgmmaCommit, b: Builder) -> None:
     commit(x, op, b)
-    return []
 
 
-@HANDLERS.expands("cute_nvgpu.wgmma_wait")
-def _wgmma_wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    wait(x, op, b, op.attributes["count"].value)
-    return []
+@HANDLERS.expands(nvgpu.wgmma.WgmmaWait)
+def _wgmma_wait(x: Expander, op: nvgpu.wgmma.WgmmaWait, b: Builder) -> None:
+    wait(x, op, b, op.count)

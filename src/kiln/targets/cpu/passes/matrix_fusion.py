@@ -3,7 +3,7 @@
 Where `mma_sync`, `ldmatrix` and `stmatrix` follow each other with nothing between them but arithmetic and registers, the lanes
 of a warp meet at the first. The one that goes on does the work of all, operation by operation: for each lane what comes
 before the operation, then the operation itself, as if the warp were one thread. That is one of the orders in which
-threads may run; a meeting of 32 lanes costs more than a small product of matrices.
+threads may run; a meeting of 32 lanes costs more than a small MMA.
 
 A lane brings the address of its area: there lie the values that a run needs from outside, those that are needed past the
 next operation, and those that are used after the run.
@@ -12,23 +12,22 @@ next operation, and those that are used after the run.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ....base_dsl.target import size_and_alignment
+from ....dialects.nvgpu.mma import LdMatrix, MmaSync, StMatrix
 from ....mlir import ir
 from ...lowering.builder import Builder, function, int_type, ptr_type
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
 from ..ops import mma
 from ..ops.warp import meet, once_for_warp
-from ..runtime.in_kernels import leave
+from ..runtime.record_access import leave
 from ..runtime.records import PAYLOAD
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-OPERATIONS = ("cute_nvgpu.mma_sync", "cute_nvgpu.ldmatrix", "cute_nvgpu.stmatrix")
-"""What runs consist of."""
+OPERATIONS = {kind.OPERATION_NAME: kind for kind in (MmaSync, LdMatrix, StMatrix)}
+"""The operations that runs consist of."""
 
 _BETWEEN = ("arith.", "math.", "vector.")
 _BETWEEN_EXACTLY = {
@@ -106,7 +105,7 @@ def _may_come_between(op: ir.Operation) -> bool:
 
 
 def _is_register(pointer: ir.Value) -> bool:
-    """Whether an address is in a register array of the thread."""
+    """Return whether an address is in a register array of the thread."""
     while not isinstance(pointer.owner, ir.Block):
         op = pointer.owner.operation
         if op.name == "llvm.alloca":
@@ -128,7 +127,7 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _stages(run: _Run) -> list[tuple[list[ir.Operation], ir.Operation | None]]:
-    """What a lane does before each operation, and the operation; at the end nothing follows."""
+    """Return what a lane does before each operation, and the operation; at the end nothing follows."""
     stages: list[tuple[list[ir.Operation], ir.Operation | None]] = []
     before: list[ir.Operation] = []
     for op in run.operations:
@@ -223,7 +222,7 @@ def _warp_function(x: Expander, run: _Run, name: str) -> None:
         if before or previous is not None or op is not None:
             _lane_loop(b, run, payload, lanes, slots, previous, before, op)
         if op is not None:
-            b.call(mma.warp_operation(x, op), [], [slots])
+            b.call(mma.warp_operation(x, OPERATIONS[op.name](op)), [], [slots])
         previous = op
     b.op("func.return", (), ())
 
@@ -254,7 +253,7 @@ def _lane_loop(
 
     if previous is not None:
         for result in previous.results:
-            known[result] = c.load(result.type, c.byte_gep(slot, mma.result_at(previous)), 4)
+            known[result] = c.load(result.type, c.byte_gep(slot, mma.result_at(OPERATIONS[previous.name](previous))), 4)
             keep(result)
     for one in before:
         operands = [get(operand) for operand in one.operands]
@@ -265,5 +264,5 @@ def _lane_loop(
             known[result] = new
             keep(result)
     if op is not None:
-        for operand, place in zip(op.operands, mma.operands_at(op), strict=True):
+        for operand, place in mma.operands_at(OPERATIONS[op.name](op)):
             c.store(get(operand), c.byte_gep(slot, place), 8)

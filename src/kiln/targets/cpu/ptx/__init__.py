@@ -7,22 +7,18 @@ user's line.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type
-from ...lowering.expansion import Handlers, Types, combined
+from ...lowering.expansion import Handlers, combined
 from ...lowering.memory import from_carrier, to_carrier
 from ..expand import OPEN_LOOP, Expander
 from . import arithmetic, matrices, memory, tma, warps
 from .machine import Machine, Refused, resized
 from .syntax import Label, PtxSyntaxError, Register, Statement, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 HANDLERS = Handlers()
 _INSTRUCTIONS = combined(
@@ -31,7 +27,7 @@ _INSTRUCTIONS = combined(
 
 
 @HANDLERS.expands("llvm.inline_asm")
-def _inline_asm(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
+def _inline_asm(x: Expander, op: ir.Operation, b: Builder) -> ir.Value | None:
     text = op.attributes["asm_string"].value
     constraints = [part.strip() for part in op.attributes["constraints"].value.split(",") if part.strip()]
     constraints = [part for part in constraints if not part.startswith("~")]
@@ -61,17 +57,17 @@ def _inline_asm(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Bui
             if isinstance(statement, Statement):
                 with _expanding(machine, statement):
                     machine.run(statement)
-    if not results:
-        return []
+    if not len(op.results):
+        return None
     made = [machine.bits(Register(f"${n}"), _output_width(p)) for n, p in enumerate(outputs)]
-    struct = str(results[0]).startswith("!llvm.struct")
-    if not struct:
-        return [_value(b, made[0], results[0])]
-    types = _struct_types(results[0])
-    whole = b.value("llvm.mlir.undef", results[0])
+    result = op.result.type
+    if not str(result).startswith("!llvm.struct"):
+        return _value(b, made[0], result)
+    types = _struct_types(result)
+    whole = b.value("llvm.mlir.undef", result)
     for number, (bits, type_) in enumerate(zip(made, types, strict=True)):
         whole = b.insert(whole, _value(b, bits, type_), number)
-    return [whole]
+    return whole
 
 
 @contextlib.contextmanager
@@ -133,7 +129,7 @@ _BRANCHES = ("bra", "ret", "exit")
 
 
 def _target(op: ir.Operation, branch: Statement, labels: dict[str, int], end: int) -> int:
-    """The piece that a branch goes to."""
+    """Return the piece that a branch goes to."""
     if branch.name != "bra":
         message = f"inline PTX `{branch.text}` is not executed on the CPU: it would end the program's thread"
         raise report_at(op.location, DSLNotImplemented, message)
@@ -149,7 +145,7 @@ _LETTERS = {"b": 1, "c": 8, "h": 16, "r": 32, "f": 32, "l": 64, "d": 64, "q": 12
 
 
 def _output_width(constraint: str) -> int:
-    """The width of an operand by its constraint."""
+    """Return the width of an operand by its constraint."""
     return _LETTERS[constraint.lstrip("=+&")]
 
 
@@ -159,7 +155,8 @@ def _struct_types(type_: ir.Type) -> list[ir.Type]:
 
 
 def _register(b: Builder, value: ir.Value) -> ir.Value:
-    """A value of the program as the bits of a register; truth values and bytes are widened to a word when they are used."""
+    """Return a value of the program as the bits of a register; truth values and bytes are widened to a word when they
+    are used."""
     if str(value.type).startswith("!llvm.ptr"):
         return b.value("llvm.ptrtoint", int_type(64), (value,))
     value = to_carrier(b, value)
@@ -171,7 +168,7 @@ def _register(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def _value(b: Builder, bits: ir.Value, type_: ir.Type) -> ir.Value:
-    """The bits of a register as a value of the program."""
+    """Return the bits of a register as a value of the program."""
     if str(type_).startswith("!llvm.ptr"):
         return b.value("llvm.inttoptr", type_, (bits,))
     if isinstance(type_, ir.IntegerType):

@@ -12,10 +12,9 @@ from ..ops import memory as memory_ops
 from ..ops.cluster import peer
 from ..ops.cute import shared_pointer
 from ..ops.sync import fence
-from ..runtime.engines import BULK, COPY
-from ..runtime.in_kernels import Fields
+from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
+from ..runtime.record_access import Fields
 from ..runtime.records import BlockRecord, FrameHeader
-from ..sanitizer import state
 from ..sanitizer.hooks import Hooks
 from .machine import (
     BITS,
@@ -44,7 +43,7 @@ def _space(modifiers: tuple[str, ...]) -> str:
 
 
 def _is_local(modifiers: tuple[str, ...]) -> bool:
-    """Whether an access is to shared memory of the block."""
+    """Return whether an access is to shared memory of the block."""
     return _space(modifiers) in ("shared", "shared::cta")
 
 
@@ -260,21 +259,21 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
         return
     x.function.copies = True
     frame, hooks, bulk = x.frame_of(op), Hooks(x, op), "bulk" in modifiers
-    engine = b.i32(BULK if bulk else COPY)
-    commit = hooks.bulk_commit if bulk else lambda b: hooks.commit(b, state.COPY)
+    queue = b.i32(BULK_QUEUE if bulk else COPY_QUEUE)
+    commit = hooks.bulk_commit if bulk else lambda b: hooks.commit(b, COPY)
     if "commit_group" in modifiers:
-        x.call(b, "kiln_cpu_commit", [frame, engine])
+        x.call(b, "kiln_cpu_commit", [frame, queue])
         commit(b)
     elif "wait_group" in modifiers or "wait_all" in modifiers:
         if "wait_all" in modifiers:
-            x.call(b, "kiln_cpu_commit", [frame, engine])
+            x.call(b, "kiln_cpu_commit", [frame, queue])
             commit(b)
         count = m.bits(operands[0], 32) if operands else b.i32(0)
-        x.call(b, "kiln_cpu_wait_for_groups", [frame, engine, count])
+        x.call(b, "kiln_cpu_wait_for_groups", [frame, queue, count])
         if bulk:
             hooks.bulk_waited(b, count, "read" in modifiers)
         else:
-            hooks.waited(b, count, state.COPY)
+            hooks.waited(b, count, COPY)
     elif "mbarrier" in modifiers:
         mbarrier = m.pointer(operands[0], "shared")
         if "noinc" not in modifiers:  # one more arrival is missing until this one comes

@@ -1,19 +1,18 @@
-"""Asynchronous engines: what is given to them is done at once or, under a schedule seed, at any moment until something waits for it.
+"""Queues of asynchronous operations: each is done at once or, under a schedule seed, at any moment until something waits for it.
 
-An operation is given to an engine, has some work to do, and says how its completion is seen. What is not complete is a list of the
-block's record. An operation reads its source when it is carried out, so a source that changes too early shows.
+An operation stands in the queue of an engine (`engine_table.py`), has some work to do, and says how its completion is seen. What is
+not complete is a list of the block's record. An operation reads its source when it is carried out, so a source that changes too
+early shows.
 
-| operation | engine | work | completion |
+| operation | queue | work | completion |
 |---|---|---|---|
-| `cp.async` | COPY | `copy_bytes` | GROUP: of those that its thread commits together |
-| `cp.async.mbarrier.arrive` | COPY | `nothing` | ARRIVAL: when all earlier ones of its thread are complete |
-| `cp.async.bulk`, to shared memory | BULK | `copy_bytes` | BYTES: taken from what an mbarrier misses |
-| `cp.async.bulk`, to global memory | BULK | `copy_bytes` | GROUP |
-| `cp.reduce.async.bulk` (`reductions.py`) | BULK | `reduce_bytes` | BYTES, GROUP |
-| `cp.async.bulk.tensor` (`tma.py`) | BULK | `load_box`, `store_box` | BYTES, GROUP |
-| `wgmma` | WGMMA | `wgmma.next_product` | by the counts of its warp group (`wgmma.py`) |
-
-A further engine has a number (`ENGINES`), and its operations a work and a completion.
+| `cp.async` | COPY_QUEUE | `copy_bytes` | GROUP: of those that its thread commits together |
+| `cp.async.mbarrier.arrive` | COPY_QUEUE | `nothing` | ARRIVAL: when all earlier ones of its thread are complete |
+| `cp.async.bulk`, to shared memory | BULK_QUEUE | `copy_bytes` | BYTES: taken from what an mbarrier misses |
+| `cp.async.bulk`, to global memory | BULK_QUEUE | `copy_bytes` | GROUP |
+| `cp.reduce.async.bulk` (`reductions.py`) | BULK_QUEUE | `reduce_bytes` | BYTES, GROUP |
+| `cp.async.bulk.tensor` (`tma.py`) | BULK_QUEUE | `load_box`, `store_box` | BYTES, GROUP |
+| `wgmma` | WGMMA_QUEUE | `wgmma.next_wgmma` | by the counts of its warpgroup (`wgmma.py`) |
 """
 # pyright: reportReturnType=false
 
@@ -21,13 +20,13 @@ from __future__ import annotations
 
 from ....native import Ptr, address, i32, inline, local, native, ref, size_of, u32, u64
 from ...host.libc import free, memcpy, memset, realloc
-from .orders import random, schedule
-from .records import ENGINES, WARP, WARP_GROUP, WARPS, BlockRecord, FrameHeader, Operation, Sizes
+from .engine_table import BULK_QUEUE, COPY_QUEUE
+from .records import WARP, WARPGROUP, WARPS, BlockRecord, FrameHeader, Operation, Sizes
+from .schedule_order import random, schedule
 from .threads import mbarrier, waiting
 
-COPY, BULK, WGMMA = range(ENGINES)
 DONE = -1
-"""Engines: those of `FrameHeader.groups`, and what an operation has that is complete."""
+"""The queue of an operation that is complete."""
 GROUP, BYTES, ARRIVAL = range(3)
 """Ways to see that an operation is complete."""
 
@@ -64,7 +63,7 @@ def announce(operation, completion):
 def carry_out(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
     operation.work(operation)
     announce(operation, operation.completion)
-    operation.engine = DONE
+    operation.queue = DONE
     block.operations_left -= 1
 
 
@@ -74,7 +73,7 @@ def land(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
     if operation.completion == ARRIVAL:
         earlier = block.operations
         while address(earlier) < address(operation):
-            mine = earlier.engine == operation.engine and earlier.thread == operation.thread
+            mine = earlier.queue == operation.queue and earlier.thread == operation.thread
             if mine and earlier.completion == GROUP:
                 carry_out(block, earlier)
             earlier = earlier + 1
@@ -83,7 +82,7 @@ def land(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
 
 @native
 def new_operation(block: Ptr[BlockRecord]) -> Ptr[Operation]:
-    """One more in the list of a block; without any left the list starts over."""
+    """Return one more in the list of a block; without any left the list starts over."""
     if block.operations_left == 0:
         block.operations_count = 0
     count = block.operations_count
@@ -107,7 +106,7 @@ def describe(operation, work, target, source, bytes_, size, place):
 
 @inline
 def give(
-    frame, engine: int, completion: int, work, target=None, source=None, bytes_=0, size=0, mbarrier=None, more=None
+    frame, queue: int, completion: int, work, target=None, source=None, bytes_=0, size=0, mbarrier=None, more=None
 ):
     """Give an operation to an engine: the schedule decides when it is done. `more` sets what only some have."""
     if schedule.value == 0:
@@ -122,50 +121,50 @@ def give(
         describe(later, work, target, source, bytes_, size, mbarrier)
         if more is not None:
             more(later)
-        later.engine = engine
+        later.queue = queue
         later.completion = completion
         later.thread = frame.thread
-        later.group = frame.groups[engine]
+        later.group = frame.groups[queue]
 
 
 @waiting.export
 def copy(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, size: u32) -> None:
     """`cp.async`: `bytes_` of `size` bytes, and zeros for the rest."""
-    give(frame, COPY, GROUP, copy_bytes, target, source, bytes_, size)
+    give(frame, COPY_QUEUE, GROUP, copy_bytes, target, source, bytes_, size)
 
 
 @waiting.export
 def copy_arrive(frame: Ptr[FrameHeader], mbarrier: Ptr[u64]) -> None:
     """Arrive when the copies of this thread so far are complete."""
-    give(frame, COPY, ARRIVAL, nothing, mbarrier=mbarrier)
+    give(frame, COPY_QUEUE, ARRIVAL, nothing, mbarrier=mbarrier)
 
 
 @waiting.export
 def bulk_load(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, mbarrier: Ptr[u64]) -> None:
     """A bulk copy to shared memory."""
-    give(frame, BULK, BYTES, copy_bytes, target, source, bytes_, bytes_, mbarrier)
+    give(frame, BULK_QUEUE, BYTES, copy_bytes, target, source, bytes_, bytes_, mbarrier)
 
 
 @waiting.export
 def bulk_store(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32) -> None:
     """A bulk copy to global memory."""
-    give(frame, BULK, GROUP, copy_bytes, target, source, bytes_, bytes_)
+    give(frame, BULK_QUEUE, GROUP, copy_bytes, target, source, bytes_, bytes_)
 
 
 @waiting.export
-def commit(frame: Ptr[FrameHeader], engine: u32) -> None:
+def commit(frame: Ptr[FrameHeader], queue: u32) -> None:
     """What this thread gave to an engine so far is a group."""
-    frame.groups[engine] += 1
+    frame.groups[queue] += 1
 
 
 @waiting.export
-def wait_for_groups(frame: Ptr[FrameHeader], engine: u32, latest: i32) -> None:
+def wait_for_groups(frame: Ptr[FrameHeader], queue: u32, latest: i32) -> None:
     """Wait for all groups of an engine but the latest ones."""
-    block, thread, end = frame.block, frame.thread, frame.groups[engine] - latest
+    block, thread, end = frame.block, frame.thread, frame.groups[queue] - latest
     if block.operations_left != 0:
         for number in range(block.operations_count):
             operation = block.operations[number]
-            mine = operation.engine == engine and operation.completion == GROUP and operation.thread == thread
+            mine = operation.queue == queue and operation.completion == GROUP and operation.thread == thread
             if mine and operation.group < end:
                 land(block, operation)
 
@@ -177,7 +176,7 @@ def land_some(block: Ptr[BlockRecord]) -> i32:
         return 0
     for number in range(block.operations_count):
         operation = block.operations[number]
-        if operation.engine != DONE and random(ref(block).random, 4) == 0:
+        if operation.queue != DONE and random(ref(block).random, 4) == 0:
             land(block, operation)
     return 1
 
@@ -189,8 +188,8 @@ def land_all(arena: Ptr, sizes: Ptr[Sizes]) -> None:
         block = Ptr[BlockRecord](arena + u64(rank) * sizes.chunk + sizes.smem)
         if block.operations_left != 0:
             for number in range(block.operations_count):
-                if block.operations[number].engine != DONE:
+                if block.operations[number].queue != DONE:
                     land(block, block.operations[number])
         free(block.operations)
-        for number in range(WARPS * WARP // WARP_GROUP):
-            free(block.warp_groups[number].products)
+        for number in range(WARPS * WARP // WARPGROUP):
+            free(block.warpgroups[number].wgmmas)

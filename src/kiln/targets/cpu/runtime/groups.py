@@ -11,8 +11,9 @@ from ....native import Ptr, address, i32, inline, native, ref, u32, u64
 from ...host.call_context import Context
 from ...host.libc import malloc, memset
 from ...host.reports import fault_with
-from .orders import random
-from .records import BARRIERS, BLOCK_BYTES, ENGINES, FREE, WARP, BlockRecord, FrameHeader, Meeting, Sizes
+from .engine_table import QUEUES
+from .records import BARRIERS, BLOCK_BYTES, FREE, WARP, BlockRecord, FrameHeader, Meeting, Sizes
+from .schedule_order import random
 from .threads import ALL, waiting
 
 DETAILS_HEADER = 4
@@ -138,9 +139,9 @@ def initialize_frames(block: Ptr[BlockRecord], frame_size: u32, dim_x: u32, dim_
                 frame.cluster_phase = 0
                 frame.soft = 0
                 frame.woken_site = -1
-                for engine in range(ENGINES):
-                    frame.groups[engine] = 0
-                frame.products = 0
+                for queue in range(len(QUEUES)):
+                    frame.groups[queue] = 0
+                frame.wgmmas = 0
                 frame.registers = 0
                 frame.asks = 0
                 frame.asking = 0

@@ -10,9 +10,10 @@ The memory of a group is one chunk for each block: shared memory, then the block
 
 from __future__ import annotations
 
-from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
+from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP, WARPGROUP
 from ....native import Array, Fn, Ptr, i16, i32, size_of, struct, u8, u32, u64
 from ...host.call_context import Context
+from .engine_table import QUEUES
 
 WARPS = THREADS_PER_BLOCK // WARP
 """Warps of the largest block."""
@@ -24,10 +25,6 @@ FREE, OPEN, COMPLETE = 0, 1, 2
 """States of a meeting."""
 SMEM_ALIGNMENT = 1024
 """Alignment of a block's shared memory, static and dynamic, and of its chunk."""
-WARP_GROUP = 128
-"""Threads of a warp group."""
-ENGINES = 3
-"""Asynchronous engines whose operations a thread can group (`engines.py`)."""
 
 
 @struct
@@ -51,8 +48,8 @@ class FrameHeader:
     woken_site: i32
     woken_address: Ptr[u32]
     woken_value: u32
-    groups: Array[i32, ENGINES]  # of an engine's operations that this thread has committed
-    products: u32  # of its warp group that this thread has come to
+    groups: Array[i32, len(QUEUES)]  # of a queue's operations that this thread has committed
+    wgmmas: u32  # of its warpgroup that this thread has come to
     registers: u32  # that this thread may use
     asks: u32  # for another number of registers, so far
     asking: u32  # whether it waits for that
@@ -106,7 +103,7 @@ class Meeting:
 class Operation:
     """What was given to an asynchronous engine and is not complete (`engines.py`)."""
 
-    engine: i32
+    queue: i32
     completion: i32
     work: Fn[[Ptr[Operation]], None]  # what the engine does
     thread: u32  # that gave it
@@ -122,31 +119,31 @@ class Operation:
 
 
 @struct
-class Product:
-    """A product of a warp group's tensor core, from when the first thread comes to it until it is carried out (`wgmma.py`)."""
+class Wgmma:
+    """A WGMMA's tensor core, from when the first thread comes to it until it is carried out (`wgmma.py`)."""
 
     kind: u32  # types, shape, and where operands are (`tensor_core.py`)
     accumulate: u32
     site: i32
     group: i32  # committed together
-    came: Array[u32, WARP_GROUP // WARP]  # threads of each warp
+    came: Array[u32, WARPGROUP // WARP]  # threads of each warp
     a_descriptor: u64
     b_descriptor: u64
-    d: Array[Ptr, WARP_GROUP]  # registers of threads
-    a: Array[Ptr, WARP_GROUP]  # if A is in registers
+    d: Array[Ptr, WARPGROUP]  # registers of threads
+    a: Array[Ptr, WARPGROUP]  # if A is in registers
 
 
 @struct
-class WarpGroup:
-    """Products of a warp group, numbered in the order of the program."""
+class Warpgroup:
+    """WGMMAs of a warpgroup, numbered in the order of the program."""
 
-    complete: u32  # products that all threads have come to
+    complete: u32  # WGMMAs that all threads have come to
     missing: u32  # warps, as bits, that have yet to come to the next one
-    done: u32  # products that are carried out
-    begun: u32  # products that some thread has come to
-    room: u32  # for products that are not done: a power of two
+    done: u32  # WGMMAs that are carried out
+    begun: u32  # WGMMAs that some thread has come to
+    room: u32  # for WGMMAs that are not done: a power of two
     asked: u32  # how often threads have asked for another number of registers
-    products: Ptr[Product]  # number i is at i % room
+    wgmmas: Ptr[Wgmma]  # number i is at i % room
 
 
 @struct
@@ -182,7 +179,7 @@ class BlockRecord:
     tallies: Array[Array[Tally, TALLIES], BARRIERS]
     arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
     warps: Array[Warp, WARPS]
-    warp_groups: Array[WarpGroup, WARPS * WARP // WARP_GROUP]
+    warpgroups: Array[Warpgroup, WARPS * WARP // WARPGROUP]
     registers_free: u32  # that warps gave back
     registers_known: (
         u32  # those of the pool, and those that all threads have asked for, both divided by 8, in 16 bits each

@@ -9,7 +9,8 @@ from __future__ import annotations
 from ....base_dsl.numeric.formats import BFLOAT16, FLOAT16, FLOAT32
 from ....native import Ptr, atomic_load, compare_exchange, f32, f64, i32, i64, inline, native, u16, u32, u64
 from ...host.soft_float import extended, truncated
-from .engines import BULK, BYTES, GROUP, give
+from .engine_table import BULK_QUEUE
+from .engines import BYTES, GROUP, give
 from .records import FrameHeader, Operation
 from .tensor_maps import accelerator
 
@@ -47,7 +48,7 @@ def combined_numbers(old, new, reduction):
 
 @native
 def combined_floats(old: f32, new: f32, reduction: i32) -> f32:
-    """A number beats what is none."""
+    """Return a number beats what is none."""
     result = old + new
     if reduction != ADD:
         least = reduction == MIN
@@ -122,6 +123,6 @@ def bulk_reduce(
     """
     more = lambda operation: set_reduction(operation, reduction)
     if mbarrier == None:
-        give(frame, BULK, GROUP, reduce_bytes, target, source, bytes_, width, mbarrier, more)
+        give(frame, BULK_QUEUE, GROUP, reduce_bytes, target, source, bytes_, width, mbarrier, more)
     else:
-        give(frame, BULK, BYTES, reduce_bytes, target, source, bytes_, width, mbarrier, more)
+        give(frame, BULK_QUEUE, BYTES, reduce_bytes, target, source, bytes_, width, mbarrier, more)

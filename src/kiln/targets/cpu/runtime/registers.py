@@ -1,6 +1,6 @@
-"""`setmaxnreg`: warp groups give registers back, or wait until others have given back as many as they want more.
+"""`setmaxnreg`: warpgroups give registers back, or wait until others have given back as many as they want more.
 
-A kernel starts with as many registers for each thread as fit into a multiprocessor with as many blocks as its launch asks for.
+A kernel starts with as many registers for each thread as fit into an SM with as many blocks as its launch asks for.
 These are the pool: what nobody gives back nobody gets.
 """
 # pyright: reportReturnType=false
@@ -10,15 +10,15 @@ from __future__ import annotations
 from ....hardware.limits import REGISTER_UNIT, REGISTERS, SET_REGISTERS
 from ....native import Ptr, i32, i64, local, ref, u32
 from ...host.reports import fault
-from .records import WARP_GROUP, FrameHeader
+from .records import WARPGROUP, FrameHeader
 from .threads import ALL, COME_AGAIN, GO_ON, wait, waiting
 
 
 @waiting.export
 def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u32, site: i32, group_site: i32) -> i32:
-    """Change the registers of a thread when its whole warp group has come: whether to suspend and to come again."""
-    block, group = frame.block, ref(frame.block.warp_groups)[frame.thread // WARP_GROUP]
-    threads, first = block.threads, frame.thread // WARP_GROUP * WARP_GROUP
+    """Change the registers of a thread when its whole warpgroup has come: whether to suspend and to come again."""
+    block, group = frame.block, ref(frame.block.warpgroups)[frame.thread // WARPGROUP]
+    threads, first = block.threads, frame.thread // WARPGROUP * WARPGROUP
     at_start = min(u32(REGISTERS) // (threads * blocks) // REGISTER_UNIT * REGISTER_UNIT, u32(SET_REGISTERS[1]))
     if block.registers_known == 0:
         block.registers_known = (at_start * threads // 8) * 0x10001
@@ -34,7 +34,7 @@ def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u
             arguments[0] = before
             x, rest = frame.thread % size[0], frame.thread // size[0]
             fault(block.context, site, index[0], index[1], index[2], x, rest % size[1], rest // size[1], 1, arguments)
-    if group.asked < frame.asks * min(u32(WARP_GROUP), threads - first):
+    if group.asked < frame.asks * min(u32(WARPGROUP), threads - first):
         wait(frame, ref(group).asked, ALL, group.asked, group_site)
         return COME_AGAIN
     if frame.asking == 1:

@@ -23,7 +23,8 @@ from ....native import (
     u64,
 )
 from ...host.libc import memcpy, memset
-from .engines import BULK, BYTES, GROUP, give
+from .engine_table import BULK_QUEUE
+from .engines import BYTES, GROUP, give
 from .records import BlockRecord, FrameHeader, Operation
 from .reductions import PACKED, REDUCED, TF32, TF32_FTZ, reduce_row
 from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
@@ -75,7 +76,7 @@ def row_distance(map, bits):
 
 @inline
 def swizzled(at, mask):
-    """Where a byte of shared memory lies: bits 4 on of its address are changed by bits 7 on."""
+    """Return where a byte of shared memory lies: bits 4 on of its address are changed by bits 7 on."""
     return at ^ ((at >> 7 & mask) << 4)
 
 
@@ -124,7 +125,7 @@ def round_row(row: Ptr[u32], count: u32) -> None:
 
 @inline
 def part_inside(start, count, size):
-    """(elements of a row before the tensor, elements of it inside)."""
+    """Return (elements of a row before the tensor, elements of it inside)."""
     first = max(i64(0), -i64(start))
     last = min(i64(count), i64(size) - start)
     return u32(min(first, i64(count))), u32(max(last - min(first, i64(count)), i64(0)))
@@ -266,7 +267,7 @@ def store_box(operation: Ptr[Operation]) -> None:
 
 @native
 def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i32, rank: i32, im2col: i32) -> i64:
-    """Why a copy cannot be made, 0 if it can."""
+    """Return why a copy cannot be made, 0 if it can."""
     if map.magic != MAGIC:
         return NOT_A_MAP
     if map.rank != rank:
@@ -301,7 +302,7 @@ def tma_load(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
     rank: i32, im2col: i32, mask: i32,
 ) -> i64:  # fmt: skip
-    """A box to shared memory: of this block, or with a mask of those blocks of the cluster."""
+    """Return a box to shared memory: of this block, or with a mask of those blocks of the cluster."""
     why = refused(frame.block, map, target, coordinates[0], rank, im2col)
     if why != 0:
         return why
@@ -309,7 +310,7 @@ def tma_load(
     block = frame.block
     more = lambda operation: set_coordinates(operation, coordinates, offsets, 0)
     if mask < 0:
-        give(frame, BULK, BYTES, load_box, target, map, bytes_, bytes_, mbarrier, more)
+        give(frame, BULK_QUEUE, BYTES, load_box, target, map, bytes_, bytes_, mbarrier, more)
     else:
         blocks = block.cluster_x * block.cluster_y * block.cluster_z
         if u32(mask) >> blocks != 0:
@@ -318,7 +319,7 @@ def tma_load(
             if u32(mask) >> rank_there & 1 != 0:
                 distance = (i64(rank_there) - block.rank) * block.chunk
                 there = Ptr[u64](Ptr(mbarrier) + distance)
-                give(frame, BULK, BYTES, load_box, target + distance, map, bytes_, bytes_, there, more)
+                give(frame, BULK_QUEUE, BYTES, load_box, target + distance, map, bytes_, bytes_, there, more)
     return 0
 
 
@@ -327,7 +328,7 @@ def tma_store(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], source: Ptr, coordinates: Ptr[i32], offsets: Ptr[i16], rank: i32, im2col: i32,
     reduction: i32,
 ) -> i64:  # fmt: skip
-    """A box to global memory, or combined with what is there."""
+    """Return a box to global memory, or combined with what is there."""
     why = refused(frame.block, map, source, coordinates[0], rank, im2col)
     if why != 0:
         return why
@@ -340,5 +341,5 @@ def tma_store(
             return REDUCTION | i64(map.element) << 8
     bytes_ = box_bytes(map)
     more = lambda operation: set_coordinates(operation, coordinates, offsets, reduction)
-    give(frame, BULK, GROUP, store_box, map, source, bytes_, bytes_, None, more)
+    give(frame, BULK_QUEUE, GROUP, store_box, map, source, bytes_, bytes_, None, more)
     return 0

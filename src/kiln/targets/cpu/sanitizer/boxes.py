@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u32, u64
+from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE
 from ..runtime.tensor_maps import BYTES, MAGIC, TensorMap
 from ..runtime.tma import (
     ROW,
@@ -22,20 +23,7 @@ from ..runtime.tma import (
 from .mbarriers import bulk, mbarrier_arrive
 from .reporting import report_alone
 from .shadow import global_access, shared_access
-from .state import (
-    ATOMIC,
-    BULK,
-    ENGINE_SHIFT,
-    GLOBAL,
-    NO_INIT,
-    OF_MAP,
-    SHARED,
-    SOURCE,
-    STORE,
-    WRITE,
-    detector,
-    state,
-)
+from .state import ATOMIC, ENGINE_SHIFT, GLOBAL, NO_INIT, OF_MAP, SHARED, WRITE, detector, state
 from .tiles import BITS, tile
 
 LOADS, STORES, REDUCES = range(3)
@@ -57,7 +45,7 @@ def row_access(first: u64, bytes_: u32, flags: u32, site: u32, limit: u64) -> No
 
 @inline
 def memory_end(base):
-    """Where the array that a tensor starts in ends; 0 if that is not known."""
+    """Return where the array that a tensor starts in ends; 0 if that is not known."""
     st = state.place
     end = u64(0)
     for i in range(st.extents_count):
@@ -93,7 +81,8 @@ def rows(map: Ptr[TensorMap], coordinates: Ptr[i32], offsets: Ptr[i16], shared: 
 
 @inline
 def swizzle_code(map):
-    """The swizzle of a map as `tiles.tile` takes it: of absolute addresses, 4 bits on, by those 3 bits higher."""
+    """Return the swizzle of a map as `tiles.tile` takes it: of absolute addresses, 4 bits on, by those 3 bits
+    higher."""
     return u32(map.swizzle) | u32(4 << BITS | 3 << 2 * BITS)
 
 
@@ -143,7 +132,7 @@ def box(
             if (mask < 0 and rank == mine) or (mask >= 0 and u32(mask) >> rank & 1 != 0):
                 distance = u64(i64(rank) - mine) * st.chunk
                 bulk(mbarrier + distance, mbarrier_site)
-                engine = u32(BULK << ENGINE_SHIFT)
+                engine = u32(BULK_LOAD << ENGINE_SHIFT)
                 if first:
                     rows(map, coordinates, offsets, shared, engine | GLOBAL, global_site)
                     global_access(address(map), BYTES, engine | GLOBAL | OF_MAP, map_site, 0, True)
@@ -151,16 +140,16 @@ def box(
                 in_shared(map, shared + distance, engine | u32(SHARED | WRITE), shared_site, low, high, swizzles)
                 flags = engine | u32(SHARED | ATOMIC | NO_INIT)
                 shared_access(mbarrier + distance, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
-                mbarrier_arrive(mbarrier + distance, 0, bytes_, mbarrier_site, 1 + BULK)
+                mbarrier_arrive(mbarrier + distance, 0, bytes_, mbarrier_site, 1 + BULK_LOAD)
     else:
         for mode in range(count):
             if coordinates[mode] < 0:
                 report_alone("negative", shared_site, 0, 0, mode, u64(i64(coordinates[mode])))
-        reads = u32(SOURCE << ENGINE_SHIFT)
+        reads = u32(BULK_SOURCE << ENGINE_SHIFT)
         in_shared(map, shared, reads | SHARED, shared_site, low, high, swizzles)
         global_access(address(map), BYTES, reads | GLOBAL | OF_MAP, map_site, 0, True)
-        writes = u32(STORE << ENGINE_SHIFT | WRITE | GLOBAL) | (u32(ATOMIC) if what == REDUCES else u32(0))
+        writes = u32(BULK_STORE << ENGINE_SHIFT | WRITE | GLOBAL) | (u32(ATOMIC) if what == REDUCES else u32(0))
         rows(map, coordinates, offsets, shared, writes, global_site)
         thread = st.current
-        thread.stored = thread.epoch[SOURCE]
+        thread.stored = thread.epoch[BULK_SOURCE]
         thread.stored_site = shared_site

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.target import value_bytes
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
-from .state import BULK, COPY, IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS, SOURCE, STORE, THREAD, WGMMA
+from ...lowering.expansion import AnyOp
+from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, THREAD, WGMMA
+from ..runtime.record_access import Fields
+from ..runtime.records import Barrier, BlockRecord, FrameHeader
+from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..expand import Expander
-
 
 _ORDERING = ("sync_warp", "tensor_map_publish")
 """Meetings of lanes that order memory."""
@@ -23,15 +25,14 @@ _ORDERING = ("sync_warp", "tensor_map_publish")
 class Hooks:
     """What the expansion of an operation that synchronizes adds; every method does nothing in a normal build."""
 
-    def __init__(self, x: Expander, op: ir.Operation) -> None:
+    def __init__(self, x: Expander, op: AnyOp) -> None:
         self.x, self.op, self.sanitizer = x, op, x.module.sanitizer
 
     def _call(self, b: Builder, name: str, *arguments: Any) -> None:
-        if self.sanitizer is not None and self.x.function.is_kernel:
+        assert self.sanitizer is not None
+        if self.x.function.is_kernel:
             self.sanitizer.facts[self.x.function.name].ordered = True
-        from .instrument import call  # most programs run without the sanitizer
-
-        call(self.x.module, b, name, *arguments)
+        self.sanitizer.call(self.x.module, b, name, *arguments)
 
     def _site(self, what: str) -> int:
         assert self.sanitizer is not None
@@ -48,9 +49,6 @@ class Hooks:
         """
         if self.sanitizer is None:
             return arrive()
-        from ..runtime.in_kernels import Fields
-        from ..runtime.records import Barrier, BlockRecord, FrameHeader
-
         block = Fields(b, Fields(b, frame, FrameHeader).load("block"), BlockRecord)
         if number is None:
             record = Fields(b, block.load("cluster"), BlockRecord).at("cluster_barrier")
@@ -93,9 +91,6 @@ class Hooks:
     def rows(self, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
         """Before lanes access rows of matrices together: the first `count` lanes give the address of one each."""
         if self.sanitizer is not None:
-            from ..runtime.in_kernels import Fields
-            from ..runtime.records import FrameHeader
-
             assert self.x.function.frame is not None
             thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")
             lane = b.binary("andi", thread, b.i32(31))
@@ -144,7 +139,7 @@ class Hooks:
             return
         words = kind.replace("::", ".").split(".")
         if "proxy" in words and "tensormap" in words:
-            self.sanitizer.use(SOURCE)
+            self.sanitizer.use(BULK_SOURCE)
             self._call(b, "view", RELEASED_MAPS if "release" in words else MAPS)
             return
         if "proxy" in words:
@@ -178,7 +173,7 @@ class Hooks:
             return
         if how is None:
             how = int(self._attribute("order", "release") == "relaxed")
-        self._use(b, address, "arrival at an mbarrier", engine=BULK if how == 1 + BULK else THREAD)
+        self._use(b, address, "arrival at an mbarrier", engine=BULK_LOAD if how == 1 + BULK_LOAD else THREAD)
         self._call(b, "mbarrier_arrive", address, count, bytes_, self._mbarrier_site(address, "mbarrier arrive"), how)
 
     def _use(self, b: Builder, address: ir.Value, what: str, engine: int = 0) -> None:
@@ -220,15 +215,15 @@ class Hooks:
         """Before a bulk copy; with an mbarrier, it takes its bytes from there. `combines`: with what is there, atomically."""
         if self.sanitizer is None:
             return
-        self.sanitizer.use(BULK if mbarrier is not None else SOURCE)
-        reads, writes = (BULK, BULK) if mbarrier is not None else (SOURCE, STORE)
+        self.sanitizer.use(BULK_LOAD if mbarrier is not None else BULK_SOURCE)
+        reads, writes = (BULK_LOAD, BULK_LOAD) if mbarrier is not None else (BULK_SOURCE, BULK_STORE)
         if mbarrier is not None:
             self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
         self.access(b, source, bytes_, write=False, alignment=16, engine=reads, what="bulk copy from")
         what = "bulk reduction of" if combines else "bulk copy to"
         self.access(b, target, bytes_, write=True, alignment=16, engine=writes, atomic=combines, what=what)
         if mbarrier is not None:
-            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK)
+            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
 
     def box(
         self, b: Builder, map_: ir.Value, shared: ir.Value, mbarrier: ir.Value | None, places: Sequence[ir.Value], what: str,
@@ -238,7 +233,7 @@ class Hooks:
         if self.sanitizer is None:
             return
         names = {"load": ("box to", "box of"), "store": ("box from", "box in"), "reduce": ("box from", "box into")}
-        self.sanitizer.use(BULK if what == "load" else SOURCE)
+        self.sanitizer.use(BULK_LOAD if what == "load" else BULK_SOURCE)
         low, high, site = self.sanitizer.shared_place(self.x, self.op, shared, names[what][0])
         sites = [self._site(names[what][1]), self._site("tensor map")]
         arrival = 0 if mbarrier is None else self._mbarrier_site(mbarrier, "mbarrier arrive")
@@ -255,7 +250,7 @@ class Hooks:
     def publish(self, b: Builder, target: ir.Value, source: ir.Value) -> None:
         """A warp copies a tensor map and releases it: what its first lane does."""
         if self.sanitizer is not None:
-            self.sanitizer.use(SOURCE)
+            self.sanitizer.use(BULK_SOURCE)
             self.access(b, source, 128, write=False, alignment=128)
             self.access(b, target, 128, write=True, alignment=16, what="edit of a tensor map")
             self._call(b, "view", RELEASED_MAPS)
@@ -263,10 +258,10 @@ class Hooks:
     def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
         """Before an asynchronous store that takes its bytes from an mbarrier."""
         if self.sanitizer is not None:
-            self.sanitizer.use(BULK)
+            self.sanitizer.use(BULK_LOAD)
             self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
-            self.access(b, target, bytes_, write=True, alignment=4, engine=BULK, what="asynchronous store to")
-            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK)
+            self.access(b, target, bytes_, write=True, alignment=4, engine=BULK_LOAD, what="asynchronous store to")
+            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
 
     def copies_arrive(self, b: Builder, mbarrier: ir.Value) -> None:
         """Before an arrival when copies are complete."""
@@ -288,33 +283,33 @@ class Hooks:
 
     def bulk_commit(self, b: Builder) -> None:
         """A group of bulk stores is committed."""
-        self.commit(b, STORE)
-        self.commit(b, SOURCE)
+        self.commit(b, BULK_STORE)
+        self.commit(b, BULK_SOURCE)
 
     def bulk_waited(self, b: Builder, left: int | ir.Value, read: bool) -> None:
         """After a wait for groups of bulk stores; `read`: only until their sources have been read."""
-        self.waited(b, left, SOURCE)
+        self.waited(b, left, BULK_SOURCE)
         if not read:
-            self.waited(b, left, STORE)
+            self.waited(b, left, BULK_STORE)
 
-    # -- products of warp groups -------------------------------------------------------------------------
+    # -- WGMMAs -------------------------------------------------------------------------
 
-    def product(
-        self, b: Builder, sums: tuple[ir.Value, int], a: tuple[ir.Value, int], right: ir.Value, kind: int
+    def wgmma(
+        self, b: Builder, accumulator: tuple[ir.Value, int], a: tuple[ir.Value, int], right: ir.Value, kind: int
     ) -> None:  # fmt: skip
         """Before a product. Sums and A: address and bytes of registers; of A, a descriptor and 0 if it is in shared memory."""
         if self.sanitizer is not None:
             self.sanitizer.use(WGMMA)
             looks = int(self.sanitizer.facts[self.x.function.name].swizzled)
             smem, site = self.x.function.smem, self._site("wgmma")
-            self._call(b, "product", *sums, *a, right, kind, smem, looks, site)
+            self._call(b, "wgmma", *accumulator, *a, right, kind, smem, looks, site)
 
-    def product_fence(self, b: Builder) -> None:
+    def wgmma_fence(self, b: Builder) -> None:
         if self.sanitizer is not None:
-            self._call(b, "product_fence")
+            self._call(b, "wgmma_fence")
 
-    def products_waited(self, b: Builder, left: int) -> None:
+    def wgmma_waited(self, b: Builder, left: int) -> None:
         """After a wait for groups of products."""
         if self.sanitizer is not None:
             self.sanitizer.use(WGMMA)
-            self._call(b, "products_waited", left)
+            self._call(b, "wgmma_waited", left)

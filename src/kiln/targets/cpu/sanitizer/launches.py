@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....native import Ptr, address, i64, native, ref, size_of, u32, u64
+from ..runtime.engine_table import BULK_LOAD, ENGINES
 from ..runtime.records import Sizes
 from .barriers import leave_meetings
 from .clocks import clock_drop, clock_new, identity, numbers, release, sections
@@ -11,8 +12,6 @@ from .memory import allocate, clear, copy, free_all, greater, lesser, many
 from .reporting import about, report
 from .state import (
     BARRIERS,
-    BULK,
-    ENGINES,
     MAX_OBJECTS,
     RULE,
     BarrierSlot,
@@ -96,7 +95,7 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
     clear(ref(st).view_memo, 2)
     st.bulk = None
     st.bulk_count = 0
-    clear(ref(st).product_memo, 2)
+    clear(ref(st).wgmma_memo, 2)
     st.kinds = kinds
     st.kernel = kernel
     st.shift = shift
@@ -229,9 +228,9 @@ def forget(blocks: u32, warps: u32) -> None:
         clock_drop(st.memo[i])
     for i in range(2):
         clock_drop(st.view_memo[i])
-        clock_drop(st.product_memo[i])
+        clock_drop(st.wgmma_memo[i])
     clear(ref(st).memo, 3)
-    clear(ref(st).product_memo, 2)
+    clear(ref(st).wgmma_memo, 2)
     clear(ref(st).view_memo, 2)
     if st.bulk != None:
         clear(st.bulk, st.threads)
@@ -279,7 +278,7 @@ def all_known(rank: u32, clock: Ptr[Clock]) -> None:
     for i in range(st.identities):
         access = st.remote[rank * st.identities + i]
         if access.clock != 0 and numbers(clock)[i] < access.clock:
-            who = st.bulk[i - BULK * st.threads].thread if i // st.threads == BULK else i % st.threads
+            who = st.bulk[i - BULK_LOAD * st.threads].thread if i // st.threads == BULK_LOAD else i % st.threads
             about(who, "block-exited", access.site, access.site, st.group, st.tid, 0, 0, rank)
 
 

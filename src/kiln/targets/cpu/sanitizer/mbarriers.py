@@ -7,25 +7,12 @@ from __future__ import annotations
 
 from ....hardware.limits import MBARRIER_ARRIVALS
 from ....native import Ptr, native, ref, u32, u64
+from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE
 from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, numbers, ordered, release, release_into
 from .memory import clear, lesser, many, raise_to
-from .orders import location
+from .memory_order import location
 from .reporting import about, report, report_alone
-from .state import (
-    BULK,
-    LOCATIONS,
-    LOOKED,
-    PASSED,
-    PENDING,
-    RING,
-    RULE,
-    SOURCE,
-    Arrival,
-    BulkSlot,
-    Location,
-    detector,
-    state,
-)
+from .state import LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, Arrival, BulkSlot, Location, detector, state
 
 
 @detector.export
@@ -90,7 +77,7 @@ def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
 
 @native
 def known_to_warp(came: Ptr[Arrival]) -> bool:
-    """Whether any lane of the running thread's warp knows of an arrival."""
+    """Return whether any lane of the running thread's warp knows of an arrival."""
     st = state.place
     me, thread = st.tid, st.current
     local = me % st.per_block
@@ -112,7 +99,7 @@ def known_to_warp(came: Ptr[Arrival]) -> bool:
 
 @native
 def mbarrier_at(address: u64, site: u32) -> Ptr[Location]:
-    """The record of an mbarrier that is used, or None: it is none, which is reported."""
+    """Return the record of an mbarrier that is used, or None: it is none, which is reported."""
     mbarrier_after(address)  # a copy may have landed meanwhile
     found = location(address, True)
     if found != None:
@@ -149,12 +136,12 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32)
     if arrivals != 0:
         found.arrive_site = site
     if size != 0:
-        if how == 1 + BULK:
+        if how == 1 + BULK_LOAD:
             found.got += size
             clock_hold(thread.base)
             clock_drop(found.carried)
             found.carried = thread.base
-            raise_to(ref(numbers(found.local))[BULK * st.threads + st.bulk_slot], st.bulk_phase)
+            raise_to(ref(numbers(found.local))[BULK_LOAD * st.threads + st.bulk_slot], st.bulk_phase)
         else:
             found.expected += size
             found.bytes_site = site
@@ -162,7 +149,7 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32)
         release(found.local)
     if how == 1:
         release_into(found.local, thread.fences[0].base, ref(thread.fences[0]).own)
-    if how >= 2 and how != 1 + BULK:
+    if how >= 2 and how != 1 + BULK_LOAD:
         engine = how - 1
         if engine < st.engines:
             epoch = thread.epoch[engine]
@@ -212,7 +199,7 @@ def bulk(address: u64, site: u32) -> None:
     slot = st.bulk[st.bulk_slot]
     slot.thread = st.tid
     slot.site = site
-    slot.given = st.bulk_phase
+    slot.issued = st.bulk_phase
     slot.place = address
 
 
@@ -222,7 +209,7 @@ def unseen_copies() -> None:
     st = state.place
     for i in range(lesser(st.bulk_count, st.threads)):
         slot = st.bulk[i]
-        if slot.given > slot.seen:
+        if slot.issued > slot.seen:
             about(slot.thread, "copy-unseen", slot.site, slot.site, st.group, slot.thread, slot.place, 8)
 
 
@@ -321,5 +308,5 @@ def waited(engine: u32, left: u32) -> None:
 def unseen_stores() -> None:
     """The running thread ends: has it waited until its stores have read their sources?"""
     thread = state.place.current
-    if thread.stored > thread.own[SOURCE]:
+    if thread.stored > thread.own[BULK_SOURCE]:
         report_alone("store-unseen", thread.stored_site)

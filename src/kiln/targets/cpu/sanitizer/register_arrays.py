@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import NamedTuple
 
 from ....dialects import cute
-from ....dialects.definition import number
+from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import ir
 from ...lowering.builder import constant_values
 
@@ -49,23 +51,23 @@ def unproven_arrays(entry: ir.Block, places: dict[ir.Value, RegisterPlace]) -> s
     def visit(block: ir.Block, written: dict[int, int]) -> None:
         for found in block.operations:
             op = found.operation
-            stores = op.name == "cute.store"
-            pointer = op.operands[1] if stores else op.operands[0] if op.name == "cute.load" else None
-            if pointer is not None and pointer in places:
-                place = places[pointer]
-                start, bytes_ = _span(op, pointer, place, stores)
+            store = cute.Store.of(op)
+            access = store or cute.Load.of(op)
+            if access and access.memory in places:
+                place = places[access.memory]
+                start, bytes_ = _span(access, place)
                 array, bits = id(place.array), ((1 << bytes_) - 1) << start if start is not None else -1
-                if stores and start is not None:
+                if store and start is not None:
                     written[array] = written.get(array, 0) | bits
-                elif not stores and (start is None or bits & ~written.get(array, 0)):
+                elif not store and (start is None or bits & ~written.get(array, 0)):
                     unproven.add(array)
-            for used, bytes_, reads, writes in registers_of(op):
-                if used in places:
-                    array, start = id(places[used].array), places[used].constant()
-                    bits = -1 if start is None or start < 0 else ((1 << bytes_) - 1) << start
-                    if reads and bits & ~written.get(array, 0):
+            for use in registers_of(op):
+                if use.pointer in places:
+                    array, start = id(places[use.pointer].array), places[use.pointer].constant()
+                    bits = -1 if start is None or start < 0 else ((1 << use.bytes) - 1) << start
+                    if use.may_be_read and bits & ~written.get(array, 0):
                         unproven.add(array)
-                    if writes and bits > 0:
+                    if use.is_written and bits > 0:
                         written[array] = written.get(array, 0) | bits
             for region in op.regions:
                 for inner in region.blocks:
@@ -75,24 +77,31 @@ def unproven_arrays(entry: ir.Block, places: dict[ir.Value, RegisterPlace]) -> s
     return unproven
 
 
-def registers_of(op: ir.Operation) -> list[tuple[ir.Value, int, bool, bool]]:
-    """(address, bytes, whether they may be read, whether they are written) of the registers of a product of a warp group."""
-    if op.name != "cute_nvgpu.wgmma":
+class RegisterUse(NamedTuple):
+    """Registers that a WGMMA uses."""
+
+    pointer: ir.Value
+    bytes: int
+    may_be_read: bool
+    is_written: bool
+
+
+def registers_of(op: ir.Operation) -> list[RegisterUse]:
+    """Return the registers that an operation uses if it is a WGMMA: its accumulator, and A unless that lies in smem."""
+    wgmma = Wgmma.of(op)
+    if wgmma is None:
         return []
-    d, a, _, accumulate = op.operands
-    bytes_ = number(op, "n") // 2 * cute.element_bits(cute.info(d.type).element) // 8
-    adds = constant_values(accumulate) != [0]
-    return [(d, bytes_, adds, True), *([(a, 16, True, False)] if str(a.type) != "i64" else [])]
+    bytes_ = wgmma.n // 2 * cute.element_bits(cute.info(wgmma.d.type).element) // 8
+    accumulates = constant_values(wgmma.accumulate) != [0]
+    a = [RegisterUse(wgmma.a, 16, True, False)] if str(wgmma.a.type) != "i64" else []
+    return [RegisterUse(wgmma.d, bytes_, accumulates, True), *a]
 
 
-def _span(op: ir.Operation, pointer: ir.Value, place: RegisterPlace, stores: bool) -> tuple[int | None, int]:
-    """(first byte if that is known, number of bytes) of an access; no byte for parts of one."""
-    bits = cute.element_bits(cute.info(pointer.type).element)
-    type_ = op.operands[0].type if stores else op.results[0].type
-    count = 1
-    for extent in type_.shape if isinstance(type_, ir.VectorType) else ():
-        count *= extent
+def _span(access: cute.Load | cute.Store, place: RegisterPlace) -> tuple[int | None, int]:
+    """Return the first byte of an access, if that is known, and the number of bytes; no byte for parts of one."""
+    bits, type_ = cute.element_bits(cute.info(access.memory.type).element), access.value.type
+    count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
     if count * bits % 8:
         return None, 1
-    start = place.moved(op.operands[2 if stores else 1], bits).constant()
+    start = place.moved(access.offset, bits).constant()
     return (start if start is not None and start >= 0 else None), count * bits // 8

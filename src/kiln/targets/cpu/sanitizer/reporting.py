@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from ....native import Ptr, inline, native, u8, u32, u64
+from ..runtime.engine_table import BULK_LOAD
 from .memory import copy
-from .state import BULK, GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, RULE, RULES, SHARED, Finding, Object, state
+from .state import GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, RULE, RULES, SHARED, Finding, Object, state
 
 _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 """Rules about two places that are alike: which of them comes second is the schedule's choice."""
@@ -15,13 +16,13 @@ _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 
 @inline
 def _bits(rules):
-    """A word with the bits of some rules."""
+    """Return a word with the bits of some rules."""
     return sum(1 << RULE[name] for name in rules)
 
 
 @native
 def is_wanted(rule: u32) -> bool:
-    """Whether the build looks for findings of a rule."""
+    """Return whether the build looks for findings of a rule."""
     st = state.place
     wanted = u64(0)
     for number, kind in tuple(enumerate(KINDS)):
@@ -44,9 +45,9 @@ def report(
     if not is_wanted(rule):
         return None
     if (
-        st.engines > BULK and other_group == st.group and other_tid // st.threads == BULK
+        st.engines > BULK_LOAD and other_group == st.group and other_tid // st.threads == BULK_LOAD
     ):  # an mbarrier, see `state.ENGINES`
-        other_tid = BULK * st.threads + st.bulk[other_tid % st.threads].thread
+        other_tid = BULK_LOAD * st.threads + st.bulk[other_tid % st.threads].thread
     either_way = (u64(_bits(_SYMMETRIC)) >> rule) & 1 != 0
     found = Ptr[Finding](None)
     for i in range(st.findings_count):
@@ -101,7 +102,7 @@ def report(
 
 @inline
 def report_alone(rule, site, *more):
-    """A finding about the running thread and no other."""
+    """Return a finding about the running thread and no other."""
     st = state.place
     return report(RULE[rule], site, site, st.group, st.tid, *more)
 
@@ -143,7 +144,7 @@ def about(tid, rule, *more):
 
 @native
 def writes_what_is_there(place: u64) -> bool:
-    """Whether the access writes, at the bytes of a cell, what they hold already."""
+    """Return whether the access writes, at the bytes of a cell, what they hold already."""
     st = state.place
     if st.value == 0:
         return False

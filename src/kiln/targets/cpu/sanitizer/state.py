@@ -8,41 +8,15 @@ identities of a group and, if an engine works through the async proxy, over what
 
 from __future__ import annotations
 
-import dataclasses
-
 from ....hardware import limits
 from ....native import Array, Library, Ptr, i64, struct, u8, u32, u64
+from ..runtime.engine_table import ENGINES, GENERIC
 from ..runtime.records import Sizes
 
 KINDS = ("race", "memory", "sync", "numeric")
 DEFAULT_KINDS = ("race", "memory", "sync")
 
 
-@dataclasses.dataclass(frozen=True)
-class Engine:
-    """What accesses memory."""
-
-    of: str
-    """What goes before the name of its thread."""
-    proxy: str
-    """How it sees memory: generic or async. What one proxy did the other sees after a proxy fence."""
-
-
-ENGINES = (
-    Engine("", "generic"),
-    Engine("an asynchronous copy of ", "generic"),
-    Engine("a bulk copy of ", "async"),
-    Engine("a bulk store of ", "async"),
-    Engine("a bulk store of ", "async"),
-    Engine("a wgmma of ", "async"),
-)
-"""Those of the generic proxy come first. At most 16."""
-THREAD, COPY, BULK, STORE, SOURCE, WGMMA = range(len(ENGINES))
-"""BULK is what ends at an mbarrier: its identities are those of the mbarriers that threads give copies to (`mbarriers.py`), since copies
-to several may end in any order. A bulk store ends with its group: its writes are STORE's, its reads, which may be waited for by
-themselves, SOURCE's."""
-GENERIC = sum(engine.proxy == "generic" for engine in ENGINES)
-assert all(engine.proxy == "generic" for engine in ENGINES[:GENERIC])
 IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
 """What fences tell of the generic proxy (`orders.view`), as bits: the async proxy, of shared and of global memory; who acquires tensor
 maps; copies of the thread itself that read tensor maps."""
@@ -138,7 +112,7 @@ class Registers:
     high: u64
     site: u32
     group: u32  # of products, counted as in `Thread.groups`
-    is_sum: u32  # whether a product writes them
+    is_accumulator: u32  # whether a product writes them
     padding: u32
 
 
@@ -166,10 +140,10 @@ class Thread:
     fenced: u32  # it has accessed nothing since a sequentially consistent fence of the GPU's scope
     ring: Array[u32, len(ENGINES) * RING]  # the epoch of each committed group
     flights: Array[Registers, FLIGHTS]  # that products use which are not complete
-    touched: Array[Registers, FLIGHTS]  # since the last `wgmma_fence`; `is_sum` says that they were written
+    touched: Array[Registers, FLIGHTS]  # since the last `wgmma_fence`; `is_accumulator` says that they were written
     next_flight: u32  # the place that is used again if all are taken
     next_touched: u32
-    product_fences: u32  # whether there was a `wgmma_fence`
+    wgmma_fences: u32  # whether there was a `wgmma_fence`
 
 
 @struct
@@ -270,7 +244,7 @@ class BulkSlot:
 
     thread: u32  # that gave the last one
     site: u32
-    given: u32  # the phase that it was given in
+    issued: u32  # the phase that it was issued in
     seen: u32  # the last complete phase that somebody waited for
     place: u64
 
@@ -466,9 +440,9 @@ class State:
     memo: Array[Ptr[Clock], 3]
     view_memo: Array[Ptr[Clock], 2]
     view_of: u32
-    product_memo: Array[Ptr[Clock], 2]
-    product_memo_place: u32  # the number by which the second one knows more
-    product_memo_epoch: u32
+    wgmma_memo: Array[Ptr[Clock], 2]
+    wgmma_memo_place: u32  # the number by which the second one knows more
+    wgmma_memo_epoch: u32
     scratch: u64
     value: u64  # where the value that is written next lies, if it is known
     value_for: u64  # the address it is written to

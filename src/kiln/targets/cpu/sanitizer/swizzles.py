@@ -11,15 +11,13 @@ a place.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from ....dialects.cute import Through
 from ....mlir import ir
+from ...lowering.builder import Builder
 from .tiles import BITS, UNKNOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...lowering.builder import Builder
 
 _ANY_VALUE = {"vector.broadcast", "vector.splat"}
 _TAKING = {
@@ -43,34 +41,21 @@ class Swizzled:
 
 
 def any_in(func: ir.Operation) -> bool:
-    """Whether a kernel has a swizzled tensor in shared memory."""
-    found = False
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        nonlocal found
-        if op.name == "cute.through" and op.attributes["swizzle_name"].value:  # pyright: ignore[reportAttributeAccessIssue]
-            found = True
-            return ir.WalkResult.INTERRUPT
-        return ir.WalkResult.ADVANCE
-
-    func.walk(visit)
-    return found
+    """Return whether a kernel has a swizzled tensor in shared memory."""
+    return any(op.swizzle_name for op in Through.all_in(func))
 
 
-def swizzled(op: ir.Operation, pointer: ir.Value) -> Swizzled | None:
-    """What a `cute.through` says of a pointer; None for a swizzle that moves bits upwards."""
-    text = op.attributes["swizzle"].value  # pyright: ignore[reportAttributeAccessIssue]
-    numbers = [int(n) for n in text.split(",")] if text else []
+def swizzled(op: Through, pointer: ir.Value) -> Swizzled | None:
+    """Return the swizzle of a `cute.through`; None for one that moves bits upwards."""
+    numbers = [int(n) for n in op.swizzle.split(",")] if op.swizzle else []
     if any(n < 0 for n in numbers):
         return None
     code = sum(n << BITS * k for k, n in enumerate(numbers))
-    absolute = op.attributes["absolute"].value  # pyright: ignore[reportAttributeAccessIssue]
-    name = op.attributes["swizzle_name"].value  # pyright: ignore[reportAttributeAccessIssue]
-    return Swizzled(name, code, None if absolute else pointer)
+    return Swizzled(op.swizzle_name, code, None if op.absolute else pointer)
 
 
 def is_uniform(value: ir.Value | None) -> bool:
-    """Whether a write of a value puts the same into all of its elements: it does not matter which goes where."""
+    """Return whether a write of a value puts the same into all of its elements: it does not matter which goes where."""
     if value is None or isinstance(value.owner, ir.Block):
         return False
     op = value.owner.operation

@@ -9,19 +9,20 @@ written to shared or global memory, is part of an address, or chooses a branch.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
 from ....dialects import cute
-from ....dialects.definition import text
-from ....dialects.nvgpu.warp import shuffle, vote
+from ....dialects.nvgpu.mma import MmaSync
+from ....dialects.nvgpu.warp import Shuffle, shuffle, vote
+from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type, like
+from ...lowering.memory import private_bytes
 from .register_arrays import RegisterArray, RegisterPlace, registers_of, unproven_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..expand import Expansion
     from .instrument import Instrumentation
 
@@ -66,7 +67,7 @@ _STORES = {
 
 
 def _splat(b: Builder, type_: ir.Type, bits: int) -> ir.Value:
-    """The same bits in every element of a vector."""
+    """Return the same bits in every element of a vector."""
     integers = like(type_, int_type(ir.VectorType(type_).element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
     made = b.const(integers, bits)
     return made if integers == type_ else b.value("arith.bitcast", type_, (made,))
@@ -107,8 +108,8 @@ class _Watch:
 
         self.func.walk(visit, ir.WalkOrder.PRE_ORDER)
         for op in self.operations:
-            if op.name == "cute.alloc_rmem":
-                self._array(op)
+            if allocation := cute.AllocRmem.of(op):
+                self._array(allocation)
         self._leave_out()
         if self.maybe:
             for array in {id(place.array): place.array for place in self.places.values()}.values():
@@ -124,11 +125,7 @@ class _Watch:
         self.sure = {value: place for value, place in everywhere.items() if id(place.array) not in unproven}
         while True:
             self._spread()
-            unset = {
-                id(self.sure[op.operands[1]].array)
-                for op in self.operations
-                if op.name == "cute.store" and op.operands[0] in self.maybe and op.operands[1] in self.sure
-            }
+            unset = {id(self.sure[op.target].array) for op in self._stores_of_unset() if op.target in self.sure}
             if not unset:
                 return
             moved = {value: place for value, place in self.sure.items() if id(place.array) in unset}
@@ -137,16 +134,19 @@ class _Watch:
             self.places |= moved
             self.sure = {value: place for value, place in self.sure.items() if id(place.array) not in unset}
 
+    def _stores_of_unset(self) -> list[cute.Store]:
+        """Return the stores of values that may be unset."""
+        stores = (store for op in self.operations if (store := cute.Store.of(op)))
+        return [store for store in stores if store.value in self.maybe]
+
     # -- register tensors --------------------------------------------------------------------------------
 
-    def _array(self, op: ir.Operation) -> None:
+    def _array(self, op: cute.AllocRmem) -> None:
         """Follow a register tensor, unless its address goes where it cannot be followed."""
-        info = cute.info(op.result.type)
-        size = (cute.element_bits(info.element) * op.attributes["count"].value + 7) // 8  # pyright: ignore[reportAttributeAccessIssue]
         span, _ = source_span(op.location)
         name = self.sanitizer.name_at(span)
         site = self.sanitizer.site_in(op, self.kernel, "register tensor", memory=name)
-        array = RegisterArray(name, site, size, op.result)
+        array = RegisterArray(name, site, private_bytes(op), op.result)
         found: dict[ir.Value, RegisterPlace] = {}
         todo = [(op.result, RegisterPlace(array))]
         while todo:
@@ -156,8 +156,8 @@ class _Watch:
                 user = use.owner.operation
                 if user.name in _MOVED and use.operand_number == 0:
                     moved = place
-                    if user.name == "cute.ptr_add":
-                        moved = place.moved(user.operands[1], cute.element_bits(cute.info(value.type).element))
+                    if step := cute.PtrAdd.of(user):
+                        moved = place.moved(step.offset, cute.element_bits(cute.info(value.type).element))
                     todo.append((user.results[0], moved))
                 elif (user.name, use.operand_number) not in _HARMLESS:
                     return
@@ -166,7 +166,7 @@ class _Watch:
     def _address(
         self, b: Builder, place: RegisterPlace, offset: ir.Value, element: ir.Type, bytes_: int
     ) -> tuple[ir.Value, int]:
-        """(the address of the shadow of some bytes, its alignment)."""
+        """Return (the address of the shadow of some bytes, its alignment)."""
         bits = cute.element_bits(element)
         place = place.moved(offset, bits)
         known = place.constant()
@@ -190,7 +190,8 @@ class _Watch:
         return b.byte_gep(place.array.shadow, b.select(inside, total, b.i64(0))), 1
 
     def _access(self, op: ir.Operation, pointer: ir.Value, offset: ir.Value, type_: ir.Type) -> tuple[Any, ...]:
-        """(builder, type of the shadow in memory, its address, alignment) of an access; per element if that is possible."""
+        """Return (builder, type of the shadow in memory, its address, alignment) of an access; per element if that is
+        possible."""
         element = cute.info(pointer.type).element
         bits = cute.element_bits(element)
         count = 1
@@ -218,7 +219,8 @@ class _Watch:
 
     def _spread_to(self, op: ir.Operation) -> None:
         name = op.name
-        if (name == "cute.load" and op.operands[0] in self.places) or name == "cute.undef":
+        load = cute.Load.of(op)
+        if (load and load.source in self.places) or name == "cute.undef":
             self._add(op.results[0])
         elif name == _SHUFFLE or name in _TOGETHER:
             if op.operands[0] in self.maybe:
@@ -242,7 +244,7 @@ class _Watch:
                     self._add(target)
 
     def _passed(self, op: ir.Operation) -> list[tuple[ir.Value, list[ir.Value]]]:
-        """(value, what it becomes) for the end of a region."""
+        """Return (value, what it becomes) for the end of a region."""
         parent = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
         values = list(op.operands)[1 if op.name == "scf.condition" else 0 :]
         if op.name == "scf.condition":
@@ -258,7 +260,7 @@ class _Watch:
         return list(zip(values, targets))
 
     def _started(self, op: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:
-        """(value, what it becomes in the first round, or without any) of a loop."""
+        """Return (value, what it becomes in the first round, or without any) of a loop."""
         arguments = list(op.regions[0].blocks[0].arguments)
         if op.name == "scf.while":
             return list(zip(op.operands, arguments))
@@ -268,12 +270,12 @@ class _Watch:
     # -- shadows -----------------------------------------------------------------------------------------
 
     def _shadow(self, b: Builder, value: ir.Value) -> ir.Value:
-        """The shadow of a value: an i1, or a vector of them."""
+        """Return the shadow of a value: an i1, or a vector of them."""
         found = self.shadows.get(value)
         return found if found is not None else b.const(like(value.type, int_type(1)), 0)
 
     def _any(self, b: Builder, values: Sequence[ir.Value]) -> ir.Value | None:
-        """Whether any part of any of some values is unset; None if it cannot be."""
+        """Return whether any part of any of some values is unset; None if it cannot be."""
         result: ir.Value | None = None
         for value in values:
             if value not in self.shadows:
@@ -292,7 +294,7 @@ class _Watch:
         return b.any(shadow)
 
     def _shaped(self, b: Builder, shadow: ir.Value, type_: ir.Type) -> ir.Value:
-        """A shadow for a value of a type: element by element if the shapes agree, else any for all."""
+        """Return a shadow for a value of a type: element by element if the shapes agree, else any for all."""
         wanted = like(type_, int_type(1))
         if shadow.type == wanted:
             return shadow
@@ -336,10 +338,10 @@ class _Watch:
                 self._forget(op, self.places[op.result].array)
         elif name == "cute.load":
             self._load(op)
-        elif name == "cute.store" and op.operands[1] in self.places:
+        elif (store := cute.Store.of(op)) and store.target in self.places:
             self._store(op)
         elif name == "cute_nvgpu.wgmma":
-            self._warp_group_product(op)
+            self._wgmma(op)
         elif name in _STORES:
             self._decides(op, [op.operands[_STORES[name]]], "write")
             self._decides(op, [v for i, v in enumerate(op.operands) if i != _STORES[name]], "address")
@@ -370,18 +372,20 @@ class _Watch:
         b.op("llvm.intr.memset", (), operands, {"isVolatile": ir.IntegerAttr.get(int_type(1), 0)})
 
     def _load(self, op: ir.Operation) -> None:
-        pointer, offset = op.operands
-        self._decides(op, [offset], "address")
-        if pointer not in self.places:
+        load = cute.Load(op)
+        self._decides(op, [load.offset], "address")
+        if load.source not in self.places:
             return
-        b, stored, address, alignment = self._access(op, pointer, offset, op.results[0].type)
+        result = load.result
+        b, stored, address, alignment = self._access(op, load.source, load.offset, result.type)
         shadow = b.compare("ne", b.load(stored, address, alignment), b.const(stored, 0))
-        self.shadows[op.results[0]] = self._shaped(b, shadow, op.results[0].type)
+        self.shadows[result] = self._shaped(b, shadow, result.type)
 
     def _store(self, op: ir.Operation) -> None:
-        value, pointer, offset = op.operands
-        self._decides(op, [offset], "address")
-        b, stored, address, alignment = self._access(op, pointer, offset, value.type)
+        store = cute.Store(op)
+        value = store.value
+        self._decides(op, [store.offset], "address")
+        b, stored, address, alignment = self._access(op, store.target, store.offset, value.type)
         new = b.const(stored, 0)
         if value in self.shadows:
             shadow = self.shadows[value]
@@ -389,32 +393,31 @@ class _Watch:
             new = b.value("arith.extsi", stored, (shadow,))
         b.store(new, address, alignment)
 
-    def _warp_group_product(self, op: ir.Operation) -> None:
+    def _wgmma(self, op: ir.Operation) -> None:
         """A product reads A in registers and, if it adds to them, its sums, which are set from then on."""
-        from .instrument import call
-
-        for used, bytes_, reads, writes in registers_of(op):
-            if used not in self.places:
+        for use in registers_of(op):
+            if use.pointer not in self.places:
                 continue
-            b, place = Builder(ir.InsertionPoint(op), op.location), self.places[used]
-            address, _ = self._address(b, place, b.i64(0), cute.info(used.type).element, bytes_)
-            if reads:
-                unset = call(self.expansion, b, "any_unset", address, bytes_)
+            b, place = Builder(ir.InsertionPoint(op), op.location), self.places[use.pointer]
+            address, _ = self._address(b, place, b.i64(0), cute.info(use.pointer.type).element, use.bytes)
+            if use.may_be_read:
+                unset = self.sanitizer.call(self.expansion, b, "any_unset", address, use.bytes)
                 assert unset is not None
                 bad = b.compare("ne", unset, b.i32(0))
-                bad = b.binary("andi", bad, op.operands[3]) if writes else bad
-                site = self.sanitizer.site_in(op, self.kernel, "sums of a wgmma" if writes else "A of a wgmma")
-                call(self.expansion, b.if_(bad), "undefined", 0, 0, site, place.array.site, -1)
-            if writes:
-                self._fill(b, address, bytes_, 0)
+                bad = b.binary("andi", bad, Wgmma(op).accumulate) if use.is_written else bad
+                what = "sums of a wgmma" if use.is_written else "A of a wgmma"
+                site = self.sanitizer.site_in(op, self.kernel, what)
+                self.sanitizer.call(self.expansion, b.if_(bad), "undefined", 0, 0, site, place.array.site, -1)
+            if use.is_written:
+                self._fill(b, address, use.bytes, 0)
 
     def _computed(self, op: ir.Operation, b: Builder) -> ir.Value:
-        """The shadow of an operation's result."""
+        """Return the shadow of an operation's result."""
         name, type_ = op.name, op.results[0].type
         if name == "cute.undef":
             return b.const(like(type_, int_type(1)), 1)
         if name == _MMA:
-            return self._product(op, b)
+            return self._mma(op, b)
         if name == _ASSEMBLY:
             some = self._any(b, list(op.operands))
             assert some is not None
@@ -432,9 +435,9 @@ class _Watch:
             some = vote("any", mine, op.operands[1], b.value)
             return self._shaped(b, some, type_)
         if name == _SHUFFLE:  # what another lane holds may be unset: the shadow goes the same way
-            whole = b.value("arith.extui", int_type(32), (self._whole(b, self._shadow(b, op.operands[0])),))
-            _, offset, mask, clamp = op.operands
-            word = shuffle(text(op, "kind"), whole, offset, mask, clamp, b.value)
+            move = Shuffle(op)
+            whole = b.value("arith.extui", int_type(32), (self._whole(b, self._shadow(b, move.value)),))
+            word = shuffle(move.kind, whole, move.offset, move.mask, move.clamp, b.value)
             return self._shaped(b, b.compare("ne", word, b.i32(0)), type_)
         if name == "arith.select":
             condition, x, y = op.operands
@@ -457,26 +460,26 @@ class _Watch:
             return b.value(name, like(type_, int_type(1)), operands, attributes)
         return self._either(b, list(op.operands), type_)
 
-    def _product(self, op: ir.Operation, b: Builder) -> ir.Value:
-        """The shadow of a matrix product: row i of A, column j of B and element (i, j) of C make element (i, j).
+    def _mma(self, op: ir.Operation, b: Builder) -> ir.Value:
+        """Return the shadow of a MMA: row i of A, column j of B and element (i, j) of C make element (i, j).
 
         Ones in place of what is unset and zeros elsewhere, multiplied with ones, tell which rows and columns that are.
         """
-        a, right, c = op.operands
-        kinds = [op.attributes[key].value for key in ("a_type", "b_type")]  # pyright: ignore[reportAttributeAccessIssue]
-        result = self._shadow(b, c)
-        followed = [n for n in (0, 1) if op.operands[n] in self.shadows and kinds[n] in _ONES]
+        mma = MmaSync(op)
+        operands, kinds, type_ = (mma.a, mma.b), (mma.a_type, mma.b_type), mma.c.type
+        result = self._shadow(b, mma.c)
+        followed = [n for n in (0, 1) if operands[n] in self.shadows and kinds[n] in _ONES]
         if not followed:
             return result
         attributes = {key: op.attributes[key] for key in op.attributes}
-        sums = _splat(b, c.type, 0)
+        accumulator = _splat(b, type_, 0)
         for number in followed:
-            factors = [_splat(b, v.type, _ONES[kind]) for v, kind in zip((a, right), kinds, strict=True)]
-            nothing = _splat(b, factors[number].type, 0)
-            factors[number] = b.select(self.shadows[op.operands[number]], factors[number], nothing)
-            sums = b.value(_MMA, c.type, (*factors, sums), attributes)
-        bits = like(c.type, int_type(ir.VectorType(c.type).element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
-        counts = sums if bits == c.type else b.value("arith.bitcast", bits, (sums,))
+            inputs = [_splat(b, v.type, _ONES[kind]) for v, kind in zip(operands, kinds, strict=True)]
+            nothing = _splat(b, inputs[number].type, 0)
+            inputs[number] = b.select(self.shadows[operands[number]], inputs[number], nothing)
+            accumulator = b.value(_MMA, type_, (*inputs, accumulator), attributes)
+        bits = like(type_, int_type(ir.VectorType(type_).element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
+        counts = accumulator if bits == type_ else b.value("arith.bitcast", bits, (accumulator,))
         return b.binary("ori", result, b.compare("ne", counts, b.const(bits, 0)))
 
     # -- control flow ------------------------------------------------------------------------------------
@@ -547,8 +550,6 @@ class _Watch:
 
     def _decides(self, op: ir.Operation, values: Sequence[ir.Value], how: str) -> None:
         """Before an operation that acts on values: report those that are unset."""
-        from .instrument import call
-
         values = [value for value in values if value in self.shadows]
         if not values:
             return
@@ -559,25 +560,29 @@ class _Watch:
         other, element = self._source(values[0])
         site = self.sanitizer.site_in(op, self.kernel, how, **self._memory(op))
         address, bytes_ = inside.i64(0), 0
-        if how == "write" and op.name == "cute.store":
-            pointer, offset = op.operands[1:]
+        if how == "write" and (store := cute.Store.of(op)):
+            pointer = store.target
             info = cute.info(pointer.type)
             if cute.is_memref(pointer.type):
                 iter_type = cute.ptr_type(info.element, info.space, info.alignment)
                 pointer = cute.iter_(pointer, iter_type, inside.value)
-            place = cute.ptr_add(pointer, offset, cute.ptr_type(info.element, info.space), inside.value)
+            place = cute.ptr_add(pointer, store.offset, cute.ptr_type(info.element, info.space), inside.value)
             address = cute.ptr_to_int(place, inside.value)
             bytes_ = max(1, cute.element_bits(info.element) // 8)
-        call(self.expansion, inside, "undefined", address, bytes_, site, other if other >= 0 else site, element)
+        self.sanitizer.call(
+            self.expansion, inside, "undefined", address, bytes_, site, other if other >= 0 else site, element
+        )
 
     def _memory(self, op: ir.Operation) -> dict[str, Any]:
-        if op.name != "cute.store":
+        store = cute.Store.of(op)
+        if store is None:
             return {}
-        element = cute.info(op.operands[1].type).element
+        element = cute.info(store.target.type).element
         return {"element": str(element), "element_bits": cute.element_bits(element)}
 
     def _source(self, value: ir.Value) -> tuple[int, int]:
-        """(the place where what is unset was made, the element of the register tensor or -1) as far as that is plain."""
+        """Return (the place where what is unset was made, the element of the register tensor or -1) as far as that is
+        plain."""
         todo, seen = [value], set[Any]()
         while todo and len(seen) < 200:
             value = todo.pop(0)
@@ -587,21 +592,15 @@ class _Watch:
             seen.add(value)
             if op.name == "cute.undef":
                 return self.sanitizer.site_in(op, self.kernel, "variable"), -1
-            if op.name == "cute.load" and op.operands[0] in self.places:
-                place = self.places[op.operands[0]]
+            if (load := cute.Load.of(op)) and load.source in self.places:
+                place = self.places[load.source]
                 if place.array.written:
-                    todo += [
-                        store.operands[0]
-                        for store in self.operations
-                        if store.name == "cute.store"
-                        and store.operands[0] in self.maybe
-                        and store.operands[1] in self.places
-                        and self.places[store.operands[1]].array is place.array
-                    ]
+                    stores = [store for store in self._stores_of_unset() if store.target in self.places]
+                    todo += [store.value for store in stores if self.places[store.target].array is place.array]
                     continue
-                bits = cute.element_bits(cute.info(op.operands[0].type).element)
-                known = place.moved(op.operands[1], bits).constant()
-                scalar = known is not None and not isinstance(op.results[0].type, ir.VectorType)
+                bits = cute.element_bits(cute.info(load.source.type).element)
+                known = place.moved(load.offset, bits).constant()
+                scalar = known is not None and not isinstance(load.result.type, ir.VectorType)
                 return place.array.site, known * 8 // bits if scalar and known is not None else -1
             if op.name in ("scf.if", "scf.for", "scf.while"):
                 number = list(op.results).index(value)

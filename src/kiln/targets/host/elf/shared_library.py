@@ -80,7 +80,7 @@ class _Library:
         self._needed = [
             self._dynamic_names.at(name) for name in libraries_of([s.name for s in self._foreign])
         ]  # fmt: skip
-        self._given = sections
+        self._object_sections = sections
         self._addresses: dict[Section, int] = {}
         self._lay_out()
         self._relocate()
@@ -89,10 +89,10 @@ class _Library:
 
     def _lay_out(self) -> None:
         """Give each section its offset in the file and its address. Tables whose contents are not known yet have their size."""
-        given = self._given
-        reads = [s for s in given if not s.flags & (elf.WRITE | elf.EXECUTE)]
-        runs = [s for s in given if s.flags & elf.EXECUTE]
-        changes = sorted((s for s in given if s.flags & elf.WRITE), key=lambda s: s.kind == elf.NOBITS)
+        sections_ = self._object_sections
+        reads = [s for s in sections_ if not s.flags & (elf.WRITE | elf.EXECUTE)]
+        runs = [s for s in sections_ if s.flags & elf.EXECUTE]
+        changes = sorted((s for s in sections_ if s.flags & elf.WRITE), key=lambda s: s.kind == elf.NOBITS)
         frames = next((s for s in reads if s.name == ".eh_frame"), None)
         if frames is not None:
             frames.append(bytes(8))  # the end of the list
@@ -100,7 +100,7 @@ class _Library:
         for symbol in [*self._foreign, *self._shown]:
             self._dynamic_names.at(symbol.name)
         count = len(self._index) + 1
-        fixed = sum(kind == elf.ABSOLUTE[self._machine] for s in given for _, kind, _, _ in s.relocations)
+        fixed = sum(kind == elf.ABSOLUTE[self._machine] for s in sections_ for _, kind, _, _ in s.relocations)
         alloc = elf.ALLOC
         self._hash = _table(".hash", alloc, 8 + 4 * (2 * count), _KIND_HASH)
         self._symbols = _table(".dynsym", alloc, elf.SYMBOL.size * count, elf.DYNSYM)
@@ -161,7 +161,7 @@ class _Library:
                 entries.append((got + at, relative, self._address(symbol)))
             else:
                 entries.append((got + at, self._index.get(symbol, 0) << 32 | of_global, 0))
-        for section in self._given:
+        for section in self._object_sections:
             for offset, kind, symbol, addend in section.relocations:
                 place = self._addresses[section] + offset
                 if kind == absolute:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ....base_dsl.compiler import report_at, source_span
 from ....base_dsl.diagnostics import CompilerDiagnosticError
 from ....dialects import cute
 from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type, parsed_type, ptr_type, struct_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ...lowering.sites import Site
 from ..device_builder import DeviceBuilder, special_register
+from ..expand import Expander
 from ..passes.smem_allocation import DYNAMIC_SMEM, dynamic_variable
-
-if TYPE_CHECKING:
-    from ..expand import Expander
 
 HANDLERS = Handlers()
 
@@ -25,13 +22,17 @@ FAULT_HEADER = 8
 """Words of 32 bits before a fault's values: claimed, site, block x, y, z, thread x, y, z."""
 FAULT_VALUES = 8
 
-_REGISTERS = {"thread_idx": "tid", "block_idx": "ctaid", "block_dim": "ntid", "grid_dim": "nctaid"}
+_REGISTERS = {cute.ThreadIdx: "tid", cute.BlockIdx: "ctaid", cute.GridDim: "nctaid"}
 
 
-@HANDLERS.expands(*(f"cute.{name}" for name in _REGISTERS))
-def _index(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    which, dim = op.name.removeprefix("cute."), op.attributes["dim"].value
-    return [_block_dim(x, b, dim) if which == "block_dim" else special_register(b, f"{_REGISTERS[which]}.{'xyz'[dim]}")]
+@HANDLERS.expands(*_REGISTERS)
+def _index(_x: Expander, op: cute.ThreadIdx, b: DeviceBuilder) -> ir.Value:
+    return special_register(b, f"{_REGISTERS[type(op)]}.{'xyz'[op.dim]}")
+
+
+@HANDLERS.expands(cute.BlockDim)
+def _block_dim_of(x: Expander, op: cute.BlockDim, b: DeviceBuilder) -> ir.Value:
+    return _block_dim(x, b, op.dim)
 
 
 def _block_dim(x: Expander, b: Builder, dim: int) -> ir.Value:
@@ -39,28 +40,28 @@ def _block_dim(x: Expander, b: Builder, dim: int) -> ir.Value:
     return b.i32(known[dim]) if known else special_register(b, f"ntid.{'xyz'[dim]}")
 
 
-@HANDLERS.expands("cute.lane_idx")
-def _lane_idx(_x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    return [special_register(b, "laneid")]
+@HANDLERS.expands(cute.LaneIdx)
+def _lane_idx(_x: Expander, _op: cute.LaneIdx, b: DeviceBuilder) -> ir.Value:
+    return special_register(b, "laneid")
 
 
-@HANDLERS.expands("cute.warp_idx")
-def _warp_idx(x: Expander, _op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(cute.WarpIdx)
+def _warp_idx(x: Expander, _op: cute.WarpIdx, b: DeviceBuilder) -> ir.Value:
     tx, ty, tz = (special_register(b, f"tid.{axis}") for axis in "xyz")
     dx, dy = (_block_dim(x, b, dim) for dim in range(2))
     linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
-    return [b.binary("shrui", linear, b.i32(5))]
+    return b.binary("shrui", linear, b.i32(5))
 
 
 # --- reporting -------------------------------------------------------------------------------------------------------
 
 
-@HANDLERS.expands("cute.printf")
-def _printf(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(cute.Printf)
+def _printf(x: Expander, op: cute.Printf, b: DeviceBuilder) -> None:
     x.kernel.prints = True
-    arguments = cute.unpack(op.operands[0])
+    arguments = cute.unpack(op.arguments)
     x.module.declare("vprintf", [ptr_type(), ptr_type()], [int_type(32)])
-    for text, count in printf_parts(op.attributes["format"].value):
+    for text, count in printf_parts(op.format):
         values, arguments = arguments[:count], arguments[count:]
         format_ = b.cast_space(b.address_in(x.module.string(text), 1), ptr_type())
         buffer = b.null()
@@ -70,7 +71,6 @@ def _printf(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilde
             for number, value in enumerate(values):
                 b.store(value, b.field(buffer, struct, number))
         b.call("vprintf", [int_type(32)], [format_, buffer])
-    return []
 
 
 _CONVERSION = re.compile(r"%%|%[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j)?[a-zA-Z]")
@@ -79,7 +79,7 @@ _MOST_PRINTED = 32
 
 
 def printf_parts(text: str) -> list[tuple[str, int]]:
-    """A format cut into formats of at most 32 conversions, each with how many it has."""
+    """Return a format cut into formats of at most 32 conversions, each with how many it has."""
     parts: list[tuple[str, int]] = []
     start = count = 0
     for found in _CONVERSION.finditer(text):
@@ -92,20 +92,19 @@ def printf_parts(text: str) -> list[tuple[str, int]]:
     return [*parts, (text[start:], count)]
 
 
-@HANDLERS.expands("cute.assert_")
-def _assert(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(cute.Assert)
+def _assert(x: Expander, op: cute.Assert, b: DeviceBuilder) -> None:
     """The first thread that fails fills the module's fault record; the host reads it after the kernel."""
-    condition, packed = op.operands
-    arguments = cute.unpack(packed)
+    arguments = cute.unpack(op.arguments)
     span, calls = source_span(op.location)
     types = tuple(str(a.type) for a in arguments)
-    x.module.sites.append(Site("assert", op.attributes["message"].value, span, calls, x.kernel.name, types))
+    x.module.sites.append(Site("assert", op.message, span, calls, x.kernel.name, types))
     x.kernel.asserts = True
     size = 4 * FAULT_HEADER + 8 * FAULT_VALUES
     type_ = parsed_type(f"!llvm.array<{size} x i8>")
     zero = ir.Attribute.parse("#llvm.zero", context())
     x.module.variable(FAULT_RECORD, type_, 1, 8, zero, "external")
-    body = b.if_(b.binary("xori", condition, b.const(int_type(1), 1)))
+    body = b.if_(b.binary("xori", op.condition, b.const(int_type(1), 1)))
     failed = DeviceBuilder(body.point, body.location)
     record = failed.address_in(FAULT_RECORD, 1)
     claimed = failed.atomic("xchg", record, failed.i32(1))
@@ -116,27 +115,26 @@ def _assert(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilde
         first.store(value, first.byte_gep(record, 4 * (number + 1)))
     for number, value in enumerate(arguments):
         first.store(value, first.byte_gep(record, 4 * FAULT_HEADER + 8 * number))
-    return []
 
 
-@HANDLERS.expands("cute.launch")
-def _launch(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(cute.Launch)
+def _launch(_x: Expander, op: cute.Launch, _b: DeviceBuilder) -> None:
     raise report_at(op.location, CompilerDiagnosticError, "a kernel launches a kernel")
 
 
-@HANDLERS.expands("cute.alloc_smem")
-def _alloc_smem(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(cute.AllocSmem)
+def _alloc_smem(x: Expander, op: cute.AllocSmem, b: DeviceBuilder) -> ir.Value:
     name = f"{x.kernel.name}_smem_{len(x.kernel.smem)}"
-    x.kernel.smem.append((name, max(op.attributes["bytes"].value, 1), max(op.attributes["alignment"].value, 1)))
+    x.kernel.smem.append((name, max(op.bytes, 1), max(op.alignment, 1)))
     address = b.address_in(name, 3)
     x.kernel.smem_addresses.append(address.owner.operation)
-    return [b.cast_space(address, x.lowered(results[0]))]
+    return b.cast_space(address, x.lowered(op.result.type))
 
 
-@HANDLERS.expands("cute.dynamic_smem")
-def _dynamic_smem(x: Expander, _op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(cute.DynamicSmem)
+def _dynamic_smem(x: Expander, op: cute.DynamicSmem, b: DeviceBuilder) -> ir.Value:
     x.kernel.dynamic = True
     dynamic_variable(x.module)
     address = b.address_in(DYNAMIC_SMEM, 3)
     x.kernel.smem_addresses.append(address.owner.operation)
-    return [b.cast_space(b.hidden(address), x.lowered(results[0]))]
+    return b.cast_space(b.hidden(address), x.lowered(op.result.type))

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import context, ir
 from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type, like
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import AnyOp, Handlers
 from ...lowering.memory import carrier_type, to_carrier
 from ..device_builder import REGISTER, DeviceBuilder, as_bits, bits_of, from_bits, is_float, l2_policy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 
 
 def _space(pointer: ir.Value) -> tuple[str, str]:
-    """The PTX name of a pointer's address space with its dot, and the constraint letter of the pointer."""
+    """Return the PTX name of a pointer's address space with its dot, and the constraint letter of the pointer."""
     text = str(pointer.type)
     return {"!llvm.ptr<1>": (".global", "l"), "!llvm.ptr<3>": (".shared", "r")}.get(text, ("", "l"))
 
 
 def _atomic_type(kind: str, type_: ir.Type) -> str:
-    """The PTX type of an atomic operation."""
+    """Return the PTX type of an atomic operation."""
     element, bits = element_of(type_), bits_of(type_)
     if isinstance(element, ir.FloatType):
         vector = "x2" if isinstance(type_, ir.VectorType) else ""
@@ -39,34 +36,33 @@ def _atomic_type(kind: str, type_: ir.Type) -> str:
     return f"u{bits}"  # add, umin, umax, inc, dec: the bits are the same for signed numbers
 
 
-@HANDLERS.expands("cute_nvgpu.atomic_rmw")
-def _atomic_rmw(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
-    pointer, value = op.operands
-    kind, order, scope = (op.attributes[name].value for name in ("kind", "order", "scope"))
+@HANDLERS.expands(nvgpu.memory.AtomicRmw)
+def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir.Value:
+    kind, order, scope = op.kind, op.order, op.scope
     _check_scope(x, op, scope)
-    type_ = value.type
-    bits = as_bits(b, value)
+    type_ = op.value.type
+    bits = as_bits(b, op.value)
     width = bits.type.width
     if not _has_instruction(x, kind, type_):
-        made = _compare_and_swap_loop(x, op, b, _combination(kind, value))
-        return [from_bits(b, made, results[0])]
+        made = _compare_and_swap_loop(op, b, _combination(kind, op.value))
+        return from_bits(b, made, op.result.type)
     letter = REGISTER[width]
-    space, address = _space(pointer)
+    space, address = _space(op.pointer)
     name = kind.removeprefix("u")
     ptx_type = f"b{width}" if kind == "exch" else _atomic_type(kind, type_)
     ftz = ".noftz" if kind == "add" and "16" in ptx_type and is_float(type_) else ""
     code = f"atom.{order}.{scope}{space}.{name}{ftz}.{ptx_type} $0, [$1], $2;"
-    (made,) = b.asm(code, f"={letter},{address},{letter}", [pointer, bits], [bits.type])
-    return [from_bits(b, made, results[0])]
+    (made,) = b.asm(code, f"={letter},{address},{letter}", [op.pointer, bits], [bits.type])
+    return from_bits(b, made, op.result.type)
 
 
-def _check_scope(x: Expander, op: ir.Operation, modifiers: str) -> None:
+def _check_scope(x: Expander, op: AnyOp, modifiers: str) -> None:
     if "cluster" in modifiers.split("."):
         x.require(op, features.CLUSTERS, "an access at the scope of a cluster")
 
 
 def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
-    """Whether PTX has the operation: others are loops around a compare-and-swap."""
+    """Return whether PTX has the operation: others are loops around a compare-and-swap."""
     if is_float(type_):
         if kind == "exch":
             return bits_of(type_) >= 32
@@ -76,7 +72,7 @@ def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
 
 
 def _combination(kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Value], ir.Value]:
-    """The new element, from the old one."""
+    """Return the new element, from the old one."""
     names = {
         "add": ("arith.addf", "arith.addi"), "max": ("arith.maxnumf", "arith.maxsi"), "min": ("arith.minnumf", "arith.minsi"),
         "umax": ("", "arith.maxui"), "umin": ("", "arith.minui"), "and": ("", "arith.andi"), "or": ("", "arith.ori"),
@@ -97,11 +93,10 @@ def _combination(kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Valu
 
 
 def _compare_and_swap_loop(
-    x: Expander, op: ir.Operation, b: DeviceBuilder, combine: Callable[[DeviceBuilder, ir.Value], ir.Value]
+    op: nvgpu.memory.AtomicRmw, b: DeviceBuilder, combine: Callable[[DeviceBuilder, ir.Value], ir.Value]
 ) -> ir.Value:
-    """Replace an element by a function of it, in one step as others see it; the bits of the old one."""
-    pointer, value = op.operands
-    order, scope = op.attributes["order"].value, op.attributes["scope"].value
+    """Replace an element by a function of it, atomically, and return the bits of the old one."""
+    pointer, value, order, scope = op.pointer, op.value, op.order, op.scope
     width = bits_of(carrier_type(value.type))
     letter, bits = REGISTER[width], int_type(width)
     space, address = _space(pointer)
@@ -118,21 +113,20 @@ def _compare_and_swap_loop(
     return loop.results[0]
 
 
-@HANDLERS.expands("cute_nvgpu.atomic_cas")
-def _atomic_cas(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
-    pointer, compare, value = op.operands
-    order, scope = op.attributes["order"].value, op.attributes["scope"].value
+@HANDLERS.expands(nvgpu.memory.AtomicCas)
+def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: DeviceBuilder) -> ir.Value:
+    order, scope = op.order, op.scope
     _check_scope(x, op, scope)
-    bits, expected = as_bits(b, value), as_bits(b, compare)
+    bits, expected = as_bits(b, op.value), as_bits(b, op.compare)
     letter = REGISTER[bits.type.width]
-    space, address = _space(pointer)
+    space, address = _space(op.pointer)
     code = f"atom.{order}.{scope}{space}.cas.b{bits.type.width} $0, [$1], $2, $3;"
-    (made,) = b.asm(code, f"={letter},{address},{letter},{letter}", [pointer, expected, bits], [bits.type])
-    return [from_bits(b, made, results[0])]
+    (made,) = b.asm(code, f"={letter},{address},{letter},{letter}", [op.pointer, expected, bits], [bits.type])
+    return from_bits(b, made, op.result.type)
 
 
 def _access(type_: ir.Type) -> tuple[int, int]:
-    """How a value is moved by one access: bits of a register, and how many registers."""
+    """Return how a value is moved by one access: bits of a register, and how many registers."""
     bits = bits_of(type_)
     if bits in (8, 16, 32, 64):
         return bits, 1
@@ -145,14 +139,14 @@ def _pieces(type_: ir.Type) -> tuple[int, int, str, str]:
     return width, count, vector, "h" if width == 8 else REGISTER[width]
 
 
-@HANDLERS.expands("cute_nvgpu.ordered_load")
-def _ordered_load(x: Expander, op: ir.Operation, _o: Types, results: Types, b: DeviceBuilder) -> list[ir.Value]:
-    pointer = op.operands[0]
-    _check_scope(x, op, op.attributes["modifiers"].value)
-    carrier = carrier_type(results[0])
+@HANDLERS.expands(nvgpu.memory.OrderedLoad)
+def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: DeviceBuilder) -> ir.Value:
+    pointer = op.pointer
+    _check_scope(x, op, op.modifiers)
+    carrier = carrier_type(op.result.type)
     width, count, vector, letter = _pieces(carrier)
     space, address = _space(pointer)
-    modifiers, policy = _hinted(b, op.attributes["modifiers"].value)
+    modifiers, policy = _hinted(b, op.modifiers)
     names = ", ".join(f"${n}" for n in range(count))
     target = f"{{{names}}}" if count > 1 else names
     register = int_type(16 if width == 8 else width)
@@ -166,17 +160,17 @@ def _ordered_load(x: Expander, op: ir.Operation, _o: Types, results: Types, b: D
         value = b.value(
             "vector.from_elements", ir.VectorType.get([count], register, loc=ir.Location.unknown(context())), made
         )
-    return [from_bits(b, value, results[0])]
+    return from_bits(b, value, op.result.type)
 
 
-@HANDLERS.expands("cute_nvgpu.ordered_store")
-def _ordered_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    pointer, value = op.operands
-    _check_scope(x, op, op.attributes["modifiers"].value)
+@HANDLERS.expands(nvgpu.memory.OrderedStore)
+def _ordered_store(x: Expander, op: nvgpu.memory.OrderedStore, b: DeviceBuilder) -> None:
+    value = op.value
+    _check_scope(x, op, op.modifiers)
     value = to_carrier(b, value)
     width, count, vector, letter = _pieces(value.type)
-    space, address = _space(pointer)
-    modifiers, policy = _hinted(b, op.attributes["modifiers"].value)
+    space, address = _space(op.pointer)
+    modifiers, policy = _hinted(b, op.modifiers)
     names = ", ".join(f"${n + 1}" for n in range(count))
     source = f"{{{names}}}" if count > 1 else names
     register = int_type(width)
@@ -193,8 +187,7 @@ def _ordered_store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Devic
         ]
     last = f", ${count + 1}" if policy else ""
     code = _modified("st", modifiers, space, f"{vector}.b{width} [$0], {source}{last};")
-    b.asm(code, ",".join([address, *[letter] * count, *"l" * len(policy)]), [pointer, *parts, *policy])
-    return []
+    b.asm(code, ",".join([address, *[letter] * count, *"l" * len(policy)]), [op.pointer, *parts, *policy])
 
 
 def _hinted(b: DeviceBuilder, modifiers: str) -> tuple[str, list[ir.Value]]:
@@ -206,7 +199,7 @@ def _hinted(b: DeviceBuilder, modifiers: str) -> tuple[str, list[ir.Value]]:
 
 
 def _modified(name: str, modifiers: str, space: str, rest: str) -> str:
-    """A load or store: the order and scope come before the space, cache hints after it."""
+    """Return a load or store: the order and scope come before the space, cache hints after it."""
     parts = [part for part in modifiers.split(".") if part]
     before = [
         p
@@ -217,13 +210,12 @@ def _modified(name: str, modifiers: str, space: str, rest: str) -> str:
     return "".join([name, *(f".{p}" for p in before), space, *(f".{p}" for p in after), rest])
 
 
-@HANDLERS.expands("cute_nvgpu.prefetch")
-def _prefetch(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    level = op.attributes["level"].value
-    space, letter = _space(op.operands[0])
+@HANDLERS.expands(nvgpu.memory.Prefetch)
+def _prefetch(x: Expander, op: nvgpu.memory.Prefetch, b: DeviceBuilder) -> None:
+    level = op.level
+    space, letter = _space(op.pointer)
     if level == "tensormap":
         x.require(op, features.TENSOR_MAP, "prefetch.tensormap")
-        b.asm("prefetch.tensormap [$0];", letter, [op.operands[0]])
+        b.asm("prefetch.tensormap [$0];", letter, [op.pointer])
     else:
-        b.asm(f"prefetch{space}.{level} [$0];", letter, [op.operands[0]])
-    return []
+        b.asm(f"prefetch{space}.{level} [$0];", letter, [op.pointer])

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
-from ....dialects import cute
-from ....dialects.definition import text
+from ....dialects import cute, nvgpu
 from ....hardware import features
 from ....mlir import ir
 from ...host.tensor_map_encode import made_in_kernel
 from ...lowering.builder import constant_value, ptr_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ..device_builder import DeviceBuilder, pointer_type, shared_address
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 
@@ -41,7 +36,7 @@ class _Asm:
         return "{" + ", ".join(self(value, letter) for value in values) + "}"
 
     def box(self, b: DeviceBuilder, map_: ir.Value, coordinates: ir.Value) -> str:
-        """A place in a tensor."""
+        """Return a place in a tensor."""
         return f"[{self(_generic(b, map_), 'l')}, {self.group(cute.unpack(coordinates), 'r')}]"
 
     def emit(self, b: DeviceBuilder, code: str) -> list[ir.Value]:
@@ -57,74 +52,73 @@ def _rank(coordinates: ir.Value) -> str:
     return f"{len(cute.unpack(coordinates))}d"
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_encode")
-def _encode(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TensorMapEncode)
+def _encode(_x: Expander, op: nvgpu.tma.TensorMapEncode, _b: DeviceBuilder) -> None:
     raise made_in_kernel(op)
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_address")
-def _address(x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TensorMapAddress)
+def _address(x: Expander, op: nvgpu.tma.TensorMapAddress, _b: DeviceBuilder) -> ir.Value:
     x.require(op, features.TENSOR_MAP)
-    return [op.operands[0]]
+    return op.map
 
 
-@HANDLERS.expands("cute_nvgpu.tma_load")
-def _load(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TmaLoad)
+def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, features.TENSOR_MAP)
-    map_, target, mbarrier, coordinates, packed, mask, policy = op.operands
-    offsets, asm = cute.unpack(packed), _Asm()
+    offsets, asm = cute.unpack(op.offsets), _Asm()
     # an address of the block's own shared memory is one of the cluster's, too
-    operands = [f"[{asm(shared_address(b, target), 'r')}]", asm.box(b, map_, coordinates)]
-    operands.append(f"[{asm(shared_address(b, mbarrier), 'r')}]")
+    operands = [f"[{asm(shared_address(b, op.target), 'r')}]", asm.box(b, op.map, op.coordinates)]
+    operands.append(f"[{asm(shared_address(b, op.mbarrier), 'r')}]")
     mode = ".im2col" if offsets else ".tile"
-    code = f"cp.async.bulk.tensor.{_rank(coordinates)}.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
+    code = f"cp.async.bulk.tensor.{_rank(op.coordinates)}.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
     if offsets:
         operands.append(asm.group(offsets, "h"))
-    if "multicast" in op.attributes:
+    if op.multicast:
         code += ".multicast::cluster"
-        operands.append(asm(mask, "h"))
-    if "hint" in op.attributes:
+        operands.append(asm(op.mask, "h"))
+    if op.cta_group:
+        x.require(op, features.CTA_PAIRS)
+        code += f".cta_group::{op.cta_group}"
+    if op.hint:
         code += ".L2::cache_hint"
-        operands.append(asm(policy, "l"))
+        operands.append(asm(op.policy, "l"))
     return asm.emit(b, f"{code} {', '.join(operands)};")
 
 
-@HANDLERS.expands("cute_nvgpu.tma_store")
-def _store(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TmaStore)
+def _store(x: Expander, op: nvgpu.tma.TmaStore, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, features.TENSOR_MAP)
-    map_, source, coordinates, policy = op.operands
     asm = _Asm()
-    operands = [asm.box(b, map_, coordinates), f"[{asm(shared_address(b, source), 'r')}]"]
-    mode = ".im2col_no_offs" if "im2col" in op.attributes else ".tile"
-    reduction = f".{text(op, 'reduction')}" if "reduction" in op.attributes else ""
+    operands = [asm.box(b, op.map, op.coordinates), f"[{asm(shared_address(b, op.source), 'r')}]"]
+    mode = ".im2col_no_offs" if op.im2col else ".tile"
+    reduction = f".{op.reduction}" if op.reduction is not None else ""
     kind = "cp.reduce.async" if reduction else "cp.async"
-    code = f"{kind}.bulk.tensor.{_rank(coordinates)}.global.shared::cta{reduction}{mode}.bulk_group"
-    if "hint" in op.attributes:
+    code = f"{kind}.bulk.tensor.{_rank(op.coordinates)}.global.shared::cta{reduction}{mode}.bulk_group"
+    if op.hint:
         code += ".L2::cache_hint"
-        operands.append(asm(policy, "l"))
+        operands.append(asm(op.policy, "l"))
     return asm.emit(b, f"{code} {', '.join(operands)};")
 
 
-@HANDLERS.expands("cute_nvgpu.tma_prefetch")
-def _prefetch(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TmaPrefetch)
+def _prefetch(x: Expander, op: nvgpu.tma.TmaPrefetch, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, features.TENSOR_MAP)
-    map_, coordinates, packed = op.operands
-    offsets, asm = cute.unpack(packed), _Asm()
-    operands = [asm.box(b, map_, coordinates)]
+    offsets, asm = cute.unpack(op.offsets), _Asm()
+    operands = [asm.box(b, op.map, op.coordinates)]
     if offsets:
         operands.append(asm.group(offsets, "h"))
     mode = ".im2col" if offsets else ".tile"
-    return asm.emit(b, f"cp.async.bulk.prefetch.tensor.{_rank(coordinates)}.L2.global{mode} {', '.join(operands)};")
+    return asm.emit(b, f"cp.async.bulk.prefetch.tensor.{_rank(op.coordinates)}.L2.global{mode} {', '.join(operands)};")
 
 
 # --- maps ------------------------------------------------------------------------------------------------------------
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_prefetch")
-def _map_prefetch(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TensorMapPrefetch)
+def _map_prefetch(x: Expander, op: nvgpu.tma.TensorMapPrefetch, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
-    b.asm("prefetch.tensormap [$0];", "l", [_generic(b, op.operands[0])])
-    return []
+    b.asm("prefetch.tensormap [$0];", "l", [_generic(b, op.map)])
 
 
 _SPACES = {"gmem": ".global", "smem": ".shared::cta", "generic": ""}
@@ -132,16 +126,15 @@ _OF_A_MODE = ("box_dim", "global_dim", "global_stride", "element_stride")
 _IMMEDIATE = ("elemtype", "interleave_layout", "swizzle_mode", "fill_mode")
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_replace")
-def _replace(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TensorMapReplace, types=True)
+def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: DeviceBuilder) -> list[ir.Value]:
     x.require(op, features.TENSOR_MAP_EDITS)
-    map_, value = op.operands
-    field, space = text(op, "field"), cute.info(operands[0]).space
+    field, space = op.field, cute.info(op.types.map).space
     asm = _Asm()
-    place = f"[{asm(shared_address(b, map_), 'r') if space == 'smem' else asm(map_, 'l')}]"
+    place = f"[{asm(shared_address(b, op.map), 'r') if space == 'smem' else asm(op.map, 'l')}]"
     bits = 64 if field in ("global_address", "global_stride") else 32
     if field in _IMMEDIATE:
-        known = constant_value(value)
+        known = constant_value(op.value)
         if known is None:
             raise report_at(
                 op.location, CompilerDiagnosticError, f"the {field} of a tensor map is replaced by a number of the run",
@@ -149,31 +142,27 @@ def _replace(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Devic
             )  # fmt: skip
         new = str(known)
     else:
-        new = asm(value, "l" if bits == 64 else "r")
-    ordinal = f", {op.attributes['ordinal'].value}" if field in _OF_A_MODE else ""
+        new = asm(op.value, "l" if bits == 64 else "r")
+    ordinal = f", {op.ordinal}" if field in _OF_A_MODE else ""
     return asm.emit(b, f"tensormap.replace.tile.{field}{_SPACES[space]}.b1024.b{bits} {place}{ordinal}, {new};")
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_publish")
-def _publish(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TensorMapPublish)
+def _publish(x: Expander, op: nvgpu.tma.TensorMapPublish, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
-    target, source = op.operands
     code = "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
-    operands = [b.cast_space(target, pointer_type(1)), shared_address(b, source)]
+    operands = [b.cast_space(op.target, pointer_type(1)), shared_address(b, op.source)]
     b.asm(f"{code} [$0], [$1], {MAP_BYTES};", "l,r", operands)
-    return []
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_release")
-def _release(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TensorMapRelease)
+def _release(x: Expander, op: nvgpu.tma.TensorMapRelease, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
-    b.asm(f"fence.proxy.tensormap::generic.release.{text(op, 'scope')};", "")
-    return []
+    b.asm(f"fence.proxy.tensormap::generic.release.{op.scope};", "")
 
 
-@HANDLERS.expands("cute_nvgpu.tensor_map_acquire")
-def _acquire(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
+@HANDLERS.expands(nvgpu.tma.TensorMapAcquire)
+def _acquire(x: Expander, op: nvgpu.tma.TensorMapAcquire, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
-    code = f"fence.proxy.tensormap::generic.acquire.{text(op, 'scope')} [$0], {MAP_BYTES};"
-    b.asm(code, "l", [_generic(b, op.operands[0])])
-    return []
+    code = f"fence.proxy.tensormap::generic.acquire.{op.scope} [$0], {MAP_BYTES};"
+    b.asm(code, "l", [_generic(b, op.map)])

@@ -1,37 +1,36 @@
-"""Products of warp groups: descriptors, and instructions whose registers are those that LLVM gives to a thread's memory."""
+"""WGMMA: matrix descriptors, and instructions whose registers are those that LLVM gives to a thread's memory."""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from ....dialects import cute
+from ....dialects import cute, nvgpu
 from ....dialects.definition import constant
-from ....dialects.nvgpu.wgmma import FIRST, REGISTERS, SWIZZLES, WITH_NEXT
+from ....dialects.nvgpu.wgmma import SWIZZLES
 from ....hardware import mma_shapes
 from ....mlir import ir
 from ...lowering.builder import int_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ...lowering.memory import private_address
 from ..device_builder import DeviceBuilder, f32, shared_address
-
-if TYPE_CHECKING:
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 
 _LETTERS = {"f32": "f", "i32": "r"}
-_SUMS = {"i32": "s32"}
+_ACCUMULATORS = {"i32": "s32"}
+"""Accumulator types that PTX spells differently."""
 
 
-@HANDLERS.expands("cute_nvgpu.matrix_descriptor")
-def _matrix_descriptor(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, mma_shapes.WARP_GROUP_MMA)
-    leading, stride = (op.attributes[name].value >> 4 for name in ("leading", "stride"))
-    address = b.binary("shrui", shared_address(b, op.operands[0]), b.i32(4))
+@HANDLERS.expands(nvgpu.wgmma.MatrixDescriptor)
+def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: DeviceBuilder) -> ir.Value:
+    x.require(op, mma_shapes.WARPGROUP_MMA)
+    leading, stride = op.leading >> 4, op.stride >> 4
+    address = b.binary("shrui", shared_address(b, op.pointer), b.i32(4))
     low = b.binary("ori", b.binary("andi", address, b.i32(0x3FFF)), b.i32(leading << 16))
-    high = (stride | SWIZZLES[op.attributes["swizzle"].value] << 30) << 32
-    return [b.binary("ori", b.value("arith.extui", int_type(64), (low,)), b.i64(high))]
+    high = (stride | SWIZZLES[op.swizzle] << 30) << 32
+    return b.binary("ori", b.value("arith.extui", int_type(64), (low,)), b.i64(high))
 
 
 # --- registers -------------------------------------------------------------------------------------------------------
@@ -54,16 +53,15 @@ class _Registers:
             self._x.registers.write(self._b, value, place, 4)
 
 
-@HANDLERS.expands("cute_nvgpu.hold_registers")
-def _hold_registers(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    element = cute.info(operands[0]).element
-    held = _Registers(x, b, op.operands[0], element, op.attributes["count"].value * cute.element_bits(element) // 32)
+@HANDLERS.expands(nvgpu.wgmma.HoldRegisters, types=True)
+def _hold_registers(x: Expander, op: nvgpu.wgmma.HoldRegisters, b: DeviceBuilder) -> None:
+    element = cute.info(op.types.pointer).element
+    held = _Registers(x, b, op.pointer, element, op.count * cute.element_bits(element) // 32)
     letter, types = _LETTERS[str(held.type)], [held.type] * held.count
-    if REGISTERS in op.attributes:
-        held.write(b.asm(*_copies(op.attributes[REGISTERS].value, letter, held.count), [], types))
+    if op.registers:
+        held.write(b.asm(*_copies(op.registers, letter, held.count), [], types))
     else:
         held.write(b.asm("", _tied(letter * held.count), held.read(), types))
-    return []
 
 
 @functools.lru_cache(maxsize=64)
@@ -78,61 +76,97 @@ def _tied(letters: str) -> str:
     return ",".join([f"={letter}" for letter in letters] + [str(n) for n in range(len(letters))])
 
 
-# --- products --------------------------------------------------------------------------------------------------------
+# --- WGMMA --------------------------------------------------------------------------------------------------------
 
 
-@HANDLERS.expands("cute_nvgpu.wgmma")
-def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, mma_shapes.WARP_GROUP_MMA)
-    d, a, second, accumulate = op.operands
-    n, k = (op.attributes[name].value for name in "nk")
-    left, right, a_major, b_major = (op.attributes[name].value for name in ("a_type", "b_type", "a_major", "b_major"))
-    element = cute.info(operands[0]).element
-    given = [a]
-    if in_registers := cute.is_ptr(operands[1]):
-        words = _Registers(x, b, a, cute.info(operands[1]).element, 4)
-        given = [_as_word(b, value) for value in words.read()]
-    always = constant(accumulate)
-    flag = [] if always is not None else [b.value("arith.extui", int_type(32), (accumulate,))]
-    name = str(element)
-    named = (op.attributes[REGISTERS].value, op.attributes[FIRST].value) if REGISTERS in op.attributes else None
-    x.products.append((
-        named or (d, element),
-        (n, k, _SUMS.get(name, name), left, right, a_major, b_major, in_registers, None if always is None else bool(always)),
-        n // 2 * cute.element_bits(element) // 32,
-        [*given, second, *flag],
-    ))  # fmt: skip
-    if WITH_NEXT not in op.attributes:
+class PendingWgmma(NamedTuple):
+    """A WGMMA that becomes one piece of inline PTX with the next one."""
+
+    accumulator: Accumulator
+    form: _Form
+    operands: list[ir.Value]
+    """A, B, and the flag whether to accumulate, if that is not known."""
+
+
+class Accumulator(NamedTuple):
+    """Where the accumulator of a WGMMA lies: `count` registers of `type`, of a thread's memory or with a name."""
+
+    count: int
+    type: ir.Type
+    pointer: ir.Value | None = None
+    name: str = ""
+    first: int = 0
+
+
+class _Form(NamedTuple):
+    """An instruction without its registers."""
+
+    n: int
+    k: int
+    d_type: str
+    a_type: str
+    b_type: str
+    a_major: str
+    b_major: str
+    a_in_registers: bool
+    accumulates: bool | None
+    """None where a register says so."""
+
+
+@HANDLERS.expands(nvgpu.wgmma.Wgmma, types=True)
+def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: DeviceBuilder) -> None:
+    x.require(op, mma_shapes.WARPGROUP_MMA)
+    element = cute.info(op.types.d).element
+    operands = [op.a]
+    if a_in_registers := cute.is_ptr(op.types.a):
+        words = _Registers(x, b, op.a, cute.info(op.types.a).element, 4)
+        operands = [_as_word(b, value) for value in words.read()]
+    known = constant(op.accumulate)
+    flag = [] if known is not None else [b.value("arith.extui", int_type(32), (op.accumulate,))]
+    d_type = _ACCUMULATORS.get(str(element), str(element))
+    count = op.n // 2 * cute.element_bits(element) // 32
+    if op.registers:
+        accumulator = Accumulator(count, element, name=op.registers, first=op.first_register)
+    else:
+        accumulator = Accumulator(count, element, op.d)
+    accumulates = None if known is None else bool(known)
+    form = _Form(op.n, op.k, d_type, op.a_type, op.b_type, op.a_major, op.b_major, a_in_registers, accumulates)
+    x.pending.append(PendingWgmma(accumulator, form, [*operands, op.b, *flag]))
+    if not op.with_next:
         _issue(x, b)
-    return []
 
 
 def _issue(x: Expander, b: DeviceBuilder) -> None:
-    """Products that follow each other as one piece of code; the sums of each are the same as those of another, or apart from them."""
-    x.module.multiplies = True
+    """Emit WGMMAs that follow each other as one piece of inline PTX; their accumulators are the same or do not overlap."""
     values: list[ir.Value] = []
-    found: dict[tuple[ir.Value, int], tuple[int, _Registers]] = {}
-    """Sums without names, by pointer and count: the first register, and their memory."""
-    for sums, form, count, _ in x.products:
-        if isinstance(sums[0], str) or (sums[0], count) in found:
+    memory: dict[tuple[ir.Value, int], tuple[int, _Registers]] = {}
+    """The first register of accumulators without names, and their memory, by pointer and count."""
+    for accumulator, form, _ in x.pending:
+        key = accumulator.pointer, accumulator.count
+        if accumulator.pointer is None or key in memory:
             continue
-        registers = _Registers(x, b, sums[0], sums[1], count)
-        found[sums[0], count] = len(values), registers
-        # what is not added to need not be kept until then
-        values += registers.read() if form[-1] is not False else [b.value("llvm.mlir.undef", registers.type)] * count
-    types = [registers.type for _, registers in found.values() for _ in range(registers.count)]
+        registers = _Registers(x, b, accumulator.pointer, accumulator.type, accumulator.count)
+        memory[accumulator.pointer, accumulator.count] = len(values), registers
+        if form.accumulates is False:  # what the registers held need not be kept until then
+            values += [b.value("llvm.mlir.undef", registers.type)] * accumulator.count
+        else:
+            values += registers.read()
+    types = [registers.type for _, registers in memory.values() for _ in range(registers.count)]
     codes: list[str] = []
     constraints = [_tied("".join(_LETTERS[str(type_)] for type_ in types))]
-    for sums, form, count, given in x.products:
-        name, start = sums if isinstance(sums[0], str) else ("$", found[sums[0], count][0])
-        code, letters = _wgmma_text(*form, name, start, count, len(types) + len(values))
+    for accumulator, form, operands in x.pending:
+        name, first, count = accumulator.name, accumulator.first, accumulator.count
+        if accumulator.pointer is not None:
+            name, first = "$", memory[accumulator.pointer, count][0]
+        registers = ", ".join(f"{name}{i}" for i in range(first, first + count))
+        code, letters = _wgmma_text(form, registers, len(types) + len(values))
         codes.append(code)
         constraints.append(letters)
-        values += given
-    x.products.clear()
-    made = b.asm(" ".join(codes), ",".join(filter(None, constraints)), values, types)
-    for start, registers in found.values():
-        registers.write(made[start : start + registers.count])
+        values += operands
+    x.pending.clear()
+    results = b.asm(" ".join(codes), ",".join(filter(None, constraints)), values, types)
+    for start, registers in memory.values():
+        registers.write(results[start : start + registers.count])
 
 
 def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
@@ -140,40 +174,35 @@ def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 
 @functools.lru_cache(maxsize=1024)
-def _wgmma_text(
-    n: int, k: int, sums: str, left: str, right: str, a_major: str, b_major: str, in_registers: bool, always: bool | None, name: str,
-    start: int, count: int, place: int,
-) -> tuple[str, str]:  # fmt: skip
-    """The instruction, and the constraints of what it is given besides its sums: these are `count` registers from `start` on, the others begin at `place`."""
-    registers = ", ".join(f"{name}{i}" for i in range(start, start + count))
-    if in_registers:
-        first, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
+def _wgmma_text(form: _Form, registers: str, place: int) -> tuple[str, str]:
+    """Return an instruction and the constraints of its operands, which are numbered from `place` on."""
+    if form.a_in_registers:
+        a, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
     else:
-        first, letters = f"${place}", ["l"]
+        a, letters = f"${place}", ["l"]
     place += len(letters)
-    flag = int(always) if always is not None else f"${place + 1}"
+    flag = int(form.accumulates) if form.accumulates is not None else f"${place + 1}"
     majors = ""
-    if mma_shapes.BITS[left] == 16:
-        transposed = [int(major == "mn") for major in ((b_major,) if in_registers else (a_major, b_major))]
-        majors = "".join(f", {number}" for number in transposed)
-    scales = "" if sums == "s32" else ", 1, 1"
+    if mma_shapes.BITS[form.a_type] == 16:
+        transposed = (form.b_major,) if form.a_in_registers else (form.a_major, form.b_major)
+        majors = "".join(f", {int(major == 'mn')}" for major in transposed)
+    scales = "" if form.d_type == "s32" else ", 1, 1"
+    types = f"{form.d_type}.{form.a_type}.{form.b_type}"
     code = (
-        f"{{ .reg .pred p; setp.ne.b32 p, {flag}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sums}.{left}.{right} "
-        f"{{{registers}}}, {first}, ${place}, p{scales}{majors}; }}"
+        f"{{ .reg .pred p; setp.ne.b32 p, {flag}, 0; wgmma.mma_async.sync.aligned.m64n{form.n}k{form.k}.{types} "
+        f"{{{registers}}}, {a}, ${place}, p{scales}{majors}; }}"
     )
-    return code, ",".join([*letters, "l", *(["r"] if always is None else [])])
+    return code, ",".join([*letters, "l", *(["r"] if form.accumulates is None else [])])
 
 
-@HANDLERS.expands("cute_nvgpu.wgmma_fence", "cute_nvgpu.wgmma_commit")
-def _order(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, mma_shapes.WARP_GROUP_MMA)
-    kind = {"cute_nvgpu.wgmma_fence": "fence", "cute_nvgpu.wgmma_commit": "commit_group"}[op.name]
+@HANDLERS.expands(nvgpu.wgmma.WgmmaFence, nvgpu.wgmma.WgmmaCommit)
+def _order(x: Expander, op: nvgpu.wgmma.WgmmaFence | nvgpu.wgmma.WgmmaCommit, b: DeviceBuilder) -> None:
+    x.require(op, mma_shapes.WARPGROUP_MMA)
+    kind = "fence" if isinstance(op, nvgpu.wgmma.WgmmaFence) else "commit_group"
     b.asm(f"wgmma.{kind}.sync.aligned;", "")
-    return []
 
 
-@HANDLERS.expands("cute_nvgpu.wgmma_wait")
-def _wait(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
-    x.require(op, mma_shapes.WARP_GROUP_MMA)
-    b.asm(f"wgmma.wait_group.sync.aligned {op.attributes['count'].value};", "")
-    return []
+@HANDLERS.expands(nvgpu.wgmma.WgmmaWait)
+def _wait(x: Expander, op: nvgpu.wgmma.WgmmaWait, b: DeviceBuilder) -> None:
+    x.require(op, mma_shapes.WARPGROUP_MMA)
+    b.asm(f"wgmma.wait_group.sync.aligned {op.count};", "")

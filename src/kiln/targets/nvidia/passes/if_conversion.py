@@ -19,8 +19,8 @@ def convert_branches(module: ir.Module) -> None:
             _choose(branch, store)
 
 
-def _only_store(branch: ir.Operation) -> ir.Operation | None:
-    """The only operation of a branch, if it sets an element of a thread's memory at a known place."""
+def _only_store(branch: ir.Operation) -> cute.Store | None:
+    """Return the only operation of a branch, if it sets an element of a thread's memory at a known place."""
     if len(branch.results):
         return None
     then, orelse = branch.regions
@@ -29,22 +29,19 @@ def _only_store(branch: ir.Operation) -> ir.Operation | None:
     inside = then.blocks[0].operations
     if len(inside) != 2:
         return None
-    op = inside[0].operation
-    if op.name != "cute.store" or isinstance(op.operands[0].type, ir.VectorType):
+    store = cute.Store.of(inside[0].operation)
+    if store is None or isinstance(store.value.type, ir.VectorType):
         return None
-    pointer, place = op.operands[1], constant_value(op.operands[2])
-    owner = pointer.owner
-    if place is None or isinstance(owner, ir.Block) or owner.operation.name != "cute.alloc_rmem":
-        return None
+    allocation, place = cute.AllocRmem.making(store.target), constant_value(store.offset)
     # elsewhere nothing may be read or written that the program does not
-    return op if 0 <= place < owner.operation.attributes["count"].value else None
+    return store if allocation and place is not None and 0 <= place < allocation.count else None
 
 
-def _choose(branch: ir.Operation, store: ir.Operation) -> None:
-    value = store.operands[0]
+def _choose(branch: ir.Operation, store: cute.Store) -> None:
+    value = store.value
     operands = (branch.operands[0], value, cute.load_before(store, branch))
     point = ir.InsertionPoint(branch)
     chosen = ir.Operation.create("arith.select", (value.type,), operands, None, None, 0, store.location, point)
-    store.move_before(branch)
-    store.operands[0] = chosen.result
+    store.operation.move_before(branch)
+    store.value = chosen.result
     branch.erase()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ....base_dsl.compiler import report_at, source_span
-from ....base_dsl.diagnostics import CompilerDiagnosticError
+from ....base_dsl.diagnostics import CompilerDiagnosticError, Span
 from ....dialects import cute
 from ....dialects.definition import operation_names
 from ....dialects.nvgpu.launch import driver_launch
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ....base_dsl.diagnostics import Span
 
 
 @dataclasses.dataclass
@@ -24,9 +20,9 @@ class LaunchFacts:
     """What the launches of a kernel say about it when compiling."""
 
     name: str
-    block: tuple[int, int, int] | None = None
+    block: tuple[int, ...] | None = None
     """Threads of a block, if every launch has the same known number."""
-    cluster: tuple[int, int, int] | None = None
+    cluster: tuple[int, ...] | None = None
     max_threads: int = 0
     min_blocks: int = 0
     merge_smem: bool = False
@@ -56,13 +52,13 @@ def outline_kernels(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
     kernels = [name for name, func in functions.items() if cute.KERNEL in func.attributes]
     facts = {name: LaunchFacts(name, span=source_span(functions[name].location)[0]) for name in kernels}
     device = _device(module, functions, kernels)
-    for op in find(module.operation, ("cute.launch",)):
+    for op in cute.Launch.all_in(module.operation):
         _replace_launch(op, functions, facts, kernels)
     return device, list(facts.values())
 
 
 def _device(module: ir.Module, functions: dict[str, ir.Operation], kernels: list[str]) -> ir.Module:
-    """A module of the kernels, and of copies of what they need."""
+    """Return a module of the kernels, and of copies of what they need."""
     needed = _reachable(functions, kernels)
     others = {func for name, func in functions.items() if name not in needed}
     moved = {functions[name] for name in kernels}
@@ -126,13 +122,13 @@ def _reachable(functions: dict[str, ir.Operation], roots: Sequence[str]) -> set[
 
 
 def _replace_launch(
-    op: ir.Operation, functions: dict[str, ir.Operation], facts: dict[str, LaunchFacts], kernels: list[str]
+    op: cute.Launch, functions: dict[str, ir.Operation], facts: dict[str, LaunchFacts], kernels: list[str]
 ) -> None:
-    name = op.attributes["kernel"].value
+    name = op.kernel
     if name not in facts:
         raise report_at(op.location, CompilerDiagnosticError, f"launch of {name}, which is not a kernel of this module")
     want = list(functions[name].attributes["function_type"].value.inputs)
-    got = [v.type for v in cute.launch_parts(op)[0]]
+    got = [v.type for v in op.kernel_arguments()[0]]
     if want != got:
         raise report_at(
             op.location,
@@ -140,27 +136,26 @@ def _replace_launch(
             f"kernel {name} takes ({', '.join(map(str, want))}) but is launched with ({', '.join(map(str, got))})",
         )
     _note(op, facts[name])
-    driver_launch(op, kernels.index(name), name)
+    driver_launch(op.operation, kernels.index(name), name)
 
 
-def _note(op: ir.Operation, facts: LaunchFacts) -> None:
-    """Add what one launch says to what is known of its kernel."""
+def _note(op: cute.Launch, facts: LaunchFacts) -> None:
+    """Add the facts of one launch to those of its kernel."""
 
-    def known(first: int) -> tuple[int, int, int] | None:
-        values = [constant_value(v) for v in list(op.operands)[first : first + 3]]
-        return None if None in values else (values[0], values[1], values[2])
+    def known(extents: tuple[ir.Value, ...]) -> tuple[int, ...] | None:
+        values = tuple(constant_value(extent) for extent in extents)
+        return None if None in values else values
 
     def merge(old: Any, new: Any) -> Any:
         return new if not facts.launched or old == new else None
 
-    facts.block = merge(facts.block, known(3))
+    facts.block = merge(facts.block, known(op.block))
     # where the driver may choose between two sizes, the kernel must not promise one
-    facts.cluster = merge(facts.cluster, None if "cute.preferred_cluster" in op.attributes else known(6))
-    facts.merge_smem = "cute.merge_smem" in op.attributes and (facts.merge_smem or not facts.launched)
-    for attribute, field in (("cute.max_threads", "max_threads"), ("cute.min_blocks", "min_blocks")):
-        if attribute in op.attributes:
-            setattr(facts, field, max(getattr(facts, field), op.attributes[attribute].value))
-    smem = constant_value(list(op.operands)[9])
+    facts.cluster = merge(facts.cluster, None if op.preferred_cluster else known(op.cluster))
+    facts.merge_smem = op.merge_smem and (facts.merge_smem or not facts.launched)
+    facts.max_threads = max(facts.max_threads, op.max_threads or 0)
+    facts.min_blocks = max(facts.min_blocks, op.min_blocks or 0)
+    smem = constant_value(op.smem)
     facts.asks_smem |= smem != 0
     facts.smem = max(facts.smem, smem or 0)
     facts.launched = True

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ....mlir import context, find, ir, only_has
+from ....mlir import context, find, ir, only_has, passmanager
+from .vector_parts import make_before
 
 AT_ONCE = "convert-scf-to-cf,convert-to-llvm,reconcile-unrealized-casts"
 ONE_BY_ONE = (
@@ -25,7 +26,7 @@ _DIALECTS = ("arith", "cf", "func", "index", "llvm", "math", "nvvm", "scf", "ub"
 
 
 def conversion(module: ir.Module) -> str:
-    """The passes that convert a module; parts of vectors become shuffles."""
+    """Return the passes that convert a module; parts of vectors become shuffles."""
     plain = True
     for op in find(module.operation, _IN_ROWS):
         if not _is_row(op.operands[0].type) or not _is_row(op.results[0].type):
@@ -37,9 +38,14 @@ def conversion(module: ir.Module) -> str:
     return AT_ONCE if plain and only_has(module.operation, _DIALECTS, ("builtin.module", *_PLAIN), ()) else ONE_BY_ONE
 
 
+def convert_to_llvm(module: ir.Module) -> None:
+    """Convert a module in which the operations of `cute` are expanded."""
+    passmanager.PassManager.parse(f"builtin.module({conversion(module)})").run(module.operation)
+
+
 @functools.lru_cache(maxsize=1024)
 def _is_row(type_: ir.Type) -> bool:
-    """Whether it is not a vector of no or several dimensions."""
+    """Return whether it is not a vector of no or several dimensions."""
     return not isinstance(type_, ir.VectorType) or type_.rank == 1
 
 
@@ -65,9 +71,7 @@ def _put(op: ir.Operation) -> None:
 
 
 def _shuffled(before: ir.Operation, type_: ir.Type, a: ir.Value, b: ir.Value, mask: Any) -> ir.Value:
-    return ir.Operation.create(
-        "vector.shuffle", (type_,), (a, b), _mask(tuple(mask)), None, 0, before.location, ir.InsertionPoint(before)
-    ).result
+    return make_before(before, "vector.shuffle", type_, (a, b), _mask(tuple(mask)))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....base_dsl.compiler import source_span
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value, symbol
 from ...lowering.loop_annotations import LOOP_ANNOTATION
-from ..codegen import Passes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .kernel_outlining import LaunchFacts
 
 
@@ -20,8 +18,8 @@ def _unroll(inside: str) -> ir.Attribute:
     return ir.Attribute.parse(f"#llvm.loop_annotation<unroll = <{inside}>>", context())
 
 
-def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts]) -> Passes:
-    """Say how each loop is to be unrolled: as the program asks; else only loops of constant length are. Which passes that needs.
+def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts] = ()) -> None:
+    """Annotate each loop with how LLVM is to unroll it: as the program asks; else only loops of constant length are unrolled.
 
     Loops that are to be pipelined stay as they are: that copies of later turns may be made early is not known here. So do those
     that are to be vectorized: a thread has no vectors. The facts of their kernel note them, for a remark.
@@ -30,22 +28,16 @@ def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts]) -> Passes:
     that memory live in registers.
     """
     by_name = {fact.name: fact for fact in facts}
-    needed = Passes.FEW
     for op in find(module.operation, ("scf.for", "scf.while")):
         if (hint := _unheeded(op)) and (fact := by_name.get(_function_name(op))):
             fact.unheeded.append((source_span(op.location)[0], hint))
         wish = _wish(op)
         if wish:
             op.attributes[LOOP_ANNOTATION] = _unroll(wish)
-        if wish not in ("", _NEVER):  # what is left of loops that are unrolled is for all passes
-            needed = Passes.ALL
-        elif not wish and needed is Passes.FEW:
-            needed = Passes.FEW_AND_UNROLLING
-    return needed
 
 
 def _unheeded(loop: ir.Operation) -> str:
-    """The hint of a loop that changes nothing."""
+    """Return the hint of a loop that changes nothing."""
     if "cute.prefetch_stages" in loop.attributes:
         return f"prefetch_stages={loop.attributes['cute.prefetch_stages'].value}"
     asked = "cute.vectorize" in loop.attributes and isinstance(loop.attributes["cute.vectorize"], ir.UnitAttr)
@@ -76,7 +68,7 @@ def _wish(op: ir.Operation) -> str:
 
 
 def _indexes_memory(loop: ir.Operation) -> bool:
-    """Whether an address of a thread's own memory in a loop depends on its counter."""
+    """Return whether an address of a thread's own memory in a loop depends on its counter."""
     reached = [loop.regions[0].blocks[0].arguments[0]]
     seen = set(reached)
     while reached:
@@ -92,7 +84,7 @@ def _indexes_memory(loop: ir.Operation) -> bool:
 
 
 def _is_local(pointer: ir.Value) -> bool:
-    """Whether a pointer comes from an allocation of this function."""
+    """Return whether a pointer comes from an allocation of this function."""
     while True:
         owner = pointer.owner
         if isinstance(owner, ir.Block):

@@ -1,6 +1,6 @@
 """What a thread writes to its own memory and reads again in the same block is handed on as a value.
 
-Fragments of matrix products live in such memory: each step of a product reads all of its sums and writes them back. LLVM
+Fragments of MMAs live in such memory: each step of a product reads all of its sums and writes them back. LLVM
 keeps them in registers all the same, but only after each access was lowered, written down, read and optimized, which took
 a third of the time to compile such a kernel.
 """
@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ....dialects import cute
-from ....mlir import context, ir
+from ....mlir import ir
 from ...lowering.builder import constant_value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from .vector_parts import element_of_vector, make_before, span, vector_of
 
 ACCESSES = frozenset(("cute.alloc_rmem", "cute.load", "cute.store"))
 """The operations that `forward_stores` wants to know of."""
@@ -44,7 +43,7 @@ class _Memory:
     """The units that are read."""
 
     def enter(self, block: ir.Block) -> tuple[dict[int, _Source], dict[int, _Access]]:
-        """What a block knows; blocks inside it are done."""
+        """Return what a block knows; blocks inside it are done."""
         if self.block is not None and block == self.block:
             return self.blocks[self.block]
         self.block = block
@@ -113,7 +112,7 @@ def forward_stores(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[in
     dead += [a for a in writes if a.left and a.memory.read.isdisjoint(a.units)]
     for access in dead:
         gone.add(access.number)
-        value = access.op.operands[0]
+        value = cute.Store(access.op).value
         access.op.erase()
         erase_unused(value)
     return gone
@@ -143,26 +142,27 @@ def _pointers(pointer: ir.Value) -> dict[ir.Value, tuple[_Memory, int]]:
 def _accesses(
     operations: Mapping[int, tuple[ir.Operation, str]], pointers: Mapping[ir.Value, tuple[_Memory, int]]
 ) -> list[_Access]:
-    """The accesses through pointers."""
+    """Return the accesses through pointers."""
     found: list[_Access] = []
     constants: dict[ir.Value, int | None] = {}
     for number, (op, name) in operations.items():
         if name == "cute.alloc_rmem":
             continue
-        written, pointer, offset = op.operands if name == "cute.store" else (None, *op.operands)
-        memory, step = pointers.get(pointer, (None, 0))
+        access = cute.Store(op) if name == "cute.store" else cute.Load(op)
+        memory, step = pointers.get(access.memory, (None, 0))
         if memory is None:
             continue
+        offset = access.offset
         if offset in constants:
             place = constants[offset]
         else:
             place = constants[offset] = constant_value(offset)
-        size = _vector_bytes(op.results[0].type if written is None else written.type)
+        size = _vector_bytes(access.value.type)
         if place is None or not size:
             memory.is_known = False
             continue
         memory.unit = math.gcd(memory.unit, place * step, size)
-        found.append(_Access(number, op, memory, place * step, size, written is not None))
+        found.append(_Access(number, op, memory, place * step, size, isinstance(access, cute.Store)))
     return found
 
 
@@ -211,7 +211,7 @@ def _write(access: _Access, known: dict[int, _Source], last: dict[int, _Access],
             if not before.left:
                 dead.append(before)
         last[unit] = access
-    root, start = _root(access.op.operands[0])
+    root, start = _root(cute.Store(access.op).value)
     known.update(dict.fromkeys(units, _Source(root, start, access.start)))
 
 
@@ -241,14 +241,14 @@ def _replace(access: _Access, known: dict[int, _Source]) -> bool:
                 user.results[0].replace_all_uses_with(part)
                 user.erase()
         if any(True for _ in result.uses):
-            part = _made(op, "vector.bitcast", wanted, (part,), None)
+            part = make_before(op, "vector.bitcast", wanted, (part,))
     result.replace_all_uses_with(part)
     op.erase()
     return True
 
 
 def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
-    """A vector whose elements were written by several writes."""
+    """Return a vector whose elements were written by several writes."""
     type_ = access.op.results[0].type
     if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or type_.shape[0] > _MOST_GATHERED:
         return None
@@ -266,13 +266,8 @@ def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
         if start % size:
             return None
         found.append((source.root, start // size))
-    elements = [
-        _made(access.op, "vector.extract", element, (root,), _position(number))
-        if isinstance(root.type, ir.VectorType)
-        else root
-        for root, number in found
-    ]
-    return _made(access.op, "vector.from_elements", type_, elements, None)
+    elements = [element_of_vector(access.op, root, number) for root, number in found]
+    return make_before(access.op, "vector.from_elements", type_, elements)
 
 
 def _part(op: ir.Operation, root: ir.Value, start: int, size: int) -> ir.Value | None:
@@ -288,44 +283,25 @@ def _part(op: ir.Operation, root: ir.Value, start: int, size: int) -> ir.Value |
     if rest or more:
         return None
     if count == 1 and op.results[0].type == element:
-        return _made(op, "vector.extract", element, (root,), _position(first))
-    vector = ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
-    return _made(op, "vector.extract_strided_slice", vector, (root,), _slice(first, count))
+        return element_of_vector(op, root, first)
+    vector = vector_of(element, count)
+    return make_before(op, "vector.extract_strided_slice", vector, (root,), span(first, count))
 
 
 @functools.lru_cache(maxsize=1024)
 def _can_be_recast(type_: ir.Type) -> bool:
-    """Whether it is a vector in one row whose elements are whole bytes also in registers."""
+    """Return whether it is a vector in one row whose elements are whole bytes also in registers."""
     if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1:
         return False
     size = _bytes(type_.element_type)
     return size > 0 and type_.element_type.width == 8 * size
 
 
-@functools.lru_cache(maxsize=1024)
-def _slice(first: int, count: int) -> dict[str, ir.Attribute]:
-    return {
-        name: ir.Attribute.parse(f"[{number} : i64]", context())
-        for name, number in (("offsets", first), ("sizes", count), ("strides", 1))
-    }
-
-
-@functools.lru_cache(maxsize=256)
-def _position(number: int) -> dict[str, ir.Attribute]:
-    return {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-
-
-def _made(before: ir.Operation, name: str, type_: ir.Type, operands: Sequence[ir.Value], attributes: Any) -> ir.Value:
-    return ir.Operation.create(
-        name, (type_,), operands, attributes, None, 0, before.location, ir.InsertionPoint(before)
-    ).result
-
-
 # --- parts of vectors ------------------------------------------------------------------------------------------------
 
 
 def _root(value: ir.Value) -> tuple[ir.Value, int]:
-    """The value that a value is a part of, and the byte where the part begins."""
+    """Return the value that a value is a part of, and the byte where the part begins."""
     start = 0
     while (op := part_of(value)) is not None:
         source = op.operands[0]
@@ -337,7 +313,7 @@ def _root(value: ir.Value) -> tuple[ir.Value, int]:
 
 
 def part_of(value: ir.Value) -> ir.Operation | None:
-    """The operation that took a value out of another, or gave it another type; None if none did."""
+    """Return the operation that took a value out of another, or gave it another type; None if none did."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return None
@@ -347,7 +323,7 @@ def part_of(value: ir.Value) -> ir.Operation | None:
 
 
 def first_element(op: ir.Operation) -> int:
-    """The element where a part begins, among those of the vector that `part_of` names."""
+    """Return the element where a part begins, among those of the vector that `part_of` names."""
     return 0 if op.name == "vector.bitcast" else op.attributes["offsets"][0].value  # pyright: ignore
 
 

@@ -10,14 +10,14 @@ A long vector that is read from a thread's own memory, or written to it, at once
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ....dialects import cute
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from .vector_parts import element_of_vector, joined, span, vector_of
+from .vector_parts import make_before as _made
 
 LENGTH = 4
 """Elements of a short vector: a 128-bit access of f32, two pairs of f16."""
@@ -29,25 +29,23 @@ _ACCESS = 16
 
 @functools.lru_cache(maxsize=4096)
 def is_long(type_: ir.Type) -> bool:
-    """Whether it is the type of a long vector."""
+    """Return whether it is the type of a long vector."""
     if not isinstance(type_, ir.VectorType):
         return False
     shape = type_.shape
     return len(shape) == 1 and shape[0] > _LONG and shape[0] % LENGTH == 0
 
 
-@functools.lru_cache(maxsize=1024)
-def _vector(type_: ir.Type, count: int) -> ir.Type:
-    """The vector of so many of a vector's elements."""
-    element: Any = type_
-    return ir.VectorType.get([count], element.element_type, loc=ir.Location.unknown(context()))
+def _vector(type_: Any, count: int) -> ir.Type:
+    """Return the type of a vector of some of a vector's elements."""
+    return vector_of(type_.element_type, count)
 
 
 def legalise_vectors(module: ir.Module) -> None:
     """Do the arithmetic on long vectors piece by piece."""
     # where an operation has several results, they are of one length
     operations = [op for op in find(module.operation, NAMES) if is_long(op.results[0].type)]
-    stores = [op for op in find(module.operation, ("cute.store",)) if is_long(op.operands[0].type) and _is_private(op)]
+    stores = [op for op in cute.Store.all_in(module.operation) if is_long(op.value.type) and _is_private(op)]
     if operations or stores:
         _Cutter().run(operations, stores)
 
@@ -62,7 +60,7 @@ class _Cutter:
         self._offsets: dict[tuple[ir.Block, ir.Type, int], ir.Value] = {}
         """Constants at the start of blocks."""
 
-    def run(self, operations: Sequence[ir.Operation], stores: Sequence[ir.Operation]) -> None:
+    def run(self, operations: Sequence[ir.Operation], stores: Sequence[cute.Store]) -> None:
         """Cut what can be cut, in order, and give the others what they need."""
         cut: list[ir.Operation] = []
         for op in operations:
@@ -89,34 +87,36 @@ class _Cutter:
     # -- operations that make long vectors ---------------------------------------------------------------------------
 
     def _cut(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        """The pieces of each result; None if the operation stays as it is."""
+        """Return the pieces of each result; None if the operation stays as it is."""
         return _MAKERS.get(op.name, _Cutter._element_wise)(self, op)
 
     def _load(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        if not _is_private(op):
+        load = cute.Load(op)
+        if not _is_private(load):
             return None
-        width, offsets = self._accesses(op, op.results[0].type)
-        parts = cute.loads_before(op, offsets, _vector(op.results[0].type, width), _ACCESS)
+        type_ = load.result.type
+        width, offsets = self._accesses(load, type_)
+        parts = cute.loads_before(load, offsets, _vector(type_, width), _ACCESS)
         if width == LENGTH:
             return [parts]
         return [[_slice(op, part, first, LENGTH) for part in parts for first in range(0, width, LENGTH)]]
 
-    def _store(self, op: ir.Operation) -> None:
-        value = op.operands[0]
-        width, offsets = self._accesses(op, value.type)
+    def _store(self, store: cute.Store) -> None:
+        value, op = store.value, store.operation
+        width, offsets = self._accesses(store, value.type)
         pieces, each = self._pieces.get(value), width // LENGTH
         if pieces is None:
             parts = [_slice(op, value, n * width, width) for n in range(len(offsets))]
         else:
             parts = [_joined(op, pieces[n * each : (n + 1) * each]) for n in range(len(offsets))]
-        cute.stores_before(op, offsets, parts, _ACCESS)
+        cute.stores_before(store, offsets, parts, _ACCESS)
         op.erase()
 
-    def _accesses(self, op: ir.Operation, type_: Any) -> tuple[int, list[ir.Value]]:
-        """How many elements each access to a part of a long vector has, and their offsets."""
-        offset = op.operands[-1]
+    def _accesses(self, access: cute.Load | cute.Store, type_: Any) -> tuple[int, list[ir.Value]]:
+        """Return how many elements each access to a part of a long vector has, and their offsets."""
+        offset = access.offset
         first, width = constant_value(offset, 0), _ACCESS * 8 // cute.element_bits(type_.element_type)
-        return width, [self._offset(op, offset.type, first + n) for n in range(0, type_.shape[0], width)]
+        return width, [self._offset(access.operation, offset.type, first + n) for n in range(0, type_.shape[0], width)]
 
     def _offset(self, op: ir.Operation, type_: ir.Type, number: int) -> ir.Value:
         block = op.block
@@ -181,7 +181,7 @@ class _Cutter:
         ]
 
     def _insert_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        """A shorter vector put into a long one."""
+        """Return a shorter vector put into a long one."""
         value, target = op.operands
         type_: Any = value.type
         (first,) = _numbers(op, "offsets")
@@ -197,7 +197,7 @@ class _Cutter:
         return [pieces]
 
     def _extract_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        """A long part of a longer vector."""
+        """Return a long part of a longer vector."""
         (first,), (length,) = _numbers(op, "offsets"), _numbers(op, "sizes")
         if first % LENGTH or length % LENGTH or _numbers(op, "strides") != [1]:
             return None
@@ -212,7 +212,7 @@ class _Cutter:
         return [[self._span(op, value, first) for value in op.operands for first in range(0, half, LENGTH)]]
 
     def _span(self, before: ir.Operation, value: ir.Value, first: int) -> ir.Value:
-        """A short vector out of a longer one: out of the one of two it was made of, where that is known."""
+        """Return a short vector out of a longer one: out of the one of two it was made of, where that is known."""
         pieces = self._pieces.get(value)
         if pieces is not None:
             return pieces[first // LENGTH]
@@ -237,7 +237,7 @@ class _Cutter:
         return [[_made(op, op.name, short, (piece,), None) for piece in self._cut_value(op.operands[0])]]
 
     def _cut_value(self, value: ir.Value) -> list[ir.Value]:
-        """The pieces of a long vector; one that was not cut is taken apart where it is made."""
+        """Return the pieces of a long vector; one that was not cut is taken apart where it is made."""
         found = self._pieces.get(value)
         if found is None:
             owner = value.owner
@@ -245,7 +245,20 @@ class _Cutter:
                 point, location = ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown(context())
             else:
                 point, location = ir.InsertionPoint.after(owner.operation), owner.operation.location
-            found = [_sliced(value, k * LENGTH, LENGTH, point, location) for k in range(_count(value.type))]
+            short = _vector(value.type, LENGTH)
+            found = [
+                ir.Operation.create(
+                    "vector.extract_strided_slice",
+                    (short,),
+                    (value,),
+                    span(k * LENGTH, LENGTH),
+                    None,
+                    0,
+                    location,
+                    point,
+                ).result
+                for k in range(_count(value.type))
+            ]
             self._pieces[value] = found
         return found
 
@@ -256,8 +269,7 @@ class _Cutter:
         pieces = self._pieces[value]
         if user.name == "vector.extract" and (position := _numbers(user, "static_position")) and position[0] >= 0:
             number, rest = divmod(position[0], LENGTH)
-            attributes = {"static_position": ir.DenseI64ArrayAttr.get([rest], context())}
-            new = _made(user, user.name, user.results[0].type, (pieces[number],), attributes)
+            new = element_of_vector(user, pieces[number], rest)
         elif user.name == "vector.extract_strided_slice" and _numbers(user, "strides") == [1]:
             (first,), (length,) = _numbers(user, "offsets"), _numbers(user, "sizes")
             number, rest = divmod(first, LENGTH)
@@ -281,7 +293,7 @@ class _Cutter:
         user.erase()
 
     def _element(self, user: ir.Operation, place: int, value: ir.Value) -> ir.Value:
-        """An element of the two vectors that a shuffle takes."""
+        """Return an element of the two vectors that a shuffle takes."""
         first: Any = user.operands[0].type
         number, place = (0, place) if place < first.shape[0] else (1, place - first.shape[0])
         source = user.operands[number]
@@ -289,9 +301,7 @@ class _Cutter:
         if pieces is not None:
             part, place = divmod(place, LENGTH)
             source = pieces[part]
-        attributes = {"static_position": ir.DenseI64ArrayAttr.get([place], context())}
-        type_: Any = source.type
-        return _made(user, "vector.extract", type_.element_type, (source,), attributes)
+        return element_of_vector(user, source, place)
 
 
 _MAKERS: dict[str, Any] = {
@@ -321,30 +331,30 @@ NAMES = (
 """The names of operations that are cut: those that make vectors, and those that do the same with every element."""
 
 
-def _is_private(op: ir.Operation) -> bool:
-    """Whether an access to a vector is to whole accesses of a thread's own memory, at a known place."""
-    value, memory, offset = op.operands if op.name == "cute.store" else (op.results[0], *op.operands)
-    type_: Any = value.type
+def _is_private(access: cute.Load | cute.Store) -> bool:
+    """Return whether an access to a vector can be made of accesses of `_ACCESS` bytes to a thread's own memory, at a
+    known place."""
+    type_: Any = access.value.type
     width = _ACCESS * 8 // cute.element_bits(type_.element_type)
     return (
-        cute.info(memory.type).space == "rmem"
-        and "alignment" in op.attributes
-        and op.attributes["alignment"].value % _ACCESS == 0  # pyright: ignore[reportAttributeAccessIssue]
+        cute.info(access.memory.type).space == "rmem"
+        and bool(access.alignment)
+        and access.alignment % _ACCESS == 0
         and width >= LENGTH
         and type_.shape[0] % width == 0
-        and constant_value(offset) is not None
+        and constant_value(access.offset) is not None
     )
 
 
 def _concatenates(op: ir.Operation) -> bool:
-    """Whether a shuffle puts two vectors of one length one after the other."""
+    """Return whether a shuffle puts two vectors of one length one after the other."""
     first, second = (value.type for value in op.operands)
     mask = _numbers(op, "mask")
     return first == second and len(mask) == 2 * first.shape[0] and mask == list(range(len(mask)))
 
 
 def _count(type_: Any) -> int:
-    """How many pieces a long vector has."""
+    """Return how many pieces a long vector has."""
     return type_.shape[0] // LENGTH
 
 
@@ -357,40 +367,12 @@ def _numbers(op: ir.Operation, name: str) -> list[int]:
     return [int(n.value) if hasattr(n, "value") else int(n) for n in attribute]
 
 
-def _made(before: ir.Operation, name: str, type_: ir.Type, operands: Sequence[ir.Value], attributes: Any) -> ir.Value:
-    return ir.Operation.create(
-        name, (type_,), operands, attributes, None, 0, before.location, ir.InsertionPoint(before)
-    ).result
-
-
-def _sliced(value: ir.Value, first: int, length: int, point: ir.InsertionPoint, location: ir.Location) -> ir.Value:
-    return ir.Operation.create(
-        "vector.extract_strided_slice", (_vector(value.type, length),), (value,), _slice_attributes(first, length),
-        None, 0, location, point,
-    ).result  # fmt: skip
-
-
 def _slice(before: ir.Operation, value: ir.Value, first: int, length: int) -> ir.Value:
-    return _sliced(value, first, length, ir.InsertionPoint(before), before.location)
-
-
-@functools.lru_cache(maxsize=4096)
-def _slice_attributes(first: int, length: int) -> dict[str, ir.Attribute]:
-    return {
-        "offsets": ir.Attribute.parse(f"[{first} : i64]", context()),
-        "sizes": ir.Attribute.parse(f"[{length} : i64]", context()),
-        "strides": ir.Attribute.parse("[1 : i64]", context()),
-    }
+    return _made(before, "vector.extract_strided_slice", _vector(value.type, length), (value,), span(first, length))
 
 
 def _joined(before: ir.Operation, pieces: Sequence[ir.Value]) -> ir.Value:
-    """One vector of its pieces."""
-    if len(pieces) == 1:
-        return pieces[0]
-    type_ = _vector(pieces[0].type, LENGTH * len(pieces))
-    poison = {"value": ir.Attribute.parse("#ub.poison", context())}
-    made = _made(before, "ub.poison", type_, (), poison)
-    for number, piece in enumerate(pieces):
-        attributes = {name: _slice_attributes(number * LENGTH, LENGTH)[name] for name in ("offsets", "strides")}
-        made = _made(before, "vector.insert_strided_slice", type_, (piece, made), attributes)
-    return made
+    """Return one vector of its pieces."""
+    return (
+        pieces[0] if len(pieces) == 1 else joined(before, _vector(pieces[0].type, LENGTH * len(pieces)), list(pieces))
+    )

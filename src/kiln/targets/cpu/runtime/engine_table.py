@@ -1,0 +1,60 @@
+"""The asynchronous engines of a GPU, in one table that the CPU runtime and the sanitizer read.
+
+The runtime keeps operations in the queues of engines (`engines.py`). The sanitizer has an identity for each engine and issuer, and
+follows what each of them reads and writes (`sanitizer/state.py`). A new engine is a row of `ENGINES`, with a queue of its own if
+its operations are issued, grouped or completed by themselves: the MMA of Blackwell, which one thread issues for one or two CTAs and
+whose completion an mbarrier tells, would be `Engine("tcgen05.mma", "a tcgen05.mma of ", "async", Queue("tcgen05", ctas=2), "mbarrier")`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ....hardware.limits import WARPGROUP
+
+
+class Queue(NamedTuple):
+    """A queue of operations, one for each issuer: `threads` consecutive threads that issue an operation together."""
+
+    name: str
+    threads: int = 1
+    ctas: int = 1
+    """CTAs whose memory an operation may access."""
+
+
+class Engine(NamedTuple):
+    """A unit that accesses memory for those who issue operations to it."""
+
+    name: str
+    of_thread: str
+    """What reports put before the name of the issuing thread."""
+    proxy: str
+    """How it sees memory: "generic" or "async". What one proxy did the other sees after a proxy fence."""
+    queue: Queue | None
+    """None for the thread itself."""
+    completion: str
+    """How threads see that an operation is complete: groups that are committed and waited for, or an mbarrier."""
+
+
+_COPY, _BULK, _WGMMA = Queue("cp.async"), Queue("cp.async.bulk"), Queue("wgmma", threads=WARPGROUP)
+
+ENGINES = (
+    Engine("thread", "", "generic", None, "program order"),
+    Engine("cp.async", "an asynchronous copy of ", "generic", _COPY, "cp.async.wait_group, or an mbarrier that it arrives at"),
+    Engine("bulk load", "a bulk copy of ", "async", _BULK, "an mbarrier that counts its bytes"),
+    Engine("bulk store", "a bulk store of ", "async", _BULK, "cp.async.bulk.wait_group"),
+    Engine("bulk store source", "a bulk store of ", "async", _BULK, "cp.async.bulk.wait_group.read"),
+    Engine("wgmma", "a wgmma of ", "async", _WGMMA, "wgmma.wait_group"),
+)  # fmt: skip
+"""Those of the generic proxy come first. At most 16."""
+THREAD, COPY, BULK_LOAD, BULK_STORE, BULK_SOURCE, WGMMA = range(len(ENGINES))
+"""The numbers of engines. The identities of BULK_LOAD are mbarriers that threads give copies to (`sanitizer/mbarriers.py`), since
+copies to several may end in any order. The writes of a bulk store are BULK_STORE's, its reads, which may be waited for by themselves,
+BULK_SOURCE's."""
+GENERIC = sum(engine.proxy == "generic" for engine in ENGINES)
+"""How many engines work through the generic proxy."""
+assert all(engine.proxy == "generic" for engine in ENGINES[:GENERIC])
+
+QUEUES = tuple(dict.fromkeys(engine.queue for engine in ENGINES if engine.queue is not None))
+COPY_QUEUE, BULK_QUEUE, WGMMA_QUEUE = range(len(QUEUES))
+"""The numbers of queues: those of `FrameHeader.groups`."""

@@ -1,0 +1,134 @@
+"""Loops of WGMMAs that the program wants unrolled are unrolled here, not by LLVM.
+
+Then their WGMMAs follow each other and become one piece of inline PTX (`wgmma_registers.py`): LLVM would be given one, and copy it
+with all its registers for each turn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....dialects.cute import CastPtr, PtrAdd
+from ....dialects.nvgpu.wgmma import MatrixDescriptor, Wgmma
+from ....mlir import ir
+from ...lowering.builder import constant_value, int_attr
+from .vector_parts import make_before
+
+_BODY = {kind.OPERATION_NAME for kind in (Wgmma, PtrAdd, CastPtr, MatrixDescriptor)} | {"scf.yield"}
+"""What may stand in such a loop, besides operations of `arith`."""
+_MOST_TURNS = 16
+
+
+def unroll_wgmma(module: ir.Module) -> None:
+    """Unroll loops of a constant number of turns that consist of WGMMAs and what computes their operands."""
+    parents: dict[ir.Operation, None] = {}
+    for op in Wgmma.all_in(module.operation):
+        parents[op.parent.operation] = None
+    for loop in parents:
+        if loop.name == "scf.for" and "cute.unroll_full" in loop.attributes and (turns := _turns(loop)):
+            _Unrolling(loop).run(turns)
+
+
+def _turns(loop: ir.Operation) -> range | None:
+    """Return what the counter of a loop is in each turn, if all is known and simple."""
+    bounds = [constant_value(v) for v in list(loop.operands)[:3]]
+    lower, upper, step = bounds
+    if lower is None or upper is None or step is None or step <= 0 or lower < 0:
+        return None
+    turns = range(lower, upper, step)
+    body = loop.regions[0].blocks[0]
+    if len(turns) > _MOST_TURNS or not isinstance(body.arguments[0].type, ir.IntegerType):
+        return None
+    names = {view.operation.name for view in body.operations}
+    return turns if all(name.startswith("arith.") or name in _BODY for name in names) else None
+
+
+class _Unrolling:
+    """A loop that becomes its turns. What is computed of counters alone is computed here."""
+
+    def __init__(self, loop: ir.Operation) -> None:
+        self._loop = loop
+        self._point = ir.InsertionPoint(loop)
+        self._values: dict[ir.Value, ir.Value] = {}
+        self._numbers: dict[ir.Value, int] = {}
+        """Those that are known in this turn, as unsigned numbers."""
+        self._constants: dict[tuple[ir.Type, int], ir.Value] = {}
+
+    def run(self, turns: range) -> None:
+        """Put the turns in the place of the loop."""
+        body = self._loop.regions[0].blocks[0]
+        counter, *carried = body.arguments
+        operations = [view.operation for view in body.operations]
+        for value in {v for op in operations for v in op.operands}:
+            number = constant_value(value)
+            if number is not None and isinstance(value.type, ir.IntegerType):
+                self._numbers[value] = number & _mask(value.type)
+        *steps, last = operations
+        values: list[ir.Value] = list(self._loop.operands)[3:]
+        for number in turns:
+            self._values = dict(zip(carried, values, strict=True))
+            self._numbers[counter] = number
+            for op in steps:
+                self._step(op)
+            values = [self._value(v) for v in last.operands]
+        for result, value in zip(self._loop.results, values, strict=True):
+            result.replace_all_uses_with(value)
+        self._loop.erase()
+
+    def _step(self, op: ir.Operation) -> None:
+        number = self._computed(op)
+        if number is not None:
+            self._numbers[op.results[0]] = number
+            return
+        operands = [self._value(v) for v in op.operands]
+        made = op.clone(self._point).operation
+        for place, value in enumerate(operands):
+            made.operands[place] = value
+        for old, new in zip(op.results, made.results, strict=True):
+            self._values[old] = new
+            self._numbers.pop(old, None)
+
+    def _value(self, value: ir.Value) -> ir.Value:
+        number = self._numbers.get(value)
+        if number is None:
+            return self._values.get(value, value)
+        key = (value.type, number)
+        found = self._constants.get(key)
+        if found is None:
+            constant = {"value": int_attr(value.type, number)}
+            found = self._constants[key] = make_before(self._loop, "arith.constant", value.type, (), constant)
+        return found
+
+    def _computed(self, op: ir.Operation) -> int | None:
+        """Return what an operation on known numbers gives, if it is one of those that addresses are made with."""
+        compute = _COMPUTED.get(op.name)
+        if compute is None:
+            return None
+        numbers = [self._numbers.get(v) for v in op.operands]
+        if None in numbers:
+            return None
+        made: int | None = compute(op, *numbers)
+        return None if made is None else made & _mask(op.results[0].type)
+
+
+def _mask(type_: Any) -> int:
+    return (1 << type_.width) - 1
+
+
+_EQUAL, _UNEQUAL = 0, 1
+
+
+def _compared(op: ir.Operation, a: int, b: int) -> int | None:
+    predicate: Any = op.attributes["predicate"]
+    return {_EQUAL: int(a == b), _UNEQUAL: int(a != b)}.get(predicate.value)
+
+
+_COMPUTED: dict[str, Any] = {
+    "arith.addi": lambda _, a, b: a + b,
+    "arith.subi": lambda _, a, b: a - b,
+    "arith.muli": lambda _, a, b: a * b,
+    "arith.andi": lambda _, a, b: a & b,
+    "arith.shrui": lambda op, a, b: a >> b if b < op.results[0].type.width else None,
+    "arith.extui": lambda _, a: a,
+    "arith.cmpi": _compared,
+}

@@ -1,0 +1,53 @@
+"""`kiln opt`: run passes of a target on the text of a module, and print what becomes of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kiln import DSLBaseError
+from kiln.base_dsl.target import Target, get_target
+from kiln.hardware.architectures import DEFAULT, Arch
+
+TARGETS = ("nvidia", "cpu")
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="kiln opt",
+        description="Run passes on a module of MLIR and print the module. Without --pass, list the passes.",
+    )
+    parser.add_argument("--pass", dest="passes", default="", metavar="NAME[,NAME]", help="the passes to run, in order")
+    parser.add_argument("--target", choices=TARGETS, default="nvidia", help="whose passes (default: nvidia)")
+    parser.add_argument("--arch", default=DEFAULT, help=f"the GPU architecture to lower for (default: {DEFAULT})")
+    parser.add_argument("file", nargs="?", help="the text of a module; - for standard input")
+    args = parser.parse_args(argv)
+    target = get_target(args.target)
+    names = [name.strip().replace("_", "-") for name in args.passes.split(",") if name.strip()]
+    if not names:
+        print(listing(target))
+        return 0
+    if args.file is None:
+        parser.error("a FILE is needed to run passes on; - for standard input")
+    if args.arch not in Arch.__members__:
+        parser.error(f"argument --arch: {args.arch!r} is none of {', '.join(Arch.__members__)}")
+    try:
+        text = sys.stdin.read() if args.file == "-" else Path(args.file).read_text()
+    except (OSError, UnicodeDecodeError) as failure:
+        print(f"kiln opt: cannot read {args.file}: {failure}", file=sys.stderr)
+        return 2
+    try:
+        print(target.run_passes(text, names, args.arch), end="")
+    except DSLBaseError as failure:
+        print(f"kiln opt: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def listing(target: Target) -> str:
+    """Return the passes of a target, one to a line."""
+    passes = target.passes()
+    width = max(map(len, passes))
+    return "\n".join(f"{name:<{width}}  {what}" for name, what in passes.items())
