@@ -19,7 +19,7 @@ from . import thunks
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ...targets.host.elf.objects import Data, Symbol
+    from ...targets.host.elf import Data, Symbol
     from ..c.signature import Parameter, Signature
 
 CONVENTIONS = ("c", "tvm_ffi", "torch", "jax")

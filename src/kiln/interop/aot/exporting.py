@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ...base_dsl.function import CompiledFunction
-    from ...targets.host.elf.objects import Object
+    from ...targets.host.elf import Object
     from ...targets.host.exported import Portable
 
 

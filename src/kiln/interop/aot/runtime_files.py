@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl import cache, cache_folder
 from ...base_dsl.diagnostics import DSLRuntimeError
-from ...targets.host import jit
-from ...targets.host.elf import objects as elf
+from ...targets.host import elf, jit
 from ...targets.host.elf.memory_linker import ERRORS, machine
 from .exporting import version, write_whole
 from .objects import processor_of

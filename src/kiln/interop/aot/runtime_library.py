@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ...native import Fn, Library, Ptr, address, extern, i32, i64, local, native, ref, size_of, text, u8, u64
+from ...targets.host.elf import SHARED
 from ...targets.host.elf.memory_linker import (
     CALL_FAILED,
     CANNOT_READ,
@@ -17,7 +18,6 @@ from ...targets.host.elf.memory_linker import (
     place_object,
     resolve,
 )
-from ...targets.host.elf.objects import SHARED
 from ...targets.host.libc import calloc, dlopen, dlsym, fclose, free, malloc, memcpy, realloc, strlen
 
 _NOW = 2

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
 from ...targets.host import jit
-from ...targets.host.elf.objects import Object, read
+from ...targets.host.elf import Object, read
 from ...targets.host.lower import lower_library
 from ...targets.lowering.builder import Builder, declare, function, global_, int_type, parsed_type, ptr_type
 from ..arguments import plan

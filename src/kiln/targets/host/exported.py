@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..lowering.sites import Site as Place
-    from .elf.objects import Data, Object, Symbol
+    from .elf import Data, Object, Symbol
     from .jit import Part, Processor
 
 FORM, REFUSED, RULES = range(3)
