@@ -358,8 +358,8 @@ def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:
     """Call a function from Python, for example under the sanitizer."""
     in_place = {o: i for i, o in call.aliases.items()}
 
-    def run(*inputs: Any) -> Any:
-        inputs = [_aligned(x.shape, x.dtype, x) for x in inputs]
+    def run(*values: Any) -> Any:
+        inputs = [_aligned(x.shape, x.dtype, x) for x in values]
         outputs = [
             inputs[in_place[o]] if o in in_place else _aligned(s.shape, s.dtype) for o, s in enumerate(call.shapes)
         ]
