@@ -1,4 +1,5 @@
-"""Entry points of exported functions: for C, TVM-FFI, PyTorch and XLA, with the records that native code reads for each."""
+"""Entry points of exported functions: for C, TVM-FFI, PyTorch and XLA, with the records that native code reads for
+each."""
 
 from __future__ import annotations
 

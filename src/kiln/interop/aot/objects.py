@@ -1,7 +1,7 @@
 """Exported objects: the code of a function for its architectures, its entry points, and metadata, in one file.
 
-An object needs only the C library (it looks up the driver, TVM-FFI and PyTorch in the process) and exports only its entry points,
-so any number of objects can be linked together.
+An object needs only the C library (it looks up the driver, TVM-FFI and PyTorch in the process) and exports only its
+entry points, so any number of objects can be linked together.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ def _signed(data: bytes) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a file is as it was written. Raises `elf.NotElf`. Libraries that linkers or other tools made of ours are not checked."""
+    """Whether a file is as it was written. Raises `elf.NotElf`. Libraries that linkers or other tools made of ours are
+    not checked."""
     at = _digest_at(data)
     if elf.File(data).kind == elf.SHARED:
         if at < 0 or _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[1] != len(data):

@@ -1,7 +1,7 @@
 """The runtime library and header for C programs that load exported code while they run, as `aot_config` finds them.
 
-They are written once for each machine. The static library is native code that Kiln compiles and writes itself, so no tool is needed,
-also for another machine.
+They are written once for each machine. The static library is native code that Kiln compiles and writes itself, so no
+tool is needed, also for another machine.
 """
 
 from __future__ import annotations

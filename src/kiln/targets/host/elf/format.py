@@ -1,6 +1,7 @@
 """The ELF format (64-bit, little-endian): structures, constants, and how relocations are encoded.
 
-Python reads and writes files by them (`objects.py`, `shared_library.py`), native code loads objects by them (`memory_linker.py`).
+Python reads and writes files by them (`objects.py`, `shared_library.py`), native code loads objects by them
+(`memory_linker.py`).
 """
 
 from __future__ import annotations
@@ -114,10 +115,11 @@ def header(machine: int, kind: int, sections_at: int, section_count: int, segmen
 # --- relocations -----------------------------------------------------------------------------------------------------
 
 ADDRESS64, OFFSET64, OFFSET32, BRANCH26, PAGE21, LOW12 = range(6)
-"""What a relocation writes: the address, its offset from the place in 64 or 32 bits; in instructions of AArch64 an offset in words,
-an offset in pages, and the lowest 12 bits of the address."""
+"""What a relocation writes: the address, its offset from the place in 64 or 32 bits; in instructions of AArch64 an
+offset in words, an offset in pages, and the lowest 12 bits of the address."""
 DIRECT, THROUGH_GOT, CALL = range(3)
-"""Which address it is: the symbol's, that of the word with the symbol's address, or that of a jump to the symbol if it is far."""
+"""Which address it is: the symbol's, that of the word with the symbol's address, or that of a jump to the symbol if it
+is far."""
 
 
 class Relocation(NamedTuple):
@@ -154,5 +156,6 @@ def with_page(word, pages):
 
 
 def with_low_bits(word, address, shift):
-    """Return an instruction of AArch64 with the lowest 12 bits of another address; of native values and of Python's alike."""
+    """Return an instruction of AArch64 with the lowest 12 bits of another address; of native values and of Python's
+    alike."""
     return word & 0xFFC003FF | (address & 0xFFF) >> shift << 10

@@ -1,8 +1,8 @@
 # pyright: reportReturnType=false
 """A linker in native code: it loads objects that Kiln wrote into memory, for the few relocations that they have.
 
-Sections are laid out by kinds of memory, with one word for the address (GOT) and one jump to a far target for each symbol. Every
-offset of the file is checked before it is followed.
+Sections are laid out by kinds of memory, with one word for the address (GOT) and one jump to a far target for each
+symbol. Every offset of the file is checked before it is followed.
 """
 
 from __future__ import annotations

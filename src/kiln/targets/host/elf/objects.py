@@ -1,7 +1,7 @@
 """Relocatable objects: read, linked to one object, written.
 
-Several objects become one, as `ld -r` does it: sections of one name are concatenated, and names that need not be exported become
-local. No linker is needed, and the machine matters only for the numbers of relocations.
+Several objects become one, as `ld -r` does it: sections of one name are concatenated, and names that need not be
+exported become local. No linker is needed, and the machine matters only for the numbers of relocations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shared libraries, made from an object without a linker, for this machine or another.
 
-A library has three pieces of memory: constants, with the tables of the dynamic linker; code; and data. Symbols of other libraries
-are resolved when the library is loaded: each has one word with its address, and one jump for calls.
+A library has three pieces of memory: constants, with the tables of the dynamic linker; code; and data. Symbols of other
+libraries are resolved when the library is loaded: each has one word with its address, and one jump for calls.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _SYMBOL_BYTES, _RELOCATION_BYTES = ctypes.sizeof(elf.SymbolEntry), ctypes.sizeof
 
 
 def written(made: Object) -> tuple[bytes, int]:
-    """Return the file of a library that exports the global symbols of an object, and how many of its first bytes are loaded."""
+    """Return the file of a library that exports the global symbols of an object, and how many of its first bytes are
+    loaded."""
     library = _Library(made)
     return library.file(), library.end
 
