@@ -18,6 +18,7 @@ from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
 from ..measure.timing import CantImplementError, JitArguments, benchmark, get_workspace_count
 from . import arch
+from .kernel_ranges import kernel_range
 from .layout.layout import size
 from .layout.tiling import zipped_divide
 from .program.dsl import DSL
@@ -41,8 +42,6 @@ def assert_(cond: Any, msg: str | None = None) -> None:
 def range(name: str) -> contextlib.AbstractContextManager[None]:
     """Return `with range("load"):` in a kernel: in a trace (`kiln profile --prof_type trace`) a range of this name,
     else nothing."""
-    from .kernel_ranges import kernel_range
-
     return kernel_range(name)
 
 

@@ -14,6 +14,7 @@ from ..cute.layout.layout import cosize, make_layout
 from ..cute.tensor.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
 from ..cute.tensor.structures import struct
 from ..cute.tensor.tensor import make_tensor
+from .smem_capacity import get_smem_capacity_in_bytes
 
 _MOST_ALIGNED = 1024
 """The alignment of a CTA's shared memory, in bytes."""
@@ -105,6 +106,4 @@ class SmemAllocator:
     @staticmethod
     def capacity_in_bytes(compute_capability: str | None = None) -> int:
         """Return the bytes of shared memory that a CTA can have."""
-        from .smem_capacity import get_smem_capacity_in_bytes
-
         return get_smem_capacity_in_bytes(*([compute_capability] if compute_capability else []))

@@ -10,6 +10,7 @@ from ..diagnostics import runtime_error
 from ..typing import Boolean, Numeric, as_numeric
 from .conditional import choose
 from .nodes import ONLY_TRUTH
+from .regions import as_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,8 +56,6 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...],
                 return value
             value = other()
             continue
-        from .regions import as_condition
-
         kept = value
         rest = others[index:]
         condition = as_condition(value)
@@ -82,8 +81,6 @@ def truths(a: Any, b: Any) -> Any:
 
 
 def _truth(x: Any) -> Any:
-    from .regions import as_condition
-
     return as_condition(x) if tree.is_dynamic(x) else bool(x)
 
 
@@ -114,6 +111,4 @@ def run_not(value: Any) -> Any:
     """Return the negation of a value's truth."""
     if not tree.is_dynamic(value):
         return not value
-    from .regions import as_condition
-
     return as_condition(value) ^ True

@@ -12,6 +12,7 @@ from ..diagnostics import runtime_error
 from ..typing import Boolean, Float32, Int32, Int64, Integer, Numeric, maximum, minimum
 from .boolean import run_boolean
 from .carry import Snapshot
+from .regions import as_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,8 +113,6 @@ def _quantifier(is_all: bool) -> Callable[[Any], Any]:
 
 def _to_bool(*args: Any) -> Any:
     if len(args) == 1 and tree.is_dynamic(args[0]):
-        from .regions import as_condition
-
         return as_condition(args[0])
     return bool(*args)
 

@@ -12,6 +12,7 @@ from ..diagnostics import runtime_error
 from ..typing import Numeric
 from .boolean import run_not, truths
 from .conditional import choose
+from .regions import as_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,8 +82,6 @@ def run_compare(left: Any, *rest: Any) -> Any:
         return result
     if not tree.is_dynamic(result):
         return run_compare(operand, *rest) if result else result
-    from .regions import as_condition
-
     return choose(
         as_condition(result),
         lambda: run_compare(operand, *rest),

@@ -12,6 +12,8 @@ from ..numeric.meta import INTEGERS
 from ..ranges import Range
 from ..typing import Boolean, Int32, Int64, Int128, Integer, as_numeric, common_type, select
 from .if_ import known_set
+from .loops import dynamic_for
+from .regions import dynamic_if
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,8 +77,6 @@ def run_rest(rec: Construct, scope: Scope, rest: Callable[[], None]) -> bool:
     dynamic = {f: v for f, v in values.items() if tree.is_dynamic(v)}
     if not dynamic:
         return False
-    from .regions import dynamic_if
-
     left: Any = None
     for value in dynamic.values():
         left = value if left is None else left | value
@@ -100,8 +100,6 @@ def rest_of(rec: Construct) -> Construct:
 
 
 def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, Any], None]) -> None:
-    from .loops import dynamic_for
-
     bounds = (r.start, r.stop, r.step)
     for name, value in zip(("start", "stop", "step"), bounds, strict=True):
         if isinstance(value, bool) or not isinstance(value, (int, Integer)):

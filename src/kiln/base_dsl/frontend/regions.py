@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
+from ..bindings import ir
 from ..diagnostics import (
     DSLBaseError,
     DSLSyntaxError,

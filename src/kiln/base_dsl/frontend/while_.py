@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..diagnostics import runtime_error
 from . import nodes
+from .carry import Snapshot
 from .for_ import run_rest
 from .liveness import names_of
+from .loops import StaticTest, dynamic_while
 from .nodes import mark_test
 
 if TYPE_CHECKING:
@@ -111,8 +113,6 @@ def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
 
 def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: Callable[[bool], None]) -> None:
     """Run the loop in Python while its test is a Python value; build it as soon as it is not."""
-    from .carry import Snapshot
-    from .loops import StaticTest, dynamic_while
 
     def in_python(left: int) -> None:
         while True:

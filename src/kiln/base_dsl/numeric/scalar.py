@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace
 from ..bindings import ir
-from ..diagnostics import is_internal, runtime_error
+from ..diagnostics import in_rewritten_code, is_internal, runtime_error
 from . import emit, host
 from .dunders import both_ways, one_way
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
@@ -156,8 +156,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __bool__(self) -> bool:
         if type(self._value) in PLAIN:
             return bool(self._value)
-        from ..diagnostics import in_rewritten_code
-
         if in_rewritten_code():
             hint = (
                 "Python itself decides here (it compares tuples or lists, sorts, filters or matches): write the comparison "

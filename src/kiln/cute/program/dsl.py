@@ -8,6 +8,7 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl import sanitizing
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import GroupNode, Node, Quick
 from ...base_dsl.bindings import ir
@@ -52,8 +53,6 @@ class CuteDSL(ScfDSL):
 
     def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
         """For the sanitizer: the layout of each array, on the argument that is its address."""
-        from ...base_dsl import sanitizing
-
         if not sanitizing.kinds():
             return
         from ..host.arguments import array_layouts
@@ -295,7 +294,6 @@ class KernelLaunch:
 
 def _unknown_option(name: str) -> Exception:
     """Return the error for an option that `launch` does not have."""
-    import difflib  # start-up: it takes as long as a tenth of the language
 
     known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
     close = difflib.get_close_matches(name, known, 1)

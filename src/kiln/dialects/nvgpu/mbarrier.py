@@ -117,7 +117,7 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
 
 
 def mbarrier_try_wait(pointer: ir.Value, phase: ir.Value, *limit: ir.Value) -> ir.Value:
-    """Whether a phase is complete, an i1; may wait, at most for `limit` nanoseconds."""
+    """Return whether a phase is complete, an i1; may wait, at most for `limit` nanoseconds."""
     return emit_value("cute_nvgpu.mbarrier_try_wait", int_type(1), (pointer, phase, *limit))
 
 
@@ -133,7 +133,7 @@ class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):
 
 
 def mbarrier_test_wait(pointer: ir.Value, phase: ir.Value) -> ir.Value:
-    """Whether a phase is complete now, an i1."""
+    """Return whether a phase is complete now, an i1."""
     return emit_value("cute_nvgpu.mbarrier_test_wait", int_type(1), (pointer, phase))
 
 

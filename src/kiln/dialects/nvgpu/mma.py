@@ -64,7 +64,7 @@ def _wrong_mma(
 
 
 def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """A lane's part of A B + C; `shape` is (m, n, k)."""
+    """Return a lane's part of A B + C; `shape` is (m, n, k)."""
     m, n, k = shape
     attrs = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
     return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
@@ -103,7 +103,7 @@ class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
 def ldmatrix(
     pointer: ir.Value, type_: ir.Type, count: int, transpose: bool = False, unpack: int | None = None
 ) -> ir.Value:
-    """A lane's registers (`type_`: a vector of i32) of `count` matrices."""
+    """Return a lane's registers (`type_`: a vector of i32) of `count` matrices."""
     attrs = attributes(count=count, transpose=transpose or None, unpack=unpack)
     return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), attrs)
 
@@ -125,7 +125,7 @@ class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
 
 
 def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | None = None) -> ir.Value:
-    """A lane's registers (`type_`: a vector of i32) of `count` matrices of bytes."""
+    """Return a lane's registers (`type_`: a vector of i32) of `count` matrices of bytes."""
     return emit_value("cute_nvgpu.ldmatrix_bytes", type_, (pointer,), attributes(count=count, unpack=unpack))
 
 

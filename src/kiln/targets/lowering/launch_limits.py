@@ -98,7 +98,7 @@ def _check_registers(inside: list[ir.Operation], launches: list[cute.Launch], ne
 
 
 def _threads(launch: cute.Launch) -> int:
-    """Returns the threads of a launch's CTAs; 0 if they are not known."""
+    """Return the threads of a launch's CTAs; 0 if they are not known."""
     return math.prod(constant_value(extent, 0) for extent in launch.block)
 
 

@@ -111,7 +111,7 @@ class NvidiaExecutable(Executable):
 
 
 def _reporter(kernels: Kernels, sites: list[Site]) -> Callable[[int], None]:
-    """A function that raises what a wrapper reported."""
+    """Return a function that raises what a wrapper reported."""
 
     def report(record: int) -> None:
         from ..host import faults
@@ -129,7 +129,7 @@ def _reporter(kernels: Kernels, sites: list[Site]) -> Callable[[int], None]:
 
 
 def _caller(wrapper: int, report: Callable[[int], None], prints: bool, library: Library) -> Any:
-    """A function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
+    """Return a function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
     native = _WRAPPER_TYPE(wrapper)
 
     def call(address: int) -> None:
@@ -151,11 +151,11 @@ class NvidiaTarget(Target):
     name = "nvidia"
 
     def available(self) -> bool:
-        """Whether there is a driver and a GPU."""
+        """Return whether there is a driver and a GPU."""
         return driver.available()
 
     def launches(self) -> bool:
-        """Whether calls launch kernels now."""
+        """Return whether calls launch kernels now."""
         from . import dry_run
 
         return not dry_run.active()
@@ -170,14 +170,14 @@ class NvidiaTarget(Target):
         return driver.several()
 
     def device_of(self, address: int) -> int | None:
-        """The GPU's number; None for memory of the host."""
+        """Return the GPU's number; None for memory of the host."""
         return driver.device_of(address)
 
     def driver_function(self, name: str) -> int:
         return ctypes.cast(driver.function(name), ctypes.c_void_p).value or 0
 
     def device_guards(self, number: int | None) -> list[Guard]:
-        """One where there are several devices."""
+        """Return one where there are several devices."""
         if number is None or not driver.several():
             return []
         return [Guard(IS_TRUE, functools.partial(driver.is_current, number))]
@@ -390,7 +390,7 @@ class NvidiaTarget(Target):
         return "/".join([*parts, *jit.host(), llvmlite.__version__])
 
     def serialize(self, executable: Executable) -> Entry | None:
-        """The code of an executable."""
+        """Return the code of an executable."""
         assert isinstance(executable, NvidiaExecutable)
         code = executable.code
         facts = {
@@ -433,7 +433,7 @@ _OWN_ARTIFACTS = ("ptx", "cubin", "sass", "object")
 
 
 def _libraries(options: CompileOptions) -> list[bytes]:
-    """The bitcode of `LinkLibraries`."""
+    """Return the bitcode of `LinkLibraries`."""
     found: list[bytes] = []
     for path in filter(None, map(str.strip, options.link_libraries.split(","))):
         try:
@@ -471,7 +471,7 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
 
 
 def _with_smem(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Resources:
-    """What ptxas said of a kernel, with the shared memory that its launches give it as far as that is known."""
+    """Return what ptxas said of a kernel, with the shared memory that its launches give it as far as that is known."""
     dynamic = info.dynamic_smem(fact.smem)
     return dataclasses.replace(reported, smem=info.static_smem + dynamic, dynamic_smem=dynamic)
 

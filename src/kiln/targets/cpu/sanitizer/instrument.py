@@ -84,7 +84,7 @@ class KernelInfo:
     """Where dynamic shared memory starts, from the start of the block's shared memory."""
 
     def view_at(self, offset: int) -> tuple[SharedView, int] | None:
-        """The smallest tensor at a byte of a block's shared memory, and how far into it that is."""
+        """Return the smallest tensor at a byte of a block's shared memory, and how far into it that is."""
         found: tuple[SharedView, int] | None = None
         for view in self.views:
             inside = offset - view.start - (self.dynamic_start if view.dynamic else 0)
@@ -249,12 +249,12 @@ class Instrumentation:
             self.kernels[number].views.append(view)
 
     def _static_place(self, value: ir.Value) -> tuple[Allocation, int] | None:
-        """The allocation that an address is in and its offset there, if that is known."""
+        """Return the allocation that an address is in and its offset there, if that is known."""
         found = self._static_offset(value, self._allocations)
         return None if found is None else (self._allocations[found[0]], found[1])
 
     def _static_offset(self, value: ir.Value, bases: Container[ir.Value]) -> tuple[ir.Value, int] | None:
-        """One of some addresses, and how many bytes past it a value points, if that is known."""
+        """Return one of some addresses, and how many bytes past it a value points, if that is known."""
         offset = 0
         while value not in bases:
             op = None if isinstance(value.owner, ir.Block) else value.owner.operation
@@ -271,13 +271,13 @@ class Instrumentation:
         return value, offset
 
     def through(self, op: cute.Through, b: Builder, pointer: ir.Value) -> ir.Value:
-        """The address of a tensor in shared memory that is seen through a swizzle, or through none."""
+        """Return the address of a tensor in shared memory that is seen through a swizzle, or through none."""
         made = b.byte_gep(pointer, 0)
         self._seen_through[made] = swizzles.swizzled(op, pointer)
         return made
 
     def _swizzle_of(self, value: ir.Value, seen: tuple[ir.Value, ...] = ()) -> swizzles.Swizzled | None:
-        """What an address is seen through; None where that is not known, or not the same on all ways."""
+        """Return what an address is seen through; None where that is not known, or not the same on all ways."""
         for _ in range(256):
             if value in self._seen_through:
                 return self._seen_through[value]
@@ -299,11 +299,11 @@ class Instrumentation:
             self._multiplied[value] = _assigned_name(source_span(op.location)[0])
 
     def site(self, op: AnyOp, x: Expander, what: str, **more: Any) -> int:
-        """The number of a place; the same for code that was traced several times at one place."""
+        """Return the number of a place; the same for code that was traced several times at one place."""
         return self.site_in(op, x.function.name, what, **more)
 
     def site_in(self, op: AnyOp, kernel: str, what: str, **more: Any) -> int:
-        """The number of a place in a kernel."""
+        """Return the number of a place in a kernel."""
         span, calls = source_span(op.location)
         site = SanitizedSite(what, span, calls, kernel, **more)
         number = self._site_numbers.get(site)
@@ -313,7 +313,7 @@ class Instrumentation:
         return number
 
     def name_of(self, address: ir.Value) -> str:
-        """The variable that an address in shared memory, or one that it is computed from, was assigned to."""
+        """Return the variable that an address in shared memory, or one that it is computed from, was assigned to."""
         for _ in range(16):
             if isinstance(address.owner, ir.Block):
                 break
@@ -325,7 +325,7 @@ class Instrumentation:
         return ""
 
     def name_at(self, span: Span | None) -> str:
-        """The variable that the statement at a source line assigns, if it is one name."""
+        """Return the variable that the statement at a source line assigns, if it is one name."""
         return _assigned_name(span)
 
     # -- calls -------------------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ class Instrumentation:
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
     def _classify(self, x: Expander, address: ir.Value, type_: ir.Type | None) -> AccessedMemory:
-        """Returns the memory that an access through a pointer of a type is to."""
+        """Return the memory that an access through a pointer of a type is to."""
         space, element, bits = "generic", "bytes", 8
         if type_ is not None:
             info = cute.info(type_)
@@ -458,7 +458,8 @@ class Instrumentation:
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
     def shared_place(self, x: Expander, op: AnyOp, address: ir.Value, what: str) -> tuple[int, int, int]:
-        """The bounds of the allocation that an address in shared memory is in, and the site of an access to it."""
+        """Return the bounds of the allocation that an address in shared memory is in, and the site of an access to
+        it."""
         origin, source = self._origin(x, address)
         low, high, name = (source.start, source.end, source.name) if origin == "shared" else (0, _DYNAMIC_END, "")
         start = -1 if high == _DYNAMIC_END else low
@@ -564,7 +565,7 @@ _MOST_MERGES = 8
 
 
 def _passed_on(value: ir.Value) -> list[ir.Value]:
-    """The values that an address may be made of; the first of a loop comes first."""
+    """Return the values that an address may be made of; the first of a loop comes first."""
     if isinstance(value.owner, ir.Block):
         block, number = value.owner, ir.BlockArgument(value).arg_number
         parent = block.owner.operation
@@ -613,14 +614,15 @@ def _last(block: ir.Block) -> ir.Operation:
 
 
 def _launches_together(module: ir.Module) -> bool:
-    """Whether a module launches kernels that may run at the same time: on several streams, or programmatically."""
+    """Return whether a module launches kernels that may run at the same time: on several streams, or
+    programmatically."""
     launches = cute.Launch.all_in(module.operation)
     streams = {(constant_values(op.stream) or [op.stream])[0] for op in launches}
     return any(op.use_pdl for op in launches) or len(streams) > 1
 
 
 def call_operation(expansion: Any, b: Builder, name: str, *arguments: Any) -> ir.Operation:
-    """The call of a function of the detector."""
+    """Return the call of a function of the detector."""
     symbol, inputs, result = detector.functions()[name]
     values: list[ir.Value] = []
     for argument, width in zip(arguments, inputs, strict=True):
@@ -642,7 +644,7 @@ def _resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
 
 
 def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, list[ir.Value]]:
-    """The pointer and the dynamic leaves (i64) of an argument."""
+    """Return the pointer and the dynamic leaves (i64) of an argument."""
     widths = cute.leaf_widths(argument.layout) if argument.layout else ()
     if not widths:
         return value, []
@@ -657,7 +659,7 @@ _SWIZZLED = re.compile(r"S<(\d+),(\d+),(-?\d+)> o 0 o (.*)")
 
 
 def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, str | None]:
-    """(the swizzle S<b,m,s>, if there is one, the layout that it is composed with) of a layout's text."""
+    """Return (the swizzle S<b,m,s>, if there is one, the layout that it is composed with) of a layout's text."""
     found = _SWIZZLED.fullmatch(layout or "")
     if found is None:
         return None, layout
@@ -666,7 +668,7 @@ def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, st
 
 
 def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
-    """The leaves of the shape and of the stride of a layout's text; None for layouts that are not plain."""
+    """Return the leaves of the shape and of the stride of a layout's text; None for layouts that are not plain."""
     if layout is None or layout.count(":") != 1 or "o" in layout or "@" in layout or "E" in layout:
         return None
     shape, stride = (_LEAF.findall(part) for part in layout.split(":"))
@@ -674,7 +676,7 @@ def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
 
 
 def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]) -> ir.Value:
-    """The bytes from a tensor's first element to the end of its last (i64); 0 if that is not known."""
+    """Return the bytes from a tensor's first element to the end of its last (i64); 0 if that is not known."""
     found = layout_leaves(layout)
     if found is None:
         return b.i64(0)
@@ -694,7 +696,7 @@ def _name(location: ir.Location) -> str:
 
 
 def _assigned_name(span: Span | None) -> str:
-    """The variable that the statement at a source line assigns, if it is one name."""
+    """Return the variable that the statement at a source line assigns, if it is one name."""
     if span is None:
         return ""
     text = linecache.getline(span.filename, span.line).strip()

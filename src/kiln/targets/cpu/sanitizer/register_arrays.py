@@ -87,7 +87,7 @@ class RegisterUse(NamedTuple):
 
 
 def registers_of(op: ir.Operation) -> list[RegisterUse]:
-    """Returns the registers that an operation uses if it is a WGMMA: its accumulator, and A unless that lies in smem."""
+    """Return the registers that an operation uses if it is a WGMMA: its accumulator, and A unless that lies in smem."""
     wgmma = Wgmma.of(op)
     if wgmma is None:
         return []
@@ -98,7 +98,7 @@ def registers_of(op: ir.Operation) -> list[RegisterUse]:
 
 
 def _span(access: cute.Load | cute.Store, place: RegisterPlace) -> tuple[int | None, int]:
-    """Returns the first byte of an access, if that is known, and the number of bytes; no byte for parts of one."""
+    """Return the first byte of an access, if that is known, and the number of bytes; no byte for parts of one."""
     bits, type_ = cute.element_bits(cute.info(access.memory.type).element), access.value.type
     count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
     if count * bits % 8:
