@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from kiln.base_dsl import trace
 from kiln.base_dsl.numeric import host
-from kiln.base_dsl.numeric.convert import bitcast, convert
+from kiln.base_dsl.numeric.emit import bitcast, convert
 from kiln.base_dsl.numeric.expand import expand_narrow_floats, saturate_float_to_int
 from kiln.base_dsl.typing import Float32, Int64, TFloat32, Uint32, Uint64, Uint128, as_numeric
 from kiln.mlir import context, dialect_module, ir, passmanager

@@ -61,8 +61,6 @@ class Entry(NamedTuple):
     data: dict[str, bytes]
 
 
-# --- compiling through the cache -------------------------------------------------------------------------------------
-
 compilations = 0
 """The number of modules this process has compiled or loaded: timed code must not add to it."""
 
@@ -236,9 +234,6 @@ def clone_module(module: ir.Module) -> ir.Module:
     return copy
 
 
-# --- facts -----------------------------------------------------------------------------------------------------------
-
-
 def encode_site(site: Any) -> dict[str, Any]:
     """Return a named tuple with source spans (`span`, `calls`) as JSON can hold it."""
     span = None if site.span is None else dataclasses.asdict(site.span)
@@ -251,9 +246,6 @@ def decode_site(kind: type, facts: dict[str, Any]) -> Any:
     values["span"] = Span(**facts["span"]) if facts["span"] else None
     values["calls"] = tuple(Span(**call) for call in facts["calls"])
     return kind(**values)
-
-
-# --- the directory ---------------------------------------------------------------------------------------------------
 
 
 # Paths are texts here and in `cache_folder`: importing `pathlib` and `tempfile` would be a good part of loading from the cache.

@@ -12,9 +12,8 @@ from typing import Any
 from . import settings
 from .bindings import ir
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
+from .log import logger
 from .options import CompileOptions
-
-# --- source locations ------------------------------------------------------------------------------------------------
 
 
 def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
@@ -75,9 +74,6 @@ def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
         elif note.message not in message:
             message += f"\n{note.message}"
     return CompilerDiagnosticError(message, span=span, calls=calls, notes=tuple(notes))
-
-
-# --- values that are used where they are not known -------------------------------------------------------------------
 
 
 def misplaced_value(module: ir.Module) -> DSLBaseError | None:
@@ -147,9 +143,6 @@ def _function_around(op: ir.Operation) -> ir.Operation | None:
     return next((o for o, _ in _around(op) if o.name == "func.func"), None)
 
 
-# --- running passes --------------------------------------------------------------------------------------------------
-
-
 class Watcher:
     """Sees the results of compilations while it is in `watchers`; nothing comes from the cache then. For tools that
     show them."""
@@ -189,8 +182,6 @@ class Compilation:
         finally:
             spent = time.perf_counter() - begun
             self.timings[name] = self.timings.get(name, 0.0) + spent
-            from .log import logger
-
             logger().debug("%s: %s took %.2f ms", self.name, name, spent * 1e3)
 
     def verify(self, check: Callable[[ir.Module], None] | None = None) -> None:

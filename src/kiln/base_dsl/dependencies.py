@@ -23,7 +23,7 @@ import typing
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from . import object_words
+from . import object_versions
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
 from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
@@ -144,7 +144,7 @@ class Dependencies:
             return False
         for kind, word in words:
             if word is not None:
-                self._kinds[kind] = object_words.class_word(kind)
+                self._kinds[kind] = object_versions.class_word(kind)
                 self.moved = True
         return True
 
@@ -169,11 +169,11 @@ class Dependencies:
         found += [Guard(IN_CELL, cell, None, value) for cell, value in self._cells if value is not _MISSING]
         rest |= any(value is _MISSING for _, value in self._cells)
         for function, *_ in self._fields:
-            words = object_words.function_words(function)
+            words = object_versions.function_words(function)
             rest |= words is None
             found += [Guard(IS_WORD, address, function, word) for address, word in words or ()]
         for owner, name, _ in self._titles:
-            word = object_words.title_word(owner, name)
+            word = object_versions.title_word(owner, name)
             rest |= word is None
             if word is not None:
                 found.append(Guard(IS_WORD, word[0], owner, word[1]))
@@ -216,8 +216,6 @@ class _Finder:
         self._anything = False
         self._abstract: set[type] = set()
         self._tests_classes = False
-
-    # -- functions ---------------------------------------------------------------------------------------
 
     def function(self, function: types.FunctionType, traced: bool = False, keyed: bool = False) -> None:
         """Note what a function may read. `traced`: it is known to be the user's; `keyed`: it is itself part of a key."""
@@ -318,8 +316,6 @@ class _Finder:
         for count in range(1, len(parts) + 1):
             self._name(sys.modules, ".".join(parts[:count]))
 
-    # -- values ------------------------------------------------------------------------------------------
-
     def value(self, value: Any) -> None:
         """Note what can be reached through a value that is read, and what is in it if that can change."""
         kind = type(value)
@@ -393,7 +389,7 @@ class _Finder:
         bases = [base for base in kind.__mro__ if not is_library_class(base)]
         if kind in self._found._kinds or not bases:
             return
-        self._found._kinds[kind] = object_words.class_word(kind)
+        self._found._kinds[kind] = object_versions.class_word(kind)
         self._found._orders.append((kind, kind.__mro__))
         self._class(type(kind))
         for base in bases:
@@ -419,8 +415,6 @@ class _Finder:
 
     def _owner(self, attributes: dict[str, Any]) -> None:
         self._owners[id(attributes)] = attributes
-
-    # -- attributes --------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Look for the attributes that may be read, until nothing more is found."""

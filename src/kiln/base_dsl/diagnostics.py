@@ -108,12 +108,8 @@ class DSLBaseError(Exception):
         notes: tuple[tuple[Span, str], ...] = (), error_code: object = None,
     ) -> None:  # fmt: skip
         super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.span = span
-        self.calls = calls
-        self.notes = notes
-        self.error_code = error_code
+        self.message, self.hint, self.span, self.calls = message, hint, span, calls
+        self.notes, self.error_code = notes, error_code
 
     def __str__(self) -> str:
         lines = [f"{self.span}: error: {self.message}" if self.span else self.message]
@@ -344,6 +340,11 @@ def error(
 def type_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
     """Return a `DSLUserCodeTypeError` to raise: `message` says what is wrong, `hint` what to write instead."""
     return error(DSLUserCodeTypeError, message, hint=hint, **where)
+
+
+def runtime_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
+    """Return a `DSLRuntimeError` to raise, as `type_error` does."""
+    return error(DSLRuntimeError, message, hint=hint, **where)
 
 
 def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType | None:

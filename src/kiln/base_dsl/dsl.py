@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._support import fork_safe
 from . import trace as tracing
+from . import tree
 from .arguments import ArgumentRules, Node
 from .bindings import context, ir
 from .caller import Caller
@@ -23,9 +24,11 @@ from .diagnostics import (
     error,
     frame_span,
     is_internal,
+    positions,
     strip_internal_frames,
 )
 from .target import get_target
+from .typing import Numeric
 from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 
 if TYPE_CHECKING:
@@ -70,8 +73,6 @@ class BaseDSL(ArgumentRules):
     def _get_dsl(cls) -> Any:
         """Return the language itself; of `BaseDSL`, the default one."""
         return default_language() if cls is BaseDSL else cls()
-
-    # -- what a language provides ------------------------------------------------------------------------
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         """Python-defined dialects to load before tracing."""
@@ -153,8 +154,6 @@ class BaseDSL(ArgumentRules):
 
         return cache.compile_module(get_target(target), module, entry, options)
 
-    # -- tracing -----------------------------------------------------------------------------------------
-
     def check_arguments(
         self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]
     ) -> ir.Value | None:
@@ -182,7 +181,6 @@ class BaseDSL(ArgumentRules):
                 function, entry = self.make_function(name, leaf_types, location)
                 self.describe_arguments(function, nodes)
             with tracing.inside_function(active, entry, "host"):
-                from . import tree
                 from .frontend import merged_objects
                 from .frontend.regions import DetachedBlock
 
@@ -216,6 +214,9 @@ class BaseDSL(ArgumentRules):
         return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild, single)
 
 
+tracing.entry_codes.append(BaseDSL.trace.__code__)
+
+
 class Traced:
     """A complete module, and how its results are read."""
 
@@ -223,21 +224,14 @@ class Traced:
         self, module: ir.Module, entry: str, argument_types: list[ir.Type], result_types: list[ir.Type],
         result_kinds: list[Any], rebuild: Callable[[Any], Any], returns_number: bool,
     ) -> None:  # fmt: skip
-        self.module = module
-        self.entry = entry
-        self.argument_types = argument_types
-        self.result_types = result_types
-        self.result_kinds = result_kinds
-        self.rebuild = rebuild
+        self.module, self.entry, self.argument_types = module, entry, argument_types
+        self.result_types, self.result_kinds, self.rebuild = result_types, result_kinds, rebuild
         self.returns_number = returns_number
         """Whether a single number is returned, by itself."""
 
 
 def result_kinds(returned: Any) -> list[Any]:
     """Return the numeric type of each leaf of a returned value; other values cannot leave a compiled function."""
-    from . import tree
-    from .typing import Numeric
-
     kinds: list[Any] = []
 
     def walk(x: Any, path: str) -> None:
@@ -312,8 +306,6 @@ def _name_span(span: Span, name: str) -> Span:
 
 
 def _last_user_span(tb: types.TracebackType | None) -> Span | None:
-    from .diagnostics import positions
-
     found: Span | None = None
     while tb is not None:
         if not is_internal(tb.tb_frame.f_code):

@@ -132,9 +132,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else (sys.maxsize,)
 
 
-# --- whether a package is there --------------------------------------------------------------------------------------
-
-
 def is_here(name: str) -> bool:
     """Return whether a package can be imported; a mere folder of that name, which Python would import as well, is
     none."""

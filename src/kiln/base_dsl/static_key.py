@@ -23,6 +23,8 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 from . import packages
+from .numeric.meta import NumericMeta
+from .tree import is_mlir_type
 
 _PLAIN = frozenset((int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented)))
 """Types whose instances tell all there is to know by `==`."""
@@ -209,8 +211,6 @@ class _Walk:
         except ValueError:
             return "empty"
 
-    # -- contents of builtin types, by the methods of the type itself: a class derived from it may have others ------------
-
     def items(self, x: dict[Any, Any]) -> tuple[Hashable, ...]:
         return tuple((self.key(k), self.key(v)) for k, v in dict.items(x))
 
@@ -233,9 +233,6 @@ def kind_key(kind: type) -> Hashable:
 
 def _maker_of(kind: type) -> Any:
     """Return what makes the keys of instances of a class."""
-    from .numeric.meta import NumericMeta
-    from .tree import is_mlir_type
-
     if issubclass(kind, type):
         return _Walk.class_
     if issubclass(kind, types.ModuleType):
@@ -280,8 +277,6 @@ _FOREIGN = frozenset(
      "concurrent", "multiprocessing", "subprocess", "socket", "_pytest"),
 )  # fmt: skip
 """Packages whose objects are not looked into: they hold state of the process, or lead to all there is."""
-
-# --- layouts ---------------------------------------------------------------------------------------------------------
 
 
 def _layout_of(kind: type) -> _Layout | None:

@@ -313,9 +313,6 @@ class Instrumented:
         sanitizing.push(self._before)
 
 
-# --- the calling convention ------------------------------------------------------------------------------------------
-
-
 def slot_layout(types: Sequence[ir.Type]) -> tuple[list[int], int]:
     """Return the byte offsets of values in a call's slots, and their total size.
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import settings
 from . import trace as tracing
-from .diagnostics import DSLRuntimeError, Span, error
-from .frontend import texts
+from .diagnostics import DSLRuntimeError, Span, runtime_error
+from .frontend import transient_sources
 from .parameters import Parameters
 
 if TYPE_CHECKING:
@@ -30,14 +30,12 @@ class TracedFunction:
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         self.name = function.__name__
-        self.dsl = dsl
-        self.function = function
-        self.preprocess = preprocess
+        self.dsl, self.function, self.preprocess = dsl, function, preprocess
         self.name_prefix: str | None = None
         self._made_of = _made_of(function)
         self._parameters = Parameters(function)
         self._rewritten: types.FunctionType | None = None
-        texts.remember_callers(function)
+        transient_sources.remember_callers(function)
         self._own = frozenset((*vars(self), "_own", "_compiled"))
 
     def __kiln_content__(self) -> Any:
@@ -119,10 +117,9 @@ class TracedFunction:
         active = tracing.require(f"an inlined call of {self.name}")
         self.parameters.check_inlined(self.dsl, args, kwargs)
         if len(active.inlining) >= _RECURSION_LIMIT:
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"{self.name} is called {len(active.inlining)} calls deep while tracing",
-                hint="calls are inlined: a recursion must end by a condition that is a Python value",
+                "calls are inlined: a recursion must end by a condition that is a Python value",
             )
         active.inlining.append(self)
         try:

@@ -45,11 +45,7 @@ class Mismatch(Exception):
 
     def __init__(self, path: str, first: object, second: object, why: str = "", hint: str = "") -> None:
         super().__init__(path)
-        self.path = path
-        self.first = first
-        self.second = second
-        self.why = why
-        self.hint = hint
+        self.path, self.first, self.second, self.why, self.hint = path, first, second, why, hint
 
 
 _value_types: tuple[type, ...] = ()
@@ -573,9 +569,7 @@ class _Parts:
     def __init__(
         self, extract: Callable[[], list[ir.Value]], types_: list[ir.Type], values: list[ir.Value] | None
     ) -> None:
-        self._extract = extract
-        self.types = types_
-        self.values = values
+        self._extract, self.types, self.values = extract, types_, values
 
     def maker(self, i: int) -> Callable[[], ir.Value]:
         """Return what gives value number i in the current block; the first call takes the object apart there."""

@@ -9,7 +9,8 @@ import typing
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from .bindings import ir
-from .numeric.functions import cast, join, keeping, logical_not, lost_by_joining, maximum, minimum, zero_of
+from .numeric.functions import cast, join, logical_not, lost_by_joining, maximum, minimum, zero_of
+from .numeric.host import keeping
 from .numeric.meta import FloatMeta, IntegerMeta, NumericMeta, dtype
 from .numeric.operands import as_numeric, plain_scalar
 from .numeric.operators import select

@@ -41,10 +41,8 @@ class PipelineAsync:
     ) -> None:  # fmt: skip
         self.sync_object_full: SyncObject = sync_object_full
         self.sync_object_empty: SyncObject = sync_object_empty
-        self.num_stages = num_stages
-        self.producer_mask = producer_mask
-        self.consumer_mask = consumer_mask
-        self.is_signaling_thread = is_signaling_thread
+        self.num_stages, self.producer_mask = num_stages, producer_mask
+        self.consumer_mask, self.is_signaling_thread = consumer_mask, is_signaling_thread
 
     @classmethod
     def create(
@@ -96,8 +94,6 @@ class PipelineAsync:
         made.init()
         return made
 
-    # -- producers ---------------------------------------------------------------------------------------
-
     def producer_acquire(
         self, state: PipelineState, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None
     ) -> None:
@@ -125,8 +121,6 @@ class PipelineAsync:
         """Return the mbarrier at which producers arrive."""
         return self.sync_object_full.get_barrier(state.index)
 
-    # -- consumers ---------------------------------------------------------------------------------------
-
     def consumer_wait(
         self, state: PipelineState, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None
     ) -> None:
@@ -146,8 +140,6 @@ class PipelineAsync:
         """Return the mbarrier at which consumers arrive."""
         return self.sync_object_empty.get_barrier(state.index)
 
-    # -- sides with a state of their own -----------------------------------------------------------------
-
     def make_producer(self, *, loc: Any = None, ip: Any = None) -> PipelineProducer:
         """Return the producer's side, at the first stage."""
         return PipelineProducer(self, make_pipeline_state(PipelineUserType.Producer, self.num_stages))
@@ -159,8 +151,6 @@ class PipelineAsync:
     def make_participants(self, *, loc: Any = None, ip: Any = None) -> tuple[PipelineProducer, PipelineConsumer]:
         """Return the producer's and the consumer's side."""
         return self.make_producer(), self.make_consumer()
-
-    # -- crossing regions --------------------------------------------------------------------------------
 
     def __extract_mlir_values__(self) -> list[Any]:
         return [*self.sync_object_full.__extract_mlir_values__(), *self.sync_object_empty.__extract_mlir_values__()]

@@ -108,9 +108,7 @@ class MbarrierArray(SyncObject):
         if barrier_storage.dtype is not Int64:
             barrier_storage = recast_ptr(barrier_storage, None, Int64)
         self._base = barrier_storage
-        self._num_stages = num_stages
-        self._arrival = arrival
-        self._group = group
+        self._num_stages, self._arrival, self._group = num_stages, arrival, group
         self.announces = arrival.announces
 
     @property

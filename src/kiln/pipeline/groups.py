@@ -60,9 +60,7 @@ class CooperativeGroup:
             size = int(size)
         if isinstance(size, float) or (isinstance(size, int) and size < 1):
             raise type_error(f"a group of {size} {agent.name.lower()}s")
-        self.agent = agent
-        self.size = size
-        self.alignment = alignment
+        self.agent, self.size, self.alignment = agent, size, alignment
 
     def arrivals(self, of_a_warp: int) -> Any:
         """Return how often the group arrives at a barrier, if `threads` threads of a warp do."""

@@ -30,8 +30,7 @@ def multimem_red_add1(lock_ptr: Any, *, order: str, scope: str, loc: Any = None,
     _choose("order", order, ("relaxed", "release"))
     _choose("scope", scope, ("gpu", "sys"))
     arch.inline_ptx(
-        f"multimem.red.{order}.{scope}.global.add.u32 [{{$r0}}], {{$r1}};",
-        read_only_args=[lock_ptr.toint(), Int32(1)],
+        f"multimem.red.{order}.{scope}.global.add.u32 [{{$r0}}], {{$r1}};", read_only_args=[lock_ptr.toint(), Int32(1)]
     )
 
 
@@ -72,8 +71,6 @@ def spin_lock_ld_lt_relaxed_wait(
     _choose("scope", scope, ("gpu", "sys"))
     _spin_below(lock_ptr, Int32(expected_val), scope)
 
-
-# --- multicast memory ------------------------------------------------------------------------------------------------
 
 _REDUCED = {
     (Float32, 4): ("v4.f32", ""), (Float32, 2): ("v2.f32", ""), (Float32, 1): ("f32", ""),

@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base_dsl.diagnostics import type_error
-from ..base_dsl.typing import (
-    BFloat16,
-    Float8E4M3FN,
-    Float8E5M2,
-    Float16,
-    Float32,
-    Int8,
-    NumericMeta,
-    TFloat32,
-    Uint8,
-)
+from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, NumericMeta, TFloat32, Uint8
 from ..cute import TiledMma, make_copy_atom, make_tiled_mma, size, tile_to_shape
 from ..cute.nvgpu import CopyUniversalOp
 from ..cute.nvgpu.warp import StMatrix8x8x16bOp

@@ -205,7 +205,7 @@ def test_bitcast_of_narrow_floats() -> None:
 
 def test_vectors_convert_like_scalars() -> None:
     from kiln.base_dsl import trace
-    from kiln.base_dsl.numeric.convert import convert
+    from kiln.base_dsl.numeric.emit import convert
 
     def round_trip(t: Any, n: int) -> Any:
         def function(*elements: Any) -> Any:

@@ -6,8 +6,11 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, error
+from ..diagnostics import runtime_error
 from ..typing import Boolean, Numeric, as_numeric
+from .conditional import choose
+from .nodes import ONLY_TRUTH
+from .regions import as_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,25 +18,9 @@ if TYPE_CHECKING:
     from .rewriter import Rewriter, _Expressions
 
 
-_TRUTH = "_kiln_only_truth"
-
-
-def mark_test(node: ast.expr) -> None:
-    """Mark an expression, before it is rewritten, of which only the truth is used."""
-    if isinstance(node, ast.BoolOp):
-        setattr(node, _TRUTH, True)
-        for value in node.values:
-            mark_test(value)
-    elif isinstance(node, ast.IfExp):
-        mark_test(node.body)
-        mark_test(node.orelse)
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        setattr(node, _TRUTH, True)
-
-
 def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
     """Rewrite `a and b and c`: all operands but the first are handed over unevaluated."""
-    how = [isinstance(node.op, ast.And), getattr(node, _TRUTH, False)]
+    how = [isinstance(node.op, ast.And), getattr(node, ONLY_TRUTH, False)]
     first = outer.visit(node.values[0])
     others = [rw.thunk(v, outer) for v in node.values[1:]]
     call = rw.hook("boolean", [ast.Tuple([ast.Constant(flag) for flag in how], ast.Load()), first, *others])
@@ -47,16 +34,15 @@ def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
 
 def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
     """Rewrite `~x`: as a test it is checked when it runs."""
-    return ast.copy_location(rw.hook("inverted", [node.operand]), node) if getattr(node, _TRUTH, False) else node
+    return ast.copy_location(rw.hook("inverted", [node.operand]), node) if getattr(node, ONLY_TRUTH, False) else node
 
 
 def run_inverted(value: Any) -> Any:
     """Return `~value` as a test. Of a truth value Python's is always true, and that of a Boolean is its negation."""
     if isinstance(value, Boolean) and tree.is_dynamic(value):
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             "`~` of a truth value is a test here: Python's is true for True and for False, and that of a Boolean is its negation",
-            hint="write `not x`",
+            "write `not x`",
         )
     return ~value
 
@@ -70,9 +56,6 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...],
                 return value
             value = other()
             continue
-        from .conditional import choose
-        from .regions import as_condition
-
         kept = value
         rest = others[index:]
         condition = as_condition(value)
@@ -98,8 +81,6 @@ def truths(a: Any, b: Any) -> Any:
 
 
 def _truth(x: Any) -> Any:
-    from .regions import as_condition
-
     return as_condition(x) if tree.is_dynamic(x) else bool(x)
 
 
@@ -130,6 +111,4 @@ def run_not(value: Any) -> Any:
     """Return the negation of a value's truth."""
     if not tree.is_dynamic(value):
         return not value
-    from .regions import as_condition
-
     return as_condition(value) ^ True

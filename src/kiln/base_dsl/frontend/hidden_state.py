@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..by_code import by_code
+from ..code_cache import by_code
 from ..dependencies import is_kilns, is_library, is_library_class, is_library_module
 from ..diagnostics import is_internal
 
@@ -48,10 +48,7 @@ class Namespace:
     def __init__(
         self, label: str, mapping: Mapping[str, Any], names: tuple[str, ...] | None, owner: type | None = None
     ) -> None:
-        self.label = label
-        self.mapping = mapping
-        self.owner = owner
-        self.names = names
+        self.label, self.mapping, self.owner, self.names = label, mapping, owner, names
         """None: all that are there."""
         self.known = self.now()
 

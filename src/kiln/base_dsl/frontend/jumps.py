@@ -45,9 +45,7 @@ class Loop(ast.stmt):
 
     def __init__(self, node: ast.For | ast.While, exits: tuple[str, ...], resets: tuple[str, ...]) -> None:
         super().__init__(node=node)  # pyright: ignore[reportCallIssue]
-        self.node = node
-        self.exits = exits
-        self.resets = resets
+        self.node, self.exits, self.resets = node, exits, resets
         ast.copy_location(self, node)
 
 
@@ -162,11 +160,7 @@ class JumpLowering:
                     value = ast.copy_location(ast.Call(_hook("result"), [value], []), stmt)
                 if not nested:
                     return [*out, ast.copy_location(ast.Return(value), stmt)]
-                return [
-                    *out,
-                    _assign(RETURN_VALUE, value, stmt),
-                    _assign(RETURN_FLAG, ast.Constant(True), stmt),
-                ]
+                return [*out, _assign(RETURN_VALUE, value, stmt), _assign(RETURN_FLAG, ast.Constant(True), stmt)]
             jumps = escaping([stmt])
             if isinstance(stmt, ast.If):
                 then_jumps, else_jumps = _always_jumps(stmt.body), _always_jumps(stmt.orelse)

@@ -10,9 +10,9 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
+from ..bindings import ir
 from ..diagnostics import DSLBaseError, DSLUserCodeError, error, type_error
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric
@@ -113,9 +113,7 @@ class _Entry:
         `_Choices`."""
         self.name = name
         self.original = value
-        self.get = get
-        self.set = set_
-        self.kept = kept
+        self.get, self.set, self.kept = get, set_, kept
         try:
             began = value if likes is None else tree.weakened(value, likes)
             self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from ..by_code import by_code
+from ..code_cache import by_code
 from ..diagnostics import DSLUserCodeError, Span, frame_span, is_internal, user_frame
 from .carry import Snapshot, objects_in
 from .jumps import is_internal_name
@@ -221,7 +221,7 @@ def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
 def _frames() -> Iterator[types.FrameType]:
     """The frames of the user's functions, up to the outermost traced one."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not _trace_code():
+    while frame is not None and frame.f_code not in tracing.entry_codes:
         if not is_internal(frame.f_code):
             yield frame
         frame = frame.f_back
@@ -235,13 +235,6 @@ def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
     names = _loaded_after(code, -1 if again else frame.f_lasti)
     values = frame.f_locals
     return [(name, values[name]) for name in sorted(names) if name in values]
-
-
-@functools.cache
-def _trace_code() -> types.CodeType:
-    from ..dsl import BaseDSL
-
-    return BaseDSL.trace.__code__
 
 
 @by_code

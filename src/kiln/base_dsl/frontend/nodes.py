@@ -155,3 +155,20 @@ class Transformer:
                 else:
                     setattr(node, name, new)
         return node
+
+
+ONLY_TRUTH = "_kiln_only_truth"
+"""The attribute of expressions of which only the truth is used."""
+
+
+def mark_test(node: ast.expr) -> None:
+    """Mark an expression, before it is rewritten, of which only the truth is used."""
+    if isinstance(node, ast.BoolOp):
+        setattr(node, ONLY_TRUTH, True)
+        for value in node.values:
+            mark_test(value)
+    elif isinstance(node, ast.IfExp):
+        mark_test(node.body)
+        mark_test(node.orelse)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        setattr(node, ONLY_TRUTH, True)

@@ -23,10 +23,10 @@ from . import (
     conditional,
     for_,
     if_,
-    kept,
     match_,
     nodes,
     raise_,
+    rewrite_cache,
     source,
     while_,
 )
@@ -35,6 +35,7 @@ from .hooks import Hooks
 from .jumps import RETURN_FLAG, Guard, JumpLowering, Loop, Misplaced
 from .liveness import Flow, Liveness, declared_outside, names_of, parameter_names
 from .loop_else import bound_by_break_or_else
+from .nodes import mark_test
 
 HOOKS = "__kiln__"
 SCOPE = "__kiln_scope"
@@ -89,10 +90,10 @@ def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
     """Return the function rewritten here, or by an earlier process; of those whose results have declared types
     object code is kept."""
 
-    def make() -> kept.Made:
+    def make() -> rewrite_cache.Made:
         return _rewrite_code(function, typed)[:2]
 
-    code, constructs = make() if typed else kept.kept(function.__code__, make)
+    code, constructs = make() if typed else rewrite_cache.kept(function.__code__, make)
     _mark_rewritten(code, function.__code__.co_name)
     return _Rewritten(code, constructs, typed)
 
@@ -207,16 +208,12 @@ class Rewriter:
     """Rewrites one top-level function and the functions defined in it."""
 
     def __init__(self, filename: str, function: str, free: set[str], typed: bool = False) -> None:
-        self.filename = filename
-        self._free = free
-        self.typed = typed
+        self.filename, self._free, self.typed = filename, free, typed
         """Whether what it returns has a declared type, so that all its values are the program's."""
         self.constructs: list[Construct] = []
         self._counter = 0
         self._scopes: list[_ScopeState] = []
         self.function_name = function
-
-    # -- functions -------------------------------------------------------------------------------------
 
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, top: bool = False) -> ast.stmt:
         """Return a function definition. The top one loses decorators, defaults and annotations: they ran already."""
@@ -320,8 +317,6 @@ class Rewriter:
         body = _Expressions(self, inner_scopes=1).visit(node.body)
         return ast.copy_location(ast.Lambda(_bare_arguments(node.args) if top else node.args, body), node)
 
-    # -- statements ------------------------------------------------------------------------------------
-
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """Return a statement list with its constructs rewritten."""
         out: list[ast.stmt] = []
@@ -386,8 +381,6 @@ class Rewriter:
             node.context_expr = self.expression(node.context_expr)
         return node
 
-    # -- expressions -----------------------------------------------------------------------------------
-
     def expression(self, node: ast.expr) -> ast.expr:
         """Return an expression with its lazy parts behind hooks."""
         return _Expressions(self).visit(node)
@@ -404,8 +397,6 @@ class Rewriter:
         function = self.inner_function(name, [ast.copy_location(ast.Return(body), node)], walrus, node)
         self._scopes[-1].pending[-1].append(function)
         return ast.copy_location(ast.Name(name, ast.Load()), node)
-
-    # -- pieces the constructs use ----------------------------------------------------------------------
 
     def hook(self, name: str, arguments: list[ast.expr]) -> ast.expr:
         """Return a call of a hook."""
@@ -543,7 +534,7 @@ class _Expressions(nodes.Transformer):
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         if isinstance(node.op, ast.Not):
-            boolean.mark_test(node.operand)
+            mark_test(node.operand)
         self.generic_visit(node)
         if isinstance(node.op, ast.Not):
             return boolean.rewrite_not(self.rewriter, node)
@@ -558,7 +549,7 @@ class _Expressions(nodes.Transformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if isinstance(node.func, ast.Name) and node.func.id in ("bool", "Boolean"):
             for argument in node.args:
-                boolean.mark_test(argument)
+                mark_test(argument)
         self.generic_visit(node)
         return builtin_calls.rewrite(self.rewriter, node)
 
@@ -587,7 +578,7 @@ class _Expressions(nodes.Transformer):
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         for test in node.ifs:
-            boolean.mark_test(test)
+            mark_test(test)
         self.generic_visit(node)
         node.ifs = [ast.copy_location(self.rewriter.hook("static_bool", [test]), test) for test in node.ifs]
         return node

@@ -13,7 +13,7 @@ import types
 from typing import Any
 
 from ..diagnostics import DSLRuntimeError, Span
-from . import nodes, texts
+from . import nodes, transient_sources
 
 
 @functools.lru_cache(maxsize=128)
@@ -78,15 +78,15 @@ def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionN
 def _find_in_whole(code: types.CodeType, space: dict[str, Any]) -> FunctionNode:
     """Return the node in the tree of a whole text, which is kept for others."""
     found: dict[str, FunctionNode] = {}
-    for text in texts.candidates(code):
+    for text in transient_sources.candidates(code):
         node = _find_in(text, code)
         if node is not None:
             found.setdefault(text, node)
-    certain = len(found) == 1 and not texts.is_imported_file(code.co_filename, space)
+    certain = len(found) == 1 and not transient_sources.is_imported_file(code.co_filename, space)
     for text, node in found.items():
         if certain or is_compiled_from(text, node, code):
             return node
-    for text in texts.guesses(code):
+    for text in transient_sources.guesses(code):
         node = _find_in(text, code)
         if node is not None and is_compiled_from(text, node, code):
             return node

@@ -3,6 +3,9 @@
 Every function takes IR values together with their numeric type, so that nothing asks MLIR for a type, and a vector
 length `n` (None: scalars); the same code serves scalars and one-dimensional vectors. Narrow floats (below 16 bits, and
 tf32) are computed in Float32 and rounded back.
+
+Narrow floats are converted through Float32 with `arith.extf` and `arith.truncf`: a target that has instructions for
+them uses those, others run `expand.expand_narrow_floats`. The rounding is to nearest even and saturating either way.
 """
 
 from __future__ import annotations
@@ -69,8 +72,6 @@ def float_attributes() -> dict[str, ir.Attribute] | None:
     flags = getattr(current.dsl, "fastmath", None) if current is not None else None
     return _attributes(f"fastmath=#arith.fastmath<{flags}>") if flags else None
 
-
-# -- integers ------------------------------------------------------------------------------------------------------
 
 INTEGER_OPS = {
     "add": "arith.addi",
@@ -224,8 +225,6 @@ def integer_power(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.
     return emit_value("math.ipowi", ir_type(t, n), (a, b))
 
 
-# -- floats --------------------------------------------------------------------------------------------------------
-
 FLOAT_OPS = {
     "add": "arith.addf",
     "sub": "arith.subf",
@@ -247,8 +246,6 @@ def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) 
     if t.width == 16 and name in ("mod", "floordiv"):
         compute = TYPES["Float32"]  # the steps on the way would round
     if compute is not t:
-        from .convert import convert
-
         a, b = convert(a, t, compute, n), convert(b, t, compute, n)
         return convert(floating(name, compute, a, b, n), compute, t, n)
     if name == "mod":
@@ -262,8 +259,6 @@ def float_unary(op: str, t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
     """Return an operation on one float, for example `math.absf`."""
     compute = t._compute
     if compute is not t:
-        from .convert import convert
-
         return convert(float_unary(op, compute, convert(a, t, compute, n), n), compute, t, n)
     return emit_value(op, ir_type(t, n), (a,), float_attributes())
 
@@ -307,13 +302,8 @@ def _float_floordiv(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value
 def float_compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
     compute = t._compute
     if compute is not t:
-        from .convert import convert
-
         a, b = convert(a, t, compute, n), convert(b, t, compute, n)
     return compare_ir("arith.cmpf", _ORDERED[name], a, b, n)
-
-
-# -- both ----------------------------------------------------------------------------------------------------------
 
 
 def compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
@@ -335,3 +325,86 @@ def negate(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
 def invert(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
     """Return all bits flipped; for Boolean, the negation."""
     return emit_value("arith.xori", ir_type(t, n), (a, constant(t, 1 if t.is_boolean else -1, n)))
+
+
+_UNORDERED_NOT_EQUAL = 13
+_NATIVE_SOURCES = ("Float64", "Float32")
+
+
+def convert(value: ir.Value, source: Any, target: Any, n: int | None = None, *, nonneg: bool = False) -> ir.Value:
+    """Return `value` of type `source` as a value of type `target`.
+
+    Integers wrap; floats round to nearest even; a float becomes an integer by dropping the fraction, and saturates
+    (NaN gives 0) once a target has lowered it; anything but zero is True. `nonneg`: an integer known not to be negative.
+    """
+    if source is target:
+        return value
+    if isinstance(source, FloatMeta):
+        if isinstance(target, FloatMeta):
+            return _float_to_float(value, source, target, n)
+        return _float_to_integer(value, source, target, n)
+    if isinstance(target, FloatMeta):
+        return _integer_to_float(value, source, target, n, nonneg)
+    return _integer_to_integer(value, source, target, n, nonneg)
+
+
+def _integer_to_integer(value: ir.Value, source: Any, target: Any, n: int | None, nonneg: bool) -> ir.Value:
+    if target.is_boolean:
+        return integer_compare("ne", source, value, constant(source, 0, n), n)
+    if source.width == target.width:
+        return value  # signless in the IR
+    if source.width > target.width:
+        op = "arith.trunci"
+    else:
+        op = "arith.extui" if nonneg or source._zero_extends else "arith.extsi"
+    return emit_value(op, ir_type(target, n), (value,))
+
+
+def _integer_to_float(value: ir.Value, source: Any, target: Any, n: int | None, nonneg: bool) -> ir.Value:
+    compute = target._compute
+    op = "arith.uitofp" if nonneg or source._zero_extends else "arith.sitofp"
+    if target is TYPES["BFloat16"] and source.width > 8:
+        compute = TYPES["Float32"]  # what both code generators do, stated
+    made = emit_value(op, ir_type(compute, n), (value,))
+    return made if compute is target else _float_to_float(made, compute, target, n)
+
+
+def _float_to_integer(value: ir.Value, source: Any, target: Any, n: int | None) -> ir.Value:
+    compute = source._compute
+    if compute is not source:
+        value = _float_to_float(value, source, compute, n)
+    if target.is_boolean:
+        return compare_ir("arith.cmpf", _UNORDERED_NOT_EQUAL, value, constant(compute, 0.0, n), n)
+    op = "arith.fptosi" if target.signed else "arith.fptoui"
+    return emit_value(op, ir_type(target, n), (value,))
+
+
+def _float_to_float(value: ir.Value, source: Any, target: Any, n: int | None) -> ir.Value:
+    if source is target:
+        return value
+    float32 = TYPES["Float32"]
+    if source._compute is not source and target is not float32:
+        # narrow to anything: exact in Float32
+        return _float_to_float(_float_to_float(value, source, float32, n), float32, target, n)
+    if target._compute is not target and source.__name__ not in _NATIVE_SOURCES:
+        value, source = _float_to_float(value, source, float32, n), float32
+    if source.width == target.width and source._compute is source and target._compute is target:
+        # Float16 and BFloat16 do not contain each other
+        return _float_to_float(_float_to_float(value, source, float32, n), float32, target, n)
+    widening = source.width < target.width or (target is float32 and source._compute is not source)
+    return emit_value("arith.extf" if widening else "arith.truncf", ir_type(target, n), (value,))
+
+
+def bitcast(value: ir.Value, source: Any, target: Any, n: int | None = None) -> ir.Value:
+    """Return the same bits as another type of the same width."""
+    if source is target:
+        return value
+    tf32, float32 = TYPES["TFloat32"], TYPES["Float32"]
+    # MLIR's tf32 is 19 bits wide: its bits are those of the f32 with the same value
+    if source is tf32:
+        return bitcast(convert(value, tf32, float32, n), float32, target, n)
+    if target is tf32:
+        return convert(bitcast(value, source, float32, n), float32, tf32, n)
+    if ir_type(source) == ir_type(target):
+        return value
+    return emit_value("arith.bitcast", ir_type(target, n), (value,))

@@ -55,19 +55,8 @@ def lost_by_joining(a: Any, b: Any) -> tuple[str, str]:
     t = _joined(a, b)
     for x in (a, b):
         if t is not None and not _is_kept(t, x):
-            return f"{type(x).__name__} {x} is no value of {t.__name__}, the type it would have", keeping(t, x)
+            return f"{type(x).__name__} {x} is no value of {t.__name__}, the type it would have", host.keeping(t, x)
     return "", ""
-
-
-def keeping(t: Any, value: Any) -> str:
-    """Return what to write for a Python number that is no value of a type."""
-    if isinstance(value, float):
-        return f"convert both sides to a type that has {value!r}"
-    if isinstance(t, FloatMeta):
-        return f"write {t.__name__}({value}) to have it rounded, or convert both sides to a type that has it"
-    if t.width == 128:
-        return "numbers of a program have at most 128 bits: keep it a Python value (Constexpr, range_constexpr)"
-    return f"convert both sides to a wider type than {t.__name__}"
 
 
 def _is_kept(t: Any, x: Any) -> bool:

@@ -55,6 +55,17 @@ def keeps(t: Any, value: Plain) -> bool:
     return cast(t, value) == value
 
 
+def keeping(t: Any, value: Any) -> str:
+    """Return what to write for a Python number that is no value of a type."""
+    if isinstance(value, float):
+        return f"convert both sides to a type that has {value!r}"
+    if isinstance(t, FloatMeta):
+        return f"write {t.__name__}({value}) to have it rounded, or convert both sides to a type that has it"
+    if t.width == 128:
+        return "numbers of a program have at most 128 bits: keep it a Python value (Constexpr, range_constexpr)"
+    return f"convert both sides to a wider type than {t.__name__}"
+
+
 def in_range(t: Any, value: Plain) -> bool:
     """Return whether a Python number, rounded to a type of floats, is one of its numbers. Infinities and NaN are
     where it has them."""

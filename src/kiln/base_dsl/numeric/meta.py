@@ -169,8 +169,6 @@ class NumericMeta(type):
     @staticmethod
     def from_python(value: object) -> Any:
         """Return the type a Python scalar becomes: Boolean, Int32 (Int64, Int128 where it does not fit) or Float32."""
-        from .promotion import type_of_python
-
         return type_of_python(value)
 
     @staticmethod
@@ -289,3 +287,17 @@ def dtype(dtype_: str) -> Any:
     if found is None:
         raise TypeError(f"no numeric type is called {dtype_!r}; there are {', '.join(TYPES)}")
     return cast("Any", found)
+
+
+def type_of_python(value: object) -> Any:
+    """Return the type a Python scalar becomes by itself."""
+    if isinstance(value, bool):
+        return TYPES["Boolean"]
+    if isinstance(value, float):
+        return TYPES["Float32"]
+    if isinstance(value, int):
+        for width in (32, 64, 128):
+            if INTEGERS[width, True].min <= value <= INTEGERS[width, True].max:
+                return INTEGERS[width, True]
+        raise OverflowError(f"the int {value} does not fit in 128 bits")
+    raise TypeError(f"expected a Python bool, int or float, got {type(value).__name__}")

@@ -12,14 +12,13 @@ from typing import Any
 
 from .. import trace
 from ..bindings import ir
+from ..diagnostics import DSLUserCodeRuntimeError, error, type_error
 from ..trace import constant, emit_value
 from . import emit, host
-from .convert import convert as emit_convert
+from .emit import convert as emit_convert
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, plain_scalar
 from .promotion import common_type, float_of, holding_both, operand_type, refuse_packed, weak_type
-
-# -- operands ------------------------------------------------------------------------------------------------------
 
 
 def convert(x: Any, t: Any) -> Any:
@@ -87,12 +86,9 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
     for value in values:
         plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
         if plain is not None and not host.keeps(t, plain):
-            from ..diagnostics import type_error
-            from .functions import keeping
-
             raise type_error(
                 f"{what}: {type(plain).__name__} {plain} is no value of {t.__name__}, the type it would have",
-                keeping(t, plain),
+                host.keeping(t, plain),
             )
 
 
@@ -141,7 +137,6 @@ def binary(name: str, a: Any, b: Any, reflected: bool = False) -> Any:
     return t._make(emit.floating(name, t, ir_operand(x, t), ir_operand(y, t)))
 
 
-# -- integers with an IR value among the operands ------------------------------------------------------------------
 # x and y are Python ints or IR-valued scalars of type t, at least one of them the latter.
 
 
@@ -198,8 +193,6 @@ def _divisor(y: Any, what: str) -> int | None:
     if type(y) not in PLAIN:
         return None
     if y == 0:
-        from ..diagnostics import DSLUserCodeRuntimeError, error
-
         raise error(DSLUserCodeRuntimeError, f"integer {what} by zero", hint="the divisor is a constant 0")
     return y
 
@@ -267,9 +260,6 @@ INTEGER = {
 }
 
 
-# -- shifts --------------------------------------------------------------------------------------------------------
-
-
 def shift(name: str, a: Any, amount: Any) -> Any:
     """Shift: the result has the common type of both sides; bits shifted beyond its width are lost, so that one may
     become its sign."""
@@ -313,8 +303,6 @@ def _shift_by_constant(name: str, t: Any, x: Any, amount: int) -> Any:
     return t._make(_emit("arith.shrui" if x.nonneg else "arith.shrsi", t, x, amount), x._nonneg, exact)
 
 
-# -- powers --------------------------------------------------------------------------------------------------------
-
 _LARGEST_UNROLLED_POWER = 64
 
 
@@ -339,8 +327,6 @@ def power(base: Any, exponent: Any, modulus: Any = None) -> Any:
             return t._make(emit.float_unary("math.sqrt", t, ir_operand(x, t)))
         return t._make(emit.floating("pow", t, ir_operand(x, t), ir_operand(y, t)))
     if not exponent.nonneg:
-        from ..diagnostics import type_error
-
         raise type_error(
             f"an integer to the power of a dynamic {s.__name__}: Python gives a float for a negative exponent, "
             "so the type of the result is not known",
@@ -355,8 +341,6 @@ def _power_modulo(base: Any, exponent: Any, modulus: Any) -> Any:
         x._value if isinstance(type(x), NumericMeta) else plain_scalar(x) for x in (base, exponent, modulus)
     ]
     if any(type(x._value) not in PLAIN for x in typed):
-        from ..diagnostics import type_error
-
         raise type_error(
             "pow() with a modulus takes numbers that are known when compiling, and one of these is only known when the program runs",
             "write a ** b % m, which wraps around where a ** b does not fit its type",
@@ -388,9 +372,6 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
         if exponent:
             x = x * x
     return t._lift(host.cast(t, 1)) if result is None else result
-
-
-# -- comparisons and choices ---------------------------------------------------------------------------------------
 
 
 def _comparison_type(a: Any, b: Any) -> Any:

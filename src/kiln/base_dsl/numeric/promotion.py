@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
+from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta, type_of_python
 
 _array_rules: ContextVar[bool] = ContextVar("array_rules", default=False)
 _pairs: dict[tuple[NumericMeta, NumericMeta], NumericMeta] = {}
@@ -145,17 +145,3 @@ def weak_type(t: Any, value: bool | int | float) -> Any:
     if widened is None:
         raise OverflowError(f"the int {value} does not fit beside {t.__name__} in 128 bits")
     return widened
-
-
-def type_of_python(value: object) -> Any:
-    """Return the type a Python scalar becomes by itself."""
-    if isinstance(value, bool):
-        return TYPES["Boolean"]
-    if isinstance(value, float):
-        return TYPES["Float32"]
-    if isinstance(value, int):
-        for width in (32, 64, 128):
-            if INTEGERS[width, True].min <= value <= INTEGERS[width, True].max:
-                return INTEGERS[width, True]
-        raise OverflowError(f"the int {value} does not fit in 128 bits")
-    raise TypeError(f"expected a Python bool, int or float, got {type(value).__name__}")

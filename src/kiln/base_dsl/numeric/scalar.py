@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace
 from ..bindings import ir
-from ..diagnostics import is_internal
+from ..diagnostics import in_rewritten_code, is_internal, runtime_error
 from . import emit, host
-from .convert import bitcast as emit_bitcast
 from .dunders import both_ways, one_way
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, is_ir_value_class, unwrap
@@ -80,8 +79,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             return cls._make(value)
         return cls._make(trace.constant(cls._ir_type or cls.mlir_type, value))
 
-    # -- looking at it -------------------------------------------------------------------------------------------
-
     @property
     def value(self) -> Any:
         """A Python scalar, or the IR value."""
@@ -113,8 +110,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __format__(self, spec: str) -> str:
         return format(self._value, spec) if type(self._value) in PLAIN else _unknown(format("?", _alignment_of(spec)))
 
-    # -- conversions ---------------------------------------------------------------------------------------------
-
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> Any:
         """Return the value as another type. Integers wrap; a float to an integer drops the fraction and saturates."""
         if isinstance(dtype, NumericMeta):
@@ -143,7 +138,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         if type(self._value) in PLAIN:
             plain = host.from_bits(dtype, host.to_bits(own, self._value))
             return dtype._make(plain)
-        return dtype._make(emit_bitcast(self._value, own, dtype))
+        return dtype._make(emit.bitcast(self._value, own, dtype))
 
     def _python(self, what: str, hint: str = "") -> Any:
         """Return the Python value; refused for a value that is not known while tracing."""
@@ -151,20 +146,16 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             return self._value
         if self._value is trace.STALE:
             raise trace.stale_use()
-        from ..diagnostics import DSLRuntimeError, error
 
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"a dynamic {type(self).__name__} was used where Python needs {what}: "
             "its value is not known until the program runs",
-            hint=hint or "pass the value as Constexpr if it is known when compiling, or keep the computation dynamic",
+            hint or "pass the value as Constexpr if it is known when compiling, or keep the computation dynamic",
         )
 
     def __bool__(self) -> bool:
         if type(self._value) in PLAIN:
             return bool(self._value)
-        from ..diagnostics import in_rewritten_code
-
         if in_rewritten_code():
             hint = (
                 "Python itself decides here (it compares tuples or lists, sorts, filters or matches): write the comparison "
@@ -203,8 +194,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __reduce__(self) -> Any:
         return (type(self), (self._python("to pickle it"),))
 
-    # -- protocols of jit arguments ------------------------------------------------------------------------------
-
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self.ir_value()]
 
@@ -234,8 +223,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             plain = host.cast(cls, value)
         bits = host.to_bits(cls, plain)
         return bits.to_bytes(16 if cls.width > 64 else 8, "little")
-
-    # -- operators -----------------------------------------------------------------------------------------------
 
     __add__, __radd__ = both_ways(binary, "add")
     __sub__, __rsub__ = both_ways(binary, "sub")
@@ -380,8 +367,6 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         return self.__round__()
 
     __ceil__ = __trunc__ = __floor__
-
-    # -- leaves of layouts ---------------------------------------------------------------------------------------
 
     _leaf_min, _leaf_max = one_way(extremum, "min", "max")
 

@@ -12,10 +12,13 @@ from ...base_dsl.typing import Float32, Int32, Int64, Uint32, Uint64
 from ..deferred_dialects import nvgpu
 from .values import choice, f32, i32, kernel_only, number
 
+__all__ = [
+    "add_packed_f32x2", "clz", "exp", "exp2", "exp_packed_f32x2", "fma_packed_f32x2", "fmax", "fmin", "log2_approx",
+    "lop3", "mul_hi", "mul_packed_f32x2", "mul_wide", "popc", "prmt", "rcp_approx", "rsqrt_approx",
+    "sub_packed_f32x2",
+]  # fmt: skip
+
 Pair = tuple[Float32, Float32]
-
-
-# --- integers --------------------------------------------------------------------------------------------------------
 
 
 def popc(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -63,9 +66,6 @@ def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     if wide is None:
         raise type_error(f"mul_wide() takes integers of 16 or 32 bits, not {kind.__name__}")
     return wide(left) * wide(kind(b))
-
-
-# --- floats ----------------------------------------------------------------------------------------------------------
 
 
 def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
@@ -123,9 +123,6 @@ def exp(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
 def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
     """Return the logarithm to base 2 by the hardware."""
     return _approx("lg2", a)
-
-
-# --- two floats at once ----------------------------------------------------------------------------------------------
 
 
 def _pack(pair: Any) -> ir.Value:

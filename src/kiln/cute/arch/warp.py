@@ -14,6 +14,12 @@ from ...base_dsl.typing import Boolean, Int32, Numeric, Uint32
 from ..deferred_dialects import nvgpu
 from .values import FULL_MASK, choice, i1, i32, kernel_only, number
 
+__all__ = [
+    "ShflKind", "elect_one", "make_warp_uniform", "shuffle_sync", "shuffle_sync_bfly", "shuffle_sync_down",
+    "shuffle_sync_op", "shuffle_sync_up", "sync_warp", "vote_all_sync", "vote_any_sync", "vote_ballot_sync",
+    "vote_uni_sync", "warp_reduction", "warp_reduction_max", "warp_reduction_sum", "warp_redux_sync",
+]  # fmt: skip
+
 
 class ShflKind(enum.Enum):
     """The lane from which a shuffle reads."""
@@ -28,9 +34,6 @@ def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None
     """Wait for the threads of the warp whose bits are set in `mask`."""
     kernel_only("sync_warp")
     nvgpu.sync.sync_warp(i32(mask))
-
-
-# --- shuffles --------------------------------------------------------------------------------------------------------
 
 
 def shuffle_sync_op(
@@ -117,9 +120,6 @@ def shuffle_sync_bfly(
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
-# --- reductions ------------------------------------------------------------------------------------------------------
-
-
 def warp_reduction(
     val: Any, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
 ) -> Any:
@@ -170,9 +170,6 @@ def warp_redux_sync(
     return type(typed)._make(nvgpu.warp.redux(name, typed.ir_value(), i32(mask_and_clamp)))
 
 
-# --- votes -----------------------------------------------------------------------------------------------------------
-
-
 def _vote(what: str, kind: str, pred: Any, mask: Any, result: Any) -> Any:
     kernel_only(what)
     return result._make(nvgpu.warp.vote(kind, i1(pred), i32(mask)))
@@ -196,9 +193,6 @@ def vote_uni_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any 
 def vote_ballot_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Int32:
     """Return a word with the bit of each thread of the mask whose predicate holds."""
     return _vote("vote_ballot_sync", "ballot", pred, mask, Int32)
-
-
-# --- one thread, one value -------------------------------------------------------------------------------------------
 
 
 _chosen: weakref.WeakSet[tracing.FunctionFrame] = weakref.WeakSet()

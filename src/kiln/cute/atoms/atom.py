@@ -77,9 +77,7 @@ class CopyTrait(Trait):
     """A copy operation for elements of one type: its threads, its values, and how it is done."""
 
     def __init__(self, value_type: Any, thr_id: Layout, layout_src_tv: Layout, layout_dst_tv: Layout) -> None:
-        self.value_type = value_type
-        self.thr_id = thr_id
-        self.layout_src_tv = layout_src_tv
+        self.value_type, self.thr_id, self.layout_src_tv = value_type, thr_id, layout_src_tv
         self.layout_dst_tv = layout_dst_tv
 
     @property
@@ -370,9 +368,6 @@ def _tile_shape(tiler: Any) -> Any:
     if isinstance(tiler, Layout):
         return (product(tiler.shape),)
     return tuple(product(t.shape) if isinstance(t, Layout) else t for t in wrap(tiler))
-
-
-# --- making them -----------------------------------------------------------------------------------------------------
 
 
 def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> CopyAtom:

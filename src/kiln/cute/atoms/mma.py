@@ -349,9 +349,6 @@ def _describe(x: Any) -> str:
     return f"the layout {x.layout if isinstance(x, TracedTensor) else x}"
 
 
-# --- making them -----------------------------------------------------------------------------------------------------
-
-
 def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> MmaAtom:
     """Return an MMA atom."""
     if not isinstance(op, MmaOp):
@@ -390,9 +387,6 @@ def make_tiled_mma(
                 f"the extent is a multiple of {least}, or None",
             )
     return TiledMma(atom.op, atom.trait, layout, permutation)
-
-
-# --- calling them ----------------------------------------------------------------------------------------------------
 
 
 def _atom(atom: Any, what: str) -> MmaAtom:

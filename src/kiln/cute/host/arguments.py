@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from ...base_dsl import packages, promises, tree
+from ...base_dsl import packages, promises, target, trace, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
@@ -52,9 +52,7 @@ class TensorNode(Node):
         self.key = found
         self.symbols = symbols
         self.formats = found.formats
-        self._leaves = leaves
-        self._array = array
-        self._alignment = alignment
+        self._leaves, self._array, self._alignment = leaves, array, alignment
 
     def types(self) -> list[ir.Type]:
         return self.key.types()
@@ -286,25 +284,18 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
 
 
 def _in_trace() -> bool:
-    from ...base_dsl import trace
-
     return trace.current() is not None
 
 
 def _check_device(device: str) -> None:
     if device == "cpu":
         return
-    from ...base_dsl import target
-
     if target.target_name() == "cpu" and not hardware.cuda_is_host_memory:
         raise error(
             DSLUserCodeValueError,
             "a tensor on a CUDA device is passed to a function compiled for the CPU",
             hint="pass a CPU tensor, or choose the GPU: kiln.target('nvidia')",
         )
-
-
-# --- arrays passed as they are ---------------------------------------------------------------------------------------
 
 
 def array_node(x: Any) -> Node:
@@ -402,8 +393,6 @@ def _quick_torch(x: Any) -> Any:
         return None  # the node says what is wrong, if anything is
     return found, (address, *leaves)
 
-
-# --- annotations -----------------------------------------------------------------------------------------------------
 
 _SHAPE_LIKE = (Shape, Stride, Coord, Tile, IntTuple)
 _known: dict[int, tuple[Any, str]] = {}

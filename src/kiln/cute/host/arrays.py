@@ -96,9 +96,6 @@ def is_torch_tensor(kind: type) -> bool:
     return tensor is not None and issubclass(kind, tensor)
 
 
-# --- numpy -----------------------------------------------------------------------------------------------------------
-
-
 def _read_numpy(x: Any) -> Array:
     dtype = numpy_element_type(x.dtype)
     interface = x.__array_interface__
@@ -133,8 +130,6 @@ def numpy_element_type(dtype: Any) -> Any:
             return kind
     raise type_error(f"no element type corresponds to numpy's {name}")
 
-
-# --- torch -----------------------------------------------------------------------------------------------------------
 
 TORCH_NAMES = {
     "bool": "Boolean", "uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "uint64": "Uint64", "int8": "Int8",
@@ -208,9 +203,6 @@ def find_leading(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None
         if d == 1 and (found is None or shape[i] != 1 or shape[found] == 1):
             found = i
     return found
-
-
-# --- DLPack ----------------------------------------------------------------------------------------------------------
 
 
 class _Device(ctypes.Structure):

@@ -22,6 +22,7 @@ from ...interop.arguments import plan
 from ..layout.layout import Layout
 from ..tensor.pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from ..tensor.tensor import Tensor
+from . import dlpack_export
 from .arrays import Array, find_leading, read_array, reading_natively
 from .symbols import symbols_of
 from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
@@ -31,9 +32,6 @@ __all__ = [
     "make_fake_compact_tensor", "make_fake_stream", "make_fake_tensor", "make_ptr", "nullptr", "sym_int",
     "sym_int32", "sym_int64",
 ]  # fmt: skip
-
-
-# --- tensors ---------------------------------------------------------------------------------------------------------
 
 
 class _Passed(Tensor):
@@ -123,25 +121,17 @@ class RuntimeTensor(_Passed):
         """What a trace can know of it: not what is in its memory."""
         return self._argument
 
-    # -- for other libraries -----------------------------------------------------------------------------
-
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
         """Return a capsule of its memory, with its own shape and strides. Nothing waits: work goes to the consumer's
         stream."""
-        from . import dlpack_export
-
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("this tensor gives its own memory, where it is, and makes no copy")
         return dlpack_export.capsule(self._array, versioned=max_version is not None and max_version[0] >= 1)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        from . import dlpack_export
-
         return dlpack_export.device_of(self._array)
-
-    # -- what it is --------------------------------------------------------------------------------------
 
     @property
     def layout(self) -> Layout:  # type: ignore[override]
@@ -216,8 +206,6 @@ class RuntimeTensor(_Passed):
         return self[None]
 
     store = fill = load
-
-    # -- dynamic layouts ---------------------------------------------------------------------------------
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> RuntimeTensor:
         """Make all extents and strides dynamic but the stride 1 of the leading mode and strides of 0.
@@ -336,9 +324,6 @@ _forms: dict[Any, Form] = {}
 _MOST_FORMS = 4096
 
 
-# --- descriptions ----------------------------------------------------------------------------------------------------
-
-
 class SymInt:
     """An extent or stride that is known only when a compiled function is called."""
 
@@ -349,9 +334,7 @@ class SymInt:
             raise type_error(f"a symbolic integer has 32 or 64 bits, not {width}")
         if divisibility < 1:
             raise type_error(f"a divisibility of {divisibility}: expected a positive number")
-        self.width = width
-        self.divisibility = divisibility
-        self.symbol = symbol
+        self.width, self.divisibility, self.symbol = width, divisibility, symbol
 
     def __str__(self) -> str:
         return str(DynamicLeaf(self.width, self.divisibility))
@@ -507,9 +490,6 @@ def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
     return FakeStream(use_tvm_ffi_env_stream)
 
 
-# --- pointers --------------------------------------------------------------------------------------------------------
-
-
 class PointerSignature(NamedTuple):
     """What compiled code knows about a pointer argument."""
 
@@ -550,9 +530,7 @@ class RuntimePointer(Pointer):
         self._base = None
         self._offset = self._inside = 0
         self._apart = True
-        self._dtype = dtype
-        self._memspace = memspace
-        self._alignment = alignment
+        self._dtype, self._memspace, self._alignment = dtype, memspace, alignment
         self._swizzle = None
         self._readonly = False
         self._address_value = address

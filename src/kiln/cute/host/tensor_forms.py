@@ -21,8 +21,6 @@ from ..tensor.pointer import AddressSpace, Pointer
 from ..tensor.tensor import TracedTensor
 from .arrays import Array
 
-# --- signatures ------------------------------------------------------------------------------------------------------
-
 
 class DynamicLeaf(NamedTuple):
     """A leaf of a layout that is passed in every call."""
@@ -51,9 +49,7 @@ class TensorSignature:
     def __init__(
         self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool
     ) -> None:
-        self.dtype = dtype
-        self.memspace = memspace
-        self.alignment = alignment
+        self.dtype, self.memspace, self.alignment = dtype, memspace, alignment
         self.shape: tuple[Any, ...] = shape
         self.stride: tuple[Any, ...] = stride
         self.readonly = readonly
@@ -168,9 +164,6 @@ def signature(
     if found is None:
         found = _signatures.setdefault(key, TensorSignature(*key))
     return found
-
-
-# --- forms -----------------------------------------------------------------------------------------------------------
 
 
 class Form:

@@ -5,18 +5,7 @@ Plain Python: importing this starts no compiler and needs no GPU.
 
 from __future__ import annotations
 
-from . import (
-    algebra,
-    basis,
-    composed_layout,
-    int_tuple,
-    inverses,
-    layout,
-    modes,
-    recast,
-    swizzle,
-    tiling,
-)
+from . import algebra, basis, composed_layout, int_tuple, inverses, layout, modes, recast, swizzle, tiling
 from .algebra import *
 from .basis import *
 from .composed_layout import *

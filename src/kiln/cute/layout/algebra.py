@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from .basis import ScaledBasis
 from .composed_layout import ComposedLayout
-from .int_tuple import as_int_tuple, flatten_to_tuple, prefix_product, pretty_str, repeat_like, signum, wrap
+from .int_tuple import as_int_tuple, flatten_to_tuple, prefix_product, pretty_str, product, repeat_like, signum, wrap
 from .layout import Layout, concat, cosize, fast_layout, layouts_of, merge_modes, plain_layout, size
 from .leaf import (
     LayoutError,
@@ -32,7 +32,7 @@ from .modes import UNIT, get
 from .swizzle import Swizzle, swizzle_from_masks
 
 __all__ = [
-    "coalesce", "complement", "composition", "filter", "filter_zeros",
+    "ceil_div", "coalesce", "complement", "composition", "filter", "filter_zeros",
 ]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -81,9 +81,6 @@ def from_modes(shapes: Any, strides: Any) -> Layout:
     if len(shapes) == 1:
         return fast_layout(shapes[0], strides[0])
     return fast_layout(tuple(shapes), tuple(strides))
-
-
-# Coalesce and filter ----------------------------------------------------------------------------
 
 
 @cached
@@ -140,9 +137,6 @@ def filter(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
 def _filter_layout(layout: Layout) -> Layout:
     shapes, strides = flat_modes(layout)
     return from_modes(*merge_modes([1 if is_zero(d) else s for s, d in zip(shapes, strides)], strides))
-
-
-# Composition ------------------------------------------------------------------------------------
 
 
 def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -381,9 +375,6 @@ def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
     )
 
 
-# Complement -------------------------------------------------------------------------------------
-
-
 def complement(input: Any, cotarget: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
     """Return a layout that reaches what ``input`` leaves out of ``cotarget``, a size or shape (default: its own
     cosize).
@@ -464,3 +455,26 @@ def _merge_extents(extents: Iterable[Any]) -> Any:
 
 def compact(shape: Any) -> Layout:
     return fast_layout(shape, prefix_product(shape))
+
+
+def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """Return how many tiles cover a shape.
+
+    ``ceil_div(10, 4)`` is 3. Tuples divide mode by mode (a mode the tiler lacks stays as it is); where only one of
+    the two is a tuple it counts with its product: ``ceil_div((4,(3,5)), (2,4))`` is ``(2,4)``. In a tiler, None
+    keeps its mode and a layout ``t`` leaves the shape of its complement in that mode.
+    """
+    if isinstance(tiler, int) and isinstance(input, int):
+        return -(-input // tiler)
+    if tiler is None:
+        return input
+    if isinstance(tiler, Layout):
+        return complement(tiler, product(input))._shape
+    if isinstance(input, tuple) and isinstance(tiler, tuple):
+        if len(tiler) > len(input):
+            raise LayoutError(
+                f"ceil_div: the tiler {pretty_str(tiler)} has more modes than the shape {pretty_str(input)}"
+            )
+        head = tuple(ceil_div(x, t) for x, t in zip(input, tiler))
+        return head + input[len(head) :]
+    return leaf_ceil_div(product(input), product(tiler))

@@ -30,7 +30,7 @@ from .leaf import (
 )
 
 __all__ = [
-    "Coord", "IntTuple", "LayoutError", "Shape", "XTuple", "ceil_div", "elem_less", "elem_scale", "find", "find_if",
+    "Coord", "IntTuple", "LayoutError", "Shape", "XTuple", "elem_less", "elem_scale", "find", "find_if",
     "flatten_to_tuple", "front", "get_divisibility", "get_leaves", "has_underscore", "increment_coord",
     "inner_product", "is_congruent", "is_int_tuple", "is_integer", "is_weakly_congruent", "product", "product_each",
     "product_like", "repeat", "repeat_as_tuple", "repeat_like", "round_up", "shape_div", "signum",
@@ -44,9 +44,6 @@ IntTuple = int | DynamicInt | tuple[Any, ...]
 Shape = int | DynamicInt | tuple[Any, ...]
 Coord = int | DynamicInt | None | tuple[Any, ...]
 XTuple = Any
-
-
-# Trees ------------------------------------------------------------------------------------------
 
 
 def as_int_tuple(x: Any, what: str = "an integer tuple") -> Any:
@@ -244,9 +241,6 @@ def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
     return replace(t)
 
 
-# Arithmetic on trees ----------------------------------------------------------------------------
-
-
 def product(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return the product of all leaves: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
     if isinstance(a, int):
@@ -289,30 +283,6 @@ def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
             total = leaf_add(total, inner_product(x, y))
         return total
     return leaf_mul(a, b)
-
-
-def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return how many tiles cover a shape.
-
-    ``ceil_div(10, 4)`` is 3. Tuples divide mode by mode (a mode the tiler lacks stays as it is); where only one of
-    the two is a tuple it counts with its product: ``ceil_div((4,(3,5)), (2,4))`` is ``(2,4)``. In a tiler, None
-    keeps its mode and a layout ``t`` leaves the shape of its complement in that mode.
-    """
-    if isinstance(tiler, int) and isinstance(input, int):
-        return -(-input // tiler)
-    if tiler is None:
-        return input
-    rest_shape = getattr(tiler, "_tile_rest_shape", None)
-    if rest_shape is not None:
-        return rest_shape(input)
-    if isinstance(input, tuple) and isinstance(tiler, tuple):
-        if len(tiler) > len(input):
-            raise LayoutError(
-                f"ceil_div: the tiler {pretty_str(tiler)} has more modes than the shape {pretty_str(input)}"
-            )
-        head = tuple(ceil_div(x, t) for x, t in zip(input, tiler))
-        return head + input[len(head) :]
-    return leaf_ceil_div(product(input), product(tiler))
 
 
 def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -390,6 +360,27 @@ def signum(a: Any, *, loc: Any = None, ip: Any = None) -> int:
     return (a > 0) - (a < 0) if isinstance(a, int) else 1
 
 
+def _filter_tree(coord: Any, t: Any, keep_none: bool) -> tuple[Any, ...]:
+    if isinstance(coord, tuple):
+        if not isinstance(t, tuple) or len(coord) != len(t):
+            raise LayoutError(f"the slice coordinate {pretty_str(coord)} does not fit {pretty_str(t)}")
+        found: list[Any] = []
+        for c, x in zip(coord, t):
+            if isinstance(c, tuple):
+                found += _filter_tree(c, x, keep_none)
+            elif (c is None) == keep_none:
+                found.append(x)
+        return tuple(found)
+    return (t,) if (coord is None) == keep_none else ()
+
+
+def filter_modes(coord: Any, t: Any, keep_none: bool) -> Any:
+    """Return the modes of a tree where ``coord`` has None (``keep_none``) or a number; nested ones are spliced in."""
+    if isinstance(coord, tuple):
+        return _filter_tree(coord, t, keep_none)
+    return t if (coord is None) == keep_none else ()
+
+
 def prefix_product(a: Any, init: Any = 1) -> Any:
     """Compact strides for the shape ``a`` that start at ``init``, first mode fastest.
 
@@ -430,9 +421,6 @@ def increment_coord(coord: Any, shape: Any, *, loc: Any = None, ip: Any = None) 
         result.append(leaf_select(carry, bumped, c))
         carry = leaf_and(carry, wraps)
     return unflatten(result, shape)
-
-
-# Structure --------------------------------------------------------------------------------------
 
 
 def _same_rank(what: str, a: Any, b: Any) -> None:

@@ -9,15 +9,7 @@ from itertools import pairwise
 from math import gcd
 from typing import Any
 
-from .algebra import (
-    cached,
-    coalesce_layout,
-    compose_layouts,
-    composition,
-    flat_modes,
-    from_modes,
-    sort_extent,
-)
+from .algebra import cached, coalesce_layout, compose_layouts, composition, flat_modes, from_modes, sort_extent
 from .basis import ScaledBasis
 from .composed_layout import ComposedLayout
 from .int_tuple import prefix_product, pretty_str, signum, wrap
@@ -125,9 +117,6 @@ def _inverse_of_composed(layout: ComposedLayout, invert: Callable[[Any], Any]) -
     if not isinstance(layout.inner, Swizzle) or not is_zero(layout.offset):
         raise LayoutError(f"only a swizzled layout with offset 0 has an inverse, but the layout is {layout}")
     return composition(invert(layout.outer), layout.inner)  # a swizzle is its own inverse
-
-
-# Common vectors ---------------------------------------------------------------------------------
 
 
 def max_common_layout(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Layout:

@@ -16,6 +16,7 @@ from .basis import ScaledBasis, add_coords, basis_coord, basis_like
 from .int_tuple import (
     as_int_tuple,
     dynamic_leaves,
+    filter_modes,
     flatten_to_tuple,
     has_underscore,
     is_congruent,
@@ -144,9 +145,7 @@ class Layout(Drawn):
         """Return the offset at a coordinate, or the layout that is left if the coordinate has None in it."""
         c = coord[0] if len(coord) == 1 else coord
         if has_underscore(c):
-            from .modes import slice_
-
-            return slice_(self, c)
+            return fast_layout(filter_modes(c, self._shape, True), filter_modes(c, self._stride, True))
         return crd2idx(c, self)
 
     def __getitem__(self, mode: int | slice, *, loc: Any = None, ip: Any = None) -> Layout:
@@ -223,11 +222,6 @@ class Layout(Drawn):
         """Return the same layout with its dynamic leaves, in the order of :meth:`_leaves`, replaced."""
         return fast_layout(*with_dynamic_leaves((self._shape, self._stride), leaves))
 
-    def _tile_rest_shape(self, shape: Any) -> Any:
-        from .algebra import complement
-
-        return complement(self, product(shape))._shape
-
 
 def _not_a_layout(what: str, x: object) -> str:
     """Return why something cannot be taken apart or tiled."""
@@ -263,9 +257,6 @@ def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
     if mapper is None:
         raise TypeError(_not_a_layout(what, target))
     return mapper(lambda inner: layouts_of(inner, f, what))
-
-
-# Making layouts ---------------------------------------------------------------------------------
 
 
 def make_layout(shape: Any, *, stride: Any = None, loc: Any = None, ip: Any = None) -> Layout:
@@ -371,9 +362,6 @@ def plain_layout(x: Any, what: str) -> Layout:
             raise TypeError(_not_a_layout(what, x))
         x = inner
     return x
-
-
-# Queries ----------------------------------------------------------------------------------------
 
 
 def mode_path(mode: Any) -> tuple[int, ...]:
@@ -508,9 +496,6 @@ def leading_dim(shape: Any, stride: Any) -> Any:
         return None
     path = min(candidates, key=lambda c: c[0])[1]  # min is stable: the first that is not of extent 1
     return path[0] if len(path) == 1 else path
-
-
-# Coordinates and offsets ------------------------------------------------------------------------
 
 
 def merge_modes(shapes: Any, strides: Any) -> tuple[list[Any], list[Any]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .int_tuple import flatten_tree, pretty_str, tree_get, wrap
+from .int_tuple import filter_modes, flatten_tree, pretty_str, tree_get, wrap
 from .layout import Layout, crd2idx, fast_layout, layouts_of, mode_path
 from .leaf import LayoutError, is_dynamic_leaf
 
@@ -16,29 +16,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Slices -----------------------------------------------------------------------------------------
-
-
-def _filter_tree(coord: Any, t: Any, keep_none: bool) -> tuple[Any, ...]:
-    if isinstance(coord, tuple):
-        if not isinstance(t, tuple) or len(coord) != len(t):
-            raise LayoutError(f"the slice coordinate {pretty_str(coord)} does not fit {pretty_str(t)}")
-        found: list[Any] = []
-        for c, x in zip(coord, t):
-            if isinstance(c, tuple):
-                found += _filter_tree(c, x, keep_none)
-            elif (c is None) == keep_none:
-                found.append(x)
-        return tuple(found)
-    return (t,) if (coord is None) == keep_none else ()
-
-
-def _filter(coord: Any, t: Any, keep_none: bool) -> Any:
-    if isinstance(coord, tuple):
-        return _filter_tree(coord, t, keep_none)
-    return t if (coord is None) == keep_none else ()
-
-
 def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """What remains of a tuple, layout or tensor where ``coord`` has None: ``slice_((4,(2,3)), (0,None))`` is ``((2,3),)``.
 
@@ -46,10 +23,10 @@ def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
     keeps everything. Slicing a plain layout drops the offset; a composed layout and a tensor keep it.
     """
     if isinstance(src, Layout):
-        return fast_layout(_filter(coord, src._shape, True), _filter(coord, src._stride, True))
+        return fast_layout(filter_modes(coord, src._shape, True), filter_modes(coord, src._stride, True))
     if hasattr(src, "_slice"):
         return src._slice(coord)
-    return _filter(coord, src, True)
+    return filter_modes(coord, src, True)
 
 
 def slice_and_offset(coord: Any, src: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any]:
@@ -62,9 +39,9 @@ def slice_and_offset(coord: Any, src: Any, *, loc: Any = None, ip: Any = None) -
 def dice(src: Any, dicer: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """What remains of a tuple or layout where ``dicer`` has a number: ``dice((128,64,32), (1,None,1))`` is ``(128,32)``."""
     if isinstance(src, (tuple, int)) or src is None or is_dynamic_leaf(src):
-        return _filter(dicer, src, False)
+        return filter_modes(dicer, src, False)
     return layouts_of(
-        src, lambda x: fast_layout(_filter(dicer, x._shape, False), _filter(dicer, x._stride, False)), "dice"
+        src, lambda x: fast_layout(filter_modes(dicer, x._shape, False), filter_modes(dicer, x._stride, False)), "dice"
     )
 
 
@@ -77,9 +54,6 @@ def domain_offset(coord: Any, tensor: Any, *, loc: Any = None, ip: Any = None) -
             "for the offset alone write crd2idx(coord, layout)"
         )
     return shift(coord)
-
-
-# Modes ------------------------------------------------------------------------------------------
 
 
 def _is_tree(x: Any) -> bool:

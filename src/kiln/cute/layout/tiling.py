@@ -29,15 +29,7 @@ from .algebra import (
     ones_where_zero,
     tiled_modes,
 )
-from .int_tuple import (
-    as_int_tuple,
-    is_weakly_congruent,
-    prefix_product,
-    pretty_str,
-    product_each,
-    tree_rank,
-    wrap,
-)
+from .int_tuple import as_int_tuple, is_weakly_congruent, prefix_product, pretty_str, product_each, tree_rank, wrap
 from .inverses import right_inverse_layout
 from .layout import (
     Layout,
@@ -59,9 +51,6 @@ __all__ = [
     "logical_product", "make_fragment_layout", "make_layout_image_mask", "make_layout_tv", "raked_product",
     "tile_to_shape", "tiled_divide", "tiled_product", "zipped_divide", "zipped_product",
 ]  # fmt: skip
-
-
-# Divisions --------------------------------------------------------------------------------------
 
 
 @cached
@@ -188,9 +177,6 @@ def _zipped_ranks(x: Any) -> tuple[int, int]:
     return tree_rank(_mode_shape(x, 0)), tree_rank(_mode_shape(x, 1))
 
 
-# Products ---------------------------------------------------------------------------------------
-
-
 @cached
 def _logical_product(block: Layout, tiler: Any) -> Layout:
     if tiler is None:
@@ -307,9 +293,6 @@ def tile_to_shape(atom: Any, trg_shape: Any, order: Any = None, *, loc: Any = No
                 f"tile_to_shape: the order {pretty_str(order)} needs one number per mode of the target shape {pretty_str(target)}"
             )
     return layouts_of(atom, lambda x: _tile_to_shape(x, target, order), "tile_to_shape")
-
-
-# Thread-value layouts ---------------------------------------------------------------------------
 
 
 def make_layout_tv(thr_layout: Any, val_layout: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Layout]:

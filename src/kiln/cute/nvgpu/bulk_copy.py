@@ -9,17 +9,7 @@ from typing import Any
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import (
-    BFloat16,
-    Float16,
-    Float32,
-    Float64,
-    Int16,
-    Int32,
-    Int64,
-    Uint32,
-    Uint64,
-)
+from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int16, Int32, Int64, Uint32, Uint64
 from ..arch.values import choice, i32, kernel_only, pointer
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import checker, guarded

@@ -150,9 +150,7 @@ class TmaTrait(CopyTrait):
     """
 
     def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...]) -> None:
-        self.facts = facts
-        self.map = map_
-        self.images = images
+        self.facts, self.map, self.images = facts, map_, images
         layout = make_layout((1, facts.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 

@@ -34,14 +34,7 @@ from ..layout.recast import recast_layout
 from ..tensor.pointer import AddressSpace, address_at, element_bits
 from ..tensor.tensor import TracedTensor, make_fragment_like
 from ..tensor.vector_access import Registers, bits_pointer
-from .access import (
-    calls,
-    check_call,
-    memory,
-    offsets,
-    require_alignment,
-    require_rows,
-)
+from .access import calls, check_call, memory, offsets, require_alignment, require_rows
 from .ptx_types import DTYPES, PTX_NAMES
 
 if TYPE_CHECKING:
@@ -51,9 +44,6 @@ __all__ = [
     "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "LdMatrix16x16x8bOp", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI8Op",
     "MmaMXF4NVF4Op", "MmaMXF4Op", "MmaMXF8F6F4Op", "MmaMXF8Op", "MmaTF32Op", "StMatrix8x8x16bOp", "StMatrix16x8x8bOp",
 ]  # fmt: skip
-
-
-# --- multiply-accumulate ---------------------------------------------------------------------------------------------
 
 
 def joined_layout(*modes: tuple[int, int]) -> Layout:
@@ -83,11 +73,7 @@ class WarpMmaTrait(RegisterMmaTrait):
 
     def __init__(self, shape_mnk: tuple[int, int, int], a: Any, b: Any, c: Any) -> None:
         m, n, k = shape_mnk
-        layouts = (
-            operand_layout(m, k, element_bits(a)),
-            operand_layout(n, k, element_bits(b)),
-            accumulator_layout(m),
-        )
+        layouts = (operand_layout(m, k, element_bits(a)), operand_layout(n, k, element_bits(b)), accumulator_layout(m))
         super().__init__(shape_mnk, make_layout(32), layouts, (a, b, c))
 
     def _takes(self, operand: str, dtype: Any) -> bool:
@@ -142,9 +128,7 @@ class WarpMmaOp(MmaOp):
                 f"{name} has no shape {shape_mnk}",
                 f"the shapes (M, N, K) are {', '.join(map(str, mma_shapes.shapes('mma.sync', a)))}",
             )
-        self.a_dtype = a_dtype
-        self.b_dtype = b_dtype
-        self.acc_dtype = acc_dtype
+        self.a_dtype, self.b_dtype, self.acc_dtype = a_dtype, b_dtype, acc_dtype
         self.shape_mnk = shape_mnk
 
     def make_trait(self) -> WarpMmaTrait:
@@ -233,9 +217,6 @@ class MmaMXF8Op(_BlockScaledMmaOp):
 
 class MmaMXF8F6F4Op(_BlockScaledMmaOp):
     """Floats of 8, 6 or 4 bits, also mixed, with a scale for every 32 (sm_120a)."""
-
-
-# --- matrices in shared memory ---------------------------------------------------------------------------------------
 
 
 def _row_layout(matrices: int) -> Layout:

@@ -22,17 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import (
-    BFloat16,
-    Boolean,
-    Float8E4M3FN,
-    Float8E5M2,
-    Float16,
-    Float32,
-    Int8,
-    TFloat32,
-    Uint8,
-)
+from ...base_dsl.typing import BFloat16, Boolean, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, TFloat32, Uint8
 from ...hardware import mma_shapes
 from ..atoms.mma import MmaOp, MmaTrait, calls_in_order
 from ..deferred_dialects import nvgpu
@@ -127,8 +117,6 @@ class WarpGroupMmaTrait(MmaTrait):
             "b_major": op.b_major_mode.name.lower(),
         }  # fmt: skip
 
-    # -- fields ------------------------------------------------------------------------------------------
-
     def with_fields(self, **fields: Any) -> WarpGroupMmaTrait:
         unknown = sorted(fields.keys() - self.FIELDS.keys())
         if unknown:
@@ -149,8 +137,6 @@ class WarpGroupMmaTrait(MmaTrait):
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> WarpGroupMmaTrait:
         made = zip(self.FIELDS.items(), values, strict=True) if values else ()
         return self.with_fields(**{name: field.type._make(value) for (name, field), value in made})
-
-    # -- operands ----------------------------------------------------------------------------------------
 
     def _check_type(self, operand: str, dtype: Any) -> None:
         wanted = self.types[operand]
@@ -300,13 +286,9 @@ class WarpGroupMmaOp(MmaOp):
                     f"{name} of {dtype.__name__} with {what} {'MN'[what == 'B']}-major",
                     "the tensor cores transpose 16-bit elements only: others are K-major in shared memory",
                 )
-        self.a_dtype = a_dtype
-        self.b_dtype = b_dtype
-        self.acc_dtype = acc_dtype
+        self.a_dtype, self.b_dtype, self.acc_dtype = a_dtype, b_dtype, acc_dtype
         self.shape_mnk = shape
-        self.a_src = a_src
-        self.a_major_mode = a_major_mode
-        self.b_major_mode = b_major_mode
+        self.a_src, self.a_major_mode, self.b_major_mode = a_src, a_major_mode, b_major_mode
 
     def make_trait(self) -> WarpGroupMmaTrait:
         return WarpGroupMmaTrait(self)
@@ -353,9 +335,6 @@ class MmaTF32Op(WarpGroupMmaOp):
         b_major_mode: Any = OperandMajorMode.K,
     ) -> None:  # fmt: skip
         super().__init__(TFloat32, TFloat32, Float32, instruction_shape, a_src, a_major_mode, b_major_mode)
-
-
-# --- order -----------------------------------------------------------------------------------------------------------
 
 
 def fence(*, loc: Any = None, ip: Any = None) -> None:

@@ -115,9 +115,6 @@ def _tv_table(layout_tv: Any, tile_mn: Any, title: str | None) -> _Table:
     return _Table(title, cells, colors, set(), set())
 
 
-# Colours ----------------------------------------------------------------------------------------
-
-
 def _hex(red: float, green: float, blue: float) -> str:
     return "#" + "".join(f"{round(255 * c):02x}" for c in (red, green, blue))
 
@@ -151,9 +148,6 @@ def tikz_color_tv(thread: int, value: int = 0) -> str:
     """Return the TikZ colour of a cell by its thread, eight colours in turn."""
     names = ("red", "green", "blue", "yellow", "magenta", "cyan", "orange", "violet")
     return f"{names[thread % 8]}!{(20, 35, 12)[thread // 8 % 3]}"
-
-
-# SVG --------------------------------------------------------------------------------------------
 
 
 def layout_svg(layout: Any, *, title: str | None = None) -> str:
@@ -237,9 +231,6 @@ def _line(x: int, y: int, dx: int, dy: int, heavy: bool) -> str:
     return f'<line x1="{x}" y1="{y}" x2="{x + dx}" y2="{y + dy}" stroke-width="{2 if heavy else 0.5}"/>'
 
 
-# LaTeX ------------------------------------------------------------------------------------------
-
-
 def layout_latex(
     layout: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True
 ) -> str:
@@ -308,9 +299,6 @@ def _tikzdocument(body: Sequence[str]) -> str:
             "",
         ]
     )
-
-
-# Tiled copies and MMAs --------------------------------------------------------------------------
 
 
 @dataclass

@@ -11,14 +11,7 @@ from ...base_dsl.arguments import AMBIENT_STREAM
 from ...base_dsl.diagnostics import DSLBaseError, DSLWarning, type_error
 from ...base_dsl.dsl import shorten_traceback
 from ...base_dsl.function import JitFunction
-from ...base_dsl.options import (
-    CompileOptions,
-    EnableAssertions,
-    EnableTVMFFI,
-    FrontendNext,
-    GenerateLineInfo,
-    OptLevel,
-)
+from ...base_dsl.options import CompileOptions, EnableAssertions, EnableTVMFFI, FrontendNext, GenerateLineInfo, OptLevel
 from ...base_dsl.target import target_name
 from ...hardware.current import compiling_with
 from ...hardware.options import (

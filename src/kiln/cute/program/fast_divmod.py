@@ -79,8 +79,6 @@ class FastDivmodDivisor:
 
     __repr__ = __str__
 
-    # -- crossing regions and functions ------------------------------------------------------------------
-
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._packed.ir_value()]
 

@@ -65,8 +65,6 @@ class Extents:
             return None
         return Extents(layout, origin, self.sizes) if isinstance(layout, Layout) else None
 
-    # -- crossing regions and functions: origin and sizes become values, the layout keeps what is static ------------------
-
     def values(self) -> list[ir.Value]:
         """Return what has to be carried."""
         numbers = [Int64(x).ir_value() for x in (*self.origin, *self.sizes)]
@@ -142,9 +140,6 @@ def coerce(x: Extents | None, like: Extents | None) -> Extents | None:
     if like is None:
         return None
     return x if x is not None and x.key() == like.key() else like.unbounded()
-
-
-# --- checks ----------------------------------------------------------------------------------------------------------
 
 
 def check_element(extents: Extents | None, pointer: Pointer, coord: Any, write: bool) -> None:

@@ -80,8 +80,6 @@ class TensorIterator:
         """Return what `tensor.iterator` gives to programs, and `make_tensor` takes."""
         return self
 
-    # -- moving ------------------------------------------------------------------------------------------
-
     def moved(self, offset: Any) -> Any:
         """Return the iterator moved by `offset`, a result of the tensor's layout, static or dynamic.
 
@@ -103,8 +101,6 @@ class TensorIterator:
         """Return the iterator as a new tensor with this layout has it: where the sanitizer notes how memory is seen."""
         return self
 
-    # -- elements ----------------------------------------------------------------------------------------
-
     def element(self, offset: Any) -> Any:
         """Return the element at an offset."""
         raise NotImplementedError
@@ -122,8 +118,6 @@ class TensorIterator:
         message = f"{what} needs memory that has addresses, and {who} holds {self.holds}"
         raise type_error(message, self.instead)
 
-    # -- text --------------------------------------------------------------------------------------------
-
     def tensor_type(self, layout: Any) -> Any:
         """Return the type of a tensor, as the IR shows it."""
         return f'!cute.tensor<"{self}", "{layout}">'
@@ -131,8 +125,6 @@ class TensorIterator:
     def __kiln_print__(self) -> list[Any]:
         """Return what `printf` shows of it."""
         return [str(self)]
-
-    # -- crossing regions and functions ------------------------------------------------------------------
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         raise NotImplementedError

@@ -117,8 +117,6 @@ class Pointer(TensorIterator):
         tracing.hold(made)
         return made
 
-    # -- what is known about it --------------------------------------------------------------------------
-
     @property
     def dtype(self) -> Any:
         """The numeric type of the elements."""
@@ -157,8 +155,6 @@ class Pointer(TensorIterator):
         return f"ptr<{', '.join(parts)}>"
 
     __repr__ = __str__
-
-    # -- arithmetic --------------------------------------------------------------------------------------
 
     def __add__(self, offset: Any) -> Pointer:
         if isinstance(offset, int):
@@ -236,8 +232,6 @@ class Pointer(TensorIterator):
         """Return the same address, taken to be a multiple of `alignment` bytes."""
         return self._copy(_alignment=alignment)
 
-    # -- values ------------------------------------------------------------------------------------------
-
     @property
     def value(self) -> ir.Value:
         """The IR value, of type `type`."""
@@ -288,8 +282,6 @@ class Pointer(TensorIterator):
     def store(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
         """Write the element it points to."""
         self.set_element(0, value)
-
-    # -- as the iterator of a tensor ---------------------------------------------------------------------
 
     holds = "elements in tensor memory"
     instead = "copy it with an operation of the tensor cores"
@@ -375,8 +367,6 @@ class Pointer(TensorIterator):
         memref, *inside = values
         leaves = [cute.leaf(memref, i, leaf_width(leaf)) for i, leaf in enumerate(layout._leaves())]
         return self.__new_from_mlir_values__([cute.iter_(memref, self._base_type()), *inside]), leaves
-
-    # -- protocols ---------------------------------------------------------------------------------------
 
     @tracing.taking_apart
     def __extract_mlir_values__(self) -> list[ir.Value]:
@@ -504,9 +494,6 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
     return Pointer(
         tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,)), dtype, memspace, alignment
     )
-
-
-# --- accesses --------------------------------------------------------------------------------------------------------
 
 
 def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 0) -> ir.Value:

@@ -14,19 +14,11 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
-from ...base_dsl.numeric.convert import bitcast as emit_bitcast
-from ...base_dsl.numeric.convert import convert as emit_convert
 from ...base_dsl.numeric.dunders import both_ways, one_way
+from ...base_dsl.numeric.meta import INTEGERS
 from ...base_dsl.numeric.operators import arithmetic_type, check_chosen
-from ...base_dsl.numeric.promotion import (
-    by_array_rules,
-    common_type,
-    float_of,
-    holding_both,
-    operand_type,
-    weak_type,
-)
-from ...base_dsl.typing import Boolean, Numeric, NumericMeta, plain_scalar
+from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
+from ...base_dsl.typing import Boolean, Numeric, NumericMeta, as_numeric, plain_scalar
 from ..layout.int_tuple import flatten_to_tuple, has_underscore, pretty_str, product, unflatten
 from ..layout.layout import crd2idx, make_layout
 from ..layout.modes import slice_
@@ -131,8 +123,6 @@ class TensorSSA:
         self._dtype = dtype
         tracing.hold(self)
 
-    # -- what it is --------------------------------------------------------------------------------------
-
     @property
     def value(self) -> ir.Value:
         """The vector."""
@@ -202,8 +192,6 @@ class TensorSSA:
     def _with(self, value: ir.Value, dtype: Any = None) -> TensorSSA:
         return TensorSSA(value, self._shape, dtype or self._dtype)
 
-    # -- elements and parts ------------------------------------------------------------------------------
-
     def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
         if isinstance(coord, list):
             coord = tuple(coord)
@@ -263,8 +251,6 @@ class TensorSSA:
         count = value.type.shape[0]
         return TensorSSA(value, (count,) if shape is None else shape, dtype)
 
-    # -- shapes ------------------------------------------------------------------------------------------
-
     def reshape(self, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the same elements in the same order under another shape."""
         if product(shape) != self._count:
@@ -310,8 +296,6 @@ class TensorSSA:
         )
         return TensorSSA(made, target, self._dtype)
 
-    # -- types -------------------------------------------------------------------------------------------
-
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the elements converted. Floats round to nearest even; to an integer they lose the fraction and
         saturate."""
@@ -319,13 +303,13 @@ class TensorSSA:
             raise type_error(f".to() takes a numeric type such as Float32, got {dtype!r}")
         if dtype is self._dtype:
             return self
-        return self._with(emit_convert(self._value, self._dtype, dtype, self._count), dtype)
+        return self._with(emit.convert(self._value, self._dtype, dtype, self._count), dtype)
 
     def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
         old, new = self._dtype.width, dtype.width
         if old == new:
-            return self._with(emit_bitcast(self._value, self._dtype, dtype, self._count), dtype)
+            return self._with(emit.bitcast(self._value, self._dtype, dtype, self._count), dtype)
         if (self._count * old) % new:
             raise type_error(f"{self._count} elements of {old} bits are no whole number of {new} bits")
         count = self._count * old // new
@@ -339,11 +323,7 @@ class TensorSSA:
         """Return the same bits as signed or unsigned integers."""
         if signed is None or not self._dtype.is_integer or self._dtype.signed == signed:
             return self
-        from ...base_dsl.numeric.meta import INTEGERS
-
         return self._with(self._value, INTEGERS[self._dtype.width, signed])
-
-    # -- operators ---------------------------------------------------------------------------------------
 
     def apply_op(
         self, op: Callable[..., Any], other: Any, flip: bool = False, *, loc: Any = None, ip: Any = None
@@ -414,8 +394,6 @@ class TensorSSA:
             return self._with(emit.integer_abs(t, x._value, self._count), t)
         return self._with(emit.float_unary("math.absf", t, x._value, self._count), t)
 
-    # -- reductions --------------------------------------------------------------------------------------
-
     def reduce(
         self, op: ReductionOp, init_val: Any, reduction_profile: Any = 0, *, loc: Any = None, ip: Any = None
     ) -> Any:
@@ -461,8 +439,6 @@ class TensorSSA:
             found = _combine_two(op, t, found, vector_access.extract(self._value, position, t))
         return found
 
-    # -- protocols ---------------------------------------------------------------------------------------
-
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._value]
 
@@ -493,11 +469,7 @@ def _opposite(profile: Any) -> Any:
     return 0 if profile is None else None
 
 
-_DIVISIONS = {
-    "floordiv": emit.integer_floordiv,
-    "mod": emit.integer_mod,
-    "truediv": emit.integer_division,
-}
+_DIVISIONS = {"floordiv": emit.integer_floordiv, "mod": emit.integer_mod, "truediv": emit.integer_division}
 """The divisions of integer vectors: `/` is C's, as CuTe has it, and not Python's."""
 
 _REDUCTIONS = {
@@ -521,9 +493,6 @@ def _combine_two(op: ReductionOp, t: Any, a: ir.Value, b: ir.Value) -> ir.Value:
     if op is ReductionOp.MIN:
         return emit.integer_min(t, a, b)
     return emit.integer("add" if op is ReductionOp.ADD else "mul", t, a, b)
-
-
-# --- operands --------------------------------------------------------------------------------------------------------
 
 
 def _tuple_shape(shape: Any) -> Any:
@@ -590,9 +559,6 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
     return tracing.emit_value("vector.extract", dtype.mlir_type, (value, at), attributes)
 
 
-# --- functions -------------------------------------------------------------------------------------------------------
-
-
 def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
     """Return a value with the same number in every element; a value with one element is repeated."""
     count = product(shape)
@@ -635,8 +601,6 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
     elif isinstance(y, TensorSSA):
         t = _meet(y, x, weak_type)
     else:
-        from ...base_dsl.typing import as_numeric
-
         first, second = as_numeric(x), as_numeric(y)
         t = common_type(first.dtype, second.dtype)
     if t is None:

@@ -194,9 +194,6 @@ def _fits(width: int, bits: int, alignment: int, start: int, widest: int) -> boo
     return size <= widest and alignment % size == 0 and (start * bits) % (size * 8) == 0
 
 
-# --- reading and writing ---------------------------------------------------------------------------------------------
-
-
 def _is_row(pointer: Pointer, layout: Any, count: int) -> bool:
     """Return whether many elements of a layout lie in a row of a thread's own memory, in whole accesses."""
     if pointer.memspace is not AddressSpace.rmem or count <= _LONG or not isinstance(pointer._offset, int):
@@ -344,8 +341,6 @@ def _poison() -> dict[str, ir.Attribute]:
     return {"value": ir.Attribute.parse("#ub.poison", context())}
 
 
-# --- the values of several calls -------------------------------------------------------------------------------------
-
 _AS_THEY_ARE = (Float16, BFloat16, Float32, Float64)
 
 
@@ -401,9 +396,6 @@ def _offsets(layout: Any) -> Sequence[Any]:
     if isinstance(layout, ComposedLayout) or not layout.is_static():
         return [layout(i) for i in range(product(layout.shape))]
     return _static_offsets(flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride))
-
-
-# --- copying ---------------------------------------------------------------------------------------------------------
 
 
 class Copy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.architectures import Architecture
@@ -13,8 +14,6 @@ from .loader import ASSERTS, FAMILY, FEATURES, PLAIN, PRINTS, Image, Kernel, Mod
 from .parts import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .target import NvidiaExecutable
 
 _KINDS = {"": PLAIN, "f": FAMILY, "a": FEATURES}
@@ -23,7 +22,7 @@ _COUNTER = {"llvm.readcyclecounter": f"{loading.prefix}clock"}
 
 
 def portable(executable: NvidiaExecutable, ptx: bool = True) -> Portable:
-    """What an exported object needs of an executable; `ptx`: also what later GPUs can run."""
+    """Return what an exported object needs of an executable; `ptx`: also what later GPUs can run."""
 
     def host_code(processor: Any, suffix: str) -> elf.Object:
         optimized = jit.optimize(executable.artifacts["llvm_host"], 1, processor, _COUNTER)
@@ -38,7 +37,7 @@ def portable(executable: NvidiaExecutable, ptx: bool = True) -> Portable:
 
 
 def _images(code: Any, ptx: bool) -> dict[bool, bytes]:
-    """What there is to load: a cubin (False), PTX (True)."""
+    """Return what there is to load: a cubin (False), PTX (True)."""
     found = {False: code.cubin} if code.cubin else {}
     if (ptx and not code.arch.suffix) or not code.cubin:
         found[True] = code.ptx.encode() + b"\0"

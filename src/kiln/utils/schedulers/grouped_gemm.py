@@ -13,11 +13,7 @@ from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int32, Integer
 from ...cute import jit
 from ..value_parts import ValueParts
-from .static_persistent import (
-    PersistentTileSchedulerParams,
-    StaticPersistentTileScheduler,
-    WorkTileInfo,
-)
+from .static_persistent import PersistentTileSchedulerParams, StaticPersistentTileScheduler, WorkTileInfo
 
 __all__ = [
     "GroupSearchResult", "GroupWorkTileInfo", "GroupedGemmGroupSearchState", "GroupedGemmTileSchedulerHelper",

@@ -47,9 +47,7 @@ class SingleTileScheduler:
     """
 
     def __init__(self, tile_shape_mn: tuple[int, int], split_k: int, folds_batches: bool = False) -> None:
-        self.tile_shape_mn = tile_shape_mn
-        self.split_k = split_k
-        self.folds_batches = folds_batches
+        self.tile_shape_mn, self.split_k, self.folds_batches = tile_shape_mn, split_k, folds_batches
 
     def grid(self, d: Any) -> tuple[Any, Any, int]:
         """Return the grid for a result (M, N, L)."""
@@ -99,11 +97,8 @@ class PersistentTileScheduler:
         self, tile_shape_mn: tuple[int, int], cluster_shape_mn: tuple[int, int], raster_group: int, num_clusters: int,
         batched: bool = True,
     ) -> None:  # fmt: skip
-        self.tile_shape_mn = tile_shape_mn
-        self.cluster_shape_mn = cluster_shape_mn
-        self.raster_group = raster_group
-        self.num_clusters = num_clusters
-        self.batched = batched
+        self.tile_shape_mn, self.cluster_shape_mn = tile_shape_mn, cluster_shape_mn
+        self.raster_group, self.num_clusters, self.batched = raster_group, num_clusters, batched
 
     @jit
     def grid(self, d: Any):
