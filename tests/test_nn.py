@@ -79,7 +79,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", nn._BEFORE)
+@pytest.mark.parametrize("name", nn._ACTIVATION_BACKWARD)
 def test_gradients_of_activations_are_those_of_what_is_computed(name):
     """Not of another way to compute them: within the rounding of f32."""
     x, w = (normal(64, 16) * 0.5).requires_grad_(), torch.eye(16)

@@ -1,11 +1,13 @@
-"""Layers of PyTorch on the kernel library: they drop into a model, train, and compile.
+"""Layers of PyTorch on the kernel library, which drop into a model, train, and compile.
 
-Their functions are operators `kiln::...` (`kiln.torch.op`). Weights have the shapes and names of `torch.nn`, so state dicts are exchanged.
+Their functions are operators `kiln::...` (`kiln.torch.op`). Weights have the shapes and names of `torch.nn`, so state
+dicts can be exchanged.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from typing import TYPE_CHECKING, Any
 
 from .base_dsl import packages
 
@@ -19,6 +21,9 @@ from torch import Tensor, nn
 
 from . import kernels
 from .interop.torch.operators import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "CrossEntropyLoss",
@@ -44,17 +49,51 @@ def _like(x: Tensor, *_: Any) -> Tensor:
     return x.new_empty(x.shape)
 
 
-def _of(x: Tensor, other: Tensor | None) -> Tensor:
-    """Room for the gradient of an optional input: empty without one."""
-    return x.new_empty(0) if other is None else other.new_empty(other.shape)
-
-
 def _or_empty(x: Tensor, gradient: Tensor | None) -> Tensor:
     return x.new_empty(0) if gradient is None else gradient
 
 
-def _given(gradient: Tensor, what: Tensor | None) -> Tensor | None:
-    return None if what is None else gradient
+def _backward_operator(name: str, function: Any, gradients: Mapping[str, str]) -> Operator:
+    """Make an operator of gradients, each like the input that it is named with; that of an input that is None is
+    empty."""
+    names = list(inspect.signature(function).parameters)
+
+    def output(place: int) -> Any:
+        return lambda *inputs: inputs[0].new_empty(0) if inputs[place] is None else _like(inputs[place])
+
+    outputs = {gradient: output(names.index(like)) for gradient, like in gradients.items()}
+    return Operator(f"kiln::{name}", function, outputs=outputs)
+
+
+def _differentiable(
+    name: str,
+    forward: Any,
+    backward: Any,
+    *,
+    outputs: Mapping[str, Any],
+    save: Sequence[str],
+    gradients: Mapping[str, str],
+    returns: Sequence[str] = (),
+) -> Operator:
+    """Make an operator with a gradient: `backward(*output_gradients, *saved)`.
+
+    `gradients` names the results of `backward` and the parameter that each is like; `returns` are those of the tensor
+    inputs of `forward` in order, by default all. The gradient of an optional input that was not passed is None.
+    """
+    operator = _backward_operator(f"{name}_backward", backward, gradients)
+    passed = len(inspect.signature(backward).parameters) - len(save)
+    order = [list(gradients).index(gradient) for gradient in returns or gradients]
+    places = [list(inspect.signature(backward).parameters).index(like) for like in gradients.values()]
+
+    def backward_of(*saved_and_gradients: Any) -> tuple[Any, ...]:
+        saved, output_gradients = saved_and_gradients[: len(save)], saved_and_gradients[len(save) :]
+        inputs = (*output_gradients[:passed], *saved)
+        results = operator(*inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        known = [None if inputs[place] is None else result for place, result in zip(places, results)]
+        return tuple(known[number] for number in order)
+
+    return Operator(f"kiln::{name}", forward, outputs=outputs, backward=backward_of, save=save)
 
 
 # --- norms and softmax -----------------------------------------------------------------------------------------------
@@ -69,20 +108,13 @@ def _rms_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float)
     return dx, _or_empty(x, dw)
 
 
-_rms_norm_gradient = Operator(
-    "kiln::rms_norm_backward",
+rms_norm = _differentiable(
+    "rms_norm",
+    _rms_norm,
     _rms_norm_backward,
-    outputs={"dx": lambda dy, x, w, e: _like(x), "dw": lambda dy, x, w, e: _of(x, w)},
-)
-
-
-def _rms_norm_gradients(x: Tensor, weight: Tensor | None, eps: float, dy: Tensor) -> tuple[Any, ...]:
-    dx, dw = _rms_norm_gradient(dy, x, weight, eps)
-    return dx, _given(dw, weight)
-
-
-rms_norm = Operator(
-    "kiln::rms_norm", _rms_norm, outputs={"y": _like}, backward=_rms_norm_gradients, save=("x", "weight", "eps")
+    outputs={"y": _like},
+    save=("x", "weight", "eps"),
+    gradients={"dx": "x", "dw": "weight"},
 )
 
 
@@ -97,30 +129,13 @@ def _layer_norm_backward(
     return dx, _or_empty(x, dw), _or_empty(x, db)
 
 
-_layer_norm_gradient = Operator(
-    "kiln::layer_norm_backward",
-    _layer_norm_backward,
-    outputs={
-        "dx": lambda dy, x, w, b, e: _like(x),
-        "dw": lambda dy, x, w, b, e: _of(x, w),
-        "db": lambda dy, x, w, b, e: _of(x, b),
-    },
-)
-
-
-def _layer_norm_gradients(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, dy: Tensor
-) -> tuple[Any, ...]:
-    dx, dw, db = _layer_norm_gradient(dy, x, weight, bias, eps)
-    return dx, _given(dw, weight), _given(db, bias)
-
-
-layer_norm = Operator(
-    "kiln::layer_norm",
+layer_norm = _differentiable(
+    "layer_norm",
     _layer_norm,
+    _layer_norm_backward,
     outputs={"y": _like},
-    backward=_layer_norm_gradients,
     save=("x", "weight", "bias", "eps"),
+    gradients={"dx": "x", "dw": "weight", "db": "bias"},
 )
 
 
@@ -132,14 +147,15 @@ def _softmax_backward(dy: Tensor, y: Tensor) -> Tensor:
     return kernels.softmax_backward(dy.contiguous(), y.contiguous())
 
 
-_softmax_gradient = Operator("kiln::softmax_backward", _softmax_backward, outputs={"dx": _like})
-softmax = Operator(
-    "kiln::softmax", _softmax, outputs={"y": _like}, backward=lambda y, dy: (_softmax_gradient(dy, y),), save=("y",)
+softmax = _differentiable(
+    "softmax", _softmax, _softmax_backward, outputs={"y": _like}, save=("y",), gradients={"dx": "dy"}
 )
-"""Along the last axis."""
+"""Softmax along the last axis."""
 
 
-# --- norms of sums, gated units, rotary embeddings ----------------------------------------------------------------------
+# --- norms with a residual, gated units, rotary embeddings -----------------------------------------------------------
+
+_NORM_AND_SUM = {"y": _like, "summed": lambda x, residual, *_: _like(residual)}
 
 
 def _add_rms_norm(
@@ -155,28 +171,16 @@ def _add_rms_norm_backward(
     return dx, _or_empty(summed, dw)
 
 
-_add_rms_norm_gradient = Operator(
-    "kiln::fused_add_rms_norm_backward",
-    _add_rms_norm_backward,
-    outputs={"dx": lambda dy, ds, s, w, e: _like(s), "dw": lambda dy, ds, s, w, e: _of(s, w)},
-)
-
-
-def _add_rms_norm_gradients(
-    summed: Tensor, weight: Tensor | None, eps: float, dy: Tensor, dsum: Tensor
-) -> tuple[Any, ...]:
-    dx, dw = _add_rms_norm_gradient(dy, dsum, summed, weight, eps)
-    return dx, dx, _given(dw, weight)
-
-
-fused_add_rms_norm = Operator(
-    "kiln::fused_add_rms_norm",
+fused_add_rms_norm = _differentiable(
+    "fused_add_rms_norm",
     _add_rms_norm,
-    outputs={"y": _like, "summed": lambda x, residual, *_: _like(residual)},
-    backward=_add_rms_norm_gradients,
+    _add_rms_norm_backward,
+    outputs=_NORM_AND_SUM,
     save=("summed", "weight", "eps"),
+    gradients={"dx": "summed", "dw": "weight"},
+    returns=("dx", "dx", "dw"),
 )
-"""RMSNorm of a sum, and the sum, which is rounded before."""
+"""RMSNorm of x + residual, and that sum, which is rounded before."""
 
 
 def _add_layer_norm(
@@ -194,48 +198,16 @@ def _add_layer_norm_backward(
     return dx, _or_empty(summed, dw), _or_empty(summed, db)
 
 
-_add_layer_norm_gradient = Operator(
-    "kiln::fused_add_layer_norm_backward",
-    _add_layer_norm_backward,
-    outputs={
-        "dx": lambda dy, ds, s, w, b, e: _like(s),
-        "dw": lambda dy, ds, s, w, b, e: _of(s, w),
-        "db": lambda dy, ds, s, w, b, e: _of(s, b),
-    },
-)
-
-
-def _add_layer_norm_gradients(
-    summed: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, dy: Tensor, dsum: Tensor
-) -> tuple[Any, ...]:
-    dx, dw, db = _add_layer_norm_gradient(dy, dsum, summed, weight, bias, eps)
-    return dx, dx, _given(dw, weight), _given(db, bias)
-
-
-fused_add_layer_norm = Operator(
-    "kiln::fused_add_layer_norm",
+fused_add_layer_norm = _differentiable(
+    "fused_add_layer_norm",
     _add_layer_norm,
-    outputs={"y": _like, "summed": lambda x, residual, *_: _like(residual)},
-    backward=_add_layer_norm_gradients,
+    _add_layer_norm_backward,
+    outputs=_NORM_AND_SUM,
     save=("summed", "weight", "bias", "eps"),
+    gradients={"dx": "summed", "dw": "weight", "db": "bias"},
+    returns=("dx", "dx", "dw", "db"),
 )
-"""LayerNorm of a sum, and the sum, which is rounded before."""
-
-
-def _gated(name: str, forward: Any, backward: Any) -> Operator:
-    """A gated unit of two tensors with its gradients."""
-    gradient = Operator(
-        f"kiln::{name}_backward",
-        backward,
-        outputs={"dgate": lambda dy, g, u: _like(g), "dup": lambda dy, g, u: _like(u)},
-    )
-    return Operator(
-        f"kiln::{name}",
-        forward,
-        outputs={"y": _like},
-        backward=lambda gate, up, dy: gradient(dy, gate, up),
-        save=("gate", "up"),
-    )
+"""LayerNorm of x + residual, and that sum, which is rounded before."""
 
 
 def _swiglu(gate: Tensor, up: Tensor) -> Tensor:
@@ -254,9 +226,10 @@ def _geglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tenso
     return kernels.geglu_backward(dy, gate, up)
 
 
-swiglu = _gated("swiglu", _swiglu, _swiglu_backward)
+_GATED: dict[str, Any] = {"outputs": {"y": _like}, "save": ("gate", "up"), "gradients": {"dgate": "gate", "dup": "up"}}
+swiglu = _differentiable("swiglu", _swiglu, _swiglu_backward, **_GATED)
 """silu(gate) * up."""
-geglu = _gated("geglu", _geglu, _geglu_backward)
+geglu = _differentiable("geglu", _geglu, _geglu_backward, **_GATED)
 """gelu(gate) * up."""
 
 
@@ -284,7 +257,7 @@ rotary_embedding = Operator(
     backward=_rotary_gradients,
     save=("cos", "sin", "interleaved", "positions", "conjugate"),
 )
-"""Heads (batch, tokens, heads, D) turned by the angles of their positions; gradients of the angles are not computed."""
+"""RoPE of heads (batch, tokens, heads, head_dim) by the angles of their positions; cos and sin have no gradients."""
 
 
 # --- linear ----------------------------------------------------------------------------------------------------------
@@ -303,19 +276,19 @@ def _linear_like(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str
 def _linear_gradients(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str, dy: Tensor) -> tuple[Any, ...]:
     if activation:
         before = linear(x, weight, bias)
-        dy = _BEFORE[activation](dy, before)
+        dy = _ACTIVATION_BACKWARD[activation](dy, before)
     rows, gradients = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
     dx = linear(gradients, weight.T.contiguous()).reshape(x.shape)
     dw = linear(gradients.T.contiguous(), rows.T.contiguous())
     return dx, dw, None if bias is None else gradients.sum(0)
 
 
-_BEFORE = {
+_ACTIVATION_BACKWARD = {
     "relu": lambda dy, x: torch.ops.aten.threshold_backward(dy, x, 0),
     "silu": torch.ops.aten.silu_backward,
     "gelu": torch.ops.aten.gelu_backward,
 }
-"""The gradient of what an activation was applied to."""
+"""The gradient of the input of an activation."""
 
 linear = Operator(
     "kiln::linear",
@@ -362,33 +335,20 @@ def _cross_entropy_backward(
     )  # fmt: skip
 
 
-_cross_entropy_gradient = Operator(
-    "kiln::cross_entropy_backward", _cross_entropy_backward, outputs={"dx": lambda dloss, logits, *_: _like(logits)}
-)
-
-
-def _cross_entropy_gradients(
-    logits: Tensor, target: Tensor, lse: Tensor, ignore: int, smoothing: float, reduction: str, dloss: Tensor, _: Any
-) -> tuple[Any, ...]:
-    return (_cross_entropy_gradient(dloss, logits, target, lse, ignore, smoothing, reduction),)
-
-
-_cross_entropy_operator = Operator(
-    "kiln::cross_entropy",
+_cross_entropy_operator = _differentiable(
+    "cross_entropy",
     _cross_entropy,
-    outputs={
-        "loss": _loss_like,
-        "lse": lambda logits, target, *_: logits.new_empty(target.shape, dtype=torch.float32),
-    },
-    backward=_cross_entropy_gradients,
+    _cross_entropy_backward,
+    outputs={"loss": _loss_like, "lse": lambda logits, target, *_: logits.new_empty(target.shape, dtype=torch.float32)},
     save=("logits", "target", "lse", "ignore_index", "label_smoothing", "reduction"),
+    gradients={"dx": "logits"},
 )
 
 
 def cross_entropy(
     logits: Tensor, target: Tensor, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """The loss of logits along the last axis, in f32."""
+    """Return the cross-entropy of logits along the last axis, in f32."""
     return _cross_entropy_operator(logits, target, ignore_index, label_smoothing, reduction)[0]
 
 
@@ -399,7 +359,7 @@ def _attention_options(
     causal: bool, scale: float, softcap: float, left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None,
     longest_q: int, longest_k: int, slopes: Tensor | None, sinks: Tensor | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """What `kernels.flash_attention` calls these: 0 and, of a window, -1 stand for what is not given."""
+    """Return the options of `kernels.flash_attention`: 0, and -1 in a window, stand for options that are not set."""
     return {
         "causal": causal, "scale": scale or None, "softcap": softcap, "window": (left, right), "cu_seqlens_q": starts_q,
         "cu_seqlens_k": starts_k, "max_seqlen_q": longest_q or None, "max_seqlen_k": longest_k or None,
@@ -418,21 +378,10 @@ def _attention(
     return kernels.flash_attention(q, k, v, return_lse=True, **options)
 
 
-def _attention_backward(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, softcap: float,
-    left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None, longest_q: int, longest_k: int,
-    slopes: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    options = _attention_options(
-        causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k, slopes, None
-    )
-    return kernels.flash_attention_backward(dy.contiguous(), q, k, v, out, lse, **options)  # type: ignore[return-value]
-
-
 def _attention_backward_with_sinks(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, softcap: float,
     left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None, longest_q: int, longest_k: int,
-    slopes: Tensor | None, sinks: Tensor,
+    slopes: Tensor | None, sinks: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     options = _attention_options(
         causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k, slopes, sinks
@@ -440,24 +389,48 @@ def _attention_backward_with_sinks(
     return kernels.flash_attention_backward(dy.contiguous(), q, k, v, out, lse, **options)  # type: ignore[return-value]
 
 
-_ATTENTION_GRADIENTS = {
-    "dq": lambda dy, q, k, v, *_: _like(q),
-    "dk": lambda dy, q, k, v, *_: _like(k),
-    "dv": lambda dy, q, k, v, *_: _like(v),
-}
-_attention_gradient = Operator("kiln::attention_backward", _attention_backward, outputs=_ATTENTION_GRADIENTS)
+def _attention_backward(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, softcap: float,
+    left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None, longest_q: int, longest_k: int,
+    slopes: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return _attention_backward_with_sinks(
+        dy,
+        q,
+        k,
+        v,
+        out,
+        lse,
+        causal,
+        scale,
+        softcap,
+        left,
+        right,
+        starts_q,
+        starts_k,
+        longest_q,
+        longest_k,
+        slopes,
+        None,
+    )  # type: ignore[return-value]
+
+
+_ATTENTION_GRADIENTS = {"dq": "q", "dk": "k", "dv": "v"}
+_attention_gradient = _backward_operator("attention_backward", _attention_backward, _ATTENTION_GRADIENTS)
 _attention_gradient_with_sinks = Operator(
     "kiln::attention_backward_with_sinks",
     _attention_backward_with_sinks,
     outputs={
-        **_ATTENTION_GRADIENTS,
+        "dq": lambda dy, q, *_: _like(q),
+        "dk": lambda dy, q, k, *_: _like(k),
+        "dv": lambda dy, q, k, v, *_: _like(v),
         "dsinks": lambda dy, *rest: rest[-1].new_empty(rest[-1].shape, dtype=torch.float32),
     },
 )
 
 
-def _attention_gradients(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *given: Any) -> tuple[Any, ...]:
-    *options, sinks, dy, _ = given
+def _attention_gradients(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> tuple[Any, ...]:
+    *options, sinks, dy, _ = rest
     if sinks is None:
         return (*_attention_gradient(dy, q, k, v, out, lse, *options), None, None, None, None)
     dq, dk, dv, dsinks = _attention_gradient_with_sinks(dy, q, k, v, out, lse, *options, sinks)
@@ -496,10 +469,12 @@ def attention(
     alibi_slopes: Tensor | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """softmax(scale * q k^T) v: (batch, tokens, heads, D) each, f16 or bf16; fewer heads of keys than of queries serve several each.
+    """Return softmax(scale * q k^T) v of tensors (batch, tokens, heads, head_dim), f16 or bf16, with GQA if k has fewer
+    heads.
 
-    With `cu_seqlens_q` and `cu_seqlens_k`, sequences of any lengths one after another, (tokens, heads, D). Options are those of
-    `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save looking up the longest. Of `alibi_slopes` there is no gradient.
+    With `cu_seqlens_q` and `cu_seqlens_k` (varlen) they are (tokens, heads, head_dim). Options are those of
+    `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save computing the longest. `alibi_slopes` has no
+    gradient.
     """
     left, right = (-1 if x is None else x for x in window or (None, None))
     return _attention_operator(
@@ -518,8 +493,10 @@ class Linear(nn.Linear):
         self, in_features: int, out_features: int, bias: bool = True, activation: str = "", **options: Any
     ) -> None:
         super().__init__(in_features, out_features, bias, **options)
-        if activation and activation not in _BEFORE:
-            raise ValueError(f"Linear(activation={activation!r}): one of {', '.join(_BEFORE)}")
+        if activation and activation not in _ACTIVATION_BACKWARD:
+            raise ValueError(
+                f"Linear got activation={activation!r}, which must be one of {', '.join(_ACTIVATION_BACKWARD)}"
+            )
         self.activation = activation
 
     def forward(self, input: Tensor) -> Tensor:
@@ -544,7 +521,8 @@ class LayerNorm(nn.LayerNorm):
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` with the batch first, of f16 or bf16: without dropout, masks other than the causal one, and the weights of attention."""
+    """`torch.nn.MultiheadAttention` with the batch first, in f16 or bf16, without dropout, masks other than causal, and
+    weights."""
 
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True, **options: Any):
         super().__init__(embed_dim, num_heads, bias=bias, batch_first=batch_first, **options)
@@ -563,10 +541,10 @@ class MultiheadAttention(nn.MultiheadAttention):
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Any = None, need_weights: bool = False,
         attn_mask: Any = None, average_attn_weights: bool = True, is_causal: bool = False,
     ) -> tuple[Tensor, None]:  # fmt: skip
-        """As torch's; `attn_mask` may be given with `is_causal`, and is the causal one then."""
+        """Compute as torch does; an `attn_mask` with `is_causal` is taken for the causal one."""
         if need_weights or key_padding_mask is not None or (attn_mask is not None and not is_causal):
             raise ValueError(
-                "MultiheadAttention has no masks but is_causal=True, and gives no weights: need_weights=False"
+                "MultiheadAttention has no masks but is_causal=True, and returns no weights: need_weights=False"
             )
         weights = self.in_proj_weight.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)

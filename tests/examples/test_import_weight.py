@@ -25,7 +25,7 @@ NOT_TO_LOAD = (
     "torch_mlir.dialects.ext", "torch_mlir.dialects.irdl",
     "kiln.cute.atoms.copying", "kiln.cute.atoms.mma", "kiln.cute.tensor.structures",
     "kiln.dialects.nvgpu", "kiln.targets.lowering.builder", "kiln.targets.host.lower", "kiln.targets.cpu.lower",
-    "kiln.targets.cpu.runtime.stuck", "kiln.targets.cpu.runtime.threads", "kiln.targets.cpu.runtime.tensor_core",
+    "kiln.targets.cpu.runtime.deadlock_report", "kiln.targets.cpu.runtime.threads", "kiln.targets.cpu.runtime.tensor_core",
     "kiln.targets.host.signal_handler", "kiln.interop.arguments.planned_calls",
 )  # fmt: skip
 """What a process that finds its kernel in the disk cache has no use for."""

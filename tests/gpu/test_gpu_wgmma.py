@@ -61,11 +61,11 @@ def check(
 
 TYPES = [
     (a, b, sums)
-    for row in mma_shapes.PRODUCTS
+    for row in mma_shapes.MMA_ROWS
     if row.instruction == "wgmma"
     for a in row.inputs
     for b in row.inputs
-    for sums in row.sums
+    for sums in row.accumulators
 ]
 
 

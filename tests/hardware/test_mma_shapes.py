@@ -47,7 +47,7 @@ def instruction(row: mma_shapes.MmaRow, shape: mma_shapes.Shape, sums: str) -> s
 
 
 def warp_group_instruction(row: mma_shapes.MmaRow, shape: mma_shapes.Shape, sums: str) -> str:
-    """A product of a warp group, of descriptors that nobody set."""
+    """A product of a warpgroup, of descriptors that nobody set."""
     m, n, k = shape
     held, kind = (n // 4, "b32") if sums == "f16" else (n // 2, sums)
     numbers = {"f16": ", 1, 1, 0, 0", "bf16": ", 1, 1, 0, 0", "s8": ""}.get(row.inputs[0], ", 1, 1")

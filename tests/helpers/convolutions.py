@@ -125,7 +125,7 @@ def whole_tiles(problem: Convolution, x: np.ndarray, tile: tuple[int, int]) -> n
 
 
 def forward(problem: Convolution, tile: tuple[int, int, int] = (64, 32, 64)) -> Any:
-    """A convolution as a product of warp groups: images (N, H, W, C), weights (K, R, S, C), output (pixels, K)."""
+    """A convolution as a product of warpgroups: images (N, H, W, C), weights (K, R, S, C), output (pixels, K)."""
     m_tile, n_tile, k_tile = tile
     spatial = len(problem.filter)
 

@@ -1,4 +1,4 @@
-"""What programs of the corpus share that use the copy engine and the products of warp groups: atoms, partitions, matrices."""
+"""What programs of the corpus share that use the copy engine and the products of warpgroups: atoms, partitions, matrices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kiln.utils import LayoutEnum, sm90
 
 ROWS = LayoutEnum.ROW_MAJOR
 GROUP = 128
-"""The threads of a warp group."""
+"""The threads of a warpgroup."""
 
 
 def layouts(tile: tuple[int, int, int], stages: int) -> tuple[Any, Any]:
@@ -40,7 +40,7 @@ def parts(atom: Any, shared: Any, tensor: Any, rank: Any = 0, blocks: int = 1) -
 
 
 def multiplies(n: int, groups: int = 1) -> Any:
-    """The products of `groups` warp groups: 64 rows each, n columns."""
+    """The products of `groups` warpgroups: 64 rows each, n columns."""
     rows = warpgroup.OperandMajorMode.K
     return sm90.make_trivial_tiled_mma(Float16, Float16, rows, rows, Float32, (groups, 1, 1), (64, n))
 

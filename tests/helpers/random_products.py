@@ -22,7 +22,7 @@ import kiln
 from kiln import cute, kernels
 from kiln.kernels.dispatch import devices, registry
 from kiln.kernels.dispatch.problem import TensorLayout
-from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
+from kiln.kernels.impl.gemm.problem import GroupedGemmProblem
 
 BF16, F16, F32, E4M3, E5M2 = ml_dtypes.bfloat16, np.float16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 H200 = devices.device_of("sm_90a")

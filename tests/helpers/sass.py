@@ -1,4 +1,4 @@
-"""What the machine code of kernels with products of warp groups looks like: products, their sums, waits. It is read by `kiln.workbench.core.sass`."""
+"""What the machine code of kernels with products of warpgroups looks like: products, their sums, waits. It is read by `kiln.workbench.core.sass`."""
 
 from __future__ import annotations
 

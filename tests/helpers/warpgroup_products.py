@@ -1,4 +1,4 @@
-"""Products of a tile by warp groups, as programs write them: for tests on the CPU target and on a GPU."""
+"""Products of a tile by warpgroups, as programs write them: for tests on the CPU target and on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of one product of a warp group, from an image of shared memory to registers; operands and what they are by numpy."""
+"""Kernels of one product of a warpgroup, from an image of shared memory to registers; operands and what they are by numpy."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kiln.base_dsl import packages
 from kiln.base_dsl.diagnostics import DSLRuntimeError
 from kiln.hardware import driver, toolchain
 from kiln.workbench import doctor
@@ -180,6 +181,21 @@ def test_a_probe_that_hangs(monkeypatch):
     monkeypatch.setattr(doctor, "_exists", lambda module: True)
     monkeypatch.setattr(subprocess, "run", hang)
     assert doctor._cpu_target().state == "broken"
+
+
+@pytest.mark.skipif(not packages.is_here("torch"), reason="there is no PyTorch")
+@pytest.mark.parametrize(
+    ("printed", "state", "said"),
+    [
+        ('{"torch": "9.9", "without": {}}', "ok", "torch 9.9: all that native code uses"),
+        ('{"torch": "9.9", "without": {"torch records": "Python reads tensors (offset 8)"}}', "missing", "(offset 8)"),
+        ("", "missing", "could not be looked at"),
+    ],
+)
+def test_internals_of_torch_that_are_not_used_are_named(monkeypatch, printed, state, said):
+    monkeypatch.setattr(doctor, "_run", lambda module: subprocess.CompletedProcess([], 0, printed, ""))
+    (finding,) = doctor._torch()
+    assert (finding.group, finding.state) == ("torch", state) and said in finding.value
 
 
 def test_json_and_exit_status_agree(child):

@@ -23,7 +23,9 @@ func.func @k(%c: i1, %x: f32) {
 
 
 def test_passes_run_in_order_and_the_module_is_printed():
-    check_words(opt(MODULE, "if-conversion,vector-legalisation"), "%old = cute.load\n%new = arith.select\nnot: scf.if\nreturn")
+    check_words(
+        opt(MODULE, "if-conversion,vector-legalisation"), "%old = cute.load\n%new = arith.select\nnot: scf.if\nreturn"
+    )
 
 
 def test_names_may_have_underscores_as_files_have():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from . import options, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 measuring_kernels: Callable[[], Any]
 """The module of kernels that times are taken with: a language above makes them, and the package `kiln` says where."""

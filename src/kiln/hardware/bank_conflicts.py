@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from ..base_dsl import sanitizing, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ..base_dsl.diagnostics import Span
+from ..base_dsl.diagnostics import Span
 
 __all__ = ["Report", "SharedAccess", "count", "report"]
 
@@ -39,7 +36,7 @@ class SharedAccess:
 
 
 def _merged(accesses: Iterable[SharedAccess]) -> list[SharedAccess]:
-    """One entry for each place, those that lose most first."""
+    """Return one entry for each place, those that lose most first."""
     found: dict[Any, SharedAccess] = {}
     for one in accesses:
         key = (one.kernel, one.operation, one.width, one.span, one.calls)
@@ -113,14 +110,14 @@ class Report:
         return "\n".join(lines)
 
     def json(self) -> str:
-        """A JSON list of objects, one for each place."""
+        """Return a JSON list of objects, one for each place."""
         import json
 
         return json.dumps([_as_dict(one) for one in self.places], indent=2)
 
 
 def _short(path: str) -> str:
-    """A path as seen from the current directory, if it is below."""
+    """Return a path as seen from the current directory, if it is below."""
     relative = os.path.relpath(path) if os.path.isabs(path) else path
     return path if relative.startswith("..") else relative
 
@@ -152,5 +149,5 @@ def _text() -> str:
 
 
 def report() -> Report:
-    """All that this process has counted so far."""
+    """Return all that this process has counted so far."""
     return Report(list(counted))

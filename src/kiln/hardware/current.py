@@ -9,19 +9,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ..base_dsl import settings
 from ..base_dsl.options import CompileOptions
-from ..base_dsl.target import get_target
+from ..base_dsl.target import Target, get_target
 from . import driver
 from .architectures import DEFAULT, Arch, Architecture, of_capability
 from .devices import Device, device_here, device_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..base_dsl.target import Target
 
 cuda_is_host_memory = False
 """Whether what programs ask of CUDA is served from host memory (`kiln run --target cpu`): the CPU target then takes
@@ -48,7 +43,7 @@ def compiling_with(options: CompileOptions, target: str | None = None) -> Iterat
 
 
 def architecture(options: CompileOptions | None = None, target: Target | None = None) -> Architecture:
-    """What is compiled for: what options or the environment name, else the current GPU's, else `DEFAULT`.
+    """Return what is compiled for: what options or the environment name, else the current GPU's, else `DEFAULT`.
 
     Options and target are by default those of the compilation this thread is in, or those in force.
     """
@@ -59,7 +54,7 @@ def architecture(options: CompileOptions | None = None, target: Target | None = 
 
 
 def device(number: int | None = None) -> Device:
-    """The GPU that programs are made for, by default the current one.
+    """Return the GPU that programs are made for, by default the current one.
 
     Where programs do not run on a GPU, or are compiled for GPUs of another kind, the one that stands for the architecture.
     """
@@ -75,7 +70,8 @@ def device(number: int | None = None) -> Device:
 
 
 def _name() -> str:
-    """The architecture that is named, by the compilation this thread is in or by the environment; empty for none."""
+    """Return the architecture that is named, by the compilation this thread is in or by the environment; empty for
+    none."""
     options = _chosen.options
     if options is None:
         if not settings.code_is_chosen():  # asked at every call of the library
@@ -85,5 +81,5 @@ def _name() -> str:
 
 
 def _on_gpu(target: Target | None = None) -> bool:
-    """Whether programs run on a GPU of this machine."""
+    """Return whether programs run on a GPU of this machine."""
     return not cuda_is_host_memory and not (target or _chosen.target or get_target()).on_host and driver.available()

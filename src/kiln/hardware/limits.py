@@ -6,11 +6,10 @@ numbers from these two: of a program that is traced, of a module that is compile
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .architectures import Generation
 
 GRID = (0x7FFFFFFF, 65535, 65535)
@@ -29,7 +28,7 @@ DYNAMIC_SMEM_ALIGNMENT = 1024
 KEPT_SMEM = 1 << 10
 """Bytes of shared memory of each block that the hardware keeps for itself."""
 REGISTERS = 1 << 16
-"""Registers of 32 bits, of a multiprocessor and of a block."""
+"""Registers of 32 bits, of an SM and of a block."""
 REGISTERS_PER_THREAD = 255
 REGISTER_UNIT = 8
 """Registers of a thread come in so many."""
@@ -83,7 +82,7 @@ class Needs(NamedTuple):
         return self.taken + smem if self.dynamic else max(self.taken, smem)
 
     def room(self, of: Generation) -> int:
-        """The most bytes that a launch can ask for; negative if the kernel alone needs more than there are."""
+        """Return the most bytes that a launch can ask for; negative if the kernel alone needs more than there are."""
         return of.smem_per_block - (self.taken if self.dynamic else 0)
 
     def listing(self, smem: int | None) -> str:
@@ -117,7 +116,7 @@ def taken(smem: int, dynamic: bool = False) -> int:
 
 
 def decoded(text: str) -> tuple[Generation, Needs]:
-    """What `Needs.encoded` wrote."""
+    """Return what `Needs.encoded` wrote."""
     import json
 
     from .architectures import generation_of
@@ -201,23 +200,23 @@ def broken_rule(
 
 
 def registers_at_start(threads: int, blocks: int) -> int:
-    """Registers of each thread of a kernel that changes them, where so many blocks are to share a multiprocessor."""
+    """Registers of each thread of a kernel that changes them, where so many blocks are to share an SM."""
     return min(REGISTERS // (threads * blocks) // REGISTER_UNIT * REGISTER_UNIT, SET_REGISTERS[1])
 
 
-def broken_register_rule(threads: int, blocks: int, wanted: int, given: int | None) -> tuple[str, str] | None:
-    """The rule that a warp group breaks whose threads ask for `wanted` registers: what is wrong, and the limit.
+def broken_register_rule(threads: int, blocks: int, wanted: int, released: int | None) -> tuple[str, str] | None:
+    """Return the rule that a warpgroup breaks whose threads ask for `wanted` registers: what is wrong, and the limit.
 
-    `given` is the fewest registers that a thread of the block keeps when it gives some back; None if none does.
+    `released` is the fewest registers that a thread of the block keeps when it gives some back; None if none does.
     """
     start = registers_at_start(threads, blocks)
     others = max(threads - WARPGROUP, 0)
-    most = (start * threads - min(start, given or start) * others) // min(threads, WARPGROUP)
+    most = (start * threads - min(start, released or start) * others) // min(threads, WARPGROUP)
     if wanted <= most:
         return None
     return (
         f"setmaxnreg.inc to {wanted} registers in a block of {threads} threads",
-        f"with min_blocks_per_mp={blocks} a thread starts with {start} of the {REGISTERS} registers, and a warp group gets at most "
+        f"with min_blocks_per_mp={blocks} a thread starts with {start} of the {REGISTERS} registers, and a warpgroup gets at most "
         f"{most // REGISTER_UNIT * REGISTER_UNIT} for each when the others have given theirs back",
     )
 
@@ -241,5 +240,5 @@ def _broken_cluster(of: Generation, sizes: Sizes) -> tuple[str, str] | None:
 
 
 def refusal(kernel: str, sizes: Sizes, broken: str = "") -> str:
-    """The words for a launch that breaks a rule."""
+    """Return the words for a launch that breaks a rule."""
     return f"cannot launch kernel {kernel} with {sizes.words()}" + (f": {broken}" if broken else "")

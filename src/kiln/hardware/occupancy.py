@@ -1,4 +1,4 @@
-"""How many blocks of a kernel a multiprocessor runs at a time, and what keeps it from running more.
+"""How many blocks of a kernel an SM runs at a time, and what keeps it from running more.
 
 The rules are those that the driver's occupancy functions follow; `tests/hardware/test_occupancy.py` has its answers for real kernels.
 """
@@ -13,21 +13,21 @@ from .limits import BARRIERS, REGISTERS_PER_THREAD
 __all__ = ["BARRIERS", "CARVE_OUTS", "REGISTERS_PER_THREAD", "Occupancy", "occupancy"]
 
 _PARTITIONS = 4
-"""Parts of a multiprocessor; each has a quarter of the registers, and a warp lives in one."""
+"""Parts of an SM; each has a quarter of the registers, and a warp lives in one."""
 _REGISTER_UNIT = 256
 """Registers are given to a warp by so many."""
 _SMEM_UNIT = 128
 """Bytes that shared memory is given to a block by."""
 _BARRIERS_PER_BLOCK = 2
-"""A multiprocessor has named barriers for all its blocks if they use so many each."""
+"""An SM has named barriers for all its blocks if they use so many each."""
 _KIB = 1 << 10
 CARVE_OUTS = tuple(kib * _KIB for kib in (0, 8, 16, 32, 64, 100, 132, 164, 196, 228))
-"""How much of a multiprocessor's memory can be shared memory; the rest is its L1 cache. Each has those up to its most."""
+"""How much of an SM's memory can be shared memory; the rest is its L1 cache. Each has those up to its most."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Occupancy:
-    """What runs on a multiprocessor at a time."""
+    """What runs on an SM at a time."""
 
     blocks: int
     limits: dict[str, int]
@@ -35,7 +35,7 @@ class Occupancy:
     warps: int
     """Of all blocks."""
     most_warps: int
-    """That a multiprocessor can have."""
+    """That an SM can have."""
     carve_out: int
     """Bytes of its memory that become shared memory: the smallest step with room for the blocks."""
 

@@ -1,4 +1,5 @@
-"""Bridges: compiled functions as other frameworks call them. Each is loaded by name, when it is asked for."""
+"""Calls of compiled functions from Python, frameworks and C. Bridges to frameworks are loaded when a program uses
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _loader(name: str) -> Callable[[], Callable[[Any], Any] | None]:
-    """Of the bridge to a package of the same name."""
+    """Return the loader of the bridge to a package of the same name."""
 
     def load() -> Callable[[Any], Any] | None:
         if not packages.is_here(name):

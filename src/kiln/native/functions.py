@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._support.gc_pause import gc_paused
@@ -19,15 +20,13 @@ from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, Span, 
 from ..base_dsl.dsl import report
 from ..base_dsl.scf import ScfDSL
 from ..base_dsl.typing import NumericMeta
+from ..mlir import ir
 from . import types
 from .pointers import Fn, Ptr, convert, ir_types, leaf, wrapped
 from .types import in_memory, name_of, resolved
 
 if TYPE_CHECKING:
     import types as python_types
-    from collections.abc import Callable
-
-    from ..mlir import ir
 
 
 class NativeDSL(ScfDSL):
@@ -105,13 +104,13 @@ class Function:
         return self.name if self.library is None else self.library.prefix + self.name
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The arguments of a call, in order."""
+        """Return the arguments of a call, in order."""
         try:
-            given = inspect.signature(self.function).bind(*args, **kwargs)
+            bound = inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as reason:
             raise error(DSLUserCodeTypeError, f"{self.name}: {reason}", hint="see its definition") from None
-        given.apply_defaults()
-        return list(given.arguments.values())
+        bound.apply_defaults()
+        return list(bound.arguments.values())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs, result = self.signature
@@ -164,7 +163,7 @@ class Function:
 
 
 def _argument(value: Any, kind: Any) -> Any:
-    """An argument from Python: structures and arrays are passed by reference."""
+    """Return an argument from Python: structures and arrays are passed by reference."""
     if isinstance(kind, NumericMeta):
         return int(value) if kind.is_integer else float(value)
     if isinstance(value, (ctypes.Structure, ctypes.Array)):
@@ -272,13 +271,13 @@ class Library:
         return made
 
     def variable(self, name: str, kind: Any, value: int = 0) -> Variable:
-        """A variable that others see, too; an array or a structure begins with zeros."""
+        """Return a variable that others see, too; an array or a structure begins with zeros."""
         made = Variable(self, name, kind, value)
         self.variables.append(made)
         return made
 
     def build(self) -> ir.Module:
-        """A module of all of it."""
+        """Return a module of all of it."""
         unit = Unit.new()
         unit.small = self.small
         self.add_to(unit.module, unit)
@@ -311,7 +310,7 @@ class Unit(tracing.Trace):
 
     @classmethod
     def new(cls) -> Unit:
-        """One with a module of its own."""
+        """Return one with a module of its own."""
         from ..mlir import context, ir
 
         with context(), ir.Location.unknown():
@@ -376,7 +375,7 @@ class Unit(tracing.Trace):
         emit.variable(self.module, variable.symbol, type_, value if own else None, "external", False)
 
     def text(self, text: str) -> str:
-        """A constant text of the module, with a zero at its end: its symbol."""
+        """Return a constant text of the module, with a zero at its end: its symbol."""
         from ..mlir import ir
         from . import emit
 
@@ -393,7 +392,7 @@ class Unit(tracing.Trace):
         return next(symbol for symbol in symbols if symbol not in taken)
 
     def symbol(self, function: Function) -> str:
-        """What a function is called in this module."""
+        """Return what a function is called in this module."""
         return self._symbols[function]
 
     def trace(self, declare: Callable[[], Any]) -> None:
@@ -410,8 +409,8 @@ class Unit(tracing.Trace):
 
         inputs, result = function.signature
         with tracing.inside_function(self, entry, "native"):
-            given = [wrapped([v], t) for v, t in zip(list(entry.arguments), inputs.values())]
-            returned = function.rewritten(*given)
+            values = [wrapped([v], t) for v, t in zip(list(entry.arguments), inputs.values())]
+            returned = function.rewritten(*values)
             if self.broken is not None:
                 raise self.broken
             merged_objects.check(self.watched)
@@ -428,7 +427,7 @@ class Unit(tracing.Trace):
 
 
 def text(content: str) -> Any:
-    """A constant text: a pointer to its first byte, with a zero after its last."""
+    """Return a constant text: a pointer to its first byte, with a zero after its last."""
     from . import emit
 
     unit = tracing.require("a text")

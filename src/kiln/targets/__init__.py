@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from ..base_dsl.target import register_target
+from ..base_dsl.target import Target, register_target
 from ..interop.arguments import loading
 from . import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..base_dsl.target import Target
 
 
 def _loader(name: str) -> Callable[[], Target]:

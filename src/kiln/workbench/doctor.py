@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 def examine() -> list[Finding]:
     """Return all findings, in the order they are shown."""
     driver = environment.cuda_driver()
-    return [*_versions(), *_targets(driver), *_tools(), *_gpus(driver), _cache(), *_tuned(), *_cutlass()]
+    return [*_versions(), *_targets(driver), *_tools(), *_gpus(driver), *_torch(), _cache(), *_tuned(), *_cutlass()]
 
 
 def _versions() -> Iterator[Finding]:
@@ -129,17 +129,9 @@ def _cpu_target() -> Finding:
     meaning = "kernels cannot be compiled and run on this machine"
     if not _exists("kiln.cute"):
         return Finding("targets", "cpu", "broken", "this copy of Kiln has no compiler (no kiln.cute)", meaning)
-    path = os.pathsep.join(filter(None, [str(_root()), os.environ.get("PYTHONPATH")]))
     start = time.perf_counter()
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "kiln.workbench.doctor_probe"],
-            env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
+        done = _run("kiln.workbench.doctor_probe")
     except subprocess.TimeoutExpired:
         return Finding("targets", "cpu", "broken", f"a tiny function did not finish in {_PROBE_SECONDS} s", meaning)
     seconds = time.perf_counter() - start
@@ -149,6 +141,36 @@ def _cpu_target() -> Finding:
     why = said[-1] if said else f"exit status {done.returncode}"
     remedy = f"{sys.executable} -m kiln.workbench.doctor_probe, to see the whole error"
     return Finding("targets", "cpu", "broken", f"a tiny function does not run: {why}", meaning, remedy)
+
+
+def _run(module: str) -> subprocess.CompletedProcess[str]:
+    """Run a module of Kiln in a process of its own."""
+    path = os.pathsep.join(filter(None, [str(_root()), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-m", module], env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
+        capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False,
+    )  # fmt: skip
+
+
+def _torch() -> Iterator[Finding]:
+    """Report which internals of PyTorch native code goes without: they are proved in a process of its own."""
+    if not packages.is_here("torch"):
+        return
+    remedy = f"{sys.executable} -m kiln.interop.torch.probe, to see the whole error"
+    try:
+        done = _run("kiln.interop.torch.probe")
+        report = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        meaning = "tensors and operators of PyTorch may be slow, or not work"
+        yield Finding("torch", "internals", "missing", "they could not be looked at", meaning, remedy)
+        return
+    if not report["without"]:
+        yield Finding("torch", "internals", "ok", f"torch {report['torch']}: all that native code uses is as expected")
+    for name, why in report["without"].items():
+        newest = packages.TRIED["torch"][1]
+        yield Finding(
+            "torch", name, "missing", why, packages.INTERNALS[name].without, f"torch up to {newest} was tried"
+        )
 
 
 _WITHOUT_TOOL = {

@@ -194,7 +194,7 @@ BAD = {
         "has 3 entries, and input 0 has 2 axes",
     ),
     "tree": (lambda x: scaling(x, 2.0, input_spec=(None, None, None)), "for arrays in the tree"),
-    "both": (lambda x: scaling(x, 2.0, input_spec=kj.TensorSpec(), input_mode=((0, 1),)), "the modes alone"),
+    "both": (lambda x: scaling(x, 2.0, input_spec=kj.TensorSpec(), input_mode=((0, 1),)), "both input_spec and modes"),
     "divisibility": (
         lambda x: scaling(x, 2.0, input_spec=kj.TensorSpec(divisibility=(None, 3))),
         "extent 4, which is no multiple of 3",

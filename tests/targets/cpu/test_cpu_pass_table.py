@@ -10,7 +10,9 @@ from kiln.base_dsl.target import get_target
 _SMEM = '!cute.ptr<i8, "smem", 16 : i64>'
 _MMA = """"cute_nvgpu.mma_sync"(%a, %b, %c) {m = 16 : i32, n = 8 : i32, k = 16 : i32, a_type = "f16", b_type = "f16"}
   : (vector<4xi32>, vector<2xi32>, vector<4xf32>) -> vector<4xf32>"""
-_HIDDEN = ", ".join(["%ctx: !llvm.ptr, %smem: !llvm.ptr, %dynamic: !llvm.ptr", *(f"%i{n}: i32" for n in range(12)), "%frame: !llvm.ptr"])
+_HIDDEN = ", ".join(
+    ["%ctx: !llvm.ptr, %smem: !llvm.ptr, %dynamic: !llvm.ptr", *(f"%i{n}: i32" for n in range(12)), "%frame: !llvm.ptr"]
+)
 CASES = {
     "launch-limits": (
         f'func.func @k() attributes {{cute.kernel}} {{ %a = "cute.alloc_smem"() {{bytes = 8 : i64, alignment = 16 : i64}} : () -> {_SMEM} return }}',

@@ -27,7 +27,12 @@ def test_shared_memory_is_placed_with_the_check_of_limits(target):
         f'%{name} = "cute.alloc_smem"() {{bytes = {size} : i64, alignment = 16 : i64}} : () -> !cute.ptr<i8, "smem", 16 : i64>'
         for name, size in (("a", 24), ("b", 8))
     ]
-    text = opt(f"func.func @k() attributes {{cute.kernel}} {{ {' '.join(pieces)} return }}", "launch-limits", "--target", target)
+    text = opt(
+        f"func.func @k() attributes {{cute.kernel}} {{ {' '.join(pieces)} return }}",
+        "launch-limits",
+        "--target",
+        target,
+    )
     check_words(text, "cute.alloc_smem kiln.offset = 0\ncute.alloc_smem kiln.offset = 32")
 
 

@@ -70,10 +70,10 @@ ptxas info    : Compiling entry function 'kernel' for 'sm_90a'
 )
 def test_fences_that_ptxas_adds_are_no_warning(code, text, warns):
     kernels, resources = [KernelInfo("kernel")], codegen.parse_resources(SAID.format(code=code, text=text))
-    (remark,) = remarks.about_products(kernels, resources)
+    (remark,) = remarks.about_wgmma(kernels, resources)
     assert remark.message.startswith(code)
     with warnings.catch_warnings(record=True) as told:
-        remarks.warn_of_slow_products(kernels, resources)
+        remarks.warn_of_slow_wgmma(kernels, resources)
     assert len(told) == warns
 
 

@@ -106,7 +106,7 @@ class LaunchFields:
         return "" if is_pack(self.arguments) else "takes its arguments as a tuple (`pack`)"
 
     def kernel_arguments(self) -> "tuple[list[ir.Value], dict[str, list[ir.Value]]]":
-        """Returns the arguments of the kernel, and handle, flags and trigger of each event by its name."""
+        """Return the arguments of the kernel, and handle, flags and trigger of each event by its name."""
         values, names = unpack(self.arguments), self.events or ()
         count = len(values) - 3 * len(names)
         return values[:count], {name: values[count + 3 * n : count + 3 * n + 3] for n, name in enumerate(names)}
@@ -125,7 +125,7 @@ class Launch(LaunchFields, Cute.Operation, name="launch", prefix="cute."):
     a fault, and nothing runs.
 
     `cute.cooperative`: all blocks run at the same time. `cute.use_pdl`: the kernel may start before those in front of it
-    are complete. `cute.max_threads` of a block and `cute.min_blocks` of a multiprocessor limit registers.
+    are complete. `cute.max_threads` of a block and `cute.min_blocks` of an SM limit registers.
     `cute.preferred_cluster`: a larger cluster that blocks may be launched in. `cute.carveout`: percent of the L1 cache that
     is shared memory. `cute.merge_smem`: static shared memory of branches that exclude each other overlaps.
     """
@@ -151,6 +151,6 @@ def launch(
         "cute.merge_smem": unit if merge_smem else None,
         EVENTS: ir.ArrayAttr.get([ir.StringAttr.get(name) for name in events]) if events else None,
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    attrs = {name: value for name, value in options.items() if value is not None}
     operands = (*grid, *block, *cluster, smem, stream, pack(arguments))
-    return emit("cute.launch", (), operands, {"kernel": ir.FlatSymbolRefAttr.get(kernel), **given})
+    return emit("cute.launch", (), operands, {"kernel": ir.FlatSymbolRefAttr.get(kernel), **attrs})

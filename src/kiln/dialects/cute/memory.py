@@ -56,7 +56,7 @@ class IntToPtr(Cute.Operation, name="int_to_ptr", traits=PURE):
 
 
 def int_to_ptr(address: ir.Value, type_: ir.Type) -> ir.Value:
-    """The pointer of type `type_` with an i64 address."""
+    """Return the pointer of type `type_` with an i64 address."""
     return emit_value("cute.int_to_ptr", type_, (address,))
 
 
@@ -68,7 +68,7 @@ class PtrToInt(Cute.Operation, name="ptr_to_int", traits=PURE):
 
 
 def ptr_to_int(pointer: ir.Value, emit: Emit = emit_value) -> ir.Value:
-    """The address as an i64."""
+    """Return the address as an i64."""
     return emit("cute.ptr_to_int", int_type(64), (pointer,))
 
 
@@ -96,7 +96,7 @@ def _moved(source: ir.Type, result: ir.Type) -> str:
 
 
 def ptr_add(pointer: ir.Value, offset: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
-    """The pointer `offset` elements on; `type_` says what alignment is left."""
+    """Return the pointer `offset` elements on; `type_` says what alignment is left."""
     return emit("cute.ptr_add", type_, (pointer, offset))
 
 
@@ -108,7 +108,7 @@ class CastPtr(Cute.Operation, name="cast_ptr", traits=PURE):
 
 
 def cast_ptr(pointer: ir.Value, type_: ir.Type) -> ir.Value:
-    """The same address under another pointer type."""
+    """Return the same address under another pointer type."""
     return emit_value("cute.cast_ptr", type_, (pointer,))
 
 
@@ -126,14 +126,15 @@ class View(Cute.Operation, name="view", traits=PURE):
     def check(self) -> str:
         widths = info(self.result.type).leaves
         wanted = [widths.count(32), widths.count(64)]
-        given = [len(self.narrow), len(self.wide)]
-        if given != wanted:
-            return f"has {given} leaves of 32 and 64 bits: the layout of {self.result.type} has {wanted}"
+        leaves = [len(self.narrow), len(self.wide)]
+        if leaves != wanted:
+            return f"has {leaves} leaves of 32 and 64 bits: the layout of {self.result.type} has {wanted}"
         return ""
 
 
 def view(pointer: ir.Value, type_: ir.Type, leaves: Sequence[ir.Value] = ()) -> ir.Value:
-    """A memref of type `type_`; `leaves` are its dynamic leaves in the order of the layout, of the widths it states."""
+    """Return a memref of type `type_`; `leaves` are its dynamic leaves in the order of the layout, of the widths it
+    states."""
     widths = info(type_).leaves
     if len(widths) != len(leaves):
         raise ValueError(f"{type_} has {len(widths)} dynamic leaves, {len(leaves)} were given")
@@ -151,7 +152,7 @@ class Iter(Cute.Operation, name="iter", traits=PURE):
 
 
 def iter_(memref: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
-    """The pointer of a memref, as `type_`."""
+    """Return the pointer of a memref, as `type_`."""
     return emit("cute.iter", type_, (memref,))
 
 
@@ -192,7 +193,7 @@ class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
 
 
 def cast_memref(memref: ir.Value, type_: ir.Type) -> ir.Value:
-    """The same memref under another type with the same dynamic leaves."""
+    """Return the same memref under another type with the same dynamic leaves."""
     return emit_value("cute.cast_memref", type_, (memref,))
 
 
@@ -213,6 +214,16 @@ class Load(Cute.Operation, name="load", traits=[_Reads]):
     alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
 
+    @property
+    def memory(self) -> ir.Value:
+        """The pointer or memref that is accessed, as `Store.memory` is."""
+        return self.source
+
+    @property
+    def value(self) -> ir.Value:
+        """The value that is loaded, as `Store.value` is the one that is stored."""
+        return self.result
+
     def check(self) -> str:
         return _accessed(self.source.type, self.result.type)
 
@@ -226,16 +237,16 @@ def _accessed(memory: ir.Type, value: ir.Type) -> str:
 
 
 def load(source: ir.Value, offset: ir.Value, type_: ir.Type, alignment: int = 0) -> ir.Value:
-    """An element or a vector of elements; `alignment` in bytes where more than the element's is known."""
+    """Return an element or a vector of elements; `alignment` in bytes where more than the element's is known."""
     return emit_value("cute.load", type_, (source, offset), _alignment(alignment))
 
 
 def load_before(store: "Store", point: ir.Operation) -> ir.Value:
     """Load the element that a store would overwrite, before the operation `point`."""
-    given = dict(store.attributes.items())
+    attrs = dict(store.attributes.items())
     types, operands = (store.value.type,), (store.target, store.offset)
     return ir.Operation.create(
-        "cute.load", types, operands, given, None, 0, store.location, ir.InsertionPoint(point)
+        "cute.load", types, operands, attrs, None, 0, store.location, ir.InsertionPoint(point)
     ).result
 
 
@@ -259,6 +270,11 @@ class Store(Cute.Operation, name="store", traits=[_Writes]):
     alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
 
+    @property
+    def memory(self) -> ir.Value:
+        """The pointer or memref that is accessed."""
+        return self.target
+
     def check(self) -> str:
         return _accessed(self.target.type, self.value.type)
 
@@ -270,14 +286,14 @@ def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 
 
 def stores_before(store: Store, offsets: Sequence[ir.Value], values: Sequence[ir.Value], alignment: int) -> None:
     """Store parts of what an operation stores before it, each at its own offset."""
-    point, location, target, given = (
+    point, location, target, attrs = (
         ir.InsertionPoint(store.operation),
         store.location,
         store.target,
         _alignment(alignment),
     )
     for value, offset in zip(values, offsets, strict=True):
-        ir.Operation.create("cute.store", (), (value, target, offset), given, None, 0, location, point)
+        ir.Operation.create("cute.store", (), (value, target, offset), attrs, None, 0, location, point)
 
 
 class Bounds(Cute.Operation, name="bounds"):
@@ -297,7 +313,7 @@ class Bounds(Cute.Operation, name="bounds"):
 
 
 def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Operation:
-    """What coordinates the next access is to: lowest, highest, extents."""
+    """Return what coordinates the next access is to: lowest, highest, extents."""
     return emit("cute.bounds", (), (pointer, *numbers), attributes(write=int(write)))
 
 
@@ -324,9 +340,9 @@ class Through(Cute.Operation, name="through"):
 
 
 def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str) -> ir.Value:
-    """The pointer, whose accesses see shared memory through a swizzle."""
-    given = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
-    return emit_value("cute.through", pointer.type, (pointer,), given)
+    """Return the pointer, whose accesses see shared memory through a swizzle."""
+    attrs = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
+    return emit_value("cute.through", pointer.type, (pointer,), attrs)
 
 
 class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
@@ -384,7 +400,7 @@ def _in_shared_memory(op: AllocSmem | DynamicSmem) -> str:
 
 
 def dynamic_smem(type_: ir.Type) -> ir.Value:
-    """The start of the block's dynamic shared memory."""
+    """Return the start of the block's dynamic shared memory."""
     return emit_value("cute.dynamic_smem", type_)
 
 
@@ -395,5 +411,5 @@ class Undef(Cute.Operation, name="undef", traits=PURE):
 
 
 def undef(type_: ir.Type) -> ir.Value:
-    """A value nobody may depend on."""
+    """Return a value nobody may depend on."""
     return emit_value("cute.undef", type_)

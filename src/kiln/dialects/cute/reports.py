@@ -57,7 +57,7 @@ _CONVERSION = r"%(?:%|[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(hh|h|ll|l|j|z|t)?([di
 
 
 def conversions(format_: str) -> list[str]:
-    """The type each conversion of a C format takes: "i32", "i64" or "f64"."""
+    """Return the type each conversion of a C format takes: "i32", "i64" or "f64"."""
     kinds: list[str] = []
     for found in re.finditer(_CONVERSION, format_):
         length, letter = found.groups()
@@ -73,11 +73,11 @@ def conversions(format_: str) -> list[str]:
 def _broken_format(arguments: ir.Value, format_: str) -> str:
     if not is_pack(arguments):
         return "takes its arguments as a tuple (`pack`)"
-    given = [str(argument.type) for argument in unpack(arguments)]
-    for type_ in given:
+    types = [str(argument.type) for argument in unpack(arguments)]
+    for type_ in types:
         if type_ not in ("i32", "i64", "f64"):
             return f"takes i32, i64 and f64 arguments, not {type_}"
     kinds = conversions(format_)
-    if len(kinds) != len(given) or any((k == "f64") != (g == "f64") for k, g in zip(kinds, given, strict=True)):
-        return f'has the format "{format_}" and arguments of types ({", ".join(given)})'
+    if len(kinds) != len(types) or any((k == "f64") != (g == "f64") for k, g in zip(kinds, types, strict=True)):
+        return f'has the format "{format_}" and arguments of types ({", ".join(types)})'
     return ""

@@ -32,11 +32,11 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
     prefetch: OptionalAttr[one_of(64, 128, 256)]
 
     def check(self) -> str:
-        size, given = self.size, constant(self.source_size)
+        size, read = self.size, constant(self.source_size)
         if size != 16 and self.cache == "cg":
             return f"'cg' copies {size} bytes: past L1 it copies 16"
-        if given is not None and not 0 <= given <= size:
-            return f"reads {given} bytes of {size}"
+        if read is not None and not 0 <= read <= size:
+            return f"reads {read} bytes of {size}"
         return wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "gmem")
 
 
@@ -45,8 +45,8 @@ def cp_async(
     prefetch: int | None = None,
 ) -> None:  # fmt: skip
     """Copy `size` bytes later, of which `source_size` (i32) are read."""
-    given = attributes(size=size, cache=cache, hint=hint, prefetch=prefetch)
-    emit("cute_nvgpu.cp_async", (), (target, source, source_size), given)
+    attrs = attributes(size=size, cache=cache, hint=hint, prefetch=prefetch)
+    emit("cute_nvgpu.cp_async", (), (target, source, source_size), attrs)
 
 
 class CpAsyncCommit(CuteNvgpu.Operation, name="cp_async_commit"):
@@ -123,12 +123,12 @@ class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE):
 
 
 def cache_policy(priority: str) -> ir.Value:
-    """A cache policy, an i64."""
+    """Return a cache policy, an i64."""
     return emit_value("cute_nvgpu.cache_policy", int_type(64), (), attributes(priority=priority))
 
 
 def optional(value: "ir.Value | None", bits: int) -> ir.Value:
-    """An operand that only counts where an attribute says so: a zero if it is not given."""
+    """Return an operand that only counts where an attribute says so: a zero if it is not given."""
     if value is not None:
         return value
     type_ = int_type(bits)
@@ -165,9 +165,9 @@ def bulk_load(
     policy: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """Copy a row to shared memory; `bytes_` is an i32."""
-    given = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
+    attrs = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
     operands = (target, source, bytes_, mbarrier, optional(mask, 16), optional(policy, 64))
-    emit("cute_nvgpu.bulk_load", (), operands, given)
+    emit("cute_nvgpu.bulk_load", (), operands, attrs)
 
 
 _INTEGERS = ("u32", "s32", "u64", "s64")
@@ -222,8 +222,8 @@ def bulk_send(
     element: str | None = None,
 ) -> None:  # fmt: skip
     """Copy a row to a block of the cluster, or combine it with what is there; `bytes_` is an i32."""
-    given = attributes(reduction=reduction, element=element)
-    emit("cute_nvgpu.bulk_send", (), (target, source, bytes_, mbarrier), given)
+    attrs = attributes(reduction=reduction, element=element)
+    emit("cute_nvgpu.bulk_send", (), (target, source, bytes_, mbarrier), attrs)
 
 
 class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
@@ -252,8 +252,8 @@ def bulk_store(
     policy: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """Copy a row to global memory, or combine it with what is there; `bytes_` is an i32."""
-    given = attributes(reduction=reduction, element=element, hint=None if policy is None else True)
-    emit("cute_nvgpu.bulk_store", (), (target, source, bytes_, optional(policy, 64)), given)
+    attrs = attributes(reduction=reduction, element=element, hint=None if policy is None else True)
+    emit("cute_nvgpu.bulk_store", (), (target, source, bytes_, optional(policy, 64)), attrs)
 
 
 class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch"):
@@ -270,8 +270,8 @@ class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch"):
 
 def bulk_prefetch(source: ir.Value, bytes_: ir.Value, *, policy: ir.Value | None = None) -> None:
     """Ask for a row."""
-    given = attributes(hint=None if policy is None else True)
-    emit("cute_nvgpu.bulk_prefetch", (), (source, bytes_, optional(policy, 64)), given)
+    attrs = attributes(hint=None if policy is None else True)
+    emit("cute_nvgpu.bulk_prefetch", (), (source, bytes_, optional(policy, 64)), attrs)
 
 
 class StoreAsync(CuteNvgpu.Operation, name="store_async"):

@@ -27,7 +27,7 @@ _WORD = (1 << 32) - 1
 
 
 def signed(word: int, bits: int = 32) -> int:
-    """The number that so many bits are in two's complement."""
+    """Return the number that so many bits are in two's complement."""
     word &= (1 << bits) - 1
     return word - (1 << bits) if word >> (bits - 1) else word
 
@@ -122,7 +122,7 @@ _FUNCTIONS: dict[str, Callable[[float], float]] = {
 
 
 def approx(kind: str, value: float) -> tuple[float, float]:
-    """The function of a normal f32 where it is finite, and how far from it the hardware's may be."""
+    """Return the function of a normal f32 where it is finite, and how far from it the hardware's may be."""
     exact = _FUNCTIONS[kind](value)
     if kind in ("sin", "cos"):
         return exact, 2.0**-20.5
@@ -167,7 +167,7 @@ def _power(exponent: int) -> Fraction:
 
 @functools.cache
 def _largest(precision: int, most: int) -> Fraction:
-    """The largest float of `precision` bits whose exponent is `most`."""
+    """Return the largest float of `precision` bits whose exponent is `most`."""
     return (2 - _power(1 - precision)) * _power(most)
 
 
@@ -185,7 +185,7 @@ def packed_f32x2(
 
 
 def atomic_rmw(kind: str, old: int, value: int, bits: int = 32) -> int:
-    """The new element of an atomic operation of integers of so many bits."""
+    """Return the new element of an atomic operation of integers of so many bits."""
     new: dict[str, Callable[[], int]] = {
         "add": lambda: old + value, "exch": lambda: value, "and": lambda: old & value, "or": lambda: old | value,
         "xor": lambda: old ^ value, "umin": lambda: min(old, value), "umax": lambda: max(old, value),
@@ -197,7 +197,7 @@ def atomic_rmw(kind: str, old: int, value: int, bits: int = 32) -> int:
 
 
 def atomic_cas(old: int, compare: int, value: int) -> int:
-    """The new element of a compare-and-swap."""
+    """Return the new element of a compare-and-swap."""
     return value if old == compare else old
 
 
@@ -223,7 +223,7 @@ class Mbarrier:
         self._complete()
 
     def test_wait(self, parity: int) -> bool:
-        """Whether the phase of a parity is complete."""
+        """Return whether the phase of a parity is complete."""
         return self.parity != parity & 1
 
     def _complete(self) -> None:
@@ -237,7 +237,7 @@ class Mbarrier:
 
 
 def _elements(row: Sequence[int], bits: int) -> list[int]:
-    """The elements of so many bits that lie in a row without gaps, lowest bits first."""
+    """Return the elements of so many bits that lie in a row without gaps, lowest bits first."""
     whole = int.from_bytes(bytes(row), "little")
     return [whole >> bits * n & ((1 << bits) - 1) for n in range(128 // bits)]
 
@@ -311,7 +311,7 @@ def movmatrix(registers: Sequence[int]) -> list[int]:
     return [lane[0] for lane in ldmatrix(rows, 1, transpose=True)]
 
 
-# --- matrix products -------------------------------------------------------------------------------------------------
+# --- MMAs -------------------------------------------------------------------------------------------------
 # With g = lane / 4 and t = lane % 4, and e elements to a register, a lane holds as element i of its register r
 #
 #     A   row g + 8 (r % 2), column t e + i + 4 e (r / 2)       (of 8 rows: row g, column t e + i + 4 e r)
@@ -320,7 +320,7 @@ def movmatrix(registers: Sequence[int]) -> list[int]:
 
 
 def a_places(m: int, k: int, bits: int, lane: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of A that a lane holds."""
+    """Return (row, column) of the elements of A that a lane holds."""
     group, thread = divmod(lane, 4)
     packed, tall = max(1, 32 // bits), m // 8
     registers = (divmod(n, packed) for n in range(m * k // 32))
@@ -328,7 +328,7 @@ def a_places(m: int, k: int, bits: int, lane: int) -> list[tuple[int, int]]:
 
 
 def b_places(k: int, bits: int, lane: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of B that a lane holds."""
+    """Return (row, column) of the elements of B that a lane holds."""
     group, thread = divmod(lane, 4)
     packed = max(1, 32 // bits)
     registers = (divmod(n, packed) for n in range(8 * k // 32))
@@ -336,13 +336,13 @@ def b_places(k: int, bits: int, lane: int) -> list[tuple[int, int]]:
 
 
 def c_places(m: int, lane: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of C and D that a lane holds."""
+    """Return (row, column) of the elements of C and D that a lane holds."""
     group, thread = divmod(lane, 4)
     return [(group + 8 * (n // 2), 2 * thread + n % 2) for n in range(m * 8 // 32)]
 
 
 def decode(kind: str, element: int) -> float | int:
-    """The number that the bits of an element of A or B are."""
+    """Return the number that the bits of an element of A or B are."""
     if kind in ("s8", "s4"):
         return signed(element, mma_shapes.BITS[kind])
     if kind in ("u8", "u4") or kind.startswith("b1"):
@@ -361,7 +361,8 @@ def decode(kind: str, element: int) -> float | int:
 
 
 def _e4m3(byte: int) -> float:
-    """An 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; no infinities, 0x7F and 0xFF are NaN."""
+    """Return an 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; no infinities, 0x7F and 0xFF are
+    NaN."""
     sign, exponent, mantissa = -1.0 if byte & 128 else 1.0, byte >> 3 & 15, byte & 7
     if byte & 127 == 127:
         return math.nan
@@ -369,18 +370,18 @@ def _e4m3(byte: int) -> float:
 
 
 def mma_sync(
-    shape: tuple[int, int, int], a_type: str, b_type: str, sums: str, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
+    shape: tuple[int, int, int], a_type: str, b_type: str, accumulator: str, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
     c: Sequence[Sequence[float]], saturate: bool = False,
 ) -> list[list[float]]:  # fmt: skip
     """`mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C are numbers.
 
     A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32 (f64 for
-    f64), and is rounded to its type at the end. PTX leaves the order, and how sums are rounded, to the hardware. Integers wrap,
+    f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the hardware. Integers wrap,
     or stop at the ends of their range (`saturate`).
     """
     m, n, k = shape
-    if mma_shapes.find("mma.sync", shape, a_type, b_type, sums) is None:
-        raise ValueError(mma_shapes.refusal("mma.sync", shape, a_type, b_type, sums))
+    if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator) is None:
+        raise ValueError(mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator))
     left, right, start = (_zeros(rows, columns) for rows, columns in ((m, k), (k, n), (m, n)))
     for lane in LANES:
         for element, (row, column) in zip(a[lane], a_places(m, k, mma_shapes.BITS[a_type], lane), strict=True):
@@ -392,14 +393,14 @@ def mma_sync(
 
     def sum_of(row: int, column: int) -> float:
         pairs = [(left[row][inner], right[inner][column]) for inner in range(k)]
-        if sums == "s32":
-            products = (x ^ y if a_type == "b1.xor" else x & y if a_type == "b1.and" else x * y for x, y in pairs)
-            total = start[row][column] + sum(products)
+        if accumulator == "s32":
+            terms = (x ^ y if a_type == "b1.xor" else x & y if a_type == "b1.and" else x * y for x, y in pairs)
+            total = start[row][column] + sum(terms)
             return max(-(1 << 31), min((1 << 31) - 1, total)) if saturate else signed(total)
         total = float(start[row][column])
         for x, y in pairs:
-            total = _fused(float(x), float(y), total, sums == "f64")
-        return total if sums != "f16" else _to_f16(total)
+            total = _fused(float(x), float(y), total, accumulator == "f64")
+        return total if accumulator != "f16" else _to_f16(total)
 
     return [[sum_of(row, column) for row, column in c_places(m, lane)] for lane in LANES]
 
@@ -422,7 +423,7 @@ def _to_f16(value: float) -> float:
     return value if not math.isfinite(value) else round_float(Fraction(value), "rn", 11, -24, 15)
 
 
-# --- products of a warp group ----------------------------------------------------------------------------------------
+# --- WGMMA ----------------------------------------------------------------------------------------
 # An operand lies in shared memory as a descriptor says. A thread's elements of D, and of A where it comes from registers, are those
 # that `mma.sync` spreads: warp w of the group has rows 16 w to 16 w + 15.
 
@@ -431,7 +432,7 @@ _CHUNKS = {0: 1, 1: 8, 2: 4, 3: 2}
 
 
 def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> int:
-    """The descriptor of an operand at an address of shared memory; `leading` and `stride` are bytes."""
+    """Return the descriptor of an operand at an address of shared memory; `leading` and `stride` are bytes."""
     field = [(size & 0x3FFFF) >> 4 for size in (address, leading, stride)]
     return field[0] | field[1] << 16 | field[2] << 32 | SWIZZLES[swizzle] << 62
 
@@ -456,13 +457,14 @@ def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) ->
 
 
 def wgmma_c_places(n: int, thread: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of D that a thread of the group holds, in their order."""
+    """Return (row, column) of the elements of D that a thread of the group holds, in their order."""
     warp, lane = divmod(thread, 32)
     return [(16 * warp + row, 8 * j + column) for j in range(n // 8) for row, column in c_places(16, lane)]
 
 
 def wgmma_a_places(k: int, bits: int, thread: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of A that a thread of the group holds where A comes from registers, in their order."""
+    """Return (row, column) of the elements of A that a thread of the group holds where A comes from registers, in
+    their order."""
     warp, lane = divmod(thread, 32)
     return [(16 * warp + row, column) for row, column in a_places(16, k, bits, lane)]
 
@@ -471,7 +473,7 @@ _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -
 """The exponents of the smallest normal numbers."""
 
 
-def wgmma(a_type: str, b_type: str, sums: str, a: Any, b: Any, c: Any) -> np.ndarray:
+def wgmma(a_type: str, b_type: str, accumulator: str, a: Any, b: Any, c: Any) -> np.ndarray:
     """D = A B + C of one instruction: matrices of numbers, as numpy's; C is 0 where it does not accumulate.
 
     PTX leaves order and rounding open; this is what H100s were observed to do (the model of MMA-Sim, arXiv 2511.10909). All products
@@ -480,7 +482,7 @@ def wgmma(a_type: str, b_type: str, sums: str, a: Any, b: Any, c: Any) -> np.nda
     of 8-bit floats it is 13, and so many bits of the fraction are kept. Integers wrap.
     """
     a, b = np.asarray(a), np.asarray(b)
-    if sums == "s32":
+    if accumulator == "s32":
         total = a.astype(np.int64) @ b.astype(np.int64) + np.asarray(c, np.int64)
         return (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -490,20 +492,20 @@ def wgmma(a_type: str, b_type: str, sums: str, a: Any, b: Any, c: Any) -> np.nda
         exponents = np.concatenate(
             [
                 _exponents(a, a_type)[:, None, :] + _exponents(b, b_type).T[None],
-                _exponents(start, sums)[..., None],
+                _exponents(start, accumulator)[..., None],
             ],
             axis=2,
         )
         special = np.logical_not(np.isfinite(terms).all(axis=2))
-        special_sums = terms.sum(axis=2)  # infinite, or no number
+        not_finite = terms.sum(axis=2)  # infinite, or no number
         finite = np.where(np.expand_dims(special, 2), 0.0, terms)
         largest = np.where(finite == 0, -(1 << 20), exponents).max(axis=2)
         largest = np.where(largest == -(1 << 20), 0, largest)
         fraction = 13 if mma_shapes.BITS[a_type] == 8 else 25
         parts = np.trunc(np.ldexp(finite, fraction - largest[..., None])).astype(np.int64)
         exact = np.ldexp(parts.sum(axis=2).astype(np.float64), largest - fraction)
-        made = _nearest_f16(exact) if sums == "f16" else _cut_off(exact, min(fraction, 23))
-        return np.where(special, special_sums, made).astype(np.float16 if sums == "f16" else np.float32)
+        made = _nearest_f16(exact) if accumulator == "f16" else _cut_off(exact, min(fraction, 23))
+        return np.where(special, not_finite, made).astype(np.float16 if accumulator == "f16" else np.float32)
 
 
 def _exponents(numbers: np.ndarray, kind: str) -> np.ndarray:

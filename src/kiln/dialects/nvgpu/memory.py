@@ -16,7 +16,7 @@ _OF_FLOATS = ("add", "min", "max", "exch")
 
 
 def _wrong_operand(kind: str, type_: ir.Type) -> str:
-    """The rule that an atomic operation of a type breaks."""
+    """Return the rule that an atomic operation of a type breaks."""
     vector = isinstance(type_, ir.VectorType)
     element = type_.element_type if vector else type_
     name = str(element)
@@ -58,8 +58,8 @@ class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw"):
 
 def atomic_rmw(kind: str, pointer: ir.Value, value: ir.Value, order: str, scope: str) -> ir.Value:
     """Combine an element with a value; the old element."""
-    given = attributes(kind=kind, order=order, scope=scope)
-    return emit_value("cute_nvgpu.atomic_rmw", value.type, (pointer, value), given)
+    attrs = attributes(kind=kind, order=order, scope=scope)
+    return emit_value("cute_nvgpu.atomic_rmw", value.type, (pointer, value), attrs)
 
 
 class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
@@ -82,8 +82,8 @@ class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
 
 def atomic_cas(pointer: ir.Value, compare: ir.Value, value: ir.Value, order: str, scope: str) -> ir.Value:
     """Replace an element that equals `compare`; the old element."""
-    given = attributes(order=order, scope=scope)
-    return emit_value("cute_nvgpu.atomic_cas", value.type, (pointer, compare, value), given)
+    attrs = attributes(order=order, scope=scope)
+    return emit_value("cute_nvgpu.atomic_cas", value.type, (pointer, compare, value), attrs)
 
 
 _MODIFIERS = {
@@ -121,7 +121,7 @@ class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
 
 
 def ordered_load(pointer: ir.Value, type_: ir.Type, modifiers: str) -> ir.Value:
-    """An element or vector of type `type_`, read here and now."""
+    """Return an element or vector of type `type_`, read here and now."""
     return emit_value("cute_nvgpu.ordered_load", type_, (pointer,), attributes(modifiers=modifiers))
 
 

@@ -14,7 +14,7 @@ from ..declaration import Operand, OptionalAttr, Result
 from ..definition import Pointer, attributes, one_of
 from .dialect import CuteNvgpu, wrong_space
 
-_SUMS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
+_ACCUMULATORS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
 """PTX names of the types of sums."""
 
 
@@ -49,25 +49,25 @@ def _wrong_mma(
     (m, n, k), (a_type, b_type) = shape, elements
     if c != result:
         return f"has C of {c} and D of {result}: both are alike"
-    if not isinstance(c, ir.VectorType) or str(c.element_type) not in _SUMS:
-        return f"has sums of {c}: a vector of {', '.join(_SUMS)}"
-    if rule := mma_shapes.refusal("mma.sync", shape, a_type, b_type, _SUMS[str(c.element_type)]):
+    if not isinstance(c, ir.VectorType) or str(c.element_type) not in _ACCUMULATORS:
+        return f"has an accumulator of {c}: a vector of {', '.join(_ACCUMULATORS)}"
+    if rule := mma_shapes.refusal("mma.sync", shape, a_type, b_type, _ACCUMULATORS[str(c.element_type)]):
         return rule
     for what, type_, element, size in (("A", a, a_type, m * k), ("B", b, b_type, k * n)):
         wanted = size * mma_shapes.BITS[element] // 32
-        elements = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
-        if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in elements:
-            return f"has {what} of {type_}: a vector of {' or '.join(elements)}"
+        words = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
+        if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in words:
+            return f"has {what} of {type_}: a vector of {' or '.join(words)}"
         if type_.shape[0] * type_.element_type.width != wanted:  # pyright: ignore[reportAttributeAccessIssue]
             return f"has {what} of {type_}: a lane holds {wanted} bits of it"
     return "" if c.shape[0] == m * n // 32 else f"has C of {c}: a lane holds {m * n // 32} elements of it"
 
 
 def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """A lane's part of A B + C; `shape` is (m, n, k)."""
+    """Return a lane's part of A B + C; `shape` is (m, n, k)."""
     m, n, k = shape
-    given = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
-    return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), given)
+    attrs = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
+    return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
 
 
 @functools.lru_cache(maxsize=64)
@@ -103,9 +103,9 @@ class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
 def ldmatrix(
     pointer: ir.Value, type_: ir.Type, count: int, transpose: bool = False, unpack: int | None = None
 ) -> ir.Value:
-    """A lane's registers (`type_`: a vector of i32) of `count` matrices."""
-    given = attributes(count=count, transpose=transpose or None, unpack=unpack)
-    return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), given)
+    """Return a lane's registers (`type_`: a vector of i32) of `count` matrices."""
+    attrs = attributes(count=count, transpose=transpose or None, unpack=unpack)
+    return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), attrs)
 
 
 class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
@@ -125,7 +125,7 @@ class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
 
 
 def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | None = None) -> ir.Value:
-    """A lane's registers (`type_`: a vector of i32) of `count` matrices of bytes."""
+    """Return a lane's registers (`type_`: a vector of i32) of `count` matrices of bytes."""
     return emit_value("cute_nvgpu.ldmatrix_bytes", type_, (pointer,), attributes(count=count, unpack=unpack))
 
 

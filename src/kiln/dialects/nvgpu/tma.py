@@ -88,8 +88,8 @@ def tensor_map_encode(
     element_strides: Sequence[int] = (), swizzle: str = "none", interleave: str = "none", promotion: str = "128b",
     fill: str = "zeros", tensor: str = "", pixel_box: Sequence[int] | None = None,
 ) -> ir.Value:  # fmt: skip
-    """The tensor map of a tensor; sizes and strides (bytes) are i64."""
-    given = {
+    """Return the tensor map of a tensor; sizes and strides (bytes) are i64."""
+    attrs = {
         **(attributes(
             element=element, swizzle=swizzle, interleave=interleave, promotion=promotion, fill=fill, tensor=tensor
         ) or {}),
@@ -97,8 +97,8 @@ def tensor_map_encode(
         "element_strides": ir.DenseI32ArrayAttr.get(list(element_strides) or [1] * len(sizes)),
     }  # fmt: skip
     if pixel_box is not None:
-        given["pixel_box"] = ir.DenseI32ArrayAttr.get(list(pixel_box))
-    return emit_value("cute_nvgpu.tensor_map_encode", tensor_map_type(), (base, pack(sizes), pack(strides)), given)
+        attrs["pixel_box"] = ir.DenseI32ArrayAttr.get(list(pixel_box))
+    return emit_value("cute_nvgpu.tensor_map_encode", tensor_map_type(), (base, pack(sizes), pack(strides)), attrs)
 
 
 class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=PURE):
@@ -113,7 +113,7 @@ class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=PU
 
 
 def tensor_map_address(map_: ir.Value) -> ir.Value:
-    """The address of a tensor map."""
+    """Return the address of a tensor map."""
     return emit_value("cute_nvgpu.tensor_map_address", ptr_type(int_type(64), "generic", 128), (map_,))
 
 
@@ -172,11 +172,11 @@ def tma_load(
     mask: ir.Value | None = None, policy: ir.Value | None = None, cta_group: int | None = None,
 ) -> None:  # fmt: skip
     """Copy a box to shared memory."""
-    given = attributes(
+    attrs = attributes(
         multicast=None if mask is None else True, hint=None if policy is None else True, cta_group=cta_group
     )
     operands = (map_, target, mbarrier, pack(coordinates), pack(offsets), optional(mask, 16), optional(policy, 64))
-    emit("cute_nvgpu.tma_load", (), operands, given)
+    emit("cute_nvgpu.tma_load", (), operands, attrs)
 
 
 class TmaStore(CuteNvgpu.Operation, name="tma_store"):
@@ -205,9 +205,9 @@ def tma_store(
     policy: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """Copy a box to global memory, or combine it with what is there."""
-    given = attributes(reduction=reduction, im2col=im2col or None, hint=None if policy is None else True)
+    attrs = attributes(reduction=reduction, im2col=im2col or None, hint=None if policy is None else True)
     operands = (map_, source, pack(coordinates), optional(policy, 64))
-    emit("cute_nvgpu.tma_store", (), operands, given)
+    emit("cute_nvgpu.tma_store", (), operands, attrs)
 
 
 class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):

@@ -1,6 +1,6 @@
-"""Tensor cores of a warp group: asynchronous products whose operands the hardware reads from shared memory.
+"""Tensor cores of a warpgroup: asynchronous products whose operands the hardware reads from shared memory.
 
-A warp group is four warps, the first of which has a number that is a multiple of four. All its threads execute these operations
+A warpgroup is four warps, the first of which has a number that is a multiple of four. All its threads execute these operations
 together.
 """
 
@@ -17,7 +17,7 @@ from .dialect import CuteNvgpu, wrong_space
 Major = one_of("k", "mn")
 SWIZZLES = {"none": 0, "128b": 1, "64b": 2, "32b": 3}
 """How operands lie in shared memory, and the numbers descriptors have for it."""
-_SUMS = {"f32": "f32", "f16": "f16", "i32": "s32"}
+_ACCUMULATORS = {"f32": "f32", "f16": "f16", "i32": "s32"}
 
 
 class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PURE):
@@ -41,13 +41,13 @@ class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PUR
 
 
 def matrix_descriptor(pointer: ir.Value, leading: int, stride: int, swizzle: str) -> ir.Value:
-    """The descriptor of an operand; `leading` and `stride` are bytes."""
-    given = attributes(leading=leading, stride=stride, swizzle=swizzle)
-    return emit_value("cute_nvgpu.matrix_descriptor", int_type(64), (pointer,), given)
+    """Return the descriptor of an operand; `leading` and `stride` are bytes."""
+    attrs = attributes(leading=leading, stride=stride, swizzle=swizzle)
+    return emit_value("cute_nvgpu.matrix_descriptor", int_type(64), (pointer,), attrs)
 
 
 class Wgmma(CuteNvgpu.Operation, name="wgmma"):
-    """D = A B + D of a warp group, or D = A B if `accumulate` is false, later: A is 64 x `k`, B `k` x `n`, D 64 x `n`.
+    """D = A B + D of a warpgroup, or D = A B if `accumulate` is false, later: A is 64 x `k`, B `k` x `n`, D 64 x `n`.
 
     `d` points to a thread's `n` / 2 elements of D in registers, one after the other: f32, f16 or i32, as PTX's `wgmma` spreads them. `a` is
     a descriptor (`matrix_descriptor`), or points to a thread's `k` / 2 elements of A in registers; `b` is a descriptor. From here until a `wgmma_wait` that covers its group nobody touches
@@ -70,11 +70,11 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
     first_register: OptionalAttr[ir.IntegerAttr]
 
     def check(self) -> str:
-        sums, shape = str(info(self.d.type).element), (64, self.n, self.k)
+        element, shape = str(info(self.d.type).element), (64, self.n, self.k)
         a_type, b_type = self.a_type, self.b_type
-        if sums not in _SUMS:
-            return f"has sums of {sums}: {', '.join(_SUMS)}"
-        if rule := mma_shapes.refusal("wgmma", shape, a_type, b_type, _SUMS[sums]):
+        if element not in _ACCUMULATORS:
+            return f"has an accumulator of {element}: {', '.join(_ACCUMULATORS)}"
+        if rule := mma_shapes.refusal("wgmma", shape, a_type, b_type, _ACCUMULATORS[element]):
             return rule
         in_registers = str(self.a.type) != "i64"
         for what, element, major in (("A", a_type, self.a_major), ("B", b_type, self.b_major)):
@@ -82,7 +82,7 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
                 return f"has {what} of {element} contiguous along {'MN'[what == 'B']}: only 16-bit elements are"
         if in_registers and self.a_major == "mn":
             return "has A in registers contiguous along M: in registers it is along K"
-        return wrong_space(self.d, "sums", "rmem") or (wrong_space(self.a, "A", "rmem") if in_registers else "")
+        return wrong_space(self.d, "accumulator", "rmem") or (wrong_space(self.a, "A", "rmem") if in_registers else "")
 
 
 def wgmma(
@@ -90,8 +90,8 @@ def wgmma(
     b_major: str = "k",
 ) -> None:  # fmt: skip
     """Multiply later; types have the names they have in PTX."""
-    given = attributes(n=n, k=k, a_type=a_type, b_type=b_type, a_major=a_major, b_major=b_major)
-    emit("cute_nvgpu.wgmma", (), (d, a, b, accumulate), given)
+    attrs = attributes(n=n, k=k, a_type=a_type, b_type=b_type, a_major=a_major, b_major=b_major)
+    emit("cute_nvgpu.wgmma", (), (d, a, b, accumulate), attrs)
 
 
 class WgmmaFence(CuteNvgpu.Operation, name="wgmma_fence"):
@@ -104,7 +104,7 @@ def wgmma_fence() -> None:
 
 
 class WgmmaCommit(CuteNvgpu.Operation, name="wgmma_commit"):
-    """The warp group's products since the last one become a group."""
+    """The warpgroup's products since the last one become a group."""
 
 
 def wgmma_commit() -> None:
@@ -113,7 +113,7 @@ def wgmma_commit() -> None:
 
 
 class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait"):
-    """Wait until at most `count` of the warp group's latest groups are not complete."""
+    """Wait until at most `count` of the warpgroup's latest groups are not complete."""
 
     count: ir.IntegerAttr
 
@@ -144,5 +144,5 @@ class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
 
 def hold_registers(pointer: ir.Value, count: int, name: str, point: ir.InsertionPoint, location: ir.Location) -> None:
     """Keep computations of registers where they are. Those with a name are copied."""
-    given = attributes(count=count, registers=name or None)
-    ir.Operation.create("cute_nvgpu.hold_registers", (), (pointer,), given, None, 0, location, point)
+    attrs = attributes(count=count, registers=name or None)
+    ir.Operation.create("cute_nvgpu.hold_registers", (), (pointer,), attrs, None, 0, location, point)

@@ -1,4 +1,4 @@
-"""Ahead of time: compiled functions as object files that need neither Kiln nor Python, and how they are loaded again."""
+"""Ahead-of-time compilation: functions as object files that need neither Kiln nor Python, and loading them again."""
 
 from __future__ import annotations
 

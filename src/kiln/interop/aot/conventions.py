@@ -1,4 +1,5 @@
-"""Entry points of exported functions: for C, TVM-FFI, PyTorch and XLA, with the records that native code reads for each."""
+"""Entry points of exported functions: for C, TVM-FFI, PyTorch and XLA, with the records that native code reads for
+each."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import typing as numbers
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...cute.host.arrays import TORCH_NAMES, dlpack_type
 from ..arguments import plan
 from ..jax import exported as xla_entry
@@ -19,7 +20,7 @@ from . import thunks
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ...targets.host.elf.objects import Data, Symbol
+    from ...targets.host.elf import Data, Symbol
     from ..c.signature import Parameter, Signature
 
 CONVENTIONS = ("c", "tvm_ffi", "torch", "jax")
@@ -52,8 +53,8 @@ class EntryPoints:
     def check(self, signature: Signature) -> None:
         """Refuse outputs that are no tensors, and parameters that a framework cannot pass."""
         known = {each.name: each for each in signature.parameters}
-        for what, given in (("outputs", self.outputs), ("mutates", self.mutates or ())):
-            for name in given:
+        for what, names in (("outputs", self.outputs), ("mutates", self.mutates or ())):
+            for name in names:
                 if name not in known or known[name].kind != "tensor":
                     tensors = [each.name for each in signature.parameters if each.kind == "tensor"]
                     raise _wrong(f"{what} names {name!r}", f"tensors are {', '.join(tensors)}")
@@ -75,10 +76,10 @@ class EntryPoints:
             if each.name not in self.outputs and each.kind not in ("stream", "none", "static")
         ]
 
-    def _is_written(self, given: Parameter) -> bool:
+    def _is_written(self, parameter: Parameter) -> bool:
         """Whether the kernel writes to an input, as the schema says."""
-        written = not self.outputs if self.mutates is None else given.name in self.mutates
-        return written and _kind(given, "torch").startswith("Tensor") and not given.about.get("readonly")
+        written = not self.outputs if self.mutates is None else parameter.name in self.mutates
+        return written and _kind(parameter, "torch").startswith("Tensor") and not parameter.about.get("readonly")
 
     def schema(self, signature: Signature) -> str:
         """Return PyTorch's schema: scale(Tensor x, float by) -> Tensor"""
@@ -210,4 +211,4 @@ def _output(name: str, described: Any, inputs: Sequence[Parameter], parameter: P
 
 
 def _wrong(what: str, hint: str) -> Exception:
-    return error(DSLUserCodeTypeError, f"kiln.export: {what}", hint=hint)
+    return type_error(f"kiln.export: {what}", hint)

@@ -1,4 +1,5 @@
-"""Writing exported functions: `export_to_c` of compiled functions, and `kiln.export`, which compiles for several architectures."""
+"""Writing exported functions: `export_to_c` of compiled functions, and `kiln.export`, which compiles for several
+architectures."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import DSLRuntimeError, type_error
 from ...base_dsl.options import EnableTVMFFI, HostTarget, parsed_host_target
 from ..arguments import plan
 from ..c.header import check_name, declaration, header
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ...base_dsl.function import CompiledFunction
-    from ...targets.host.elf.objects import Object
+    from ...targets.host.elf import Object
     from ...targets.host.exported import Portable
 
 
@@ -43,25 +44,22 @@ def export_to_c(
     path = os.fspath(file_path)
     if function_name:
         if file_name or function_prefix:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "export_to_c takes a folder, a file name and a prefix (for C), or the path of an object and a function name (for TVM-FFI)",
-                hint="pass either file_name and function_prefix, or function_name",
+                "pass either file_name and function_prefix, or function_name",
             )
         made, _ = object_and_header([compiled], EntryPoints(tvm_ffi=check_name(function_name, "function name")))
         write_whole(path, object_file(made))
         return
     if not file_name:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "export_to_c got no file_name",
-            hint='export_to_c("build", "gemm") for C, export_to_c("build/gemm.o", function_name="gemm") for TVM-FFI',
+            'export_to_c("build", "gemm") for C, export_to_c("build/gemm.o", function_name="gemm") for TVM-FFI',
         )
     if os.path.basename(file_name) != file_name or file_name in (".", "..") or "\0" in file_name:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"export_to_c got the file name {file_name!r}, which leads out of the folder {path}",
-            hint="name the folder first: export_to_c(folder, name)",
+            "name the folder first: export_to_c(folder, name)",
         )
     prefix = check_name(function_prefix or file_name, "prefix")
     made, text = object_and_header([compiled], EntryPoints(c=prefix))
@@ -88,22 +86,22 @@ def export(
 ) -> list[str]:
     """Compile a function for several architectures and write one file. Returns the paths of the files written.
 
-    `to` is an object (`.o`), a shared library (`.so`) or a folder, for `name.o`; a C header is written beside it. `name` is by
-    default that of the file; `mylib::name` also names PyTorch's operator, which is else `kiln::name`. `archs` are such as
-    `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process compiles for; `ptx` adds PTX for later GPUs to plain
-    architectures. `entry_points` are the calling conventions: "c", "tvm_ffi", "torch", "jax". Both may be one string with commas.
-    `outputs` and `mutates` are as for `kiln.torch.op`: parameters that are results, each with the input it is like or its
-    extents, and those that the kernel writes to. `host` is a machine as `--host-target` takes it; other arguments are those of
-    `cute.compile`. An operator of `kiln.torch.op` brings its own name, outputs and mutates.
+    `to` is an object (`.o`), a shared library (`.so`) or a folder, for `name.o`; a C header is written beside it.
+    `name` is by default that of the file; `mylib::name` also names PyTorch's operator, which is else `kiln::name`.
+    `archs` are such as `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process compiles for; `ptx` adds
+    PTX for later GPUs to plain architectures. `entry_points` are the calling conventions: "c", "tvm_ffi", "torch",
+    "jax". Both may be one string with commas. `outputs` and `mutates` are as for `kiln.torch.op`: parameters that are
+    results, each with the input it is like or its extents, and those that the kernel writes to. `host` is a machine as
+    `--host-target` takes it; other arguments are those of `cute.compile`. An operator of `kiln.torch.op` brings its own
+    name, outputs and mutates.
     """
     from ...cute.program.compiling import compile
     from ...hardware.options import GPUArch
 
     if hasattr(function, "export_to_c"):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "kiln.export got a function that is compiled already, and compiles for each architecture itself",
-            hint="kiln.export(function, *arguments, to=...), or compiled.export_to_c(...)",
+            "kiln.export(function, *arguments, to=...), or compiled.export_to_c(...)",
         )
     conventions, archs = (
         [part.strip() for part in each.split(",") if part.strip()] if isinstance(each, str) else list(each)
@@ -120,10 +118,8 @@ def export(
     namespace, _, name = name.rpartition("::")
     if kind not in (".o", ".so"):
         if not name:
-            raise error(
-                DSLUserCodeTypeError,
-                f"kiln.export into the folder {path} needs a name",
-                hint="name=..., or to= a file that ends in .o or .so",
+            raise type_error(
+                f"kiln.export into the folder {path} needs a name", "name=..., or to= a file that ends in .o or .so"
             )
         stem, kind = os.path.join(path, name), ".o"
     name = check_name(name or os.path.basename(stem).removeprefix("lib" if kind == ".so" else ""), "name")
@@ -131,7 +127,7 @@ def export(
     unknown = [each for each in conventions if each not in CONVENTIONS]
     if unknown or not conventions:
         problem = f"got the entry point {unknown[0]!r}" if unknown else "got no entry point: nobody could call the file"
-        raise error(DSLUserCodeTypeError, f"kiln.export {problem}", hint=f"entry_points= of {', '.join(CONVENTIONS)}")
+        raise type_error(f"kiln.export {problem}", f"entry_points= of {', '.join(CONVENTIONS)}")
     names = EntryPoints(
         **{each: f"{namespace}::{name}" if each == "torch" else name for each in conventions},
         outputs=dict(outputs or {}), mutates=mutates,
@@ -160,10 +156,9 @@ def portable_of(compiled: CompiledFunction, ptx: bool = True) -> Portable:
     """Return the code of a compiled function; refuses code that runs in this process only."""
     found = compiled.executable.portable(ptx)
     if found is None:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{compiled.function_name} is instrumented code, which cannot be exported",
-            hint="compile it without the sanitizer",
+            "compile it without the sanitizer",
         )
     return found
 
@@ -175,18 +170,16 @@ def object_and_header(compiled: Sequence[CompiledFunction], names: EntryPoints, 
     signature, function = signatures[0], compiled[0].function_name
     for each, other in zip(compiled, signatures, strict=True):
         if other != signature:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{function} takes other arguments on the target {each.target!r} than on {compiled[0].target!r}",
-                hint="write two files",
+                "write two files",
             )
     names.check(signature)
     if names.c:
         if signature.results[0] != plan.NO_RESULT:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{function} returns a number, and functions of C return whether they failed",
-                hint="write it to a tensor, or export the function for TVM-FFI",
+                "write it to a tensor, or export the function for TVM-FFI",
             )
         for each in signature.parameters:
             if each.is_in_c:

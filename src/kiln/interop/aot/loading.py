@@ -1,4 +1,4 @@
-"""`load_module`: exported functions, called from Python again."""
+"""Loading exported functions into Python again: `load_module`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ from ...cute.host.stream import current_stream
 from ...cute.host.tensor_forms import DynamicLeaf, TensorSignature, signature
 from ...cute.program.dsl import DSL
 from ...cute.tensor.pointer import AddressSpace
-from ...targets.host import jit
-from ...targets.host.elf import objects as elf
+from ...targets.host import elf, jit
 from ...targets.host.exported import ARGUMENTS_DISAGREE, ASSERT
 from ...targets.host.faults import AssertionFault
 from ..arguments import plan
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def _read(path: str, foreign: bool) -> tuple[bytes, dict[str, dict[str, Any]]]:
-    """A file, and what it says of its functions; `foreign`: it may be for another machine."""
+    """Read a file and the metadata of its functions; `foreign` allows files for other machines."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -73,12 +72,12 @@ def _read(path: str, foreign: bool) -> tuple[bytes, dict[str, dict[str, Any]]]:
 
 
 def read_metadata(file_path: Any) -> dict[str, dict[str, Any]]:
-    """What an exported file says of its functions, by name."""
+    """Return the metadata of the functions of an exported file, by name."""
     return _read(os.fspath(file_path), foreign=True)[1]
 
 
 def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
-    """The functions of an exported object, or of a shared library of such."""
+    """Load the functions of an exported object, or of a shared library of such."""
     path = os.fspath(file_path)
     data, known = _read(path, foreign=False)
     is_library = elf.File(data).kind == elf.SHARED
@@ -108,11 +107,11 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
 def _loaded(name: str, about: dict[str, Any], address_of: Callable[[str], int]) -> Any:
     targets = about.get("targets", [about["target"]])
     functions = {each: LoadedFunction(name, {**about, "target": each}, address_of) for each in targets}
-    return Either(functions) if len(functions) > 1 else functions[targets[0]]
+    return EitherDevice(functions) if len(functions) > 1 else functions[targets[0]]
 
 
-class Either:
-    """An exported function with code for GPUs and for the host: the first array decides."""
+class EitherDevice:
+    """An exported function with code for GPUs and for the host: the first array decides which runs."""
 
     def __init__(self, functions: Mapping[str, LoadedFunction]) -> None:
         self.functions = functions
@@ -131,7 +130,7 @@ class Either:
 
 
 class Module:
-    """Functions of a file, as attributes."""
+    """The functions of a file, as attributes."""
 
     def __init__(self, path: str, functions: Mapping[str, Any]) -> None:
         self._path, self._functions = path, functions
@@ -155,7 +154,7 @@ class Module:
 
 
 def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
-    """What an object or library says of its functions, by name; `foreign`: of any machine. Raises `elf.NotElf`."""
+    """Return the metadata of an object or library by function; `foreign` allows any machine. Raises `elf.NotElf`."""
     file = elf.File(data)
     if file.kind not in (elf.RELOCATABLE, elf.SHARED):
         raise elf.NotElf("is neither an object nor a shared library")
@@ -166,16 +165,21 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
             f"is for {names.get(file.machine, f'the machine {file.machine} of ELF')}, and this machine is {own}"
         )
     found: dict[str, dict[str, Any]] = {}
-    for name, _, _, section, value, size in file.symbols(elf.DYNSYM if file.kind == elf.SHARED else elf.SYMTAB):
-        if name.startswith(META) and 0 < section < len(file.headers):
-            header = file.headers[section]
-            at = value - header[3] + header[4]
-            found[name.removeprefix(META)] = _parsed(data[at : at + size], len(data) >= at + size)
+    symbols = file.symbols(elf.DYNSYM if file.kind == elf.SHARED else elf.SYMTAB)
+    names = {symbol.name for symbol in symbols}
+    for symbol in symbols:
+        if symbol.name.startswith(META) and 0 < symbol.section < len(file.headers):
+            header, function = file.headers[symbol.section], symbol.name.removeprefix(META)
+            at = symbol.value - header.address + header.offset
+            end = at + symbol.size
+            found[function] = about = _parsed(data[at:end], len(data) >= end)
+            if "entry_points" not in about:  # a file of the first format: its symbols tell
+                about["entry_points"] = ["tvm_ffi"] if f"__tvm_ffi_{function}" in names else ["c"]
     return found
 
 
 _FIELDS = {
-    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "prints": bool, "entry_points": list,
+    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "prints": bool,
     "arguments": list, "architectures": list, "function": str,
 }  # fmt: skip
 
@@ -188,7 +192,7 @@ def _parsed(text: bytes, is_there: bool) -> dict[str, Any]:
     if isinstance(about, dict) and isinstance(about.get("abi"), int) and about["abi"] > ABI:
         return {"kiln": "?", **about}  # its other fields are another version's
     if not isinstance(about, dict) or not all(isinstance(about.get(name), kind) for name, kind in _FIELDS.items()):
-        raise elf.NotElf("is damaged: what it says of its functions cannot be read")
+        raise elf.NotElf("is damaged: its metadata cannot be read")
     return about
 
 
@@ -213,7 +217,7 @@ def _linked(data: bytes, known: Mapping[str, Any]) -> Callable[[str], int]:
 
 
 def _tvm_functions() -> dict[str, int]:
-    """TVM-FFI's functions that objects of the first release refer to; 0 for those that are not there."""
+    """Return addresses of TVM-FFI's functions that objects of the first release refer to; 0 for missing ones."""
     tvm_ffi = packages.loaded("tvm_ffi")
     library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi()) if tvm_ffi is not None else ctypes.CDLL(None)
     found = {name: getattr(library, name, None) for name in TVM_FFI.values()}
@@ -239,7 +243,7 @@ _libc.free.argtypes = [ctypes.c_void_p]
 
 
 class _Exported(Executable):
-    """The code of an exported function. What does not print is called by native code, as that of compiled functions."""
+    """The code of an exported function. Native code calls it as that of compiled functions, unless it prints."""
 
     artifacts: Mapping[str, Any] = types.MappingProxyType({})
 
@@ -253,13 +257,13 @@ class _Exported(Executable):
     def call(self, address: int) -> None:
         if self._prints:
             sys.stdout.flush()  # it prints past Python
-        told = self._run(address)
-        if told:
-            self._report(told)
+        failed = self._run(address)
+        if failed:
+            self._report(failed)
 
     def _report(self, record: int) -> None:
-        told = Failure.from_address(record)
-        status, text = told.status, bytes(told.text).partition(b"\0")[0].decode(errors="replace")
+        failure = Failure.from_address(record)
+        status, text = failure.status, bytes(failure.text).partition(b"\0")[0].decode(errors="replace")
         _libc.free(record)
         raise _failure(status, text, self._target)
 
@@ -275,7 +279,7 @@ def _failure(status: int, text: str, on: str) -> Exception:
 
 
 class LoadedFunction(CompiledFunction):
-    """An exported function: takes what the compiled function took."""
+    """An exported function, which takes the arguments that the compiled function took."""
 
     def __init__(self, name: str, about: dict[str, Any], address_of: Callable[[str], int]) -> None:
         arguments = about["arguments"]
@@ -327,7 +331,7 @@ class LoadedFunction(CompiledFunction):
             return nodes
 
     def _takes_anyway(self, node: Node, expected: Any) -> bool:
-        """Whether a tensor has the numbers that code for another layout takes."""
+        """Whether a tensor has the slots of another layout, whose code would read its numbers."""
         if (
             settings.get("KILN_AOT_STRICT")
             or not isinstance(node, TensorNode)
@@ -344,7 +348,7 @@ class LoadedFunction(CompiledFunction):
 
 
 def _key(about: dict[str, Any]) -> Any:
-    """The key of arguments that fit."""
+    """Return the key of arguments that match."""
     kind = about["kind"]
 
     def leaf(x: Any) -> Any:
@@ -362,11 +366,11 @@ def _key(about: dict[str, Any]) -> Any:
         return StreamNode.key
     if kind == "number":
         return getattr(numbers, about["type"])
-    return (tuple, *map(_key, about.get("elements", ())))  # what was compiled in is not known here, and never fits
+    return (tuple, *map(_key, about.get("elements", ())))  # compiled in and unknown here: matches nothing
 
 
 def _formats(key: Any) -> str:
-    """The `struct` formats of the slots of a key."""
+    """Return the `struct` formats of the slots of a key."""
     if isinstance(key, TensorSignature):
         return key.formats
     if isinstance(key, runtime.PointerSignature) or key == StreamNode.key:
@@ -390,7 +394,7 @@ def _parameters(name: str, arguments: list[dict[str, Any]]) -> Parameters:
 
 
 def _result_type(kind: int) -> Any:
-    """The type of a number that a function gives, by a plan's word."""
+    """Return the type of a number that a function returns, by the word in its plan."""
     names = {plan.REAL32: "Float32", plan.REAL64: "Float64", plan.TRUTH: "Boolean"}
     sign = "Int" if kind & 0xFF == plan.SIGNED else "Uint"
     return getattr(numbers, names.get(kind & 0xFF) or f"{sign}{kind >> 8 << 3}")

@@ -1,7 +1,7 @@
-"""Exported objects: the code of a function for its architectures, what loads and calls it, and metadata, in one file.
+"""Exported objects: the code of a function for its architectures, its entry points, and metadata, in one file.
 
-An object needs nothing but the C library (and finds the driver, TVM-FFI and PyTorch where they are), and shows nothing but the names
-it is asked for, so that any number of them can be linked together.
+An object needs only the C library (it looks up the driver, TVM-FFI and PyTorch in the process) and exports only its
+entry points, so any number of objects can be linked together.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLRuntimeError
 from ...llvm import binding as llvm
-from ...targets.host import jit
+from ...targets.host import elf, jit
 from ...targets.host.call_context import WRAPPER
-from ...targets.host.elf import objects as elf
 from ...targets.host.elf import shared_library
 from ...targets.host.exported import Word, place_code
 from ..c.entry import Function, entry, unguarded
@@ -35,21 +34,19 @@ if TYPE_CHECKING:
     from .conventions import EntryPoints
 
 ABI = 1
-"""Of metadata and names; a file with a later one is refused."""
+"""The version of metadata and symbols; files of a later one are refused."""
 META = "__kiln_meta_"
-"""Before the name of a function: its metadata."""
+"""The prefix of the symbol of a function's metadata."""
 CHECK = ".kiln"
-"""The section with the checksum, which linkers leave out."""
+"""The section of the checksum, which linkers drop."""
 _CHECK_HEAD, _DIGEST = b"kiln aot", 32
 _LIBRARY_CHECK = struct.Struct("<8sQQ32s")
-"""In libraries: what it begins with, the size of the file and of what is loaded, the checksum."""
-_OF_SECTIONS = (6, 11, 12, 13)
-"""Fields of ELF's header that tell of sections."""
+"""The checksum of libraries: a mark, the size of the file, the size of what is loaded, the digest."""
 _RECORD = "kiln_function"
 
 
 def processor_of(host_target: str) -> Processor:
-    """What `--host-target` names; empty: the processor that nearly all machines like this one have at least."""
+    """Return the processor of `--host-target`; if that is empty, the baseline of nearly all machines like this one."""
     from ...base_dsl.options import parsed_host_target
 
     jit.host()
@@ -72,7 +69,7 @@ def build(
     metadata: dict[str, Any],
     names: EntryPoints,
 ) -> elf.Object:
-    """All of it, to be written as an object or as a library."""
+    """Return the linked object of a function, to be written as an object or a library."""
     machine = elf.MACHINES[processor[0].partition("-")[0]]
     data = elf.Data(machine)
     addresses = {
@@ -121,7 +118,7 @@ def build(
 
 
 def object_file(made: elf.Object) -> bytes:
-    """The bytes of an object, with a checksum."""
+    """Return the file of an object, with a checksum."""
     check = elf.Section(CHECK, elf.EXCLUDE)
     check.append(_CHECK_HEAD + bytes(_DIGEST))
     made.sections.append(check)
@@ -129,14 +126,14 @@ def object_file(made: elf.Object) -> bytes:
 
 
 def library_file(made: elf.Object) -> bytes:
-    """The bytes of a shared library, with a checksum."""
+    """Return the file of a shared library, with a checksum."""
     data, loaded = shared_library.written(made)
     check = _LIBRARY_CHECK.pack(_CHECK_HEAD, len(data), loaded, bytes(_DIGEST))
     return _signed(data[: shared_library.FREE] + check + data[shared_library.FREE + len(check) :])
 
 
 def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor: Processor) -> list[elf.Object]:
-    """Objects with those of the runtime's parts that they need."""
+    """Return objects with the parts of the runtime that they need."""
     ours = (unguarded, entry, arguments, tvm_entry, torch_entry, xla_entry)
     rest = [*ours, *(part.code for part in parts if part.name != "signals")]
     exports = {id(code): set(jit.exports_of(code)) for code in rest}
@@ -158,24 +155,24 @@ def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor:
 
 
 def _digest_at(data: bytes) -> int:
-    """Where the checksum lies; -1: there is none."""
+    """Return where the digest is, or -1."""
     file, size = elf.File(data), len(_CHECK_HEAD)
     free = shared_library.FREE
     if data[free : free + size] == _CHECK_HEAD:
         return free + _LIBRARY_CHECK.size - _DIGEST
     for name, header in zip(file.names, file.headers, strict=True):
-        if name == CHECK and data[header[4] : header[4] + size] == _CHECK_HEAD:
-            return header[4] + size
+        if name == CHECK and data[header.offset : header.offset + size] == _CHECK_HEAD:
+            return header.offset + size
     return -1
 
 
 def _digest(data: bytes, at: int) -> bytes:
-    """Of all but itself; of a library, of what is loaded: `strip` changes the rest."""
+    """Return the digest of all but itself; of a library, only of what is loaded: `strip` changes the rest."""
     held = data[:at] + bytes(_DIGEST) + data[at + _DIGEST :]
     if at < shared_library.FREE + _LIBRARY_CHECK.size:
-        fields = elf.HEADER.unpack_from(data)
-        head = elf.HEADER.pack(*(0 if number in _OF_SECTIONS else field for number, field in enumerate(fields)))
-        held = head + held[len(head) : _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[2]]
+        head = elf.Header.from_buffer_copy(data)
+        head.sections = head.section_bytes = head.section_count = head.names = 0
+        held = bytes(head) + held[len(bytes(head)) : _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[2]]
     return hashlib.blake2b(held, digest_size=_DIGEST).digest()
 
 
@@ -185,7 +182,8 @@ def _signed(data: bytes) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a file is as it was written. Raises `elf.NotElf`. Nothing is known of libraries that linkers, or tools that change the size, made of ours."""
+    """Whether a file is as it was written. Raises `elf.NotElf`. Libraries that linkers or other tools made of ours are
+    not checked."""
     at = _digest_at(data)
     if elf.File(data).kind == elf.SHARED:
         if at < 0 or _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[1] != len(data):

@@ -1,6 +1,7 @@
-"""What programs link and include that load exported code while they run: written once for each machine, and found by `aot_config`.
+"""The runtime library and header for C programs that load exported code while they run, as `aot_config` finds them.
 
-The static library is made of native code and written by ourselves, as objects are: no tool is needed, and none of the other machine.
+They are written once for each machine. The static library is native code that Kiln compiles and writes itself, so no
+tool is needed, also for another machine.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl import cache, cache_folder
 from ...base_dsl.diagnostics import DSLRuntimeError
-from ...targets.host import jit
-from ...targets.host.elf import objects as elf
+from ...targets.host import elf, jit
 from ...targets.host.elf.memory_linker import ERRORS, machine
 from .exporting import version, write_whole
 from .objects import processor_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HEADER = "CuteDSLRuntime.h"
 LIBRARY = "cute_dsl_runtime"
 EMPTY = "cuda_dialect_runtime_static"
-"""Named by link lines that there are; exported objects need nothing of it."""
+"""A library that existing link lines name; exported objects need nothing of it."""
 
 _HEADER = """/* Loads objects and shared libraries that Kiln exported, and calls their functions. */
 #ifndef CUTE_DSL_RUNTIME_H
@@ -104,7 +104,7 @@ endfunction()
 
 
 def archive(members: Mapping[str, bytes], symbols: Mapping[str, Sequence[str]]) -> bytes:
-    """A static library of some files, with the symbols of each."""
+    """Return a static library of some files, with an index of their symbols."""
 
     def member(name: str, data: bytes) -> bytes:
         head = f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode()
@@ -123,7 +123,7 @@ def archive(members: Mapping[str, bytes], symbols: Mapping[str, Sequence[str]]) 
 
 
 def runtime_archive(host_target: str = "") -> bytes:
-    """`libcute_dsl_runtime.a` for a machine."""
+    """Return `libcute_dsl_runtime.a` for a machine."""
     processor = processor_of(host_target)
     number = elf.MACHINES[processor[0].partition("-")[0]]
     data = elf.Data(number)
@@ -134,7 +134,7 @@ def runtime_archive(host_target: str = "") -> bytes:
 
 
 def root() -> str:
-    """The folder of all that is written here, which is there then."""
+    """Return the folder of these files; makes it."""
     made = os.path.join(cache_folder.lasting_directory(), f"aot-{cache.sources_hash()[:16]}")
     if not os.path.exists(os.path.join(made, "include", HEADER)):
         _make(os.path.join(made, "include"))
@@ -153,12 +153,12 @@ def _make(folder: str) -> None:
 
 
 def include_folder() -> str:
-    """Where the header is."""
+    """Return the folder of the header."""
     return os.path.join(root(), "include")
 
 
 def library_folder(host_target: str = "") -> str:
-    """Where the static libraries for a machine are; none: for this one."""
+    """Return the folder of the static libraries for a machine, by default this one."""
     folder = os.path.join(root(), "lib", processor_of(host_target)[0])
     path = os.path.join(folder, f"lib{LIBRARY}.a")
     if not os.path.exists(path):
@@ -169,12 +169,12 @@ def library_folder(host_target: str = "") -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text between the quotes of CMake's language."""
+    """Return a text as it stands between quotes in CMake."""
     return re.sub(r'(["\\$])', r"\\\1", text)
 
 
 def cmake_folder() -> str:
-    """Where `find_package(Kiln)` finds it."""
+    """Return the folder in which `find_package(Kiln)` looks."""
     import sys
 
     folder = os.path.join(root(), "cmake")

@@ -1,4 +1,5 @@
-"""The functions of an exported object that have names: each hands a function's record to the code that all share (`entry.py`)."""
+"""Symbols of exported objects: each passes the record of its function to code that all share (`c/entry.py` and
+others)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
 from ...targets.host import jit
-from ...targets.host.elf.objects import Object, read
+from ...targets.host.elf import Object, read
 from ...targets.host.lower import lower_library
 from ...targets.lowering.builder import Builder, declare, function, global_, int_type, parsed_type, ptr_type
 from ..arguments import plan
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
     from ..c.signature import Parameter, Signature
 
 KERNEL, META, START = "kiln_torch_kernel", "kiln_torch_meta", "kiln_torch_start"
-"""Functions that nobody finds by their names."""
+"""Symbols that are not exported."""
 _TYPES = {"float": "f32", "double": "f64"}
 
 
 class Thunks:
-    """Functions for one function's record, whose symbol is `record`."""
+    """The functions for the record of one exported function, whose symbol is `record`."""
 
     def __init__(self, record: str) -> None:
         self._record = record
         self._location = ir.Location.unknown(context())
         self.names: list[str] = []
-        """Those that others see."""
+        """The exported symbols."""
         self._hidden: list[str] = []
         with context(), self._location:
             self._module = ir.Module.create()
@@ -39,7 +40,7 @@ class Thunks:
             self._declared: set[str] = set()
 
     def add_c(self, prefix: str, signature: Signature) -> None:
-        """What C programs call."""
+        """Add the functions that C programs call."""
         ptr, i32 = ptr_type(), int_type(32)
         self._passing(f"{prefix}_Kernel_Module_Load", "load", [ptr])
         self._passing(f"{prefix}_Kernel_Module_Unload", "unload", [ptr])
@@ -47,42 +48,45 @@ class Thunks:
         self._passing(f"__kiln_packed_{prefix}", "packed", [ptr, i32])
         with context(), self._location:
             passed = [each for each in signature.parameters if each.is_in_c]
-            b, (_, *given) = self._begin(f"cute_dsl_{prefix}_wrapper", [ptr, *(_c_type(each) for each in passed)], i32)
+            b, (_, *arguments) = self._begin(
+                f"cute_dsl_{prefix}_wrapper", [ptr, *(_c_type(each) for each in passed)], i32
+            )
             result, pointers = b.alloca(i32), b.alloca(ptr, max(len(passed), 1))
-            places = [b.alloca(value.type) for value in given]
+            places = [b.alloca(value.type) for value in arguments]
             slots = b.alloca(int_type(64), -(-signature.slots_bytes // 8) or 1, 16)
-            wrong = _take(b, signature, passed, given, slots)
+            wrong = _take(b, signature, passed, arguments, slots)
             fit, unfit = b.if_else(b.compare("eq", wrong, b.i64(0)))
             fit.store(self._called(fit, "call_taken", [slots], [ptr], i32)[0], result)
-            for number, (each, value, place) in enumerate(zip(passed, given, places, strict=True)):
+            for number, (each, value, place) in enumerate(zip(passed, arguments, places, strict=True)):
                 unfit.store(value, place)
                 by_address = each.kind in ("tensor", "tuple")
                 unfit.store(value if by_address else place, unfit.gep(pointers, ptr, number))
-            told = self._called(unfit, "call", [pointers, unfit.i64(len(passed))], [ptr, int_type(64)], i32)
-            unfit.store(told[0], result)
+            status = self._called(unfit, "call", [pointers, unfit.i64(len(passed))], [ptr, int_type(64)], i32)
+            unfit.store(status[0], result)
             b.op("func.return", (), (b.load(i32, result),))
 
     def add_slots(self, prefix: str) -> None:
-        """What Kiln itself calls."""
+        """Add the function that Kiln itself calls."""
         self._passing(f"__kiln_slots_{prefix}", "call_slots", [ptr_type()], ptr_type())
 
     def add_tvm_ffi(self, name: str) -> None:
-        """What TVM-FFI calls."""
+        """Add the function that TVM-FFI calls."""
         ptr, i32 = ptr_type(), int_type(32)
         with context(), self._location:
-            b, (_, *given) = self._begin(f"__tvm_ffi_{name}", [ptr, ptr, i32, ptr], i32)
-            self._return_call(b, "call_by_tvm_ffi", given, [ptr, i32, ptr])
+            b, (_, *arguments) = self._begin(f"__tvm_ffi_{name}", [ptr, ptr, i32, ptr], i32)
+            self._return_call(b, "call_by_tvm_ffi", arguments, [ptr, i32, ptr])
 
     def tell_tvm_ffi(self, name: str, words: str) -> None:
-        """A function that gives TVM-FFI a text, by the text's symbol."""
+        """Add a function that returns a text to TVM-FFI, given its symbol."""
         ptr, i32 = ptr_type(), int_type(32)
         with context(), self._location:
-            b, given = self._begin(name, [ptr, ptr, i32, ptr], i32)
+            b, arguments = self._begin(name, [ptr, ptr, i32, ptr], i32)
             global_(self._module, words, parsed_type("!llvm.array<1 x i8>"), None, linkage="external")
-            self._return_call(b, "tell_tvm_ffi", [b.address_of(words), given[3]], [ptr, ptr])
+            self._return_call(b, "tell_tvm_ffi", [b.address_of(words), arguments[3]], [ptr, ptr])
 
     def add_torch(self, name: str) -> None:
-        """What PyTorch calls (`KERNEL`, `META`), and what registers the function: where a library is loaded (`START`), or when asked to."""
+        """Add the kernels that PyTorch calls, and the functions that register the operator: on loading, and when
+        called."""
         ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
         self._passing(f"kiln_torch_register_{name}", "register_torch", [])
         with context(), self._location:
@@ -91,25 +95,25 @@ class Thunks:
             b.op("func.return", (), ())
             declare(self._module, entry.prefix + "raise_in_torch", [ptr], [])
             for symbol, runs in ((KERNEL, 1), (META, 0)):
-                b, given = self._begin(symbol, [ptr, i64, i64], None)
-                words = self._called(b, "call_by_torch", [given[0], b.i32(runs)], [ptr, i32], ptr)
+                b, arguments = self._begin(symbol, [ptr, i64, i64], None)
+                words = self._called(b, "call_by_torch", [arguments[0], b.i32(runs)], [ptr, i32], ptr)
                 b.call(entry.prefix + "raise_in_torch", [], words)
                 b.op("func.return", (), ())
 
     def add_xla(self, name: str) -> None:
-        """What XLA calls."""
+        """Add the function that XLA calls."""
         self._passing(f"kiln_xla_{name}", "call_by_xla", [ptr_type()], ptr_type())
 
     def object(self, processor: Processor) -> Object:
-        """All of them."""
+        """Compile the functions to an object."""
         text = lower_library(self._module, "thunks", [*self.names, *self._hidden])
         return read(jit.emit_object(jit.optimize(text, 1, processor), 1, processor))
 
     def _passing(self, name: str, callee: str, inputs: list[ir.Type], result: ir.Type | None = None) -> None:
         with context(), self._location:
             result = result or int_type(32)
-            b, given = self._begin(name, inputs, result)
-            self._return_call(b, callee, given, inputs, result)
+            b, arguments = self._begin(name, inputs, result)
+            self._return_call(b, callee, arguments, inputs, result)
 
     def _begin(self, name: str, inputs: list[ir.Type], result: ir.Type | None) -> tuple[Builder, list[ir.Value]]:
         (self._hidden if name in (KERNEL, META, START) else self.names).append(name)
@@ -117,29 +121,30 @@ class Thunks:
         return Builder(ir.InsertionPoint(block), self._location), list(block.arguments)
 
     def _return_call(
-        self, b: Builder, name: str, given: list[ir.Value], inputs: list[ir.Type], result: ir.Type | None = None
+        self, b: Builder, name: str, arguments: list[ir.Value], inputs: list[ir.Type], result: ir.Type | None = None
     ) -> None:
-        b.op("func.return", (), self._called(b, name, given, inputs, result or int_type(32)))
+        b.op("func.return", (), self._called(b, name, arguments, inputs, result or int_type(32)))
 
     def _called(
-        self, b: Builder, name: str, given: list[ir.Value], inputs: list[ir.Type], result: ir.Type
+        self, b: Builder, name: str, arguments: list[ir.Value], inputs: list[ir.Type], result: ir.Type
     ) -> list[ir.Value]:
-        """The result of a function that all share, given the record."""
+        """Call a shared function with the record."""
         callee = entry.prefix + name
         if callee not in self._declared:
             self._declared.add(callee)
             declare(self._module, callee, [ptr_type(), *inputs], [result])
-        return list(b.call(callee, [result], [b.address_of(self._record), *given]).results)
+        return list(b.call(callee, [result], [b.address_of(self._record), *arguments]).results)
 
 
 def _take(
-    b: Builder, signature: Signature, passed: Sequence[Parameter], given: Sequence[ir.Value], slots: ir.Value
+    b: Builder, signature: Signature, passed: Sequence[Parameter], arguments: Sequence[ir.Value], slots: ir.Value
 ) -> ir.Value:
-    """Put arguments into the slots: bits that are 0 if they fit, so that one branch decides. What is wrong, `entry.call` says, which also takes tuples."""
+    """Put arguments into the slots. Returns bits that are 0 if all match, so that one branch decides; `entry.call`
+    takes other calls: it says what is wrong, and reads tuples."""
     if any(each.kind == "tuple" for each in passed):
         return b.i64(1)
     i64, found, absent = int_type(64), b.alloca(int_type(64)), b.i64(0)
-    for each, value in zip(passed, given, strict=True):
+    for each, value in zip(passed, arguments, strict=True):
         if each.kind == "tensor":
             null = b.compare("eq", b.value("llvm.ptrtoint", i64, (value,)), b.i64(0))
             absent = b.binary("ori", absent, b.value("arith.extui", i64, (null,)))
@@ -148,7 +153,7 @@ def _take(
     wrong = there.i64(0)
     for record in signature.ambient:
         there.store(there.i64(0), there.byte_gep(slots, plan.Record.from_buffer_copy(record).slot))
-    for each, value in zip(passed, given, strict=True):
+    for each, value in zip(passed, arguments, strict=True):
         place = there.byte_gep(slots, plan.Record.from_buffer_copy(each.record).slot)
         if each.kind == "number":
             there.store(there.i64(0), place)
@@ -162,7 +167,8 @@ def _take(
 
 
 def _take_tensor(b: Builder, parameter: Parameter, value: ir.Value, place: ir.Value) -> ir.Value:
-    """The address, dynamic extents and dynamic strides in a tensor's structure, as `entry.take_struct` has them; of a pointer, the address."""
+    """Read the address, dynamic extents and strides from a tensor's structure, as `entry.take_struct` does; of a
+    pointer its address."""
     i64, wrong, offset = int_type(64), b.i64(0), 8
 
     def forbid(number: ir.Value, bits: int) -> None:
@@ -189,7 +195,7 @@ def _take_tensor(b: Builder, parameter: Parameter, value: ir.Value, place: ir.Va
 
 
 def _c_type(parameter: Parameter) -> ir.Type:
-    """How C passes a parameter."""
+    """Return the type in which C passes a parameter."""
     if parameter.kind != "number":
         return ptr_type()
     name = c_number(parameter.about["type"])

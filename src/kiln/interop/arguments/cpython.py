@@ -144,10 +144,10 @@ def call_python(
     count = positional
     if names != None:
         count += PyTuple_Size(names)
-    given = local(Ptr[Object], count + 2)
-    given[1] = first
-    memcpy(given + 2, arguments, 8 * u64(count))
-    return vectorcall(python, given + 1, u64(positional + 1) | FREE_BEFORE, names)
+    passed = local(Ptr[Object], count + 2)
+    passed[1] = first
+    memcpy(passed + 2, arguments, 8 * u64(count))
+    return vectorcall(python, passed + 1, u64(positional + 1) | FREE_BEFORE, names)
 
 
 @native

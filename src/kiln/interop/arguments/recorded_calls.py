@@ -11,11 +11,12 @@ A key is a sequence of words. Each argument begins with a word for its kind, the
     a function     addresses of code and globals, defaults, the number of cells and their contents
     a constant     its address: types, and objects of types registered as constants
 
-Keyword arguments follow the positional ones, each after the address of its name. A float whose parameter is registered as a
-number is represented by its sign and whether it is 0, 1 or NaN: programs take its value from each call.
+Keyword arguments follow the positional ones, each after the address of its name. A float whose parameter is registered
+as a number is represented by its sign and whether it is 0, 1 or NaN: programs take its value from each call.
 
-Last come the pairs of arrays, one of which may be written to, that may overlap: the distance of their addresses. With extents
-and strides that decides whether they overlap, so a call is refused or accepted alike each time. Most calls have no such pair.
+Last come the pairs of arrays, one of which may be written to, that may overlap: the distance of their addresses. With
+extents and strides that decides whether they overlap, so a call is refused or accepted alike each time. Most calls have
+no such pair.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ def is_constant(kind: Ptr[Object]) -> bool:
 
 @native
 def add_value(value: Ptr[Object], state: Ptr[State], arrays_allowed: bool) -> bool:
-    """Append a value to the key; False if it has no key. Arrays are allowed where a function expects them: elsewhere, as in
-    closures, what it does may depend on their contents."""
+    """Append a value to the key; False if it has no key. Arrays are allowed where a function expects them: elsewhere,
+    as in closures, what it does may depend on their contents."""
     if not has_room(state):
         return False
     known, kind = process.place, value.kind
@@ -329,12 +330,12 @@ def make_key(
 
 @native
 def add_keywords(
-    holder: Ptr[Object], given: Ptr[Ptr[Object]], names: Ptr[Object], written: i64, state: Ptr[State]
+    holder: Ptr[Object], passed: Ptr[Ptr[Object]], names: Ptr[Object], written: i64, state: Ptr[State]
 ) -> bool:
     """Append keyword arguments. Of the parameters that may be arrays the first `written` are written to."""
     special, arrays = cpython.PyTuple_GetItem(holder, 1), cpython.PyTuple_GetItem(holder, 3)
     for number in range(cpython.PyTuple_Size(names)):
-        name, value = cpython.PyTuple_GetItem(names, number), given[number]
+        name, value = cpython.PyTuple_GetItem(names, number), passed[number]
         if not has_room(state):
             return False
         put(state, address(name))
@@ -399,12 +400,12 @@ def object_of(state, item):
 
 
 @native
-def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], given: Ptr[Ptr[Object]]) -> bool:
+def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], passed: Ptr[Ptr[Object]]) -> bool:
     """Call a Python function, which may make an array; False after an error."""
     for number in range(step.count):
-        given[number + 1] = object_of(state, step.items[number])
+        passed[number + 1] = object_of(state, step.items[number])
     made = cpython.vectorcall(
-        Ptr[Object](step.function), given + 1, step.positional | cpython.FREE_BEFORE, Ptr[Object](step.names)
+        Ptr[Object](step.function), passed + 1, step.positional | cpython.FREE_BEFORE, Ptr[Object](step.names)
     )
     if made == None:
         return False
@@ -449,13 +450,13 @@ def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
     stream, first = local(u64), state.count
     if not stream_of(state.stream, state.device, stream):
         return Ptr[Object](NO_MATCH)
-    slots, given = local(u8, head.slot_bytes), local(Ptr[Object], head.items + 1)
+    slots, passed = local(u8, head.slot_bytes), local(Ptr[Object], head.items + 1)
     step, left, result = head.steps, head.step_count, Ptr[Object](None)
     while left > 0:
         if step.kind == program.LAUNCH:
             if not launch(Ptr[LaunchStep](step), state, stream[0], slots):
                 break
-        elif not call_python(head, Ptr[CallStep](step), state, given):
+        elif not call_python(head, Ptr[CallStep](step), state, passed):
             break
         step = Ptr[Step](Ptr(step) + step.size)
         left -= 1
@@ -469,8 +470,8 @@ def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
 def repeat_recorded(
     holder: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object], state: Ptr[State]
 ) -> Ptr[Object]:
-    """Find the program of a call and repeat it; returns as `repeat`. The program is kept during the call: guards and steps
-    may run Python, and other threads run during launches."""
+    """Find the program of a call and repeat it; returns as `repeat`. The program is kept during the call: guards and
+    steps may run Python, and other threads run during launches."""
     result = Ptr[Object](NO_MATCH)
     if not make_key(holder, arguments, positional, names, state):
         return result

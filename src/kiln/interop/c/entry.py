@@ -1,8 +1,9 @@
 # pyright: reportReturnType=false
-"""What an exported object does when one of its functions is called: read the arguments, run the code, tell what failed.
+"""Native code of exported objects: it runs a function, reads arguments from C, and writes the messages of errors.
 
-The arguments come from C (an array of pointers to them), as the slots that compiled code takes, or from a framework (`arguments.py`). All that is
-particular to a function is in a `Function`, which Python writes into the object; the code here is the same in all.
+Arguments come from C (an array of pointers to them), as the slots of compiled code, or from a framework
+(`tvm_ffi/exported_arguments.py`). What is particular to a function is its `Function`, which Python writes into the
+object; the code is the same in all.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from ..arguments.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, Real
 from ..arguments.planned_calls import following
 
 ANYTHING = 0
-"""The kind of a record of what was compiled in: no more is known of it here."""
+"""The kind of a record of a parameter that was compiled in: nothing is passed for it."""
 ROOM = 1024
-"""Bytes of an error's text."""
+"""Bytes of the text of an error."""
 WRONG_COUNT = -1000
-"""The status where there are too few or too many arguments; -1 less its number is that of an argument that does not fit."""
+"""The status for too few or too many arguments; -1 - n is that for argument n, if it does not match."""
 
 
 @struct
@@ -47,16 +48,16 @@ class Function:
     """An exported function."""
 
     plan: Ptr[Plan]
-    """With neither names nor anything of Python's."""
+    """The plan of calls from C, without names and addresses of Python."""
     full_plan: Ptr[Plan]
-    """Of calls that pass None, too: those of frameworks."""
+    """The plan of calls from frameworks, which also pass None."""
     names: Ptr[Ptr]
     full_names: Ptr[Ptr]
     signature: Ptr
     code: Ptr[Code]
-    """What the host runs; null: nothing."""
+    """The code for the host, or null."""
     module: Ptr
-    """What a GPU's target loads, and the functions that follow are its own; null: nothing."""
+    """What the target of GPUs loads, or null; the next functions are that target's."""
     choose: Fn[[Ptr, Ptr[Text], Ptr[i32]], Ptr[Code]]
     unload: Fn[[Ptr], i32]
     explain: Fn[[Ptr[Text], i32], None]
@@ -64,20 +65,20 @@ class Function:
     enter: Fn[[i32, Ptr[Text]], i32]
     leave: Fn[[], None]
     has: Fn[[u64], bool]
-    """Whether memory is a GPU's; of none, whether there is a GPU."""
+    """Whether memory belongs to a GPU; for null, whether there is a GPU."""
     fail: Fn[[Ptr, Ptr], None]
-    """TVM-FFI's functions, once they were looked for (`tvm_entry.py`)."""
+    """TVM-FFI's functions, once they were looked up (`tvm_ffi/exported.py`)."""
     stream: Fn[[i32, i32], u64]
     make_text: Fn[[Ptr, Ptr], i32]
     torch: Ptr
-    """What PyTorch is told of it (`torch_entry.py`)."""
+    """A `Registration` (`torch/exported.py`), or null."""
     xla: Ptr
-    """How XLA passes arguments (`xla_entry.py`)."""
+    """An `XlaFunction` (`jax/exported.py`), or null."""
 
 
 @struct
 class CModule:
-    """What C programs hold of a function."""
+    """The handle of a function in C programs."""
 
     function: Ptr
 
@@ -85,57 +86,61 @@ class CModule:
 entry = Library("aot", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
-# --- what went wrong -------------------------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------------------------
 
 
 @entry.export
-def say(said: Ptr[Text], words: Ptr) -> None:
+def say(message: Ptr[Text], words: Ptr) -> None:
     """Append a text. Entry points call it rather than contain its code."""
-    put(said, words)
+    put(message, words)
 
 
 @entry.export
-def say_integer(said: Ptr[Text], number: i64) -> None:
-    put_number(said, number)
+def say_integer(message: Ptr[Text], number: i64) -> None:
+    """Append an integer."""
+    put_number(message, number)
 
 
 @entry.export
-def name_argument(function: Ptr[Function], names: Ptr[Ptr], number: i64, said: Ptr[Text]) -> None:
-    put(said, text("argument "))
-    put_number(said, number + 1)
-    put(said, text(" ("))
-    put(said, names[number])
-    put(said, text(") of "))
-    put(said, function.signature)
-    put(said, text(": "))
+def name_argument(function: Ptr[Function], names: Ptr[Ptr], number: i64, message: Ptr[Text]) -> None:
+    """Begin a message about an argument: argument 1 (x) of scale(...):"""
+    put(message, text("argument "))
+    put_number(message, number + 1)
+    put(message, text(" ("))
+    put(message, names[number])
+    put(message, text(") of "))
+    put(message, function.signature)
+    put(message, text(": "))
 
 
 @entry.export
-def say_number(said: Ptr[Text], what: Ptr, mode: i64, found: i64) -> None:
-    """For example: its extent 0 is 126, expected"""
-    put(said, what)
+def say_number(message: Ptr[Text], what: Ptr, mode: i64, found: i64) -> None:
+    """Say, for example: its extent 0 is 126, expected"""
+    put(message, what)
     if mode >= 0:
-        put(said, text(" "))
-        put_number(said, mode)
-    put(said, text(" is "))
-    put_number(said, found)
-    put(said, text(", expected "))
+        put(message, text(" "))
+        put_number(message, mode)
+    put(message, text(" is "))
+    put_number(message, found)
+    put(message, text(", expected "))
 
 
 @entry.export
-def say_leaf(said: Ptr[Text], what: Ptr, mode: i64, found: i64, kind: i64, number: i64) -> None:
-    say_number(said, what, mode, found)
+def say_leaf(message: Ptr[Text], what: Ptr, mode: i64, found: i64, kind: i64, number: i64) -> None:
+    """Say that an extent or stride is not as a leaf demands."""
+    say_number(message, what, mode, found)
     if kind == plan.STATIC:
-        put_number(said, number)
+        put_number(message, number)
     elif found < 0 or number == 1:
-        put(said, text("0 to 2^63 - 1") if kind == plan.DYNAMIC64 else text("0 to 2^31 - 1"))
+        put(message, text("0 to 2^63 - 1") if kind == plan.DYNAMIC64 else text("0 to 2^31 - 1"))
     else:
-        put(said, text("a multiple of "))
-        put_number(said, number)
+        put(message, text("a multiple of "))
+        put_number(message, number)
 
 
 @native
 def bad_leaf(kind: i64, number: i64, found: i64) -> bool:
+    """Whether a leaf rejects an extent or stride."""
     if kind == plan.STATIC:
         return found != number
     if found < 0 or (kind == plan.DYNAMIC32 and found > 0x7FFFFFFF):
@@ -144,17 +149,19 @@ def bad_leaf(kind: i64, number: i64, found: i64) -> bool:
 
 
 @native
-def say_rule(said: Ptr[Text], rule: Ptr[u8], mode: i64, value: i64) -> None:
+def say_rule(message: Ptr[Text], rule: Ptr[u8], mode: i64, value: i64) -> None:
+    """Say which rule of tensor maps is broken: the letters before the bar choose its numbers."""
     numbers, count = local(i64, 8), i64(0)
     while rule[count] != ord("|") and count < 8:
         numbers[count] = mode if rule[count] == ord("m") else value
         count += 1
-    put_form(said, Ptr(rule) + (count + 1), numbers)
+    put_form(message, Ptr(rule) + (count + 1), numbers)
 
 
 @native
-def tell_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], said: Ptr[Text]) -> i32:
-    """Read and free what the code reported: print its text, and say what failed; its status."""
+def read_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], message: Ptr[Text]) -> i32:
+    """Read and free the report of compiled code: print its text and write the message of an error. Returns the
+    status."""
     status = i32(0)
     if record.status & TEXT != 0 and record.text != None:
         write(1, record.text, record.text_size)
@@ -165,32 +172,32 @@ def tell_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], 
         numbers = Ptr[i64](ref(record).arguments)
         if record.site & MEMORY_FAULT != 0:
             status = i32(ILLEGAL_ADDRESS)
-            put(said, text("memory that is not there was accessed"))
+            put(message, text("memory that is not there was accessed"))
         elif record.details != None or record.stop != 0:
             status = i32(LAUNCH_FAILED)
-            put(said, text("threads of a kernel wait for ever, or it was stopped"))
+            put(message, text("threads of a kernel wait for ever, or it was stopped"))
             free(record.details)
         elif site.kind == REFUSED:
             status = i32(numbers[0])
-            if not function.assertion(code, said):
-                put(said, site.form)
-                function.explain(said, status)
+            if not function.assertion(code, message):
+                put(message, site.form)
+                function.explain(message, status)
         elif site.kind == RULES:
-            put(said, site.form)
+            put(message, site.form)
             if numbers[0] >= 1 and numbers[0] <= site.rule_count:
-                say_rule(said, Ptr[u8](site.rules[numbers[0] - 1]), numbers[1], numbers[2])
+                say_rule(message, Ptr[u8](site.rules[numbers[0] - 1]), numbers[1], numbers[2])
         else:
-            put_form(said, site.form, numbers)
+            put_form(message, site.form, numbers)
             if site.kernel != None:
-                put(said, text(" (kernel "))
-                put(said, site.kernel)
+                put(message, text(" (kernel "))
+                put(message, site.kernel)
                 for axis in range(3):
-                    put(said, text(", block (") if axis == 0 else text(", "))
-                    put_number(said, i64(record.block[axis]))
+                    put(message, text(", block (") if axis == 0 else text(", "))
+                    put_number(message, i64(record.block[axis]))
                 for axis in range(3):
-                    put(said, text("), thread (") if axis == 0 else text(", "))
-                    put_number(said, i64(record.thread[axis]))
-                put(said, text("))"))
+                    put(message, text("), thread (") if axis == 0 else text(", "))
+                    put_number(message, i64(record.thread[axis]))
+                put(message, text("))"))
     free(record)
     return status
 
@@ -199,12 +206,12 @@ def tell_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], 
 
 
 HOST, GPU = 1, 2
-"""Where the tensors of a call are; 0: it is not known."""
+"""Where the tensors of a call are; 0 if it is not known."""
 
 
 @native
 def is_for_gpu(function: Ptr[Function], slots: Ptr, where: i32) -> bool:
-    """Where there is code for the host and for GPUs, the memory of the first tensor decides."""
+    """Whether a call runs on a GPU: with code for both, the memory of the first tensor decides."""
     if function.code == None or function.module == None:
         return function.code == None
     if where != 0:
@@ -218,45 +225,47 @@ def is_for_gpu(function: Ptr[Function], slots: Ptr, where: i32) -> bool:
 
 
 @entry.export
-def run(function: Ptr[Function], slots: Ptr, where: i32, said: Ptr[Text]) -> i32:
-    """Run the code on slots: 0, or a status, and what there is to say."""
+def run(function: Ptr[Function], slots: Ptr, where: i32, message: Ptr[Text]) -> i32:
+    """Run the code on slots. Returns 0, or a status after writing a message."""
     code = function.code
     if is_for_gpu(function, slots, where):
         status = local(i32)
         status[0] = 0
-        code = function.choose(function.module, said, status)
+        code = function.choose(function.module, message, status)
         if code == None:
             return status[0]
     record = code.entry(slots)
     if record == None:
         return 0
-    return tell_report(function, code, Ptr[Context](record), said)
+    return read_report(function, code, Ptr[Context](record), message)
 
 
 @struct
-class Told:
-    """What a thread was told of its last call that failed. Threads have one each, which stay: others may be looking for theirs."""
+class ThreadError:
+    """The message of the last failed call of a thread. Each thread has one, which stays, as others walk the list."""
 
     next: Ptr
     thread: u64
     text: Array[u8, ROOM]
 
 
-told = entry.variable("told", u64)
+errors = entry.variable("errors", u64)
+"""The list of messages."""
 
 
 @entry.export
 def last_error(function: Ptr[Function], module: Ptr) -> Ptr:
-    """Where the text of the last call that failed in this thread is, of whichever function of the file; null: there is no memory.
+    """Return the message of the last failed call of this thread, of any function of the file; null if there is no
+    memory.
 
-    A thread that begins when another has ended may have its number, and finds its text until a call of its own fails."""
-    first, thread = atomic_load(told.place, "acquire"), pthread_self()
-    each = Ptr[Told](Ptr(first))
+    A thread may have the number of one that ended, and then finds its message until a call of its own fails."""
+    first, thread = atomic_load(errors.place, "acquire"), pthread_self()
+    each = Ptr[ThreadError](Ptr(first))
     while each != None:
         if each.thread == thread:
             return Ptr(ref(each).text)
-        each = Ptr[Told](each.next)
-    each = Ptr[Told](malloc(size_of(Told)))
+        each = Ptr[ThreadError](each.next)
+    each = Ptr[ThreadError](malloc(size_of(ThreadError)))
     if each == None:
         return None
     each.thread = thread
@@ -264,17 +273,17 @@ def last_error(function: Ptr[Function], module: Ptr) -> Ptr:
     done = False
     while not done:
         each.next = Ptr(first)
-        first, done = compare_exchange(told.place, first, address(each))
+        first, done = compare_exchange(errors.place, first, address(each))
     return Ptr(ref(each).text)
 
 
 @entry.export
-def keep(said: Ptr[Text]) -> Ptr:
-    """Leave a text for who asks for it: where it is now."""
+def keep(message: Ptr[Text]) -> Ptr:
+    """Keep a message for `last_error`. Returns where it is."""
     place = last_error(None, None)
     if place == None:
         return text("there is no memory for the text of the error")
-    memcpy(place, said.memory, ROOM)
+    memcpy(place, message.memory, ROOM)
     return place
 
 
@@ -282,14 +291,14 @@ def keep(said: Ptr[Text]) -> Ptr:
 
 
 @native
-def take_struct(record: Ptr[ArrayRecord], given: Ptr, place: Ptr[u64], said: Ptr[Text]) -> bool:
-    """A tensor as C's structure of its address and its dynamic extents and strides."""
-    where = Ptr[u64](given)[0]
+def take_struct(record: Ptr[ArrayRecord], argument: Ptr, place: Ptr[u64], message: Ptr[Text]) -> bool:
+    """Read a tensor from its C structure: address, dynamic extents, dynamic strides."""
+    where = Ptr[u64](argument)[0]
     place[0] = where
     if where & record.alignment != 0:
-        say_number(said, text("its address modulo the alignment"), -1, i64(where & record.alignment))
-        put(said, text("0, a multiple of "))
-        put_number(said, i64(record.alignment) + 1)
+        say_number(message, text("its address modulo the alignment"), -1, i64(where & record.alignment))
+        put(message, text("0, a multiple of "))
+        put_number(message, i64(record.alignment) + 1)
         return False
     offset, out, leaf = i64(8), place + 1, record.leaves
     for number in range(2 * record.rank):
@@ -297,16 +306,16 @@ def take_struct(record: Ptr[ArrayRecord], given: Ptr, place: Ptr[u64], said: Ptr
             found = i64(0)
             if leaf.kind == plan.DYNAMIC64:
                 offset = (offset + 7) & -8
-                found = Ptr[i64](given + offset)[0]
+                found = Ptr[i64](argument + offset)[0]
                 offset += 8
             else:
-                found = i64(Ptr[i32](given + offset)[0])
+                found = i64(Ptr[i32](argument + offset)[0])
                 offset += 4
             if bad_leaf(leaf.kind, leaf.number, found):
                 is_extent = number < record.rank
                 what = text("its extent") if is_extent else text("its stride")
                 mode = number if is_extent else number - record.rank
-                say_leaf(said, what, mode, found, leaf.kind, leaf.number)
+                say_leaf(message, what, mode, found, leaf.kind, leaf.number)
                 return False
             out[0] = u64(found)
             out += 1
@@ -315,16 +324,17 @@ def take_struct(record: Ptr[ArrayRecord], given: Ptr, place: Ptr[u64], said: Ptr
 
 
 @native
-def take_bytes(bytes_: i64, given: Ptr, place: Ptr[u64]) -> bool:
+def take_bytes(bytes_: i64, argument: Ptr, place: Ptr[u64]) -> bool:
+    """Read a number of so many bytes."""
     place[0] = 0
-    memcpy(place, given, bytes_)
+    memcpy(place, argument, bytes_)
     return True
 
 
 @native
-def take_numbers(record: Ptr[GroupRecord], given: Ptr, slots: Ptr) -> Ptr:
-    """Numbers of one type, one after the other; where they end."""
-    element, at = record.elements, given
+def take_numbers(record: Ptr[GroupRecord], argument: Ptr, slots: Ptr) -> Ptr:
+    """Read numbers of one type, one after another. Returns where they end."""
+    element, at = record.elements, argument
     for _ in range(record.count):
         if element.kind == plan.GROUP:
             at = take_numbers(Ptr[GroupRecord](element), at, slots)
@@ -338,45 +348,48 @@ def take_numbers(record: Ptr[GroupRecord], given: Ptr, slots: Ptr) -> Ptr:
 
 @native
 def number_bytes(record: Ptr[Record]) -> i64:
+    """Return the bytes of a number in C."""
     if record.kind == plan.INTEGER:
         return i64(address(Ptr[IntegerRecord](record).typed))
     return Ptr[RealRecord](record).bytes
 
 
 @native
-def take_from_c(record: Ptr[Record], given: Ptr, slots: Ptr, said: Ptr[Text]) -> bool:
+def take_from_c(record: Ptr[Record], argument: Ptr, slots: Ptr, message: Ptr[Text]) -> bool:
+    """Read an argument, given a pointer to it; False with a message."""
     kind, place = record.kind, Ptr[u64](slots + record.slot)
-    if given == None:
-        put(said, text("its address is null"))
+    if argument == None:
+        put(message, text("its address is null"))
         return False
     if kind == plan.ARRAY:
-        return take_struct(Ptr[ArrayRecord](record), given, place, said)
+        return take_struct(Ptr[ArrayRecord](record), argument, place, message)
     if kind == plan.GROUP:
-        take_numbers(Ptr[GroupRecord](record), given, slots)
+        take_numbers(Ptr[GroupRecord](record), argument, slots)
         return True
     if kind == plan.STREAM:
-        return take_bytes(8, given, place)
-    return take_bytes(number_bytes(record), given, place)
+        return take_bytes(8, argument, place)
+    return take_bytes(number_bytes(record), argument, place)
 
 
 @entry.export
 def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
-    """Call with pointers to the arguments: 0, a status of the driver, or a negative number for an argument that does not fit."""
-    said, memory = local(Text), local(u8, ROOM)
-    begin(said, memory, ROOM)
+    """Call with pointers to the arguments. Returns 0, a CUresult, or a negative number for an argument that does not
+    match."""
+    message, memory = local(Text), local(u8, ROOM)
+    begin(message, memory, ROOM)
     header = function.plan
     slots, record, status = Ptr(local(u8, header.slots_bytes)), header.records, i32(0)
     if count != header.count:
-        put(said, function.signature)
-        say_number(said, text(": the number of arguments"), -1, count)
-        put_number(said, header.count)
+        put(message, function.signature)
+        say_number(message, text(": the number of arguments"), -1, count)
+        put_number(message, header.count)
         status = i32(WRONG_COUNT)
     else:
         for number in range(header.record_count):
             if record.kind == plan.AMBIENT:
                 Ptr[u64](slots + record.slot)[0] = 0
             else:
-                if not take_from_c(record, arguments[number], slots, said):
+                if not take_from_c(record, arguments[number], slots, message):
                     problem, named = local(Text), local(u8, ROOM)
                     begin(problem, named, ROOM)
                     name_argument(function, function.names, number, problem)
@@ -385,24 +398,24 @@ def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
                     return i32(-1 - number)
             record = following(record)
         return call_taken(function, slots)
-    keep(said)
+    keep(message)
     return status
 
 
 @entry.export
 def call_taken(function: Ptr[Function], slots: Ptr) -> i32:
-    """The same with arguments that fit, in their slots: 0, or a status."""
-    said, memory = local(Text), local(u8, ROOM)
-    begin(said, memory, ROOM)
-    status = run(function, slots, 0, said)
+    """Call with arguments that match, in their slots. Returns 0, or a status."""
+    message, memory = local(Text), local(u8, ROOM)
+    begin(message, memory, ROOM)
+    status = run(function, slots, 0, message)
     if status != 0:
-        keep(said)
+        keep(message)
     return status
 
 
 @entry.export
 def packed(function: Ptr[Function], arguments: Ptr[Ptr], count: i32) -> i32:
-    """The same; one more pointer is to where the status goes."""
+    """Call with pointers to the arguments and one more, to an int32_t for the status."""
     status = call(function, arguments, i64(count) - 1)
     if count > 0 and arguments[count - 1] != None:
         Ptr[i32](arguments[count - 1])[0] = status
@@ -411,7 +424,7 @@ def packed(function: Ptr[Function], arguments: Ptr[Ptr], count: i32) -> i32:
 
 @struct
 class Failure:
-    """What a call with slots tells of what failed; who gets it frees it."""
+    """The error of a call with slots; the caller frees it."""
 
     status: i64
     text: Array[u8, ROOM]
@@ -419,40 +432,40 @@ class Failure:
 
 @entry.export
 def call_slots(function: Ptr[Function], slots: Ptr) -> Ptr:
-    """Call with the slots themselves, as compiled code is called: null, or a `Failure`."""
-    said, memory = local(Text), local(u8, ROOM)
-    begin(said, memory, ROOM)
-    status = run(function, slots, 0, said)
+    """Call with the slots themselves, as compiled code is called. Returns null, or a `Failure`."""
+    message, memory = local(Text), local(u8, ROOM)
+    begin(message, memory, ROOM)
+    status = run(function, slots, 0, message)
     if status == 0:
         return None
-    told = Ptr[Failure](malloc(size_of(Failure)))
-    if told != None:
-        told.status = i64(status)
-        memcpy(ref(told).text, memory, ROOM)
-    return told
+    failure = Ptr[Failure](malloc(size_of(Failure)))
+    if failure != None:
+        failure.status = i64(status)
+        memcpy(ref(failure).text, memory, ROOM)
+    return failure
 
 
 @entry.export
 def load(function: Ptr[Function], module: Ptr[CModule]) -> i32:
-    """Load what there is to load, for the current device."""
+    """Load the code for the current device."""
     if module != None:
         module.function = function
     if function.module == None:
         return 0
     if function.code != None:
         if not function.has(0):
-            return 0  # the host serves
-    said, memory, status = local(Text), local(u8, ROOM), local(i32)
-    begin(said, memory, ROOM)
+            return 0  # the host's code serves
+    message, memory, status = local(Text), local(u8, ROOM), local(i32)
+    begin(message, memory, ROOM)
     status[0] = 0
-    if function.choose(function.module, said, status) == None:
-        keep(said)
+    if function.choose(function.module, message, status) == None:
+        keep(message)
     return status[0]
 
 
 @entry.export
 def unload(function: Ptr[Function], module: Ptr[CModule]) -> i32:
-    """Give it back; a later call loads it again."""
+    """Unload the code; a later call loads it again."""
     if module != None:
         module.function = None
     if function.module == None:
@@ -460,13 +473,13 @@ def unload(function: Ptr[Function], module: Ptr[CModule]) -> i32:
     return function.unload(function.module)
 
 
-# --- in place of parts that need a process of Kiln's -----------------------------------------------------------------
+# --- in place of parts that need a process with Kiln ------------------------------------------------------------------
 
 unguarded = Library("unguarded", prefix="kiln_cpu_", passes=0, opt=0)
 
 
 @unguarded.export
 def guarded(called: Fn[[Ptr], None], argument: Ptr, name: Ptr, caught: Ptr) -> i32:
-    """Call a function. Signals are the program's own affair: an access outside memory ends it, as it would in C."""
+    """Call a function. Signals are left to the program: an access outside memory ends it, as in C."""
     called(argument)
     return 0

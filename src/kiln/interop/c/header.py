@@ -1,11 +1,11 @@
-"""The C header of an exported function."""
+"""C headers of exported functions."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from .signature import Parameter, c_number, numbers_of
 
 if TYPE_CHECKING:
@@ -17,23 +17,19 @@ IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def check_name(name: str, what: str) -> str:
-    """A name that C takes."""
+    """Return a name; refuses one that C does not accept."""
     if not IDENTIFIER.fullmatch(name):
-        raise error(
-            DSLUserCodeTypeError,
-            f"the {what} {name!r} is no name of C",
-            hint="letters, digits and underscores, and no digit first",
-        )
+        raise type_error(f"the {what} {name!r} is no name of C", "letters, digits and underscores, and no digit first")
     return name
 
 
 def tensor_type(prefix: str, parameter: Parameter) -> str:
-    """The type of a tensor: with the parameter's own name, where C takes it."""
+    """Return the C type of a tensor parameter, which contains its name."""
     return f"{prefix}_Tensor_{parameter.name if parameter.name.isascii() else parameter.c_name}_t"
 
 
 def declaration(prefix: str, parameter: Parameter) -> str:
-    """A parameter of the wrapper. Refuses what has no form in C."""
+    """Return the C declaration of a parameter; refuses one without a form in C."""
     name = parameter.c_name
     if parameter.kind == "tensor":
         return f"{tensor_type(prefix, parameter)} *{name}"
@@ -43,16 +39,15 @@ def declaration(prefix: str, parameter: Parameter) -> str:
         return f"{c_number(parameter.about['type'])} {name}"
     types = numbers_of(parameter.about) if parameter.kind == "tuple" else None
     if types is None or len(set(types)) > 1:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"argument {parameter.name!r} has no form in C: it holds other things than numbers of one type",
-            hint="pass tensors one by one, or export it for TVM-FFI",
+            "pass tensors one by one, or export it for TVM-FFI",
         )
     return f"const {c_number(types[0]) if types else 'int32_t'} *{name}"
 
 
 def _fields(leaves: Sequence[Any], name: str) -> list[str]:
-    """The fields of the dynamic ones among extents or strides."""
+    """Return C fields for the dynamic extents or strides."""
     bits = [leaf["bits"] for leaf in leaves if isinstance(leaf, dict)]
     if len(set(bits)) > 1:
         return [f"int{width}_t {name[:-1]}_{number};" for number, width in enumerate(bits)]
@@ -70,12 +65,12 @@ def _layout(about: dict[str, Any]) -> str:
 
 
 def _in_comment(text: str) -> str:
-    """Any text in a comment of C: it does not end it, and continues no line."""
+    """Return a text that neither ends a C comment nor continues a line."""
     return " ".join(text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").split())
 
 
 def header(prefix: str, signature: Signature, version: str, architectures: Sequence[str]) -> str:
-    """The text of the file."""
+    """Return the text of the header."""
     passed = [each for each in signature.parameters if each.is_in_c]
     guard = f"KILN_{prefix.upper()}_H"
     lines = [

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.arguments import AMBIENT_STREAM, MAX64, MIN64, is_numeric_type, number_format
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.function import describe_key
 from ...base_dsl.typing import Integer
 from ...cute.host.arguments import StreamNode
@@ -116,7 +116,8 @@ def c_number(name: str) -> str:
 
 
 def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Signature:
-    """Return the signature of an exported function, with arrays of all `targets`. Refuses arguments that only Python can pass."""
+    """Return the signature of an exported function, with arrays of all `targets`. Refuses arguments that only Python
+    can pass."""
     planner = Planner(False, compiled.target)
     targets = targets or (compiled.target,)
     passed = [name for name in compiled.passed if name != AMBIENT_STREAM]
@@ -129,10 +130,9 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
             continue
         made = _described(compiled, compiled.keys[name], planner, targets)
         if made is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"argument {name!r} of {compiled.function_name} is {describe_key(compiled.keys[name])}, which exported code cannot take",
-                hint="it takes tensors, pointers, streams, numbers, shapes, and tuples of these",
+                "it takes tensors, pointers, streams, numbers, shapes, and tuples of these",
             )
         parameters.append(Parameter(name, *made))
     for parameter, name in zip(parameters, c_names([each.name for each in parameters]), strict=True):
@@ -142,10 +142,9 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
     streams = [plan.record(plan.ValueRecord, plan.AMBIENT, planner.slot("Q"), value=array) for _ in ambient]
     result = result_kind(compiled)
     if result is None:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{compiled.function_name} returns more than one number, which exported code cannot",
-            hint="write results to tensors",
+            "write results to tensors",
         )
     briefs = [f"{each.name}: {brief(each.about)}" for each in parameters]
     text = f"{compiled.function_name}({', '.join(briefs)})"

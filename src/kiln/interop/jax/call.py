@@ -1,4 +1,5 @@
-"""`cutlass_call`: a kernel as a function of arrays. It is a primitive of JAX, compiled where it is lowered, for that platform."""
+"""`cutlass_call`: a kernel as a function of arrays, a primitive of JAX that is compiled when it is lowered, for that
+platform."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from ..._support import fork_safe
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, error
+from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
 from ...base_dsl.typing import Numeric
 from ...cute import compile as compile_function
 from ...cute.host.runtime import as_device_memory, make_fake_stream
@@ -46,15 +47,16 @@ def cutlass_call(
     vmap_method: str = "sequential",
     **kwargs: Any,
 ) -> Callable[..., Any]:
-    """A function of arrays that runs `fn(stream, *inputs, *outputs, **kwargs)`.
+    """Return a function of arrays that runs `fn(stream, *inputs, *outputs, **kwargs)`.
 
-    `output_shape_dtype` is anything with a shape and a dtype, or a tree of those, of which there is one at least; the function gives arrays in the same tree. Specs are
-    `TensorSpec`s, one for each input or output, or trees of them; None stands for the default. `input_mode` and `output_mode` are short
-    for specs that give the mode alone. An output that `input_output_aliases` makes the same as an input, by numbers, is not passed to
-    `fn`. Tensors have dynamic layouts unless `use_static_tensors` or their spec says otherwise. Keyword arguments that are numbers are
-    passed in each call, so one kernel serves all values; others, and those annotated as Constexpr, are compiled in. `compile_key` tells
-    apart functions that look alike. `vmap_method`: "sequential" makes a call for each element; "broadcast_all" one call with one more
-    axis in front, for kernels that take that.
+    `output_shape_dtype` is anything with a shape and a dtype, or a tree with at least one of those; the function
+    returns arrays in the same tree. Specs are `TensorSpec`s, one for each input or output, or trees of them; None
+    stands for the default. `input_mode` and `output_mode` abbreviate specs with a mode alone. An output that
+    `input_output_aliases` identifies with an input, by numbers, is not passed to `fn`. Tensors have dynamic layouts
+    unless `use_static_tensors` or their spec says otherwise. Keyword arguments that are numbers are passed in each
+    call, so one kernel serves all values; others, and those annotated as Constexpr, are compiled in. `compile_key`
+    distinguishes functions that look alike. `vmap_method`: "sequential" makes a call for each element, "broadcast_all"
+    one call with one more axis in front, for kernels that take that.
     """
     if vmap_method not in ("sequential", "broadcast_all"):
         raise error(
@@ -88,8 +90,8 @@ def cutlass_call(
 
 
 def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with a gradient of kernels: `forward(*inputs)` gives the result and what `backward(saved, gradient)` needs beside the
-    gradient of the result; that gives the gradients of the inputs."""
+    """Return a function whose gradient kernels compute: `forward(*inputs)` returns the result and what `backward(saved,
+    gradient)` needs, which returns the gradients of the inputs."""
 
     @jax.custom_vjp
     def function(*inputs: Any) -> Any:
@@ -99,62 +101,60 @@ def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) ->
     return function
 
 
-def _options(given: Any) -> Any:
-    return tuple(given) if isinstance(given, (list, tuple)) else given
+def _options(options: Any) -> Any:
+    return tuple(options) if isinstance(options, (list, tuple)) else options
 
 
 def _specs(
-    given: Any, modes: Any, tree: Any, count: int, name: str, inputs: int | None = None
+    specs: Any, modes: Any, tree: Any, count: int, name: str, inputs: int | None = None
 ) -> tuple[TensorSpec, ...]:
-    """A spec for each leaf of a tree."""
-    if given is not None and modes is not None:
+    """Return a spec for each leaf of a tree."""
+    if specs is not None and modes is not None:
         raise error(
-            DSLUserCodeValueError,
-            f"cutlass_call() got {name} and the modes alone",
-            hint="TensorSpec(mode=...) says both",
+            DSLUserCodeValueError, f"cutlass_call() got both {name} and modes", hint="TensorSpec(mode=...) says both"
         )
     if modes is not None:
         is_mode = lambda x: x is None or (isinstance(x, (tuple, list)) and all(isinstance(i, int) for i in x))
-        given = jax.tree.map(lambda m: None if m is None else TensorSpec(mode=tuple(m)), modes, is_leaf=is_mode)
-    if given is None:
+        specs = jax.tree.map(lambda m: None if m is None else TensorSpec(mode=tuple(m)), modes, is_leaf=is_mode)
+    if specs is None:
         return (TensorSpec(),) * count
-    if isinstance(given, TensorSpec):
-        return (given,) * count
+    if isinstance(specs, TensorSpec):
+        return (specs,) * count
     is_spec = lambda x: x is None or isinstance(x, TensorSpec)
-    if inputs is not None and isinstance(given, list):
-        given = tuple(given)
+    if inputs is not None and isinstance(specs, list):
+        specs = tuple(specs)
     try:
-        found = _broadcast(given, tree, is_spec)
+        found = _broadcast(specs, tree, is_spec)
     except (ValueError, TypeError):
         found = None
     if found is None or len(found) != count or not all(map(is_spec, found)):
         raise error(
             DSLUserCodeValueError,
-            f"cutlass_call() got {name}={given!r} for arrays in the tree {tree}",
+            f"cutlass_call() got {name}={specs!r} for arrays in the tree {tree}",
             hint="a TensorSpec or None for each array, in the same tree",
         )
     return tuple(TensorSpec() if spec is None else spec for spec in found)
 
 
-def _broadcast(given: Any, tree: Any, is_spec: Any) -> list[Any]:
-    """The specs of a prefix of a tree, leaf by leaf."""
+def _broadcast(specs: Any, tree: Any, is_spec: Any) -> list[Any]:
+    """Return the specs of a prefix of a tree, leaf by leaf."""
     whole = jax.tree.unflatten(tree, range(tree.num_leaves))
     found: list[Any] = []
 
     def add(spec: Any, part: Any) -> None:
         found.extend([spec] * len(jax.tree.leaves(part)))
 
-    jax.tree.map(add, given, whole, is_leaf=is_spec)
+    jax.tree.map(add, specs, whole, is_leaf=is_spec)
     return found
 
 
-def _aliases(given: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[Any]) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
-    for i, o in given.items():
+    for i, o in aliases.items():
         if not (0 <= i < len(leaves) and 0 <= o < len(shapes)):
             raise error(
                 DSLUserCodeValueError,
-                f"cutlass_call() got input_output_aliases={dict(given)}, and has {len(leaves)} inputs and {len(shapes)} outputs",
+                f"cutlass_call() got input_output_aliases={dict(aliases)}, and has {len(leaves)} inputs and {len(shapes)} outputs",
             )
         before, after = leaves[i], shapes[o]
         if tuple(before.shape) != tuple(after.shape) or np.dtype(before.dtype) != after.dtype:
@@ -167,7 +167,7 @@ def _aliases(given: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[A
 
 
 class _Call:
-    """All of a call but its arrays. Equal ones share what is compiled."""
+    """A call without its arrays. Equal calls share compiled code."""
 
     def __init__(
         self, fn: Any, tree: Any, output_tree: Any, shapes: tuple[Any, ...], specs: tuple[TensorSpec, ...],
@@ -193,7 +193,7 @@ class _Call:
             self._key = id(self)
 
     def with_axis(self, size: int) -> _Call:
-        """The same of arrays with one more axis in front."""
+        """Return the call for arrays with one more axis in front."""
         fn, tree, output_tree, shapes, specs, output_specs, *rest = self._arguments
         longer = tuple(jax.ShapeDtypeStruct((size, *s.shape), s.dtype) for s in shapes)
         specs, output_specs = (tuple(spec.with_axis() for spec in each) for each in (specs, output_specs))
@@ -209,8 +209,8 @@ class _Call:
         return getattr(self.fn, "__name__", "kernel")
 
     def compiled(self, avals: Sequence[Any], platform: str) -> tuple[Any, list[int]]:
-        """What the handler knows of the function for arrays of these shapes (the function itself if it does not know it), and the
-        numbers that calls pass."""
+        """Return the handled call for arrays of these shapes, or the compiled function if only Python can call it, and
+        the numbers that calls pass."""
         shapes = tuple(
             (str(a.shape) if self._symbolic(avals) or self._is_static() else len(a.shape), str(a.dtype)) for a in avals
         )
@@ -223,7 +223,7 @@ class _Call:
             return _compiled[where]
 
     def numbers(self, compiled: Any) -> dict[str, Any]:
-        """The keyword arguments that calls pass."""
+        """Return the keyword arguments that calls pass."""
         return {name: value for name, value in self.keywords.items() if name in compiled.keys}
 
     def _is_static(self) -> bool:
@@ -266,19 +266,18 @@ class _Call:
             if name in compiled.keys:
                 sources.append(handler.Source(NUMBER, len(numbers), f"the number {name} is out of its range"))
                 numbers.append(_word(name, value, compiled.keys[name]))
-        return handler.add(compiled, sources) or self._unknown(compiled, platform), numbers
+        return handler.add(compiled, sources) or self._python_only(compiled, platform), numbers
 
-    def _unknown(self, compiled: Any, platform: str) -> Any:
-        """A function that XLA cannot call by itself: Python calls it, where memory is the host's."""
+    def _python_only(self, compiled: Any, platform: str) -> Any:
+        """Return a function that XLA cannot call, for Python to call on the host; refuses it elsewhere."""
         if platform == "cpu":
             return compiled
-        raise error(
-            DSLUserCodeTypeError,
-            f"{self!r} cannot be called from JAX: its parameters are not arrays, numbers and groups of them alone",
+        raise type_error(
+            f"{self!r} cannot be called from JAX: its parameters are not arrays, numbers and groups of them alone"
         )
 
     def _results(self, outputs: list[Any], same: set[int]) -> list[Any]:
-        """The outputs as the function takes them: one by one, in their tree, without those that are inputs."""
+        """Return the outputs as the function takes them: in their tree, without those that are inputs."""
         if not same:
             tree = jax.tree.unflatten(self.output_tree, outputs)
             return list(tree) if type(tree) is tuple else [tree] if outputs else []
@@ -290,12 +289,11 @@ _lock = fork_safe.rlock()
 
 
 def _word(name: str, value: Any, kind: Any) -> int:
-    """A number as a word of an attribute."""
+    """Return a number as a word of an attribute."""
     if not (isinstance(kind, type) and issubclass(kind, Numeric)):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"the keyword {name} is {type(value).__name__}, which a call from JAX cannot pass",
-            hint="annotate it as Constexpr, so that it is compiled in",
+            "annotate it as Constexpr, so that it is compiled in",
         )
     plain = getattr(value, "value", value)
     return struct.unpack("<q", struct.pack("<d", plain))[0] if kind.is_float else int(plain)
@@ -346,7 +344,7 @@ for _platform in _PLATFORMS:
 
 
 def _aligned(shape: Any, dtype: Any, contents: Any = None) -> Any:
-    """An array as aligned as XLA's, and writable."""
+    """Return a writable array aligned as XLA's."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + HOST_ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % HOST_ALIGNMENT
@@ -357,11 +355,11 @@ def _aligned(shape: Any, dtype: Any, contents: Any = None) -> Any:
 
 
 def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:
-    """A call that Python makes: under the sanitizer, for example."""
+    """Call a function from Python, for example under the sanitizer."""
     in_place = {o: i for i, o in call.aliases.items()}
 
-    def run(*given: Any) -> Any:
-        inputs = [_aligned(x.shape, x.dtype, x) for x in given]
+    def run(*values: Any) -> Any:
+        inputs = [_aligned(x.shape, x.dtype, x) for x in values]
         outputs = [
             inputs[in_place[o]] if o in in_place else _aligned(s.shape, s.dtype) for o, s in enumerate(call.shapes)
         ]
@@ -377,10 +375,9 @@ def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:
 
 
 def _no_derivative(*_: Any, call: _Call) -> Any:
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"{call!r} has no derivative: JAX cannot see into a kernel",
-        hint="give it one: kiln.jax.differentiable(forward, backward), or jax.custom_vjp",
+        "give it one: kiln.jax.differentiable(forward, backward), or jax.custom_vjp",
     )
 
 

@@ -1,4 +1,4 @@
-"""How a kernel sees an array of JAX: types of elements, order of modes, what is static, what extents are multiples of."""
+"""`TensorSpec`: how a kernel sees an array of JAX; and the element types of both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, error
+from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
 from ...base_dsl.numeric.meta import TYPES
 from ...cute.host import runtime
 from ...cute.host.arrays import numpy_element_type
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HOST_ALIGNMENT = 64
-"""The least that XLA gives arrays on the host."""
+"""The least alignment of XLA's arrays on the host, in bytes."""
 _MOST_MODES = 8
 
 
 def cutlass_to_jax_dtype(dtype: Any) -> Any:
-    """JAX's type of elements of one of the language."""
+    """Return JAX's dtype of an element type."""
     for kind in TYPES.values():
         if kind is dtype and kind._numpy_name is not None:
             import ml_dtypes
 
             name = kind._numpy_name.rstrip("_")
             return np.dtype(getattr(ml_dtypes, name, name))
-    raise error(DSLUserCodeTypeError, f"JAX has no type of elements for {getattr(dtype, '__name__', dtype)}")
+    raise type_error(f"JAX has no type of elements for {getattr(dtype, '__name__', dtype)}")
 
 
 def jax_to_cutlass_dtype(dtype: Any) -> Any:
-    """The language's type of elements of one of JAX."""
+    """Return the element type of a dtype of JAX."""
     return numpy_element_type(np.dtype(dtype))
 
 
@@ -53,13 +53,13 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         for name in ("layout", "mode"):
-            given = getattr(self, name)
-            if given is None:
+            order = getattr(self, name)
+            if order is None:
                 continue
-            object.__setattr__(self, name, tuple(given))
-            if sorted(given) != list(range(len(given))):
+            object.__setattr__(self, name, tuple(order))
+            if sorted(order) != list(range(len(order))):
                 raise error(
-                    DSLUserCodeValueError, f"TensorSpec({name}={tuple(given)}): not an order of {len(given)} axes"
+                    DSLUserCodeValueError, f"TensorSpec({name}={tuple(order)}): not an order of {len(order)} axes"
                 )
         if isinstance(self.divisibility, list):
             object.__setattr__(self, "divisibility", tuple(self.divisibility))
@@ -68,25 +68,25 @@ class TensorSpec:
             raise error(DSLUserCodeValueError, f"TensorSpec(ptr_assumed_align={align}): not a power of two")
 
     def checked(self, rank: int, what: str) -> TensorSpec:
-        """Itself, if it is one of arrays of that rank."""
+        """Return this spec; refuses it for arrays of another rank."""
         if rank > _MOST_MODES:
             raise error(
                 DSLUserCodeValueError, f"{what} has {rank} axes, and a call takes arrays of at most {_MOST_MODES}"
             )
         for name in ("layout", "mode", "divisibility"):
-            given = getattr(self, name)
-            if isinstance(given, tuple) and len(given) != rank:
+            order = getattr(self, name)
+            if isinstance(order, tuple) and len(order) != rank:
                 raise error(
                     DSLUserCodeValueError,
-                    f"TensorSpec({name}={given}) has {len(given)} entries, and {what} has {rank} axes",
+                    f"TensorSpec({name}={order}) has {len(order)} entries, and {what} has {rank} axes",
                 )
         return self
 
     def with_axis(self) -> TensorSpec:
-        """The same of arrays with one more axis in front."""
+        """Return the spec for arrays with one more axis in front."""
         moved = {
-            name: None if given is None else (0, *(axis + 1 for axis in given))
-            for name, given in (("layout", self.layout), ("mode", self.mode))
+            name: None if order is None else (0, *(axis + 1 for axis in order))
+            for name, order in (("layout", self.layout), ("mode", self.mode))
         }
         multiples = self.divisibility
         return dataclasses.replace(
@@ -100,7 +100,7 @@ class TensorSpec:
         return tuple(range(rank)) if self.layout is None else self.layout
 
     def fake(self, shape: Sequence[Any], dtype: Any, static: bool, on_host: bool, what: str) -> Any:
-        """The tensor to compile for. Axes may be symbolic: those of one name are tied together."""
+        """Return the fake tensor to compile for. Symbolic axes of one name have one extent."""
         rank, kind = len(shape), jax_to_cutlass_dtype(dtype)
         multiples = self.divisibility if isinstance(self.divisibility, tuple) else (self.divisibility,) * rank
         static = static if self.static is None else self.static
@@ -146,7 +146,7 @@ def _dynamic(extent: Any, multiple: int | None) -> Any:
 
 
 def _is_multiple(extent: Any, factor: int) -> bool:
-    """Whether a symbolic extent is one, whatever its variables are."""
+    """Whether a symbolic extent is a multiple of `factor` for all values of its variables."""
     try:
         return isinstance(extent % factor, int) and extent % factor == 0
     except Exception:  # not decidable

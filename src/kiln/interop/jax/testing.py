@@ -1,4 +1,4 @@
-"""Arrays to try kernels with."""
+"""Arrays for trying kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def create_tensor(
     fill_value: Any = None,
     fill_arange: bool = False,
 ) -> Any:
-    """An array of random numbers between two bounds, of one value, or that counts. Also under `jax.jit`."""
+    """Return an array of random numbers between two bounds, of one value, or that counts; works under `jax.jit`."""
     if fill_value is not None:
         return jnp.full(shape, fill_value, dtype)
     if fill_arange:

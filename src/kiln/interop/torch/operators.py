@@ -3,8 +3,8 @@
     rms_norm = kiln.torch.op("mylib::rms_norm", launch, outputs={"y": "x"})
     y = rms_norm(x, weight, 1e-6)  # torch.ops.mylib.rms_norm; schema (Tensor x, Tensor weight, float eps) -> Tensor
 
-The schema comes from the function's parameters: outputs and streams are not passed. Tensors on the host run on the CPU target,
-CUDA tensors on the GPU, on torch's current stream.
+The schema comes from the function's parameters: outputs and streams are not passed. Tensors on the host run on the CPU
+target, CUDA tensors on the GPU, on torch's current stream.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 
 from ...base_dsl import packages
 from ...base_dsl.arguments import AMBIENT_STREAM
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error, type_error
 from ...base_dsl.function import JitFunction
 from ...base_dsl.parameters import Parameters
 from ...base_dsl.target import target, target_name
@@ -62,15 +62,16 @@ _made_at: dict[str, Span | None] = {}
 class Operator:
     """An operator of PyTorch, made from a function of the language. Calling it calls the operator.
 
-    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like it; a tuple of extents,
-    `("x.0", "w.1", 64)`, each that of an input's axis, the value of an input, or a number, with the type last if it is not that
-    of the first input; or a function of the inputs, which may be fake tensors, that makes it. Outputs that are no parameters are
-    what the function returns. `mutates` names inputs that the kernel writes to: autograd learns of it, tensors that PyTorch's own
-    operators would not write to are refused, and the operator has no gradient. `backward(*saved, *gradients)` returns the
-    gradients of the tensor inputs in order, None for those without; `save` names the inputs and outputs it needs.
-    `vmap="leading"`: the kernel takes one more axis in front of all its tensors; by default it is called for each element.
-    `autocast`: the type of floating-point inputs under autocast; True for the one that autocast uses. `tags` are further tags of
-    torch, such as `torch.Tag.cudagraph_unsafe` for a kernel that prints.
+    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like it; a tuple of
+    extents, `("x.0", "w.1", 64)`, each that of an input's axis, the value of an input, or a number, with the type last
+    if it is not that of the first input; or a function of the inputs, which may be fake tensors, that makes it. Outputs
+    that are no parameters are what the function returns. `mutates` names inputs that the kernel writes to: autograd
+    learns of it, tensors that PyTorch's own operators would not write to are refused, and the operator has no gradient.
+    `backward(*saved, *gradients)` returns the gradients of the tensor inputs in order, None for those without; `save`
+    names the inputs and outputs it needs. `vmap="leading"`: the kernel takes one more axis in front of all its tensors;
+    by default it is called for each element. `autocast`: the type of floating-point inputs under autocast; True for the
+    one that autocast uses. `tags` are further tags of torch, such as `torch.Tag.cudagraph_unsafe` for a kernel that
+    prints.
     """
 
     def __init__(
@@ -87,9 +88,9 @@ class Operator:
         tags: Sequence[torch.Tag] = (),
     ) -> None:
         if not _NAME.match(name):
-            raise error(DSLUserCodeTypeError, f"an operator is called namespace::name, not {name!r}")
+            raise type_error(f"an operator is called namespace::name, not {name!r}")
         if vmap not in (None, "leading"):
-            raise error(DSLUserCodeTypeError, f"op() got vmap={vmap!r}", hint='pass vmap="leading", or leave it out')
+            raise type_error(f"op() got vmap={vmap!r}", 'pass vmap="leading", or leave it out')
         self.name, self._function = name, function
         self._outputs, self._mutates = dict(outputs or {}), tuple(mutates)
         self._backward, self._save = backward, tuple(save)
@@ -178,7 +179,8 @@ class Operator:
             return None
 
     def _direct_call(self) -> Callable[..., Any]:
-        """Return a function that calls the kernel directly, or returns NotImplemented where the dispatcher would do more."""
+        """Return a function that calls the kernel directly, or returns NotImplemented where the dispatcher would do
+        more."""
         found = dispatcher()
         defaults = self._defaults
         if self._kernel is not None:
@@ -189,7 +191,8 @@ class Operator:
         return lambda *args: self._run_plainly(*args) if is_direct(*args) else NotImplemented
 
     def _call_with_gradients(self) -> Callable[..., Any]:
-        """Return a function for calls to which the dispatcher would only add autograd, in half the time of torch's own way."""
+        """Return a function for calls to which the dispatcher would only add autograd, in half the time of torch's own
+        way."""
         found, has_lists = dispatcher(), "Tensor[]" in (self._kinds[name] for name in self._inputs)
         needs_gradients = None if found is None or self._mutates or has_lists else found.needs_gradients
         if needs_gradients is None:
@@ -223,8 +226,8 @@ class Operator:
         return self.default(*args, **kwargs)
 
     def _name_parameters(self) -> None:
-        """Give this operator a `__call__` with its own parameters, so that no tuple of arguments is made: that saves a third of the
-        cost of a call beyond its launch."""
+        """Give this operator a `__call__` with its own parameters, so that no tuple of arguments is made: that saves a
+        third of the cost of a call beyond its launch."""
         inputs = [p for p in self._parameters if p.name in self._inputs]
         optional = [p.default is not p.empty for p in inputs]
         if optional != sorted(optional):
@@ -241,7 +244,8 @@ class Operator:
 
     @property
     def for_export(self) -> tuple[Any, str, Mapping[str, Any], Sequence[str]]:
-        """What `kiln.export` needs: the function, the name, outputs as native code makes them, inputs that are written to."""
+        """What `kiln.export` needs: the function, the name, outputs as native code makes them, inputs that are written
+        to."""
         if self._returns and self._outputs:
             raise self._wrong("it has outputs that are no parameters", "export a function that writes to its outputs")
         made: dict[str, Any] = {}
@@ -265,8 +269,8 @@ class Operator:
         names = [parameter.name for parameter in self._parameters]
         launches = hasattr(self._function, "parameters")  # a jit function, which has its outputs as parameters
         self._returns = not any(name in names for name in self._outputs) and not (launches and self._outputs)
-        for what, given in (("outputs", () if self._returns else self._outputs), ("mutates", self._mutates)):
-            for name in given:
+        for what, values in (("outputs", () if self._returns else self._outputs), ("mutates", self._mutates)):
+            for name in values:
                 if name not in names:
                     raise self._wrong(f"{what} names {name!r}", f"it has the parameters {', '.join(names)}")
         for name in set(self._outputs) & set(self._mutates):
@@ -309,7 +313,7 @@ class Operator:
         return found, dtype
 
     def _wrong(self, what: str, hint: str) -> Exception:
-        return error(DSLUserCodeTypeError, f"the operator {self.name}: {what}", hint=hint)
+        return type_error(f"the operator {self.name}: {what}", hint)
 
     def _make_schema(self) -> str:
         defaults = {p.name: _literal(p.default) for p in self._parameters if p.default is not p.empty}
@@ -388,22 +392,22 @@ class Operator:
             return nothing[0] if len(nothing) == 1 else nothing or None
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        given = dict(zip(self._inputs, args)) | dict(kwargs)
+        values = dict(zip(self._inputs, args)) | dict(kwargs)
         for parameter in self._parameters:
-            if parameter.name in self._inputs and parameter.name not in given:
-                given[parameter.name] = parameter.default
-        return given
+            if parameter.name in self._inputs and parameter.name not in values:
+                values[parameter.name] = parameter.default
+        return values
 
     def _make_outputs(self, *args: Any, **kwargs: Any) -> Any:
         """Make the outputs of a call, also for fake tensors and those of the device meta."""
-        given = self._bound(args, kwargs)
-        made = tuple(self._make_output(name, given) for name in self._outputs)
+        values = self._bound(args, kwargs)
+        made = tuple(self._make_output(name, values) for name in self._outputs)
         return made[0] if len(made) == 1 else made or None
 
-    def _make_output(self, name: str, given: Mapping[str, Any]) -> torch.Tensor:
-        like, inputs = self._outputs[name], [given[name] for name in self._inputs]
+    def _make_output(self, name: str, values: Mapping[str, Any]) -> torch.Tensor:
+        like, inputs = self._outputs[name], [values[name] for name in self._inputs]
         if isinstance(like, str):
-            return torch.empty_like(given[like])
+            return torch.empty_like(values[like])
         if callable(like):
             return like(*inputs)
         extents, dtype = self._shapes[name]
@@ -455,8 +459,8 @@ class Operator:
 
 
 def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Sequence[int], *args: Any) -> Any:
-    """Call an operator under autocast. As in torch's own, tensors of 64 bits and on other devices stay as they are, and so do
-    those that are written to, at the places `kept`."""
+    """Call an operator under autocast. As in torch's own, tensors of 64 bits and on other devices stay as they are, and
+    so do those that are written to, at the places `kept`."""
     kind = torch.get_autocast_dtype(device) if autocast is True else autocast
 
     def cast(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """PyTorch tensors for programs: element types, streams, tensors with known contents, and tensors like others.
 
-Types that torch lacks or cannot compute with (8-bit floats and narrower) are kept in tensors of bytes. They are
-converted on the host: rounded to nearest even, and values beyond the largest finite one become that one.
+Types that torch lacks or cannot compute with (8-bit floats and narrower) are stored in tensors of bytes. They are
+converted on the host: rounded to nearest even, and saturated at the largest finite value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Float8E4M3FN, Float8E5M2, Float8E8M0FNU
 from ...cute.host.arrays import torch_dtype
 from ...cute.runtime import from_dlpack
@@ -38,12 +38,12 @@ __all__ = [
 
 
 def dtype(ty: Any) -> torch.dtype:
-    """The torch dtype of a numeric type. Two Float4E2M1FN make one element of torch's."""
+    """Return the torch dtype of a numeric type. Two Float4E2M1FN make one element of torch."""
     return torch_dtype(ty)
 
 
 def _is_narrow(ty: Any) -> bool:
-    """Whether values of the type are kept in bytes: torch cannot fill tensors of it, or compute with them."""
+    """Whether values of the type are stored in bytes: torch cannot fill tensors of it, or compute with them."""
     return (ty.width < 8 and ty is not Boolean) or (ty.is_float and ty.width == 8)
 
 
@@ -51,14 +51,14 @@ def _is_narrow(ty: Any) -> bool:
 
 
 def current_stream() -> Any:
-    """Torch's current stream, as cuda-bindings' `CUstream`."""
+    """Return torch's current stream, as `CUstream` of cuda-bindings."""
     from ...cuda import stream
 
     return stream(torch.cuda.current_stream().cuda_stream)
 
 
 def default_stream() -> Any:
-    """Torch's default stream, as cuda-bindings' `CUstream`."""
+    """Return torch's default stream, as `CUstream` of cuda-bindings."""
     from ...cuda import stream
 
     return stream(torch.cuda.default_stream().cuda_stream)
@@ -115,17 +115,15 @@ def create_and_permute_torch_tensor(
     init_config: RandomInitConfig | ScalarInitConfig | GaussianInitConfig | None = None,
     device: torch.device | None = None,
 ) -> torch.Tensor:
-    """A new tensor, compact in the order of `shape`, with its modes then put in the order `permute_order`."""
+    """Return a new tensor, compact in the order of `shape`, with its modes then permuted by `permute_order`."""
     if init_type is TensorInitType.SKIP:
         tensor = torch.empty(*shape, dtype=dtype, device=device)
     else:
         kind = _CONFIGS[init_type]
         config = kind() if init_config is None else init_config
         if not isinstance(config, kind):
-            raise error(
-                DSLUserCodeTypeError,
-                f"init_config is a {type(config).__name__} and init_type is {init_type.name}",
-                hint=f"pass a {kind.__name__}",
+            raise type_error(
+                f"init_config is a {type(config).__name__} and init_type is {init_type.name}", f"pass a {kind.__name__}"
             )
         tensor = _filled(shape, config, dtype, device).to(dtype)
     return tensor if permute_order is None else tensor.permute(permute_order)
@@ -152,9 +150,9 @@ def matrix(
     init_config: RandomInitConfig | ScalarInitConfig | GaussianInitConfig | None = None,
     device: torch.device | None = None,
 ) -> torch.Tensor:
-    """`l` matrices as a tensor of shape (mode0, mode1, l), the major mode fastest and `l` slowest.
+    """Return `l` matrices as a tensor of shape (mode0, mode1, l), the major mode fastest and `l` slowest.
 
-    Values for types that torch cannot compute with come as float32: `cute_tensor_like` converts them.
+    Types that torch cannot compute with have float32 values, which `cute_tensor_like` converts.
     """
     shape = (l, mode1, mode0) if is_mode0_major else (l, mode0, mode1)
     order = (2, 1, 0) if is_mode0_major else (1, 2, 0)
@@ -169,11 +167,11 @@ def _is_unsigned(ty: Any) -> bool:
 
 
 def get_leading_dim(torch_tensor: torch.Tensor) -> int:
-    """The dimension along which elements are adjacent; of several, the one whose extent is not 1."""
+    """Return the dimension of stride 1; of several, the last whose extent is not 1."""
     ones = [i for i, stride in enumerate(torch_tensor.stride()) if stride == 1]
     longer = [i for i in ones if torch_tensor.shape[i] != 1]
     if not ones:
-        raise error(DSLUserCodeTypeError, f"no dimension of strides {tuple(torch_tensor.stride())} has stride 1")
+        raise type_error(f"no dimension of strides {tuple(torch_tensor.stride())} has stride 1")
     return (longer or ones)[-1]
 
 
@@ -187,10 +185,10 @@ def cute_tensor_like(
     assumed_align: int | None = None,
     enable_tvm_ffi: bool = False,
 ) -> tuple[Any, torch.Tensor]:
-    """A tensor on the GPU (where there is none, on the host) with the values and the layout of another.
+    """Return a tensor with the values and the layout of another, on the GPU, or on the host if there is none.
 
-    Returns the tensor for kernels and the torch tensor whose memory it is. For types that torch cannot compute with
-    the latter has bytes; elements of less than a byte are packed along the leading dimension.
+    Returns the tensor for kernels and the torch tensor whose memory it is. For types that torch cannot compute with the
+    latter has bytes; elements of less than a byte are packed along the leading dimension.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if _is_narrow(cutlass_dtype):
@@ -214,17 +212,12 @@ def convert_cute_tensor(
     is_dynamic_layout: bool = True,
     enable_tvm_ffi: bool = False,
 ) -> Any:
-    """Write float32 values into a tensor of a type that torch cannot compute with; of other types, leave it as it is.
-
-    Returns the tensor.
-    """
+    """Write float32 values into a tensor of a type that torch cannot compute with, and return it; other tensors stay as
+    they are."""
     if not _is_narrow(dtype):
         return cute_tensor
     if tuple(f32_torch_tensor.shape) != tuple(cute_tensor.shape):
-        raise error(
-            DSLUserCodeTypeError,
-            f"values of shape {tuple(f32_torch_tensor.shape)} for a tensor of shape {cute_tensor.shape}",
-        )
+        raise type_error(f"values of shape {tuple(f32_torch_tensor.shape)} for a tensor of shape {cute_tensor.shape}")
     from ...cute.testing import convert
 
     device = "cuda" if cute_tensor.memspace is AddressSpace.gmem else "cpu"
@@ -246,10 +239,10 @@ def create_cute_tensor_for_fp8(
     assumed_align: int = 16,
     mark_dynamic_layout: bool = True,
 ) -> Any:
-    """A tensor on the memory of a torch tensor, all of its layout dynamic but the stride 1 of the leading mode; static
-    without `mark_dynamic_layout`.
+    """Return a tensor on the memory of a torch tensor, with a dynamic layout but for the leading stride 1 if
+    `mark_dynamic_layout`.
 
-    For 8-bit floats the torch tensor has bytes; `source_f32_tensor` gives their values, which are converted into it.
+    For 8-bit floats the torch tensor has bytes, into which the values of `source_f32_tensor` are converted.
     """
     tensor = from_dlpack(storage_tensor, assumed_align=assumed_align)
     if dtype in (Float8E4M3FN, Float8E5M2):
@@ -262,7 +255,8 @@ def create_cute_tensor_for_fp8(
 
 
 def _to_bytes(values: torch.Tensor, ty: Any) -> torch.Tensor:
-    """Values of a narrow type as bytes on the host, with the layout of `values` (packed along its leading dimension)."""
+    """Return values of a narrow type as bytes on the host, with the layout of `values`, packed along its leading
+    dimension."""
     import numpy
 
     rounded = _rounded(values.detach().cpu().to(torch.float32), ty)
@@ -272,7 +266,7 @@ def _to_bytes(values: torch.Tensor, ty: Any) -> torch.Tensor:
         raise TypeError(f"{ty.__name__} elements of {ty.width} bits have no layout in torch")
     leading = get_leading_dim(values)
     if values.shape[leading] % 2:
-        raise error(DSLUserCodeTypeError, f"{values.shape[leading]} elements of 4 bits are not whole bytes")
+        raise type_error(f"{values.shape[leading]} elements of 4 bits are not whole bytes")
     pairs = numpy.moveaxis(rounded, leading, -1) & 0xF
     packed = numpy.moveaxis(pairs[..., 0::2] | (pairs[..., 1::2] << 4), -1, leading)
     strides = [stride if i == leading else stride // 2 for i, stride in enumerate(values.stride())]
@@ -281,7 +275,7 @@ def _to_bytes(values: torch.Tensor, ty: Any) -> torch.Tensor:
 
 
 def _rounded(values: torch.Tensor, ty: Any) -> Any:
-    """The bit patterns of values, one to a byte, as a numpy array."""
+    """Return the bit patterns of values, one to a byte, as a numpy array."""
     import ml_dtypes
     import numpy
 
@@ -295,10 +289,7 @@ def _rounded(values: torch.Tensor, ty: Any) -> Any:
 
 
 def as_tensor(pointer: Any, shape: Any, torch_type: torch.dtype) -> torch.Tensor:
-    """A torch tensor, compact with the last mode fastest, on memory that a pointer (or an int) points to.
-
-    The memory must outlive the tensor.
-    """
+    """Return a row-major torch tensor on the memory at a pointer or an int, which must outlive the tensor."""
     import ctypes
     import math
 

@@ -14,19 +14,18 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..._support import fork_safe
 from ...base_dsl.compiler import source_span
+from ...base_dsl.diagnostics import Span
 from ...hardware.bank_conflicts import SharedAccess, count
 from ...mlir import context, ir
 from ..lowering.builder import Builder, global_, int_attr, int_type, parsed_type
 from .bank_counts import MIX, Counters, access, counter, flush
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...base_dsl.diagnostics import Span
     from ..host.jit import Library
     from .expand import Expander, Expansion
 
@@ -42,7 +41,7 @@ _lock = fork_safe.rlock()
 
 @functools.lru_cache(maxsize=1)
 def library() -> Library:
-    """The counter, compiled and loaded once per process."""
+    """Return the counter, compiled and loaded once per process."""
     from ..host import jit
     from .runtime.parts import PARTS
 
@@ -106,7 +105,7 @@ class BankCounter:
         b.call(ACCESS, [], [addresses[0], key, thread, threads, addresses[1], b.i32(width)])
 
     def _moment(self, x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
-        """A number (i64) that differs from one iteration of the loops around an operation to the next."""
+        """Return a number (i64) that differs from one iteration of the loops around an operation to the next."""
         moment, parent = b.i64(0), op.parent
         while parent is not None:
             around = parent.operation
@@ -123,7 +122,7 @@ class BankCounter:
         return moment
 
     def _counter(self, x: Expander, loop: ir.Operation) -> ir.Value:
-        """Where the iterations of an open loop are counted."""
+        """Return where the iterations of an open loop are counted."""
         if loop not in self._loops:
             i64 = int_type(64)
             cell = self._loops[loop] = x.at_entry(loop.location).alloca(i64)
@@ -160,7 +159,8 @@ def _mixed(b: Builder, moment: ir.Value, number: ir.Value) -> ir.Value:
 
 
 def counted(call: Callable[[int], None], address: int, places: list[Place]) -> Callable[[int], None]:
-    """The call of an instrumented executable: what was counted at its places is delivered when it returns or fails."""
+    """Return the call of an instrumented executable: what was counted at its places is delivered when it returns or
+    fails."""
     counters = (Counters * max(1, len(places))).from_address(address)
 
     def run(slots: int) -> None:

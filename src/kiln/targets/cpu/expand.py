@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute
 from ...hardware.architectures import DEFAULT, Arch, Architecture
+from ...hardware.limits import Needs
 from ...mlir import ir
 from ..host import expand as host
 from ..host import splitting
@@ -20,14 +22,11 @@ from ..lowering.expansion import AnyOp
 from ..lowering.loop_annotations import keep_loop_annotations
 from ..lowering.memory import alignment_of
 from .passes import coroutines
-from .runtime import in_kernels, scheduler
-from .runtime.in_kernels import Fields
+from .runtime import record_access, scheduler
+from .runtime.record_access import Fields
 from .runtime.records import HEADER, FrameHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...hardware.limits import Needs
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
@@ -124,7 +123,7 @@ class Expansion(host.Expansion):
                 frame_argument = len(func.regions[0].blocks[0].arguments) - 1
                 frame = coroutines.make_resumable(func, frame_argument, HEADER)
                 splitting.split(func, resumes=frame.resumes)
-                in_kernels.indices_from_frame(func)
+                record_access.indices_from_frame(func)
                 scheduler.set_frame_size(module, state.name, frame.size)
             else:
                 splitting.split(func)
@@ -170,10 +169,10 @@ class Expander(host.Expander):
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
-        self, op: AnyOp, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """The address of an access; in an instrumented build it is checked first."""
+        """Return the address of an access; in an instrumented build it is checked first."""
         sanitizer, banks = self.module.sanitizer, self.module.banks
         if sanitizer is None and banks is None:
             return address
@@ -220,14 +219,14 @@ class Expander(host.Expander):
             raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
 
     def frame_of(self, op: AnyOp) -> ir.Value:
-        """The frame of the running thread; the kernel becomes one that waits."""
+        """Return the frame of the running thread; the kernel becomes one that waits."""
         self.kernel_only(op)
         assert self.function.frame is not None
         self.function.waits = True
         return self.function.frame
 
     def site_of(self, op: AnyOp, what: str) -> int:
-        """The number of a place where threads wait."""
+        """Return the number of a place where threads wait."""
         return self.module.site(op, "wait", what, self.function.name)
 
     def call(self, b: Builder, name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
@@ -278,11 +277,11 @@ class Expander(host.Expander):
         self.module.declare(coroutines.LEAVE, [], [])
         then.call(coroutines.LEAVE, [], [])
 
-    def suspends(self, loop: AnyOp) -> bool:
-        """Whether a loop's body has operations that suspend."""
+    def suspends(self, loop: ir.Operation) -> bool:
+        """Return whether a loop's body has operations that suspend."""
         found = False
 
-        def visit(op: AnyOp) -> ir.WalkResult:
+        def visit(op: ir.Operation) -> ir.WalkResult:
             nonlocal found
             found = found or op.name in _SUSPENDS
             return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
@@ -296,7 +295,8 @@ OPEN_LOOP = "kiln.open_loop"
 
 
 def _in_open_loop(op: AnyOp) -> bool:
-    """Whether an operation is in a loop that runs until a condition holds: it may be waiting for another thread."""
+    """Return whether an operation is in a loop that runs until a condition holds: it may be waiting for another
+    thread."""
     if OPEN_LOOP in op.attributes:
         return True
     parent = op.parent

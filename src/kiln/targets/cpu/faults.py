@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
 from ..host.call_context import STOP_STEPS, STOP_TIMEOUT, Context
 from ..host.faults import where_in_kernel
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..lowering.sites import Site
+from ..lowering.sites import Site
 
 
 class WarpFault(DSLUserCodeRuntimeError):
@@ -19,19 +15,19 @@ class WarpFault(DSLUserCodeRuntimeError):
 
 
 class WarpGroupFault(DSLUserCodeRuntimeError):
-    """A product of a warp group that cannot be carried out."""
+    """A WGMMA that cannot be carried out."""
 
 
 def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException | None:
-    """What became of a kernel (see `host.faults.report`)."""
+    """Return what became of a kernel (see `host.faults.report`)."""
     if record.stop & (STOP_TIMEOUT | STOP_STEPS) or details:
-        from .runtime import stuck
+        from .runtime import deadlock_report
 
     if record.stop & (STOP_TIMEOUT | STOP_STEPS):
         alone = (tuple(record.block), tuple(record.thread)) if record.thread[0] >= 0 else None
-        return stuck.timeout(site, sites, details, alone, steps=not record.stop & STOP_TIMEOUT)
+        return deadlock_report.timeout(site, sites, details, alone, steps=not record.stop & STOP_TIMEOUT)
     if details:
-        return stuck.deadlock(sites, details)
+        return deadlock_report.deadlock(sites, details)
     if site.kind == "lanes":
         return WarpFault(
             f"{site.message} is executed by {record.arguments[0]} lanes of a warp, the others having ended{where_in_kernel(record, site)}",
@@ -59,9 +55,9 @@ def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) 
             calls=site.calls,
         )
     if site.kind == "wgmma":
-        from .ops.wgmma import refused_product
+        from .ops.wgmma import refused_wgmma
 
-        what, hint = refused_product(record.arguments[0])
+        what, hint = refused_wgmma(record.arguments[0])
         where = where_in_kernel(record, site)
         return WarpGroupFault(f"{site.message} {what}{where}", hint=hint, span=site.span, calls=site.calls)
     return None

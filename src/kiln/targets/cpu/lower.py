@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...base_dsl.compiler import Compilation
+from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir
 from ..host import lower as host
 from ..lowering.builder import Builder, int_type
@@ -16,10 +19,6 @@ from .ops import async_copy, cluster, control, cute, llvm_operations, mbarrier, 
 from .passes import matrix_fusion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...base_dsl.compiler import Compilation
-    from ...hardware.architectures import Architecture
     from ..host.expand import FunctionState as HostFunction
 
 _KERNELS = combined(
@@ -78,7 +77,7 @@ def _return_status(func: ir.Operation) -> None:
 
 
 def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = ()) -> tuple[str, KernelExpansion]:
-    """Returns the LLVM IR text of a module, and its expansion.
+    """Return the LLVM IR text of a module, and its expansion.
 
     Programs are held to the limits of `arch`; `kinds` are the findings that an instrumented build looks for.
     """

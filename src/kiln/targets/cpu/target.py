@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import cache, sanitizing, settings
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
 from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...base_dsl.guards import Guard
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
 from ...dialects.definition import verify
 from ...hardware import current
 from ...hardware.architectures import Arch
+from ...mlir import ir
 from ..host import faults, signals
 from ..lowering.sites import Site
 from .faults import explain
 from .runtime import launch_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...base_dsl.guards import Guard
-    from ...mlir import ir
     from ..host.exported import Portable
     from ..host.jit import Library
     from .bank_counter import BankCounter
@@ -76,7 +75,7 @@ class CpuExecutable(Executable):
 
             self.call = counted(self.call, library.addresses[COUNTERS], banks.places)
         if sanitizer is not None:
-            from .sanitizer.findings import watched
+            from .sanitizer.finding import watched
 
             self.call = watched(self.call, sanitizer)
         if not self.instrumented:  # calls may be made by native code
@@ -86,9 +85,8 @@ class CpuExecutable(Executable):
         signals.install()  # others may have come before it
 
     def portable(self, ptx: bool = True) -> Portable | None:
-        from ..host import jit
+        from ..host import elf, jit
         from ..host.call_context import WRAPPER
-        from ..host.elf import objects as elf
         from ..host.exported import Portable
         from ..host.object_code import undefined_symbols
         from .runtime.parts import PARTS
@@ -103,7 +101,7 @@ class CpuExecutable(Executable):
 
 
 def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:
-    """A function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
+    """Return a function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
     native = _WRAPPER_TYPE(wrapper)
 
     def call(address: int) -> None:
@@ -213,5 +211,6 @@ class CpuTarget(Target):
 
 
 def _opt_level(options: CompileOptions) -> int:
-    """The level the program chose, else the setting's: past O2 compiling takes longer and code gets no faster."""
+    """Return the level the program chose, else the setting's: past O2 compiling takes longer and code gets no
+    faster."""
     return options.opt_level if options.is_set("opt_level") else settings.get("KILN_CPU_OPT")

@@ -8,18 +8,16 @@ import signal
 import struct
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError, DSLWarning
+from ..lowering.sites import Site
 from . import signals
 from .call_context import FAULT, MEMORY_FAULT, STOP_INTERRUPT, TEXT, WARNING, Context
 from .launch_rules import refused_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..lowering.sites import Site
-
     Explain = Callable[[Context, Site, Sequence[Site], bytes], BaseException | None]
     """What a target makes of a fault, its site, all sites, and what was recorded of a group of threads; None: what all make of it."""
 
@@ -79,10 +77,10 @@ def report(address: int, sites: Sequence[Site], explain: Explain | None = None) 
     if warned is not None:
         place = (warned.span.filename, warned.span.line) if warned.span else ("", 0)
         message = f"{warned.message}{where}: a GPU goes on, with all bits of the result set"
-        warnings.warn_explicit(message, DSLWarning, *place, registry=_told)
+        warnings.warn_explicit(message, DSLWarning, *place, registry=_warned)
 
 
-_told: dict[Any, int] = {}
+_warned: dict[Any, int] = {}
 """Warnings of kernels, which Python shows once for each line."""
 
 
@@ -91,7 +89,7 @@ def _in_kernel(site: Site, block: Sequence[int], thread: Sequence[int]) -> str:
 
 
 def where_in_kernel(record: Context, site: Site) -> str:
-    """The kernel, block and thread of a fault, as text in parentheses; empty in host code."""
+    """Return the kernel, block and thread of a fault, as text in parentheses; empty in host code."""
     if not site.kernel or site.kind == "launch":
         return ""
     return _in_kernel(site, record.block, record.thread)
@@ -128,7 +126,7 @@ def _fault(
 
 
 def _memory_fault(record: Context, site: Site) -> MemoryFault:
-    """A signal ended a block of a kernel, or host code."""
+    """Return a signal ended a block of a kernel, or host code."""
     number, address = record.arguments[signals.SIGNAL], record.arguments[signals.ADDRESS] & (1 << 64) - 1
     who = f"kernel {site.kernel}, block {tuple(record.block)}," if site.kernel else "host code"
     what = f"accessed memory that is not there, at address 0x{address:x}"
@@ -147,7 +145,7 @@ _LENGTH = r"(%[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t)([diouxX])"
 
 
 def format_message(message: str, types: Sequence[str], raw: Sequence[int]) -> str:
-    """A C format applied to values that were recorded as 64-bit patterns."""
+    """Return a C format applied to values that were recorded as 64-bit patterns."""
     values: list[int | float] = []
     for type_, bits in zip(types, raw):
         pattern = (bits & (1 << 64) - 1).to_bytes(8, "little")

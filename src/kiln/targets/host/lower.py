@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
@@ -18,9 +18,6 @@ from ..lowering.memory import carrier_type, from_carrier, to_carrier
 from . import arithmetic, call_context, loops, math, ops, splitting, tensor_map_encode
 from .call_context import WRAPPER
 from .expand import Expansion, expand_module, host_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 HANDLERS = combined(
     shared_arithmetic.HANDLERS, memory.HANDLERS, arithmetic.HANDLERS, math.HANDLERS, loops.HANDLERS, ops.HANDLERS,
@@ -171,7 +168,7 @@ def _guarded(
 
 
 def _slot_type(type_: ir.Type) -> ir.Type:
-    """How a value lies in its slot: integers of a width that is no machine width are widened."""
+    """Return how a value lies in its slot: integers of a width that is no machine width are widened."""
     carrier = carrier_type(host_type(type_))
     if isinstance(carrier, ir.IntegerType):
         bytes_ = 1 << (((carrier.width + 7) // 8) - 1).bit_length()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...dialects import cute
 from ...mlir import ir
 from ..lowering.builder import Builder, int_type, parsed_type, ptr_type
 from ..lowering.expansion import Handlers
 from .expand import Expander, Expansion, host_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HANDLERS = Handlers()
 

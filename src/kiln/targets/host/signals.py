@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from collections.abc import Mapping
 from signal import SIGBUS, SIGFPE, SIGSEGV
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SIGNALS = (int(SIGSEGV), int(SIGBUS), int(SIGFPE))
 SIGINFO = 4
@@ -64,7 +61,7 @@ def install() -> None:
 
 
 def _code_with_locks() -> list[tuple[int, int]]:
-    """Where the code of the C library's allocator and streams lies: it may hold locks when a signal comes."""
+    """Return where the code of the C library's allocator and streams lies: it may hold locks when a signal comes."""
     wanted = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (_libc.malloc, _libc.free, _libc.fprintf)]
     found: list[tuple[int, int]] = []
     try:

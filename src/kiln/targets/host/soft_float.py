@@ -29,7 +29,7 @@ _CONVERSIONS = {
 
 @inline
 def truncated(bits, source, target):
-    """The bits of a float in a format with fewer."""
+    """Return the bits of a float in a format with fewer."""
     wide, counts = type(bits), source.width - 1
     magnitude = bits & (1 << source.width - 1) - 1
     fraction = bits & (1 << source.mantissa_bits) - 1
@@ -55,7 +55,7 @@ def truncated(bits, source, target):
 
 @inline
 def extended(bits, source, target):
-    """The bits of a float in a format with more."""
+    """Return the bits of a float in a format with more."""
     wide = _BITS[target.width]
     bits = wide(bits)
     magnitude = bits & (1 << source.width - 1) - 1
@@ -76,12 +76,12 @@ def extended(bits, source, target):
 
 
 def _define_conversion(name: str, source: str, target: str) -> None:
-    given, result = _FORMATS[source], _FORMATS[target]
-    convert = truncated if given.width > result.width else extended
-    as_bits = [name.startswith("__gnu") and each.width == 16 for each in (given, result)]
+    origin, result = _FORMATS[source], _FORMATS[target]
+    convert = truncated if origin.width > result.width else extended
+    as_bits = [name.startswith("__gnu") and each.width == 16 for each in (origin, result)]
 
     def conversion(x):
-        bits = convert(x if as_bits[0] else x.bitcast(_BITS[given.width]), given, result)
+        bits = convert(x if as_bits[0] else x.bitcast(_BITS[origin.width]), origin, result)
         return bits if as_bits[1] else bits.bitcast(_TYPES[target])
 
     types = [u16 if bits else _TYPES[each] for each, bits in zip((source, target), as_bits)]

@@ -15,6 +15,7 @@ from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
 from ...dialects import cute
 from ...dialects.nvgpu.control import SetMaxRegister
 from ...hardware import features, limits
+from ...hardware.architectures import Architecture, Generation
 from ...hardware.limits import Needs, Sizes
 from ...mlir import find, ir
 from .builder import constant_value, operations, symbol
@@ -22,7 +23,6 @@ from .shared_memory import place_allocations
 
 if TYPE_CHECKING:
     from ...dialects.declaration import OpView
-    from ...hardware.architectures import Architecture, Generation
 
     _View = TypeVar("_View", bound=OpView)
 
@@ -98,7 +98,7 @@ def _check_registers(inside: list[ir.Operation], launches: list[cute.Launch], ne
 
 
 def _threads(launch: cute.Launch) -> int:
-    """Returns the threads of a launch's CTAs; 0 if they are not known."""
+    """Return the threads of a launch's CTAs; 0 if they are not known."""
     return math.prod(constant_value(extent, 0) for extent in launch.block)
 
 
@@ -109,7 +109,7 @@ def _warn_of_blocks(launch: cute.Launch, kernel: str, of: Generation) -> None:
     if blocks <= of.blocks and blocks * threads <= of.threads:
         return
     span, _ = source_span(launch.location)
-    text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks of {threads or 'some'} threads, and a multiprocessor of sm_{of.number} has "
+    text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks of {threads or 'some'} threads, and an SM of sm_{of.number} has "
     text += f"at most {of.blocks} blocks and {of.threads} threads: there will be fewer"
     warnings.warn_explicit(text, DSLOptimizationWarning, *((span.filename, span.line) if span else ("<unknown>", 0)))
 
@@ -120,8 +120,8 @@ def _line(op: cute.AllocSmem) -> str:
 
 
 def _check_launch(op: cute.Launch, kernel: str, needs: Needs, arch: Architecture) -> None:
-    extents = ([constant_value(extent) for extent in group] for group in (op.grid, op.block, op.cluster))
-    sizes = Sizes(*extents, constant_value(op.smem))
+    grid, block, cluster = ([constant_value(extent) for extent in group] for group in (op.grid, op.block, op.cluster))
+    sizes = Sizes(grid, block, cluster, constant_value(op.smem))
     broken = limits.broken_rule(arch.generation, sizes, needs, empty=True)
     if broken is None and op.preferred_cluster and features.PREFERRED_CLUSTER.on(arch):
         sizes = sizes._replace(cluster=op.preferred_cluster)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ...mlir import ir
 from .builder import operations
-
-if TYPE_CHECKING:
-    from ...mlir import ir
 
 LOOP_ANNOTATION = "llvm.loop_annotation"
 """Attribute of an `scf.for` or `scf.while` with hints."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.cute import AllocSmem
@@ -9,8 +10,6 @@ from ...mlir import ir
 from .builder import int_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
     Piece = tuple[Any, int, int]
     """A piece of memory by a name: bytes, and what it is aligned to."""
 
@@ -21,7 +20,7 @@ OFFSET = "kiln.offset"
 def place(
     pieces: list[Piece], body: ir.Block | None, piece_of: Callable[[ir.Operation], Hashable]
 ) -> tuple[dict[Any, int], int]:
-    """Where each piece lies, and where the last one ends: one after the other.
+    """Return where each piece lies, and where the last one ends: one after the other.
 
     With a `body`, pieces that branches of an `if` allocate, which exclude each other, overlap; `piece_of` names the piece that an
     operation allocates or takes the address of, None for other operations.

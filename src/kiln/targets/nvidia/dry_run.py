@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import weakref
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..._support import fork_safe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from .codegen import Resources
     from .remarks import About, Remark
     from .runtime import Kernels
@@ -46,7 +45,7 @@ every: weakref.WeakSet[Kernels] = weakref.WeakSet()
 
 
 def active() -> bool:
-    """Whether launches are to be noted only."""
+    """Return whether launches are to be noted only."""
     return bool(_open)
 
 

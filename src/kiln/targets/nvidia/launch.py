@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.nvgpu.launch import DriverLaunch
@@ -21,8 +22,6 @@ from ..lowering.memory import carrier_type, to_carrier
 from . import recent_launches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ..host.expand import Expander
 
 HANDLERS = Handlers()
@@ -83,7 +82,7 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
     status = outside.load(i32, outside.byte_gep(x.function.context, shared.offset("status")))
     failed = outside.binary("andi", status, outside.i32(shared.FAULT))
     sound = outside.if_(outside.compare("eq", failed, outside.i32(0)))
-    # what the driver could not be told: it takes 32 bits
+    # what the driver could not be operands: it takes 32 bits
     numbers = [*op.grid, *op.block, *op.cluster, op.smem]
     narrow = [sound.value("arith.trunci", i32, (number,)) for number in numbers]
     b = sound
@@ -118,8 +117,8 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
     launched = b.choose(missing, lambda c: c.i32(-1), launch, i32)
 
     def slow(c: Builder) -> ir.Value:
-        told = [c.i32(index), c.i32(site), launched, config, pointers, _entry(c, OWNER)]
-        return c.call_pointer(_entry(c, SLOW), told, i32)
+        operands = [c.i32(index), c.i32(site), launched, config, pointers, _entry(c, OWNER)]
+        return c.call_pointer(_entry(c, SLOW), operands, i32)
 
     result = b.choose(b.compare("ne", launched, b.i32(0)), slow, lambda _: launched, i32)
     refusal = x.module.site(op, "refused", "", op.name)
@@ -127,14 +126,14 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
     x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
     _note(x, done, index, site)
     if op.reports:
-        told = [done.i32(index), done.i32(site), op.stream, _entry(done, OWNER)]
-        result = done.call_pointer(_entry(done, AFTER), told, i32)
+        operands = [done.i32(index), done.i32(site), op.stream, _entry(done, OWNER)]
+        result = done.call_pointer(_entry(done, AFTER), operands, i32)
         refused = done.if_(done.compare("ne", result, done.i32(0)))
         x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
 
 
 def _dynamic_smem(b: Builder, op: DriverLaunch, requested: ir.Value) -> ir.Value:
-    """Returns the bytes of dynamic shared memory of a launch (`KernelInfo.dynamic_smem`); too many stay too many."""
+    """Return the bytes of dynamic shared memory of a launch (`KernelInfo.dynamic_smem`); too many stay too many."""
     if op.extra_smem is not None:
         return b.binary("addi", requested, b.i32(op.extra_smem))
     if op.held_smem is None:
@@ -158,7 +157,7 @@ def _note(x: Expander, b: Builder, index: int, site: int) -> None:
 
 
 def _time(x: Expander, b: Builder) -> ir.Value:
-    """The time as `recent_launches.py` reads it."""
+    """Return the time as `recent_launches.py` reads it."""
     if recent_launches.HAS_COUNTER:
         return recent_launches.counter(b)
     i64 = int_type(64)
@@ -212,7 +211,7 @@ def _launch_attributes(
 
 
 def _carveout(b: Builder, op: DriverLaunch, smem: ir.Value) -> ir.Value | None:
-    """Returns the percentage of an SM's memory to use as shared memory: the launch's, or what its `min_blocks` need."""
+    """Return the percentage of an SM's memory to use as shared memory: the launch's, or what its `min_blocks` need."""
     if op.carveout is not None:
         return b.i32(op.carveout)
     blocks = op.min_blocks or 0

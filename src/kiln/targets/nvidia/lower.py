@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...base_dsl.compiler import Compilation
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
 from ...hardware import features
+from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir, only_has
 from ..lowering import arithmetic as shared_arithmetic
 from ..lowering import memory as shared_memory
@@ -29,10 +32,6 @@ from .passes.wgmma_registers import order_registers
 from .passes.wgmma_unrolling import unroll_wgmma
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...base_dsl.compiler import Compilation
-    from ...hardware.architectures import Architecture
     from .passes.kernel_outlining import LaunchFacts
 
 HANDLERS = combined(
@@ -80,8 +79,8 @@ def lower(
     return expansion
 
 
-def has_products(module: ir.Module) -> bool:
-    """Whether a module of device functions has products of warp groups."""
+def has_wgmma(module: ir.Module) -> bool:
+    """Return whether a module of device functions has WGMMAs."""
     found = find(module.operation, ("cute_nvgpu.wgmma", "llvm.inline_asm"))
     return any(
         "asm_string" not in op.attributes or "wgmma.mma_async" in op.attributes["asm_string"].value for op in found
@@ -98,7 +97,8 @@ def text_of(compilation: Compilation) -> str:
 
 
 def is_alone(module: ir.Module, kernels: Sequence[str]) -> bool:
-    """Whether what a lowered module defines, besides memory of other modules, are kernels and their shared memory."""
+    """Return whether what a lowered module defines, besides memory of other modules, are kernels and their shared
+    memory."""
     own, parts = {*kernels, *(f"{kernel}_smem" for kernel in kernels)}, tuple(f"{kernel}_smem_" for kernel in kernels)
     for op in operations(module):
         name = symbol(op)
@@ -166,12 +166,12 @@ def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts
 def _pass_by_value(func: ir.Operation, arguments: list[int]) -> None:
     """Let arguments be the tensor maps that they point to, in constant memory: without `grid_constant` LLVM would copy them."""
     count = len(func.regions[0].blocks[0].arguments)
-    given = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [ir.DictAttr.get({})] * count
+    arg_attrs = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [ir.DictAttr.get({})] * count
     for number in arguments:
-        given[number] = ir.Attribute.parse(
+        arg_attrs[number] = ir.Attribute.parse(
             "{llvm.byval = !llvm.array<128 x i8>, llvm.align = 128 : i64, nvvm.grid_constant}"
         )
-    func.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
+    func.attributes["arg_attrs"] = ir.ArrayAttr.get(arg_attrs)
 
 
 # Intrinsics that NVPTX cannot select: it would end the process. What reaches LLVM of them is a mistake of the lowering.
@@ -185,7 +185,7 @@ _FATAL = frozenset(
 
 
 def _reason(name: str) -> str:
-    """Why an operation must not reach LLVM: its code generator ends the process on what it cannot select."""
+    """Return why an operation must not reach LLVM: its code generator ends the process on what it cannot select."""
     if name in _FATAL:
         return f"the NVIDIA target cannot lower {name}"
     if name.startswith(("llvm.", "nvvm.")) or name == "builtin.module":

@@ -1,24 +1,22 @@
 """Memory of a thread that is as good as registers already where it is expanded: what a block wrote it does not read, and writes once.
 
-Sums of products are read and written by each product, by what holds them and by the program, register by register. LLVM finds out what
+Accumulators are read and written by each WGMMA, by what holds them and by the program, register by register. LLVM finds out what
 of that is needed, but only after each access was made, converted, written down and read.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from ...dialects import cute
 from ...mlir import ir
 from ..lowering.builder import constant_value
 from .device_builder import DeviceBuilder
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 _SAME = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
-_PRODUCTS = frozenset(("cute_nvgpu.wgmma", "cute_nvgpu.hold_registers"))
+_WGMMA = frozenset(("cute_nvgpu.wgmma", "cute_nvgpu.hold_registers"))
 _BYTES = 4
 _UNKNOWN: Any = object()
 
@@ -58,7 +56,7 @@ class Registers:
             self._arrays.add(made)
 
     def read(self, b: DeviceBuilder, type_: ir.Type, address: ir.Value, alignment: int) -> ir.Value:
-        """The value at an address."""
+        """Return the value at an address."""
         register = self._register(address)
         if register is None:
             return b.load(type_, address, alignment)
@@ -93,7 +91,7 @@ class Registers:
                     store.erase()
 
     def _register(self, address: ir.Value) -> _Register | None:
-        """What an address leads to; None if to other memory."""
+        """Return what an address leads to; None if to other memory."""
         known = self._by_address.get(address, _UNKNOWN)
         if known is not _UNKNOWN:
             return known
@@ -145,7 +143,8 @@ class Registers:
 
 
 def _is_of_registers(pointer: ir.Value) -> bool:
-    """Whether all that uses a pointer, or one made of it, are products, and accesses to registers at known places."""
+    """Return whether all that uses a pointer, or one made of it, are products, and accesses to registers at known
+    places."""
     todo = [pointer]
     while todo:
         value = todo.pop()
@@ -165,7 +164,7 @@ def _is_of_registers(pointer: ir.Value) -> bool:
                 todo.append(op.results[0])
             elif name in _SAME and len(op.operands) == 1 and cute.info(op.results[0].type).space == "rmem":
                 todo.append(op.results[0])
-            elif name not in _PRODUCTS:
+            elif name not in _WGMMA:
                 return False
     return True
 
@@ -175,6 +174,6 @@ def _length(type_: ir.Type) -> int:
 
 
 def _is_whole(offset: ir.Value, bits: int) -> bool:
-    """Whether so many elements are known to be whole registers."""
+    """Return whether so many elements are known to be whole registers."""
     number = constant_value(offset)
     return number is not None and number * bits % (8 * _BYTES) == 0

@@ -12,16 +12,15 @@ import functools
 import re
 import sys
 import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
+from ...base_dsl.options import CompileOptions
 from ...hardware import source_paths, toolchain
 from . import codegen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ...base_dsl.options import CompileOptions
     from .codegen import Resources
     from .runtime import KernelInfo
 
@@ -81,9 +80,9 @@ def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
 
 
 def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], cubin: bytes) -> list[Remark]:
-    """All remarks on compiled kernels. Lines come from the code's line information."""
+    """Return all remarks on compiled kernels. Lines come from the code's line information."""
     remarks = [_summary(info, resources[info.name]) for info in kernels if info.name in resources]
-    remarks += about_products(kernels, resources)
+    remarks += about_wgmma(kernels, resources)
     for info in kernels:
         for file, line, hint in info.unheeded:
             text = f"{hint} changes nothing: the loop runs as it is written"
@@ -113,21 +112,22 @@ _ADVICE = {
     "C7509": "printf, asserts and other calls may not be in a kernel with products",
     "C7506": "printf, asserts and other calls may not be in a kernel that asks for registers",
     "C7510": "issue products and wait for them in one function",
-    "C7511": "make tiles smaller, share them among more warp groups, or launch with min_blocks_per_mp=1",
-    "C7512": "make tiles smaller, share them among more warp groups, or launch with min_blocks_per_mp=1",
+    "C7511": "make tiles smaller, share them among more warpgroups, or launch with min_blocks_per_mp=1",
+    "C7512": "make tiles smaller, share them among more warpgroups, or launch with min_blocks_per_mp=1",
     "C7513": "write registers of A before warpgroup.fence() or after the warpgroup.wait_group() of the product that reads them",
     "C7514": "read sums after the warpgroup.wait_group() that completes their product",
     "C7515": "write sums before warpgroup.fence() or after the warpgroup.wait_group() that completes their product",
     "C7516": "call warpgroup.fence() before the first product and warpgroup.commit_group() after the last",
     "C7517": "call warpgroup.wait_group() before sums are used",
-    "C7518": "call warpgroup.wait_group() where all threads of the warp group come by",
+    "C7518": "call warpgroup.wait_group() where all threads of the warpgroup come by",
     FENCE_ADDED: "it costs nothing; warpgroup.fence() in the loop of the products would do the same",
 }
 """What to do about a message of ptxas."""
 
 
-def about_products(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> list[Remark]:
-    """What ptxas says of products that wait for each other, of fences that it adds, and of requests for registers that it ignores."""
+def about_wgmma(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> list[Remark]:
+    """Return what ptxas says of products that wait for each other, of fences that it adds, and of requests for
+    registers that it ignores."""
     return [
         Remark("products", info.name, f"{text} (ptxas); {_ADVICE.get(text[:5], '')}".rstrip("; "), info.file, info.line)
         for info in kernels
@@ -135,9 +135,9 @@ def about_products(kernels: Sequence[KernelInfo], resources: Mapping[str, Resour
     ]
 
 
-def warn_of_slow_products(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> None:
+def warn_of_slow_wgmma(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> None:
     """Remarks on what makes products slower as Python's warnings, at the kernels."""
-    for remark in about_products(kernels, resources):
+    for remark in about_wgmma(kernels, resources):
         if remark.message.startswith(FENCE_ADDED):
             continue
         place = (remark.file or "<unknown>", remark.line)

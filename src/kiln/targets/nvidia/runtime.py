@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import struct
 import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._support import fork_safe
@@ -17,15 +18,13 @@ from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
 from ...hardware import driver, limits
 from ...hardware.architectures import Architecture, generation_of, of_capability
 from ..host.faults import AssertionFault, format_message
+from ..lowering.sites import Site
 from . import dry_run, recent_launches
 from .codegen import Resources
 from .launch import AFTER, ATTRIBUTE_BYTES, CLOCK, CLUSTER, HANDLES, LAUNCH, OWNER, RECENT, SLOW, VALUE
 from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..lowering.sites import Site
     from .remarks import About
 
 
@@ -154,7 +153,8 @@ class Kernels:
             self._table[HANDLES + number] = handle
 
     def describer(self) -> Callable[[int, int], str]:
-        """A function that describes a launch for people, by kernel and site; it does not refer to this object."""
+        """Return a function that describes a launch for people, by kernel and site; it does not refer to this
+        object."""
         return functools.partial(_describe, [info.name for info in self.infos], self._host_sites)
 
     # -- called from native code -------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def explain(
 
 
 def _cluster_of(config: driver.LaunchConfig) -> tuple[int, ...]:
-    """The blocks of a launch's clusters along each axis."""
+    """Return the blocks of a launch's clusters along each axis."""
     for number in range(config.count):
         at = config.attributes + ATTRIBUTE_BYTES * number
         if ctypes.c_int32.from_address(at).value == CLUSTER:

@@ -320,7 +320,7 @@ def test_several_results_and_sums_of_rows():
     assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_sum="squares")[1].any()
     with pytest.raises(TypeError, match="returned 2 values for 3 results"):
         kernels.gemm(a, b, epilogue=halves, out_dtype=(np.float16,) * 3)
-    with pytest.raises(TypeError, match="row_sum 'cubes': one of squares"):
+    with pytest.raises(TypeError, match="row_sum is 'cubes'; it must be one of squares"):
         kernels.gemm(a, b, row_sum="cubes")
 
 
@@ -370,7 +370,7 @@ F32_TILING = kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
 SQUARE = np.zeros((4, 4), np.float32)
 REFUSED = [
     (lambda: kernels.gemm(np.zeros((4, 4), np.float16), np.zeros((5, 4), np.float16)), "shapes"),
-    (lambda: kernels.gemm(np.zeros((4, 4), np.float16), np.zeros((4, 4), np.float32)), "Float16 and Float32"),
+    (lambda: kernels.gemm(np.zeros((4, 4), np.float16), np.zeros((4, 4), np.float32)), "a is Float16 and b is Float32"),
     (lambda: kernels.gemm(np.zeros((4, 4), np.float64), np.zeros((4, 4), np.float64)), "Float64"),
     (lambda: kernels.gemm(np.zeros(4, np.float16), np.zeros((4, 4), np.float16)), "modes"),
     (
@@ -395,7 +395,7 @@ REFUSED = [
     ),
     (lambda: kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), precision="quick"), "precision"),
     (lambda: f32_with(kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2, 9)), "parts"),
-    (lambda: f32_with(kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2, 0)), "at least one part"),
+    (lambda: f32_with(kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2, 0)), "split_k must be at least 1"),
     (lambda: f32_with(None, bias=np.zeros(3, np.float32)), "bias of shape"),
     (lambda: f32_with(None, c=np.zeros((4, 1, 4, 4), np.float32)), "c of shape"),
     (lambda: f32_with(None, extras=[np.zeros(4, np.float32)]), "no epilogue"),
@@ -407,8 +407,8 @@ REFUSED = [
     (lambda: f32_with((32, 32, 8)), "config is tuple"),  # pyright: ignore[reportArgumentType]
     (lambda: kernels.gemm(SQUARE, SQUARE, out=SQUARE), "out begins where a does"),
     (lambda: f32_with(kernels.Sm80GemmConfig((48, 32, 8), (1, 1), 2)), "divide"),
-    (lambda: f32_with(kernels.Sm80GemmConfig((128, 256, 8), (2, 2), 2)), "sums"),
-    (lambda: f32_with(kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 1)), "buffers"),
+    (lambda: f32_with(kernels.Sm80GemmConfig((128, 256, 8), (2, 2), 2)), "256 accumulators"),
+    (lambda: f32_with(kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 1)), "at least 2 stages"),
     (lambda: f32_with(kernels.Sm80GemmConfig((64, 128, 8), (2, 8), 2)), "copy"),
     (lambda: f32_with(kernels.Sm80GemmConfig((64, 0, 8), (2, 8), 2)), "positive"),
 ]
@@ -447,9 +447,9 @@ def test_chosen_configs_fit():
 
     for n in (3072, 8192):
         assert sorted(config((1, n, n), n, H200).tile_shape_mnk) == [64, 128, 192]
-    assert config((1, 64, 256), 8192, H200).sums > 1
-    assert config((1, 64, 256), 8192, A100).splits > 1
-    assert config((2, 64, 256), 8192, A100).splits == 1
+    assert config((1, 64, 256), 8192, H200).split_k > 1
+    assert config((1, 64, 256), 8192, A100).split_k > 1
+    assert config((2, 64, 256), 8192, A100).split_k == 1
 
 
 def test_8_bit_floats_need_a_device_that_knows_them():
@@ -481,19 +481,19 @@ def test_configs_are_for_tuners():
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (lambda: product(kiln.Float64, (1, 8, 8), 8), "Float64 and Float64"),
-        (lambda: product(kiln.Float16, (1, 8, 8), 8, precision="quick"), "precision 'quick'"),
+        (lambda: product(kiln.Float64, (1, 8, 8), 8), "a is Float64 and b is Float64"),
+        (lambda: product(kiln.Float16, (1, 8, 8), 8, precision="quick"), "precision is 'quick'"),
         (
             lambda: dataclasses.replace(
                 product(kiln.Float16, (1, 8, 8), 8), b=TensorLayout.dense(kiln.Float16, 1, 9, 8)
             ),
-            "shapes",
+            "a is .* b is .* out is",
         ),
         (
             lambda: dataclasses.replace(
                 product(kiln.Float16, (1, 8, 8), 8), out=TensorLayout(kiln.Float16, (1, 8, 8), (128, 16, 2))
             ),
-            "rows or columns are contiguous",
+            "rows or columns must be contiguous",
         ),
     ],
 )

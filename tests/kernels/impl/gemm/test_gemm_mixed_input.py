@@ -16,8 +16,7 @@ from kiln import kernels
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import TensorLayout
-from kiln.kernels.impl.gemm.implementations import REGISTRY
-from kiln.kernels.impl.gemm.mixed_input import DequantizeFallbackConfig
+from kiln.kernels.impl.gemm.implementations import REGISTRY, DequantizeFallbackConfig
 from kiln.kernels.impl.gemm.problem import GemmProblem
 from kiln.targets.nvidia.remarks import FENCE_ADDED
 from kiln.testing import dry_run
@@ -135,7 +134,7 @@ def test_configs_fit(bits):
     for rows, groups in ((1, 0), (9, 32), (40, 0), (300, 32)):
         found = REGISTRY.choices(problem(rows, bits, groups=groups), H200)
         assert {type(x.config) for x in found} >= {T, kernels.Sm90MixedInputConfig}
-        assert any(x.config.split_k_cluster > 1 for x in found if isinstance(x.config, T))
+        assert any(x.config.split_k > 1 for x in found if isinstance(x.config, T))
         for one in found:
             one.implementation.check(problem(rows, bits, groups=groups), one.config, H200)
 
@@ -187,25 +186,25 @@ def test_parts_of_k_without_clusters(groups):
         one, device = problem(1, bits, 256, 32768, groups), device_of("sm_80")
         configs = [x.config for x in REGISTRY.choices(one, device) if isinstance(x.config, T)]
         assert configs
-        assert {x.splits for x in configs} == {1}
+        assert {x.split_k for x in configs} == {1}
         for where, splits, most in ((device, 2, 1), (H200, 16, 8)):
-            with pytest.raises(TypeError, match=f"has at most {most}"):
+            with pytest.raises(TypeError, match=f"clusters of at most {most}"):
                 REGISTRY.choose(one, where, T((8, 64, 128), (1, 2), 3, splits))
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (kernels.Sm90GemmConfig(), "weights have kernels.Sm90MixedInputConfig"),
-        (H(16, 32), "weights are rows of the tile, 128 or 256 of them for 64 or 128 of K"),
+        (kernels.Sm90GemmConfig(), "an integer b has kernels.Sm90MixedInputConfig"),
+        (H(16, 32), "an integer B has 128 or 256 rows of the tile, for 64 or 128 of K"),
         (H(16, 128), "groups of it, are no multiples of 128"),
         (dataclasses.replace(H(16, 64), ab_stages=2), "for 2 stages"),
         (
             dataclasses.replace(H(128, 64, split_k_cluster=2), ab_stages=7),
-            "32768 bytes, take the place of its ring of A",
+            "32768 bytes, take the place of its stages of A",
         ),
-        (T((16, 64, 128), (2, 2), 3), "warps lie along N"),
-        (T((8, 64, 64), (1, 4), 3), "more than a tile of 8 x 64 of 16 bits"),
+        (T((16, 64, 128), (2, 2), 3), "warps must lie along N"),
+        (T((8, 64, 64), (1, 4), 3), "8 elements of 16 bits each at once, more than a tile of 8 x 64"),
     ],
 )
 def test_configs_that_cannot_work(config, message):
@@ -214,7 +213,7 @@ def test_configs_that_cannot_work(config, message):
 
 
 def test_configs_are_called_by_their_names():
-    with pytest.raises(TypeError, match="^Sm90MixedInputConfig with ab_stages=0"):
+    with pytest.raises(TypeError, match="^Sm90MixedInputConfig: ab_stages is 0"):
         kernels.Sm90MixedInputConfig(ab_stages=0)
 
 
@@ -224,7 +223,7 @@ def test_factors_of_groups_are_read():
 
 def test_parts_of_k_without_a_stage():
     REGISTRY.choose(problem(9, 8, k=256), H200, H(32, 64, split_k_cluster=4))
-    with pytest.raises(TypeError, match="K of 192 is 3 stages, of which each part has one at least"):
+    with pytest.raises(TypeError, match="K of 192 is 3 stages, and each part of split-K must have one at least"):
         REGISTRY.choose(problem(9, 8, k=192), H200, H(32, 64, split_k_cluster=4))
 
 

@@ -18,12 +18,13 @@ from kiln.cute.runtime import from_dlpack
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import TensorLayout
-from kiln.kernels.impl.gemm import REGISTRY, GemmProblem, sm90_cost, tile_scheduler
+from kiln.kernels.impl.gemm import REGISTRY, GemmProblem, sm90_cost
 from kiln.kernels.impl.gemm.epilogue_fusion import EpilogueFusion
 from kiln.kernels.impl.gemm.implementations import BlockScaledFallbackConfig, Sm80Gemm
 from kiln.kernels.impl.gemm.sm90_implementation import Sm90Gemm
 from kiln.kernels.impl.gemm.sm90_padded import Sm90PaddedGemm
 from kiln.testing import dry_run
+from kiln.utils import schedulers
 
 F16, BF16, F32, E4M3, E5M2 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 SMALL = kernels.Sm90GemmConfig((128, 32, 32), (1, 1), 2, 2)
@@ -249,7 +250,7 @@ def test_everything_after_the_sums():
 )
 def test_several_results(config, outs):
     """Of one kernel: each value of the epilogue, and sums of rows where tiles have whole sums of them."""
-    rows = None if config.staged else "squares"
+    rows = None if config.smem_epilogue else "squares"
     a, b, bias = operand(140 if config is not SWAPPED else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
     with kiln.sanitize("all") as found:
         got = kernels.gemm(
@@ -348,7 +349,7 @@ def test_odd_numbers_of_pieces(monkeypatch):
     """The first piece of a tile has the buffer of the last of the tile before."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
     config = dataclasses.replace(SMALL, tile_shape_mnk=(128, 96, 32))
-    assert [config.piece(bits) for bits in (16, 32)] == [32, 16]
+    assert [config.epi_tile_n(bits) for bits in (16, 32)] == [32, 16]
     a, b = operand(300, 40), operand(40, 200, way="T")
     with kiln.sanitize("all") as found:
         close(kernels.gemm(a, b, config=config), exact(a, b))
@@ -466,7 +467,7 @@ def test_parts_are_loaded_before_they_are_added():
     with kiln.target("nvidia"), dry_run("sm_90a"):
         kernels.gemm(a, b.T, config=kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4, 8, split_k=8))
     made = [getattr(x.executable, "resources", {}) for x in launches._compiled.values()]
-    used = next(x["SplitSum_kernel"] for x in reversed(made) if "SplitSum_kernel" in x)
+    used = next(x["SplitKReduction_kernel"] for x in reversed(made) if "SplitKReduction_kernel" in x)
     assert used.registers > 8 * 4
 
 
@@ -495,7 +496,7 @@ def test_operands_come_sooner_where_few_blocks_ask():
         sm90_cost.bounds(product(kiln.Float16, 128 * tiles, 128, 4096), config, H200) for tiles in (66, 132)
     )
     assert few["L2 cache"] < 0.9 * all_of_them["L2 cache"]
-    assert few["products"] == all_of_them["products"]
+    assert few["MMA"] == all_of_them["MMA"]
 
 
 def test_blocks_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
@@ -517,7 +518,7 @@ def test_other_architectures():
     assert type(REGISTRY.choose(problem, H200).config) is kernels.Sm90GemmConfig
     for name in ("sm_80", "sm_90", "sm_100a", "sm_120a"):
         assert type(REGISTRY.choose(problem, device_of(name)).config) is kernels.Sm80GemmConfig
-    with pytest.raises(TypeError, match="warp groups multiply on sm_90a alone, and .* is sm_80"):
+    with pytest.raises(TypeError, match="WGMMA needs sm_90a, and .* is sm_80"):
         REGISTRY.choose(problem, device_of("sm_80"), kernels.Sm90GemmConfig())
 
 
@@ -530,29 +531,29 @@ REFUSED = [
     (lambda: T((128, 272, 64)), "at most 256"),
     (lambda: T((128, 128, 48)), "K of a stage"),
     (lambda: T(ab_stages=1), "at least 2 stages"),
-    (lambda: T(cluster_shape_mn=(4, 4)), "at most 8 blocks"),
+    (lambda: T(cluster_shape_mn=(4, 4)), "a cluster has 16 CTAs; it may have 8"),
     (lambda: T((128, 32, 64), (8, 1)), "multiples of 8"),
-    (lambda: T((128, 256, 64), pingpong=True), "256 sums"),
+    (lambda: T((128, 256, 64), pingpong=True), "256 accumulators"),
     (lambda: T(ab_stages=8), "bytes of shared memory"),
-    (lambda: T((128, 128, 64), split_k_cluster=2), "are the cluster"),
+    (lambda: T((128, 128, 64), split_k_cluster=2), "the cluster is the CTAs of a tile"),
     (lambda: T((128, 64, 64), (1, 1), split_k_cluster=8), "4 stages"),
     (
         lambda: T((128, 256, 64), (1, 1), 2, split_k_cluster=2),
-        "65536 bytes, take the place of its ring of A, which has 32768",
+        "65536 bytes, take the place of its stages of A, which have 32768",
     ),
-    (lambda: T(epi_stages=1), "in another buffer"),
-    (lambda: T((128, 64, 64), (1, 1), split_k_cluster=3), "64 columns, a multiple of 8"),
+    (lambda: T(epi_stages=1), "epi_stages must be at least 2"),
+    (lambda: T((128, 64, 64), (1, 1), split_k_cluster=3), "64 columns, which must be a multiple of 8"),
     (lambda: T((128, 20, 64), (1, 1), swap_ab=True), "multiple of 8"),
-    (lambda: T((128, 128, 32), (1, 1), split_k_cluster=9), "K of a stage|at most 8"),
-    (lambda: T((128, 64, 64), split_k=3), "have none"),
-    (lambda: T(transpose_out=True), "of swapped operands are turned"),
+    (lambda: T((128, 128, 32), (1, 1), split_k_cluster=9), "K of a stage|it may have 8"),
+    (lambda: T((128, 64, 64), split_k=3), "the cluster is the CTAs of a tile"),
+    (lambda: T(transpose_out=True), "transpose_out is for results of 16 bits with swap_ab"),
     (
         lambda: T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True, split_k_cluster=2),
-        "where no blocks share a tile",
+        "and without split_k_cluster",
     ),
     (lambda: T(swap_ab=None), "True or False"),  # pyright: ignore[reportArgumentType]
-    (lambda: T((384, 64, 64), (1, 1), 2), "loads 384 rows of A, and the copy engine at most 256"),
-    (lambda: T((128, 64, 64), (1, 1), 2, raster_group=1 << 30), "at most 1024 rows of clusters"),
+    (lambda: T((384, 64, 64), (1, 1), 2), "loads 384 rows of A, and a TMA box has at most 256"),
+    (lambda: T((128, 64, 64), (1, 1), 2, raster_group=1 << 30), "raster_group is 1073741824; it must be at most 1024"),
 ]
 
 
@@ -565,18 +566,18 @@ def test_refused(made, says):
 BLOCKS = (TensorLayout.dense(kiln.Float32, 1, 256, 2), TensorLayout.dense(kiln.Float32, 1, 2, 2))
 ROWS = EpilogueFusion.of(False, False, None, None, True, False, row_sum="squares")
 REFUSED_OF = [
-    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "made of whole sums"),
-    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True), "made of whole sums"),
-    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k=2), "made of whole sums"),
-    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 64), (1, 1)), "of blocks of 128 of K"),
+    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "row_sum needs whole accumulators"),
+    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True), "row_sum needs whole accumulators"),
+    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k=2), "row_sum needs whole accumulators"),
+    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 64), (1, 1)), "block scales are of 128 of K"),
     (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 128), (1, 1), swap_ab=True), "rows of the tile"),
-    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 128), (1, 1), split_k=2), "without factors of blocks"),
-    (product(kiln.Int8, *SIZE), T((128, 64, 128), (1, 1), split_k=2), "one product of floats"),
-    (product(kiln.Float16, 256, 90, 256), T((128, 64, 64), (1, 1), split_k=2), "N of 90 is a multiple of 4"),
+    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 128), (1, 1), split_k=2), "without block scales"),
+    (product(kiln.Int8, *SIZE), T((128, 64, 128), (1, 1), split_k=2), "one GEMM of floats"),
+    (product(kiln.Float16, 256, 90, 256), T((128, 64, 64), (1, 1), split_k=2), "N of 90 must be a multiple of 4"),
     (product(kiln.Float16, 256, 256, 64), T((128, 64, 64), (1, 1), split_k=2), "is 1 stages"),
     (product(kiln.Float16, *SIZE), T((64, 64, 64), (1, 1), 13, 8, True, split_k=2), "bytes of shared memory"),  # for f32
-    (product(kiln.Float16, *SIZE), T((128, 64, 64), (1, 1), 4, 8, swap_ab=True, split_k=2, transpose_out=True), "of 16 bits"),
-    (product(kiln.Int8, *SIZE), T((128, 72, 128), (1, 1), 3, swap_ab=True), "a multiple of 16, or 8 or 24"),
+    (product(kiln.Float16, *SIZE), T((128, 64, 64), (1, 1), 4, 8, swap_ab=True, split_k=2, transpose_out=True), "results of 16 bits"),
+    (product(kiln.Int8, *SIZE), T((128, 72, 128), (1, 1), 3, swap_ab=True), "must be a multiple of 16, or 8 or 24"),
 ]  # fmt: skip
 
 
@@ -598,7 +599,7 @@ def test_rows_of_results_end_with_what_is_stored(dtype):
         assert (why is None) == whole == (columns % each == 0)
         assert whole or "stores 16 bytes at a time" in (why or "")
         assert (Sm90PaddedGemm(Sm90Gemm()).supports(problem, H200) is None) != whole
-        assert whole == ("copy of the result" not in Sm90PaddedGemm(Sm90Gemm()).parts(problem, SMALL, H200))
+        assert whole == ("copy of the result" not in Sm90PaddedGemm(Sm90Gemm()).cost_terms(problem, SMALL, H200))
 
 
 def test_columns_behind_the_last():
@@ -616,7 +617,7 @@ def test_tiles_of_a_group_of_rows_are_counted_in_32_bits(tiles_m, tiles_n):
 
     @cute.jit
     def divisors(into: cute.Tensor, m: kiln.Int32, n: kiln.Int32):
-        for i, x in enumerate(tile_scheduler._order(m, n, 1024)):
+        for i, x in enumerate(schedulers.raster_divisors(m, n, 1024)):
             into[i] = x.divisor
 
     divisors(from_dlpack(found), tiles_m, tiles_n)
@@ -714,7 +715,9 @@ def made(size: int, dtype: Any, layout: str, options: dict[str, Any]) -> list[sa
     }
     with kiln.target("nvidia"), dry_run("sm_90a"):
         kernels.gemm(a.T if layout[0] == "T" else a, b if layout[1] == "N" else b.T, **given)
-    compiled = next(x for x in reversed(launches._compiled.values()) if "HopperGemm_kernel" in x.executable.resources)
+    compiled = next(
+        x for x in reversed(launches._compiled.values()) if "Sm90GemmKernel_kernel" in x.executable.resources
+    )
     found = sass.check_products(compiled)
     assert found
     return found

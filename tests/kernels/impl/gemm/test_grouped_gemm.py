@@ -17,7 +17,7 @@ from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import TensorLayout
 from kiln.kernels.impl.gemm.grouped_gemm import PerGroupFallbackConfig
-from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
+from kiln.kernels.impl.gemm.problem import GroupedGemmProblem
 from kiln.kernels.impl.gemm.sm90_grouped import Sm90GroupedGemm
 from kiln.testing import dry_run
 
@@ -184,7 +184,7 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y[0], offsets=ENDS), r"\(T, K\) and \(G, K, N\)"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS.astype(F32)), "int32 or int64"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS[:1]), "for 2 groups"),
-    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, scale_a=normal(8, 1, dtype=F32)), "factors of shapes"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, scale_a=normal(8, 1, dtype=F32)), "scales have the shapes"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, extras=[X]), "no epilogue"),
     (lambda: kernels.grouped_gemm(X, normal(2, 16, 16), offsets=ENDS, out=X), "out begins where a does"),
     (lambda: kernels.grouped_gemm(Y @ X, Z, counts=ENDS, out=Z), "out begins where b does"),
@@ -202,9 +202,9 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
 ]
 CONFIGS = [
-    (T((128, 32, 32), (1, 1), 2, split_k_cluster=2), "not cut into parts"),
-    (T((128, 32, 32), (1, 1), 2, split_k=2), "not cut into parts"),
-    (T((128, 32, 32), (1, 1), 2, swap_ab=True, transpose_out=True), "begins and ends anywhere"),
+    (T((128, 32, 32), (1, 1), 2, split_k_cluster=2), "have no split-K"),
+    (T((128, 32, 32), (1, 1), 2, split_k=2), "have no split-K"),
+    (T((128, 32, 32), (1, 1), 2, swap_ab=True, transpose_out=True), "begin and end anywhere"),
     (T((128, 256, 64), (1, 1), 4, 8, epi_stages=4), "with a table of 1024 groups"),
 ]
 

@@ -11,7 +11,7 @@ from kiln import cute
 from kiln.cute import arch
 from kiln.targets.cpu.passes import coroutines
 from kiln.targets.cpu.runtime import parts
-from kiln.targets.cpu.runtime.stuck import DeadlockFault
+from kiln.targets.cpu.runtime.deadlock_report import DeadlockFault
 
 pytestmark = pytest.mark.isa
 

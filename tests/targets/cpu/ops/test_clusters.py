@@ -10,7 +10,7 @@ import kiln
 from kiln import cute
 from kiln.cute import arch
 from kiln.cute.nvgpu import warpgroup
-from kiln.targets.cpu.runtime.stuck import DeadlockFault
+from kiln.targets.cpu.runtime.deadlock_report import DeadlockFault
 from kiln.utils import SmemAllocator
 
 

@@ -8,7 +8,7 @@ from kernel_testing import run, runs
 
 from kiln import cute
 from kiln.cute import arch
-from kiln.targets.cpu.runtime.stuck import DeadlockFault
+from kiln.targets.cpu.runtime.deadlock_report import DeadlockFault
 
 
 def shared(count: int, kind=cute.Int32):

@@ -10,7 +10,7 @@ from kernel_testing import run, runs
 
 from kiln import cute
 from kiln.cute import arch
-from kiln.targets.cpu.runtime.stuck import DeadlockFault
+from kiln.targets.cpu.runtime.deadlock_report import DeadlockFault
 
 FEW = [(1, 0), (1, 1), (2, 2)]
 

@@ -1,4 +1,4 @@
-"""Products of a warp group on the CPU target, against the plain definition, bit for bit."""
+"""Products of a warpgroup on the CPU target, against the plain definition, bit for bit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kiln import cute
 from kiln.cute import arch
 from kiln.dialects.nvgpu import definitions, wgmma
 from kiln.targets.cpu.faults import WarpGroupFault
-from kiln.targets.cpu.runtime.stuck import DeadlockFault
+from kiln.targets.cpu.runtime.deadlock_report import DeadlockFault
 
 
 def check(case: Case, accumulate: bool = True, spread_exponents: bool = False) -> None:
@@ -184,7 +184,7 @@ def test_ptx_around_a_product():
 
 
 def test_a_warp_group_that_does_not_come_as_a_whole():
-    with pytest.raises(DeadlockFault, match=r"not executed by the whole warp group: warps 5, 7 did not come"):
+    with pytest.raises(DeadlockFault, match=r"not executed by the whole warpgroup: warps 5, 7 did not come"):
         run(one_product(lambda t: (t < 128) | ((t // 32) % 2 == 0)), np.zeros(256, np.float32), block=256)
 
 

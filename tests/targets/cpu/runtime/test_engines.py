@@ -6,7 +6,7 @@ import ctypes
 
 from thread_groups import Group
 
-from kiln.targets.cpu.runtime import orders, parts
+from kiln.targets.cpu.runtime import parts, schedule_order
 from kiln.targets.cpu.runtime.engine_table import COPY_QUEUE
 from kiln.targets.host import jit
 
@@ -65,6 +65,6 @@ def test_an_arrival_lands_after_the_copies_of_its_thread():
 
 
 def test_parts_export_what_they_define():
-    assert orders.schedule.symbol in parts.LAUNCH.exports
+    assert schedule_order.schedule.symbol in parts.LAUNCH.exports
     names = [symbol for part in parts.PARTS for symbol in part.exports]
     assert len(names) == len(set(names))

@@ -10,8 +10,8 @@ import pytest
 
 from kiln import cute
 from kiln.base_dsl.typing import Int32
+from kiln.targets.cpu.runtime.deadlock_report import TimeoutFault
 from kiln.targets.cpu.runtime.parts import LAUNCH
-from kiln.targets.cpu.runtime.stuck import TimeoutFault
 from kiln.targets.host import jit
 from kiln.targets.nvidia import codegen
 

@@ -1,4 +1,4 @@
-"""`setmaxnreg`: registers that warp groups give back and ask for."""
+"""`setmaxnreg`: registers that warpgroups give back and ask for."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kernel_testing import run
 from kiln import cute
 from kiln.cute import arch
 from kiln.targets.cpu.faults import WarpGroupFault
-from kiln.targets.cpu.runtime.stuck import DeadlockFault
+from kiln.targets.cpu.runtime.deadlock_report import DeadlockFault
 
 
 def launch(producer: int, consumer: int, threads: int = 384, who: int = 4, blocks: int | None = 1) -> None:
-    """Warps 0 to `who` - 1 of the first warp group give registers back, the others ask for more."""
+    """Warps 0 to `who` - 1 of the first warpgroup give registers back, the others ask for more."""
 
     @cute.kernel
     def kernel(out: cute.Tensor):
@@ -49,5 +49,5 @@ def test_up_by_going_down():
 
 
 def test_part_of_a_warp_group():
-    with pytest.raises(DeadlockFault, match=r"setmaxnreg \(it is not executed by the whole warp group\)"):
+    with pytest.raises(DeadlockFault, match=r"setmaxnreg \(it is not executed by the whole warpgroup\)"):
         launch(24, 240, who=1)

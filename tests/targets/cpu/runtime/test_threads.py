@@ -7,7 +7,7 @@ import ctypes
 import pytest
 from thread_groups import Group
 
-from kiln.targets.cpu.runtime import groups, orders, threads
+from kiln.targets.cpu.runtime import groups, schedule_order, threads
 from kiln.targets.cpu.runtime.records import (
     COMPLETE,
     FREE,
@@ -94,7 +94,7 @@ def test_an_mbarrier(missing, bytes_, arrivals, more, after):
 @pytest.mark.parametrize("count", [1, 2, 12, 97, 1000])
 def test_an_order_meets_each_one_once(count):
     state, first, stride = ctypes.c_uint64(12345 + count), ctypes.c_uint32(), ctypes.c_uint32()
-    orders.order(*map(ctypes.addressof, (state,)), count, ctypes.addressof(first), ctypes.addressof(stride))
+    schedule_order.order(*map(ctypes.addressof, (state,)), count, ctypes.addressof(first), ctypes.addressof(stride))
     assert sorted((first.value + n * stride.value) % count for n in range(count)) == list(range(count))
 
 

@@ -16,7 +16,7 @@ import kiln
 from kiln import cute
 from kiln.cute import arch
 from kiln.targets.cpu.runtime import parts
-from kiln.targets.cpu.runtime.stuck import TimeoutFault
+from kiln.targets.cpu.runtime.deadlock_report import TimeoutFault
 
 
 def shared(count: int, kind=cute.Int32):

@@ -10,7 +10,7 @@ from sanitizer_testing import found
 
 import kiln
 from kiln import Constexpr, Float32, Int32, Int64, cute
-from kiln.targets.cpu.runtime.stuck import DeadlockFault
+from kiln.targets.cpu.runtime.deadlock_report import DeadlockFault
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,5 @@
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
-"""Products of warp groups: the PTX says what was asked for, and in the machine code they run asynchronously, in registers."""
+"""Products of warpgroups: the PTX says what was asked for, and in the machine code they run asynchronously, in registers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Matrix products."""
+"""General matrix multiplication (GEMM), dense, grouped, block-scaled and with integer weights."""
 
-from .implementations import REGISTRY, GemmArguments
+from .arguments import GemmArguments
+from .implementations import REGISTRY
 from .problem import GemmProblem
 
 __all__ = ["REGISTRY", "GemmArguments", "GemmProblem"]

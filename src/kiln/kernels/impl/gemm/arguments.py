@@ -1,10 +1,10 @@
-"""What the implementations of matrix products are given."""
+"""The arrays and numbers that implementations of GEMM get, and how kernels are launched on them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...dispatch import arrays
+from ...dispatch import arrays, launches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class GemmArguments(NamedTuple):
-    """The arrays of a product, as its problem says they lie, and its numbers. The result is written to `out`."""
+    """The arrays of a GEMM, with the layouts of its problem, and its scalars. Results go to `out` and `extra_outs`."""
 
     a: Any
     b: Any
@@ -23,43 +23,38 @@ class GemmArguments(NamedTuple):
     beta: float = 1.0
     block_scales: Sequence[Any] = ()
     group_bounds: Any = None
-    """Of groups: where each ends, or its rows."""
+    """Of a grouped GEMM: where each group ends, or how many rows it has."""
     extra_outs: Sequence[Any] = ()
-    """Results after the first."""
     group_scales: Any = None
-    """Factors of weights."""
+    """Scale factors of groups of K of an integer B."""
     row_sum: Any = None
-    """(L, M), where sums of rows go."""
+    """Where sums of rows go, (L, M)."""
 
+    def launch(
+        self, kernel: Any, problem: GemmProblem, widths: tuple[int, int, int], row_partials: Sequence[Any] = ()
+    ) -> None:
+        """Launch a kernel on A, B and D, which it accesses some elements at a time, and the other arrays that there
+        are: group bounds, block or group scales, partial row sums, further results, epilogue inputs."""
+        modes = problem.a.leading((1, 2)), problem.b.leading((2, 1)), 2
+        rest = [] if self.group_bounds is None else [(self.group_bounds, arrays.dynamic(self.group_bounds, 0, 1))]
+        scales = list(zip(self.block_scales, problem.block_scales, strict=True))
+        if problem.group_scales is not None:
+            scales.append((self.group_scales, problem.group_scales))
+        rest += [(x, arrays.dynamic(x, layout.leading((1, 2)), 1)) for x, layout in scales]
+        rest += [(x, arrays.dynamic(x, 2, 1)) for x in row_partials]
+        rest += self.epilogue_tensors(problem)
+        first = self.a, self.b, self.out
+        tensors = [arrays.dynamic(x, mode, width) for x, mode, width in zip(first, modes, widths, strict=True)]
+        launches.run_tensors(
+            kernel, [*first, *(x for x, _ in rest)], [*tensors, *(x for _, x in rest)], 3, self.alpha, self.beta
+        )
 
-def more_tensors(problem: GemmProblem, given: GemmArguments) -> list[Any]:
-    """The results after the first as arguments."""
-    return [arrays.dynamic(x, 2, laid.width(2)) for x, laid in zip(given.extra_outs, problem.extra_outs, strict=True)]
-
-
-def block_tensors(problem: GemmProblem, given: GemmArguments) -> list[Any]:
-    """Factors of blocks as arguments."""
-    return [
-        arrays.dynamic(x, laid.leading((1, 2)), 1)
-        for x, laid in zip(given.block_scales, problem.block_scales, strict=True)
-    ]
-
-
-def group_tensors(problem: GemmProblem, given: GemmArguments) -> list[Any]:
-    """Factors of groups as arguments, if there are any."""
-    return (
-        []
-        if problem.group_scales is None
-        else [arrays.dynamic(given.group_scales, problem.group_scales.leading((1, 2)), 1)]
-    )
-
-
-def other_tensors(problem: GemmProblem, given: GemmArguments) -> list[Any]:
-    """The other arrays as arguments."""
-    found = []
-    for x, laid, width in zip(
-        given.epilogue_inputs, problem.epilogue_inputs, problem.epilogue_input_widths, strict=True
-    ):
-        rows = laid.leading((2,)) == 2
-        found.append(arrays.dynamic(x, 2 if rows else laid.leading((0, 1)), width))
-    return found
+    def epilogue_tensors(self, problem: GemmProblem) -> list[tuple[Any, Any]]:
+        """Return the results after the first and the epilogue inputs, each with its tensor argument."""
+        pairs = [
+            (x, arrays.dynamic(x, 2, y.width(2))) for x, y in zip(self.extra_outs, problem.extra_outs, strict=True)
+        ]
+        for x, y in zip(self.epilogue_inputs, problem.epilogue_inputs, strict=True):
+            row = y.leading((2,))
+            pairs.append((x, arrays.dynamic(x, y.leading((0, 1)) if row is None else row, y.width(row))))
+        return pairs

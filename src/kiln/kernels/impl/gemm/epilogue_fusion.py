@@ -1,4 +1,4 @@
-"""What follows the sums of a product: factors, other arrays, an activation, a user's function."""
+"""The computation that the epilogue of a GEMM fuses: scales, C, bias, activation, a user's function."""
 
 from __future__ import annotations
 
@@ -30,30 +30,27 @@ def _gelu(x: Any) -> Any:
     return x * 0.5 * (cute.math.erf(x * 0.7071067811865476) + 1.0)
 
 
-ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {"relu": _relu, "silu": _silu, "gelu": _gelu}
-
-
-def _squared(x: Any) -> Any:
+def _square(x: Any) -> Any:
     return x * x
 
 
-ROW_SUM_FUNCTIONS: dict[Any, Callable[[Any], Any]] = {"squares": _squared}
-
-
-NO_FUNCTIONS = Functions(_identity)
+ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {"relu": _relu, "silu": _silu, "gelu": _gelu}
+ROW_SUM_FUNCTIONS: dict[Any, Callable[[Any], Any]] = {"squares": _square}
+_NO_FUNCTIONS = Functions(_identity)
 
 
 @dataclasses.dataclass(frozen=True)
 class EpilogueFusion:
-    """epilogue(activation(alpha * sums * factors + beta * c + bias), *extras): the values of `results` arrays.
+    """epilogue(activation(alpha * acc * scales + beta * c + bias), *extras), as values of `outs` results.
 
-    `functions` are the activation and, if there are such, the epilogue and what is summed along rows of the first value. Sums that are not
-    `scaled` stay as they are: integers. `factors` is the number of tensors that sums are multiplied by.
+    `functions` are the activation and, if there are any, the epilogue and the function of the first value that is
+    summed along rows. `scaled`: accumulators are converted to f32 and multiplied by alpha; integers may stay as they
+    are. `scales` is the number of tensors that multiply the accumulators.
     """
 
     c: bool = False
     bias: bool = False
-    functions: Functions = NO_FUNCTIONS
+    functions: Functions = _NO_FUNCTIONS
     scaled: bool = True
     scales: int = 0
     outs: int = 1
@@ -62,98 +59,95 @@ class EpilogueFusion:
 
     @classmethod
     def of(
-        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: Any = (), factors: int = 0, results: int = 1,
-        row_sum: Any = None,
+        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: Any = (), scales: int = 0,
+        outs: int = 1, row_sum: Any = None,
     ) -> EpilogueFusion:  # fmt: skip
-        """What `gemm` was asked for; `branching`: functions that are given one element at a time."""
-        chosen: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
+        """Return the fusion for arguments of `gemm`; `branching` functions are called for one element at a time."""
+        function: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
         if activation is None:
-            chosen = _identity
+            function = _identity
         require(
-            chosen is not None, f"gemm with activation {activation!r}: one of {', '.join(ACTIVATIONS)}, or a function"
+            function is not None,
+            f"gemm: activation is {activation!r}; it must be one of {', '.join(ACTIVATIONS)}, or a function",
         )
-        summed: Any = ROW_SUM_FUNCTIONS.get(row_sum, row_sum) if isinstance(row_sum, str) else row_sum
+        row_function: Any = ROW_SUM_FUNCTIONS.get(row_sum, row_sum) if isinstance(row_sum, str) else row_sum
         require(
-            summed is None or callable(summed),
-            f"gemm with row_sum {row_sum!r}: one of {', '.join(ROW_SUM_FUNCTIONS)}, or a function",
+            row_function is None or callable(row_function),
+            f"gemm: row_sum is {row_sum!r}; it must be one of {', '.join(ROW_SUM_FUNCTIONS)}, or a function",
         )
-        functions = [f for f in (chosen, epilogue, summed) if f is not None]
+        functions = [f for f in (function, epilogue, row_function) if f is not None]
         return cls(
-            c, bias, Functions(*functions, branching=branching), scaled, factors, results, epilogue is not None, summed is not None
+            c, bias, Functions(*functions, branching=branching), scaled, scales, outs, epilogue is not None,
+            row_function is not None,
         )  # fmt: skip
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What kernels are made for besides the functions."""
+        """What kernels depend on besides the functions."""
         return self.c, self.bias, self.scaled, self.scales, self.outs, self.epilogue, self.row_sum
 
     @property
     def plain(self) -> bool:
-        """Whether sums are at most scaled."""
-        return not (self.c or self.bias or self.scales) and self.functions == NO_FUNCTIONS
+        """Whether accumulators are at most multiplied by alpha."""
+        return not (self.c or self.bias or self.scales) and self.functions == _NO_FUNCTIONS
 
     def combiner(self) -> Callable[..., Any]:
-        """The function of a thread's sums and its parts of the other tensors: factors, C, the bias, extras. It gives the values of each
-        result, and what is summed along rows."""
-        activation, *more = self.functions.callables()
-        epilogue, summed = more[: int(self.epilogue)], more[int(self.epilogue) :]
-        results = self.outs
-        c, bias, scaled, factors = (
-            self.c,
-            self.bias,
-            self.scaled,
-            self.scales,
-        )  # what a loop looks through is what kernels hold
+        """Return the function of a thread's accumulators, alpha, beta and its fragments of the epilogue inputs: scales,
+        C, the bias, extras. It returns the values of each result, and then what is summed along rows."""
+        activation, *functions = self.functions.callables()
+        epilogue, row_function = functions[: int(self.epilogue)], functions[int(self.epilogue) :]
+        # kernels hold these plain values, not the fusion: a loop looks through everything that it reaches
+        c, bias, scaled, scales, outs = self.c, self.bias, self.scaled, self.scales, self.outs
 
-        def combine(acc: Any, alpha: Any, beta: Any, *others: Any) -> Any:
-            added = factors + c + bias  # integers and truth values among the extras stay what they are
+        def combine(acc: Any, alpha: Any, beta: Any, *inputs: Any) -> Any:
+            converted = scales + c + bias  # integers and truth values among the extras stay what they are
             rest = [
-                x.to(Float32) if x.dtype is not Float32 and (n < added or x.dtype.is_float) else x
-                for n, x in enumerate(others)
+                x.to(Float32) if x.dtype is not Float32 and (n < converted or x.dtype.is_float) else x
+                for n, x in enumerate(inputs)
             ]
             value = acc.to(Float32) if scaled and acc.dtype is not Float32 else acc
             if scaled:
                 value = value * alpha
-            for _ in range(factors):
+            for _ in range(scales):
                 value = value * rest.pop(0)
             if c:
                 value = value + rest.pop(0) * beta
             if bias:
                 value = value + rest.pop(0)
-            value = _returned("activation", of_arrays(activation, value), value)
+            value = _checked("activation", of_arrays(activation, value), value)
             values = [value]
             for function in epilogue:
-                made = of_arrays(function, value, *rest)
-                found = made if isinstance(made, tuple) else (made,)
+                returned = of_arrays(function, value, *rest)
+                results = returned if isinstance(returned, tuple) else (returned,)
                 require(
-                    len(found) == results,
-                    f"gemm: the epilogue returned {len(found)} values for {results} results",
+                    len(results) == outs,
+                    f"gemm: the epilogue returned {len(results)} values for {outs} results",
                     hint="out=(x, y) or out_dtype=(t, u): one for each value",
                 )
-                values = [_returned("epilogue", x, value) for x in found]
-            for function in summed:
+                values = [_checked("epilogue", x, value) for x in results]
+            for function in row_function:
                 first = values[0].to(Float32) if values[0].dtype is not Float32 else values[0]
-                made = _returned("function of row_sum", of_arrays(function, first), first)
-                values.append(made.to(Float32) if made.dtype is not Float32 else made)
+                summed = _checked("function of row_sum", of_arrays(function, first), first)
+                values.append(summed.to(Float32) if summed.dtype is not Float32 else summed)
             return values
 
         return combine
 
 
 NO_FUSION = EpilogueFusion()
-"""Sums are scaled, no more."""
+"""The epilogue of `alpha * a @ b`."""
 
 
-def _returned(what: str, made: Any, value: Any) -> Any:
-    """What a user's function made of a value: another one, or a number for all of them."""
-    if isinstance(made, (bool, int, float)):
-        return cute.full_like(value, float(made))
+def _checked(what: str, returned: Any, value: Any) -> Any:
+    """Return what a user's function returned for a value: a tensor of the same shape, or one of a Python number."""
+    if isinstance(returned, (bool, int, float)):
+        return cute.full_like(value, float(returned))
     require(
-        isinstance(made, type(value)) and made.shape == value.shape,
-        f"gemm: the {what} returned {'None' if made is None else type(made).__name__}",
-        hint="it returns the value for each element it is given, and may change its type",
+        isinstance(returned, type(value)) and returned.shape == value.shape,
+        f"gemm: the {what} returned {'None' if returned is None else type(returned).__name__}",
+        hint="it must return a value for each element that it gets, of any type",
     )
-    return made
+    return returned
 
 
 def check_parameters(what: str, function: Any, extras: int) -> None:
@@ -162,10 +156,10 @@ def check_parameters(what: str, function: Any, extras: int) -> None:
         return
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of something built in
+    except (TypeError, ValueError):  # a built-in function
         return
     try:
         signature.bind(*range(1 + extras))
     except TypeError as wrong:
-        given = f"the value and {extras} extras" if extras else "the value"
-        raise refusal(f"gemm: the {what} is called with {given}: {wrong}") from None
+        arguments = f"the value and {extras} extras" if extras else "the value"
+        raise refusal(f"gemm: the {what} is called with {arguments}: {wrong}") from None

@@ -1,6 +1,6 @@
-"""The implementations of matrix products.
+"""The registered implementations of GEMM.
 
-One for another architecture has a main loop of its own and the type of its configs; schedulers and epilogues can be those that are here.
+One for another architecture brings a main loop and a config type; schedulers, epilogue fusion and fallbacks are shared.
 """
 
 from __future__ import annotations
@@ -9,26 +9,24 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from .... import Float32
+from .... import Float32, Int32
+from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
+from ...dispatch.problem import TensorLayout
 from ...dispatch.registry import Implementation, Registry
 from . import sm80_cost
-from .arguments import GemmArguments, group_tensors, more_tensors, other_tensors
+from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion
-from .mixed_input import DequantizeFallback
-from .mixed_input_fragments import STEP
 from .problem import FLOATS8, INTEGERS, SCALE_BLOCK, GemmProblem
 from .simt import SimtGemmKernel
 from .sm80 import Sm80GemmKernel
 from .sm80_config import MAX_PORTABLE_CLUSTER, Sm80GemmConfig, k_step
 from .sm80_epilogue import SimtEpilogue, Sm80Epilogue
-from .sm80_mixed_input import Sm80MixedInputEpilogue, Sm80MixedInputGemmKernel
-from .sm80_mixed_input import smem_bytes as narrow_smem_bytes
+from .sm80_mixed_input import K_STEP, Sm80MixedInputEpilogue, Sm80MixedInputGemmKernel, mixed_input_smem_bytes
 from .sm90_implementation import Sm90Gemm
 from .sm90_mixed_input import Sm90MixedInputGemm
 from .sm90_padded import Sm90PaddedGemm
-from .split_k import combine_parts, run_parts
-from .tile_scheduler import MAX_GRID_Y, Sm80TileScheduler
+from .split_k import reduce_partials, run_split_k
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
@@ -38,7 +36,7 @@ REGISTRY = Registry("gemm")
 
 
 class MultistageGemm(Implementation):
-    """Threads that copy and multiply in turn; K may be cut among the blocks of a cluster, or for a second kernel to add."""
+    """All threads copy and multiply. Split-K is added by the CTAs of a cluster, or by a second kernel."""
 
     config = Sm80GemmConfig
     repeats = True
@@ -46,43 +44,43 @@ class MultistageGemm(Implementation):
     epilogue: type[Sm80Epilogue]
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
-        """Configs that were measured."""
+        """Return the tiles that were measured."""
         raise NotImplementedError
 
     def step(self, problem: GemmProblem) -> int:
-        """K of an instruction."""
+        """Return the K of an MMA instruction."""
         raise NotImplementedError
 
     def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
-        """Shared memory of a block."""
+        """Return the shared memory of a CTA."""
         raise NotImplementedError
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
-        """Those that were measured, with K in parts; what is expected to take least time first."""
-        found: list[tuple[float, Sm80GemmConfig]] = []
+        """Return configs with measured tiles, with and without split-K, the fastest expected first."""
+        costs: list[tuple[float, Sm80GemmConfig]] = []
         for candidate, config in sm80_cost.cuts(problem, self.candidates(problem), self.step(problem), device):
-            took = sm80_cost.expected(problem, candidate, config, self.smem_bytes(problem, config), device)
-            if took < float("inf"):
-                found.append((took, config))
-        return [config for _, config in sorted(found, key=lambda pair: pair[0])]
+            cost = sm80_cost.expected(problem, candidate, config, self.smem_bytes(problem, config), device)
+            if cost < float("inf"):
+                costs.append((cost, config))
+        return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
 
     def cost(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> float:
-        like = sm80_cost.nearest(config, self.candidates(problem))
-        return sm80_cost.expected(problem, like, config, self.smem_bytes(problem, config), device)
+        nearest = sm80_cost.nearest(config, self.candidates(problem))
+        return sm80_cost.expected(problem, nearest, config, self.smem_bytes(problem, config), device)
 
     def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
         if config.in_clusters(device):
             return
-        config.check_splits(problem.k, problem.shape[0])
+        config.check_split_k(problem.k, problem.shape[0])
         arrays.require(
             config.split_k == 1 or problem.dtype not in INTEGERS,
-            f"{config}: K is cut into parts that a second kernel adds only for floats",
+            f"{config}: a second kernel adds split-K parts of floats only, and a is {problem.dtype.__name__}",
         )
 
-    def run(self, problem: GemmProblem, config: Sm80GemmConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: Sm80GemmConfig, args: GemmArguments) -> None:
         device = devices.current()
         if config.split_k > 1 and not config.in_clusters(device):
-            run_parts(self, problem, dataclasses.replace(config, split_k=1), config.split_k, given)
+            run_split_k(self, problem, dataclasses.replace(config, split_k=1), config.split_k, args)
             return
         half = problem.dtype in FLOATS8 and not device.float8
         a, b = (
@@ -91,36 +89,21 @@ class MultistageGemm(Implementation):
                 problem.operands(), problem.shape[1:], config.tile_shape_mnk[:2], strict=True
             )
         )
-        follow, tile = problem.fusion, config.tile_shape_mnk[:2]
-        widths = None if follow.plain else problem.epilogue_input_widths
+        fusion, tile, widths = problem.fusion, config.tile_shape_mnk[:2], problem.epilogue_input_widths
         out = (problem.acc_dtype, problem.out_types, problem.out_width)
-
-        weights, many = self.of_weights(problem), problem.shape[0] > MAX_GRID_Y
+        options, many = self.kernel_options(problem), problem.shape[0] > schedulers.persistent.MAX_GRID_BATCHES
 
         def make() -> MultistageGemmKernel:
-            epilogue = self.epilogue(tile, config.threads, config.split_k, *out, follow.combiner(), widths)
-            return self.kernel(a, b, config, Sm80TileScheduler(tile, config.split_k, many), epilogue, **weights)
+            epilogue = self.epilogue(tile, config.threads, config.split_k, *out, fusion.combiner(), widths)
+            scheduler = schedulers.SingleTileScheduler(tile, config.split_k, many)
+            return self.kernel(a, b, config, scheduler, epilogue, **options)
 
-        key = (self.kernel, a, b, out, config, many, widths, follow.key, *weights.values())
-        kernel = launches.cached_kernel_of(follow.functions, make, *key)
-        leading = problem.a.leading((1, 2)), problem.b.leading((2, 1))
-        tensors = [
-            arrays.dynamic(x, mode, operand.width)
-            for x, mode, operand in zip((given.a, given.b), leading, (a, b), strict=True)
-        ]
-        result = arrays.dynamic(given.out, 2, problem.out_width)
-        groups = [] if given.group_scales is None else [given.group_scales]
-        launches.run_tensors(
-            kernel, [given.a, given.b, given.out, *groups, *given.extra_outs, *given.epilogue_inputs],
-            [
-                *tensors, result, *group_tensors(problem, given), *more_tensors(problem, given),
-                *other_tensors(problem, given),
-            ],
-            3, given.alpha, given.beta,
-        )  # fmt: skip
+        key = (self.kernel, a, b, out, config, many, widths, fusion.key, *options.values())
+        kernel = launches.cached_kernel_of(fusion.functions, make, *key)
+        args.launch(kernel, problem, (a.width, b.width, problem.out_width))
 
-    def of_weights(self, problem: GemmProblem) -> dict[str, Any]:
-        """What the kernel is told of weights of few bits."""
+    def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
+        """Return further arguments of the kernel's class."""
         return {}
 
 
@@ -133,13 +116,14 @@ class Sm80Gemm(MultistageGemm):
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.mixed_input:
-            return "operands of the tensor cores have elements of one kind"
+            return "its MMA has operands of one element type"
         if problem.block_scales or problem.reduces_rows:
-            return _NO_BLOCKS if problem.block_scales else _NO_ROWS
+            return _NO_BLOCK_SCALES if problem.block_scales else _NO_ROW_SUM
         if problem.dtype is Float32 and problem.precision != "tf32":
             return "f32 is rounded to TF32, which precision='ieee' rules out"
         if problem.dtype in FLOATS8 and device.capability < (8, 9):
-            return f"8-bit floats are converted from sm_89 on, and {device.name} is sm_{device.capability[0]}{device.capability[1]}"
+            major, minor = device.capability
+            return f"8-bit floats are converted from sm_89 on, and {device.name} is sm_{major}{minor}"
         return None
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
@@ -158,62 +142,64 @@ class Sm80Gemm(MultistageGemm):
 
 @REGISTRY.register
 class Sm80MixedInputGemm(MultistageGemm):
-    """`mma.sync` on weights of 8 or 4 bits that threads convert in registers."""
+    """`mma.sync` with swap-AB on 8- or 4-bit integers that threads dequantise in registers."""
 
     kernel = Sm80MixedInputGemmKernel
     epilogue = Sm80MixedInputEpilogue
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if not problem.mixed_input:
-            return "operands have elements of one kind"
+            return "a and b have one element type"
         if problem.reduces_rows:
-            return _NO_ROWS
+            return _NO_ROW_SUM
         if not all(x.k_major for x in problem.operands()):
             return f"a or b are not contiguous in K: {problem.a}, {problem.b}"
         if problem.group_scales is not None and problem.group_scales.dtype is not Float32:
-            return f"factors of groups are {problem.group_scales.dtype.__name__}, not Float32"
-        return None if problem.group_size % STEP == 0 else f"groups of K are no multiples of {STEP}"
+            return f"scales of groups are {problem.group_scales.dtype.__name__}, not Float32"
+        return None if problem.group_size % K_STEP == 0 else f"groups of K are no multiples of {K_STEP}"
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
         return sm80_cost.TENSOR_CORE_WEIGHTS[problem.int4]
 
     def step(self, problem: GemmProblem) -> int:
-        return STEP
+        return K_STEP
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
-        # More blocks than two to a tile were never worth it.
-        found = (x for x in super().configs(problem, device) if x.split_k <= 2 and self.suits(problem, x))
-        return [x for x in found if x.split_k == 1 or x.in_clusters(device)]
+        # Split-K of more than two was never best.
+        configs = [x for x in super().configs(problem, device) if x.split_k <= 2 and self.suits(problem, x)]
+        return [x for x in configs if x.split_k == 1 or x.in_clusters(device)]
 
     def suits(self, problem: GemmProblem, config: Sm80GemmConfig) -> bool:
-        """Whether groups are parts or multiples of a tile in K, and there are whole tiles."""
-        depth, group = config.tile_shape_mnk[2], problem.group_size
-        return not group or (problem.k % depth == 0 and (group % depth == 0 or depth % group == 0))
+        """Return whether groups are parts or multiples of a K tile, and K tiles are whole."""
+        tile_k, group = config.tile_shape_mnk[2], problem.group_size
+        return not group or (problem.k % tile_k == 0 and (group % tile_k == 0 or tile_k % group == 0))
 
     def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
-        return narrow_smem_bytes(config, problem.int4, problem.group_size)
+        return mixed_input_smem_bytes(config, problem.int4, problem.group_size)
 
     def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
-        most = min(MAX_PORTABLE_CLUSTER, device.cluster)
+        largest = min(MAX_PORTABLE_CLUSTER, device.cluster)
         arrays.require(
             config.split_k <= 1 or config.in_clusters(device),
-            f"{config}: K of weights is cut into parts that the blocks of a cluster add, and one of {device.name} has at most {most}",
-            hint=f"split_k up to {most}" if most > 1 else "split_k=1",
+            f"{config}: the CTAs of a cluster add split-K parts of mixed inputs, and {device.name} has clusters of "
+            f"at most {largest}",
+            hint=f"split_k up to {largest}" if largest > 1 else "split_k=1",
         )
         super().check(problem, config, device)
-        config.check_weights(problem.int4, self.smem_bytes(problem, config), device.smem)
+        config.check_mixed_input(problem.int4, self.smem_bytes(problem, config), device.smem)
         arrays.require(
             self.suits(problem, config),
-            f"{config}: groups of {problem.group_size} of K are parts or multiples of a tile in K, and {problem.k} are whole tiles",
+            f"{config}: groups of {problem.group_size} must be parts or multiples of a K tile, and K of {problem.k} "
+            "must be whole tiles",
         )
 
-    def of_weights(self, problem: GemmProblem) -> dict[str, Any]:
-        return {"packed": problem.int4, "group": problem.group_size}
+    def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
+        return {"int4": problem.int4, "group_size": problem.group_size}
 
 
 @REGISTRY.register
 class SimtGemm(MultistageGemm):
-    """Each thread multiplies by itself, in f32 as it is."""
+    """f32 without tensor cores: each thread multiplies and adds."""
 
     kernel = SimtGemmKernel
     epilogue = SimtEpilogue
@@ -222,7 +208,7 @@ class SimtGemm(MultistageGemm):
         if problem.dtype is not Float32:
             return f"it multiplies Float32, not {problem.dtype.__name__}"
         if problem.reduces_rows:
-            return _NO_ROWS
+            return _NO_ROW_SUM
         return None if problem.precision != "tf32" else "tensor cores are faster where 10 bits of mantissa will do"
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
@@ -239,95 +225,152 @@ class SimtGemm(MultistageGemm):
         config.check_simt(device.smem)
 
 
-_NO_ROWS = "blocks have parts of rows alone, and sums of rows are made of all of them"
-_NO_BLOCKS = "factors of blocks belong to sums of 128 products, and it makes sums of all"
+_NO_ROW_SUM = "its CTAs have parts of rows only, and row_sum adds whole rows"
+_NO_BLOCK_SCALES = "block scales multiply accumulators of 128 elements of K, and it accumulates all of K"
+
+
+class Fallback(Implementation):
+    """An implementation for every target and alignment, made of other GEMMs; taken where nothing else is able."""
+
+    repeats = True
+
+    def configs(self, problem: GemmProblem, device: Device) -> list[Any]:
+        return [self.config()]
+
+    def cost(self, problem: GemmProblem, config: Any, device: Device) -> float:
+        return math.inf
 
 
 @dataclasses.dataclass(frozen=True)
 class BlockScaledFallbackConfig:
-    """A config: a product for each block of 128 of K, cut as is expected to take least time, that adds to the sums of those before."""
+    """A GEMM for each block of 128 of K, with its best config, that adds to the accumulators of those before."""
 
 
 @REGISTRY.register
-class BlockScaledFallback(Implementation):
-    """Products with factors of blocks, of every target and alignment: one for each block of K."""
+class BlockScaledFallback(Fallback):
+    """Block-scaled GEMM: one GEMM for each block of K."""
 
     config = BlockScaledFallbackConfig
-    repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.reduces_rows:
-            return _NO_ROWS
-        return None if problem.block_scales else "there are no factors of blocks"
+            return _NO_ROW_SUM
+        return None if problem.block_scales else "there are no block scales"
 
-    def configs(self, problem: GemmProblem, device: Device) -> list[BlockScaledFallbackConfig]:
-        return [BlockScaledFallbackConfig()]
-
-    def cost(self, problem: GemmProblem, config: BlockScaledFallbackConfig, device: Device) -> float:
-        return math.inf
-
-    def run(self, problem: GemmProblem, config: BlockScaledFallbackConfig, given: GemmArguments) -> None:
-        """Sums in f32; what follows them is done with the last."""
-        (_, _, n), k, laid = problem.shape, problem.k, arrays.layout_of
-        sums = arrays.empty(given.a, problem.shape, arrays.dtype_named(given.a, "float32"))
-        arrays.fill(sums, 0)
-        of_columns = arrays.repeated(given.block_scales[1], SCALE_BLOCK, n)  # (L, K / 128, N)
-        for first in range(0, k, SCALE_BLOCK):
-            part = slice(first, first + SCALE_BLOCK)
-            a, b = arrays.part(given.a, 2, part), arrays.part(given.b, 1, part)
-            number = slice(first // SCALE_BLOCK, first // SCALE_BLOCK + 1)
-            rows, columns = arrays.part(given.block_scales[0], 2, number), arrays.part(of_columns, 1, number)
-            others = [arrays.broadcast_to(x, problem.shape) for x in (rows, columns)]
-            own = GemmArguments(a, b, sums, [*others, sums])
-            follow = EpilogueFusion(True, scales=2)
-            REGISTRY.run(
-                GemmProblem(laid(a), laid(b), laid(sums), tuple(map(laid, own.epilogue_inputs)), follow),
-                devices.current(),
-                own,
-            )
-        count = 1 + len(given.extra_outs)
-        for one, *rest in zip(
-            *map(arrays.slices, (sums, given.out, *given.extra_outs, *given.epilogue_inputs)), strict=True
-        ):
-            out, *more = rest[:count]
-            combine_parts(
-                problem,
-                one,
-                GemmArguments(given.a, given.b, out, rest[count:], given.alpha, given.beta, extra_outs=more),
-            )
+    def run(self, problem: GemmProblem, config: BlockScaledFallbackConfig, args: GemmArguments) -> None:
+        """Accumulate in f32, and run the epilogue on the last accumulators."""
+        layout, part = arrays.layout_of, arrays.part
+        acc = arrays.empty(args.a, problem.shape, arrays.dtype_named(args.a, "float32"))
+        arrays.fill(acc, 0)
+        column_scales = arrays.repeated(args.block_scales[1], SCALE_BLOCK, problem.shape[2])  # (L, K / 128, N)
+        for block, first in enumerate(range(0, problem.k, SCALE_BLOCK)):
+            k, number = slice(first, first + SCALE_BLOCK), slice(block, block + 1)
+            a, b = part(args.a, 2, k), part(args.b, 1, k)
+            scales = part(args.block_scales[0], 2, number), part(column_scales, 1, number)
+            inputs = [*(arrays.broadcast_to(x, problem.shape) for x in scales), acc]
+            fusion = EpilogueFusion(True, scales=2)
+            single = GemmProblem(layout(a), layout(b), layout(acc), tuple(map(layout, inputs)), fusion)
+            REGISTRY.run(single, devices.current(), GemmArguments(a, b, acc, inputs))
+        count = 1 + len(args.extra_outs)
+        outs, inputs = (args.out, *args.extra_outs), args.epilogue_inputs
+        for partial, *rest in zip(*map(arrays.slices, (acc, *outs, *inputs)), strict=True):
+            out, *extra = rest[:count]
+            reduce_partials(problem, partial, args._replace(out=out, extra_outs=extra, epilogue_inputs=rest[count:]))
 
 
 @dataclasses.dataclass(frozen=True)
 class RowSumFallbackConfig:
-    """A config: what is summed along rows is written, as a result of its own, cut as is expected to take least time, and then summed."""
+    """The values that `row_sum` adds are written as another result, with the best config, and then reduced."""
 
 
 @REGISTRY.register
-class RowSumFallback(Implementation):
-    """Products with sums of rows, of every target, type and alignment."""
+class RowSumFallback(Fallback):
+    """GEMM with row sums, for every element type: one more result, and a reduction."""
 
     config = RowSumFallbackConfig
-    repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
-        return None if problem.reduces_rows else "no sums of rows are asked for"
+        return None if problem.reduces_rows else "there is no row_sum"
 
-    def configs(self, problem: GemmProblem, device: Device) -> list[RowSumFallbackConfig]:
-        return [RowSumFallbackConfig()]
+    def run(self, problem: GemmProblem, config: RowSumFallbackConfig, args: GemmArguments) -> None:
+        from ..reduction import reductions  # start-up: few GEMMs need another family
 
-    def cost(self, problem: GemmProblem, config: RowSumFallbackConfig, device: Device) -> float:
-        return math.inf
-
-    def run(self, problem: GemmProblem, config: RowSumFallbackConfig, given: GemmArguments) -> None:
-        from ..reduction import reductions  # few products need another family
-
-        values = arrays.empty(given.a, problem.shape, arrays.dtype_named(given.a, "float32"))
-        whole = dataclasses.replace(problem, extra_outs=(*problem.extra_outs, arrays.layout_of(values)))
-        REGISTRY.run(whole, devices.current(), given._replace(extra_outs=[*given.extra_outs, values], row_sum=None))
-        reductions.sum(values, -1, out=arrays.reshaped(given.row_sum, problem.shape[:2]))
+        values = arrays.empty(args.a, problem.shape, arrays.dtype_named(args.a, "float32"))
+        written = dataclasses.replace(problem, extra_outs=(*problem.extra_outs, arrays.layout_of(values)))
+        REGISTRY.run(written, devices.current(), args._replace(extra_outs=[*args.extra_outs, values], row_sum=None))
+        reductions.sum(values, -1, out=arrays.reshaped(args.row_sum, problem.shape[:2]))
 
 
-REGISTRY.register(DequantizeFallback(REGISTRY))
+_PASS_US, _PASS_TB_PER_S = 4.0, 3.5
+"""The time to begin a pass over B, and its bandwidth, on an H200."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DequantizeFallbackConfig:
+    """B is converted to the type of A, times scales of groups, and multiplied with the best config."""
+
+
+@REGISTRY.register
+class DequantizeFallback(Fallback):
+    """GEMM with an integer B: dequantisation kernels, then a GEMM of one element type."""
+
+    config = DequantizeFallbackConfig
+
+    def supports(self, problem: GemmProblem, device: Device) -> str | None:
+        return None if problem.mixed_input else "a and b have one element type"
+
+    def cost(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> float:
+        return sum(self.cost_terms(problem, config, device).values())
+
+    def cost_terms(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> dict[str, float]:
+        """Return the times of the GEMM and of the passes over B: low and high halves of bytes have two passes that
+        write every other element, and scales of groups are multiplied in place."""
+        dequantized = self.dequantized(problem)
+        passes = 1 + 3 * problem.int4 + (problem.group_scales is not None)
+        moved = passes * (problem.b.bytes + dequantized.b.bytes) / 1e6 / _PASS_TB_PER_S
+        return {"GEMM": REGISTRY.choose(dequantized, device).cost, "dequantisation": passes * _PASS_US + moved}
+
+    def dequantized(self, problem: GemmProblem) -> GemmProblem:
+        """Return the same problem with B of A's type, contiguous in K."""
+        (batches, _, n), k = problem.b.shape, problem.k
+        b = TensorLayout(problem.dtype, (batches, k, n), (n * k if batches > 1 else 0, 1, k))
+        return dataclasses.replace(problem, b=b, int4=False, group_scales=None)
+
+    def run(self, problem: GemmProblem, config: DequantizeFallbackConfig, args: GemmArguments) -> None:
+        from ..elementwise.elementwise import elementwise  # start-up: few GEMMs need another family
+
+        batches, k, n = problem.b.shape[0], problem.k, problem.shape[2]
+        b = arrays.transposed(arrays.empty(args.a, (batches, n, k), None))  # (L, K, N), K contiguous
+        if problem.int4:
+            pairs = arrays.split(b, 1, k // 2)  # neighbours in K
+            for half, function in enumerate((_low, _high)):
+                elementwise(function, args.b, out=arrays.part(pairs, 2, half))
+        if problem.group_scales is not None:
+            groups = problem.group_scales.shape[1]
+            source, target = (arrays.split(x, 1, groups) for x in (b if problem.int4 else args.b, b))
+            elementwise(_scaled, source, arrays.part(args.group_scales, 2, None), out=target)
+        elif not problem.int4:
+            elementwise(_converted, args.b, out=b)
+        dequantized = dataclasses.replace(self.dequantized(problem), b=arrays.layout_of(b))
+        REGISTRY.run(dequantized, devices.current(), args._replace(b=b, group_scales=None))
+
+
+def _low(pair: Any) -> Any:
+    return (pair.to(Int32) << 28) >> 28
+
+
+def _high(pair: Any) -> Any:
+    return (pair.to(Int32) << 24) >> 28
+
+
+def _converted(weight: Any) -> Any:
+    return weight.to(Float32)
+
+
+def _scaled(weight: Any, scale: Any) -> Any:
+    return weight.to(Float32) * scale.to(Float32)
+
+
 REGISTRY.register(Sm90MixedInputGemm)
 REGISTRY.register(Sm90PaddedGemm(Sm90Gemm()))
 REGISTRY.register(Sm90Gemm)

@@ -1,4 +1,4 @@
-"""Rows of A with K of each stage in the order in which warp groups have weights of it."""
+"""A kernel that permutes K of A as the warpgroups of a mixed-input GEMM have the elements of B."""
 
 from __future__ import annotations
 
@@ -8,70 +8,68 @@ from .... import Int32, Int64, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp
 from ...dispatch import devices
+from ...parts.tensor_views import permuted
 
 _THREADS = 128
 _LANES = 4
-"""That share a row of weights: each has a quarter of a stage, words in succession."""
+"""Lanes that share a row of B: each has a quarter of a stage, words in succession."""
 
 
 class PermuteA:
-    """Copies (L, M, K) of 16 bits for stages of `words` words to a lane, each of so many `weights`, of which number n and number n + half are a pair.
+    """Permutes K of A (L, M, K), of 16 bits, for stages with `words` words of B to a lane, of `word_k` elements each.
 
-    A word of all lanes is one thread's: what it writes is 4 lanes of the first pair, 4 of the second, ...
+    Elements n and n + word_k / 2 of a word are a pair.
+
+    A thread has a word of all lanes: it writes 4 lanes of the first pair, 4 of the second, ...
     """
 
-    def __init__(self, dtype: Any, words: int, weights: int) -> None:
+    def __init__(self, dtype: Any, words: int, word_k: int) -> None:
         self.dtype = dtype
         self.words = words
-        self.weights = weights
+        self.word_k = word_k
 
     @cute.jit
-    def __call__(self, a: cute.Tensor, laid: cute.Tensor, rest: Any, stream: Int64):
-        """Launch it; K is a multiple of a stage."""
+    def __call__(self, a: cute.Tensor, out: cute.Tensor, rest: Any, stream: Int64):
+        """Launch the kernel; K is a multiple of a stage."""
         batches, rows, k = a.shape
-        a, laid = (self.aligned(x) for x in (a, laid))
-        self.kernel(a, laid).launch(
-            grid=(batches * rows, cute.ceil_div(k, _THREADS * _LANES * self.weights), 1),
+        a, out = (permuted(x, None, 8) for x in (a, out))  # rows begin at multiples of 16 bytes
+        self.kernel(a, out).launch(
+            grid=(batches * rows, cute.ceil_div(k, _THREADS * _LANES * self.word_k), 1),
             block=(_THREADS, 1, 1),
             stream=stream,
             use_pdl=devices.current().overlaps,
         )
 
-    def aligned(self, x: Any) -> Any:
-        """A tensor whose rows begin at multiples of 16 bytes."""
-        stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=8) for s in x.stride)
-        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=stride))
-
     @cute.kernel
-    def kernel(self, a: cute.Tensor, laid: cute.Tensor):
-        words, weights, half = self.words, self.weights, self.weights // 2
+    def kernel(self, a: cute.Tensor, out: cute.Tensor):
+        words, word_k, half = self.words, self.word_k, self.word_k // 2
         row, block, _ = arch.block_idx()
         batch, row = row // a.shape[1], row % a.shape[1]
         number = block * _THREADS + arch.thread_idx()[0]
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_wait()
-            arch.griddepcontrol_launch_dependents()  # what is before has ended: the product may load weights
-        if number * (_LANES * weights) < a.shape[2]:
-            stage, word = number // words * (words * _LANES * weights), number % words * weights
-            given = cute.make_rmem_tensor((weights, _LANES), self.dtype)
-            made = cute.make_rmem_tensor((2, _LANES, half), self.dtype)
+            arch.griddepcontrol_launch_dependents()  # the kernel before has ended: the GEMM may load B
+        if number * (_LANES * word_k) < a.shape[2]:
+            stage, word = number // words * (words * _LANES * word_k), number % words * word_k
+            loaded = cute.make_rmem_tensor((word_k, _LANES), self.dtype)
+            paired = cute.make_rmem_tensor((2, _LANES, half), self.dtype)
             source = cute.make_tensor(
-                a[batch, row, None].iterator + cute.assume(Int32(stage + word), divby=weights),
-                cute.make_layout((weights, _LANES), stride=(1, words * weights)),
+                a[batch, row, None].iterator + cute.assume(Int32(stage + word), divby=word_k),
+                cute.make_layout((word_k, _LANES), stride=(1, words * word_k)),
             )
             target = cute.make_tensor(
-                laid[batch, row, None].iterator + cute.assume(Int32(stage + word * _LANES), divby=8),
+                out[batch, row, None].iterator + cute.assume(Int32(stage + word * _LANES), divby=8),
                 cute.make_layout((2 * _LANES, half)),
             )
             load, store = (
-                cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=16 * n) for n in (weights, 8)
+                cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=16 * n) for n in (word_k, 8)
             )
             for lane in range_constexpr(_LANES):
-                cute.copy(load, source[None, lane], given[None, lane])
+                cute.copy(load, source[None, lane], loaded[None, lane])
             for pair in range_constexpr(half):
                 for lane in range_constexpr(_LANES):
-                    for which in range_constexpr(2):
-                        made[which, lane, pair] = given[pair + half * which, lane]
+                    for side in range_constexpr(2):
+                        paired[side, lane, pair] = loaded[pair + half * side, lane]
             for pair in range_constexpr(half):
-                out = cute.make_tensor(made[None, None, pair].iterator, cute.make_layout((2 * _LANES,)))
-                cute.copy(store, out, target[None, pair])
+                both = cute.make_tensor(paired[None, None, pair].iterator, cute.make_layout((2 * _LANES,)))
+                cute.copy(store, both, target[None, pair])

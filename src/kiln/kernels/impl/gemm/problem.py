@@ -1,4 +1,4 @@
-"""What a matrix product is asked for."""
+"""The problems of `gemm` and `grouped_gemm`: shapes, element types and layouts, without the data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .epilogue_fusion import NO_FUSION, EpilogueFusion
 
 PRECISIONS = ("ieee", "tf32", "fast")
 SCALE_BLOCK = 128
-"""Elements in K, and columns of B, that have one factor."""
+"""The extent of a block with one scale factor: along K for A, along K and N for B."""
 FLOATS = (Float16, BFloat16, Float32)
 FLOATS8 = (Float8E4M3FN, Float8E5M2)
 INTEGERS = (Int8, Uint8)
@@ -20,62 +20,66 @@ INTEGERS = (Int8, Uint8)
 
 @dataclasses.dataclass(frozen=True)
 class GemmProblem(Problem):
-    """D = follow(A B, others) for A (L, M, K), B (L, K, N), D and others (L, M, N); rows of D are contiguous.
+    """D = fusion(A B, epilogue_inputs) for A (L, M, K), B (L, K, N), D and inputs (L, M, N).
 
-    (A product whose columns are to be contiguous is the one of its transpose.)
+    N is contiguous in D: a GEMM with contiguous M is computed as its transpose.
     """
 
     a: TensorLayout
     b: TensorLayout
     out: TensorLayout
     epilogue_inputs: tuple[TensorLayout, ...] = ()
+    """Tensors that the epilogue reads: scales of rows and columns, C, the bias, extras."""
     fusion: EpilogueFusion = NO_FUSION
     precision: str = "ieee"
     block_scales: tuple[TensorLayout, ...] = ()
-    """Factors of blocks: of A (L, M, K / 128), for 128 elements of a row each, and of B (L, K / 128, N / 128)."""
+    """Scale factors of blocks: (L, M, K / 128) of A, one for 128 elements along K, and (L, K / 128, N / 128) of B."""
     extra_outs: tuple[TensorLayout, ...] = ()
-    """Results after the first; rows are contiguous in them too."""
+    """Results after the first, with contiguous N."""
     int4: bool = False
-    """Whether B has two integers of 4 bits in a byte, neighbours in K: (L, K / 2, N)."""
+    """Whether B is (L, K / 2, N) bytes with two 4-bit integers each, neighbours in K."""
     group_scales: TensorLayout | None = None
-    """Factors of weights: (L, groups of K, N)."""
+    """Scale factors (L, groups of K, N) of an integer B."""
 
     name = "gemm"
 
     def __post_init__(self) -> None:
+        left, right, name = self.a.dtype, self.b.dtype, self.name
         require(
             self.precision in PRECISIONS,
-            f"{self.name} with precision {self.precision!r}: one of {', '.join(PRECISIONS)}",
+            f"{name}: precision is {self.precision!r}; it must be one of {', '.join(PRECISIONS)}",
         )
         self.check_shapes()
-        left, right = self.a.dtype, self.b.dtype
-        mixed = {left, right} <= set(FLOATS8) or {left, right} <= set(INTEGERS)
-        of_weights = "; b may be integers where a is Float16 or BFloat16" if self.name == "gemm" else ""
+        floats8 = {left, right} <= set(FLOATS8)
         require(
-            mixed or self.mixed_input or (left is right and left in FLOATS),
-            f"{self.name} of {left.__name__} and {right.__name__}",
-            hint=f"both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers{of_weights}",
+            floats8 or self.mixed_input or {left, right} <= set(INTEGERS) or (left is right and left in FLOATS),
+            f"{name}: a is {left.__name__} and b is {right.__name__}",
+            hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers"
+            + ("; b may be integers where a is Float16 or BFloat16" if name == "gemm" else ""),
         )
         require(
-            self.precision != "fast" or {left, right} <= set(FLOATS8),
-            f"{self.name} of {left.__name__} with precision 'fast'",
-            hint="that is for sums of 8-bit floats",
+            self.precision != "fast" or floats8,
+            f"{name}: precision is 'fast', and a is {left.__name__}",
+            hint="'fast' is for the accumulators of 8-bit floats",
         )
         if self.block_scales:
-            require(
-                {left, right} <= set(FLOATS8),
-                f"{self.name} of {left.__name__} with factors of blocks",
-                hint="8-bit floats have them; a factor for each row of a and column of b suits all types",
-            )
-            (batches, rows, k), (matrices, _, n) = self.a.shape, self.b.shape
-            depth, across = -(-k // SCALE_BLOCK), -(-n // SCALE_BLOCK)
-            require(
-                [x.shape for x in self.block_scales] == [(batches, rows, depth), (matrices, depth, across)],
-                f"{self.name} with factors of shapes {[x.shape for x in self.block_scales]}",
-                hint=f"of rows and blocks of {SCALE_BLOCK}: {(rows, depth)} and {(depth, across)}",
-            )
+            self._check_block_scales(floats8)
         for x in self.outs:
-            require(x.strides[2] == 1, f"{self.name} into strides {x.strides}: rows or columns are contiguous")
+            require(x.strides[2] == 1, f"{name}: out has strides {x.strides}; its rows or columns must be contiguous")
+
+    def _check_block_scales(self, floats8: bool) -> None:
+        require(
+            floats8,
+            f"{self.name}: a is {self.a.dtype.__name__} and has block scales",
+            hint="8-bit floats have them; a scale for each row of a and column of b suits all types",
+        )
+        (batches, rows, _), num_b = self.a.shape, self.b.shape[0]
+        of_a, of_b = block_scale_shapes(self.k, self.b.shape[2], rows)
+        require(
+            [x.shape for x in self.block_scales] == [(batches, *of_a), (num_b, *of_b)],
+            f"{self.name}: block scales have the shapes {[x.shape for x in self.block_scales]}",
+            hint=f"{of_a} and {of_b}: one for each {SCALE_BLOCK} elements along K, and along N of b",
+        )
 
     def check_shapes(self) -> None:
         """Refuse shapes that do not go together."""
@@ -85,12 +89,12 @@ class GemmProblem(Problem):
             and (*a.shape[:2], b.shape[2]) == out.shape
             and b.shape[:2] == (a.shape[0], a.shape[2] // 2 if self.int4 else a.shape[2])
             and all(x.shape == out.shape for x in (*self.epilogue_inputs, *self.extra_outs)),
-            f"gemm of shapes {a.shape} and {b.shape} into {out.shape}: (L, M, K), (L, K, N), (L, M, N)",
+            f"gemm: a is {a.shape}, b is {b.shape}, out is {out.shape}; they must be (L, M, K), (L, K, N), (L, M, N)",
         )
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Batches, M, N."""
+        """(L, M, N)."""
         batches, m, n = self.out.shape
         return batches, m, n
 
@@ -100,31 +104,31 @@ class GemmProblem(Problem):
 
     @property
     def dtype(self) -> Any:
-        """The elements of A; those of B have as many bits."""
+        """The element type of A."""
         return self.a.dtype
 
     @property
     def acc_dtype(self) -> Any:
-        """What sums are made in."""
+        """The type of accumulators."""
         return Int32 if self.dtype in INTEGERS else Float32
 
     @property
     def promoted(self) -> bool:
-        """Whether sums of stages are added outside of the tensor cores, which keep few bits of sums of 8-bit floats. With factors of blocks they
-        have to be."""
+        """Whether accumulators of each stage are added in f32 registers: tensor cores keep few bits for 8-bit floats,
+        and block scales differ from stage to stage."""
         return self.dtype in FLOATS8 and (bool(self.block_scales) or self.precision != "fast")
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of the products; what follows them is not counted."""
+        """Multiplications and additions of the main loop, without the epilogue's."""
         batches, m, n = self.shape
         return 2 * batches * m * n * self.k
 
     @property
     def bytes(self) -> int:
-        """Operands, their factors and others read once, the results written once."""
-        factors = self.block_scales if self.group_scales is None else (*self.block_scales, self.group_scales)
-        return sum(x.bytes for x in (self.a, self.b, *self.outs, *self.epilogue_inputs, *factors))
+        """Bytes of all arrays, each read or written once."""
+        scales = self.block_scales if self.group_scales is None else (*self.block_scales, self.group_scales)
+        return sum(x.bytes for x in (self.a, self.b, *self.outs, *self.epilogue_inputs, *scales))
 
     @property
     def mma_dtype(self) -> str | None:
@@ -132,7 +136,7 @@ class GemmProblem(Problem):
 
     @property
     def outs(self) -> tuple[TensorLayout, ...]:
-        """All arrays that are written, but for sums of rows."""
+        """All results but row sums."""
         return self.out, *self.extra_outs
 
     @property
@@ -142,22 +146,21 @@ class GemmProblem(Problem):
 
     @property
     def group_size(self) -> int:
-        """K of weights that have a factor in common; 0: there are none."""
+        """Elements along K with one scale factor of `group_scales`; 0 without those."""
         return 0 if self.group_scales is None else self.k // self.group_scales.shape[1]
 
     @property
     def bits(self) -> tuple[int, int]:
-        """Of an element of A, and of B."""
+        """Bits of an element of A, and of B."""
         return self.a.dtype.width, 4 if self.int4 else self.b.dtype.width
 
     @property
     def reduces_rows(self) -> bool:
-        """Whether a value of each row is summed, and not written."""
+        """Whether the epilogue sums a value of each row, instead of writing it."""
         return self.fusion.row_sum and len(self.outs) == self.fusion.outs
 
     @property
     def out_types(self) -> tuple[Any, ...]:
-        """Of the results."""
         return tuple(x.dtype for x in self.outs)
 
     @property
@@ -166,23 +169,83 @@ class GemmProblem(Problem):
         return all(s * x.size % 128 == 0 or s == 1 for x in (self.a, self.b) for s in x.strides)
 
     def operands(self) -> tuple[Operand, Operand]:
-        """How A and B are read."""
-        return _operand(self.a, self.a.leading((1, 2)), 2), _operand(self.b, self.b.leading((2, 1)), 1)
+        """Return how A and B are read."""
+        return Operand.of(self.a, (1, 2), 2), Operand.of(self.b, (2, 1), 1)
 
     @property
     def out_width(self) -> int:
-        """How many elements of a row of each result can be written at once."""
+        """How many elements of a row of each result one access writes."""
         return min(x.width(2) for x in self.outs)
 
     @property
-    def epilogue_input_widths(self) -> tuple[int, ...]:
-        """The same of the others, where they are read."""
-        return tuple(x.width(x.leading((2,))) for x in self.epilogue_inputs)
+    def epilogue_input_widths(self) -> tuple[int, ...] | None:
+        """How many elements of a row of each epilogue input one access reads; None: the epilogue at most scales."""
+        return None if self.fusion.plain else tuple(x.width(x.leading((2,))) for x in self.epilogue_inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedGemmProblem(GemmProblem):
+    """A GEMM of rows of A with the matrix of their group, for B (G, K, N).
+
+    `contiguous`: A is (1, T, K), group after group, and the device knows where each ends. Otherwise A is (G, M, K), and
+    the device knows how many rows of each group count.
+    """
+
+    contiguous: bool = True
+    expected_rows: int = 1
+    """Rows that a group is expected to have, for the choice of a config."""
+
+    name = "grouped_gemm"
+
+    def check_shapes(self) -> None:
+        a, b, out = self.a, self.b, self.out
+        require(
+            len(a.shape) == len(b.shape) == len(out.shape) == 3
+            and (*a.shape[:2], b.shape[2]) == out.shape
+            and a.shape[0] == (1 if self.contiguous else b.shape[0])
+            and a.shape[2] == b.shape[1]
+            and all(x.shape == out.shape for x in self.epilogue_inputs),
+            f"grouped_gemm: a is {a.shape}, b is {b.shape}, out is {out.shape}, which do not go together",
+        )
+
+    @property
+    def num_groups(self) -> int:
+        return self.b.shape[0]
+
+    def as_batch(self) -> GemmProblem:
+        """Return the batched GEMM of groups that all have the expected rows."""
+        (groups, k, n), rows = self.b.shape, self.expected_rows
+        a, out = (TensorLayout.dense(x.dtype, groups, rows, columns) for x, columns in ((self.a, k), (self.out, n)))
+        inputs = []
+        for x in self.epilogue_inputs:
+            _, row, column = x.strides
+            inputs.append(TensorLayout(x.dtype, (groups, rows, x.shape[2]), (row * rows, row, column), x.offset))
+        shapes = block_scale_shapes(k, n, rows)
+        scales = tuple(TensorLayout.dense(x.dtype, groups, *shape) for x, shape in zip(self.block_scales, shapes))
+        return GemmProblem(a, self.b, out, tuple(inputs), self.fusion, self.precision, scales)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.num_groups * self.expected_rows * self.b.shape[2] * self.k
+
+    @property
+    def bytes(self) -> int:
+        return self.as_batch().bytes
+
+
+def block_scale_shapes(k: int, n: int, rows: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the shapes of the block scales of A (rows, K) and B (K, N)."""
+    k_blocks, n_blocks = -(-k // SCALE_BLOCK), -(-n // SCALE_BLOCK)
+    return (rows, k_blocks), (k_blocks, n_blocks)
+
+
+_MAX_TILE_EXTENT = 1 << 12
+"""More rows or columns than any tile has."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """A or B: its elements, whether K is contiguous, and how many elements are copied at once."""
+    """A or B: its element type, whether K is contiguous, and how many elements one copy has."""
 
     __kiln_fixed__ = True
     dtype: Any
@@ -191,17 +254,13 @@ class Operand:
     wide: bool = False
     """Whether offsets inside a tile need 64 bits."""
     half: bool = False
-    """Whether its elements become f16 in registers."""
+    """Whether 8-bit floats become f16 in registers."""
     few: bool = False
-    """Whether it has fewer rows than a tile: what is not there is not read."""
+    """Whether it has fewer rows than a tile, and rows that are not there are not read."""
 
-
-_NARROW = 1 << 31
-"""Bytes a tile may reach over for offsets of 32 bits, each mode by itself."""
-_MOST_ROWS = 1 << 12
-"""More than any tile has, in rows or in K."""
-
-
-def _operand(x: TensorLayout, leading: int | None, k_mode: int) -> Operand:
-    wide = any(s * _MOST_ROWS * x.size >= _NARROW for s in x.strides[1:])
-    return Operand(x.dtype, leading == k_mode, x.width(leading), wide)
+    @classmethod
+    def of(cls, x: TensorLayout, modes: tuple[int, int], k_mode: int) -> Operand:
+        """Return how an array is read, contiguous along one of some modes."""
+        leading = x.leading(modes)
+        wide = any(s * _MAX_TILE_EXTENT * x.size >= 1 << 31 for s in x.strides[1:])
+        return cls(x.dtype, leading == k_mode, x.width(leading), wide)

@@ -1,7 +1,7 @@
-"""Products in f32 as IEEE rounds it: each thread multiplies by itself, without tensor cores.
+"""GEMM in f32 as IEEE rounds it, without tensor cores.
 
-A thread has sums at 4 x 4 neighbours, repeated over the tile. Tiles of A and B lie in shared memory with M and N contiguous,
-so that four neighbours are one access; operands whose K is contiguous are transposed by the copies that bring them there.
+A thread has accumulators at 4 x 4 neighbours, repeated over the tile. Tiles of A and B lie in shared memory with M and
+N contiguous, so that four neighbours are one access; the copies in transpose operands whose K is contiguous.
 """
 
 from __future__ import annotations
@@ -18,57 +18,19 @@ if TYPE_CHECKING:
     from .problem import Operand
     from .sm80_config import Sm80GemmConfig
 
-_LANES = 8
-"""Threads that copy along K together: 32 bytes of memory, and with rows a vector longer than the tile all banks."""
-
-
-class SimtFragments:
-    """One operand (`side` 0: A; 1: B) of a thread: what it takes of a step in K, and of the next."""
-
-    __kiln_immutable__ = True  # a loop need not carry what `start` sets
-
-    def __init__(self, side: int, config: Sm80GemmConfig) -> None:
-        self.side = side
-        self.shape = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
-
-    def ring_layout(self) -> Any:
-        """The ring of tiles (rows, K, stages), rows contiguous."""
-        rows, depth, stages = self.shape
-        row = rows + SIMT_VECTOR
-        return cute.make_layout((rows, depth, stages), stride=(1, row, row * depth))
-
-    def ring_bytes(self) -> int:
-        """Shared memory of the ring."""
-        rows, depth, stages = self.shape
-        return 4 * (rows + SIMT_VECTOR) * depth * stages
-
-    def start(self, mma: Any, ring: Any, thread: Any) -> int:
-        """Make room for two steps; how many steps in K a tile has."""
-        part = mma.get_slice(thread)
-        self.source = part.partition_B(ring) if self.side else part.partition_A(ring)  # (1, M or N, K, stage)
-        self.held = cute.make_rmem_tensor((1, cute.size(self.source, mode=[1]), 2), Float32)
-        return self.shape[1]
-
-    def load(self, step: int, stage: Any) -> None:
-        """Load what a step in K takes of a buffer."""
-        cute.autovec_copy(self.source[None, None, step, stage], self.held[None, None, step % 2])
-
-    def taken(self, step: int) -> list[Any]:
-        """What is multiplied in a step."""
-        return [self.held[None, None, step % 2]]
+_K_LANES = 8
+"""Threads that copy along K together: 32 bytes of gmem, and no bank conflicts in smem, whose rows are padded."""
 
 
 class SimtGemmKernel(MultistageGemmKernel):
-    """The kernel for operands of some kinds."""
+    """The f32 kernel for operands of some layouts."""
 
     @cute.kernel
-    def kernel(
-        self, a: cute.Tensor, b: cute.Tensor, d: Any, factors: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32,
-    ):  # fmt: skip
-        self.compute(a, b, d, factors, extras, divisors, alpha, beta)
+    def kernel(self, a: cute.Tensor, b: cute.Tensor, tensors: Any, scales: Any, divisors: Any):
+        self.compute(a, b, tensors, scales, divisors)
 
-    def blocks_together(self) -> int:
-        """Two hide each other's waits; sums are half of what a thread may then have in registers."""
+    def min_ctas_per_sm(self) -> int:
+        """Two CTAs hide each other's latency, if accumulators are at most half of a thread's registers then."""
         m, n, _ = self.config.tile_shape_mnk
         return 2 if self.config.threads <= 256 and m * n // self.config.threads <= 64 else 1
 
@@ -79,19 +41,54 @@ class SimtGemmKernel(MultistageGemmKernel):
         return SimtFragments(side, self.config)
 
     def mma(self, fragments: Any, half: bool) -> Any:
-        """Warps of 8 x 4 threads, and for each four neighbours in M and in N."""
+        """Return the tiled MMA: warps of 8 x 4 threads, with four neighbours in M and in N each."""
         (lanes_m, lanes_n), (warps_m, warps_n) = SIMT_WARP, self.config.warp_layout_mn
-        threads_m, threads_n = lanes_m * warps_m, lanes_n * warps_n
+        threads_m, threads_n, vector = lanes_m * warps_m, lanes_n * warps_n, SIMT_VECTOR
         atoms = cute.make_layout(
             ((lanes_m, warps_m), (lanes_n, warps_n), 1), stride=((lanes_n, 32), (1, 32 * warps_m), 0)
         )
-        vector = SIMT_VECTOR
         order_m = cute.make_layout((threads_m, vector), stride=(vector, 1))
         order_n = cute.make_layout((threads_n, vector), stride=(vector, 1))
         return cute.make_tiled_mma(MmaUniversalOp(Float32), atoms, (order_m, order_n, None))
 
-    def feed(self, operand: Operand, rows: int) -> OperandCopy:
-        depth, threads = self.config.tile_shape_mnk[2], self.config.threads
+    def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
+        tile_k, threads = self.config.tile_shape_mnk[2], self.config.threads
         if operand.k_major:
-            return OperandCopy(operand, 1, rows, depth, threads, min(_LANES, depth))
-        return OperandCopy(operand, operand.width, rows, depth, threads, min(rows // operand.width, threads))
+            return OperandCopy(operand, 1, rows, tile_k, threads, min(_K_LANES, tile_k))
+        return OperandCopy(operand, operand.width, rows, tile_k, threads, min(rows // operand.width, threads))
+
+
+class SimtFragments:
+    """Fragments of A (`side` 0) or B (1) of a thread: of a step in K, and of the next."""
+
+    __kiln_immutable__ = True  # a loop need not carry what `start` sets
+
+    def __init__(self, side: int, config: Sm80GemmConfig) -> None:
+        self.side = side
+        self.shape = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
+
+    def stage_layout(self) -> Any:
+        """Return the smem layout (rows, K, stages), rows contiguous."""
+        rows, tile_k, stages = self.shape
+        row = rows + SIMT_VECTOR
+        return cute.make_layout((rows, tile_k, stages), stride=(1, row, row * tile_k))
+
+    def stage_bytes(self) -> int:
+        """Return the shared memory of all stages."""
+        rows, tile_k, stages = self.shape
+        return 4 * (rows + SIMT_VECTOR) * tile_k * stages
+
+    def start(self, mma: Any, stages: Any, thread: Any) -> int:
+        """Allocate the fragments of two steps, and return how many steps a K tile has."""
+        part = mma.get_slice(thread)
+        self.source = part.partition_B(stages) if self.side else part.partition_A(stages)  # (1, M or N, K, stage)
+        self.fragment = cute.make_rmem_tensor((1, cute.size(self.source, mode=[1]), 2), Float32)
+        return self.shape[1]
+
+    def load(self, step: int, stage: Any) -> None:
+        """Load the fragments of a step from a stage."""
+        cute.autovec_copy(self.source[None, None, step, stage], self.fragment[None, None, step % 2])
+
+    def taken(self, step: int) -> list[Any]:
+        """Return the operands of a step."""
+        return [self.fragment[None, None, step % 2]]

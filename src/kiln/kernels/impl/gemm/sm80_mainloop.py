@@ -1,146 +1,156 @@
-"""The main loop of products whose threads copy and multiply in turn (`cp.async`, `mma.sync` or single multiplications).
+"""The multistage main loop: all threads copy with `cp.async` and multiply with `mma.sync` or FMA.
 
-A block of threads computes a tile of D. Tiles of A and B stream through a ring of buffers in shared memory, several steps ahead;
-what a thread multiplies is loaded from there a step ahead of the multiplications. Which tile that is the scheduler says; what
-becomes of the sums is the epilogue's.
+A CTA computes a tile of D. Tiles of A and B stream through stages in shared memory, several K tiles ahead; fragments
+are loaded from there one step ahead of the MMAs that use them. The scheduler says which tile a CTA has; the epilogue
+writes it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .... import Float32, Int64, const_expr, cute, range_constexpr, utils
+from .... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from ....cute import arch
 from ...dispatch import devices
-from .smem_stages import SmemStages
+from ...parts.accumulator import RegisterAccumulator
+from ...parts.tensor_views import permuted
+from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 
 if TYPE_CHECKING:
+    from ....utils.schedulers import SingleTileScheduler
     from .operand_copies import OperandCopy
     from .problem import Operand
     from .sm80_config import Sm80GemmConfig
-    from .sm80_epilogue import Sm80Epilogue
-    from .tile_scheduler import Sm80TileScheduler
 
 
 class MultistageGemmKernel:
-    """The kernel for operands of some kinds. A subclass says how tiles are copied, lie in shared memory, and are multiplied."""
+    """The kernel for operands of some types; subclasses say how tiles are copied, laid out and multiplied."""
 
     def __init__(
-        self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: Sm80TileScheduler, epilogue: Sm80Epilogue
+        self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: SingleTileScheduler, epilogue: Sm80Epilogue
     ) -> None:
-        self.a = a
-        self.b = b
+        self.a, self.b = a, b
         self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
 
     kernel: Any
-    swapped = False
-    """Whether rows of B are those of the tensor cores' A: sums are those of the transpose."""
+    swap_ab = False
+    """Whether rows of B are rows of the MMA: accumulators are those of the transpose."""
 
-    def tile_mn(self) -> tuple[int, int]:
-        """Of sums."""
+    def acc_shape(self) -> tuple[int, int]:
+        """Return the shape of a tile's accumulators."""
         m, n, _ = self.config.tile_shape_mnk
-        return (n, m) if self.swapped else (m, n)
+        return (n, m) if self.swap_ab else (m, n)
 
-    def blocks_together(self) -> int:
-        """How many blocks at least are to fit on a multiprocessor; 0: as many as do. (Told 1, ptxas takes 255 registers for
-        8-bit floats, and runs out of them, where it needs 178.)
-        """
+    def min_ctas_per_sm(self) -> int:
+        """Return how many CTAs are to fit on an SM; 0: no bound. (With 1 ptxas takes 255 registers for 8-bit floats and
+        spills, where it needs 178.)"""
         return 0
 
     def smem_bytes(self) -> int:
-        """Shared memory of a block."""
+        """Return the shared memory of a CTA."""
         raise NotImplementedError
 
-    def feed(self, operand: Operand, rows: int) -> OperandCopy:
-        """How the threads copy tiles of an operand."""
+    def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
+        """Return how the threads copy tiles of an operand."""
         raise NotImplementedError
 
     def fragments(self, side: int) -> Any:
-        """How tiles of A (0) or B (1) lie in the ring, and come into registers from there."""
+        """Return how tiles of A (0) or B (1) lie in shared memory, and come into registers from there."""
         raise NotImplementedError
 
     def mma(self, fragments: Any, half: bool) -> Any:
-        """The tiled MMA; with `half`, for 8-bit floats that have become f16."""
+        """Return the tiled MMA; with `half`, for 8-bit floats that have become f16."""
         raise NotImplementedError
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
-        """Launch it for (L, M, K), (L, K, N) and (L, M, N): the first result, then the others and what the epilogue reads."""
-        a = self.arranged(a, [1, 2, 0], self.a.width)  # (M, K, L)
-        b = self.arranged(b, [2, 1, 0], self.b.width)  # (N, K, L)
-        factors, rest = self.factors(rest)
-        more = len(self.epilogue.out_types) - 1
-        d = [self.arranged(x, [1, 2, 0], self.epilogue.out_width) for x in (d, *rest[:more])]  # (M, N, L)
-        extras = [self.arranged(x, [1, 2, 0], w) for x, w in zip(rest[more:], self.epilogue.other_widths or ())]
-        self.kernel(a, b, d, factors, extras, self.scheduler.divisors(d[0]), alpha, beta).launch(
+        """Launch the kernel for (L, M, K), (L, K, N), the first result (L, M, N), and the other results and inputs."""
+        a = permuted(a, [1, 2, 0], self.a.width)  # (M, K, L)
+        b = permuted(b, [2, 1, 0], self.b.width)  # (N, K, L)
+        scales, rest = self.group_scale_tensors(rest)
+        extra = len(self.epilogue.out_types) - 1
+        d = [permuted(x, [1, 2, 0], self.epilogue.out_width) for x in (d, *rest[:extra])]  # (M, N, L)
+        inputs = [permuted(x, [1, 2, 0], w) for x, w in zip(rest[extra:], self.epilogue.input_widths or ())]
+        self.kernel(a, b, EpilogueTensors(d, inputs, alpha, beta), scales, self.scheduler.divisors(d[0])).launch(
             grid=self.scheduler.grid(d[0]),
             block=(self.config.threads, 1, 1),
             cluster=self.scheduler.cluster(),
             stream=stream,
-            min_blocks_per_mp=self.blocks_together(),
+            min_blocks_per_mp=self.min_ctas_per_sm(),
             use_pdl=devices.current().overlaps,
         )
 
-    def factors(self, given: Any) -> tuple[Any, Any]:
-        """Factors of groups of K, and the rest of what is given."""
-        return [], given
+    def group_scale_tensors(self, rest: Any) -> tuple[Any, Any]:
+        """Return the scales of groups of K, and the rest of the tensors."""
+        return [], rest
 
-    def group_sums(self, part: Any, acc: Any, factors: Any, memory: Any, where: Any, thread: Any) -> Any:
-        """What multiplies sums of groups of K by factors; None: there are none. `memory`: behind the rings; `where`: which tile is the block's."""
+    def group_scales(self, acc: RegisterAccumulator, scales: Any, smem: Any, tile_n: Any, thread: Any) -> Any:
+        """Return the scaling of accumulators of groups of K, or None. `smem`: behind the stages of A and B."""
         return None
 
-    def arranged(self, x: Any, modes: list[int], width: int) -> Any:
-        """A tensor with its modes in another order, strides known to be multiples of the width of an access."""
-        layout = cute.select(x.layout, mode=modes)
-        stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride)
-        return cute.make_tensor(x.iterator, cute.make_layout(layout.shape, stride=stride))
-
     @cute.jit
-    def compute(
-        self, a: cute.Tensor, b: cute.Tensor, d: Any, factors: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32,
-    ):  # fmt: skip
-        """What a block does: the body of the kernel."""
+    def compute(self, a: cute.Tensor, b: cute.Tensor, tensors: EpilogueTensors, scales: Any, divisors: Any):
+        """Compute the tile of a CTA: the body of the kernel."""
         thread = arch.thread_idx()[0]
-        where, batch, rank = self.scheduler.work(d[0], divisors)
-        block_m, block_n, depth = self.config.tile_shape_mnk
-        stages = self.config.stages
+        tile, batch, rank = self.scheduler.work(tensors.outs[0], divisors)
+        tile_m, tile_n, tile_k = self.config.tile_shape_mnk
         a_frag, b_frag = self.fragments(0), self.fragments(1)
         mma = self.mma((a_frag, b_frag), self.a.half)
-        loaded = self.mma((a_frag, b_frag), False)
+        loaded_mma = self.mma((a_frag, b_frag), False)
 
-        # Shared memory: the ring of A, then that of B; later D in the same place.
-        memory = utils.SmemAllocator().allocate(self.smem_bytes(), 128)
-        a_ring = cute.make_tensor(cute.recast_ptr(memory, dtype=self.a.dtype), a_frag.ring_layout())
-        b_ring = cute.make_tensor(
-            cute.recast_ptr(memory + a_frag.ring_bytes(), dtype=self.b.dtype), b_frag.ring_layout()
-        )
-        feeds = self.feed(self.a, block_m), self.feed(self.b, block_n)
-        ring = SmemStages(feeds, stages, depth, self.config.split_k)
-        producer, consumer = ring.pipe.make_participants()
-        if const_expr(devices.current().overlaps):  # up to here a block may run beside the end of the kernel before it
+        # Shared memory: the stages of A, then those of B; later D in the same place.
+        smem = utils.SmemAllocator().allocate(self.smem_bytes(), 128)
+        smem_b = smem + a_frag.stage_bytes()
+        stages_a = cute.make_tensor(cute.recast_ptr(smem, dtype=self.a.dtype), a_frag.stage_layout())
+        stages_b = cute.make_tensor(cute.recast_ptr(smem_b, dtype=self.b.dtype), b_frag.stage_layout())
+        copies = self.operand_copy(self.a, tile_m), self.operand_copy(self.b, tile_n)
+        copier = StageCopier(copies, self.config.stages, tile_k, self.config.split_k)
+        producer, consumer = copier.pipe.make_participants()
+        if const_expr(devices.current().overlaps):  # up to here a CTA may run beside the end of the kernel before it
             arch.griddepcontrol_wait()
             across, down, _ = arch.grid_dim()
-            if across * down <= devices.current().multiprocessors:  # else those of the next would not be spread evenly
+            if across * down <= devices.current().multiprocessors:  # else CTAs of the next would not be spread evenly
                 arch.griddepcontrol_launch_dependents()
-        # What this thread multiplies: fragments loaded one step in K ahead.
-        part = mma.get_slice(thread)
-        acc = cute.make_rmem_tensor(mma.partition_shape_C(self.tile_mn()), self.epilogue.acc_dtype)
-        acc.fill(0)
-        behind = memory + (a_frag.ring_bytes() + b_frag.ring_bytes())
-        sums = self.group_sums(part, acc, [x[None, None, batch] for x in factors], behind, where[1], thread)
-        a_next, b_next, first, tiles = ring.begin(
-            producer, a[None, None, batch], b[None, None, batch], (a_ring, b_ring), where, thread, rank, sums
+        thr_mma = mma.get_slice(thread)
+        fragment = cute.make_rmem_tensor(mma.partition_shape_C(self.acc_shape()), self.epilogue.acc_dtype)
+        fragment.fill(0)
+        acc = RegisterAccumulator(fragment, thr_mma)
+        smem_scales = smem + (a_frag.stage_bytes() + b_frag.stage_bytes())
+        copier.group_scales = self.group_scales(
+            acc, [x[None, None, batch] for x in scales], smem_scales, tile[1], thread
         )
-        steps = a_frag.start(loaded, a_ring, thread)
-        b_frag.start(loaded, b_ring, thread)
+        operands = a[None, None, batch], b[None, None, batch]
+        position = copier.prologue(producer, *operands, (stages_a, stages_b), tile, thread, rank)
+        steps = a_frag.start(loaded_mma, stages_a, thread)
+        b_frag.start(loaded_mma, stages_b, thread)
+        self.mainloop(copier, producer, consumer, position, (a_frag, b_frag), steps, mma, fragment)
+        batch_tensors = tensors.batch(batch)
+        producer.tail()
+        arch.sync_threads()
+        self.epilogue.write(acc, thread, rank, smem, batch_tensors, tile)
 
+    @cute.jit
+    def mainloop(
+        self,
+        copier: Any,
+        producer: Any,
+        consumer: Any,
+        position: Any,
+        fragments: Any,
+        steps: int,
+        mma: Any,
+        acc: cute.Tensor,
+    ):
+        """Accumulate all K tiles: each is copied `stages - 1` tiles ahead, its fragments are loaded one step ahead."""
+        a_next, b_next, first, k_tiles = position
+        (a_frag, b_frag), ahead, scales = fragments, self.config.stages - 1, copier.group_scales
         consumer.wait()
         reading = consumer.current_handle().index
         a_frag.load(0, 0)
         b_frag.load(0, 0)
-        for tile in range(tiles):
+        for k_tile in range(k_tiles):
             current = reading
             for step in range_constexpr(steps):
                 if const_expr(step == steps - 1):
@@ -151,20 +161,83 @@ class MultistageGemmKernel:
                 a_frag.load(following, reading)
                 b_frag.load(following, reading)
                 if const_expr(step == 0):
-                    if const_expr(sums is not None):
-                        sums.take(current)
-                    a_next, b_next = ring.fill(
-                        producer, a_next, b_next, tile + (stages - 1) < tiles, sums, first + tile + (stages - 1)
+                    if const_expr(scales is not None):
+                        scales.take(current)
+                    a_next, b_next = copier.fill(
+                        producer, a_next, b_next, k_tile + ahead < k_tiles, first + k_tile + ahead
                     )
                 taken = [a_frag.taken(step), b_frag.taken(step)]
-                pairs = zip(*(reversed(taken) if const_expr(self.swapped) else taken))
-                if const_expr(sums is not None):
-                    sums.multiply(mma, acc, pairs, step)
+                pairs = zip(*(reversed(taken) if const_expr(self.swap_ab) else taken))
+                if const_expr(scales is not None):
+                    scales.multiply(mma, acc, pairs, step)
                 else:
                     for left, right in pairs:
                         cute.gemm(mma, acc, left, right, acc)
 
-        rest = ([x[None, None, batch] for x in extras], alpha, beta)
-        producer.tail()
-        arch.sync_threads()
-        self.epilogue.write(part, thread, rank, acc, memory, [x[None, None, batch] for x in d], rest, where)
+
+class StageCopier:
+    """What a thread copies into the stages of a pipeline: all but one of them ahead, `tile_k` of K at a time.
+
+    With `split_k` each CTA of a cluster takes its own part of K. `group_scales`: scales of groups of K that come with
+    each tile.
+    """
+
+    __kiln_immutable__ = True
+
+    group_scales: Any = None
+
+    def __init__(self, copies: tuple[Any, Any], stages: int, tile_k: int, split_k: int) -> None:
+        self.copies = copies
+        self.stages = stages
+        self.tile_k = tile_k
+        self.split_k = split_k
+        self.pipe = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
+
+    @cute.jit
+    def prologue(
+        self, producer: Any, a: cute.Tensor, b: cute.Tensor, stages: Any, tile: Any, thread: Int32, rank: Any
+    ):  # fmt: skip
+        """Fill all stages but one; return the next K tiles of A and B, the CTA's first K tile, and how many it has."""
+        split_k, tile_k, scales = self.split_k, self.tile_k, self.group_scales
+        copy_a, copy_b = self.copies
+        a_next = copy_a.start(a, stages[0], tile[0], thread)
+        b_next = copy_b.start(b, stages[1], tile[1], thread)
+        k_tiles = cute.ceil_div(a.shape[1], tile_k)
+        rest = a.shape[1] - (k_tiles - 1) * tile_k  # K of the first tile; the others are whole
+        first, exists = 0, Boolean(True)
+        if const_expr(split_k > 1):
+            first = k_tiles * rank // split_k
+            k_tiles = k_tiles * (rank + 1) // split_k - first
+            exists = k_tiles > 0
+            before = rest + (first - 1) * tile_k if first > 0 else Int32(0)
+            a_next, b_next = copy_a.advanced(a_next, before), copy_b.advanced(b_next, before)
+            rest = Int32(tile_k) if first > 0 else rest
+        copy_a.copy_tile(a_next, 0, exists, rest)
+        copy_b.copy_tile(b_next, 0, exists, rest)
+        if const_expr(scales is not None):
+            scales.copy_tile(first, 0, exists)
+        producer.commit()
+        producer.advance()
+        a_next, b_next = copy_a.advanced(a_next, rest), copy_b.advanced(b_next, rest)
+        for stage in range_constexpr(1, self.stages - 1):
+            if stage <= k_tiles:  # one tile of zeros more: fragments are read ahead of the last
+                copy_a.copy_tile(a_next, stage, stage < k_tiles)
+                copy_b.copy_tile(b_next, stage, stage < k_tiles)
+                if const_expr(scales is not None):
+                    scales.copy_tile(first + stage, stage, stage < k_tiles)
+            producer.commit()
+            producer.advance()
+            a_next, b_next = copy_a.advanced(a_next, tile_k), copy_b.advanced(b_next, tile_k)
+        return a_next, b_next, first, k_tiles
+
+    def fill(self, producer: Any, a_next: Any, b_next: Any, exists: Any, k_tile: Any) -> tuple[Any, Any]:
+        """Begin to fill the next stage with the next K tile, or with zeros. Return where the tile after it is."""
+        copy_a, copy_b = self.copies
+        stage = producer.acquire()
+        copy_a.copy_tile(a_next, stage.index, exists)
+        copy_b.copy_tile(b_next, stage.index, exists)
+        if self.group_scales is not None:
+            self.group_scales.copy_tile(k_tile, stage.index, exists)
+        stage.commit()
+        producer.advance()  # not before: two stage numbers would be held in registers
+        return copy_a.advanced(a_next, self.tile_k), copy_b.advanced(b_next, self.tile_k)

@@ -1,81 +1,280 @@
-"""Products of a few rows with weights of 8 or 4 bits, by `mma.sync`: weights stream through shared memory as they are, and are made f16 or bf16 in registers."""
+"""GEMM with few rows of A and an 8- or 4-bit integer B, by `mma.sync`: B streams through shared memory as it is, and is
+dequantised in registers.
+
+Swap-AB: rows of B are rows of an instruction, which has 16 of them for 8 rows of A. Accumulators do not depend on which
+k an instruction calls its first: of 32 k in succession each of the four lanes that share a row takes 8, an access of 16
+bytes (of B 8 or 4), which become the registers of two instructions. 4-bit integers come out of a word in pairs 4 apart,
+so A is paired alike.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from .... import Float32, cute
-from ....cute.nvgpu import warp
-from .mixed_input_fragments import ActivationFragments, GroupScales, WeightFragments, factor_rows
+from .... import Float32, Int32, cute, minimum
+from ....cute import arch
+from ....cute.nvgpu import CopyUniversalOp, cpasync, warp
+from ...parts.dequantize import int4_pairs, int8_pairs
+from ...parts.tensor_views import permuted
 from .operand_copies import Int4OperandCopy, OperandCopy
-from .sm80_epilogue import Sm80Epilogue
+from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
+    from ...parts.accumulator import RegisterAccumulator
     from .problem import Operand
+    from .sm80_config import Sm80GemmConfig
+
+K_STEP = 32
+"""K of a step: two instructions."""
+_LANE_K = 8
+"""Elements of a step that a lane has of a row."""
+_BANK_BYTES = 128
 
 
 class Sm80MixedInputGemmKernel(MultistageGemmKernel):
-    """The kernel for weights of some kind: `packed` two in a byte; `group`: K of those that have a factor in common, 0: none."""
+    """The kernel for an integer B, `int4` with two elements in a byte, and scales of `group_size` of K, or 0."""
 
-    swapped = True
+    swap_ab = True
 
-    def __init__(self, *given: Any, packed: bool, group: int) -> None:
-        super().__init__(*given)
-        self.packed = packed
-        self.group = group
+    def __init__(self, *arguments: Any, int4: bool, group_size: int) -> None:
+        super().__init__(*arguments)
+        self.int4 = int4
+        self.group_size = group_size
 
     @cute.kernel
-    def kernel(
-        self, a: cute.Tensor, b: cute.Tensor, d: Any, factors: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32,
-    ):  # fmt: skip
-        self.compute(a, b, d, factors, extras, divisors, alpha, beta)
+    def kernel(self, a: cute.Tensor, b: cute.Tensor, tensors: Any, scales: Any, divisors: Any):
+        self.compute(a, b, tensors, scales, divisors)
 
     def smem_bytes(self) -> int:
-        return smem_bytes(self.config, self.packed, self.group)
+        return mixed_input_smem_bytes(self.config, self.int4, self.group_size)
 
-    def factors(self, given: Any) -> tuple[Any, Any]:
-        return ([self.arranged(given[0], [2, 1, 0], 1)], given[1:]) if self.group else ([], given)
+    def group_scale_tensors(self, rest: Any) -> tuple[Any, Any]:
+        return ([permuted(rest[0], [2, 1, 0], 1)], rest[1:]) if self.group_size else ([], rest)
 
-    def group_sums(self, part: Any, acc: Any, factors: Any, memory: Any, where: Any, thread: Any) -> Any:
-        if not self.group:
+    def group_scales(self, acc: RegisterAccumulator, scales: Any, smem: Any, tile_n: Any, thread: Any) -> Any:
+        if not self.group_size:
             return None
-        sums = GroupScales(self.group, self.config)
-        sums.start(part, self.tile_mn(), factors[0], acc, memory, where, thread)
-        return sums
+        group_scales = GroupScales(self.group_size, self.config)
+        group_scales.start(acc, self.acc_shape(), scales[0], smem, tile_n, thread)
+        return group_scales
 
     def fragments(self, side: int) -> Any:
         if side:
-            return WeightFragments(self.b, self.config, self.packed, self.a.dtype)
-        return ActivationFragments(self.a, self.config, self.packed)
+            return IntegerFragments(self.b, self.config, self.int4, self.a.dtype)
+        return FloatFragments(self.a, self.config, self.int4)
 
     def mma(self, fragments: Any, half: bool) -> Any:
-        return cute.make_tiled_mma(
-            warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16)), (self.config.warp_layout_mn[1], 1, 1)
-        )
+        op = warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16))
+        return cute.make_tiled_mma(op, (self.config.warp_layout_mn[1], 1, 1))
 
-    def feed(self, operand: Operand, rows: int) -> OperandCopy:
-        depth, threads = self.config.tile_shape_mnk[2], self.config.threads
-        kind = OperandCopy
-        if operand is self.b and self.packed:
-            kind, depth = Int4OperandCopy, depth // 2
-        return kind(operand, operand.width, rows, depth, threads, math.gcd(depth // operand.width, threads))
+    def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
+        tile_k, threads, kind = self.config.tile_shape_mnk[2], self.config.threads, OperandCopy
+        if operand is self.b and self.int4:
+            kind, tile_k = Int4OperandCopy, tile_k // 2
+        return kind(operand, operand.width, rows, tile_k, threads, math.gcd(tile_k // operand.width, threads))
 
 
 class Sm80MixedInputEpilogue(Sm80Epilogue):
-    """The same for sums whose rows are columns of the result."""
+    """The epilogue for accumulators whose rows are columns of the result."""
 
-    def write(self, *given: Any) -> None:
-        part, thread, rank, acc, memory, d, rest, where = given
-        self.write_combined(part, thread, rank, acc, memory, d, *rest, where)
+    def write(
+        self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any
+    ) -> None:
+        self.write_combined(acc, thread, rank, smem, tensors, tile)
 
-    def slots(self, part: Any, staged: Any) -> Any:
-        return part.partition_C(cute.select(staged, mode=[1, 0]))
+    def slots(self, acc: RegisterAccumulator, staged: Any) -> Any:
+        return acc.partition(cute.select(staged, mode=[1, 0]))
 
 
-def smem_bytes(config: Any, packed: bool, group: int) -> int:
-    """Of the rings of operands and of factors of groups, or of the sums of a tile after them."""
+def mixed_input_smem_bytes(config: Sm80GemmConfig, int4: bool, group_size: int) -> int:
+    """Return the shared memory of all stages and group scales, or later of the accumulators of a tile."""
     m, n, k = config.tile_shape_mnk
-    factors = 4 * factor_rows(config) * (k // min(k, group)) if group else 0
-    return max(((4 * m + (1 if packed else 2) * n) * k // 2 + factors) * config.stages, 4 * m * n)
+    scales = 4 * _scale_columns(config) * (k // min(k, group_size)) if group_size else 0
+    return max(((4 * m + (1 if int4 else 2) * n) * k // 2 + scales) * config.stages, 4 * m * n)
+
+
+def _scale_columns(config: Sm80GemmConfig) -> int:
+    """Return the columns of a tile in the stages of scales: as many as its threads copy at once, or a multiple."""
+    return -(-config.tile_shape_mnk[1] // config.threads) * config.threads
+
+
+def _stage_layout(dtype: Any, shape: tuple[int, int, int], lane_bytes: int) -> Any:
+    """Return a layout (rows, K, stages) from which four lanes load some bytes each of a row, one row after the other,
+    from different banks."""
+    row_bytes = math.gcd(shape[1] * dtype.width // 8, _BANK_BYTES)
+    elements, size = row_bytes * 8 // dtype.width, dtype.width // 8
+    bits = (_BANK_BYTES // (4 * lane_bytes)).bit_length() - 1  # rows at once
+    base = 7 - bits - (size.bit_length() - 1)
+    permuted_bits = max(0, bits - (_BANK_BYTES // row_bytes).bit_length() + 1)
+    rows = math.gcd(shape[0], 8)
+    atom = cute.make_layout((rows, elements), stride=(elements, 1))
+    swizzle = cute.make_swizzle(permuted_bits, base, bits)
+    return cute.tile_to_shape(cute.make_composed_layout(swizzle, 0, atom) if permuted_bits else atom, shape, (0, 1, 2))
+
+
+class _LaneFragments:
+    """Fragments of one operand of a thread: pieces of K of its rows."""
+
+    __kiln_immutable__ = True  # a loop need not carry what `start` sets
+
+    def __init__(self, operand: Operand, rows: int, tile_k: int, config: Sm80GemmConfig) -> None:
+        self.operand = operand
+        self.shape = (rows, tile_k, config.stages)
+        self.warps = config.warp_layout_mn[1]
+        self.steps = config.tile_shape_mnk[2] // K_STEP
+
+    lane_elements: int
+    """Elements of a step that a lane loads of a row."""
+
+    def stage_layout(self) -> Any:
+        """Return the smem layout (rows, K, stages)."""
+        return _stage_layout(self.operand.dtype, self.shape, self.lane_elements * self.operand.dtype.width // 8)
+
+    def stage_bytes(self) -> int:
+        """Return the shared memory of all stages."""
+        return math.prod(self.shape) * self.operand.dtype.width // 8
+
+    def allocate(self, stages: Any, thread: Any, lanes: Any, tile: tuple[int, int]) -> int:
+        """Allocate the fragments of a K tile, and return how many steps it has."""
+        dtype = self.operand.dtype
+        atom = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=self.lane_elements * dtype.width)
+        self.copy = cute.make_tiled_copy(atom, lanes, tile).get_slice(thread)
+        self.source = self.copy.partition_S(stages)  # (values, rows, steps, stages)
+        count, self.blocks = cute.size(self.source, mode=[0]), cute.size(self.source, mode=[1])
+        self.fragment = cute.make_rmem_tensor((count, self.blocks, self.steps), dtype)
+        self.words = cute.recast_tensor(self.fragment, Int32)
+        return self.steps
+
+    def load(self, step: int, stage: Any) -> None:
+        """Load the fragments of a step from a stage."""
+        layout = cute.make_layout((cute.shape(self.source)[0], self.blocks))
+        target = cute.make_tensor(self.fragment[None, None, step].iterator, layout)
+        cute.copy(self.copy, self.source[None, None, step, stage], target)
+
+
+class FloatFragments(_LaneFragments):
+    """Fragments of A, whose elements are multiplied as they are."""
+
+    lane_elements = _LANE_K
+
+    def __init__(self, operand: Operand, config: Sm80GemmConfig, int4: bool) -> None:
+        super().__init__(operand, config.tile_shape_mnk[0], config.tile_shape_mnk[2], config)
+        self.int4 = int4
+
+    def start(self, mma: Any, stages: Any, thread: Any) -> int:
+        """Allocate the fragments of a K tile, and return how many steps it has."""
+        lanes = cute.make_layout(((4, 8, self.warps), (_LANE_K,)), stride=((8 * _LANE_K, 1, 0), (8,)))
+        return self.allocate(stages, thread, lanes, (8, K_STEP))
+
+    def taken(self, step: int) -> list[Any]:
+        """Return the MMA operands of a step, one instruction in K after the other."""
+        operands = []
+        for number in range(2):
+            operand = cute.make_rmem_tensor(((2, 2), self.blocks), self.operand.dtype)
+            target = cute.recast_tensor(operand, Int32)
+            for block in range(self.blocks):
+                four = [self.words[n + 4 * (block + self.blocks * step)] for n in range(4)]
+                if self.int4:
+                    pair = [arch.prmt(four[number], four[number + 2], Int32(x)) for x in (0x5410, 0x7632)]
+                else:
+                    pair = four[2 * number : 2 * number + 2]
+                for half in range(2):
+                    target[half + 2 * block] = pair[half]
+            operands.append(operand)
+        return operands
+
+
+class IntegerFragments(_LaneFragments):
+    """Fragments of B, whose 8- or 4-bit integers become elements of another type."""
+
+    def __init__(self, operand: Operand, config: Sm80GemmConfig, int4: bool, dtype: Any) -> None:
+        self.lane_elements = _LANE_K // 2 if int4 else _LANE_K
+        super().__init__(operand, config.tile_shape_mnk[1], config.tile_shape_mnk[2] // (2 if int4 else 1), config)
+        self.int4 = int4
+        self.dtype = dtype
+
+    def start(self, mma: Any, stages: Any, thread: Any) -> int:
+        """Allocate the fragments of a K tile, and return how many steps it has."""
+        rows, lane = 16 * self.warps, self.lane_elements
+        lanes = cute.make_layout(((4, 8, self.warps), (lane, 2)), stride=((rows * lane, 1, 16), (rows, 8)))
+        return self.allocate(stages, thread, lanes, (rows, 4 * lane))
+
+    def taken(self, step: int) -> list[Any]:
+        """Return the MMA operands of a step, one instruction in K after the other."""
+        operands = [cute.make_rmem_tensor(((2, 2, 2), self.blocks), self.dtype) for _ in range(2)]
+        targets = [cute.recast_tensor(x, Int32) for x in operands]
+        count = self.lane_elements // 4
+        for place in range(2 * self.blocks):  # rows 8 apart, blocks of 16
+            words = [self.words[n + count * (place + 2 * self.blocks * step)] for n in range(count)]
+            if self.int4:
+                pairs = int4_pairs(words[0], self.dtype)
+            else:
+                pairs = [x for word in words for x in int8_pairs(word, self.operand.dtype, self.dtype)]
+            for n, pair in enumerate(pairs):
+                targets[n // 2][place % 2 + 2 * (n % 2) + 4 * (place // 2)] = pair
+        return operands
+
+
+class GroupScales:
+    """Accumulators of groups of K, multiplied by the scales of a thread's columns before they are added to others.
+
+    The f32 scales of each K tile come through stages of their own in shared memory, with the tile.
+    """
+
+    __kiln_immutable__ = True
+
+    def __init__(self, group_size: int, config: Sm80GemmConfig) -> None:
+        self.group_size = group_size
+        _, self.columns, self.tile_k = config.tile_shape_mnk
+        self.chunk = min(group_size, self.tile_k)
+        self.shape = (_scale_columns(config), self.tile_k // self.chunk, config.stages)
+        self.threads = config.threads
+
+    def start(
+        self, acc: RegisterAccumulator, acc_shape: tuple[int, int], scales: Any, smem: Any, tile_n: Any, thread: Any
+    ) -> None:
+        """Allocate accumulators of a group; `smem` is for the stages of scales."""
+        self.stages = cute.make_tensor(cute.recast_ptr(smem, dtype=Float32), cute.make_layout(self.shape))
+        self.scales = scales
+        self.first_column = tile_n * self.columns
+        self.thread = thread
+        self.group_acc = cute.make_rmem_tensor_like(acc.fragment)  # ((2 rows, 2 columns), columns, rows)
+        self.coords = acc.partition(cute.make_identity_tensor(acc_shape))
+        self.loaded = cute.make_rmem_tensor((2, cute.size(acc.fragment, mode=[1]), self.shape[1]), Float32)
+
+    def copy_tile(self, k_tile: Any, stage: Any, exists: Any) -> None:
+        """Begin to copy the scales of a K tile into a stage."""
+        atom = cute.make_copy_atom(cpasync.CopyG2SOp(cpasync.LoadCacheMode.ALWAYS), Float32, num_bits_per_copy=32)
+        columns, groups = self.scales.shape
+        for chunk in range(self.shape[1]):
+            group = minimum((k_tile * self.tile_k + chunk * self.chunk) // self.group_size, groups - 1)
+            for first in range(0, self.columns, self.threads):
+                column, one = self.thread + first, cute.make_layout((1,))
+                source = cute.domain_offset((minimum(self.first_column + column, columns - 1), group), self.scales)
+                target = cute.domain_offset((column, chunk, stage), self.stages)
+                cute.copy(atom, *(cute.make_tensor(x.iterator, one) for x in (source, target)), pred=exists)
+
+    def take(self, stage: Any) -> None:
+        """Load the scales of a thread's columns from a stage."""
+        for chunk in range(self.shape[1]):
+            for n in range(self.loaded.shape[1]):
+                for column in range(2):
+                    self.loaded[column, n, chunk] = self.stages[self.coords[(0, column), n, 0][0], chunk, stage]
+
+    def multiply(self, mma: Any, acc: Any, pairs: Any, step: int) -> None:
+        """Issue the MMAs of a step; after the last of a group, add its scaled accumulators to `acc`."""
+        chunk, k = divmod(step * K_STEP, self.chunk)
+        if k == 0:
+            self.group_acc.fill(0)
+        for left, right in pairs:
+            cute.gemm(mma, self.group_acc, left, right, self.group_acc)
+        if k + K_STEP == self.chunk:
+            for n in range(cute.size(acc, mode=[1])):
+                for column in range(2):
+                    scale = self.loaded[column, n, chunk]
+                    for m in range(cute.size(acc, mode=[2])):
+                        for row in range(2):
+                            at = ((row, column), n, m)
+                            acc[at] = acc[at] + self.group_acc[at] * scale

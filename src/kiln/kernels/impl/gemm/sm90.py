@@ -1,427 +1,413 @@
-"""Products on sm_90a: the copy engine loads, warp groups multiply (`wgmma`), the copy engine stores.
+"""GEMM on sm_90a: TMA loads, warpgroups multiply with WGMMA, TMA stores.
 
-There is a block for each multiprocessor, which computes one tile after the other. One warp of its first warp group asks for
-tiles of A and B (another for factors of blocks), several stages ahead, through a ring in shared memory; the two other warp groups multiply what has come. Which
-tiles a block has is the scheduler's, what becomes of the sums the epilogue's.
+The kernel is persistent and warp-specialised: there is a CTA for each SM, which computes one tile after the other. One
+warp of its first warpgroup, the producer, loads tiles of A and B through a pipeline of stages in shared memory (another
+warp loads block scales); the other warpgroups, the consumers, multiply them. The scheduler says which tiles a CTA has;
+the epilogue stores accumulators.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, range_constexpr, select_, utils
 from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import LayoutEnum, sm90
+from ....utils.schedulers import GemmTile
+from ...parts.accumulator import RegisterAccumulator
+from ...parts.tensor_views import permuted
+from ...parts.tma_producer import TmaLoads, TmaOperand, cluster_coord
+from .sm80_epilogue import EpilogueTensors
 from .sm90_block_scales import LANES, BlockScaleLoader, BlockScales
 from .sm90_config import ATOM_M, WARPGROUP_THREADS
-from .tile_scheduler import WorkTile
 
 if TYPE_CHECKING:
+    from ....utils.schedulers import PersistentTileScheduler
     from .problem import Operand
     from .sm90_config import Sm90GemmConfig
     from .sm90_epilogue import TmaStoreEpilogue
     from .sm90_smem_epilogue import SmemEpilogue
-    from .tile_scheduler import PersistentTileScheduler
 
 _REGISTERS = {2: (40, 232), 4: (32, 112)}
-"""Registers of a thread that asks for tiles, and of one that multiplies, by warp groups that do: as many as there are."""
+"""Registers of a producer thread and of a consumer thread, by the number of consumer warpgroups: all that there are."""
+
+
+class MmaOperands(NamedTuple):
+    """The tiled MMA of the consumers, and its operands: descriptors of all stages of A and B in shared memory."""
+
+    mma: Any
+    a: Any
+    b: Any
 
 
 class Sm90GemmKernel:
-    """The kernel for operands of some kinds.
+    """The kernel for operands of some types.
 
-    `batched`: whether A, B and D differ from batch to batch. `promoted`: sums of a stage are added to others in f32, since the
-    tensor cores keep fewer bits of sums of 8-bit floats; with factors of `blocks` multiplied by those first.
+    `batched`: whether A, B and D differ from batch to batch. `promoted`: accumulators of each stage are added to others
+    in f32 registers, since tensor cores keep fewer bits for 8-bit floats; with `scales` they are multiplied by block
+    scales first.
     """
 
     __kiln_fixed__ = True
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, blocks: bool, config: Sm90GemmConfig,
-        scheduler: PersistentTileScheduler, epilogue: TmaStoreEpilogue | SmemEpilogue,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, scales: bool,
+        config: Sm90GemmConfig, scheduler: PersistentTileScheduler, epilogue: TmaStoreEpilogue | SmemEpilogue,
     ) -> None:  # fmt: skip
-        # The copy engine rounds f32 to TF32, which tensor cores would cut off.
+        # TMA rounds f32 to TF32; tensor cores would truncate.
         a, b = (dataclasses.replace(x, dtype=TFloat32) if x.dtype is Float32 else x for x in (a, b))
         self.a, self.b = (b, a) if config.swap_ab else (a, b)
         self.batched = batched
         self.promoted = promoted
-        self.blocks = blocks
-        self.scaled = promoted and blocks
+        self.scales = scales
+        self.block_scaled = promoted and scales
         self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
-        # K is gone through there and back, from tile to tile: what was loaded last is found in the L2 cache. (Weights of few bits have factors by its steps.)
-        self.returns = scheduler.bounds == 0 and a.dtype is b.dtype
-        self.skips = scheduler.few and config.warpgroups_per_tile > 1 and not config.swap_ab
+        # Every other tile goes through K backwards: what was loaded last is in the L2 cache. (Not of mixed inputs.)
+        self.alternates_k = scheduler.num_bounds == 0 and a.dtype is b.dtype
+        self.skips_empty = scheduler.skips_empty_warpgroups and config.warpgroups_per_tile > 1 and not config.swap_ab
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
-        """Launch it for (L, M, K), (L, K, N), (L, M, N), and others: what the scheduler needs, factors of blocks, what the epilogue does.
+        """Launch the kernel for (L, M, K), (L, K, N), (L, M, N), and other tensors, as `GemmArguments.launch` does.
 
-        Where operands are swapped, M is N in the kernel, and N is M.
+        With swap-AB, M is N in the kernel, and N is M.
         """
-        bounds, rest = rest[: self.scheduler.bounds], rest[self.scheduler.bounds :]
-        blocks, rest = self.factors(rest)
-        more = len(self.epilogue.out_types) - 1
-        sums, rest = (rest[:1], rest[1:]) if self.epilogue.summed else ([], rest)
-        extras = rest[more:]
+        bounds, rest = rest[: self.scheduler.num_bounds], rest[self.scheduler.num_bounds :]
+        scales, rest = self.scale_tensors(rest)
+        extra = len(self.epilogue.out_types) - 1
+        row_partials, rest = (rest[:1], rest[1:]) if self.epilogue.reduces_rows else ([], rest)
+        inputs = rest[extra:]
         (m, n, _), cluster = self.config.tile_shape_mnk, self.config.cluster_shape_mn
-        a = self.arranged(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
-        b = self.arranged(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
+        a = self.permuted(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
+        b = self.permuted(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
         d = [
-            self.arranged(x, [1, 2, 0], self.epilogue.out_width, self.batched[2]) for x in (d, *rest[:more])
+            self.permuted(x, [1, 2, 0], self.epilogue.out_width, self.batched[2]) for x in (d, *rest[:extra])
         ]  # (M, N, L)
-        extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths or ())]
+        inputs = [self.permuted(x, [1, 2, 0], w, True) for x, w in zip(inputs, self.epilogue.input_widths or ())]
         if const_expr(self.config.swap_ab):
             a, b, d = b, a, [cute.select(x, mode=[1, 0, 2]) for x in d]
         bounds = [*bounds, *self.scheduler.divisors(d[0])]
-        layouts = self.layouts()
-        of_a, of_b = self.depths()
-        load_a, from_a = self.load(a, layouts[0], (m, of_a), cluster[1])
-        load_b, from_b = self.load(b, layouts[1], (n, of_b), cluster[0])
-        stores, to_d = self.epilogue.atoms(d)
-        self.kernel(
-            load_a, from_a, load_b, from_b, stores, to_d, d, self.mma(), layouts[0], layouts[1], bounds, blocks, sums, extras, alpha, beta
-        ).launch(
-            grid=self.scheduler.grid(d[0]), block=((1 + self.config.mma_warpgroups) * WARPGROUP_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
-            min_blocks_per_mp=1, use_pdl=True,
+        layout_a, layout_b = self.smem_layouts()
+        k_a, k_b = self.stage_k()
+        tma_a = TmaOperand.make(a, layout_a, (m, k_a), cluster[1])
+        tma_b = TmaOperand.make(b, layout_b, (n, k_b), cluster[0])
+        stores, coords = self.epilogue.tma_stores(d)
+        tensors = EpilogueTensors(d, inputs, alpha, beta, stores, coords, row_partials)
+        self.kernel(tma_a, tma_b, self.mma(), tensors, bounds, scales).launch(
+            grid=self.scheduler.grid(d[0]), block=((1 + self.config.mma_warpgroups) * WARPGROUP_THREADS, 1, 1),
+            cluster=self.scheduler.cluster(), stream=stream, min_blocks_per_mp=1, use_pdl=True,
         )  # fmt: skip
 
-    def arranged(self, x: Any, modes: list[int], width: int, batched: bool, rounded: bool = False) -> Any:
-        """A tensor with its modes in another order, strides known to be multiples of the width of an access; `rounded`: f32 is TF32."""
+    def permuted(self, x: Any, modes: list[int], width: int, batched: bool, rounded: bool = False) -> Any:
+        """Return a tensor with permuted modes and strides that a width divides; `rounded`: f32 becomes TF32."""
         if x.element_type is Float32 and rounded:
             x = cute.recast_tensor(x, TFloat32)
-        layout = cute.select(x.layout, mode=modes)
-        stride = [s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride]
-        return cute.make_tensor(
-            x.iterator, cute.make_layout(layout.shape, stride=(*stride[:2], stride[2] if batched else 0))
-        )
+        x = permuted(x, modes, width)
+        if batched:
+            return x
+        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=(*x.stride[:2], 0)))
 
-    def factors(self, given: Any) -> tuple[Any, Any]:
-        """Factors of blocks, (M, K / 128, L) and (N / 128, K / 128, L), and the rest of what is given."""
-        if not self.blocks:
-            return [], given
+    def scale_tensors(self, rest: Any) -> tuple[Any, Any]:
+        """Return the block scales, (M, K / 128, L) and (N / 128, K / 128, L), and the rest of the tensors."""
+        if not self.scales:
+            return [], rest
         modes = [1, 2, 0], [2, 1, 0]
-        # a batch of results may share operands, and have factors of its own
-        differ = [own or self.batched[2] for own in self.batched[:2]]
-        return [self.arranged(x, mode, 1, own) for x, mode, own in zip(given[:2], modes, differ)], given[2:]
+        # a batch of results may share operands, and have scales of its own
+        batched = [own or self.batched[2] for own in self.batched[:2]]
+        return [self.permuted(x, mode, 1, own) for x, mode, own in zip(rest[:2], modes, batched)], rest[2:]
 
-    def depths(self) -> tuple[int, int]:
-        """Elements of a stage along K, of A and of B."""
+    def stage_k(self) -> tuple[int, int]:
+        """Return the elements of a stage along K, of A and of B."""
         k = self.config.tile_shape_mnk[2]
         return k, k
 
-    def layouts(self) -> tuple[Any, Any]:
-        """How tiles of A and B lie in the ring."""
-        (m, n, _), stages, (of_a, of_b) = self.config.tile_shape_mnk, self.config.ab_stages, self.depths()
+    def smem_layouts(self) -> tuple[Any, Any]:
+        """Return the layouts of all stages of A and B."""
+        (m, n, _), stages, (k_a, k_b) = self.config.tile_shape_mnk, self.config.ab_stages, self.stage_k()
         return (
-            sm90.make_smem_layout_a(_order(self.a), (m, n, of_a), self.a.dtype, stages),
-            sm90.make_smem_layout_b(_order(self.b), (m, n, of_b), self.b.dtype, stages),
+            sm90.make_smem_layout_a(_major(self.a), (m, n, k_a), self.a.dtype, stages),
+            sm90.make_smem_layout_b(_major(self.b), (m, n, k_b), self.b.dtype, stages),
         )
 
-    def load(self, x: Any, layout: Any, tile: tuple[int, int], blocks: int) -> Any:
-        """What loads tiles of an operand, for so many blocks, and its coordinates. Called on the host."""
-        op: Any = cpasync.CopyBulkTensorTileG2SMulticastOp() if blocks > 1 else cpasync.CopyBulkTensorTileG2SOp()
-        return cpasync.make_tiled_tma_atom(op, x, cute.slice_(layout, (None, None, 0)), tile, blocks)
+    def stage_bytes(self) -> int:
+        """Return the bytes of A and B in a stage."""
+        sizes = zip(self.config.tile_shape_mnk, self.stage_k(), (self.a, self.b))
+        return sum(rows * k * operand.dtype.width // 8 for rows, k, operand in sizes)
 
     def mma(self) -> Any:
-        """The products of the warp groups that have a tile."""
-        a_mode, b_mode = _order(self.a).sm90_mma_major_mode(), _order(self.b).sm90_mma_major_mode()
+        """Return the tiled MMA of the warpgroups that share a tile."""
+        a_mode, b_mode = _major(self.a).sm90_mma_major_mode(), _major(self.b).sm90_mma_major_mode()
         return sm90.make_trivial_tiled_mma(
-            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype, (self.config.warpgroups_per_tile, 1, 1), (64, self.config.tile_shape_mnk[1])
+            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype,
+            (self.config.warpgroups_per_tile, 1, 1), (64, self.config.tile_shape_mnk[1]),
         )  # fmt: skip
 
     @cute.kernel
     def kernel(
-        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, stores: Any, to_d: Any, d: Any,
-        mma: cute.TiledMma, layout_a: Any, layout_b: Any, bounds: Any, blocks: Any, sums: Any, extras: Any, alpha: Float32, beta: Float32,
-    ):  # fmt: skip
+        self, a: TmaOperand, b: TmaOperand, mma: cute.TiledMma, tensors: EpilogueTensors, bounds: Any, scales: Any
+    ):
         config = self.config
         thread = arch.thread_idx()[0]
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
-            for atom in (load_a, load_b, *stores):
+            for atom in (a.atom, b.atom, *tensors.tma_stores):
                 cpasync.prefetch_descriptor(atom)
         smem = utils.SmemAllocator()
-        ring_a = smem.allocate_tensor(self.a.dtype, layout_a.outer, 1024, layout_a.inner)
-        ring_b = smem.allocate_tensor(self.b.dtype, layout_b.outer, 1024, layout_b.inner)
-        buffers = self.epilogue.buffers(smem, ring_a.iterator)
-        factors = blocks
-        if const_expr(self.scaled):
-            factors = smem.allocate_tensor(
-                Float32, cute.make_layout((sum(config.scales_per_stage), config.ab_stages)), 16
+        stages_a = smem.allocate_tensor(self.a.dtype, a.smem_layout.outer, 1024, a.smem_layout.inner)
+        stages_b = smem.allocate_tensor(self.b.dtype, b.smem_layout.outer, 1024, b.smem_layout.inner)
+        buffers = self.epilogue.allocate(smem, stages_a.iterator)
+        stages_scales = scales
+        if const_expr(self.block_scaled):
+            shape = (sum(config.scales_per_stage), config.ab_stages)
+            stages_scales = smem.allocate_tensor(Float32, cute.make_layout(shape), 16)
+        consumer_idx = warp // (WARPGROUP_THREADS // 32) - 1
+        order = self.pingpong_order(consumer_idx) if const_expr(config.pingpong) else None
+        pipe = self.make_pipeline()
+        cluster = (config.split_k_cluster, 1) if const_expr(config.split_k_cluster > 1) else config.cluster_shape_mn
+        pipeline.pipeline_init_arrive(cluster_shape_mn=cluster, is_relaxed=True)
+        pipeline.pipeline_init_wait(cluster_shape_mn=cluster)
+        # Up to here, and until something is loaded, a CTA may run beside the end of the kernel before it.
+        if const_expr(self.scheduler.num_bounds > 0):
+            arch.griddepcontrol_wait()
+        tiles = self.scheduler.setup(smem, tensors.tma_coords[0], bounds)
+        if warp < WARPGROUP_THREADS // 32:
+            arch.setmaxregister_decrease(_REGISTERS[config.mma_warpgroups][0])
+            if warp == 0:
+                self.produce(pipe, a, stages_a, b, stages_b, tiles)
+            if const_expr(self.block_scaled):
+                if warp == 1:
+                    self.produce_scales(pipe, scales, stages_scales, tiles)
+        else:
+            arch.setmaxregister_increase(_REGISTERS[config.mma_warpgroups][1])
+            arch.griddepcontrol_wait()
+            if const_expr(self.scheduler.reduces_later):  # the reduction has few threads, and takes the place of no CTA
+                arch.griddepcontrol_launch_dependents()
+            k_range = self.k_range(a.coords, tiles)
+            stages = stages_a, stages_b, stages_scales
+            self.consume(
+                pipe, order, mma, consumer_idx, thread - WARPGROUP_THREADS, k_range, stages, buffers, tiles, tensors
             )
-        group = warp // (WARPGROUP_THREADS // 32) - 1
-        turns = self.turns(group) if const_expr(config.pingpong) else None
-        ring = pipeline.PipelineTmaAsync.create(
+
+    def make_pipeline(self) -> Any:
+        """Return the pipeline of a producer thread (with a warp for scales) and all warps that share a tile."""
+        config, thread = self.config, pipeline.Agent.Thread
+        return pipeline.PipelineTmaAsync.create(
             num_stages=config.ab_stages,
-            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 1 + LANES if self.scaled else 1),
-            consumer_group=pipeline.CooperativeGroup(
-                pipeline.Agent.Thread, config.warpgroups_per_tile * WARPGROUP_THREADS // 32
-            ),
+            producer_group=pipeline.CooperativeGroup(thread, 1 + LANES if self.block_scaled else 1),
+            consumer_group=pipeline.CooperativeGroup(thread, config.warpgroups_per_tile * WARPGROUP_THREADS // 32),
             tx_count=self.stage_bytes(),
             cta_layout_vmnk=cute.make_layout((1, *config.cluster_shape_mn, 1)),
             enable_multicast_signaling=True,
             defer_sync=True,
         )
-        cluster = (config.split_k_cluster, 1) if const_expr(config.split_k_cluster > 1) else config.cluster_shape_mn
-        pipeline.pipeline_init_arrive(cluster_shape_mn=cluster, is_relaxed=True)
-        pipeline.pipeline_init_wait(cluster_shape_mn=cluster)
-        # Up to here, and until something is loaded, a block may run beside the end of the kernel before it.
-        if const_expr(self.scheduler.bounds > 0):
-            arch.griddepcontrol_wait()
-        tiles = self.scheduler.begin(smem, to_d[0], bounds)
-        if warp < WARPGROUP_THREADS // 32:
-            arch.setmaxregister_decrease(_REGISTERS[config.mma_warpgroups][0])
-            if warp == 0:
-                self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, tiles)
-            if const_expr(self.scaled):
-                if warp == 1:
-                    self.fetch_factors(ring, blocks, factors, tiles)
-        else:
-            arch.setmaxregister_increase(_REGISTERS[config.mma_warpgroups][1])
-            arch.griddepcontrol_wait()
-            if const_expr(self.scheduler.summed):  # what comes next has few threads, and takes the place of none
-                arch.griddepcontrol_launch_dependents()
-            steps = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])), tiles)
-            into = (stores, to_d, d, sums, extras, alpha, beta)
-            self.multiply(
-                ring,
-                turns,
-                mma,
-                group,
-                thread - WARPGROUP_THREADS,
-                steps,
-                ring_a,
-                ring_b,
-                buffers,
-                tiles,
-                factors,
-                into,
-            )
 
-    def stage_bytes(self) -> int:
-        """Of tiles of A and B."""
-        sizes = zip(self.config.tile_shape_mnk, self.depths(), (self.a, self.b))
-        return sum(rows * depth * operand.dtype.width // 8 for rows, depth, operand in sizes)
-
-    def turns(self, group: Any) -> Any:
-        """Who multiplies when warp groups take turns."""
-        each = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP_THREADS)
+    def pingpong_order(self, consumer_idx: Any) -> Any:
+        """Return the barriers by which consumer warpgroups take turns with the tensor cores."""
+        threads = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP_THREADS)
         return pipeline.PipelineOrder.create(
-            depth=1, length=self.config.mma_warpgroups, group_id=group, producer_group=each, defer_sync=True
+            depth=1, length=self.config.mma_warpgroups, group_id=consumer_idx, producer_group=threads, defer_sync=True
         )
 
+    def k_range(self, a: cute.Tensor, tiles: Any) -> tuple[Any, Any]:
+        """Return the first K tile of this CTA, and how many it has."""
+        return self.scheduler.k_range(Int32(cute.ceil_div(a.shape[1], self.stage_k()[0])), tiles)
+
+    def k_tile(self, step: Any, first: Any, k_tiles: Any, backwards: Any) -> Any:
+        """Return which K tile is loaded at a step."""
+        return select_(backwards == 1, 2 * first + k_tiles - 1 - step, step) if self.alternates_k else step
+
+    # --- producer ----------------------------------------------------------------------------------------------------
+
     @cute.jit
-    def fetch(
-        self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, tiles: Any
-    ):
-        """Ask for the tiles of A and B that this block needs, one stage after the other."""
-        side_a, side_b = self.sides((load_a, a, ring_a), (load_b, b, ring_b))
-        to_a, of_a, mask_a = self.shared(*side_a)
-        to_b, of_b, mask_b = self.shared(*side_b)
-        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])), tiles)
-        producer = ring.make_producer()
-        number, count, back = self.scheduler.first(), self.scheduler.count(tiles), Int32(0)
-        while number < count:  # a range would be counted first, by a division
-            place = self.scheduler.tile(number, tiles)
-            steps_a, steps_b = self.sources(place, (of_a, of_b), side_a, side_b)
+    def produce(self, pipe: Any, a: TmaOperand, stages_a: Any, b: TmaOperand, stages_b: Any, tiles: Any):
+        """Load the tiles of A and B of this CTA, one K tile to a stage."""
+        operands, place = ((a, stages_a), (b, stages_b)), cluster_coord(self.config.cluster_shape_mn)
+        loads = self.tma_loads(operands, place)
+        first_k, k_tiles = self.k_range(a.coords, tiles)
+        producer = pipe.make_producer()
+        idx, num_tiles, backwards = self.scheduler.first(), self.scheduler.num_tiles(tiles), Int32(0)
+        while idx < num_tiles:  # a range would be counted first, by a division
+            tile_loads = self.tile_loads(self.scheduler.tile(idx, tiles), loads, operands, place)
             arch.griddepcontrol_wait()
-            for each in range(begin, begin + depth):
-                step = self.there_or_back(each, begin, depth, back)
+            for step in range(first_k, first_k + k_tiles):
+                k_tile = self.k_tile(step, first_k, k_tiles, backwards)
                 stage = producer.acquire_and_advance()
-                self.ask(stage, step, (load_a, steps_a, to_a, mask_a), (load_b, steps_b, to_b, mask_b))
-            number, back = number + self.scheduler.step(), 1 - back
-        producer.tail()  # other blocks may still release stages here
+                for load in tile_loads:
+                    load.issue(k_tile, stage.index, stage.barrier)
+            idx, backwards = idx + self.scheduler.stride(), 1 - backwards
+        producer.tail()  # other CTAs may still release stages here
 
-    @cute.jit
-    def fetch_factors(self, ring: Any, blocks: Any, held: Any, tiles: Any):
-        """Ask for factors of the blocks that this block multiplies, one stage after the other."""
-        begin, depth = self.scheduler.steps(Int32(blocks[0].shape[1]), tiles)
-        filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.config.ab_stages)
-        number, count, back = self.scheduler.first(), self.scheduler.count(tiles), Int32(0)
-        while number < count:
-            source = BlockScaleLoader(blocks, self.config, self.scheduler.tile(number, tiles))
-            arch.griddepcontrol_wait()
-            for each in range(begin, begin + depth):
-                k = self.there_or_back(each, begin, depth, back)
-                ring.sync_object_empty.wait(filling.index, filling.phase)
-                source.ask(k, held[None, filling.index])
-                arch.cp_async_mbarrier_arrive_noinc(ring.producer_get_barrier(filling))
-                filling.advance()
-            number, back = number + self.scheduler.step(), 1 - back
+    def tma_loads(self, operands: Any, place: Any, sides: tuple[int, ...] = (0, 1)) -> list[TmaLoads]:
+        """Return the TMA loads of A and B into their stages, for this CTA of the cluster."""
+        tiles = tuple(zip(self.config.tile_shape_mnk, self.stage_k()))
+        cluster, cta = place
+        pairs = [(side, *operands[side]) for side in sides]
+        return [TmaLoads.make(operand, stages, tiles[side], cluster, cta, 1 - side) for side, operand, stages in pairs]
 
-    def there_or_back(self, step: Any, begin: Any, depth: Any, back: Any) -> Any:
-        """Which stage of K is loaded at a step of a tile."""
-        return select_(back == 1, 2 * begin + depth - 1 - step, step) if self.returns else step
-
-    def sources(self, place: Any, of: tuple[Any, Any], of_a: tuple[Any, ...], of_b: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Where the stages of a tile come from; `of_a` and `of_b` are what `shared` was given."""
-        sides, batches = list(of), [place.batch, place.matrix]
+    def tile_loads(self, tile: GemmTile, loads: list[TmaLoads], operands: Any, place: Any) -> list[TmaLoads]:
+        """Return the loads of the K tiles of A and B that a tile needs."""
+        loads, batches = list(loads), [tile.batch, tile.batch_b]
         if self.config.swap_ab:
             batches.reverse()
-        if self.scheduler.grouped:  # rows of a group begin anywhere
+        if self.scheduler.ragged:  # rows of a group begin anywhere
             side = 1 if self.config.swap_ab else 0
-            load, x, *rest = (of_a, of_b)[side]
-            sides[side] = self.shared(load, cute.domain_offset((place.start, 0, 0), x), *rest)[1]
-        return sides[0][None, place.m, None, batches[0]], sides[1][None, place.n, None, batches[1]]
-
-    def sides(self, *operands: tuple[Any, Any, Any]) -> list[tuple[Any, ...]]:
-        """What `shared` is told of A and B, of which what loads it, the array and the ring are given."""
-        cluster = cute.make_layout((*self.config.cluster_shape_mn, 1))
-        at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
-        tiles = zip(self.config.tile_shape_mnk, self.depths())
-        return [
-            (load, x, tile, ring, cluster, at, mode)
-            for (load, x, ring), tile, mode in zip(operands, tiles, (1, 0), strict=True)
-        ]
-
-    def ask(self, stage: Any, step: Any, *sides: tuple[Any, ...]) -> None:
-        """Ask for tiles of a step of K: what loads them, where they come from and go to, the blocks they are for."""
-        for load, of, to, mask in sides:
-            cute.copy(load, of[None, step], to[None, stage.index], tma_bar_ptr=stage.barrier, mcast_mask=mask)
-
-    def shared(
-        self, load: Any, x: Any, tile: tuple[int, int], ring: Any, cluster: Any, at: Any, mode: int
-    ) -> tuple[Any, Any, Any]:
-        """Where this block's part of the tiles of an operand goes and comes from, and the blocks along a mode of the cluster it is for."""
-        blocks = self.config.cluster_shape_mn[mode]
-        tiles = cute.local_tile(x, tile, (None, None, None))
-        to, of = cpasync.tma_partition(
-            load, at[mode], cute.make_layout(blocks), cute.group_modes(ring, 0, 2), cute.group_modes(tiles, 0, 2)
-        )
-        return to, of, cute.make_layout_image_mask(cluster, at, mode) if blocks > 1 else 0
+            operand, stages = operands[side]
+            group = operand._replace(coords=cute.domain_offset((tile.row_start, 0, 0), operand.coords))
+            loads[side] = self.tma_loads({side: (group, stages)}, place, (side,))[0]
+        return [load.of_tile(row, batch) for load, row, batch in zip(loads, (tile.m, tile.n), batches)]
 
     @cute.jit
-    def multiply(
-        self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, steps: Any, ring_a: Any, ring_b: Any, buffers: Any,
-        tiles: Any, factors: Any, into: Any,
+    def produce_scales(self, pipe: Any, scales: Any, stages: Any, tiles: Any):
+        """Load the block scales of this CTA, those of one K tile to a stage."""
+        first_k, k_tiles = self.scheduler.k_range(Int32(scales[0].shape[1]), tiles)
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.config.ab_stages)
+        idx, num_tiles, backwards = self.scheduler.first(), self.scheduler.num_tiles(tiles), Int32(0)
+        while idx < num_tiles:
+            loader = BlockScaleLoader(scales, self.config, self.scheduler.tile(idx, tiles))
+            arch.griddepcontrol_wait()
+            for step in range(first_k, first_k + k_tiles):
+                k_tile = self.k_tile(step, first_k, k_tiles, backwards)
+                pipe.sync_object_empty.wait(state.index, state.phase)
+                loader.load(k_tile, stages[None, state.index])
+                arch.cp_async_mbarrier_arrive_noinc(pipe.producer_get_barrier(state))
+                state.advance()
+            idx, backwards = idx + self.scheduler.stride(), 1 - backwards
+
+    # --- consumers ---------------------------------------------------------------------------------------------------
+
+    @cute.jit
+    def consume(
+        self, pipe: Any, order: Any, mma: Any, consumer_idx: Any, thread: Any, k_range: Any, stages: Any,
+        buffers: Any, tiles: Any, tensors: EpilogueTensors,
     ):  # fmt: skip
-        """Multiply the tiles that a warp group has, and store the results. `steps`: which stages of K."""
-        config, scheduler, depth = self.config, self.scheduler, steps[1]
-        own = thread % WARPGROUP_THREADS
-        part = mma.get_slice(own if const_expr(config.pingpong) else thread)
-        same = mma.get_slice(
-            0 if const_expr(config.pingpong) else group * WARPGROUP_THREADS
-        )  # for all threads of a warp group
-        left = mma.make_fragment_A(same.partition_A(ring_a))
-        right = mma.make_fragment_B(same.partition_B(ring_b))
+        """Multiply the tiles of a consumer warpgroup, and store the results."""
+        config, scheduler, k_tiles = self.config, self.scheduler, k_range[1]
+        warpgroup_thread = thread % WARPGROUP_THREADS
+        thr_mma = mma.get_slice(warpgroup_thread if const_expr(config.pingpong) else thread)
+        # the slice of a warpgroup's first thread: descriptors are the same for all of its threads
+        uniform = mma.get_slice(0 if const_expr(config.pingpong) else consumer_idx * WARPGROUP_THREADS)
+        a = mma.make_fragment_A(uniform.partition_A(stages[0]))
+        b = mma.make_fragment_B(uniform.partition_B(stages[1]))
+        operands = MmaOperands(mma, a, b)
         acc = cute.make_rmem_tensor(mma.partition_shape_C(config.tile_shape_mnk[:2]), self.epilogue.acc_dtype)
-        part_sums = cute.make_rmem_tensor_like(acc) if const_expr(self.promoted) else acc
-        factors = BlockScales(part, config, factors) if const_expr(self.scaled) else None
+        stage_acc = cute.make_rmem_tensor_like(acc) if const_expr(self.promoted) else acc
+        scales = BlockScales(thr_mma, config, stages[2]) if const_expr(self.block_scaled) else None
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
-        used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
-        number, step, count = scheduler.first(), scheduler.step(), scheduler.count(tiles)
-        if const_expr(config.pingpong):  # every other tile; the stages of those between are the other warp group's
-            if group == 1:
-                reading.advance(depth)
-                used.advance(depth)
-            number, step = number + group * step, 2 * step
-        ahead, wanted = Int32(0), depth
-        if const_expr(self.skips):
-            ahead = WorkTile(*[Int32(0)] * 6)
-            if number < count:
-                ahead = scheduler.tile(number, tiles)
-        while number < count:
-            if const_expr(self.skips):
-                wanted = select_(ahead.m * config.tile_shape_mnk[0] + group * ATOM_M < ahead.rows, depth, 0)
+        releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
+        idx, stride, num_tiles = scheduler.first(), scheduler.stride(), scheduler.num_tiles(tiles)
+        if const_expr(config.pingpong):  # every other tile; the stages of those between are the other warpgroup's
+            if consumer_idx == 1:
+                reading.advance(k_tiles)
+                releasing.advance(k_tiles)
+            idx, stride = idx + consumer_idx * stride, 2 * stride
+        next_tile, count = Int32(0), k_tiles
+        if const_expr(self.skips_empty):
+            next_tile = GemmTile(*[Int32(0)] * 6)
+            if idx < num_tiles:
+                next_tile = scheduler.tile(idx, tiles)
+        while idx < num_tiles:
+            if const_expr(self.skips_empty):  # no rows of the group: the other warpgroup has the tensor cores
+                empty = next_tile.m * config.tile_shape_mnk[0] + consumer_idx * ATOM_M
+                count = select_(empty < next_tile.rows, k_tiles, 0)
             if const_expr(config.pingpong):
-                # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
-                turns.wait()
+                # A stage is waited for after its use before was: mbarriers tell no more than two uses apart.
+                order.wait()
             if const_expr(self.promoted):
-                self.promote(ring, turns, mma, reading, wanted, left, right, part_sums, acc, factors)
+                self.accumulate_promoted(pipe, order, operands, reading, count, stage_acc, acc, scales)
             else:
-                self.accumulate(ring, turns, mma, reading, used, wanted, left, right, acc)
-            place = ahead if const_expr(self.skips) else scheduler.tile(number, tiles)  # beside the last products
-            if const_expr(self.skips):
-                if number + step < count:
-                    ahead = scheduler.tile(number + step, tiles)
+                self.accumulate(pipe, order, operands, reading, releasing, count, acc)
+            # found while the last MMAs run
+            tile = next_tile if const_expr(self.skips_empty) else scheduler.tile(idx, tiles)
+            if const_expr(self.skips_empty):
+                if idx + stride < num_tiles:
+                    next_tile = scheduler.tile(idx + stride, tiles)
             if const_expr(not self.promoted):
                 warpgroup.wait_group(0)
-                if const_expr(not self.skips) or wanted > 0:
-                    ring.consumer_release(used)
-                    used.advance()
-            if const_expr(self.skips):
-                for _ in range(depth - wanted):
-                    ring.consumer_wait(reading)
-                    ring.consumer_release(reading)
-                    reading.advance()
-                    used.advance()
-            # Sooner, blocks of the next kernel would come one by one, and not lie beside those that share operands with them.
-            if const_expr(not scheduler.summed):
+                if const_expr(not self.skips_empty) or count > 0:
+                    pipe.consumer_release(releasing)
+                    releasing.advance()
+            if const_expr(self.skips_empty):
+                self.skip_stages(pipe, reading, releasing, k_tiles - count)
+            # Sooner, CTAs of the next kernel would come one by one, and not beside those with the same operands.
+            if const_expr(not scheduler.reduces_later):
                 arch.griddepcontrol_launch_dependents()
-            if const_expr(not self.skips) or wanted > 0:
-                self.epilogue.write(part, own, group, acc, buffers, into, place)
+            if const_expr(not self.skips_empty) or count > 0:
+                result = RegisterAccumulator(acc, thr_mma)
+                self.epilogue.write(result, warpgroup_thread, consumer_idx, buffers, tensors, tile)
             if const_expr(config.pingpong):
-                reading.advance(depth)
-                used.advance(depth)
-            number = number + step
+                reading.advance(k_tiles)
+                releasing.advance(k_tiles)
+            idx = idx + stride
         self.epilogue.finish()
 
     @cute.jit
+    def skip_stages(self, pipe: Any, reading: Any, releasing: Any, count: Any):
+        """Release stages that this warpgroup does not multiply."""
+        for _ in range(count):
+            pipe.consumer_wait(reading)
+            pipe.consumer_release(reading)
+            reading.advance()
+            releasing.advance()
+
+    @cute.jit
     def accumulate(
-        self,
-        ring: Any,
-        turns: Any,
-        mma: Any,
-        reading: Any,
-        used: Any,
-        depth: Any,
-        left: Any,
-        right: Any,
-        acc: cute.Tensor,
+        self, pipe: Any, order: Any, operands: MmaOperands, reading: Any, releasing: Any, k_tiles: Any, acc: cute.Tensor
     ):
-        """Add up the products of a tile. A stage is released when those of the next are on their way; those of the last one still are."""
-        mma.set(warpgroup.Field.ACCUMULATE, False)  # the first product replaces the sums
-        for k in range(depth):
-            ring.consumer_wait(reading)
+        """The main loop: multiply the K tiles of a tile. A stage is released when the MMAs of the next are in flight;
+        those of the last one still are at the end."""
+        operands.mma.set(warpgroup.Field.ACCUMULATE, False)  # the first MMA overwrites the accumulators
+        for k in range(k_tiles):
+            pipe.consumer_wait(reading)
             warpgroup.fence()
-            self.products(mma, left, right, reading.index, acc)
+            self.mma_stage(operands, reading.index, acc)
             warpgroup.commit_group()
             reading.advance()
             warpgroup.wait_group(1)
             if k > 0:
-                ring.consumer_release(used)
-                used.advance()
+                pipe.consumer_release(releasing)
+                releasing.advance()
         if const_expr(self.config.pingpong):
-            turns.arrive()
+            order.arrive()
 
     @cute.jit
-    def products(self, mma: Any, left: Any, right: Any, index: Any, sums: cute.Tensor):
-        """Ask for the products of a stage. Where it begins is found first: from there on addresses differ by constants."""
-        left, right = (x[None, None, None, index] for x in (left, right))
-        for block in range_constexpr(cute.size(left, mode=[2])):
-            place = (None, None, block)
-            cute.gemm(mma, sums, left[place], right[place], sums)
+    def accumulate_promoted(
+        self, pipe: Any, order: Any, operands: MmaOperands, reading: Any, k_tiles: Any, stage_acc: cute.Tensor,
+        acc: cute.Tensor, scales: Any,
+    ):  # fmt: skip
+        """The main loop with accumulators of each stage, which are scaled by block scales and added in f32."""
+        acc.fill(0)
+        for _ in range(k_tiles):
+            pipe.consumer_wait(reading)
+            operands.mma.set(warpgroup.Field.ACCUMULATE, False)
+            warpgroup.fence()
+            self.mma_stage(operands, reading.index, stage_acc)
+            warpgroup.commit_group()
+            if const_expr(self.block_scaled):
+                scales.load(reading.index)
+            warpgroup.wait_group(0)
+            pipe.consumer_release(reading)
+            reading.advance()
+            if const_expr(self.block_scaled):
+                scales.add(acc, stage_acc)
+            else:
+                acc.store(acc.load() + stage_acc.load())
+        if const_expr(self.config.pingpong):
+            order.arrive()
+
+    @cute.jit
+    def mma_stage(self, operands: MmaOperands, stage: Any, acc: cute.Tensor):
+        """Issue the MMAs of a stage. Its descriptors are found first: from there on they differ by constants."""
+        mma, *sides = operands
+        a, b = (x[None, None, None, stage] for x in sides)
+        for k_block in range_constexpr(cute.size(a, mode=[2])):
+            at = (None, None, k_block)
+            cute.gemm(mma, acc, a[at], b[at], acc)
             mma.set(warpgroup.Field.ACCUMULATE, True)
 
-    @cute.jit
-    def promote(
-        self, ring: Any, turns: Any, mma: Any, reading: Any, depth: Any, left: Any, right: Any, stage: cute.Tensor, acc: cute.Tensor,
-        factors: Any,
-    ):  # fmt: skip
-        """The same with sums of each stage that are then added in f32, multiplied by factors if there are any."""
-        acc.fill(0)
-        for _ in range(depth):
-            ring.consumer_wait(reading)
-            mma.set(warpgroup.Field.ACCUMULATE, False)
-            warpgroup.fence()
-            self.products(mma, left, right, reading.index, stage)
-            warpgroup.commit_group()
-            if const_expr(self.scaled):
-                factors.take(reading.index)
-            warpgroup.wait_group(0)
-            ring.consumer_release(reading)
-            reading.advance()
-            if const_expr(self.scaled):
-                factors.add(acc, stage)
-            else:
-                acc.store(acc.load() + stage.load())
-        if const_expr(self.config.pingpong):
-            turns.arrive()
 
-
-def _order(operand: Operand) -> LayoutEnum:
+def _major(operand: Operand) -> LayoutEnum:
     return LayoutEnum.ROW_MAJOR if operand.k_major else LayoutEnum.COL_MAJOR

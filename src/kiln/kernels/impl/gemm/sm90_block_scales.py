@@ -1,7 +1,7 @@
-"""Factors of blocks of 8-bit floats: sums of 128 products are multiplied by those of their row of A and of their block of B.
+"""Block scales of 8-bit floats: they multiply accumulators of 128 elements of K, by rows of A and blocks of B.
 
-One warp asks for those of a stage of the ring, beside the one that asks for its tiles; they come to shared memory, and count as part of the stage. (Loaded to
-registers by those who multiply, they would be waited for between products.)
+A warp beside the producer loads the scales of each stage into shared memory, where they count as part of the stage.
+(Loaded to registers by the consumers, they would be waited for between MMAs.)
 """
 
 from __future__ import annotations
@@ -14,68 +14,68 @@ from ....cute.nvgpu import cpasync
 from .problem import SCALE_BLOCK
 
 if TYPE_CHECKING:
+    from ....utils.schedulers import GemmTile
     from .sm90_config import Sm90GemmConfig
 
 LANES = 32
-"""Of the warp that asks for factors: each arrives at the barrier of a stage."""
+"""The threads of the warp that loads scales: each arrives at the barrier of a stage."""
 
 
 class BlockScaleLoader:
-    """Where factors of a tile come from. Outside of the result they are those of its last rows and columns."""
+    """Loads the block scales of a tile. Outside of the result they are those of its last rows and columns."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, blocks: Any, config: Sm90GemmConfig, place: Any) -> None:
-        of_rows, of_columns = blocks
-        self.of_rows = of_rows[None, None, place.batch]  # (M, K / 128)
-        self.of_columns = of_columns[None, None, place.matrix]  # (N / 128, K / 128)
-        self.count = config.scales_per_stage
+    def __init__(self, scales: Any, config: Sm90GemmConfig, tile: GemmTile) -> None:
+        row_scales, column_scales = scales
+        self.row_scales = row_scales[None, None, tile.batch]  # (M, K / 128)
+        self.column_scales = column_scales[None, None, tile.batch_b]  # (N / 128, K / 128)
+        self.counts = config.scales_per_stage
         self.lane = lane = arch.lane_idx()
-        (m, n, _), (rows, across) = config.tile_shape_mnk, config.scales_per_stage
-        first = place.start + place.m * m + lane
-        self.rows = [min(first + i, self.of_rows.shape[0] - 1) for i in range(0, rows, LANES)]
-        self.column = min((place.n * n + lane * (n // across)) // SCALE_BLOCK, self.of_columns.shape[0] - 1)
+        (m, n, _), (rows, columns) = config.tile_shape_mnk, config.scales_per_stage
+        first = tile.row_start + tile.m * m + lane
+        self.rows = [min(first + i, self.row_scales.shape[0] - 1) for i in range(0, rows, LANES)]
+        block = (tile.n * n + lane * (n // columns)) // SCALE_BLOCK
+        self.column = min(block, self.column_scales.shape[0] - 1)
 
     @cute.jit
-    def ask(self, k: Any, held: cute.Tensor):
-        """Ask for those of a block of K, or of the last one: of rows, then of columns that have one in common."""
-        k = min(k, self.of_rows.shape[1] - 1)
-        rows, across = self.count
+    def load(self, k: Any, stage: cute.Tensor):
+        """Begin to load the scales of a block of K, or of the last one: of rows, then of columns."""
+        k = min(k, self.row_scales.shape[1] - 1)
+        rows, columns = self.counts
         atom = cute.make_copy_atom(cpasync.CopyG2SOp(cpasync.LoadCacheMode.ALWAYS), Float32, num_bits_per_copy=32)
         for i in range_constexpr(len(self.rows)):
-            source = cute.local_tile(self.of_rows[self.rows[i], None], (1,), (k,))
-            cute.copy(atom, source, cute.local_tile(held, (1,), (i * LANES + self.lane,)))
-        if self.lane < across:
-            source = cute.local_tile(self.of_columns[self.column, None], (1,), (k,))
-            cute.copy(atom, source, cute.local_tile(held, (1,), (rows + self.lane,)))
+            source = cute.local_tile(self.row_scales[self.rows[i], None], (1,), (k,))
+            cute.copy(atom, source, cute.local_tile(stage, (1,), (i * LANES + self.lane,)))
+        if self.lane < columns:
+            source = cute.local_tile(self.column_scales[self.column, None], (1,), (k,))
+            cute.copy(atom, source, cute.local_tile(stage, (1,), (rows + self.lane,)))
 
 
 class BlockScales:
-    """Those that a thread needs for its sums of a stage: of each of its rows, and of columns that have one in common."""
+    """The block scales of a consumer thread's accumulators: of each of its rows, and of its blocks of columns."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, part: Any, config: Sm90GemmConfig, held: Any) -> None:
-        self.held = held  # (rows, then columns; stages)
-        self.first, self.across = config.scales_per_stage
-        coords = part.partition_C(
-            cute.make_identity_tensor(config.tile_shape_mnk[:2])
-        )  # ((2, 2, columns / 8), rows / 64, 1)
-        self.atoms = cute.size(coords, mode=[1])
-        self.rows = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * self.atoms)]
-        self.now = cute.make_rmem_tensor((len(self.rows) + self.across,), Float32)
+    def __init__(self, thr_mma: Any, config: Sm90GemmConfig, stages: Any) -> None:
+        self.stages = stages  # (rows, then columns; stages)
+        self.num_rows, self.num_columns = config.scales_per_stage
+        coords = thr_mma.partition_C(cute.make_identity_tensor(config.tile_shape_mnk[:2]))
+        atoms = cute.size(coords, mode=[1])  # ((2, 2, columns / 8), rows / 64, 1)
+        self.rows = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * atoms)]
+        self.registers = cute.make_rmem_tensor((len(self.rows) + self.num_columns,), Float32)
 
-    def take(self, stage: Any) -> None:
-        """Those of a stage are the ones to use."""
-        for i, place in enumerate((*self.rows, *range(self.first, self.first + self.across))):
-            self.now[i] = self.held[place, stage]
+    def load(self, stage: Any) -> None:
+        """Load the scales of a stage."""
+        for i, place in enumerate((*self.rows, *range(self.num_rows, self.num_rows + self.num_columns))):
+            self.registers[i] = self.stages[place, stage]
 
-    def add(self, acc: cute.Tensor, sums: cute.Tensor) -> None:
-        """Add the sums of a stage, multiplied."""
+    def add(self, acc: cute.Tensor, stage_acc: cute.Tensor) -> None:
+        """Add the scaled accumulators of a stage."""
         rows, eights = len(self.rows), cute.size(acc, mode=[0]) // 4
         for eight in range_constexpr(eights):
-            column = self.now[rows + eight * self.across // eights]
+            column = self.registers[rows + eight * self.num_columns // eights]
             for i in range_constexpr(rows):
                 for pair in range_constexpr(2):
                     at = ((pair, i % 2, eight), i // 2, 0)
-                    acc[at] = acc[at] + sums[at] * (self.now[i] * column)
+                    acc[at] = acc[at] + stage_acc[at] * (self.registers[i] * column)

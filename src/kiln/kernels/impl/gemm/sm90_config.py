@@ -1,4 +1,4 @@
-"""How a matrix product is cut by the implementation for sm_90a: tiles, clusters, rings, who multiplies what."""
+"""The configs of GEMM kernels for sm_90a: tiles, clusters, pipeline stages, split-K and the roles of warpgroups."""
 
 from __future__ import annotations
 
@@ -13,45 +13,46 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
 
 WARPGROUP_THREADS = 128
-"""Threads of a warp group."""
 MMA_WARPGROUPS = 2
-"""Warp groups of a block that multiply."""
+"""The consumer warpgroups of a CTA, except for mixed inputs."""
 ATOM_M = 64
-"""Rows of the product of a warp group."""
-_SPANS = (128, 64, 32)
-"""Bytes of a row in shared memory that the copy engine and the tensor cores know a swizzle for."""
+"""The rows of WGMMA."""
 MAX_ACC_REGISTERS = 192
-"""A thread has registers for."""
-_FEW_OF_INTEGERS = (8, 24)
-"""N of products of integers that is no multiple of 16."""
-_MOST_LOADED = 256
-"""Rows of an operand that the copy engine loads at a time."""
-_MOST_ROWS = 1 << 10
-"""Of clusters that are computed side by side: tiles of so many are counted in 32 bits."""
-_TURNED = (32, 24, 16, 8)
-"""Columns at a time that are turned around."""
-_FOLLOWED = 32
-"""Columns at a time where other arrays and functions follow the sums."""
-_BARRIERS = 512
-"""Bytes for the barriers of the ring, and for what aligns the buffers."""
+"""The most accumulators of a thread."""
+_SWIZZLE_BYTES = (128, 64, 32)
+"""Bytes of a row in shared memory that TMA and WGMMA have a swizzle for."""
+_SMALL_INTEGER_N = (8, 24)
+"""The N of an integer WGMMA that are no multiples of 16."""
+_MAX_BOX_ROWS = 256
+"""The most rows of a TMA box."""
+_MAX_RASTER_GROUP = 1 << 10
+"""The largest raster group whose tiles 32 bits count."""
+_TRANSPOSED_EPI_N = (32, 24, 16, 8)
+"""Columns of an epilogue tile that is transposed."""
+_MAX_FUSED_EPI_N = 32
+"""The most columns of an epilogue tile with a fused epilogue, which takes registers."""
+_BARRIER_BYTES = 512
+"""Shared memory for barriers, and for alignment."""
 _EXTENTS = ("tile_shape_mnk", 3), ("cluster_shape_mn", 2)
 _COUNTS = "ab_stages", "raster_group", "split_k_cluster", "split_k", "epi_stages"
 _FLAGS = "pingpong", "swap_ab", "transpose_out"
-"""Fields by what they have to be."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sm90GemmConfig:
-    """The tile of a block and the depth of a stage, blocks of a cluster in M and N, stages of the ring, the order of tiles.
+    """The parameters of a warp-specialised persistent GEMM on sm_90a.
 
-    Two warp groups multiply. They halve a tile in M, or (`pingpong`) take whole tiles in turn: one multiplies while the other
-    writes results. Blocks of a cluster share what they load: those with the same rows A, those with the same columns B.
-    `raster_group` rows of clusters are computed side by side, to find each other's operands in the L2 cache.
+    `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load
+    operands for each other by multicast: those with the same rows A, those with the same columns B. `ab_stages`: stages
+    of A and B. `raster_group`: rows of clusters that are computed side by side, for reuse in the L2 cache. `pingpong`:
+    two consumer warpgroups take tiles in turn, and one multiplies while the other stores; without it they halve each
+    tile in M (cooperative).
 
-    For few tiles K is cut into `split_k_cluster` parts, each for a block of a cluster, whose sums are added in a fixed order. For few rows
-    operands are `swap_ab`: M of the tile is N of the result, N of the tile (from 8 on) its M. For few tiles and a long K it may be cut into
-    `split_k` products besides, whose sums a second kernel adds. Results go through shared memory a piece at a time, of which a warp group has `epi_stages`.
-    `transpose_out`: those of swapped operands do too, turned around on the way, for the copy engine to store; if not, all sums of a tile go through it.
+    `split_k_cluster`: CTAs of a cluster that split the K of a tile and add their accumulators in a fixed order.
+    `split_k`: parts of K whose partials a second kernel adds; both may be used at once. `swap_ab`: for few rows, D^T =
+    B^T A^T, so that M of the tile is N of the result, and N of the tile (from 8 on) its M. `epi_stages`: stages of a
+    warpgroup for epilogue tiles in shared memory. `transpose_out`: results of swap-AB are transposed there, for TMA to
+    store; without it threads write whole rows.
     """
 
     __kiln_fixed__ = True
@@ -68,173 +69,164 @@ class Sm90GemmConfig:
     transpose_out: bool = False
 
     def __post_init__(self) -> None:
-        own = type(self).__name__
+        name_of_class = type(self).__name__
         for name, count in _EXTENTS:
             value = getattr(self, name)
             if not (isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value)):
-                raise arrays.refusal(f"{own} with {name}={value!r}: {count} positive integers")
+                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be {count} positive integers")
         for name in _COUNTS:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise arrays.refusal(f"{own} with {name}={value!r}: a positive integer")
+                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be a positive integer")
         for name in _FLAGS:
             value = getattr(self, name)
             if not isinstance(value, bool):
-                raise arrays.refusal(f"{own} with {name}={value!r}: True or False")
+                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be True or False")
 
     @property
     def mma_warpgroups(self) -> int:
-        """Warp groups that multiply."""
+        """The consumer warpgroups of a CTA."""
         return MMA_WARPGROUPS
 
     @property
     def warpgroups_per_tile(self) -> int:
-        """Warp groups that multiply one tile."""
+        """The warpgroups that multiply one tile."""
         return 1 if self.pingpong else self.mma_warpgroups
 
     @property
     def cluster_size(self) -> int:
-        """Of a cluster."""
+        """The CTAs of a cluster."""
         return self.cluster_shape_mn[0] * self.cluster_shape_mn[1] * self.split_k_cluster
 
     @property
     def smem_epilogue(self) -> bool:
-        """Whether sums go through shared memory as they are, instead of results for the copy engine."""
+        """Whether accumulators go through shared memory as they are, instead of results for TMA."""
         return self.split_k_cluster > 1 or (self.swap_ab and not self.transpose_out)
 
     @property
     def smem_epilogue_bytes(self) -> int:
-        """Of such sums, beside the ring: of a tile, or of one for each warp group that has tiles of its own; or those that other blocks send."""
+        """Bytes of such accumulators: of a tile, one tile for each warpgroup (pingpong), or those of other CTAs."""
         m, n, _ = self.tile_shape_mnk
         if self.split_k_cluster > 1:
             return m * n * 4 // self.split_k_cluster * (self.split_k_cluster - 1)
         return m * n * 4 * (self.mma_warpgroups if self.pingpong else 1)
 
-    def epi_tile_n(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
-        """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers.
+    def epi_tile_n(self, out_bits: int, fused: bool = False, extra_bits: tuple[int, ...] = ()) -> int:
+        """Return the columns of an epilogue tile, which a warpgroup stores at a time; 0: none fits.
 
-        An even number of pieces is better: buffers are used in turn, from one tile to the next. Shorter ones than 64 bytes are worst. Those of `more`
-        results, of so many bits each, have as many columns.
+        Further results, of `extra_bits`, have as many columns.
+
+        A number of epilogue tiles that the stages divide is better, since stages are used in turn from one tile to the
+        next; rows shorter than 64 bytes are worst.
         """
+        n = self.tile_shape_mnk[1]
         if self.transpose_out:
-            fit = [n for n in _TURNED if self.tile_shape_mnk[1] % n == 0]
-            return next((n for n in fit if self.tile_shape_mnk[1] // n % self.epi_stages == 0), *fit[:1])
-        spans = _SPANS if self.epi_stages == 2 else _SPANS[1:]
-        sizes = [span * 8 // out_bits for span in spans if not followed or span * 8 // out_bits <= _FOLLOWED]
-        fit = [n for n in sizes if self.tile_shape_mnk[1] % n == 0 and all(n * bits // 8 in _SPANS for bits in more)]
-        even = [n for n in fit if self.tile_shape_mnk[1] // n % self.epi_stages == 0]
-        wide = [n for n in (*even, *fit) if n * out_bits // 8 >= _SPANS[1]]
+            fit = [columns for columns in _TRANSPOSED_EPI_N if n % columns == 0]
+            return next((columns for columns in fit if n // columns % self.epi_stages == 0), *fit[:1])
+        spans = _SWIZZLE_BYTES if self.epi_stages == 2 else _SWIZZLE_BYTES[1:]
+        sizes = [span * 8 // out_bits for span in spans if not fused or span * 8 // out_bits <= _MAX_FUSED_EPI_N]
+        fit = [x for x in sizes if n % x == 0 and all(x * bits // 8 in _SWIZZLE_BYTES for bits in extra_bits)]
+        even = [x for x in fit if n // x % self.epi_stages == 0]
+        wide = [x for x in (*even, *fit) if x * out_bits // 8 >= _SWIZZLE_BYTES[1]]
         return next(iter(wide or even or fit), 0)
 
-    def stage_bytes(self, bits: int, blocks: bool = False) -> int:
-        """Of a stage of the ring: tiles of A and B, and factors of `blocks`."""
+    def stage_bytes(self, bits: int, block_scaled: bool = False) -> int:
+        """Return the bytes of a stage: tiles of A and B, and block scales."""
         m, n, k = self.tile_shape_mnk
-        return (m + n) * k * bits // 8 + (4 * sum(self.scales_per_stage) if blocks else 0)
+        return (m + n) * k * bits // 8 + (4 * sum(self.scales_per_stage) if block_scaled else 0)
 
     @property
     def scales_per_stage(self) -> tuple[int, int]:
-        """Of blocks, that a stage has: of rows, and of columns that have one in common."""
+        """The block scales of a stage: of rows, and of columns that have one in common."""
         m, n, _ = self.tile_shape_mnk
         return m, n // math.gcd(n, SCALE_BLOCK)
 
-    def smem_bytes(self, bits: int, out_bits: int, more: tuple[int, ...] = (), blocks: bool = False) -> int:
-        """Shared memory of a block: the ring, sums or some pieces of each result for each warp group, factors of `blocks`, barriers."""
-        piece = self.epi_tile_n(out_bits, bool(more), more)
-        pieces = self.mma_warpgroups * self.epi_stages * ATOM_M * piece * (out_bits + sum(more)) // 8
+    def smem_bytes(self, bits: int, out_bits: int, extra_bits: tuple[int, ...] = (), block_scaled: bool = False) -> int:
+        """Return the shared memory of a CTA: stages of operands, accumulators or epilogue tiles, barriers."""
+        columns = self.epi_tile_n(out_bits, bool(extra_bits), extra_bits)
+        epilogue = self.mma_warpgroups * self.epi_stages * ATOM_M * columns * (out_bits + sum(extra_bits)) // 8
         if self.smem_epilogue:
-            pieces = self.smem_epilogue_bytes
-        return self.ab_stages * self.stage_bytes(bits, blocks) + pieces + _BARRIERS
+            epilogue = self.smem_epilogue_bytes
+        return self.ab_stages * self.stage_bytes(bits, block_scaled) + epilogue + _BARRIER_BYTES
 
     def acc_registers(self, promoted: bool) -> int:
-        """Registers of a thread for sums."""
+        """Return the registers of a thread for accumulators."""
         m, n, _ = self.tile_shape_mnk
         return m * n // (self.warpgroups_per_tile * WARPGROUP_THREADS) * (2 if promoted else 1)
 
     def check(
-        self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device, blocks: bool = False
+        self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device, block_scaled: bool = False
     ) -> None:
-        """Refuse what cannot work for elements of some types; `blocks` of them have factors."""
-        (m, n, k), bits = self.tile_shape_mnk, dtype.width
-        out_bits, *more = (kind.width for kind in out_types)
-        rows = ATOM_M * self.warpgroups_per_tile
-        arrays.require(m % rows == 0, f"{self}: M of a tile is a multiple of {rows}, the rows of its warp groups")
-        arrays.require(
-            not dtype.is_integer or n % 16 == 0 or n in _FEW_OF_INTEGERS,
-            f"{self}: N of a tile of integers is a multiple of 16, or {' or '.join(map(str, _FEW_OF_INTEGERS))}",
-        )
-        arrays.require(
-            self.raster_group <= _MOST_ROWS, f"{self}: at most {_MOST_ROWS} rows of clusters are computed side by side"
-        )
-        arrays.require(
-            not self.transpose_out
-            or (self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)),
-            f"{self}: results of swapped operands are turned around, of 16 bits, where no blocks share a tile",
-            hint="transpose_out=False",
-        )
-        if self.smem_epilogue or self.transpose_out:
-            arrays.require(n % 8 == 0 and n <= 256, f"{self}: N of a tile is a multiple of 8, and at most 256")
-        else:
-            arrays.require(
-                n % 16 == 0 and n <= 256 and self.epi_tile_n(out_bits, bool(more), tuple(more)) > 0,
-                f"{self}: N of a tile is at most 256, and pieces of {', '.join(map(str, _SPANS))} bytes of "
-                f"{', '.join(kind.__name__ for kind in out_types)}",
-            )
-        arrays.require(
-            k * bits // 8 in _SPANS,
-            f"{self}: K of a stage is {', '.join(map(str, _SPANS))} bytes: {', '.join(str(s * 8 // bits) for s in _SPANS)} of "
-            f"{dtype.__name__}",
-        )
-        arrays.require(self.ab_stages >= 2, f"{self}: a ring has at least 2 stages")
-        arrays.require(self.epi_stages >= 2, f"{self}: a piece is stored while the next is made, in another buffer")
-        arrays.require(self.cluster_size <= 8, f"{self}: a cluster has at most 8 blocks")
-        arrays.require(
-            self.split_k_cluster * self.split_k == 1 or self.cluster_shape_mn == (1, 1),
-            f"{self}: blocks that share a tile are the cluster, and others with parts of K have none",
-            hint="cluster_shape_mn=(1, 1)",
-        )
-        arrays.require(
-            self.split_k_cluster == 1 or n % (8 * self.split_k_cluster) == 0,
-            f"{self}: each of the {self.split_k_cluster} blocks that share a tile writes as many of its {n} columns, a multiple of 8",
-        )
-        across = (m // self.cluster_shape_mn[1], n // self.cluster_shape_mn[0])
-        arrays.require(
-            m % (8 * self.cluster_shape_mn[1]) == 0 and n % (8 * self.cluster_shape_mn[0]) == 0,
-            f"{self}: each block of a cluster loads {across[0]} rows of A and {across[1]} of B for all: multiples of 8",
-        )
-        arrays.require(
-            across[0] <= _MOST_LOADED,
-            f"{self}: each block of a cluster loads {across[0]} rows of A, and the copy engine at most {_MOST_LOADED} at a time",
-            hint="a smaller tile",
-        )
-        arrays.require(
-            self.acc_registers(promoted) <= MAX_ACC_REGISTERS,
-            f"{self}: a thread has {self.acc_registers(promoted)} sums, and registers for {MAX_ACC_REGISTERS}",
-            hint="a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False",
-        )
-        used = self.smem_bytes(bits, out_bits, tuple(more), blocks)
-        arrays.require(
-            used <= device.smem,
-            f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",
-            hint="fewer stages or a smaller tile",
-        )
+        """Refuse a config that cannot work for elements of some types."""
+        (_, n, k), bits, registers = self.tile_shape_mnk, dtype.width, self.acc_registers(promoted)
+        out_bits, *extra_bits = (kind.width for kind in out_types)
+        used = self.smem_bytes(bits, out_bits, tuple(extra_bits), block_scaled)
+        spans, out_names = ", ".join(map(str, _SWIZZLE_BYTES)), ", ".join(kind.__name__ for kind in out_types)
+        transposable = self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)
+        by_threads = self.smem_epilogue or self.transpose_out
+        by_tma = n % 16 == 0 and n <= 256 and self.epi_tile_n(out_bits, bool(extra_bits), tuple(extra_bits)) > 0
+        self.require(
+            (not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N,
+             f"N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}"),
+            (not self.transpose_out or transposable,
+             "transpose_out is for results of 16 bits with swap_ab and without split_k_cluster", "transpose_out=False"),
+            (not by_threads or (n % 8 == 0 and n <= 256), "N of a tile must be a multiple of 8, and at most 256"),
+            (by_threads or by_tma,
+             f"N of a tile must be at most 256, and epilogue tiles with rows of {spans} bytes of {out_names}"),
+            (k * bits // 8 in _SWIZZLE_BYTES,
+             f"K of a stage must be {spans} bytes: "
+             f"{', '.join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)} of {dtype.__name__}"),
+            (self.ab_stages >= 2, "there must be at least 2 stages"),
+            (self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written"),
+        )  # fmt: skip
+        self._check_cluster()
+        self.require(
+            (registers <= MAX_ACC_REGISTERS, f"a thread has {registers} accumulators; it may have {MAX_ACC_REGISTERS}",
+             "a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False"),
+            (used <= device.smem, f"it takes {used} bytes of shared memory, and a CTA has {device.smem}",
+             "fewer stages or a smaller tile"),
+        )  # fmt: skip
 
-    def check_split_k_smem(self, width: int) -> None:
-        """Refuse parts of K whose sums have no room where A was: `width` bytes of each of its rows in each stage."""
+    def _check_cluster(self) -> None:
+        """Refuse extents of tile and cluster that do not go together."""
+        (m, n, _), (cluster_m, cluster_n), split_k = self.tile_shape_mnk, self.cluster_shape_mn, self.split_k_cluster
+        rows, rows_a, rows_b = ATOM_M * self.warpgroups_per_tile, m // cluster_n, n // cluster_m
+        self.require(
+            (m % rows == 0, f"M of a tile must be a multiple of {rows}, the rows of its warpgroups"),
+            (self.raster_group <= _MAX_RASTER_GROUP,
+             f"raster_group is {self.raster_group}; it must be at most {_MAX_RASTER_GROUP}"),
+            (self.cluster_size <= 8, f"a cluster has {self.cluster_size} CTAs; it may have 8"),
+            (split_k * self.split_k == 1 or (cluster_m, cluster_n) == (1, 1),
+             "with split-K the cluster is the CTAs of a tile", "cluster_shape_mn=(1, 1)"),
+            (split_k == 1 or n % (8 * split_k) == 0,
+             f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns, which must be a "
+             "multiple of 8"),
+            (m % (8 * cluster_n) == 0 and n % (8 * cluster_m) == 0,
+             f"each CTA of a cluster loads {rows_a} rows of A and {rows_b} of B for all; they must be multiples of 8"),
+            (rows_a <= _MAX_BOX_ROWS,
+             f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}",
+             "a smaller tile"),
+        )  # fmt: skip
+
+    def require(self, *rules: tuple[Any, ...]) -> None:
+        """Refuse the config by the first of some rules that does not hold: (whether it holds, the rule, a hint)."""
+        for holds, rule, *hint in rules:
+            arrays.require(holds, f"{self}: {rule}", *hint)
+
+    def check_split_k_smem(self, row_bytes: int) -> None:
+        """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were."""
         m, n, _ = self.tile_shape_mnk
-        written, ring = m * n * 4 // self.split_k_cluster, self.ab_stages * m * width
-        arrays.require(
-            self.split_k_cluster == 1 or written <= ring,
-            f"{self}: sums that a block writes, {written} bytes, take the place of its ring of A, which has {ring}",
-            hint="more stages, or more parts",
+        written, stages = m * n * 4 // self.split_k_cluster, self.ab_stages * m * row_bytes
+        rule = (
+            f"accumulators that a CTA writes, {written} bytes, take the place of its stages of A, which have {stages}"
         )
+        self.require((self.split_k_cluster == 1 or written <= stages, rule, "more stages, or a larger split_k_cluster"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Sm90MixedInputConfig(Sm90GemmConfig):
-    """How a product with weights of 8 or 4 bits is cut: they are rows of the tile, and each 64 of them have a warp group, 2 or 4 in all.
-
-    K of a stage is 64 or 128.
-    """
+    """The parameters of a GEMM with an 8- or 4-bit integer B on sm_90a: rows of the tile are columns of B (swap-AB),
+    and each 64 of them have a warpgroup, 2 or 4 in all. K of a stage is 64 or 128."""
 
     swap_ab: bool = True
 

@@ -1,4 +1,4 @@
-"""The implementation of matrix products for sm_90a, and what its configs are expected to take."""
+"""The implementation of GEMM for sm_90a: what it supports, and how its kernel is made and launched."""
 
 from __future__ import annotations
 
@@ -6,73 +6,73 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
+from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
 from ...dispatch.registry import Implementation
 from . import sm90_cost
-from .arguments import GemmArguments, block_tensors, more_tensors, other_tensors
 from .problem import SCALE_BLOCK
 from .sm90 import Sm90GemmKernel
 from .sm90_config import Sm90GemmConfig
 from .sm90_epilogue import TmaStoreEpilogue
 from .sm90_smem_epilogue import SmemEpilogue
-from .split_k import add_rows, run_sums
-from .tile_scheduler import PersistentTileScheduler, SplitKTileScheduler
+from .split_k import reduce_row_partials, run_split_k_stages
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from ...dispatch.problem import TensorLayout
+    from .arguments import GemmArguments
     from .problem import GemmProblem
 
 _STORED = (Float16, BFloat16, Float32, Float8E4M3FN, Float8E5M2, Int8, Uint8, Int32)
-"""Types of results."""
-UNIT = 16
-"""Bytes that rows begin at multiples of, for the copy engine."""
-_FARTHEST = 1 << 40
-"""Bytes that a step of the copy engine is less than."""
+"""The types of results that TMA stores."""
+TMA_ALIGNMENT = 16
+"""Bytes that rows of a tensor begin at multiples of, for TMA."""
+_MAX_TMA_STRIDE = 1 << 40
+"""Strides of a TMA descriptor are less, in bytes."""
 
 
 class Sm90Gemm(Implementation):
-    """`wgmma` on tiles that the copy engine loads and stores."""
+    """WGMMA on tiles that TMA loads and stores."""
 
     config = Sm90GemmConfig
     repeats = True
+    kernel: type[Any] = Sm90GemmKernel
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if (why := self.suits(problem, device)) is not None:
             return why
         for out in problem.outs:
-            if not ends(out):
-                return f"the copy engine stores {UNIT} bytes at a time, and rows of the result end between: {out}"
+            if not rows_end_aligned(out):
+                return f"TMA stores {TMA_ALIGNMENT} bytes at a time, and rows of the result end between: {out}"
         return None
 
     def suits(self, problem: GemmProblem, device: Device) -> str | None:
-        """Why it cannot compute a problem, if nothing is lost that lies behind rows of the result."""
+        """Return why it cannot compute a problem, if nothing is lost that lies behind rows of the result."""
         if not device.warp_groups:
-            return f"warp groups multiply on sm_90a alone, and {device.name} is sm_{device.generation.number}"
+            return f"WGMMA needs sm_90a, and {device.name} is sm_{device.generation.number}"
         dtype = problem.dtype
         if problem.mixed_input:
-            return "operands of the tensor cores have elements of one kind; weights have kernels.Sm90MixedInputConfig"
+            return "its MMA has operands of one element type; an integer b has kernels.Sm90MixedInputConfig"
         if dtype is Float32 and problem.precision != "tf32":
             return "f32 is rounded to TF32, which precision='ieee' rules out"
         for out in problem.out_types:
             if out not in _STORED:
-                return f"the copy engine stores no {out.__name__}"
+                return f"TMA stores no {out.__name__}"
         operands = problem.operands()
         if dtype.width != 16 and not all(x.k_major for x in operands):
-            return "operands of the tensor cores of sm_90a that have no 16 bits are contiguous in K"
-        for name, x, mode in zip("ab", (problem.a, problem.b), (2, 1), strict=True):
-            k_major = operands[name == "b"].k_major
-            if not steps(x, mode if k_major else 3 - mode):
-                return f"rows of {name} do not begin at multiples of {UNIT} bytes: {x}"
+            return "WGMMA operands that have no 16 bits must be contiguous in K"
+        for name, x, k_mode in zip("ab", (problem.a, problem.b), (2, 1), strict=True):
+            if not tma_readable(x, k_mode if operands[name == "b"].k_major else 3 - k_mode):
+                return f"rows of {name} do not begin at multiples of {TMA_ALIGNMENT} bytes: {x}"
         for out in problem.outs:
-            if not steps(out, 2):
-                return f"rows of the result do not begin at multiples of {UNIT} bytes: {out}"
+            if not tma_readable(out, 2):
+                return f"rows of the result do not begin at multiples of {TMA_ALIGNMENT} bytes: {out}"
         return None
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
-        """The most promising first."""
-        found = [(self.cost(problem, config, device), config) for config in sm90_cost.candidates(problem, device)]
-        return [config for _, config in sorted(found, key=lambda pair: pair[0])]
+        """Return the configs that may be worth it, the fastest expected first."""
+        costs = [(self.cost(problem, config, device), config) for config in sm90_cost.candidates(problem, device)]
+        return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
 
     def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
         return sm90_cost.expected(problem, config, device)
@@ -81,126 +81,111 @@ class Sm90Gemm(Implementation):
         return sm90_cost.bounds(problem, config, device)
 
     def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
-        stored = (Float32,) if config.split_k > 1 else problem.out_types  # sums are, for the second kernel
+        stored = (Float32,) if config.split_k > 1 else problem.out_types  # partials are f32
+        (batches, _, n), tile_k = problem.shape, config.tile_shape_mnk[2]
         config.check(problem.dtype, stored, problem.promoted, device, bool(problem.block_scales))
-        config.check_split_k_smem(config.tile_shape_mnk[2] * problem.dtype.width // 8)
-        arrays.require(
-            not problem.reduces_rows or not (config.smem_epilogue or config.swap_ab or config.split_k > 1),
-            f"{config}: sums of rows are made of whole sums, in rows of the tile",
-            hint="split_k_cluster=1, swap_ab=False, split_k=1",
-        )
-        if problem.block_scales:
-            arrays.require(
-                config.tile_shape_mnk[2] == SCALE_BLOCK and not config.swap_ab,
-                f"{config}: factors are of blocks of {SCALE_BLOCK} of K, and of rows of the tile",
-                hint=f"K of {SCALE_BLOCK}, swap_ab=False",
-            )
-        stages = -(-problem.k // config.tile_shape_mnk[2])
-        arrays.require(
-            config.split_k_cluster * config.split_k <= stages,
-            f"{config}: K of {problem.k} is {stages} stages, of which each part has one at least",
-        )
-        arrays.require(
-            config.split_k == 1
-            or (
-                problem.shape[0] == 1
-                and problem.acc_dtype is Float32
-                and not problem.block_scales
-                and problem.shape[2] % 4 == 0
-            ),
-            f"{config}: parts that a second kernel adds are of one product of floats without factors of blocks, and N of {problem.shape[2]} "
-            f"is a multiple of 4",
-        )
+        config.check_split_k_smem(tile_k * problem.dtype.width // 8)
+        whole = not (config.smem_epilogue or config.swap_ab or config.split_k > 1)
+        k_tiles, floats = -(-problem.k // tile_k), problem.acc_dtype is Float32
+        config.require(
+            (not problem.reduces_rows or whole, "row_sum needs whole accumulators, in rows of the tile",
+             "split_k_cluster=1, swap_ab=False, split_k=1"),
+            (not problem.block_scales or (tile_k == SCALE_BLOCK and not config.swap_ab),
+             f"block scales are of {SCALE_BLOCK} of K, and of rows of the tile", f"K of {SCALE_BLOCK}, swap_ab=False"),
+            (config.split_k_cluster * config.split_k <= k_tiles,
+             f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least"),
+            (config.split_k == 1 or (batches == 1 and floats and not problem.block_scales and n % 4 == 0),
+             f"split_k is for one GEMM of floats without block scales, and N of {n} must be a multiple of 4"),
+        )  # fmt: skip
 
-    def run(self, problem: GemmProblem, config: Sm90GemmConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         if config.split_k > 1:
-            own = dataclasses.replace(config, split_k=2)  # however many there are: the same kernel
-            run_sums(problem, config.split_k, given, lambda laid, parts: self.launch(laid, own, parts))
+            kernel_config = dataclasses.replace(config, split_k=2)  # however many parts there are: the same kernel
+            run = lambda parts, batch: self.launch(parts, kernel_config, batch)
+            run_split_k_stages(problem, config.split_k, args, run)
         else:
-            self.launch(problem, config, given)
+            self.launch(problem, config, args)
 
-    def launch(self, problem: GemmProblem, config: Sm90GemmConfig, given: GemmArguments) -> None:
-        """Run the kernel. Where a config has `sums`, batches of the result are of parts of K."""
+    def launch(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
+        """Run the kernel. With `split_k` batches of the result are parts of K."""
+        batched = self.batched(problem)
+        clusters, fusion = devices.max_active_clusters(config.cluster_size), problem.fusion
         a, b = problem.operands()
-        follow, tile = problem.fusion, config.tile_shape_mnk[:2]
-        widths = None if follow.plain else problem.epilogue_input_widths
-        differ = batched(problem.a), batched(problem.b), batched(problem.out)
-        clusters = devices.max_active_clusters(config.cluster_size)
 
-        def make() -> Sm90GemmKernel:
-            if config.split_k_cluster * config.split_k > 1:
-                scheduler = SplitKTileScheduler(
-                    tile, config.raster_group, config.split_k_cluster, differ[2], config.split_k > 1
-                )
-            else:
-                scheduler = PersistentTileScheduler(
-                    tile, config.cluster_shape_mn, config.raster_group, clusters, differ[2]
-                )
-            epilogue = epilogue_of(problem, config, widths)
-            return Sm90GemmKernel(
-                a, b, differ, problem.promoted, bool(problem.block_scales), config, scheduler, epilogue
-            )
+        def make() -> Any:
+            scheduler = self.scheduler(problem, config, batched[2], clusters)
+            epilogue = make_epilogue(problem, config, self.ragged(problem))
+            return self.kernel(a, b, batched, *self.kernel_options(problem), config, scheduler, epilogue)
 
-        kinds = (a.dtype, a.k_major, b.dtype, b.k_major, problem.acc_dtype, problem.out_types)
-        width = problem.out_width if config.smem_epilogue else 0
+        operands = a.dtype, a.k_major, b.dtype, b.k_major, problem.acc_dtype, problem.out_types
+        out_width = problem.out_width if config.smem_epilogue or self.ragged(problem) else 0
         key = (
-            Sm90GemmKernel, kinds, differ, problem.promoted, bool(problem.block_scales), config, clusters, width, widths, follow.key,
+            type(self), operands, batched, *self.kernel_options(problem), config, clusters, out_width,
+            problem.epilogue_input_widths, fusion.key, *self.scheduler_options(problem),
         )  # fmt: skip
-        kernel = launches.cached_kernel_of(follow.functions, make, *key)
-        (batches, rows, n), sums = problem.shape, []
+        kernel = launches.cached_kernel_of(fusion.functions, make, *key)
+        (batches, rows, n), partials = problem.shape, []
         if problem.reduces_rows:
-            sums = [arrays.empty(given.a, (-(-n // tile[1]), batches, rows), arrays.dtype_named(given.a, "float32"))]
-        launches.run_tensors(
-            kernel, [given.a, given.b, given.out, *given.block_scales, *sums, *given.extra_outs, *given.epilogue_inputs],
-            [
-                *tensors_of(problem, given), *block_tensors(problem, given), *[arrays.dynamic(x, 2, 1) for x in sums],
-                *more_tensors(problem, given), *other_tensors(problem, given),
-            ],
-            3, given.alpha, given.beta,
-        )  # fmt: skip
-        for x in sums:
-            add_rows(x, given.row_sum)
+            shape = (-(-n // config.tile_shape_mnk[1]), batches, rows)
+            partials = [arrays.empty(args.a, shape, arrays.dtype_named(args.a, "float32"))]
+        a_width, b_width, out_width = (TMA_ALIGNMENT // x.size for x in (problem.a, problem.b, problem.out))
+        args.launch(kernel, problem, (a_width, b_width, out_width), partials)
+        for x in partials:
+            reduce_row_partials(x, args.row_sum)
+
+    def batched(self, problem: GemmProblem) -> tuple[bool, bool, bool]:
+        """Return whether A, B and D differ from batch to batch."""
+        return is_batched(problem.a), is_batched(problem.b), is_batched(problem.out)
+
+    def ragged(self, problem: Any) -> bool:
+        """Return whether rows of a tile begin and end anywhere."""
+        return False
+
+    def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
+        """Return the kernel's options: whether accumulators are promoted, and have block scales."""
+        return problem.promoted, bool(problem.block_scales)
+
+    def scheduler_options(self, problem: Any) -> tuple[Any, ...]:
+        """Return what the scheduler depends on besides the config."""
+        return ()
+
+    def scheduler(self, problem: Any, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
+        """Return the tile scheduler, for a result with several batches or one."""
+        tile, split_k = config.tile_shape_mnk[:2], config.split_k_cluster
+        if split_k * config.split_k > 1:
+            return schedulers.SplitKTileScheduler(tile, config.raster_group, split_k, batched, config.split_k > 1)
+        return schedulers.PersistentTileScheduler(tile, config.cluster_shape_mn, config.raster_group, clusters, batched)
 
 
-def epilogue_of(
-    problem: GemmProblem, config: Sm90GemmConfig, widths: tuple[int, ...] | None, grouped: bool = False
+def make_epilogue(
+    problem: GemmProblem, config: Sm90GemmConfig, ragged: bool = False
 ) -> TmaStoreEpilogue | SmemEpilogue:
-    """What writes the results of a problem; `grouped`: rows of tiles begin and end anywhere."""
-    out, acc, follow = problem.out_types, problem.acc_dtype, problem.fusion
+    """Return the epilogue of a problem; `ragged`: rows of tiles begin and end anywhere."""
+    out, acc, fusion, widths = problem.out_types, problem.acc_dtype, problem.fusion, problem.epilogue_input_widths
     if config.smem_epilogue:
-        return SmemEpilogue(config, acc, out, problem.out_width, follow.combiner(), widths, grouped)
-    first, *more = (kind.width for kind in out)
-    piece = config.epi_tile_n(first, not follow.plain, tuple(more))
-    row_width = problem.out_width if grouped else 0
-    return TmaStoreEpilogue(config, piece, acc, out, follow.combiner(), widths, row_width, problem.reduces_rows)
+        return SmemEpilogue(config, acc, out, problem.out_width, fusion.combiner(), widths, ragged)
+    first, *extra = (kind.width for kind in out)
+    columns = config.epi_tile_n(first, not fusion.plain, tuple(extra))
+    row_width = problem.out_width if ragged else 0
+    return TmaStoreEpilogue(config, columns, acc, out, fusion.combiner(), widths, row_width, problem.reduces_rows)
 
 
-def tensors_of(problem: GemmProblem, given: GemmArguments) -> list[Any]:
-    """A, B and the result as arguments."""
-    a, b = problem.operands()
-    modes = (2 if a.k_major else 1, 1 if b.k_major else 2, 2)
-    return [
-        arrays.dynamic(x, mode, UNIT // arrays.itemsize(x))
-        for x, mode in zip((given.a, given.b, given.out), modes, strict=True)
-    ]
-
-
-def batched(x: TensorLayout) -> bool:
-    """Whether batches of an array differ."""
+def is_batched(x: TensorLayout) -> bool:
+    """Return whether batches of an array differ."""
     return x.shape[0] > 1 and x.strides[0] != 0
 
 
-def ends(x: TensorLayout) -> bool:
-    """Whether the copy engine can store rows of a result and nothing behind them: what is not there it leaves out by 16 bytes, and
-    writes zeros behind the last column up to there (seen on an H200)."""
-    return x.shape[2] * x.size % UNIT == 0
+def rows_end_aligned(x: TensorLayout) -> bool:
+    """Return whether TMA stores rows of a result and nothing behind them: it leaves out whole 16 bytes only, and writes
+    zeros behind the last column up to there (seen on an H200)."""
+    return x.shape[2] * x.size % TMA_ALIGNMENT == 0
 
 
-def steps(x: TensorLayout, leading: int) -> bool:
-    """Whether the copy engine can step through an array that is contiguous along a mode."""
-    return x.offset % UNIT == 0 and all(
-        (mode == leading and step == 1)
-        or (mode == 0 and not batched(x))
-        or (step > 0 and step * x.size % UNIT == 0 and step * x.size < _FARTHEST)
-        for mode, step in enumerate(x.strides)
+def tma_readable(x: TensorLayout, leading: int) -> bool:
+    """Return whether TMA can access an array that is contiguous along a mode."""
+    return x.offset % TMA_ALIGNMENT == 0 and all(
+        (mode == leading and stride == 1)
+        or (mode == 0 and not is_batched(x))
+        or (stride > 0 and stride * x.size % TMA_ALIGNMENT == 0 and stride * x.size < _MAX_TMA_STRIDE)
+        for mode, stride in enumerate(x.strides)
     )

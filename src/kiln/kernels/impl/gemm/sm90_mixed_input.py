@@ -1,30 +1,31 @@
-"""Products on sm_90a with weights of 8 or 4 bits: made f16 or bf16 in registers, from where warp groups multiply them.
+"""GEMM with an 8- or 4-bit integer B on sm_90a: B becomes f16 or bf16 in registers, from where WGMMA reads it.
 
-Operands are swapped: weights are A of the tensor cores, which may come from registers. A warp group loads what it needs of a stage of
-weights and converts it while the products of the stage before run. Sums do not depend on which K an instruction calls its first: of a stage each of
-the four lanes that share a row takes 8, 16 or 32 bytes in succession, and what weights are multiplied with is laid in the same order by a kernel before.
+Swap-AB: B is the left operand of the MMA, which may come from registers. A warpgroup loads its part of a stage of B and
+dequantises it while the MMAs of the stage before run. Accumulators do not depend on which k an instruction calls its
+first: of a stage each of the four lanes that share a row takes 8, 16 or 32 bytes in succession, and a kernel before
+(`PermuteA`) permutes A alike.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Float32, Int32, const_expr, cute, minimum, pipeline, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warpgroup
 from ....utils import LayoutEnum, sm90
-from ...dispatch import arrays, devices, launches
-from ...dispatch.registry import Implementation
-from ...parts.dequantize import every_other_byte, factor_pairs, halves_widened, scaled
-from .arguments import group_tensors, more_tensors, other_tensors
+from ...dispatch import arrays, launches
+from ...parts.accumulator import RegisterAccumulator
+from ...parts.dequantize import int4_pairs, int8_alternate_pairs, scale_registers, scaled
+from ...parts.tma_producer import TmaOperand, cluster_coord
 from .permute_a import PermuteA
+from .sm80_epilogue import EpilogueTensors
 from .sm90 import Sm90GemmKernel
 from .sm90_config import ATOM_M, WARPGROUP_THREADS, Sm90MixedInputConfig
 from .sm90_cost import at_once
-from .sm90_implementation import UNIT, batched, ends, epilogue_of, steps, tensors_of
-from .tile_scheduler import PersistentTileScheduler, SplitKTileScheduler
+from .sm90_implementation import TMA_ALIGNMENT, Sm90Gemm, is_batched, rows_end_aligned, tma_readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,51 +34,66 @@ if TYPE_CHECKING:
     from .arguments import GemmArguments
     from .problem import GemmProblem, Operand
 
-_DEPTHS = (64, 128)
-"""K of a stage; of a row of weights each of four lanes has a quarter of it."""
-_MOST_COLUMNS = {(2, 64): 256, (2, 128): 128, (4, 64): 64, (4, 128): 32}
-"""Rows of the result that warp groups have registers and stages for: by their number, and K of a stage."""
-_WIDTHS = (8, 16, 32, 64, 128, 144, 160, 192, 224, 256)
-"""Rows of the result that a tile has."""
-_MOST_OWN = 384
-"""Rows of results up to which tiles of such widths were measured to be faster than those of 128 and 256."""
-_GROUPS = (2, 4)
-_FEW = 32
-_TILE, _AREA, _SHARED = 1.7, 0.8, 1.1
-_STAGE = (0.04, 0.152, 0.065), (0.04, 0.096, 0.084)
-_COLUMN = 0.0021
-_MEMORY, _PEAK = 3.5, 660
-"""Microseconds, of an H200: of a tile, of each 128 x 128 of it and of each block that it is shared with, of a stage, of 128 x 64 weights of 8 and of 4 bits (and with factors of groups), of each row they
-are multiplied with; TB/s, and TFLOP/s at the power limit."""
-_MOST_STAGES, _LEAST_STAGES = 12, 3
-_ALIGNED = 1024
-"""Bytes that aligning the buffers may take."""
+_STAGE_K = (64, 128)
+"""K of a stage; each of four lanes has a quarter of it of a row of B."""
+_MAX_TILE_N = {(2, 64): 256, (2, 128): 128, (4, 64): 64, (4, 128): 32}
+"""The rows of A that consumer warpgroups have registers and stages for, by their number and the K of a stage."""
+_TILE_N = (8, 16, 32, 64, 128, 144, 160, 192, 224, 256)
+"""The rows of A that a tile may have."""
+_MAX_FITTED_ROWS = 384
+"""The rows of A up to which tiles of such widths were measured to be faster than those of 128 and 256."""
+_WARPGROUPS = (2, 4)
+_MIN_TRANSPOSED_ROWS = 32
+"""With more rows of A results are transposed in shared memory, for TMA to store."""
+_TILE_US, _TILE_AREA_US, _SPLIT_US = 1.7, 0.8, 1.1
+"""The time of a tile, of each 128 x 128 of it, and of each CTA more that shares it, on an H200."""
+_STAGE_US = (0.04, 0.152, 0.065), (0.04, 0.096, 0.084)
+"""The time of a stage, of 128 x 64 of B in it, and of group scales for those; of 8 bits, and of 4."""
+_ROW_US = 0.0021
+"""The time of 128 x 64 of B for each row of A."""
+_MEMORY_TB_PER_S, _PEAK_TFLOPS = 3.5, 660
+_MAX_STAGES, _MIN_STAGES = 12, 3
+_ALIGNMENT_BYTES = 1024
+"""Shared memory that aligning the buffers may take."""
+
+
+class _BSource(NamedTuple):
+    """How a thread gets B of a stage: the copy from shared memory, its source and registers; and group scales: where
+    they come from, and registers for those of the next stage."""
+
+    copy: Any
+    source: Any
+    fragment: Any
+    scale_registers: Any
+    thread: Any
+    scales: Any
+    tile: Any
 
 
 class Sm90MixedInputGemmKernel(Sm90GemmKernel):
-    """The kernel for weights of some kind; `group`: K of those that have a factor in common, 0: none.
+    """The kernel for an integer B: `int4` with two elements in a byte; `group_size` of K with one scale factor, or 0.
 
-    The kernel before it has laid what they are multiplied with, and waited for those before that.
+    `PermuteA`, which runs before, has waited for the kernels before it.
     """
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], packed: bool, group: int, config: Sm90MixedInputConfig, scheduler: Any,
-        epilogue: Any,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], int4: bool, group_size: int,
+        config: Sm90MixedInputConfig, scheduler: Any, epilogue: Any,
     ) -> None:  # fmt: skip
-        super().__init__(a, b, batched, False, bool(group), config, scheduler, epilogue)
-        self.packed = packed
-        self.group = group
-        self.span = _span(config, packed)
-        self.words = self.span // 16
+        super().__init__(a, b, batched, False, bool(group_size), config, scheduler, epilogue)
+        self.int4 = int4
+        self.group_size = group_size
+        self.row_bytes = _row_bytes(config, int4)
+        self.words = self.row_bytes // 16
 
-    def depths(self) -> tuple[int, int]:
-        return self.span, self.config.tile_shape_mnk[2]
+    def stage_k(self) -> tuple[int, int]:
+        return self.row_bytes, self.config.tile_shape_mnk[2]
 
-    def factors(self, given: Any) -> tuple[Any, Any]:
-        """Those of groups of K, (N, groups, L), and the rest."""
-        if not self.group:
-            return [], given
-        return [self.arranged(given[0], [2, 1, 0], 1, True)], given[1:]
+    def scale_tensors(self, rest: Any) -> tuple[Any, Any]:
+        """Return the scales of groups of K, (N, groups, L), and the rest of the tensors."""
+        if not self.group_size:
+            return [], rest
+        return [self.permuted(rest[0], [2, 1, 0], 1, True)], rest[1:]
 
     def mma(self) -> Any:
         k, source = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), warpgroup.OperandSource.RMEM
@@ -87,324 +103,300 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         )
 
     @cute.jit
-    def fetch(
-        self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, tiles: Any
-    ):
-        """As of other products; but weights that fill the ring at first are asked for while rows are still laid: what ran before the kernel that lays them has ended."""
-        side_a, side_b = self.sides((load_a, a, ring_a), (load_b, b, ring_b))
-        to_a, of_a, mask_a = self.shared(*side_a)
-        to_b, of_b, mask_b = self.shared(*side_b)
-        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])), tiles)
-        producer = ring.make_producer()
-        number, count = self.scheduler.first(), self.scheduler.count(tiles)
-        place, early = self.scheduler.tile(number, tiles), minimum(depth, self.config.ab_stages)
-        own = of_a[None, place.m, None, place.matrix]
+    def produce(self, pipe: Any, a: TmaOperand, stages_a: Any, b: TmaOperand, stages_b: Any, tiles: Any):
+        """Load tiles as other kernels do, but the first integers, all that fit, while A is still permuted."""
+        operands, place = ((a, stages_a), (b, stages_b)), cluster_coord(self.config.cluster_shape_mn)
+        loads = self.tma_loads(operands, place)
+        first_k, k_tiles = self.k_range(a.coords, tiles)
+        producer = pipe.make_producer()
+        idx, num_tiles = self.scheduler.first(), self.scheduler.num_tiles(tiles)
+        tile, early = self.scheduler.tile(idx, tiles), minimum(k_tiles, self.config.ab_stages)
+        load_a = loads[0].of_tile(tile.m, tile.batch_b)
         for step in range(early):
             stage = producer.acquire_and_advance()
-            self.ask(stage, begin + step, (load_a, own, to_a, mask_a))
+            load_a.issue(first_k + step, stage.index, stage.barrier)
         arch.griddepcontrol_wait()
-        own = of_b[None, place.n, None, place.batch]
+        load_b = loads[1].of_tile(tile.n, tile.batch)
         for step in range(early):
-            full = ring.sync_object_full.get_barrier(step)
-            cute.copy(load_b, own[None, begin + step], to_b[None, step], tma_bar_ptr=full, mcast_mask=mask_b)
-        while number < count:
-            place = self.scheduler.tile(number, tiles)
-            steps_a, steps_b = of_a[None, place.m, None, place.matrix], of_b[None, place.n, None, place.batch]
-            for step in range(begin + early, begin + depth):
+            load_b.issue(first_k + step, step, pipe.sync_object_full.get_barrier(step))
+        while idx < num_tiles:
+            tile_loads = self.tile_loads(self.scheduler.tile(idx, tiles), loads, operands, place)
+            for k_tile in range(first_k + early, first_k + k_tiles):
                 stage = producer.acquire_and_advance()
-                self.ask(stage, step, (load_a, steps_a, to_a, mask_a), (load_b, steps_b, to_b, mask_b))
-            number, early = number + self.scheduler.step(), Int32(0)
-        producer.tail()  # other blocks may still release stages here
+                for load in tile_loads:
+                    load.issue(k_tile, stage.index, stage.barrier)
+            idx, early = idx + self.scheduler.stride(), Int32(0)
+        producer.tail()  # other CTAs may still release stages here
 
     @cute.jit
-    def multiply(
-        self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, steps: Any, ring_a: Any, ring_b: Any, buffers: Any,
-        tiles: Any, blocks: Any, into: Any,
+    def consume(
+        self, pipe: Any, order: Any, mma: Any, consumer_idx: Any, thread: Any, k_range: Any, stages: Any,
+        buffers: Any, tiles: Any, tensors: EpilogueTensors,
     ):  # fmt: skip
         config, scheduler = self.config, self.scheduler
-        own = thread % WARPGROUP_THREADS
-        part = mma.get_slice(thread)
-        right = mma.make_fragment_B(mma.get_slice(group * WARPGROUP_THREADS).partition_B(ring_b))
+        thr_mma, uniform = mma.get_slice(thread), mma.get_slice(consumer_idx * WARPGROUP_THREADS)
+        b = mma.make_fragment_B(uniform.partition_B(stages[1]))
         acc = cute.make_rmem_tensor(mma.partition_shape_C(config.tile_shape_mnk[:2]), Float32)
         shape = ((2, 2, 2), 1, config.tile_shape_mnk[2] // 16)
-        lefts = [cute.make_rmem_tensor(shape, self.b.dtype) for _ in range(2)]  # one is made while the other is read
-        copy, source = self.lanes(ring_a, thread)
-        held = cute.make_rmem_tensor(cute.shape(source)[:3], self.a.dtype)
-        ahead = cute.make_rmem_tensor((2,), Float32)  # factors of the next stage
-        reading, used, coming = (
+        # one is dequantised while the other is multiplied
+        operands = [cute.make_rmem_tensor(shape, self.b.dtype) for _ in range(2)]
+        copy, source = self.lane_copy(stages[0], thread)
+        fragment = cute.make_rmem_tensor(cute.shape(source)[:3], self.a.dtype)
+        scale_registers = cute.make_rmem_tensor((2,), Float32)
+        reading, releasing, loading = (
             pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages) for _ in range(3)
         )
-        begin, depth = steps
-        number, count = scheduler.first(), scheduler.count(tiles)
-        while number < count:
-            place = scheduler.tile(number, tiles)
-            given = copy, source, held, ahead, thread, blocks, place
-            self.fetch_factor(given, begin)
-            self.fetch_weights(ring, coming, given, True)
-            factors = ahead.load()
-            self.fetch_factor(given, begin + 1)
+        first_k, k_tiles = k_range
+        idx, num_tiles = scheduler.first(), scheduler.num_tiles(tiles)
+        while idx < num_tiles:
+            tile = scheduler.tile(idx, tiles)
+            integers = _BSource(copy, source, fragment, scale_registers, thread, stages[2], tile)
+            self.load_scales(integers, first_k)
+            self.load_integers(pipe, loading, integers, True)
+            scales = scale_registers.load()
+            self.load_scales(integers, first_k + 1)
             for word in range_constexpr(self.words):
-                self.convert(held, word, factors, lefts[0])
-            self.fetch_weights(ring, coming, given, depth > 1)
+                self.dequantize(fragment, word, scales, operands[0])
+            self.load_integers(pipe, loading, integers, k_tiles > 1)
             mma.set(warpgroup.Field.ACCUMULATE, False)
-            for k in range(0, depth - 1, 2):
+            states = reading, releasing, loading
+            for k in range(0, k_tiles - 1, 2):
                 for n in range_constexpr(2):
-                    self.add_stage(ring, mma, reading, used, coming, lefts, n, right, acc, given, (k + n, begin, depth))
-            if depth % 2 == 1:
-                self.add_stage(ring, mma, reading, used, coming, lefts, 0, right, acc, given, (depth - 1, begin, depth))
+                    self.mma_and_dequantize(pipe, mma, states, operands, n, b, acc, integers, (k + n, first_k, k_tiles))
+            if k_tiles % 2 == 1:
+                self.mma_and_dequantize(
+                    pipe, mma, states, operands, 0, b, acc, integers, (k_tiles - 1, first_k, k_tiles)
+                )
             warpgroup.wait_group(0)
-            ring.consumer_release(used)
-            used.advance()
+            pipe.consumer_release(releasing)
+            releasing.advance()
             arch.griddepcontrol_launch_dependents()
-            self.epilogue.write(part, own, group, acc, buffers, into, place)
-            number = number + scheduler.step()
+            result = RegisterAccumulator(acc, thr_mma)
+            self.epilogue.write(result, thread % WARPGROUP_THREADS, consumer_idx, buffers, tensors, tile)
+            idx = idx + scheduler.stride()
         self.epilogue.finish()
 
     @cute.jit
-    def add_stage(
-        self, ring: Any, mma: Any, reading: Any, used: Any, coming: Any, lefts: Any, number: Any, right: Any, acc: Any, given: Any, steps: Any,
+    def mma_and_dequantize(
+        self, pipe: Any, mma: Any, states: Any, operands: Any, number: Any, b: Any, acc: Any, integers: _BSource,
+        steps: Any,
     ):  # fmt: skip
-        """Multiply what was made of a stage, and make the next one's of what has been loaded, a part beside each product; then load the one after it."""
-        held, ahead = given[2:4]
-        k, begin, depth = steps
-        now, following = lefts[number], lefts[1 - number]
-        factors = ahead.load()
-        self.fetch_factor(given, begin + k + 2)
-        blocks = cute.size(now, mode=[2])
-        each = blocks // self.words
+        """Multiply a stage and dequantise the next, a part beside each MMA; then load the one after it."""
+        reading, releasing, loading = states
+        k, first_k, k_tiles = steps
+        operand, next_operand = operands[number], operands[1 - number]
+        scales = integers.scale_registers.load()
+        self.load_scales(integers, first_k + k + 2)
+        k_blocks = cute.size(operand, mode=[2])
+        word_blocks = k_blocks // self.words
         warpgroup.fence()
-        for block in range_constexpr(blocks):
-            cute.gemm(mma, acc, now[None, None, block], right[None, None, block, reading.index], acc)
+        for k_block in range_constexpr(k_blocks):
+            cute.gemm(mma, acc, operand[None, None, k_block], b[None, None, k_block, reading.index], acc)
             mma.set(warpgroup.Field.ACCUMULATE, True)
-            if const_expr(block == 0):
+            if const_expr(k_block == 0):
                 warpgroup.commit_group()
-                warpgroup.wait_group(1)  # for those of the stage before: what they read is made anew
+                warpgroup.wait_group(1)  # for the MMAs of the stage before, whose operand is written again
                 if k > 0:
-                    ring.consumer_release(used)
-                    used.advance()
-            if const_expr(block % each == each - 1):
-                self.convert(held, block // each, factors, following)
+                    pipe.consumer_release(releasing)
+                    releasing.advance()
+            if const_expr(k_block % word_blocks == word_blocks - 1):
+                self.dequantize(integers.fragment, k_block // word_blocks, scales, next_operand)
         warpgroup.commit_group()
         reading.advance()
-        self.fetch_weights(ring, coming, given, k + 2 < depth)
+        self.load_integers(pipe, loading, integers, k + 2 < k_tiles)
 
     @cute.jit
-    def fetch_weights(self, ring: Any, coming: Any, given: Any, there: Any):
-        """Load a thread's weights of the next stage, if there is one."""
-        copy, source, held, *_ = given
-        if there:
-            ring.consumer_wait(coming)
-            cute.copy(copy, source[None, None, None, coming.index], held)
-            coming.advance()
+    def load_integers(self, pipe: Any, loading: Any, integers: _BSource, exists: Any):
+        """Load a thread's integers of the next stage, if there is one."""
+        if exists:
+            pipe.consumer_wait(loading)
+            cute.copy(integers.copy, integers.source[None, None, None, loading.index], integers.fragment)
+            loading.advance()
 
-    def lanes(self, ring: Any, thread: Any) -> tuple[Any, Any]:
-        """How a thread loads its weights of a stage, and where they lie: a quarter of two rows."""
-        each, rows = self.span // 4, self.config.tile_shape_mnk[0]
-        atom = cute.make_copy_atom(CopyUniversalOp(), self.a.dtype, num_bits_per_copy=min(128, 8 * each))
-        places = cute.make_layout(
-            ((4, 8, 4, self.config.mma_warpgroups), (each, 2)), stride=((each * rows, 1, 16, ATOM_M), (rows, 8))
+    def lane_copy(self, stages: Any, thread: Any) -> tuple[Any, Any]:
+        """Return how a thread loads its integers of a stage, and where they lie: a quarter of two rows."""
+        quarter, rows = self.row_bytes // 4, self.config.tile_shape_mnk[0]
+        atom = cute.make_copy_atom(CopyUniversalOp(), self.a.dtype, num_bits_per_copy=min(128, 8 * quarter))
+        layout = cute.make_layout(
+            ((4, 8, 4, self.config.mma_warpgroups), (quarter, 2)), stride=((quarter * rows, 1, 16, ATOM_M), (rows, 8))
         )
-        copy = cute.make_tiled_copy(atom, places, (rows, self.span)).get_slice(thread)
-        return copy, copy.partition_S(ring)
+        copy = cute.make_tiled_copy(atom, layout, (rows, self.row_bytes)).get_slice(thread)
+        return copy, copy.partition_S(stages)
 
-    def convert(self, held: Any, number: int, factors: Any, made: Any) -> None:
-        """Make a word of each of a thread's rows what it multiplies: pairs in K, rows 8 apart, pairs of those 8 apart, for each 16 of K."""
-        words, into = (cute.recast_tensor(x, Int32) for x in (held, made))
-        for down in range(2):
-            word = words[number + self.words * down]
-            if self.packed:
-                pairs = halves_widened(word, self.b.dtype)
+    def dequantize(self, fragment: Any, number: int, scales: Any, operand: Any) -> None:
+        """Dequantise a word of both rows of a thread to pairs in K; rows and pairs are 8 apart, for each 16 of K."""
+        words, targets = (cute.recast_tensor(x, Int32) for x in (fragment, operand))
+        for row in range(2):
+            word = words[number + self.words * row]
+            if self.int4:
+                pairs = int4_pairs(word, self.b.dtype)
             else:
-                pairs = every_other_byte(word, self.a.dtype, self.b.dtype)
-            factor = factor_pairs(factors[down], self.b.dtype) if self.group else []
+                pairs = int8_alternate_pairs(word, self.a.dtype, self.b.dtype)
+            scale = scale_registers(scales[row], self.b.dtype) if self.group_size else []
             for n, pair in enumerate(pairs):
                 half = n + number * len(pairs)
-                into[down + 2 * half] = scaled(pair, factor, self.b.dtype) if self.group else pair
+                targets[row + 2 * half] = scaled(pair, scale, self.b.dtype) if self.group_size else pair
 
-    def fetch_factor(self, given: Any, step: Any) -> None:
-        """Begin to load those of a thread's rows of weights in a stage, or in the last."""
-        if not self.group:
+    def load_scales(self, integers: _BSource, k_tile: Any) -> None:
+        """Begin to load the scales of a thread's rows in a K tile, or in the last."""
+        if not self.group_size:
             return
-        into, thread, blocks, place = given[3:]
-        factors = blocks[0]
-        rows, groups, _ = factors.shape
-        first = (
-            place.m * self.config.tile_shape_mnk[0]
-            + thread // WARPGROUP_THREADS * ATOM_M
-            + thread % WARPGROUP_THREADS // 32 * 16
-            + thread % 32 // 4
-        )
-        group = minimum(step * self.config.tile_shape_mnk[2] // self.group, groups - 1)
-        for down in range(2):
-            into[down] = Float32(factors[minimum(first + 8 * down, rows - 1), group, place.matrix])
+        scales, thread, tile = integers.scales[0], integers.thread, integers.tile
+        rows, groups, _ = scales.shape
+        row = (
+            tile.m * self.config.tile_shape_mnk[0] + thread // WARPGROUP_THREADS * ATOM_M
+            + thread % WARPGROUP_THREADS // 32 * 16 + thread % 32 // 4
+        )  # fmt: skip
+        group = minimum(k_tile * self.config.tile_shape_mnk[2] // self.group_size, groups - 1)
+        for i in range(2):
+            integers.scale_registers[i] = Float32(scales[minimum(row + 8 * i, rows - 1), group, tile.batch_b])
 
 
-class Sm90MixedInputGemm(Implementation):
-    """`wgmma` on weights that threads convert, loaded by the copy engine."""
+class Sm90MixedInputGemm(Sm90Gemm):
+    """WGMMA on an integer B that TMA loads and threads dequantise."""
 
     config = Sm90MixedInputConfig
-    repeats = True
+    kernel = Sm90MixedInputGemmKernel
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if not problem.mixed_input:
-            return "operands have elements of one kind"
+            return "a and b have one element type"
         if not device.warp_groups:
-            return f"warp groups multiply on sm_90a alone, and {device.name} is sm_{device.generation.number}"
+            return f"WGMMA needs sm_90a, and {device.name} is sm_{device.generation.number}"
         if problem.reduces_rows:
-            return "tiles lie across the result, and sums are of its rows"
-        if not (steps(problem.a, 2) and steps(problem.b, 1)):
-            return f"a or b are not contiguous in K, or rows of them do not begin at multiples of 16 bytes: {problem.a}, {problem.b}"
-        if problem.out.offset % UNIT:
-            return f"the result does not begin at a multiple of {UNIT} bytes: {problem.out}"
-        if problem.group_size % _DEPTHS[0] or problem.k % _DEPTHS[0]:
-            return f"K, or groups of it, are no multiples of {_DEPTHS[0]}"
+            return "its tiles lie across the result, and row_sum adds rows"
+        if not (tma_readable(problem.a, 2) and tma_readable(problem.b, 1)):
+            return (
+                f"a or b are not contiguous in K, or rows begin between multiples of 16 bytes: {problem.a}, {problem.b}"
+            )
+        if problem.out.offset % TMA_ALIGNMENT:
+            return f"the result does not begin at a multiple of {TMA_ALIGNMENT} bytes: {problem.out}"
+        if problem.group_size % _STAGE_K[0] or problem.k % _STAGE_K[0]:
+            return f"K, or groups of it, are no multiples of {_STAGE_K[0]}"
         return None
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90MixedInputConfig]:
-        found = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
-        return [config for _, config in sorted(found, key=lambda pair: pair[0])]
+        costs = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
+        return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
 
     def candidates(self, problem: GemmProblem, device: Device) -> Iterator[Sm90MixedInputConfig]:
-        """Those that may be worth it, with as many stages as fit."""
+        """Yield configs that may be worth it, with as many stages as fit."""
         rows = problem.shape[1]
-        turning = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) and ends(x) for x in problem.outs)
-        own = -(-rows // -(-rows // _WIDTHS[-1]))  # of each of the fewest tiles that have all rows
-        fits = next(n for n in _WIDTHS if n >= own) if rows <= _MOST_OWN else _WIDTHS[-1]
-        widths = {fits} | ({128} if rows > 128 else set())
-        for columns, ((groups, depth), most) in itertools.product(sorted(widths), _MOST_COLUMNS.items()):
-            if problem.group_size % depth or problem.k % depth or columns > most:
+        transposes = (
+            rows > _MIN_TRANSPOSED_ROWS and all(x.dtype.width == 16 for x in problem.outs) and _tma_outs(problem)
+        )
+        tile_rows = -(-rows // -(-rows // _TILE_N[-1]))  # of each of the fewest tiles that have all rows
+        fitted = next(n for n in _TILE_N if n >= tile_rows) if rows <= _MAX_FITTED_ROWS else _TILE_N[-1]
+        widths = {fitted} | ({128} if rows > 128 else set())
+        for tile_n, ((warpgroups, stage_k), most) in itertools.product(sorted(widths), _MAX_TILE_N.items()):
+            if problem.group_size % stage_k or problem.k % stage_k or tile_n > most:
                 continue
             if (
-                groups > 2 and depth > 64 and (problem.group_size or not problem.int4)
-            ):  # two stages are made in registers
+                warpgroups > 2 and stage_k > 64 and (problem.group_size or not problem.int4)
+            ):  # registers hold two stages
                 continue
-            for splits in (1, 2, 4) if groups == 2 and columns <= 128 else (1,):
-                # Where not all blocks multiply with the same rows, those of a cluster get them at once.
-                cluster = (2, 1) if columns < rows and splits == 1 else (1, 1)
-                wide = max(columns, 8 * splits)  # each block writes eight at least
+            for split_k in (1, 2, 4) if warpgroups == 2 and tile_n <= 128 else (1,):
+                # Where not all CTAs have the same rows of A, those of a cluster load them for each other.
+                cluster = (2, 1) if tile_n < rows and split_k == 1 else (1, 1)
+                tile = (
+                    ATOM_M * warpgroups,
+                    max(tile_n, 8 * split_k),
+                    stage_k,
+                )  # each CTA writes eight columns at least
                 config = Sm90MixedInputConfig(
-                    (ATOM_M * groups, wide, depth),
-                    cluster,
-                    1,
-                    8,
-                    split_k_cluster=splits,
-                    transpose_out=turning and splits == 1,
+                    tile, cluster, 1, 8, split_k_cluster=split_k, transpose_out=transposes and split_k == 1
                 )
-                more = (device.smem - self.beside(problem, config)) // self.stage_bytes(problem, config)
-                config = dataclasses.replace(config, ab_stages=max(1, min(_MOST_STAGES, more)))
-                if config.ab_stages > _LEAST_STAGES and (splits == 1 or problem.k >= splits * 4 * depth):
+                stages = (device.smem - self.epilogue_bytes(problem, config)) // self.stage_bytes(problem, config)
+                config = dataclasses.replace(config, ab_stages=max(1, min(_MAX_STAGES, stages)))
+                if config.ab_stages > _MIN_STAGES and (split_k == 1 or problem.k >= split_k * 4 * stage_k):
                     yield config
 
-    def beside(self, problem: GemmProblem, config: Sm90MixedInputConfig) -> int:
-        """Bytes beside the ring: of sums or results, and barriers."""
-        first, *more = (kind.width for kind in problem.out_types)
-        return config.smem_bytes(16, first, tuple(more)) - config.ab_stages * config.stage_bytes(16) + _ALIGNED
+    def epilogue_bytes(self, problem: GemmProblem, config: Sm90MixedInputConfig) -> int:
+        """Return the shared memory beside the stages: of accumulators or results, and barriers."""
+        first, *extra = (kind.width for kind in problem.out_types)
+        return config.smem_bytes(16, first, tuple(extra)) - config.ab_stages * config.stage_bytes(16) + _ALIGNMENT_BYTES
 
     def stage_bytes(self, problem: GemmProblem, config: Sm90MixedInputConfig) -> int:
-        """Of weights, and of what they are multiplied with."""
-        return (
-            config.tile_shape_mnk[0] * _span(config, problem.int4)
-            + config.tile_shape_mnk[1] * config.tile_shape_mnk[2] * 2
-        )
+        """Return the shared memory of a stage of integers and of A."""
+        m, n, k = config.tile_shape_mnk
+        return m * _row_bytes(config, problem.int4) + n * k * 2
 
     def cost(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> float:
         return max(self.cost_terms(problem, config, device).values())
 
     def cost_terms(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> dict[str, float]:
-        """Rounds of tiles, of which each stage has its weights converted and multiplied; and memory."""
-        (batches, rows, n), (m, columns, depth) = problem.shape, config.tile_shape_mnk
-        tiles = batches * -(-rows // columns) * -(-n // m) * config.split_k_cluster
-        waves, stages = -(-tiles // at_once(config, device)), -(-problem.k // depth // config.split_k_cluster)
-        fixed, each, scaling = _STAGE[problem.int4]
-        made, multiplied = each + scaling * bool(problem.group_size), _COLUMN * columns
-        share = depth / 64 * m / 128
-        tile = _TILE + _AREA * m * columns / 128**2 + _SHARED * (config.split_k_cluster - 1)
+        """Return the times of waves of tiles, in each stage of which B is dequantised and multiplied; and of memory."""
+        (batches, rows, n), (tile_m, tile_n, stage_k) = problem.shape, config.tile_shape_mnk
+        tiles = batches * -(-rows // tile_n) * -(-n // tile_m) * config.split_k_cluster
+        waves, stages = -(-tiles // at_once(config, device)), -(-problem.k // stage_k // config.split_k_cluster)
+        fixed, converted, scaling = _STAGE_US[problem.int4]
+        dequantized, multiplied = converted + scaling * bool(problem.group_size), _ROW_US * tile_n
+        share = stage_k / 64 * tile_m / 128
+        tile = _TILE_US + _TILE_AREA_US * tile_m * tile_n / 128**2 + _SPLIT_US * (config.split_k_cluster - 1)
+        mma = waves * (stages * (fixed + (dequantized + multiplied) * share) + tile)
         return {
-            "conversion": waves * (stages * (fixed + made * share) + tile),
-            "products": max(
-                waves * (stages * (fixed + (made + multiplied) * share) + tile), problem.flops / 1e6 / _PEAK
-            ),
-            "memory": problem.bytes / 1e6 / _MEMORY,
+            "dequantisation": waves * (stages * (fixed + dequantized * share) + tile),
+            "MMA": max(mma, problem.flops / 1e6 / _PEAK_TFLOPS),
+            "memory": problem.bytes / 1e6 / _MEMORY_TB_PER_S,
         }
 
     def check(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> None:
-        arrays.require(
-            config.mma_warpgroups in _GROUPS and config.tile_shape_mnk[0] % ATOM_M == 0 and config.tile_shape_mnk[2] in _DEPTHS and config.swap_ab and not config.pingpong and config.split_k == 1 and config.cluster_shape_mn in ((1, 1), (2, 1)),
-            f"{config}: weights are rows of the tile, 128 or 256 of them for 64 or 128 of K",
-            hint="tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)",
+        (tile_m, tile_n, stage_k), stages, k_tiles = (
+            config.tile_shape_mnk,
+            config.ab_stages,
+            -(-problem.k // config.tile_shape_mnk[2]),
+        )
+        plain = (
+            config.swap_ab
+            and not config.pingpong
+            and config.split_k == 1
+            and config.cluster_shape_mn in ((1, 1), (2, 1))
+        )
+        config.require(
+            (config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and plain,
+             "an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",
+             "tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)"),
+            (problem.group_size % stage_k == 0 and problem.k % stage_k == 0,
+             f"K, or groups of it, are no multiples of {stage_k}"),
+            (config.split_k_cluster <= k_tiles,
+             f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
+             f"split_k_cluster up to {k_tiles}"),
+            (not config.transpose_out or _tma_outs(problem),
+             "TMA stores rows that begin and end at multiples of 16 bytes", "transpose_out=False"),
         )  # fmt: skip
-        arrays.require(
-            problem.group_size % config.tile_shape_mnk[2] == 0 and problem.k % config.tile_shape_mnk[2] == 0,
-            f"{config}: K, or groups of it, are no multiples of {config.tile_shape_mnk[2]}",
-        )
-        stages = problem.k // config.tile_shape_mnk[2]
-        arrays.require(
-            config.split_k_cluster <= stages,
-            f"{config}: K of {problem.k} is {stages} stages, of which each part has one at least",
-            hint=f"split_k_cluster up to {stages}",
-        )
-        arrays.require(
-            not config.transpose_out or all(steps(x, 2) and ends(x) for x in problem.outs),
-            f"{config}: the copy engine stores rows that begin and end at multiples of 16 bytes",
-            hint="transpose_out=False",
-        )
-        narrow = dataclasses.replace(config, tile_shape_mnk=(*config.tile_shape_mnk[:2], 64), ab_stages=2)
+        narrow = dataclasses.replace(config, tile_shape_mnk=(tile_m, tile_n, 64), ab_stages=2)
         narrow.check(problem.dtype, problem.out_types, False, device)
-        config.check_split_k_smem(_span(config, problem.int4))
-        used = config.ab_stages * self.stage_bytes(problem, config) + self.beside(problem, config)
-        arrays.require(
-            config.ab_stages >= _LEAST_STAGES and used <= device.smem,
-            f"{config} takes {used} bytes of shared memory for {config.ab_stages} stages, and a block has {device.smem}",
-            hint=f"from {_LEAST_STAGES} stages on (one is multiplied, the next made, the one after it loaded), as many as fit, or a smaller tile",
-        )
-
-    def run(self, problem: GemmProblem, config: Sm90MixedInputConfig, given: GemmArguments) -> None:
-        a, b = problem.operands()
-        follow, tile, group = problem.fusion, config.tile_shape_mnk[:2], problem.group_size
-        widths = None if follow.plain else problem.epilogue_input_widths
-        differ = batched(problem.a), batched(problem.b), batched(problem.out)
-        clusters = devices.max_active_clusters(config.cluster_size)
-
-        def make() -> Sm90MixedInputGemmKernel:
-            if config.split_k_cluster > 1:
-                scheduler = SplitKTileScheduler(tile, config.raster_group, config.split_k_cluster)
-            else:
-                scheduler = PersistentTileScheduler(tile, config.cluster_shape_mn, config.raster_group, clusters)
-            return Sm90MixedInputGemmKernel(
-                a, b, differ, problem.int4, group, config, scheduler, epilogue_of(problem, config, widths)
-            )
-
-        kinds = (a.dtype, b.dtype, problem.int4, group, problem.out_types)
-        key = (Sm90MixedInputGemmKernel, kinds, differ, config, clusters, problem.out_width, widths, follow.key)
-        kernel = launches.cached_kernel_of(follow.functions, make, *key)
-        groups = [] if given.group_scales is None else [given.group_scales]
-        given = given._replace(a=self.laid(problem, config, given.a))
-        problem = dataclasses.replace(problem, a=arrays.layout_of(given.a))
-        launches.run_tensors(
-            kernel, [given.a, given.b, given.out, *groups, *given.extra_outs, *given.epilogue_inputs],
-            [
-                *tensors_of(problem, given), *group_tensors(problem, given), *more_tensors(problem, given),
-                *other_tensors(problem, given),
-            ],
-            3, given.alpha, given.beta,
+        config.check_split_k_smem(_row_bytes(config, problem.int4))
+        used = stages * self.stage_bytes(problem, config) + self.epilogue_bytes(problem, config)
+        config.require(
+            (stages >= _MIN_STAGES and used <= device.smem,
+             f"it takes {used} bytes of shared memory for {stages} stages, and a CTA has {device.smem}",
+             f"from {_MIN_STAGES} stages on (one is multiplied, one dequantised, one loaded), or a smaller tile"),
         )  # fmt: skip
 
-    def laid(self, problem: GemmProblem, config: Sm90MixedInputConfig, a: Any) -> Any:
-        """A with K of each stage in the order in which threads have weights of it."""
-        if not batched(problem.a):
+    def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
+        return problem.int4, problem.group_size
+
+    def run(self, problem: GemmProblem, config: Sm90MixedInputConfig, args: GemmArguments) -> None:
+        permuted = self.permuted_a(problem, config, args.a)
+        self.launch(dataclasses.replace(problem, a=arrays.layout_of(permuted)), config, args._replace(a=permuted))
+
+    def permuted_a(self, problem: GemmProblem, config: Sm90MixedInputConfig, a: Any) -> Any:
+        """Return A with K of each stage in the order in which threads have the integers of it."""
+        if not is_batched(problem.a):
             a = arrays.part(a, 0, slice(0, 1))
-        made = arrays.empty(a, a.shape, None)
-        kernel = launches.cached_kernel(
-            PermuteA, problem.dtype, _span(config, problem.int4) // 16, _weights_of_word(problem.int4)
-        )
-        launches.run_tensors(kernel, [a, made], [arrays.dynamic(x, 2, 8) for x in (a, made)], 2)
-        return arrays.broadcast_to(made, problem.a.shape)
+        permuted = arrays.empty(a, a.shape, None)
+        words, word_k = _row_bytes(config, problem.int4) // 16, 8 if problem.int4 else 4
+        kernel = launches.cached_kernel(PermuteA, problem.dtype, words, word_k)
+        launches.run_tensors(kernel, [a, permuted], [arrays.dynamic(x, 2, 8) for x in (a, permuted)], 2)
+        return arrays.broadcast_to(permuted, problem.a.shape)
 
 
-def _weights_of_word(packed: bool) -> int:
-    return 8 if packed else 4
+def _tma_outs(problem: GemmProblem) -> bool:
+    """Return whether TMA can store all results."""
+    return all(tma_readable(x, 2) and rows_end_aligned(x) for x in problem.outs)
 
 
-def _span(config: Sm90MixedInputConfig, packed: bool) -> int:
-    """Bytes of a row of weights in a stage."""
-    return config.tile_shape_mnk[2] // (2 if packed else 1)
+def _row_bytes(config: Sm90MixedInputConfig, int4: bool) -> int:
+    """Return the bytes of a row of B in a stage."""
+    return config.tile_shape_mnk[2] // (2 if int4 else 1)

@@ -1,8 +1,8 @@
-"""How the sums of warp groups become results without the copy engine: in whole rows, by way of shared memory.
+"""The epilogue of sm_90a without TMA stores: threads write whole rows, by way of shared memory.
 
-For tiles of which blocks of a cluster have parts of K, and for products with operands swapped and not `turned`, whose tiles lie across the result: N of the
-result is M of the tensor cores. Blocks that share a tile each write some of its columns: they are sent the sums of those from registers, and
-an mbarrier counts what has come, so that nobody waits for more.
+It is for split-K in a cluster, and for swap-AB without `transpose_out`, whose tiles lie across the result. With split-K
+each CTA writes some columns of the tile: the others send it their accumulators of those from registers, and an mbarrier
+counts what has come, so that nobody waits for more.
 """
 
 from __future__ import annotations
@@ -13,133 +13,152 @@ from .... import Float16, Float32, Int64, const_expr, cute, pipeline, range_cons
 from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import sm90
-from .sm80_epilogue import Sm80Epilogue
+from ...parts.accumulator import RegisterAccumulator
+from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 from .sm90_config import ATOM_M, WARPGROUP_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ....utils.schedulers import GemmTile
     from .sm90_config import Sm90GemmConfig
 
 _FIRST_BARRIER = 1
-"""Named barriers from there on belong to the warp groups that store, which have the numbers from there on too."""
+"""The named barrier of the first consumer warpgroup; the others follow, as warpgroups are numbered."""
 
 
 class SmemEpilogue(Sm80Epilogue):
-    """Writes combine(sums, alpha, beta, *others) of tiles of a config; blocks that share one add their sums first, in order.
+    """Writes combine(acc, alpha, beta, *inputs) of tiles; CTAs of a split-K cluster add accumulators first, in order.
 
-    `grouped`: a tile has rows of a group.
+    `ragged`: a tile has rows of a group, which begin and end anywhere.
     """
 
+    reduces_rows = False
+
     def __init__(
-        self, config: Sm90GemmConfig, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int, combine: Callable[..., Any],
-        other_widths: tuple[int, ...] | None, grouped: bool = False,
+        self, config: Sm90GemmConfig, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int,
+        combine: Callable[..., Any], input_widths: tuple[int, ...] | None, ragged: bool = False,
     ) -> None:  # fmt: skip
         m, n, _ = config.tile_shape_mnk
-        threads = config.warpgroups_per_tile * WARPGROUP_THREADS
         self.columns = n // config.split_k_cluster
-        super().__init__(
-            (self.columns, m) if config.swap_ab else (m, self.columns), threads, 1, acc_dtype, out_types, out_width, combine, other_widths
-        )  # fmt: skip
+        tile = (self.columns, m) if config.swap_ab else (m, self.columns)
+        threads = config.warpgroups_per_tile * WARPGROUP_THREADS
+        registers = 16 if config.mma_warpgroups > 2 else 64
+        super().__init__(tile, threads, 1, acc_dtype, out_types, out_width, combine, input_widths, registers)
         self.config = config
-        if config.mma_warpgroups > 2:
-            self.held = 16
-        self.grouped = grouped
-        self.summed = False
+        self.ragged = ragged
 
-    def atoms(self, d: Any) -> tuple[Any, Any]:
-        """The copy engine stores nothing."""
+    def tma_stores(self, d: Any) -> tuple[Any, Any]:
+        """Return no TMA stores, and the results in place of their TMA coordinates."""
         return [], d
 
     @cute.jit
-    def buffers(self, smem: Any, ring: Any):
-        """Shared memory for the sums of a tile, or of one for each warp group. Where blocks share a tile: for those that others send, with an
-        mbarrier that counts them; and the ring, which the one tile of a block needs no more when it is written."""
+    def allocate(self, smem: Any, stages_a: Any):
+        """Return shared memory for the accumulators of a tile, or of one for each warpgroup.
+
+        With split-K: for those that other CTAs send, with an mbarrier that counts them; and the stages of A, which are
+        free when the only tile of a CTA is written.
+        """
         memory, arrived = smem.allocate(self.config.smem_epilogue_bytes, 128), smem.allocate(Int64, 8)
         if const_expr(self.config.split_k_cluster > 1):
             if arch.thread_idx()[0] == 0:
                 arch.mbarrier_init(arrived, 1)
                 arch.mbarrier_arrive_and_expect_tx(arrived, self.config.smem_epilogue_bytes)
-        return memory, arrived, ring
+        return memory, arrived, stages_a
 
     @cute.jit
-    def write(self, part: Any, thread: Any, group: Any, acc: cute.Tensor, buffers: Any, into: Any, place: Any):
-        """Write the sums that a thread of a warp group has of a tile. `into`: as `TmaStoreEpilogue.write` is given."""
-        _, _, d, _, extras, alpha, beta = into
-        m, n, batch, _, start, rows = place
-        memory, arrived, ring = buffers
-        if const_expr(not self.config.pingpong):
-            thread = thread + group * WARPGROUP_THREADS
-        if const_expr(self.config.split_k_cluster > 1):
+    def write(
+        self,
+        acc: RegisterAccumulator,
+        thread: Any,
+        consumer_idx: Any,
+        buffers: Any,
+        tensors: EpilogueTensors,
+        tile: GemmTile,
+    ):
+        """Write the accumulators that a thread of a warpgroup has of a tile."""
+        config, n = self.config, tile.n
+        memory, arrived, stages_a = buffers
+        if const_expr(not config.pingpong):
+            thread = thread + consumer_idx * WARPGROUP_THREADS
+        if const_expr(config.split_k_cluster > 1):
             rank = arch.make_warp_uniform(arch.block_idx_in_cluster())
-            acc = self.exchanged(acc, thread, rank, memory, arrived)
-            n = n * self.config.split_k_cluster + rank
-            memory = ring
+            total = self.reduce_in_cluster(acc.fragment, thread, rank, memory, arrived)
+            n = n * config.split_k_cluster + rank
+            memory = stages_a
             k = warpgroup.OperandMajorMode.K
             narrow = sm90.make_trivial_tiled_mma(
-                Float16, Float16, k, k, Float32, (self.config.warpgroups_per_tile, 1, 1), (ATOM_M, self.columns)
+                Float16, Float16, k, k, Float32, (config.warpgroups_per_tile, 1, 1), (ATOM_M, self.columns)
             )
-            part = narrow.get_slice(thread)
-        elif const_expr(self.config.pingpong):
-            memory = memory + group * (self.config.smem_epilogue_bytes // self.config.mma_warpgroups)
-        self.meet()  # nobody reads sums of the tile before, or the ring
-        where = (m, n)
-        if const_expr(self.config.swap_ab):
-            where, d = (n, m), [cute.select(x, mode=[1, 0, 2]) for x in d]
-        d, others = ([x[None, None, batch] for x in own] for own in (d, extras))
-        if const_expr(self.grouped):
-            d, others = ([cute.domain_offset((start, 0), x) for x in own] for own in (d, others))
-            d = [cute.make_tensor(x.iterator, cute.make_layout((rows, x.shape[1]), stride=x.stride)) for x in d]
-        self.write_combined(part, thread, 0, acc, memory, d, others, alpha, beta, where)
+            acc = RegisterAccumulator(total, narrow.get_slice(thread))
+        elif const_expr(config.pingpong):
+            memory = memory + consumer_idx * (config.smem_epilogue_bytes // config.mma_warpgroups)
+        self.sync()  # nobody reads accumulators of the tile before, or stages
+        coord = (tile.m, n)
+        if const_expr(config.swap_ab):
+            coord = (n, tile.m)
+            tensors = tensors._replace(outs=[cute.select(x, mode=[1, 0, 2]) for x in tensors.outs])
+        tensors = tensors.batch(tile.batch)
+        if const_expr(self.ragged):
+            tensors = self.group_rows(tensors, tile)
+        self.write_combined(acc, thread, 0, memory, tensors, coord)
+
+    def group_rows(self, tensors: EpilogueTensors, tile: GemmTile) -> EpilogueTensors:
+        """Return the rows of the group of a tile."""
+        outs, inputs = (
+            [cute.domain_offset((tile.row_start, 0), x) for x in own] for own in (tensors.outs, tensors.inputs)
+        )
+        outs = [cute.make_tensor(x.iterator, cute.make_layout((tile.rows, x.shape[1]), stride=x.stride)) for x in outs]
+        return tensors._replace(outs=outs, inputs=inputs)
 
     @cute.jit
-    def exchanged(self, acc: cute.Tensor, thread: Any, rank: Any, memory: Any, arrived: Any):
-        """The sums of all blocks of the columns that this block writes, added in the order of blocks.
+    def reduce_in_cluster(self, acc: cute.Tensor, thread: Any, rank: Any, memory: Any, arrived: Any):
+        """Return the sums of all CTAs' accumulators of the columns that this CTA writes, added in the order of CTAs.
 
-        Eight columns of 64 rows are four sums of a thread: the same thread of another block has those of the same place.
+        Eight columns of 64 rows are four accumulators of a thread: the same thread of another CTA has those of the same
+        place.
         """
-        splits, each = self.config.split_k_cluster, self.columns // 8
-        atoms = cute.size(acc) // (4 * each * splits)
-        layout = cute.make_layout((4, self.threads, each * atoms, splits - 1))
-        boxes = cute.make_tensor(cute.recast_ptr(memory, dtype=self.acc_dtype), layout)
+        split_k, eights = self.config.split_k_cluster, self.columns // 8
+        atoms = cute.size(acc) // (4 * eights * split_k)
+        layout = cute.make_layout((4, self.threads, eights * atoms, split_k - 1))
+        inbox = cute.make_tensor(cute.recast_ptr(memory, dtype=self.acc_dtype), layout)
         send = cute.make_copy_atom(cpasync.CopyDsmemStoreOp(), self.acc_dtype, num_bits_per_copy=128)
-        own = cute.make_rmem_tensor((4, each * atoms), self.acc_dtype)
+        own = cute.make_rmem_tensor((4, eights * atoms), self.acc_dtype)
         four = cute.make_rmem_tensor((4,), self.acc_dtype)
-        for other in range_constexpr(splits):
-            there = cute.make_tensor(arch.map_dsmem_ptr(boxes.iterator, other), layout)
+        for other in range_constexpr(split_k):
+            remote = cute.make_tensor(arch.map_dsmem_ptr(inbox.iterator, other), layout)
             full = arch.map_dsmem_ptr(arrived, other)
-            slot = select_(rank < other, rank, rank - 1)  # a block has a box for each other
-            for i in range_constexpr(each * atoms):
-                first = 4 * (other * each + i % each + i // each * each * splits)
+            slot = select_(rank < other, rank, rank - 1)  # a CTA has a slot for each other
+            for i in range_constexpr(eights * atoms):
+                first = 4 * (other * eights + i % eights + i // eights * eights * split_k)
                 for j in range_constexpr(4):
                     mine = acc[first + j]
                     own[j, i] = mine if other == 0 else select_(rank == other, mine, own[j, i])
             if rank != other:
-                for i in range_constexpr(each * atoms):
-                    first = 4 * (other * each + i % each + i // each * each * splits)
+                for i in range_constexpr(eights * atoms):
+                    first = 4 * (other * eights + i % eights + i // eights * eights * split_k)
                     for j in range_constexpr(4):
                         four[j] = acc[first + j]
-                    cute.copy(send, four, there[None, thread, i, slot], mbar_ptr=full)
+                    cute.copy(send, four, remote[None, thread, i, slot], mbar_ptr=full)
         arch.mbarrier_wait(arrived, 0)
-        total = cute.make_rmem_tensor(((2, 2, each), atoms, 1), self.acc_dtype)
-        for i in range_constexpr(each * atoms):
-            for source in range_constexpr(splits):
-                slot = min(select_(rank < source, source - 1, source), splits - 2)
+        total = cute.make_rmem_tensor(((2, 2, eights), atoms, 1), self.acc_dtype)
+        for i in range_constexpr(eights * atoms):
+            for source in range_constexpr(split_k):
+                slot = min(select_(rank < source, source - 1, source), split_k - 2)
                 for j in range_constexpr(4):
-                    value = select_(rank == source, own[j, i], boxes[j, thread, i, slot])
+                    value = select_(rank == source, own[j, i], inbox[j, thread, i, slot])
                     total[4 * i + j] = value if source == 0 else total[4 * i + j] + value
         return total
 
-    def slots(self, part: Any, staged: Any) -> Any:
-        return part.partition_C(cute.select(staged, mode=[1, 0]) if self.config.swap_ab else staged)
+    def slots(self, acc: RegisterAccumulator, staged: Any) -> Any:
+        return acc.partition(cute.select(staged, mode=[1, 0]) if self.config.swap_ab else staged)
 
-    def meet(self) -> None:
+    def sync(self) -> None:
+        per_warpgroup = self.config.pingpong
         number = (
-            arch.make_warp_uniform(arch.warp_idx()) // (WARPGROUP_THREADS // 32)
-            if self.config.pingpong
-            else _FIRST_BARRIER
+            arch.make_warp_uniform(arch.warp_idx()) // (WARPGROUP_THREADS // 32) if per_warpgroup else _FIRST_BARRIER
         )
         pipeline.NamedBarrier(number, self.threads).arrive_and_wait()
 
     def finish(self) -> None:
-        """Nothing is on its way."""
+        """Do nothing: no store is in flight."""

@@ -1,72 +1,138 @@
-"""Products whose K is cut into parts that are products of their own: a second kernel adds their sums and does what follows."""
+"""Split-K by two kernels: a batched GEMM of parts of K, then a reduction with the epilogue."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .... import Float32
-from ...dispatch import arrays, launches
+from .... import Float32, Int64, const_expr, cute, range_constexpr
+from ....cute import arch
+from ....cute.nvgpu import CopyUniversalOp
+from ...dispatch import arrays, devices, launches
 from ...dispatch.problem import TensorLayout
-from .arguments import GemmArguments, more_tensors, other_tensors
+from ...parts.tensor_views import permuted
+from .arguments import GemmArguments
 from .problem import GemmProblem
-from .split_k_reduction import SplitKReduction, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...dispatch.registry import Implementation
+_THREADS = 128
+_LOADS_AHEAD = (8, 16)
+"""How many partials are loaded before the first is added: the least of these that has all, or the most."""
+_CTAS_PER_SM = 4
+"""Without a bound the compiler aims at the highest occupancy and has registers for two loads at a time. CTAs that leave
+the L1 cache as it is (one of them, or shared memory preferred) gather on the few SMs that the kernel before leaves
+free."""
 
 
-def run_parts(
-    implementation: Implementation, problem: GemmProblem, config: Any, count: int, given: GemmArguments
-) -> None:
-    """Two kernels: the parts of K as a batch, computed by a config, then their sum and what follows it."""
+def run_split_k(implementation: Any, problem: GemmProblem, config: Any, split_k: int, args: GemmArguments) -> None:
+    """Compute equal parts of K as a batch with an implementation, then reduce them."""
     _, m, n = problem.shape
-    k = problem.k // count
-    a = arrays.permuted(arrays.reshaped(given.a, (m, count, k)), [1, 0, 2])
-    b = arrays.reshaped(given.b, (count, k, n))
-    _run_batch(problem, a, b, given, lambda parts, taken: implementation.run(parts, config, taken))
+    k = problem.k // split_k
+    a = arrays.permuted(arrays.reshaped(args.a, (m, split_k, k)), [1, 0, 2])
+    b = arrays.reshaped(args.b, (split_k, k, n))
+    _run_batch(problem, a, b, args, lambda parts, batch: implementation.run(parts, config, batch))
 
 
-def run_sums(
-    problem: GemmProblem, count: int, given: GemmArguments, run: Callable[[GemmProblem, GemmArguments], None]
+def run_split_k_stages(
+    problem: GemmProblem, split_k: int, args: GemmArguments, run: Callable[[GemmProblem, GemmArguments], None]
 ) -> None:
-    """The same with parts of whole stages of K: a kernel knows which of them is whose, and has all of A and B."""
-    a, b = (arrays.broadcast_to(x, (count, *x.shape[1:])) for x in (given.a, given.b))
-    _run_batch(problem, a, b, given, run)
+    """Do the same with a kernel that gets all of A and B and finds its own K tiles, whole stages of them."""
+    a, b = (arrays.broadcast_to(x, (split_k, *x.shape[1:])) for x in (args.a, args.b))
+    _run_batch(problem, a, b, args, run)
 
 
 def _run_batch(
-    problem: GemmProblem, a: Any, b: Any, given: GemmArguments, run: Callable[[GemmProblem, GemmArguments], None]
+    problem: GemmProblem, a: Any, b: Any, args: GemmArguments, run: Callable[[GemmProblem, GemmArguments], None]
 ) -> None:
-    sums = arrays.empty(given.a, (a.shape[0], *problem.shape[1:]), arrays.dtype_named(given.a, "float32"))
-    run(
-        GemmProblem(arrays.layout_of(a), arrays.layout_of(b), arrays.layout_of(sums), precision=problem.precision),
-        GemmArguments(a, b, sums),
-    )
-    combine_parts(problem, sums, given)
+    partials = arrays.empty(args.a, (a.shape[0], *problem.shape[1:]), arrays.dtype_named(args.a, "float32"))
+    layout = arrays.layout_of
+    run(GemmProblem(layout(a), layout(b), layout(partials), precision=problem.precision), GemmArguments(a, b, partials))
+    reduce_partials(problem, partials, args)
 
 
-def combine_parts(problem: GemmProblem, sums: Any, given: GemmArguments) -> None:
-    """Add parts (S, M, N) of sums to (1, M, N), and do what follows."""
-    follow, out = problem.fusion, problem.out_types
-    width, count = min(problem.out_width, arrays.layout_of(sums).width(2)), together(sums.shape[0])
+def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) -> None:
+    """Add partials (S, M, N) to a result (1, M, N) and run the epilogue."""
+    fusion, out = problem.fusion, problem.out_types
+    width = min(problem.out_width, arrays.layout_of(partials).width(2))
+    ahead = next((n for n in _LOADS_AHEAD if partials.shape[0] <= n), _LOADS_AHEAD[-1])
     kernel = launches.cached_kernel_of(
-        follow.functions, lambda: SplitKReduction(out, width, count, follow.combiner()), SplitKReduction, out, width, count, follow.key
+        fusion.functions, lambda: SplitKReduction(out, width, ahead, fusion.combiner()), SplitKReduction, out, width,
+        ahead, fusion.key,
     )  # fmt: skip
-    tensors = [
-        arrays.dynamic(sums, 2, width), arrays.dynamic(given.out, 2, width), *more_tensors(problem, given),
-        *other_tensors(problem, given),
-    ]  # fmt: skip
-    launches.run_tensors(
-        kernel, [sums, given.out, *given.extra_outs, *given.epilogue_inputs], tensors, 2, given.alpha, given.beta
-    )
+    rest = args.epilogue_tensors(problem)
+    tensors = [arrays.dynamic(partials, 2, width), arrays.dynamic(args.out, 2, width), *(x for _, x in rest)]
+    launches.run_tensors(kernel, [partials, args.out, *(x for x, _ in rest)], tensors, 2, args.alpha, args.beta)
 
 
-def add_rows(parts: Any, into: Any) -> None:
-    """Add sums (S, L, M) of parts of rows to (L, M), in order."""
-    count, batches, rows = parts.shape
-    one = TensorLayout.dense(Float32, 1, 1, batches * rows)
-    problem = GemmProblem(TensorLayout.dense(Float32, 1, 1, 1), one, one)
-    flat = arrays.reshaped(into, (1, 1, batches * rows))
-    combine_parts(problem, arrays.reshaped(parts, (count, 1, batches * rows)), GemmArguments(None, None, flat))
+def reduce_row_partials(partials: Any, out: Any) -> None:
+    """Add partial row sums (S, L, M) to (L, M), in order."""
+    count, batches, rows = partials.shape
+    flat = TensorLayout.dense(Float32, 1, 1, batches * rows)
+    problem = GemmProblem(TensorLayout.dense(Float32, 1, 1, 1), flat, flat)
+    args = GemmArguments(None, None, arrays.reshaped(out, flat.shape))
+    reduce_partials(problem, arrays.reshaped(partials, (count, 1, batches * rows)), args)
+
+
+class SplitKReduction:
+    """The kernel D = combine(sum over S of partials (S, M, N)), with `width` neighbours in N to a thread.
+
+    A thread loads `ahead` partials before it adds the first. Rows of partials have no gaps.
+    """
+
+    def __init__(self, out_types: tuple[Any, ...], width: int, ahead: int, combine: Callable[..., Any]) -> None:
+        self.out_types = out_types
+        self.width = width
+        self.ahead = ahead
+        self.combine = combine
+
+    @cute.jit
+    def __call__(self, partials: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
+        """Launch the kernel for partials (S, M, N), results and epilogue inputs (1, M, N)."""
+        extra = len(self.out_types) - 1
+        inputs = rest[extra:]
+        partials, *d = (permuted(x, None, self.width) for x in (partials, d, *rest[:extra]))
+        row_vectors = d[0].shape[2] // self.width
+        self.kernel(partials, d, inputs, alpha, beta, cute.fast_divmod_create_divisor(max(row_vectors, 1))).launch(
+            grid=(cute.ceil_div(row_vectors * d[0].shape[1], _THREADS), 1, 1),
+            block=(_THREADS, 1, 1),
+            stream=stream,
+            min_blocks_per_mp=_CTAS_PER_SM,
+            use_pdl=devices.current().overlaps,
+        )
+
+    @cute.kernel
+    def kernel(self, partials: cute.Tensor, d: Any, inputs: Any, alpha: Float32, beta: Float32, row_vectors: Any):
+        width, ahead = self.width, self.ahead
+        vector = arch.block_idx()[0] * _THREADS + arch.thread_idx()[0]
+        count, rows, columns = partials.shape
+        # Nothing is divided before the first load: rows lie side by side.
+        layout = cute.make_layout((width, count), stride=(1, partials.stride[0]))
+        source = cute.make_tensor(partials.iterator + Int64(vector) * width, layout)
+        if const_expr(devices.current().overlaps):
+            arch.griddepcontrol_wait()
+            arch.griddepcontrol_launch_dependents()
+        if vector < columns // width * rows:
+            acc = cute.make_rmem_tensor((width,), Float32)
+            loaded = cute.make_rmem_tensor((width, ahead), Float32)
+            acc.fill(0.0)
+            load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * width)
+            for first in range(0, count, ahead):
+                loaded.fill(0.0)
+                for i in range_constexpr(ahead):
+                    cute.copy(load, source[None, first + i], loaded[None, i], pred=first + i < count)
+                for i in range_constexpr(ahead):
+                    for j in range_constexpr(width):
+                        acc[j] = acc[j] + loaded[j, i]
+            row, column = divmod(vector, row_vectors)
+            fragments = []
+            for x in inputs:
+                fragment = cute.make_rmem_tensor((width,), x.element_type)
+                for i in range_constexpr(width):
+                    fragment[i] = x[0, row, column * width + i]
+                fragments.append(fragment.load())
+            for value, kind, x in zip(self.combine(acc.load(), alpha, beta, *fragments), self.out_types, d):
+                result = cute.make_rmem_tensor((width,), kind)
+                result.store(value.to(kind))
+                store = cute.make_copy_atom(CopyUniversalOp(), kind, num_bits_per_copy=width * max(8, kind.width))
+                cute.copy(store, result, cute.logical_divide(x[0, row, None], width)[None, column])

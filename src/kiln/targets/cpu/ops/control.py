@@ -1,4 +1,4 @@
-"""What a thread asks of its multiprocessor: time, sleep, registers, the launch before this one."""
+"""What a thread asks of its SM: time, sleep, registers, the launch before this one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import Fields
+from ..runtime.record_access import Fields
 from ..runtime.records import BlockRecord, FrameHeader
 from ..sanitizer.hooks import Hooks
 
@@ -29,10 +29,10 @@ def set_registers(x: Expander, op: ir.Operation, b: Builder, action: str, count:
         x.module.site(op, "registers", what, x.function.name)
         for what in (f"setmaxnreg.{action} to {count}", "setmaxnreg")
     )
-    given = [count, int(action == "inc"), blocks, site, group_site]
+    numbers = [count, int(action == "inc"), blocks, site, group_site]
 
     def again(c: Builder) -> tuple[ir.Value]:
-        status = x.call(c, "kiln_cpu_set_registers", [frame, *(c.i32(number) for number in given)], int_type(32))
+        status = x.call(c, "kiln_cpu_set_registers", [frame, *(c.i32(number) for number in numbers)], int_type(32))
         return (c.compare("ne", status, c.i32(0)),)
 
     loop, _ = b.while_(again)
@@ -40,7 +40,7 @@ def set_registers(x: Expander, op: ir.Operation, b: Builder, action: str, count:
 
 
 def _blocks_together(x: Expander) -> int:
-    """How many blocks of the running kernel a launch wants on a multiprocessor; 0: it does not say."""
+    """Return how many blocks of the running kernel a launch wants on an SM; 0: it does not say."""
     launches = cute.Launch.all_in(x.module.module.operation)
     return max((op.min_blocks or 0 for op in launches if op.kernel == x.function.name), default=0)
 

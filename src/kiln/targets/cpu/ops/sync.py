@@ -8,7 +8,7 @@ an underscore work on values, so that inline PTX (`ptx/`) can use them too.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
@@ -18,14 +18,11 @@ from ....mlir import ir
 from ...lowering.builder import Builder, constant_value, int_attr, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import Fields, leave
+from ..runtime.record_access import Fields, leave
 from ..runtime.records import TALLIES, BlockRecord, FrameHeader, Tally
 from ..runtime.records import Barrier as BarrierRecord
 from ..sanitizer.hooks import Hooks
 from .warp import meet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HANDLERS = Handlers()
 
@@ -39,7 +36,8 @@ def _barrier_with(
     x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, waits: bool,
     contribute: Callable[[Builder, ir.Value], None] | None,
 ) -> ir.Value | None:  # fmt: skip
-    """A barrier to which a thread may bring something when its arrival counts; then the phase that it arrived in."""
+    """Return a barrier to which a thread may bring something when its arrival counts; then the phase that it arrived
+    in."""
     x.refuse_outside(op, b, number, 0, BARRIERS - 1, "barrier %d", f"a block has the barriers 0 to {BARRIERS - 1}")
     _check_threads(x, op, b, threads, least=0 if waits else WARP)
     site = x.site_of(op, "barrier")
@@ -83,7 +81,7 @@ def _check_threads(x: Expander, op: ir.Operation, b: Builder, threads: ir.Value,
 def barrier_reduce(
     x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, kind: str, predicate: ir.Value
 ) -> ir.Value:
-    """A barrier that counts (`popc`: an i32) or combines (`and`, `or`: an i1) what its threads bring.
+    """Return a barrier that counts (`popc`: an i32) or combines (`and`, `or`: an i1) what its threads bring.
 
     A phase has a tally of its own, which starts when the first of its threads comes.
     """

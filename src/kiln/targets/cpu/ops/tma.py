@@ -6,7 +6,7 @@ the launches that it makes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
@@ -18,19 +18,16 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime import tensor_maps, tma
-from ..runtime.in_kernels import leave
+from ..runtime.record_access import leave
 from ..sanitizer.hooks import Hooks
 from .sync import fence
 from .warp import lane_of, meet
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HANDLERS = Handlers()
 
 
 def refused_copy(why: int, what: str) -> tuple[str, str]:
-    """Why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
+    """Return why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
     more, other = why >> 8 & 0xFFFFFF, why >> 32
     return {
         tma.NOT_A_MAP: (

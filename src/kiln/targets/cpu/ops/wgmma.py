@@ -1,4 +1,4 @@
-"""Tensor cores of a warp group. What becomes of products is in `runtime/wgmma.py`, what they compute in `runtime/tensor_core.py`."""
+"""Tensor cores of a warpgroup. What becomes of products is in `runtime/wgmma.py`, what they compute in `runtime/tensor_core.py`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..sanitizer.hooks import Hooks
 HANDLERS = Handlers()
 
 
-def refused_product(why: int) -> tuple[str, str]:
-    """Why a product cannot be carried out (`runtime/wgmma.py`), and what to do about it."""
+def refused_wgmma(why: int) -> tuple[str, str]:
+    """Return why a product cannot be carried out (`runtime/wgmma.py`), and what to do about it."""
     if why == DIFFERENT:
         return (
-            "is executed with operands that differ between the threads of a warp group",
+            "is executed with operands that differ between the threads of a warpgroup",
             "all 128 threads give the same descriptors, the same shape and the same choice whether to accumulate",
         )
     return (
@@ -52,10 +52,10 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: Builder) -> None:
     a = op.a
     n, a_type, b_type, a_major, b_major = op.n, op.a_type, op.b_type, op.a_major, op.b_major
     in_registers = str(a.type) != "i64"
-    sums = cute.info(op.types.d).element
-    kind = kind_of(a_type, b_type, str(sums), n, in_registers, a_major, b_major)
-    bytes_ = n // 2 * cute.element_bits(sums) // 8
-    Hooks(x, op).product(b, (op.d, bytes_), (a, 16 if in_registers else 0), op.b, kind)
+    element = cute.info(op.types.d).element
+    kind = kind_of(a_type, b_type, str(element), n, in_registers, a_major, b_major)
+    bytes_ = n // 2 * cute.element_bits(element) // 8
+    Hooks(x, op).wgmma(b, (op.d, bytes_), (a, 16 if in_registers else 0), op.b, kind)
     if in_registers:
         a = b.value("llvm.ptrtoint", int_type(64), (a,))
     site = x.module.site(op, "wgmma", f"wgmma m64n{n}k{op.k}", x.function.name)
@@ -65,7 +65,7 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: Builder) -> None:
 
 @HANDLERS.expands(nvgpu.wgmma.WgmmaFence)
 def _wgmma_fence(x: Expander, op: nvgpu.wgmma.WgmmaFence, b: Builder) -> None:
-    Hooks(x, op).product_fence(b)
+    Hooks(x, op).wgmma_fence(b)
 
 
 def commit(x: Expander, op: ir.Operation, b: Builder) -> None:
@@ -84,7 +84,7 @@ def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
 
     loop, _ = b.while_(again)
     x.suspend(loop)
-    Hooks(x, op).products_waited(b, count)
+    Hooks(x, op).wgmma_waited(b, count)
 
 
 @HANDLERS.expands(nvgpu.wgmma.WgmmaCommit)

@@ -3,7 +3,7 @@
 Where `mma_sync`, `ldmatrix` and `stmatrix` follow each other with nothing between them but arithmetic and registers, the lanes
 of a warp meet at the first. The one that goes on does the work of all, operation by operation: for each lane what comes
 before the operation, then the operation itself, as if the warp were one thread. That is one of the orders in which
-threads may run; a meeting of 32 lanes costs more than a small product of matrices.
+threads may run; a meeting of 32 lanes costs more than a small MMA.
 
 A lane brings the address of its area: there lie the values that a run needs from outside, those that are needed past the
 next operation, and those that are used after the run.
@@ -12,7 +12,8 @@ next operation, and those that are used after the run.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ....base_dsl.target import size_and_alignment
 from ....dialects.nvgpu.mma import LdMatrix, MmaSync, StMatrix
@@ -22,11 +23,8 @@ from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
 from ..ops import mma
 from ..ops.warp import meet, once_for_warp
-from ..runtime.in_kernels import leave
+from ..runtime.record_access import leave
 from ..runtime.records import PAYLOAD
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OPERATIONS = {kind.OPERATION_NAME: kind for kind in (MmaSync, LdMatrix, StMatrix)}
 """The operations that runs consist of."""
@@ -107,7 +105,7 @@ def _may_come_between(op: ir.Operation) -> bool:
 
 
 def _is_register(pointer: ir.Value) -> bool:
-    """Whether an address is in a register array of the thread."""
+    """Return whether an address is in a register array of the thread."""
     while not isinstance(pointer.owner, ir.Block):
         op = pointer.owner.operation
         if op.name == "llvm.alloca":
@@ -129,7 +127,7 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _stages(run: _Run) -> list[tuple[list[ir.Operation], ir.Operation | None]]:
-    """What a lane does before each operation, and the operation; at the end nothing follows."""
+    """Return what a lane does before each operation, and the operation; at the end nothing follows."""
     stages: list[tuple[list[ir.Operation], ir.Operation | None]] = []
     before: list[ir.Operation] = []
     for op in run.operations:

@@ -1,4 +1,4 @@
-"""`mma`, `ldmatrix`, `stmatrix`, `movmatrix`; what orders products of warp groups."""
+"""`mma`, `ldmatrix`, `stmatrix`, `movmatrix`; what orders WGMMAs."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     inner //= 32 if bits else 1
     saturates = "satfinite" in modifiers
     if saturates and (d != "s32" or bits):
-        raise Refused("an mma that saturates sums of this type")
-    sums = {"s32": "i32"}.get(d, d)
-    kind = mma.Mma(rows, columns, inner, a, b, sums, saturates)
+        raise Refused("an mma that saturates accumulator of this type")
+    accumulator = {"s32": "i32"}.get(d, d)
+    kind = mma.Mma(rows, columns, inner, a, b, accumulator, saturates)
     register = "f64" if a == "f64" else "i32"
     counts = [size * mma.bits_of(a) // (64 if a == "f64" else 32) // 32 for size in (rows * inner, inner * columns)]
     left, right = (_vector(m, o, count, register) for o, count in zip(operands[1:3], counts))
-    start = _vector(m, operands[3], rows * columns // 32, sums)
+    start = _vector(m, operands[3], rows * columns // 32, accumulator)
     _set(m, operands[0], mma.mma(m.x, m.op, m.b, kind, left, right, start))
 
 
@@ -107,7 +107,7 @@ def _movmatrix(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand])
 def _wgmma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """What stands around products; products themselves are operations of the language."""
     if modifiers[0] == "fence":
-        Hooks(m.x, m.op).product_fence(m.b)
+        Hooks(m.x, m.op).wgmma_fence(m.b)
     elif modifiers[0] == "commit_group":
         wgmma.commit(m.x, m.op, m.b)
     elif modifiers[0] == "wait_group" and isinstance(operands[0], Immediate):

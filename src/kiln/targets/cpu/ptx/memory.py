@@ -13,7 +13,7 @@ from ..ops.cluster import peer
 from ..ops.cute import shared_pointer
 from ..ops.sync import fence
 from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
-from ..runtime.in_kernels import Fields
+from ..runtime.record_access import Fields
 from ..runtime.records import BlockRecord, FrameHeader
 from ..sanitizer.hooks import Hooks
 from .machine import (
@@ -43,7 +43,7 @@ def _space(modifiers: tuple[str, ...]) -> str:
 
 
 def _is_local(modifiers: tuple[str, ...]) -> bool:
-    """Whether an access is to shared memory of the block."""
+    """Return whether an access is to shared memory of the block."""
     return _space(modifiers) in ("shared", "shared::cta")
 
 

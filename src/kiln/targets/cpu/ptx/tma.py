@@ -15,7 +15,7 @@ _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 
 def _box(m: Machine, operand: Operand) -> tuple[ir.Value, list[ir.Value]]:
-    """The map and the coordinates of `[map, {a, b}]`."""
+    """Return the map and the coordinates of `[map, {a, b}]`."""
     if not isinstance(operand, Address) or not isinstance(operand.base, Vector) or len(operand.base.parts) != 2:
         raise Refused("a box is written [map, {coordinates}]")
     map_, places = operand.base.parts
@@ -39,10 +39,10 @@ def copy_box(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) ->
     more = operands[3:]
     offsets: list[ir.Value] = []
     if im2col:
-        given = more.pop(0)
-        if not isinstance(given, Vector):
+        packed = more.pop(0)
+        if not isinstance(packed, Vector):
             raise Refused("offsets of pixels are a vector")
-        offsets = [m.bits(part, 16) for part in given.parts]
+        offsets = [m.bits(part, 16) for part in packed.parts]
     mask = m.bits(more[0], 16) if "multicast::cluster" in modifiers else None
     tma_ops.load(m.x, m.op, m.b, map_, target, m.pointer(mbarrier, "shared"), places, offsets, mask)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ..ops import cluster, sync, warp
-from ..runtime.in_kernels import Fields, leave
+from ..runtime.record_access import Fields, leave
 from ..runtime.records import FrameHeader, Warp
 from .machine import (
     BITS,

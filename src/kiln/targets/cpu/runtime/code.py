@@ -6,9 +6,9 @@ from . import engines, groups, reductions, registers, threads, tma
 from .launches import launching
 from .tensor_maps import accelerator
 from .threads import waiting
-from .wgmma import products
+from .wgmma import wgmmas
 
 assert engines.waiting is groups.waiting is threads.waiting is registers.waiting  # they add to it
 assert tma.accelerator is reductions.accelerator is accelerator
 
-__all__ = ["accelerator", "launching", "products", "waiting"]
+__all__ = ["accelerator", "launching", "waiting", "wgmmas"]

@@ -21,8 +21,8 @@ from __future__ import annotations
 from ....native import Ptr, address, i32, inline, local, native, ref, size_of, u32, u64
 from ...host.libc import free, memcpy, memset, realloc
 from .engine_table import BULK_QUEUE, COPY_QUEUE
-from .orders import random, schedule
 from .records import WARP, WARPGROUP, WARPS, BlockRecord, FrameHeader, Operation, Sizes
+from .schedule_order import random, schedule
 from .threads import mbarrier, waiting
 
 DONE = -1
@@ -82,7 +82,7 @@ def land(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
 
 @native
 def new_operation(block: Ptr[BlockRecord]) -> Ptr[Operation]:
-    """One more in the list of a block; without any left the list starts over."""
+    """Return one more in the list of a block; without any left the list starts over."""
     if block.operations_left == 0:
         block.operations_count = 0
     count = block.operations_count
@@ -192,4 +192,4 @@ def land_all(arena: Ptr, sizes: Ptr[Sizes]) -> None:
                     land(block, block.operations[number])
         free(block.operations)
         for number in range(WARPS * WARP // WARPGROUP):
-            free(block.warp_groups[number].products)
+            free(block.warpgroups[number].wgmmas)

@@ -12,8 +12,8 @@ from ...host.call_context import Context
 from ...host.libc import malloc, memset
 from ...host.reports import fault_with
 from .engine_table import QUEUES
-from .orders import random
 from .records import BARRIERS, BLOCK_BYTES, FREE, WARP, BlockRecord, FrameHeader, Meeting, Sizes
+from .schedule_order import random
 from .threads import ALL, waiting
 
 DETAILS_HEADER = 4
@@ -141,7 +141,7 @@ def initialize_frames(block: Ptr[BlockRecord], frame_size: u32, dim_x: u32, dim_
                 frame.woken_site = -1
                 for queue in range(len(QUEUES)):
                     frame.groups[queue] = 0
-                frame.products = 0
+                frame.wgmmas = 0
                 frame.registers = 0
                 frame.asks = 0
                 frame.asking = 0

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ....base_dsl import guards as guarding
 from ....base_dsl import settings
 from ....base_dsl.guards import NOTHING, Guard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _SETTINGS: dict[bytes, tuple[str, Any, Callable[[Any], int]]] = {
     b"KILN_CPU_THREADS": ("kiln_cpu_workers", ctypes.c_int32, int),

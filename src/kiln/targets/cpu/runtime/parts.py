@@ -19,8 +19,8 @@ def _code(name: str, attribute: str) -> DeferredLibrary:
 LAUNCH = jit.Part(_code("launch", "launching"), (runtime.REPORTS, runtime.SIGNALS), launch_settings.load)
 WAITING = jit.Part(_code("waiting", "waiting"), (runtime.REPORTS, LAUNCH))
 ACCELERATOR = jit.Part(_code("accelerator", "accelerator"), (LAUNCH, WAITING))
-PRODUCTS = jit.Part(_code("products", "products"), (runtime.REPORTS, LAUNCH))
-PARTS = (*runtime.PARTS, LAUNCH, WAITING, ACCELERATOR, PRODUCTS)
+WGMMA = jit.Part(_code("wgmma", "wgmmas"), (runtime.REPORTS, LAUNCH))
+PARTS = (*runtime.PARTS, LAUNCH, WAITING, ACCELERATOR, WGMMA)
 
 
 def _variable(name: str, kind: Any) -> Any:
@@ -43,7 +43,7 @@ def set_seed(seed: int | None = None) -> None:
 
 
 def seed_variable() -> ctypes.c_int64:
-    """Where the seed of the schedule is."""
+    """Return where the seed of the schedule is."""
     return _variable("kiln_cpu_schedule", ctypes.c_int64)
 
 

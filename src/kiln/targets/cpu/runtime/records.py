@@ -49,7 +49,7 @@ class FrameHeader:
     woken_address: Ptr[u32]
     woken_value: u32
     groups: Array[i32, len(QUEUES)]  # of a queue's operations that this thread has committed
-    products: u32  # of its warp group that this thread has come to
+    wgmmas: u32  # of its warpgroup that this thread has come to
     registers: u32  # that this thread may use
     asks: u32  # for another number of registers, so far
     asking: u32  # whether it waits for that
@@ -119,8 +119,8 @@ class Operation:
 
 
 @struct
-class Product:
-    """A product of a warp group's tensor core, from when the first thread comes to it until it is carried out (`wgmma.py`)."""
+class Wgmma:
+    """A WGMMA's tensor core, from when the first thread comes to it until it is carried out (`wgmma.py`)."""
 
     kind: u32  # types, shape, and where operands are (`tensor_core.py`)
     accumulate: u32
@@ -134,16 +134,16 @@ class Product:
 
 
 @struct
-class WarpGroup:
-    """Products of a warp group, numbered in the order of the program."""
+class Warpgroup:
+    """WGMMAs of a warpgroup, numbered in the order of the program."""
 
-    complete: u32  # products that all threads have come to
+    complete: u32  # WGMMAs that all threads have come to
     missing: u32  # warps, as bits, that have yet to come to the next one
-    done: u32  # products that are carried out
-    begun: u32  # products that some thread has come to
-    room: u32  # for products that are not done: a power of two
+    done: u32  # WGMMAs that are carried out
+    begun: u32  # WGMMAs that some thread has come to
+    room: u32  # for WGMMAs that are not done: a power of two
     asked: u32  # how often threads have asked for another number of registers
-    products: Ptr[Product]  # number i is at i % room
+    wgmmas: Ptr[Wgmma]  # number i is at i % room
 
 
 @struct
@@ -179,7 +179,7 @@ class BlockRecord:
     tallies: Array[Array[Tally, TALLIES], BARRIERS]
     arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
     warps: Array[Warp, WARPS]
-    warp_groups: Array[WarpGroup, WARPS * WARP // WARPGROUP]
+    warpgroups: Array[Warpgroup, WARPS * WARP // WARPGROUP]
     registers_free: u32  # that warps gave back
     registers_known: (
         u32  # those of the pool, and those that all threads have asked for, both divided by 8, in 16 bits each

@@ -1,6 +1,6 @@
-"""`setmaxnreg`: warp groups give registers back, or wait until others have given back as many as they want more.
+"""`setmaxnreg`: warpgroups give registers back, or wait until others have given back as many as they want more.
 
-A kernel starts with as many registers for each thread as fit into a multiprocessor with as many blocks as its launch asks for.
+A kernel starts with as many registers for each thread as fit into an SM with as many blocks as its launch asks for.
 These are the pool: what nobody gives back nobody gets.
 """
 # pyright: reportReturnType=false
@@ -16,8 +16,8 @@ from .threads import ALL, COME_AGAIN, GO_ON, wait, waiting
 
 @waiting.export
 def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u32, site: i32, group_site: i32) -> i32:
-    """Change the registers of a thread when its whole warp group has come: whether to suspend and to come again."""
-    block, group = frame.block, ref(frame.block.warp_groups)[frame.thread // WARPGROUP]
+    """Change the registers of a thread when its whole warpgroup has come: whether to suspend and to come again."""
+    block, group = frame.block, ref(frame.block.warpgroups)[frame.thread // WARPGROUP]
     threads, first = block.threads, frame.thread // WARPGROUP * WARPGROUP
     at_start = min(u32(REGISTERS) // (threads * blocks) // REGISTER_UNIT * REGISTER_UNIT, u32(SET_REGISTERS[1]))
     if block.registers_known == 0:

@@ -10,24 +10,23 @@ passed over now and then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ....mlir import ir
 from ...host import call_context as shared
 from ...host.loops import stopped
 from ...lowering.builder import Builder, function, global_, int_attr, int_type, ptr_type
-from .in_kernels import Fields, waits_no_more
-from .orders import schedule
+from .record_access import Fields, waits_no_more
 from .records import BLOCK_BYTES, FrameHeader, Sizes
+from .schedule_order import schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..expand import Expansion, FunctionState
 
 
 def frame_size_name(kernel: str) -> str:
-    """The global constant that holds the size of a kernel's frame."""
+    """Return the global constant that holds the size of a kernel's frame."""
     return f"{kernel}.frame_size"
 
 
@@ -68,7 +67,7 @@ class _Order:
         b.store(b.load(int_type(32), self.first), self.at)
 
     def take(self, b: Builder) -> ir.Value:
-        """The next one."""
+        """Return the next one."""
         here = b.load(int_type(32), self.at)
         after = b.binary("addi", here, b.load(int_type(32), self.stride))
         beyond = b.compare("sge", after, self.count)
@@ -85,7 +84,8 @@ class Shuffled:
         self.order = _Order(b, b.binary("muli", block_dim[0], b.binary("muli", block_dim[1], block_dim[2])))
 
     def threads(self, expansion: Expansion, b: Builder, block: ir.Value) -> tuple[Builder, list[ir.Value]]:
-        """A loop over the threads of a block, given its number: a builder for its body, and the index of the thread."""
+        """Return a loop over the threads of a block, given its number: a builder for its body, and the index of the
+        thread."""
         i32, ptr = int_type(32), ptr_type()
         expansion.declare("kiln_cpu_seed", [i32, ptr], [i32])
         b.call("kiln_cpu_seed", [i32], [block, self.random])
@@ -101,124 +101,151 @@ class Shuffled:
 
 
 def seed_variable(expansion: Expansion) -> str:
-    """The name of the variable with the seed, made known to a module."""
+    """Return the name of the variable with the seed, made known to a module."""
     expansion.declare_variable(schedule.symbol, int_type(64))
     return schedule.symbol
 
 
 def group_function(
-    expansion: Expansion,
-    state: FunctionState,
-    name: str,
-    unpack: Callable[[Builder, ir.Value], list[ir.Value]],
+    expansion: Expansion, state: FunctionState, name: str, unpack: Callable[[Builder, ir.Value], list[ir.Value]],
     static: int,
-) -> None:
+) -> None:  # fmt: skip
     """Make `name(arguments, context, arena, sizes, x, y, z)`: all threads of group number x + grid x * (y + grid y * z)."""
-    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    ptr, i32 = ptr_type(), int_type(32)
     global_(expansion.module, frame_size_name(state.name), i32, int_attr(i32, 0), linkage="internal", constant=True)
     made = function(expansion.module, name, [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     entry = made.regions[0].blocks[0]
-    packed, ctx, arena, sizes, x, y, z = entry.arguments
     end = ir.Operation.create("func.return", loc=state.operation.location, ip=ir.InsertionPoint(entry))
-    b = Builder(ir.InsertionPoint(end), state.operation.location)
-    values = unpack(b, packed)
-    frame_size = b.load(i32, b.address_of(frame_size_name(state.name)))
-    group = _Group(b, arena, sizes, frame_size)
-    number = b.binary(
-        "addi", x, b.binary("muli", group.grid[0], b.binary("addi", y, b.binary("muli", group.grid[1], z)))
+    _GroupFunction(expansion, state, Builder(ir.InsertionPoint(end), state.operation.location), entry).build(
+        unpack, static
     )
-    random = b.alloca(i64)
-    expansion.declare("kiln_cpu_seed", [i32, ptr], [i32])
-    seeded = b.compare("ne", b.call("kiln_cpu_seed", [i32], [number, random]).results[0], b.i32(0))
-    expansion.declare("kiln_cpu_initialize", [ptr, ptr, ptr, *[i32] * 4, ptr], [])
-    known = [frame_size, number, b.i32(int(state.meets)), b.i32(static)]
-    b.call("kiln_cpu_initialize", [], [ctx, arena, sizes, *known, random])
-    if expansion.sanitizer is not None:
-        expansion.sanitizer.call(expansion, b, "group", arena, sizes, number)
-    alive, progress, passed, halts = (b.alloca(i32) for _ in range(4))
-    b.store(b.i32(0), passed)
-    b.store(b.binary("muli", group.threads, group.size), alive)
-    blocks, threads = _Order(b, group.size), _Order(b, group.threads)
 
-    def fault_free(c: Builder) -> ir.Value:
-        """Whether there is no fault. One in a later block does not count: of several, that of the lowest block is reported."""
-        none = c.compare(
-            "eq", c.binary("andi", c.load(i32, c.byte_gep(ctx, shared.offset("status"))), c.i32(shared.FAULT)), c.i32(0)
+
+class _GroupFunction:
+    """The body of a group's function: rounds in which every thread that can go on is resumed."""
+
+    def __init__(self, expansion: Expansion, state: FunctionState, b: Builder, entry: ir.Block) -> None:
+        self.expansion, self.state, self.b = expansion, state, b
+        self.packed, self.context, self.arena, self.sizes, *self.index = entry.arguments
+
+    def build(self, unpack: Callable[[Builder, ir.Value], list[ir.Value]], static: int) -> None:
+        b, i32 = self.b, int_type(32)
+        arguments = unpack(b, self.packed)
+        frame_size = b.load(i32, b.address_of(frame_size_name(self.state.name)))
+        group = self.group = _Group(b, self.arena, self.sizes, frame_size)
+        x, y, z = self.index
+        self.number = b.binary(
+            "addi", x, b.binary("muli", group.grid[0], b.binary("addi", y, b.binary("muli", group.grid[1], z)))
         )
-        if state.spins:  # it may wait for the block that is no more
+        self.random = b.alloca(int_type(64))
+        seeded = self._call(b, "kiln_cpu_seed", [self.number, self.random], i32)
+        self.seeded = b.compare("ne", seeded, b.i32(0))
+        known = [frame_size, self.number, b.i32(int(self.state.meets)), b.i32(static)]
+        self._call(b, "kiln_cpu_initialize", [self.context, self.arena, self.sizes, *known, self.random])
+        self._tell(b, "group", self.arena, self.sizes, self.number)
+        self.alive, self.progress, self.passed, self.halts = (b.alloca(i32) for _ in range(4))
+        b.store(b.i32(0), self.passed)
+        b.store(b.binary("muli", group.threads, group.size), self.alive)
+        blocks, threads = _Order(b, group.size), _Order(b, group.threads)
+        rounds, _ = b.while_(self._goes_on)
+        self._round(rounds, blocks, threads, arguments)
+        self._wake_or_report(rounds)
+        self._end()
+
+    def _call(self, b: Builder, name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
+        """Call a function of the runtime."""
+        results = [] if result is None else [result]
+        self.expansion.declare(name, [operand.type for operand in operands], results)
+        made = b.call(name, results, operands)
+        return None if result is None else made.results[0]
+
+    def _tell(self, b: Builder, event: str, *operands: ir.Value) -> None:
+        """Tell the detector of an event, in an instrumented build."""
+        if self.expansion.sanitizer is not None:
+            self.expansion.sanitizer.call(self.expansion, b, event, *operands)
+
+    def _fault_free(self, b: Builder) -> ir.Value:
+        """Return whether there is no fault. One in a later block does not count: of several, that of the lowest block
+        is reported."""
+        i32, i64 = int_type(32), int_type(64)
+        status = b.load(i32, b.byte_gep(self.context, shared.offset("status")))
+        none = b.compare("eq", b.binary("andi", status, b.i32(shared.FAULT)), b.i32(0))
+        if self.state.spins:  # it may wait for the block that is no more
             return none
-        later = c.compare(
-            "ult", c.value("arith.extui", i64, (number,)), c.load(i64, c.byte_gep(ctx, shared.offset("order")))
-        )
-        return c.binary("ori", none, c.binary("andi", later, c.compare("eq", group.size, c.i32(1))))
+        order = b.load(i64, b.byte_gep(self.context, shared.offset("order")))
+        later = b.compare("ult", b.value("arith.extui", i64, (self.number,)), order)
+        return b.binary("ori", none, b.binary("andi", later, b.compare("eq", self.group.size, b.i32(1))))
 
-    def goes_on(c: Builder) -> tuple[ir.Value]:
-        healthy = fault_free(c)
-        c.store(c.i32(0), halts)
-        asked = c.if_(c.compare("ne", stopped(expansion, c, ctx), c.i32(0)))
-        expansion.declare("kiln_cpu_step", [ptr, i32], [i32])
-        asked.store(asked.call("kiln_cpu_step", [i32], [ctx, asked.load(i32, alive)]).results[0], halts)
-        healthy = c.binary("andi", healthy, c.compare("eq", c.load(i32, halts), c.i32(0)))
-        return (c.binary("andi", healthy, c.compare("ne", c.load(i32, alive), c.i32(0))),)
+    def _goes_on(self, b: Builder) -> tuple[ir.Value]:
+        """Return whether there is another round."""
+        i32 = int_type(32)
+        healthy = self._fault_free(b)
+        b.store(b.i32(0), self.halts)
+        asked = b.if_(b.compare("ne", stopped(self.expansion, b, self.context), b.i32(0)))
+        asked.store(self._call(asked, "kiln_cpu_step", [self.context, asked.load(i32, self.alive)], i32), self.halts)
+        healthy = b.binary("andi", healthy, b.compare("eq", b.load(i32, self.halts), b.i32(0)))
+        return (b.binary("andi", healthy, b.compare("ne", b.load(i32, self.alive), b.i32(0))),)
 
-    rounds, _ = b.while_(goes_on)
-    rounds.store(rounds.i32(0), progress)
-    other = rounds.if_(seeded)
-    blocks.shuffle(expansion, other, random)
-    blocks.start(rounds)
-    each, _index = rounds.for_(rounds.i32(0), group.size, rounds.i32(1))
-    rank = blocks.take(each)
-    record = group.record(each, rank)
-    other = each.if_(seeded)
-    threads.shuffle(expansion, other, random)
-    if state.copies:
-        expansion.declare("kiln_cpu_land_some", [ptr], [i32])
-        landed = other.call("kiln_cpu_land_some", [i32], [record]).results[0]
-        other.store(other.binary("ori", other.load(i32, progress), landed), progress)
-    threads.start(each)
-    inner, _index = each.for_(each.i32(0), group.threads, each.i32(1))
-    frame = group.frame(inner, record, threads.take(inner))
-    header = Fields(inner, frame, FrameHeader)
-    seen = inner.binary("andi", inner.load(i32, header.load("wait_address")), header.load("wait_mask"))
-    ready = inner.if_(inner.compare("ne", seen, header.load("wait_value")))
-    ready.store(ready.i32(1), progress)
-    _pass_over(ready.if_(seeded), random, passed)
-    run = ready.if_(ready.compare("eq", ready.load(i32, passed), ready.i32(0)))
-    waits_no_more(run, frame)
-    # all that is left of the hidden arguments is the frame (`threads.indices_from_frame`)
-    hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
-    if expansion.sanitizer is not None:
-        expansion.sanitizer.call(expansion, run, "switch", rank, header.inside(run).load("thread"))
-    suspended = run.call(state.name, [i32], [*values, *hidden]).results[0]
-    over = run.if_(run.compare("eq", suspended, run.i32(0)))
-    expansion.declare("kiln_cpu_exit", [ptr], [])
-    if expansion.sanitizer is not None:
-        expansion.sanitizer.call(expansion, over, "exit")
-    over.call("kiln_cpu_exit", [], [frame])
-    over.store(over.binary("subi", over.load(i32, alive), over.i32(1)), alive)
+    def _round(self, rounds: Builder, blocks: _Order, threads: _Order, arguments: list[ir.Value]) -> None:
+        """Resume every thread of every block that is not blocked."""
+        i32, group = int_type(32), self.group
+        rounds.store(rounds.i32(0), self.progress)
+        blocks.shuffle(self.expansion, rounds.if_(self.seeded), self.random)
+        blocks.start(rounds)
+        each, _ = rounds.for_(rounds.i32(0), group.size, rounds.i32(1))
+        rank = blocks.take(each)
+        record = group.record(each, rank)
+        other = each.if_(self.seeded)
+        threads.shuffle(self.expansion, other, self.random)
+        if self.state.copies:
+            landed = self._call(other, "kiln_cpu_land_some", [record], i32)
+            other.store(other.binary("ori", other.load(i32, self.progress), landed), self.progress)
+        threads.start(each)
+        inner, _ = each.for_(each.i32(0), group.threads, each.i32(1))
+        self._resume(inner, group.frame(inner, record, threads.take(inner)), rank, arguments)
 
-    stuck = rounds.binary(
-        "andi",
-        rounds.compare("eq", rounds.load(i32, progress), rounds.i32(0)),
-        rounds.compare("ne", rounds.load(i32, alive), rounds.i32(0)),
-    )
-    nobody = rounds.if_(stuck)
-    expansion.declare("kiln_cpu_wake", [ptr, ptr, i32], [i32])
-    woken = nobody.call("kiln_cpu_wake", [i32], [arena, sizes, frame_size]).results[0]
-    report = nobody.if_(nobody.compare("eq", woken, nobody.i32(0)))
-    if expansion.sanitizer is not None:
-        expansion.sanitizer.call(expansion, report, "stuck")
-    expansion.declare("kiln_cpu_stuck", [ptr, ptr, ptr, i32], [])
-    report.call("kiln_cpu_stuck", [], [ctx, arena, sizes, frame_size])
+    def _resume(self, b: Builder, frame: ir.Value, rank: ir.Value, arguments: list[ir.Value]) -> None:
+        """Run a thread until it waits again, unless it is blocked or passed over."""
+        i32, header = int_type(32), Fields(b, frame, FrameHeader)
+        seen = b.binary("andi", b.load(i32, header.load("wait_address")), header.load("wait_mask"))
+        ready = b.if_(b.compare("ne", seen, header.load("wait_value")))
+        ready.store(ready.i32(1), self.progress)
+        _pass_over(ready.if_(self.seeded), self.random, self.passed)
+        run = ready.if_(ready.compare("eq", ready.load(i32, self.passed), ready.i32(0)))
+        waits_no_more(run, frame)
+        # all that is left of the hidden arguments is the frame (`record_access.indices_from_frame`)
+        hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
+        if self.expansion.sanitizer is not None:
+            self._tell(run, "switch", rank, header.inside(run).load("thread"))
+        suspended = run.call(self.state.name, [i32], [*arguments, *hidden]).results[0]
+        over = run.if_(run.compare("eq", suspended, run.i32(0)))
+        self._tell(over, "exit")
+        self._call(over, "kiln_cpu_exit", [frame])
+        over.store(over.binary("subi", over.load(i32, self.alive), over.i32(1)), self.alive)
 
-    left = b.compare("ne", b.load(i32, alive), b.i32(0))
-    halted = b.if_(b.binary("andi", fault_free(b), left))
-    halted.call("kiln_cpu_stuck", [], [ctx, arena, sizes, frame_size])
-    if expansion.banks is not None:
-        expansion.banks.end_of_block(b)
-    if state.copies:
-        expansion.declare("kiln_cpu_land_all", [ptr, ptr], [])
-        b.call("kiln_cpu_land_all", [], [arena, sizes])
+    def _wake_or_report(self, rounds: Builder) -> None:
+        """After a round in which no thread went on: let waits that may fail do so, or report a deadlock."""
+        i32 = int_type(32)
+        idle = rounds.compare("eq", rounds.load(i32, self.progress), rounds.i32(0))
+        left = rounds.compare("ne", rounds.load(i32, self.alive), rounds.i32(0))
+        nobody = rounds.if_(rounds.binary("andi", idle, left))
+        woken = self._call(nobody, "kiln_cpu_wake", [self.arena, self.sizes, self.group.frame_size], i32)
+        report = nobody.if_(nobody.compare("eq", woken, nobody.i32(0)))
+        self._tell(report, "stuck")
+        self._report(report)
+
+    def _report(self, b: Builder) -> None:
+        self._call(b, "kiln_cpu_stuck", [self.context, self.arena, self.sizes, self.group.frame_size])
+
+    def _end(self) -> None:
+        """Report threads that were stopped, and complete what nobody waited for."""
+        b = self.b
+        left = b.compare("ne", b.load(int_type(32), self.alive), b.i32(0))
+        self._report(b.if_(b.binary("andi", self._fault_free(b), left)))
+        if self.expansion.banks is not None:
+            self.expansion.banks.end_of_block(b)
+        if self.state.copies:
+            self._call(b, "kiln_cpu_land_all", [self.arena, self.sizes])
 
 
 def _pass_over(b: Builder, random: ir.Value, passed: ir.Value) -> None:

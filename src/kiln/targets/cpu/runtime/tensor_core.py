@@ -1,35 +1,35 @@
-"""The arithmetic of a warp group's tensor core: D = A B + C, bit for bit as the model says.
+"""The arithmetic of a warpgroup's tensor core: D = A B + C, bit for bit as the model says.
 
 PTX leaves order and rounding of `wgmma` open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909) adds all
 products of a sum and C at once: each term is cut off (towards zero) at F bits after the point of the largest exponent
-among them, which is the sum of two factors' for a product, and is that of the smallest normal number for smaller ones. These are added exactly, and
+among them, which is the sum of two factors' for a wgmma, and is that of the smallest normal number for smaller ones. These are added exactly, and
 the sum is cut off to f32, or rounded to the nearest f16. F is 25; with 8-bit floats it is 13, and so many bits of a fraction of f32
 are kept. Integers wrap.
 
 An element is kept as exponent, significand and sign (0 or -1). A is 64 rows of k, B a row of `COLUMNS` for each k, so that
-loops over columns run on vectors: places of rows are constants, and no two arrays share memory. A term is a product of
+loops over columns run on vectors: places of rows are constants, and no two arrays share memory. A term is a wgmma of
 significands that is shifted right. If no exponent of an operand is beyond `NEAR`, it is made with f32 instead, which is faster and gives the
-same: the product of two elements is exact there, and so is its product with a power of two unless that is far below 1.
+same: the wgmma of two elements is exact there, and so is its wgmma with a power of two unless that is far below 1.
 """
 # pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
 
 from __future__ import annotations
 
 from ....native import Ptr, f32, f64, i32, i64, inline, leading_zeros, local, native, truncated, u8, u16, u32, u64
-from .records import Product
+from .records import Wgmma
 
 ROWS, COLUMNS, K = 64, 256, 32
 """Of A and D; of B and D at most; of A and B at most."""
 FLOATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2)}
 """Bits of exponent and fraction."""
 INPUTS = (*FLOATS, "s8", "u8")
-"""Element types of A and B; numbers of them are bits of `Product.kind`."""
+"""Element types of A and B; numbers of them are bits of `Wgmma.kind`."""
 F16, BF16, TF32, E4M3, E5M2, S8, U8 = range(len(INPUTS))
-SUMS = ("f32", "f16", "i32")
-IN_F32, IN_F16, IN_I32 = range(len(SUMS))
-A_SHIFT, B_SHIFT, SUM_SHIFT, N_SHIFT = 0, 4, 8, 12
+ACCUMULATORS = ("f32", "f16", "i32")
+IN_F32, IN_F16, IN_I32 = range(len(ACCUMULATORS))
+A_SHIFT, B_SHIFT, D_SHIFT, N_SHIFT = 0, 4, 8, 12
 A_IN_REGISTERS, A_ALONG_M, B_ALONG_N = 1 << 24, 1 << 25, 1 << 26
-"""Bits of `Product.kind`: types of A, B and sums, n; where A is, and along which mode operands are contiguous."""
+"""Bits of `Wgmma.kind`: types of A, B and sums, n; where A is, and along which mode operands are contiguous."""
 NONE, SPECIAL = -(1 << 20), 1 << 20
 """Exponents of zeros, and of what is no finite number: infinite if its significand is 0, else none at all."""
 NEAR = 50
@@ -38,16 +38,11 @@ TOGETHER = tuple(range(8))
 """Products of a sum that are added in one turn of a loop."""
 
 
-def kind_of(a: str, b: str, sums: str, n: int, a_in_registers: bool, a_major: str, b_major: str) -> int:
-    """The number that `Product.kind` has."""
-    types = INPUTS.index(a) << A_SHIFT | INPUTS.index(b) << B_SHIFT | SUMS.index(sums) << SUM_SHIFT
-    return (
-        types
-        | n << N_SHIFT
-        | A_IN_REGISTERS * a_in_registers
-        | A_ALONG_M * (a_major == "mn")
-        | B_ALONG_N * (b_major == "mn")
-    )
+def kind_of(a: str, b: str, accumulator: str, n: int, a_in_registers: bool, a_major: str, b_major: str) -> int:
+    """Return the number that `Wgmma.kind` has."""
+    types = INPUTS.index(a) << A_SHIFT | INPUTS.index(b) << B_SHIFT | ACCUMULATORS.index(accumulator) << D_SHIFT
+    majors = A_ALONG_M * (a_major == "mn") | B_ALONG_N * (b_major == "mn")
+    return types | n << N_SHIFT | A_IN_REGISTERS * a_in_registers | majors
 
 
 # --- operands --------------------------------------------------------------------------------------------------------
@@ -111,7 +106,7 @@ def field(descriptor, first):
 
 @inline
 def repeats_of(descriptor):
-    """How many times 16 bytes the pattern of a swizzle is wide."""
+    """Return how many times 16 bytes the pattern of a swizzle is wide."""
     swizzle = u32(descriptor >> 62)
     return u32(1) if swizzle == 0 else u32(16) >> swizzle
 
@@ -160,12 +155,12 @@ def read(smem, bytes_, descriptor, type_, along_mn, rows, k, raw, row_step, k_st
 
 
 @inline
-def read_registers(product, type_, k, raw):
+def read_registers(wgmma, type_, k, raw):
     """Read A as threads hold it: thread 4 g + t of a warp has pairs of 32 bits of rows g and g + 8."""
     size = bytes_of(type_)
     for thread in range(u32(128)):
         for register in (u32(0), u32(1), u32(2), u32(3)):
-            held = product.a[thread] + register * 4
+            held = wgmma.a[thread] + register * 4
             row = (thread >> 5) * 16 + ((thread >> 2) & 7) + register % 2 * 8
             first = row * k + ((thread & 3) + register // 2 * 4) * (u32(4) // size)
             if size == 4:
@@ -217,12 +212,12 @@ def integers(raw, first, count, type_):
 
 
 @inline
-def exchange(product, row, size, line, out: bool):
+def exchange(wgmma, row, size, line, out: bool):
     """Load a row of C from registers, or store one of D: thread 4 g + t of a warp has columns 2 t and 2 t + 1 of each eight."""
     half = ((row >> 3) & 1) * 2
     for t in (u32(0), u32(1), u32(2), u32(3)):
-        held = product.d[(row >> 4) * 32 + (row & 7) * 4 + t]
-        for j in range(((product.kind >> N_SHIFT) & 511) >> 3):
+        held = wgmma.d[(row >> 4) * 32 + (row & 7) * 4 + t]
+        for j in range(((wgmma.kind >> N_SHIFT) & 511) >> 3):
             column, at = j * 8 + t * 2, j * 4 + half
             if size == 4:
                 pair, here = Ptr[u64](Ptr[u32](held) + at), Ptr[u64](line + column)
@@ -239,19 +234,19 @@ def exchange(product, row, size, line, out: bool):
 
 
 @native
-def multiply_integers(product: Ptr[Product], a: Ptr[i32], b: Ptr[i32]) -> None:
-    n = (product.kind >> N_SHIFT) & 511
+def multiply_integers(wgmma: Ptr[Wgmma], a: Ptr[i32], b: Ptr[i32]) -> None:
+    n = (wgmma.kind >> N_SHIFT) & 511
     line = local(i32, COLUMNS)
     for row in range(u32(ROWS)):
         for column in range(u32(COLUMNS)):
             line[column] = 0
-        if product.accumulate != 0:
-            exchange(product, row, 4, Ptr[u32](line), out=False)
+        if wgmma.accumulate != 0:
+            exchange(wgmma, row, 4, Ptr[u32](line), out=False)
         for k in range(u32(K)):
             left = a[row * K + k]  # k is K, of bytes
             for column in range(n):
                 line[column] += left * b[k * COLUMNS + column]
-        exchange(product, row, 4, Ptr[u32](line), out=True)
+        exchange(wgmma, row, 4, Ptr[u32](line), out=True)
 
 
 @native
@@ -291,18 +286,10 @@ def to_f16(total: i64, exponent: i32) -> u32:
 
 @native
 def special_sum(
-    k: u32,
-    ea: Ptr[i32],
-    sa: Ptr[u32],
-    ga: Ptr[i32],
-    eb: Ptr[i32],
-    sb: Ptr[u32],
-    gb: Ptr[i32],
-    ec: i32,
-    sc: u32,
-    gc: i32,
-) -> u32:
-    """What a sum with terms that are not finite is: 1 or 2 for a positive or negative infinity, 3 for none; 0: it has no such terms."""
+    k: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32], gb: Ptr[i32], ec: i32, sc: u32, gc: i32
+) -> u32:  # fmt: skip
+    """Return the class of a sum with terms that are not finite: 1 or 2 for a positive or negative infinity, 3 for NaN; 0 if
+    it has no such terms."""
     found = u32(0)
     if ec == SPECIAL:
         found = u32(3) if sc != 0 else u32(1) - u32(gc)
@@ -315,136 +302,159 @@ def special_sum(
     return found
 
 
-@native
-def multiply_floats(
-    product: Ptr[Product], k: u32, special: u32, near: bool, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], fa: Ptr[f32], eb: Ptr[i32],
-    sb: Ptr[u32], gb: Ptr[i32], fb: Ptr[f32],
-) -> None:  # fmt: skip
-    """The sums of all rows; the significands of products have F bits after the point. `near`: `fa` and `fb` are there."""
-    n = (product.kind >> N_SHIFT) & 511
-    fraction = i32(25) if (product.kind & 15) <= TF32 else i32(13)
-    wide = (product.kind >> SUM_SHIFT) & 15 == IN_F32
-    size = u32(4) if wide else u32(2)
-    point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
-    up, down = max(fraction - i32(point), i32(0)), max(i32(point) - fraction, i32(0))
-    kept = u32(min(fraction, i32(23)))
-    mask = ~((u64(1) << (52 - u64(kept))) - 1)
-    line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i32, COLUMNS)
-    ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
-    scale, value, power = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
-    for row in range(u32(ROWS)):
+@inline
+def load_c(wgmma, row, size, wide, n, line, c):
+    """Load a row of C and split its elements; 1 if one is not finite."""
+    for column in range(n):
+        line[column] = 0
+    if wgmma.accumulate != 0:
+        exchange(wgmma, row, size, line, out=False)
+    special = u32(0)
+    if wide:  # where bits are is known while this is compiled
         for column in range(n):
-            line[column] = 0
-        if product.accumulate != 0:
-            exchange(product, row, size, line, out=False)
-        c_special = u32(0)
-        if wide:  # where bits are is known while this is compiled
-            for column in range(n):
-                c_special |= u32(split(line[column], u32(8), u32(23), u32(0), u32(0), ec, sc, gc, column))
-        else:
-            for column in range(n):
-                c_special |= u32(split(line[column], u32(5), u32(10), u32(0), u32(0), ec, sc, gc, column))
+            special |= u32(split(line[column], u32(8), u32(23), u32(0), u32(0), *c, column))
+    else:
         for column in range(n):
-            largest[column] = ec[column]
-            total[column] = 0
-        own = row * k
-        for first in range(u32(0), k, len(TOGETHER)):
-            for column in range(n):
-                most = largest[column]
-                for i in TOGETHER:
-                    most = max(most, ea[own + first + i] + eb[(first + i) * COLUMNS + column])
-                largest[column] = most
-        if near:
-            for column in range(n):
-                power[column] = u32(max(min(fraction - largest[column], i32(127)), i32(-126)) + 127) << 23
-            for first in range(u32(0), k, len(TOGETHER)):
-                for column in range(n):
-                    sum_, to_point = total[column], Ptr[f32](power)[column]
-                    for i in TOGETHER:
-                        sum_ += truncated(fa[own + first + i] * fb[(first + i) * COLUMNS + column] * to_point)
-                    total[column] = sum_
-        else:
-            for first in range(u32(0), k, len(TOGETHER)):
-                for column in range(n):
-                    sum_, most = total[column], largest[column]
-                    for i in TOGETHER:
-                        at = (first + i) * COLUMNS + column
-                        lower = u32(min(most - ea[own + first + i] - eb[at], i32(31)))
-                        sign = ga[own + first + i] ^ gb[at]
-                        term = i32((sa[own + first + i] * sb[at]) >> (lower & 31))
-                        sum_ += (term ^ sign) - sign
-                    total[column] = sum_
-        if wide:
-            small = u32(0)
-            for column in range(n):
-                scale[column] = u64(i64(max(largest[column], i32(-900)) - fraction + 1023)) << 52
-            for column in range(n):
-                value[column] = (f64(total[column]) + f64(c_term(column, largest, ec, sc, gc, up, down))) * Ptr[f64](
-                    scale
-                )[column]
-            for column in range(n):
-                bits = Ptr[u64](value)[column]
-                small |= u32((bits << 1 != 0) & (bits << 1 >> 53 < 1023 - 126))
-                scale[column] = bits & mask
-            for column in range(n):
-                Ptr[f32](line)[column] = f32(Ptr[f64](scale)[column])
-            if small != 0:
-                for column in range(n):
-                    exact = i64(total[column]) + c_term(column, largest, ec, sc, gc, up, down)
-                    line[column] = to_f32(exact, largest[column] - fraction, kept)
-        else:
-            for column in range(n):
-                exact = i64(total[column]) + c_term(column, largest, ec, sc, gc, up, down)
-                line[column] = to_f16(exact, largest[column] - fraction)
-        if (special | c_special) != 0:
-            for column in range(n):
-                found = special_sum(
-                    k,
-                    ea + own,
-                    sa + own,
-                    ga + own,
-                    eb + column,
-                    sb + column,
-                    gb + column,
-                    ec[column],
-                    sc[column],
-                    gc[column],
-                )
-                if found != 0:
-                    infinite = ((u32(1) << width) - 1) << point
-                    sign = u32(found == 2) << (point + width)
-                    line[column] = (u32(1) << (point + width)) - 1 if found == 3 else infinite | sign
-        exchange(product, row, size, line, out=True)
+            special |= u32(split(line[column], u32(5), u32(10), u32(0), u32(0), *c, column))
+    return special
 
 
 @inline
-def c_term(column, largest, ec, sc, gc, up, down):
+def largest_exponents(k, n, ea, own, eb, ec, largest, total):
+    """Find the largest exponent among the terms of each sum of a row."""
+    for column in range(n):
+        largest[column] = ec[column]
+        total[column] = 0
+    for first in range(u32(0), k, len(TOGETHER)):
+        for column in range(n):
+            most = largest[column]
+            for i in TOGETHER:
+                most = max(most, ea[own + first + i] + eb[(first + i) * COLUMNS + column])
+            largest[column] = most
+
+
+@inline
+def add_near(k, n, fraction, fa, own, fb, largest, total, power):
+    """Add the products of a row in f32, which is exact there."""
+    for column in range(n):
+        power[column] = u32(max(min(fraction - largest[column], i32(127)), i32(-126)) + 127) << 23
+    for first in range(u32(0), k, len(TOGETHER)):
+        for column in range(n):
+            sum_, to_point = total[column], Ptr[f32](power)[column]
+            for i in TOGETHER:
+                sum_ += truncated(fa[own + first + i] * fb[(first + i) * COLUMNS + column] * to_point)
+            total[column] = sum_
+
+
+@inline
+def add_far(k, n, a, own, b, largest, total):
+    """Add the products of a row as significands that are shifted right."""
+    (ea, sa, ga), (eb, sb, gb) = a, b
+    for first in range(u32(0), k, len(TOGETHER)):
+        for column in range(n):
+            sum_, most = total[column], largest[column]
+            for i in TOGETHER:
+                at = (first + i) * COLUMNS + column
+                lower = u32(min(most - ea[own + first + i] - eb[at], i32(31)))
+                sign = ga[own + first + i] ^ gb[at]
+                term = i32((sa[own + first + i] * sb[at]) >> (lower & 31))
+                sum_ += (term ^ sign) - sign
+            total[column] = sum_
+
+
+@inline
+def c_term(column, largest, c, shifts):
     """C's part of a sum."""
+    (ec, sc, gc), (up, down) = c, shifts
     lower = u32(min(largest[column] - ec[column] + down, i32(31)))
     term = i32((sc[column] << (u32(up) & 31)) >> (lower & 31))
     return (term ^ gc[column]) - gc[column]
 
 
+@inline
+def round_to_f32(n, fraction, kept, total, largest, c, shifts, scale, value, line):
+    """Cut the sums of a row off to f32."""
+    mask = ~((u64(1) << (52 - u64(kept))) - 1)
+    small = u32(0)
+    for column in range(n):
+        scale[column] = u64(i64(max(largest[column], i32(-900)) - fraction + 1023)) << 52
+    for column in range(n):
+        exact = f64(total[column]) + f64(c_term(column, largest, c, shifts))
+        value[column] = exact * Ptr[f64](scale)[column]
+    for column in range(n):
+        bits = Ptr[u64](value)[column]
+        small |= u32((bits << 1 != 0) & (bits << 1 >> 53 < 1023 - 126))
+        scale[column] = bits & mask
+    for column in range(n):
+        Ptr[f32](line)[column] = f32(Ptr[f64](scale)[column])
+    if small != 0:
+        for column in range(n):
+            exact = i64(total[column]) + c_term(column, largest, c, shifts)
+            line[column] = to_f32(exact, largest[column] - fraction, kept)
+
+
 @native
-def multiply(product: Ptr[Product], smem: Ptr, bytes_: u32) -> u32:
-    """One product of a warp group of a block with so many bytes of shared memory; 0 unless an operand is not in it."""
-    kind = product.kind
+def multiply_floats(
+    wgmma: Ptr[Wgmma], k: u32, special: u32, near: bool, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], fa: Ptr[f32], eb: Ptr[i32],
+    sb: Ptr[u32], gb: Ptr[i32], fb: Ptr[f32],
+) -> None:  # fmt: skip
+    """Compute all rows of D; the significands of products have F bits after the point. `near`: `fa` and `fb` are there."""
+    n = (wgmma.kind >> N_SHIFT) & 511
+    fraction = i32(25) if (wgmma.kind & 15) <= TF32 else i32(13)
+    wide = (wgmma.kind >> D_SHIFT) & 15 == IN_F32
+    size = u32(4) if wide else u32(2)
+    point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
+    shifts = (max(fraction - i32(point), i32(0)), max(i32(point) - fraction, i32(0)))
+    kept = u32(min(fraction, i32(23)))
+    line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i32, COLUMNS)
+    ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
+    scale, value, power = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
+    for row in range(u32(ROWS)):
+        c, own = (ec, sc, gc), row * k
+        c_special = load_c(wgmma, row, size, wide, n, line, c)
+        largest_exponents(k, n, ea, own, eb, ec, largest, total)
+        if near:
+            add_near(k, n, fraction, fa, own, fb, largest, total, power)
+        else:
+            add_far(k, n, (ea, sa, ga), own, (eb, sb, gb), largest, total)
+        if wide:
+            round_to_f32(n, fraction, kept, total, largest, c, shifts, scale, value, line)
+        else:
+            for column in range(n):
+                exact = i64(total[column]) + c_term(column, largest, c, shifts)
+                line[column] = to_f16(exact, largest[column] - fraction)
+        if (special | c_special) != 0:
+            for column in range(n):
+                a_row, b_column = (ea + own, sa + own, ga + own), (eb + column, sb + column, gb + column)
+                found = special_sum(k, *a_row, *b_column, ec[column], sc[column], gc[column])
+                if found != 0:
+                    infinite = ((u32(1) << width) - 1) << point
+                    sign = u32(found == 2) << (point + width)
+                    line[column] = (u32(1) << (point + width)) - 1 if found == 3 else infinite | sign
+        exchange(wgmma, row, size, line, out=True)
+
+
+@native
+def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
+    """Return one wgmma of a warpgroup of a block with so many bytes of shared memory; 0 unless an operand is not in
+    it."""
+    kind = wgmma.kind
     a_type, b_type = (kind >> A_SHIFT) & 15, (kind >> B_SHIFT) & 15
     n, k = (kind >> N_SHIFT) & 511, u32(32) // bytes_of(a_type)
     ra, rb = local(u32, ROWS * K), local(u32, COLUMNS * K)
     outside = u32(0)
     if kind & A_IN_REGISTERS != 0:
-        read_registers(product, a_type, k, ra)
+        read_registers(wgmma, a_type, k, ra)
     else:
-        outside = read(smem, bytes_, product.a_descriptor, a_type, kind & A_ALONG_M != 0, u32(ROWS), k, ra, k, 1)
-    outside |= read(smem, bytes_, product.b_descriptor, b_type, kind & B_ALONG_N != 0, n, k, rb, 1, COLUMNS)
+        outside = read(smem, bytes_, wgmma.a_descriptor, a_type, kind & A_ALONG_M != 0, u32(ROWS), k, ra, k, 1)
+    outside |= read(smem, bytes_, wgmma.b_descriptor, b_type, kind & B_ALONG_N != 0, n, k, rb, 1, COLUMNS)
     if outside != 0:
         return 1
     if a_type >= S8:
         integers(ra, u32(0), ROWS * k, a_type)
         for row in range(k):
             integers(rb, row * COLUMNS, n, b_type)
-        multiply_integers(product, Ptr[i32](ra), Ptr[i32](rb))
+        multiply_integers(wgmma, Ptr[i32](ra), Ptr[i32](rb))
         return 0
     ea, sa, ga, fa = local(i32, ROWS * K), local(u32, ROWS * K), local(i32, ROWS * K), local(f32, ROWS * K)
     eb, sb, gb, fb = local(i32, COLUMNS * K), local(u32, COLUMNS * K), local(i32, COLUMNS * K), local(f32, COLUMNS * K)
@@ -459,5 +469,5 @@ def multiply(product: Ptr[Product], smem: Ptr, bytes_: u32) -> u32:
         as_floats((ea, sa, ga), u32(0), ROWS * k, a_fraction, u32(0), ra, fa)
         for row in range(k):
             as_floats((eb, sb, gb), row * COLUMNS, n, b_fraction, raised, rb, fb)
-    multiply_floats(product, k, special, far == 0, ea, sa, ga, fa, eb, sb, gb, fb)
+    multiply_floats(wgmma, k, special, far == 0, ea, sa, ga, fa, eb, sb, gb, fb)
     return 0

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.target import value_bytes
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
+from ...lowering.expansion import AnyOp
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, THREAD, WGMMA
-from ..runtime.in_kernels import Fields
+from ..runtime.record_access import Fields
 from ..runtime.records import Barrier, BlockRecord, FrameHeader
 from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...lowering.expansion import AnyOp
     from ..expand import Expander
-
 
 _ORDERING = ("sync_warp", "tensor_map_publish")
 """Meetings of lanes that order memory."""
@@ -294,24 +292,24 @@ class Hooks:
         if not read:
             self.waited(b, left, BULK_STORE)
 
-    # -- products of warp groups -------------------------------------------------------------------------
+    # -- WGMMAs -------------------------------------------------------------------------
 
-    def product(
-        self, b: Builder, sums: tuple[ir.Value, int], a: tuple[ir.Value, int], right: ir.Value, kind: int
+    def wgmma(
+        self, b: Builder, accumulator: tuple[ir.Value, int], a: tuple[ir.Value, int], right: ir.Value, kind: int
     ) -> None:  # fmt: skip
         """Before a product. Sums and A: address and bytes of registers; of A, a descriptor and 0 if it is in shared memory."""
         if self.sanitizer is not None:
             self.sanitizer.use(WGMMA)
             looks = int(self.sanitizer.facts[self.x.function.name].swizzled)
             smem, site = self.x.function.smem, self._site("wgmma")
-            self._call(b, "product", *sums, *a, right, kind, smem, looks, site)
+            self._call(b, "wgmma", *accumulator, *a, right, kind, smem, looks, site)
 
-    def product_fence(self, b: Builder) -> None:
+    def wgmma_fence(self, b: Builder) -> None:
         if self.sanitizer is not None:
-            self._call(b, "product_fence")
+            self._call(b, "wgmma_fence")
 
-    def products_waited(self, b: Builder, left: int) -> None:
+    def wgmma_waited(self, b: Builder, left: int) -> None:
         """After a wait for groups of products."""
         if self.sanitizer is not None:
             self.sanitizer.use(WGMMA)
-            self._call(b, "products_waited", left)
+            self._call(b, "wgmma_waited", left)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """A call that checks an access, and what it is told."""
+    """A call that checks an access, and what it is calls."""
 
     call: ir.Operation
-    told: tuple[ir.Operation, ...]
+    calls: tuple[ir.Operation, ...]
     """What goes before the call only for its sake, in order."""
     argument: int
     """The number of the kernel's argument; -1: not known."""
@@ -36,7 +36,7 @@ class Access:
 
 
 def state_address(expansion: Expansion, b: Builder) -> ir.Value:
-    """The detector's state."""
+    """Return the detector's state."""
     expansion.declare_variable(memory.symbol, int_type(64))
     return b.address_of(memory.symbol)
 
@@ -135,5 +135,5 @@ def _instead(b: Builder, access: Access, fine: ir.Value, address: ir.Value, stor
     call = access.call
     call.results[0].replace_all_uses_with(branch.results[0])
     last = Builder(ir.InsertionPoint(other), b.location).op("scf.yield", (), (call.results[0],))
-    for op in (*access.told, call):
+    for op in (*access.calls, call):
         op.move_before(last)

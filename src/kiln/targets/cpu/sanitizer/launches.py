@@ -95,7 +95,7 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
     clear(ref(st).view_memo, 2)
     st.bulk = None
     st.bulk_count = 0
-    clear(ref(st).product_memo, 2)
+    clear(ref(st).wgmma_memo, 2)
     st.kinds = kinds
     st.kernel = kernel
     st.shift = shift
@@ -228,9 +228,9 @@ def forget(blocks: u32, warps: u32) -> None:
         clock_drop(st.memo[i])
     for i in range(2):
         clock_drop(st.view_memo[i])
-        clock_drop(st.product_memo[i])
+        clock_drop(st.wgmma_memo[i])
     clear(ref(st).memo, 3)
-    clear(ref(st).product_memo, 2)
+    clear(ref(st).wgmma_memo, 2)
     clear(ref(st).view_memo, 2)
     if st.bulk != None:
         clear(st.bulk, st.threads)

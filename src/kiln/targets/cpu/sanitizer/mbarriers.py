@@ -10,7 +10,7 @@ from ....native import Ptr, native, ref, u32, u64
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE
 from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, numbers, ordered, release, release_into
 from .memory import clear, lesser, many, raise_to
-from .orders import location
+from .memory_order import location
 from .reporting import about, report, report_alone
 from .state import LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, Arrival, BulkSlot, Location, detector, state
 
@@ -77,7 +77,7 @@ def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
 
 @native
 def known_to_warp(came: Ptr[Arrival]) -> bool:
-    """Whether any lane of the running thread's warp knows of an arrival."""
+    """Return whether any lane of the running thread's warp knows of an arrival."""
     st = state.place
     me, thread = st.tid, st.current
     local = me % st.per_block
@@ -99,7 +99,7 @@ def known_to_warp(came: Ptr[Arrival]) -> bool:
 
 @native
 def mbarrier_at(address: u64, site: u32) -> Ptr[Location]:
-    """The record of an mbarrier that is used, or None: it is none, which is reported."""
+    """Return the record of an mbarrier that is used, or None: it is none, which is reported."""
     mbarrier_after(address)  # a copy may have landed meanwhile
     found = location(address, True)
     if found != None:
@@ -199,7 +199,7 @@ def bulk(address: u64, site: u32) -> None:
     slot = st.bulk[st.bulk_slot]
     slot.thread = st.tid
     slot.site = site
-    slot.given = st.bulk_phase
+    slot.issued = st.bulk_phase
     slot.place = address
 
 
@@ -209,7 +209,7 @@ def unseen_copies() -> None:
     st = state.place
     for i in range(lesser(st.bulk_count, st.threads)):
         slot = st.bulk[i]
-        if slot.given > slot.seen:
+        if slot.issued > slot.seen:
             about(slot.thread, "copy-unseen", slot.site, slot.site, st.group, slot.thread, slot.place, 8)
 
 

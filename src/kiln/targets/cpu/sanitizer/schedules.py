@@ -14,7 +14,7 @@ from ....native import Ptr, native, ref, size_of, u8, u32, u64
 from ...host.call_context import Context
 from ...host.libc import memcpy, realloc
 from ...host.reports import has_fault
-from ..runtime.stops import now
+from ..runtime.interruption import now
 from .memory import greater
 from .state import Log, Write, detector, state
 
@@ -81,7 +81,7 @@ def empty(log: Ptr[Log]) -> None:
 
 @detector.export
 def schedule(context: Ptr[Context], number: u32) -> u32:
-    """Whether a launch is to run under schedule `number`, after those before; the first one is 0."""
+    """Return whether a launch is to run under schedule `number`, after those before; the first one is 0."""
     st = state.place
     if number == 0:
         st.recording = 1 if st.further != 0 and st.seed[0] == 0 else 0

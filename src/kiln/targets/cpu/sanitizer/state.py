@@ -112,7 +112,7 @@ class Registers:
     high: u64
     site: u32
     group: u32  # of products, counted as in `Thread.groups`
-    is_sum: u32  # whether a product writes them
+    is_accumulator: u32  # whether a product writes them
     padding: u32
 
 
@@ -140,10 +140,10 @@ class Thread:
     fenced: u32  # it has accessed nothing since a sequentially consistent fence of the GPU's scope
     ring: Array[u32, len(ENGINES) * RING]  # the epoch of each committed group
     flights: Array[Registers, FLIGHTS]  # that products use which are not complete
-    touched: Array[Registers, FLIGHTS]  # since the last `wgmma_fence`; `is_sum` says that they were written
+    touched: Array[Registers, FLIGHTS]  # since the last `wgmma_fence`; `is_accumulator` says that they were written
     next_flight: u32  # the place that is used again if all are taken
     next_touched: u32
-    product_fences: u32  # whether there was a `wgmma_fence`
+    wgmma_fences: u32  # whether there was a `wgmma_fence`
 
 
 @struct
@@ -244,7 +244,7 @@ class BulkSlot:
 
     thread: u32  # that gave the last one
     site: u32
-    given: u32  # the phase that it was given in
+    issued: u32  # the phase that it was issued in
     seen: u32  # the last complete phase that somebody waited for
     place: u64
 
@@ -440,9 +440,9 @@ class State:
     memo: Array[Ptr[Clock], 3]
     view_memo: Array[Ptr[Clock], 2]
     view_of: u32
-    product_memo: Array[Ptr[Clock], 2]
-    product_memo_place: u32  # the number by which the second one knows more
-    product_memo_epoch: u32
+    wgmma_memo: Array[Ptr[Clock], 2]
+    wgmma_memo_place: u32  # the number by which the second one knows more
+    wgmma_memo_epoch: u32
     scratch: u64
     value: u64  # where the value that is written next lies, if it is known
     value_for: u64  # the address it is written to

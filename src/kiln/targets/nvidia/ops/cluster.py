@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import ir
 from ...lowering.builder import int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..device_builder import DeviceBuilder, special_register
-
-if TYPE_CHECKING:
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 

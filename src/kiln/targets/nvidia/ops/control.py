@@ -1,8 +1,6 @@
-"""What a thread asks of its multiprocessor: time, sleep, registers, the launch before this one."""
+"""What a thread asks of its SM: time, sleep, registers, the launch before this one."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from ....dialects import nvgpu
 from ....hardware import features
@@ -10,9 +8,7 @@ from ....mlir import ir
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ..device_builder import REGISTER, DeviceBuilder
-
-if TYPE_CHECKING:
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ....base_dsl.compiler import report_at, source_span
 from ....base_dsl.diagnostics import CompilerDiagnosticError
@@ -13,10 +12,8 @@ from ...lowering.builder import Builder, int_type, parsed_type, ptr_type, struct
 from ...lowering.expansion import Handlers
 from ...lowering.sites import Site
 from ..device_builder import DeviceBuilder, special_register
+from ..expand import Expander
 from ..passes.smem_allocation import DYNAMIC_SMEM, dynamic_variable
-
-if TYPE_CHECKING:
-    from ..expand import Expander
 
 HANDLERS = Handlers()
 
@@ -82,7 +79,7 @@ _MOST_PRINTED = 32
 
 
 def printf_parts(text: str) -> list[tuple[str, int]]:
-    """A format cut into formats of at most 32 conversions, each with how many it has."""
+    """Return a format cut into formats of at most 32 conversions, each with how many it has."""
     parts: list[tuple[str, int]] = []
     start = count = 0
     for found in _CONVERSION.finditer(text):

@@ -5,8 +5,6 @@ Integer division by zero is not detected on the device: its result is unspecifie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import context, ir
@@ -14,9 +12,7 @@ from ...lowering.arithmetic import ROUNDED_QUOTIENTS, rounded_quotient, saturate
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ..device_builder import DeviceBuilder, as_bits, f32, from_bits
-
-if TYPE_CHECKING:
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 
@@ -48,7 +44,7 @@ def _approx(_x: Expander, op: nvgpu.units.Approx, b: DeviceBuilder) -> ir.Value:
 
 
 def approx(b: DeviceBuilder, kind: str, value: ir.Value, *, ftz: bool = True) -> ir.Value:
-    """A fast function of the hardware."""
+    """Return a fast function of the hardware."""
     flush = ".ftz" if ftz and kind != "tanh" else ""
     (made,) = b.asm(f"{kind}.approx{flush}.f32 $0, $1;", "=f,f", [value], [f32()], pure=True)
     return made

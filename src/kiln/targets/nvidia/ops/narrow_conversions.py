@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ....hardware import features
+from ....hardware.architectures import Architecture
 from ....mlir import context, ir
 from ...lowering.builder import int_type
 from ..device_builder import DeviceBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ....hardware.architectures import Architecture
 
 _BYTES = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 _WIDER = ("f32", "f16", "bf16")
 
 
 def narrow_conversion(arch: Architecture, op: ir.Operation, source: str, target: str) -> ir.Value | None:
-    """The result of a conversion, or None where there is no instruction for it."""
+    """Return the result of a conversion, or None where there is no instruction for it."""
     value = op.operands[0]
     if isinstance(value.type, ir.VectorType) and len(value.type.shape) != 1:
         return None
@@ -32,7 +28,7 @@ def narrow_conversion(arch: Architecture, op: ir.Operation, source: str, target:
 
 
 def _elements(b: DeviceBuilder, value: ir.Value) -> list[ir.Value]:
-    """The elements of a vector, or a number."""
+    """Return the elements of a vector, or a number."""
     type_ = value.type
     if not isinstance(type_, ir.VectorType):
         return [value]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import ir
 from ...lowering.builder import constant_value
 from ...lowering.expansion import Handlers
 from ..device_builder import DeviceBuilder
-
-if TYPE_CHECKING:
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 
@@ -31,7 +27,7 @@ def _barrier(_x: Expander, op: nvgpu.sync.Barrier, b: DeviceBuilder) -> None:
 
 
 def _number(value: ir.Value) -> str:
-    """The constraint of an operand that may be a constant in the instruction."""
+    """Return the constraint of an operand that may be a constant in the instruction."""
     return "r" if constant_value(value) is None else "n"
 
 

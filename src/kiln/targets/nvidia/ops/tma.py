@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
@@ -13,11 +13,7 @@ from ...host.tensor_map_encode import made_in_kernel
 from ...lowering.builder import constant_value, ptr_type
 from ...lowering.expansion import Handlers
 from ..device_builder import DeviceBuilder, pointer_type, shared_address
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 
@@ -40,7 +36,7 @@ class _Asm:
         return "{" + ", ".join(self(value, letter) for value in values) + "}"
 
     def box(self, b: DeviceBuilder, map_: ir.Value, coordinates: ir.Value) -> str:
-        """A place in a tensor."""
+        """Return a place in a tensor."""
         return f"[{self(_generic(b, map_), 'l')}, {self.group(cute.unpack(coordinates), 'r')}]"
 
     def emit(self, b: DeviceBuilder, code: str) -> list[ir.Value]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import context, ir
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ..device_builder import REGISTER, DeviceBuilder, as_bits, f32, from_bits, is_float
-
-if TYPE_CHECKING:
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ....dialects import cute, nvgpu
 from ....dialects.definition import constant
@@ -14,9 +14,7 @@ from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import private_address
 from ..device_builder import DeviceBuilder, f32, shared_address
-
-if TYPE_CHECKING:
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 
@@ -177,7 +175,7 @@ def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 @functools.lru_cache(maxsize=1024)
 def _wgmma_text(form: _Form, registers: str, place: int) -> tuple[str, str]:
-    """Returns an instruction and the constraints of its operands, which are numbered from `place` on."""
+    """Return an instruction and the constraints of its operands, which are numbered from `place` on."""
     if form.a_in_registers:
         a, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
     else:

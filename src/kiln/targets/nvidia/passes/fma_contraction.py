@@ -6,7 +6,7 @@ from collections import Counter
 
 from ....mlir import context, find, ir
 
-_SUMS = frozenset(("arith.addf", "arith.subf"))
+_ADDITIONS = frozenset(("arith.addf", "arith.subf"))
 _HANDED_ON = frozenset(("arith.negf", "vector.extract", "vector.shape_cast"))
 """Operations that give numbers as they take them, but for the sign."""
 
@@ -21,25 +21,26 @@ def allow_contraction(module: ir.Module) -> None:
     Only what the program wrote: what expansions add later counts on its own roundings.
     """
     contract, none = (ir.Attribute.parse(f"#arith.fastmath<{flag}>", context()) for flag in ("contract", "none"))
-    found = [(op, op.name) for op in find(module.operation, ("arith.mulf", *_SUMS))]
+    found = [(op, op.name) for op in find(module.operation, ("arith.mulf", *_ADDITIONS))]
     # LLVM makes one product of equal ones
     times = Counter(frozenset(op.operands) for op, name in found if name == "arith.mulf")
     for op, name in found:
         if op.attributes["fastmath"] == none and (
-            name in _SUMS or (times[frozenset(op.operands)] == 1 and _is_in_one_sum(op.result, op.block))
+            name in _ADDITIONS or (times[frozenset(op.operands)] == 1 and _is_in_one_sum(op.result, op.block))
         ):
             op.attributes["fastmath"] = contract
 
 
 def _is_in_one_sum(value: ir.Value, block: ir.Block) -> bool:
-    """Whether all that becomes of a number, or of each element of a vector, is that one sum of the block takes it."""
+    """Return whether all that becomes of a number, or of each element of a vector, is that one sum of the block takes
+    it."""
     users = [use.owner.operation for use in value.uses]
     if len(users) != 1 and not _are_of_different_elements(users):
         return False
     for user in users:
         name = user.name
         handed_on = name in _HANDED_ON and _is_in_one_sum(user.results[0], block)
-        if user.block != block or not (handed_on or name in _SUMS):
+        if user.block != block or not (handed_on or name in _ADDITIONS):
             return False
     return True
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ....base_dsl.compiler import report_at, source_span
-from ....base_dsl.diagnostics import CompilerDiagnosticError
+from ....base_dsl.diagnostics import CompilerDiagnosticError, Span
 from ....dialects import cute
 from ....dialects.definition import operation_names
 from ....dialects.nvgpu.launch import driver_launch
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ....base_dsl.diagnostics import Span
 
 
 @dataclasses.dataclass
@@ -62,7 +58,7 @@ def outline_kernels(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
 
 
 def _device(module: ir.Module, functions: dict[str, ir.Operation], kernels: list[str]) -> ir.Module:
-    """A module of the kernels, and of copies of what they need."""
+    """Return a module of the kernels, and of copies of what they need."""
     needed = _reachable(functions, kernels)
     others = {func for name, func in functions.items() if name not in needed}
     moved = {functions[name] for name in kernels}

@@ -30,7 +30,7 @@ def unroll_wgmma(module: ir.Module) -> None:
 
 
 def _turns(loop: ir.Operation) -> range | None:
-    """What the counter of a loop is in each turn, if all is known and simple."""
+    """Return what the counter of a loop is in each turn, if all is known and simple."""
     bounds = [constant_value(v) for v in list(loop.operands)[:3]]
     lower, upper, step = bounds
     if lower is None or upper is None or step is None or step <= 0 or lower < 0:
@@ -64,14 +64,14 @@ class _Unrolling:
             if number is not None and isinstance(value.type, ir.IntegerType):
                 self._numbers[value] = number & _mask(value.type)
         *steps, last = operations
-        given: list[ir.Value] = list(self._loop.operands)[3:]
+        values: list[ir.Value] = list(self._loop.operands)[3:]
         for number in turns:
-            self._values = dict(zip(carried, given, strict=True))
+            self._values = dict(zip(carried, values, strict=True))
             self._numbers[counter] = number
             for op in steps:
                 self._step(op)
-            given = [self._value(v) for v in last.operands]
-        for result, value in zip(self._loop.results, given, strict=True):
+            values = [self._value(v) for v in last.operands]
+        for result, value in zip(self._loop.results, values, strict=True):
             result.replace_all_uses_with(value)
         self._loop.erase()
 
@@ -95,12 +95,12 @@ class _Unrolling:
         key = (value.type, number)
         found = self._constants.get(key)
         if found is None:
-            given = {"value": int_attr(value.type, number)}
-            found = self._constants[key] = make_before(self._loop, "arith.constant", value.type, (), given)
+            constant = {"value": int_attr(value.type, number)}
+            found = self._constants[key] = make_before(self._loop, "arith.constant", value.type, (), constant)
         return found
 
     def _computed(self, op: ir.Operation) -> int | None:
-        """What an operation on known numbers gives, if it is one of those that addresses are made with."""
+        """Return what an operation on known numbers gives, if it is one of those that addresses are made with."""
         compute = _COMPUTED.get(op.name)
         if compute is None:
             return None

@@ -1,4 +1,4 @@
-"""Two warp groups share each tile, and have their sums stored from two buffers in turn while they work on the next one."""
+"""Two warpgroups share each tile, and have their sums stored from two buffers in turn while they work on the next one."""
 
 import numpy as np
 from hopper_tiles import GROUP, layouts, loads, matrices, multiplies, parts, product, stores

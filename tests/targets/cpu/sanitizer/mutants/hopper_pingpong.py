@@ -1,4 +1,4 @@
-"""Two warp groups work on tiles of their own, in turn: while one multiplies, the other has its sums stored from the one buffer there is."""
+"""Two warpgroups work on tiles of their own, in turn: while one multiplies, the other has its sums stored from the one buffer there is."""
 
 import numpy as np
 from hopper_tiles import GROUP, layouts, loads, matrices, multiplies, parts, product, stores

@@ -1,4 +1,4 @@
-"""A warp has the copy engine fill a ring of tiles that a warp group multiplies: mbarriers and their phases by hand."""
+"""A warp has the copy engine fill a ring of tiles that a warpgroup multiplies: mbarriers and their phases by hand."""
 
 import numpy as np
 from hopper_tiles import GROUP, layouts, loads, matrices, multiplies, parts, product

@@ -1,4 +1,4 @@
-"""A warp group fills a ring of tiles, another one multiplies them and leaves one product running: a pipeline, and both sides' roles."""
+"""A warpgroup fills a ring of tiles, another one multiplies them and leaves one product running: a pipeline, and both sides' roles."""
 
 import numpy as np
 from hopper_tiles import GROUP, layouts, loads, matrices, multiplies, parts, product

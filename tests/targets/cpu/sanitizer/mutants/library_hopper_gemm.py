@@ -1,6 +1,6 @@
-"""Products of the kernel library on sm_90a: blocks of a cluster load for each other, one tile after the other; warp groups in turns, with
+"""Products of the kernel library on sm_90a: blocks of a cluster load for each other, one tile after the other; warpgroups in turns, with
 a bias; K shared by the blocks of a cluster, operands swapped; weights that threads convert; 8-bit floats with factors of blocks, in turns;
-groups, one with rows for one of two warp groups only, the other with none."""
+groups, one with rows for one of two warpgroups only, the other with none."""
 
 import importlib
 
@@ -20,7 +20,7 @@ def operand(rng, rows, columns, dtype=np.float16):
 
 
 def run(kernels):
-    importlib.import_module("kiln.kernels.dispatch.devices").clusters = lambda size: 1
+    importlib.import_module("kiln.kernels.dispatch.devices").max_active_clusters = lambda size: 1
     rng, config = np.random.default_rng(1), kernels.Sm90GemmConfig
     a, b = operand(rng, 160, 96), operand(rng, 64, 96).T
     bias, weights = operand(rng, 1, 64, np.float32)[0], operand(rng, 64, 320, np.int8).T

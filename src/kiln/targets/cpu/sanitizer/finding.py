@@ -1,0 +1,290 @@
+"""Findings in words: what the detector recorded, with names, coordinates and source lines."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ....base_dsl import sanitizing
+from ....base_dsl.diagnostics import DSLWarning, Span
+from ..runtime.deadlock_report import DeadlockFault
+from ..runtime.engine_table import ENGINES
+from ..runtime.parts import seed_variable
+from ..runtime.records import Sizes
+from . import state as native
+from .instrument import Argument, Instrumentation, SanitizedSite, layout_leaves, swizzled_layout
+from .rule_messages import Case, Triple, explain, triple
+from .schedules import FURTHER
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something wrong that an instrumented program did. `other_*` is the other side, where there is one."""
+
+    kind: str
+    """"race", "memory", "sync" or "numeric"."""
+    rule: str
+    """Which rule of the kind was broken, in a word."""
+    message: str
+    hint: str
+    kernel: str
+    span: Span | None
+    calls: tuple[Span, ...]
+    other_span: Span | None
+    block: Triple
+    thread: Triple
+    other_block: Triple | None
+    other_thread: Triple | None
+    space: str
+    """"shared", "global" or "" where it is about no memory."""
+    tensor: str
+    coordinate: tuple[int, ...] | None
+    offset: int | None
+    """Bytes from the start of the tensor or allocation."""
+    count: int
+    """How often it happened at this pair of places."""
+    notes: tuple[tuple[Span, str], ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.span}: {self.message}" if self.span else self.message]
+        if self.span:
+            lines.append(self.span.snippet())
+        for span, text in self.notes:
+            lines += [f"{span}: note: {text}", span.snippet()]
+        if self.hint:
+            lines.append(f"help: {self.hint}")
+        return "\n".join(line for line in lines if line)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        made = dataclasses.asdict(self)
+        for name in ("span", "other_span"):
+            span = getattr(self, name)
+            made[name] = None if span is None else {"file": span.filename, "line": span.line}
+        made["calls"] = [{"file": span.filename, "line": span.line} for span in self.calls]
+        del made["notes"]
+        return made
+
+
+_TRIED_CALLS = 2
+"""The first calls of a compiled function are tried under several schedules."""
+
+
+def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable[[int], None]:
+    """Return the call of an instrumented executable: what was found is delivered when it returns or fails."""
+    from .library import lock, state
+
+    calls = 0
+
+    def run(address: int) -> None:
+        nonlocal calls
+        with lock:
+            detector = state()
+            detector.findings_count = detector.overflow = 0
+            seed = seed_variable()
+            detector.seed, detector.tried = ctypes.addressof(seed), 1
+            # a seed that somebody chose is the one that is meant
+            detector.further = FURTHER if calls < _TRIED_CALLS and seed.value == 0 else 0
+            calls += 1
+            chosen = seed.value
+            failure: Exception | None = None
+            try:
+                call(address)
+            except Exception as caught:
+                failure = caught
+            finally:
+                seed.value, detector.active, detector.recording = chosen, 0, 0
+            sanitizing.tried(detector.tried)
+            found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
+            found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
+        for warning in [finding for finding in found if finding.rule in native.WARNINGS]:
+            found.remove(warning)
+            warnings.warn(str(warning), DSLWarning, stacklevel=2)
+        if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
+            found.append(_deadlock(failure))
+        # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
+        found.sort(key=_cause)
+        if failure is not None and not found:
+            raise failure
+        sanitizing.deliver(found, failure)
+        if failure is not None and not isinstance(failure, DeadlockFault):
+            raise failure
+
+    run.__dict__["call"] = call
+    return run
+
+
+def _once(found: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
+    """Without accesses out of bounds that are known by their coordinate already."""
+
+    def place(f: Finding) -> tuple[Any, ...]:
+        return f.kernel, f.span, f.space, f.tensor if f.space else ""
+
+    known = {place(f) for f, by in zip(found, by_coordinate, strict=True) if by}
+    return [f for f, by in zip(found, by_coordinate, strict=True) if by or f.rule != "bounds" or place(f) not in known]
+
+
+def _cause(finding: Finding) -> int:
+    """Causes come before what they cause."""
+    rules = ("index-overflow", "bounds", "sync", "race", "mbarrier-phase", "deadlock", "memory", "numeric")
+    return rules.index(finding.rule if finding.rule in rules else finding.kind)
+
+
+# --- who and where ---------------------------------------------------------------------------------------------------
+
+
+def _place(sizes: Sizes, group: int, tid: int) -> tuple[Triple, Triple, int]:
+    """Return (block, thread, engine) of an identity: the engine is 0 for a thread itself."""
+    grid, block, cluster = list(sizes.grid), list(sizes.block), list(sizes.cluster)
+    per_block = block[0] * block[1] * block[2]
+    threads = max(1, per_block * sizes.group)
+    engine, tid = divmod(tid, threads)
+    rank, thread = divmod(tid, per_block)
+    volume = cluster[0] * cluster[1] * cluster[2]
+    number = group * max(1, sizes.group // volume) + rank // volume
+    index: list[int] = []
+    within = rank % volume
+    for g, c in zip(grid, cluster):
+        clusters = g // c
+        index.append(number % clusters * c + within % c)
+        number, within = number // clusters, within // c
+    x, y = thread % block[0], thread // block[0]
+    return (index[0], index[1], index[2]), (x, y % block[1], y // block[1]), engine
+
+
+def _who(block: Triple, thread: Triple, engine: int = 0, of: Triple | None = None, kernel: str = "") -> str:
+    text = ENGINES[engine].of_thread + f"thread {triple(thread)}"
+    if kernel:
+        return f"{text} of block {triple(block)} of {kernel}, launched before,"
+    return text if of == block else f"{text} of block {triple(block)}"
+
+
+def _coordinate(argument: Argument, offset: int, leaves: list[int], beyond: bool = False) -> tuple[int, ...] | None:
+    """Return the coordinate of the element at a byte offset from a tensor's first one; `beyond`: it may be past the
+    end."""
+    swizzle, layout = swizzled_layout(argument.layout)
+    parts = layout_leaves(layout)
+    if parts is None:
+        return None
+    dynamic = iter(leaves)
+    shape, stride = ([next(dynamic, 0) if leaf[0] == "?" else int(leaf) for leaf in part] for part in parts)
+    index = offset * 8 // max(1, argument.element_bits)
+    if swizzle is not None and index >= 0:
+        index = _swizzled(index, *swizzle)  # its own inverse
+    coordinate = [0] * len(shape)
+    left = index
+    for mode in sorted(range(len(shape)), key=lambda m: (-stride[m], shape[m] == 1)):
+        if stride[mode] > 0 and shape[mode] > 1:
+            most = shape[mode] - 1 if not beyond or any(coordinate) else left
+            coordinate[mode] = min(left // stride[mode], most) if left >= 0 else 0
+            left -= coordinate[mode] * stride[mode]
+    return tuple(coordinate) if left == 0 else None
+
+
+def _swizzled(offset: int, bits: int, base: int, shift: int) -> int:
+    source = offset & ((1 << bits) - 1) << (base + max(0, shift))
+    return offset ^ (source >> shift if shift >= 0 else source << -shift)
+
+
+class _Memory:
+    """The memory a finding is about."""
+
+    def __init__(self, record: native.Finding, site: SanitizedSite, sanitizer: Instrumentation) -> None:
+        self.space, self.tensor, self.text = "", site.memory, site.memory or "memory"
+        self.coordinate: tuple[int, ...] | None = None
+        self.offset: int | None = None
+        bits = site.element_bits or 8
+        if record.modes:
+            self.space = native.SPACES.get(record.space, "")
+            self.coordinate = tuple(record.place[: record.modes])
+            place = f"[{', '.join(map(str, self.coordinate))}]"
+            self.text = (site.memory or "a tensor") + place
+            argument = next(
+                (a for a in sanitizer.kernels[record.kernel].arguments if a and a.name == site.memory), None
+            )
+            leaves = None if argument is None else layout_leaves(argument.layout)
+            if leaves is not None and len(leaves[0]) != record.modes:
+                self.text = f"{place} of the tensor that {site.memory} is cut from"
+        elif record.space == native.SHARED:
+            self.space = "shared"
+            kernel = sanitizer.kernels[record.kernel]
+            self.offset = record.offset - (site.start if site.start >= 0 else kernel.dynamic_start)
+            self.tensor = site.memory or "shared memory"
+            self.text = f"{self.tensor}, {self._element(bits, site)}"
+            if site.what.startswith("mbarrier"):
+                self.offset, self.text = record.offset, site.memory or f"byte {record.offset} of shared memory"
+            found = kernel.view_at(record.offset)
+            named = native.RULES[record.rule] == "bounds" or (site.memory and site.what.startswith("mbarrier"))
+            if found is not None and not named:
+                view, inside = found
+                self.tensor, self.offset = view.tensor.name, inside
+                self.coordinate = _coordinate(view.tensor, inside, [])
+                if self.coordinate is not None:
+                    self.text = f"{self.tensor}[{', '.join(map(str, self.coordinate))}]"
+        elif record.space == native.GLOBAL:
+            self.space = "global"
+            self.text = f"global memory at {record.address & (1 << 64) - 1:#x}"
+            if record.object:
+                argument = sanitizer.kernels[record.kernel].arguments[record.object - 1]
+                assert argument is not None
+                self.tensor, self.offset = argument.name, record.offset
+                outside = native.RULES[record.rule] == "bounds"
+                self.coordinate = _coordinate(argument, record.offset, list(record.known.leaves), outside)
+                if self.coordinate is not None:
+                    self.text = f"{argument.name}[{', '.join(map(str, self.coordinate))}]"
+                else:
+                    self.text = f"{argument.name}, {self._element(argument.element_bits, site)}"
+
+    def _element(self, bits: int, site: SanitizedSite) -> str:
+        assert self.offset is not None
+        if bits >= 8 and self.offset * 8 % bits == 0:
+            return f"element {self.offset * 8 // bits} ({site.element})"
+        return f"byte {self.offset}"
+
+
+# --- in words --------------------------------------------------------------------------------------------------------
+
+
+def _words(record: native.Finding, sanitizer: Instrumentation) -> Finding:
+    rule = native.RULES[record.rule]
+    kind = native.KIND_OF_RULE[rule]
+    site, other_site = sanitizer.sites[record.site], sanitizer.sites[record.other_site]
+    block, thread, _ = _place(record.sizes, record.group, record.tid)
+    other_block, other_thread, engine = _place(record.other_sizes, record.other_group, record.other_tid)
+    memory = _Memory(record, site, sanitizer)
+    two_sided = kind == "race" or other_site is not site
+    kernel = sanitizer.kernels[record.kernel].name
+    before = sanitizer.kernels[record.other_kernel].name if record.before else ""
+    me = _who(block, thread)
+    other = _who(other_block, other_thread, engine, of=block, kernel=before)
+    case = Case(
+        rule, (record.extra[0], record.extra[1]), site, other_site, me, other, block, thread, other_block, other_thread,
+        engine, bool(before), memory.space, memory.tensor, memory.text, record,
+    )  # fmt: skip
+    text, hint, note = explain(case)
+    times = f" ({record.count} times)" if record.count > 1 else ""
+    if record.schedule:
+        hint = f"{hint}; found under another schedule, which KILN_CPU_SEED={record.schedule} repeats"
+    notes = ()
+    if two_sided and other_site.span is not None and note:
+        notes = ((other_site.span, note),)
+    return Finding(
+        kind, rule, f"{kind} in kernel {kernel}: {text}{times}", hint, kernel, site.span, site.calls,
+        other_site.span if two_sided else None, block, thread, other_block if two_sided else None,
+        other_thread if two_sided else None, memory.space, memory.tensor, memory.coordinate, memory.offset, record.count,
+        notes,
+    )  # fmt: skip
+
+
+def _deadlock(failure: DeadlockFault) -> Finding:
+    """Return a deadlock, which the target itself has noticed, as a finding."""
+    other = failure.notes[0][0] if failure.notes else None
+    found = re.match(r"deadlock in kernel (\S+):", failure.message)
+    return Finding(
+        "sync", "deadlock", failure.message, failure.hint, found.group(1) if found else "", failure.span, tuple(failure.calls),
+        other, (0, 0, 0), (0, 0, 0), None, None, "", "", None, None, 1, tuple(failure.notes),
+    )  # fmt: skip

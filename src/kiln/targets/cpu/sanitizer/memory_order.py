@@ -1,0 +1,228 @@
+"""Addresses that order memory: atomics, ordered loads and stores; and fences."""
+
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
+from __future__ import annotations
+
+from ....native import Ptr, inline, native, ref, u32, u64
+from ..runtime.engine_table import GENERIC
+from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, release_into, tick
+from .memory import clear, many, raise_to
+from .state import (
+    IN_GLOBAL,
+    IN_SHARED,
+    LOCATIONS,
+    MAPS,
+    RELEASED_MAPS,
+    SECTIONS,
+    Clock,
+    Location,
+    Thread,
+    detector,
+    state,
+)
+
+_MIX = 0x9E37_79B9_7F4A_7C15
+
+
+@inline
+def hashed(key, entries):
+    """Return a place for a key among a power of two of entries."""
+    return (key * u64(_MIX)) >> (64 - entries.bit_length() + 1)
+
+
+@native
+def location(address: u64, create: bool) -> Ptr[Location]:
+    """Return the record of an address, or None: it has none and `create` is false, or there is no place."""
+    st = state.place
+    if st.locations == None:
+        st.locations = many(Location, LOCATIONS)
+    slot = hashed(address, LOCATIONS)
+    tries = u64(0)
+    while st.locations[slot].key != 0 and st.locations[slot].key != address and tries < LOCATIONS - 1:
+        slot = (slot + 1) & (LOCATIONS - 1)
+        tries += 1
+    found = st.locations[slot]
+    if found.key == address:
+        # an address in shared memory is another thing in another group
+        if found.born != 0 and found.born != st.group + 1:
+            if not create:
+                return None
+            for clock in (found.local, found.wide, found.published[0], found.published[1], found.carried):
+                clock_drop(clock)
+            for clock in (found.carried_before[0], found.carried_before[1]):
+                clock_drop(clock)
+            waits, now, before = found.waits, found.now, found.before
+            clear(found)
+            found.waits, found.now, found.before = waits, now, before
+            found.key = address
+            found.born = st.group + 1
+        return found
+    if not create or found.key != 0:
+        return None
+    found.key = address
+    if address >= st.arena and address < st.arena_end:
+        found.born = st.group + 1
+    return found
+
+
+@native
+def chained(old: Ptr[Clock], chain: bool, released: bool, base: Ptr[Clock], own: Ptr[u32]) -> Ptr[Clock]:
+    """The clock of an address after a write: what was released there before, if the write continues it (`chain`), and
+    what the writer releases now."""
+    made = Ptr[Clock](None)
+    if released or (chain and old != None):
+        made = clock_new()
+        if chain:
+            clock_join(made, old)
+        if released:
+            release_into(made, base, own)
+    clock_drop(old)
+    return made
+
+
+@detector.export
+def atomic(address: u64, order: u32, scope: u32, how: u32) -> None:
+    """An atomic access. `order`: 1 acquires, 2 releases; `scope`: 0 the block, 1 more; `how`: 0 load, 1 store, 2 both."""
+    st = state.place
+    if st.active == 0:
+        return
+    thread = st.current
+    explicit = order & 2 != 0
+    fenced = thread.fences[0].own[0] != 0
+    found = location(address, how != 0 and (explicit or fenced))
+    if found != None:
+        block = st.group * st.sizes.group + st.tid // st.per_block
+        here = found.local_block == block and found.local != None
+        if how != 1:
+            if order & 1 != 0:
+                if here:
+                    acquire(found.local)
+                if scope != 0:
+                    acquire(found.wide)
+            else:
+                if here:
+                    see(ref(thread).seen, found.local)
+                if scope != 0:
+                    see(ref(thread).seen + 1, found.wide)
+        if how != 0:
+            chain = how == 2
+            base, own = released_by(thread, explicit, 0)
+            found.local = chained(found.local, chain and found.local_block == block, explicit or fenced, base, own)
+            found.local_block = block
+            if scope != 0:
+                base, own = released_by(thread, explicit, 1)
+                wide_fence = thread.fences[1].own[0] != 0
+                found.wide = chained(found.wide, chain, explicit or wide_fence, base, own)
+    if explicit:
+        tick(thread)
+
+
+@inline
+def released_by(thread, explicit, scope):
+    """Return what a write releases: all that the thread knows, or what it knew at its last fence."""
+    base, own = thread.base, ref(thread).own
+    if not explicit:
+        base, own = thread.fences[scope].base, ref(thread.fences[scope]).own
+    return base, own
+
+
+@native
+def see(place: Ptr[Ptr[Clock]], clock: Ptr[Clock]) -> None:
+    if clock != None:
+        before = place[0]
+        place[0] = clock_union(before, clock)
+        clock_drop(before)
+
+
+@detector.export
+def fence(scope: u32, sequential: u32) -> None:
+    """What relaxed reads saw is acquired; what relaxed writes write from now on is released as of now.
+
+    Sequentially consistent fences are in one order with all others of their kind, so that a barrier may come between the fence and
+    the write: if all who come to it have made one, what a thread writes after it is released as of the barrier.
+    """
+    st = state.place
+    if st.active == 0:
+        return
+    thread = st.current
+    acquire(thread.seen[0])
+    if scope != 0:
+        acquire(thread.seen[1])
+    remember(thread, 0)
+    if scope != 0:
+        remember(thread, 1)
+        if sequential != 0:
+            st.sequential = 1
+            thread.fenced = 1
+    tick(thread)
+
+
+@native
+def remember(thread: Ptr[Thread], scope: u32) -> None:
+    """What the thread knows now is what its relaxed writes release."""
+    fence = thread.fences[scope]
+    clock_hold(thread.base)
+    clock_drop(fence.base)
+    fence.base = thread.base
+    for section in range(SECTIONS):
+        fence.own[section] = thread.own[section]
+
+
+@native
+def fenced_barrier(clock: Ptr[Clock]) -> None:
+    """The running thread has passed a barrier to which all came fenced."""
+    st = state.place
+    if st.sequential != 0 and clock.unfenced == 0:
+        thread = st.current
+        remember(thread, 0)
+        remember(thread, 1)
+        thread.fenced = 1
+        tick(thread)
+
+
+@detector.export
+def view(whose: u32) -> None:
+    """A fence between proxies: some of IN_SHARED, IN_GLOBAL, RELEASED_MAPS and MAPS now see what the thread knows."""
+    st = state.place
+    if st.active == 0 or st.engines <= GENERIC:
+        return
+    thread = st.current
+    base = thread.base
+    if whose & MAPS != 0:  # its own copies only: nobody else learns that
+        clock_hold(base)
+        clock_drop(thread.acquired)
+        thread.acquired = base
+        thread.acquired_own = thread.own[st.engines + 2 * GENERIC]
+        return
+    see_more(ref(thread).own, u64(1), whose)
+    if base != None:
+        if st.view_memo[0] != base or st.view_of != whose:
+            made = clock_new()
+            clock_join(made, base)
+            see_more(numbers(made), u64(st.threads), whose)
+            clock_hold(base)
+            clock_drop(st.view_memo[0])
+            clock_drop(st.view_memo[1])
+            st.view_memo[0] = base
+            st.view_memo[1] = made
+            st.view_of = whose
+        clock_hold(st.view_memo[1])
+        clock_drop(base)
+        thread.base = st.view_memo[1]
+    tick(thread)
+
+
+@native
+def see_more(known: Ptr[u32], n: u64, whose: u32) -> None:
+    """Copy sections of a clock, each of `n` numbers, to those of the views."""
+    first = n * state.place.engines
+    maps = first + 2 * GENERIC * n
+    for bit, source, target, count in (
+        (IN_SHARED, u64(0), first, n * GENERIC), (IN_GLOBAL, u64(0), first + n * GENERIC, n * GENERIC),
+        (RELEASED_MAPS, u64(0), maps, n),
+    ):  # fmt: skip
+        if whose & bit != 0:
+            for i in range(count):
+                raise_to(ref(known)[target + i], known[source + i])

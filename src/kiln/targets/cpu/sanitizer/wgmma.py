@@ -1,0 +1,234 @@
+"""WGMMAs: what they read of shared memory, and registers that they use.
+
+A WGMMA is one agent: the first thread of the warpgroup stands for it, all warps must know what it reads, and whoever waits for it
+knows that its reads are over. Registers are a thread's own: from a WGMMA until the wait that covers its group nobody may touch
+them, and whoever touched them executes a fence before the next one; the first product comes after one in any case.
+"""
+
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
+from __future__ import annotations
+
+from ....native import Ptr, inline, native, ref, u32, u64
+from ..runtime.engine_table import GENERIC, WGMMA
+from ..runtime.records import WARP, WARPGROUP
+from ..runtime.tensor_core import A_ALONG_M, A_IN_REGISTERS, A_SHIFT, B_ALONG_N, N_SHIFT, ROWS, bytes_of, piece
+from .clocks import clock_drop, clock_hold, clock_join, clock_new, numbers, ordered
+from .memory import raise_to
+from .reporting import report
+from .shadow import shared_access
+from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, RING, RULE, SHARED, Registers, detector, state
+from .tiles import BITS, tile
+
+
+@inline
+def leader_of(st):
+    """Return the first thread of the running thread's warpgroup."""
+    return st.tid - st.tid % st.per_block % WARPGROUP
+
+
+# --- shared memory ---------------------------------------------------------------------------------------------------
+
+
+@native
+def must_know(address: u64, site: u32) -> None:
+    """Another warp than the first reads 16 bytes, too: it must know who wrote them."""
+    st = state.place
+    inside = address - st.arena
+    rank, offset = inside // st.chunk, inside % st.chunk
+    if offset + 16 <= st.smem:
+        first = offset >> st.shift
+        for i in range(first, ((offset + 15) >> st.shift) + 1):
+            write = st.cells[rank * st.cells_per_block + i].write
+            who = write.tid & 0x7FFF_FFFF
+            if write.clock != 0 and not ordered(write.group, who, write.clock, IN_SHARED):
+                known = who < st.threads * GENERIC and ordered(write.group, who, write.clock, 0)
+                rule = u32(RULE["proxy"]) if known else u32(RULE["write-read"])
+                report(rule, site, write.site, write.group, who, address, 16)
+
+
+@native
+def read_operand(smem: u64, descriptor: u64, along_mn: bool, majors: u32, minors: u32, looks: u32, site: u32) -> None:
+    """A WGMMA reads an operand."""
+    st = state.place
+    leads = st.tid == leader_of(st)
+    swizzle = u32(descriptor >> 62)
+    code = (u32(4) - swizzle if swizzle != 0 else u32(0)) | 4 << BITS | 3 << 2 * BITS
+    for minor in range(minors):
+        for major in range(majors):
+            address = smem + piece(descriptor, along_mn, major, minor)
+            if leads:
+                shared_access(address, 16, SHARED | WGMMA << ENGINE_SHIFT, site, 0, st.smem, True)
+                if looks != 0:
+                    tile(address, 16, 0, code, 0, site)
+            else:
+                must_know(address, site)
+
+
+# --- registers -------------------------------------------------------------------------------------------------------
+
+
+@inline
+def overlap(registers, low, high):
+    return registers.high > low and registers.low < high
+
+
+@native
+def use(low: u64, high: u64, is_accumulator: u32, site: u32) -> None:
+    """A WGMMA uses registers."""
+    st = state.place
+    thread = st.current
+    free = u32(FLIGHTS)
+    for i in range(u32(FLIGHTS)):
+        touched, flight = thread.touched[i], thread.flights[i]
+        if overlap(touched, low, high):
+            rule = u32(RULE["unfenced"]) if touched.is_accumulator != 0 else u32(RULE["unfenced-read"])
+            report(rule, site, touched.site, st.group, st.tid, 0, 0, is_accumulator, touched.is_accumulator)
+        same = flight.low == low and flight.high == high and flight.is_accumulator == is_accumulator
+        if overlap(flight, low, high) and not same and (flight.is_accumulator | is_accumulator) != 0:
+            report(RULE["in-flight"], site, flight.site, st.group, st.tid, 0, 0, 0, flight.is_accumulator)
+        if same or (flight.high == 0 and free == FLIGHTS):
+            free = i
+    if free == FLIGHTS:
+        free = thread.next_flight % FLIGHTS
+        thread.next_flight += 1
+    keep(thread.flights[free], low, high, site, thread.groups[WGMMA], is_accumulator)
+
+
+@inline
+def keep(place, low, high, site, group, is_accumulator):
+    place.low = low
+    place.high = high
+    place.site = site
+    place.group = group
+    place.is_accumulator = is_accumulator
+
+
+@native
+def is_known(list_: Ptr[Registers], low: u64, high: u64, writes: u32) -> bool:
+    for i in range(u32(FLIGHTS)):
+        if list_[i].low <= low and list_[i].high >= high and list_[i].is_accumulator >= writes:
+            return True
+    return False
+
+
+@detector.export
+def register(address: u64, base: u64, size: u32, writes: u32, site: u32) -> None:
+    """The running thread accesses registers, of an array at `base`, that WGMMAs use."""
+    st = state.place
+    if st.active == 0:
+        return
+    thread = st.current
+    low, high = address, address + size
+    for i in range(u32(FLIGHTS)):
+        flight = thread.flights[i]
+        if overlap(flight, low, high):
+            uncommitted = u64(flight.group >= thread.groups[WGMMA]) << 32
+            report(
+                RULE["in-flight"],
+                site,
+                flight.site,
+                st.group,
+                st.tid,
+                0,
+                size,
+                (address - base) | uncommitted,
+                flight.is_accumulator,
+            )
+    if not is_known(ref(thread).touched, low, high, writes):
+        for i in range(u32(FLIGHTS)):
+            before = thread.touched[i]
+            if before.high == low and before.site == site:  # a loop that goes through an array
+                before.high = high
+                return
+        keep(thread.touched[thread.next_touched % FLIGHTS], low, high, site, 0, writes)
+        thread.next_touched += 1
+
+
+@detector.export
+def wgmma_fence() -> None:
+    """Accesses to registers come before WGMMAs that follow."""
+    thread = state.place.current
+    for i in range(u32(FLIGHTS)):
+        thread.touched[i].high = 0
+        thread.touched[i].low = 0
+    thread.next_touched = 0
+    thread.wgmma_fences = 1
+
+
+# --- WGMMAs --------------------------------------------------------------------------------------------------------
+
+
+@detector.export
+def wgmma(
+    d: u64, d_bytes: u32, a: u64, a_bytes: u32, b: u64, kind: u32, smem: u64, looks: u32, site: u32
+) -> None:  # fmt: skip
+    """The running thread comes to a WGMMA; `a` is an address of `a_bytes` registers, or a descriptor."""
+    st = state.place
+    if st.active == 0:
+        return
+    if st.current.wgmma_fences == 0:
+        st.current.wgmma_fences = 1
+        report(RULE["unfenced"], site, site, st.group, st.tid, 0, 0, 0, 2)
+    use(d, d + d_bytes, 1, site)
+    in_registers = kind & A_IN_REGISTERS != 0
+    if in_registers:
+        use(a, a + a_bytes, 0, site)
+    if st.tid % st.per_block % WARP == 0:
+        size = bytes_of((kind >> A_SHIFT) & 15)
+        per, n = u32(16) // size, (kind >> N_SHIFT) & 511
+        along = kind & A_ALONG_M != 0
+        if not in_registers:
+            read_operand(smem, a, along, ROWS // per if along else u32(2), per * 2 if along else u32(ROWS), looks, site)
+        along = kind & B_ALONG_N != 0
+        read_operand(smem, b, along, n // per if along else u32(2), per * 2 if along else n, looks, site)
+
+
+@detector.export
+def wgmma_waited(left: u32) -> None:
+    """The running thread has waited until at most `left` groups of WGMMAs are on their way."""
+    st = state.place
+    thread = st.current
+    count = thread.groups[WGMMA]
+    if count <= left:
+        return
+    group = count - left - 1
+    for i in range(u32(FLIGHTS)):
+        if thread.flights[i].group <= group:
+            thread.flights[i].high = 0
+            thread.flights[i].low = 0
+    leader = st.thread_array[leader_of(st)]
+    epoch = leader.epoch[WGMMA]
+    if leader.groups[WGMMA] > group:
+        epoch = leader.ring[WGMMA * RING + (group & (RING - 1))]
+    if st.tid == leader_of(st):
+        raise_to(ref(thread).own + WGMMA, epoch)
+    else:
+        learn(WGMMA * st.threads + leader_of(st), epoch)
+
+
+@native
+def learn(place: u32, epoch: u32) -> None:
+    """The running thread knows what an identity did up to a time of its own."""
+    st = state.place
+    thread = st.current
+    base = thread.base
+    if base != None:
+        if numbers(base)[place] >= epoch:
+            return
+    same = st.wgmma_memo[1] != None and st.wgmma_memo[0] == base
+    if not (same and st.wgmma_memo_place == place and st.wgmma_memo_epoch == epoch):
+        made = clock_new()
+        clock_join(made, base)
+        raise_to(ref(numbers(made))[place], epoch)
+        clock_hold(base)
+        clock_drop(st.wgmma_memo[0])
+        clock_drop(st.wgmma_memo[1])
+        st.wgmma_memo[0] = base
+        st.wgmma_memo[1] = made
+        st.wgmma_memo_place = place
+        st.wgmma_memo_epoch = epoch
+    clock_hold(st.wgmma_memo[1])
+    clock_drop(base)
+    thread.base = st.wgmma_memo[1]
