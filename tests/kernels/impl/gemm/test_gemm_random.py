@@ -1,4 +1,4 @@
-"""Some random products of each kind, by random configs; `tests/helpers/random_products.py` goes on for as long as it is told."""
+"""Some random GEMMs of each kind, with random configs; `tests/helpers/random_products.py` goes on for as long as it is told."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ SEEDS = range(40 if os.environ.get("KILN_LONG_TESTS") else 2)
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", random_products.KINDS)
-def test_random_products(kind, seed):
+def test_random_gemms(kind, seed):
     random_products.attempt(kind, seed)

@@ -1,4 +1,4 @@
-"""Configs of products that were measured on an H200 (`benchmarks/tune_products.py`), and what the model chooses of them."""
+"""Configs of GEMMs that were measured on an H200 (`benchmarks/tune_products.py`), and what the model chooses of them."""
 
 from __future__ import annotations
 
