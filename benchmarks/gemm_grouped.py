@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import back_to_back
 import torch
 from back_to_back import Work
+from fitting.gemm import short
 from normal_data import refuse_constants
-from tune_products import short
 
 from kiln import kernels
 from kiln.kernels.dispatch import arrays

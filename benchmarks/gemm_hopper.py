@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from back_to_back import Work, in_turns
+from fitting.gemm import short
 from normal_data import refuse_constants
-from tune_products import short
 
 from kiln import cute, kernels, measure
 from kiln.kernels.dispatch import arrays

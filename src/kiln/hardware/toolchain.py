@@ -34,7 +34,7 @@ class Tool:
     origin: str
 
     def version(self) -> str | None:
-        """What the tool says of itself, as in "13.0.88"; None if unknown."""
+        """Return what the tool says of itself, as in "13.0.88"; None if unknown."""
         try:
             done = subprocess.run([self.path, "--version"], capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -44,7 +44,7 @@ class Tool:
 
 
 def find(name: str) -> Tool | None:
-    """The first usable copy of a tool of `TOOLS`, or None."""
+    """Return the first usable copy of a tool of `TOOLS`, or None."""
     place, _ = TOOLS[name]
     variable = f"KILN_{name.upper()}"
     if chosen := settings.get(variable):

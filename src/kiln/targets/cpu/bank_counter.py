@@ -41,7 +41,7 @@ _lock = fork_safe.rlock()
 
 @functools.lru_cache(maxsize=1)
 def library() -> Library:
-    """The counter, compiled and loaded once per process."""
+    """Return the counter, compiled and loaded once per process."""
     from ..host import jit
     from .runtime.parts import PARTS
 
@@ -105,7 +105,7 @@ class BankCounter:
         b.call(ACCESS, [], [addresses[0], key, thread, threads, addresses[1], b.i32(width)])
 
     def _moment(self, x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
-        """A number (i64) that differs from one iteration of the loops around an operation to the next."""
+        """Return a number (i64) that differs from one iteration of the loops around an operation to the next."""
         moment, parent = b.i64(0), op.parent
         while parent is not None:
             around = parent.operation
@@ -122,7 +122,7 @@ class BankCounter:
         return moment
 
     def _counter(self, x: Expander, loop: ir.Operation) -> ir.Value:
-        """Where the iterations of an open loop are counted."""
+        """Return where the iterations of an open loop are counted."""
         if loop not in self._loops:
             i64 = int_type(64)
             cell = self._loops[loop] = x.at_entry(loop.location).alloca(i64)
@@ -159,7 +159,8 @@ def _mixed(b: Builder, moment: ir.Value, number: ir.Value) -> ir.Value:
 
 
 def counted(call: Callable[[int], None], address: int, places: list[Place]) -> Callable[[int], None]:
-    """The call of an instrumented executable: what was counted at its places is delivered when it returns or fails."""
+    """Return the call of an instrumented executable: what was counted at its places is delivered when it returns or
+    fails."""
     counters = (Counters * max(1, len(places))).from_address(address)
 
     def run(slots: int) -> None:

@@ -169,10 +169,10 @@ class Expander(host.Expander):
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
-        self, op: AnyOp, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """The address of an access; in an instrumented build it is checked first."""
+        """Return the address of an access; in an instrumented build it is checked first."""
         sanitizer, banks = self.module.sanitizer, self.module.banks
         if sanitizer is None and banks is None:
             return address
@@ -219,14 +219,14 @@ class Expander(host.Expander):
             raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
 
     def frame_of(self, op: AnyOp) -> ir.Value:
-        """The frame of the running thread; the kernel becomes one that waits."""
+        """Return the frame of the running thread; the kernel becomes one that waits."""
         self.kernel_only(op)
         assert self.function.frame is not None
         self.function.waits = True
         return self.function.frame
 
     def site_of(self, op: AnyOp, what: str) -> int:
-        """The number of a place where threads wait."""
+        """Return the number of a place where threads wait."""
         return self.module.site(op, "wait", what, self.function.name)
 
     def call(self, b: Builder, name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
@@ -277,11 +277,11 @@ class Expander(host.Expander):
         self.module.declare(coroutines.LEAVE, [], [])
         then.call(coroutines.LEAVE, [], [])
 
-    def suspends(self, loop: AnyOp) -> bool:
-        """Whether a loop's body has operations that suspend."""
+    def suspends(self, loop: ir.Operation) -> bool:
+        """Return whether a loop's body has operations that suspend."""
         found = False
 
-        def visit(op: AnyOp) -> ir.WalkResult:
+        def visit(op: ir.Operation) -> ir.WalkResult:
             nonlocal found
             found = found or op.name in _SUSPENDS
             return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
@@ -295,7 +295,8 @@ OPEN_LOOP = "kiln.open_loop"
 
 
 def _in_open_loop(op: AnyOp) -> bool:
-    """Whether an operation is in a loop that runs until a condition holds: it may be waiting for another thread."""
+    """Return whether an operation is in a loop that runs until a condition holds: it may be waiting for another
+    thread."""
     if OPEN_LOOP in op.attributes:
         return True
     parent = op.parent

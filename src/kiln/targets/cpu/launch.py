@@ -31,7 +31,7 @@ _PLAIN_LOOP = "#llvm.loop_annotation<vectorize = <disable = true>, unroll = <dis
 
 
 def block_name(kernel: str) -> str:
-    """The name of the function that runs one block of a kernel."""
+    """Return the name of the function that runs one block of a kernel."""
     return f"{kernel}.block"
 
 
@@ -45,13 +45,13 @@ def _arguments_struct(types: Sequence[ir.Type]) -> ir.Type:
 
 
 def _visible_inputs(kernel: ir.Operation) -> list[ir.Type]:
-    """The types of a kernel's arguments without the hidden ones."""
+    """Return the types of a kernel's arguments without the hidden ones."""
     inputs = kernel.attributes["function_type"].value.inputs
     return list(inputs)[: len(inputs) - HIDDEN]
 
 
 def _unpack(b: Builder, packed: ir.Value, kernel: ir.Operation) -> list[ir.Value]:
-    """A kernel's arguments from the struct that the launch filled."""
+    """Return a kernel's arguments from the struct that the launch filled."""
     types = _visible_inputs(kernel)
     struct = _arguments_struct(types)
     return [
@@ -141,7 +141,7 @@ def _thread_function(expansion: Expansion, state: FunctionState) -> str:
 
 
 def prints(expansion: Expansion, name: str) -> bool:
-    """Whether a function, or one it calls, contains a printf: a kernel's blocks then run in order."""
+    """Return whether a function, or one it calls, contains a printf: a kernel's blocks then run in order."""
     todo, seen = [name], {name}
     while todo:
         state = expansion.functions.get(todo.pop())

@@ -168,7 +168,7 @@ def _guarded(
 
 
 def _slot_type(type_: ir.Type) -> ir.Type:
-    """How a value lies in its slot: integers of a width that is no machine width are widened."""
+    """Return how a value lies in its slot: integers of a width that is no machine width are widened."""
     carrier = carrier_type(host_type(type_))
     if isinstance(carrier, ir.IntegerType):
         bytes_ = 1 << (((carrier.width + 7) // 8) - 1).bit_length()

@@ -41,7 +41,7 @@ def _prmt(_x: Expander, op: nvgpu.units.Prmt, b: Builder) -> ir.Value:
 
 
 def lop3(b: Builder, table: int, words: Sequence[ir.Value]) -> ir.Value:
-    """A logical function of three words by its table."""
+    """Return a logical function of three words by its table."""
     negated = [b.binary("xori", w, b.i32(-1)) for w in words]
     result = b.i32(0)
     for n in range(8):
@@ -60,7 +60,7 @@ def _lop3(_x: Expander, op: nvgpu.units.Lop3, b: Builder) -> ir.Value:
 
 
 def approx(b: Builder, kind: str, value: ir.Value) -> ir.Value:
-    """The correctly rounded function, or the C library's: closer than the hardware, within its stated error."""
+    """Return the correctly rounded function, or the C library's: closer than the hardware, within its stated error."""
     f32 = value.type
     one = b.value("arith.constant", f32, (), {"value": ir.FloatAttr.get(f32, 1.0, b.location)})
     if kind == "rcp":

@@ -50,7 +50,7 @@ def _encode(x: Expander, op: nvgpu.tma.TensorMapEncode, b: Builder) -> ir.Value:
 
 
 def made_in_kernel(op: AnyOp) -> Exception:
-    """The error for a map that a kernel makes."""
+    """Return the error for a map that a kernel makes."""
     return report_at(
         op.location, CompilerDiagnosticError, "a kernel makes a tensor map, which only host code can",
         hint="make it in the @jit function and pass it to the kernel, which may edit a copy: cpasync.update_tma_descriptor",
@@ -62,7 +62,7 @@ def _words(record: Any) -> int:
 
 
 def _fixed_part(op: nvgpu.tma.TensorMapEncode) -> Any:
-    """Returns a request with what is known when compiling."""
+    """Return a request with what is known when compiling."""
     request: Any = Request()
     request.box[: len(op.box)] = op.box
     request.element_strides[: len(op.element_strides)] = op.element_strides

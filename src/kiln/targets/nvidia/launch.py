@@ -133,7 +133,7 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
 
 
 def _dynamic_smem(b: Builder, op: DriverLaunch, requested: ir.Value) -> ir.Value:
-    """Returns the bytes of dynamic shared memory of a launch (`KernelInfo.dynamic_smem`); too many stay too many."""
+    """Return the bytes of dynamic shared memory of a launch (`KernelInfo.dynamic_smem`); too many stay too many."""
     if op.extra_smem is not None:
         return b.binary("addi", requested, b.i32(op.extra_smem))
     if op.held_smem is None:
@@ -157,7 +157,7 @@ def _note(x: Expander, b: Builder, index: int, site: int) -> None:
 
 
 def _time(x: Expander, b: Builder) -> ir.Value:
-    """The time as `recent_launches.py` reads it."""
+    """Return the time as `recent_launches.py` reads it."""
     if recent_launches.HAS_COUNTER:
         return recent_launches.counter(b)
     i64 = int_type(64)
@@ -211,7 +211,7 @@ def _launch_attributes(
 
 
 def _carveout(b: Builder, op: DriverLaunch, smem: ir.Value) -> ir.Value | None:
-    """Returns the percentage of an SM's memory to use as shared memory: the launch's, or what its `min_blocks` need."""
+    """Return the percentage of an SM's memory to use as shared memory: the launch's, or what its `min_blocks` need."""
     if op.carveout is not None:
         return b.i32(op.carveout)
     blocks = op.min_blocks or 0

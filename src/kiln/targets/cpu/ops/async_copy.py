@@ -129,7 +129,7 @@ def store_async(
 
 
 def _reduction(op: nvgpu.async_copy.BulkSend | nvgpu.async_copy.BulkStore) -> tuple[str, str] | None:
-    """Returns the reduction and the type of its elements, if the operation has one."""
+    """Return the reduction and the type of its elements, if the operation has one."""
     return (op.reduction, op.element) if op.reduction else None
 
 

@@ -56,7 +56,7 @@ def _cluster_wait(x: Expander, op: nvgpu.cluster.ClusterWait, b: Builder) -> Non
 
 
 def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.Value) -> ir.Value:
-    """The address in the shared memory of block `rank` of the cluster; negative: the address itself.
+    """Return the address in the shared memory of block `rank` of the cluster; negative: the address itself.
 
     The address may be another block's already: what counts is its place in its block.
     """

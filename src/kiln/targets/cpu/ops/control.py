@@ -40,7 +40,7 @@ def set_registers(x: Expander, op: ir.Operation, b: Builder, action: str, count:
 
 
 def _blocks_together(x: Expander) -> int:
-    """How many blocks of the running kernel a launch wants on an SM; 0: it does not say."""
+    """Return how many blocks of the running kernel a launch wants on an SM; 0: it does not say."""
     launches = cute.Launch.all_in(x.module.module.operation)
     return max((op.min_blocks or 0 for op in launches if op.kernel == x.function.name), default=0)
 

@@ -86,7 +86,7 @@ def _phase_bit(b: Builder, phase: ir.Value) -> ir.Value:
 
 
 def _incomplete(b: Builder, pointer: ir.Value, phase: ir.Value) -> ir.Value:
-    """Whether the phase of a parity is still the current one."""
+    """Return whether the phase of a parity is still the current one."""
     word = b.load(int_type(32), b.byte_gep(pointer, 4))
     return b.compare("eq", b.binary("andi", word, b.i32(-(1 << 31))), _phase_bit(b, phase))
 

@@ -82,7 +82,7 @@ def _vector(count: int, element: ir.Type) -> ir.Type:
 
 
 def _table(x: Expander, name: str) -> str:
-    """The name of a global constant with the 256 values of an 8-bit float as f32."""
+    """Return the name of a global constant with the 256 values of an 8-bit float as f32."""
     symbol = f"kiln.{name}"
     if symbol not in x.module.declared:
         x.module.declared.add(symbol)
@@ -99,7 +99,8 @@ def _table(x: Expander, name: str) -> str:
 
 
 def _compute_type(kind: str) -> str:
-    """The type elements are multiplied in. Bytes: 32 products of 16 bits and their sum are exact in f32, and faster there."""
+    """Return the type elements are multiplied in. Bytes: 32 products of 16 bits and their sum are exact in f32, and
+    faster there."""
     if kind.startswith("b1"):
         return "i32"
     return "f64" if kind == "f64" else "f32"
@@ -272,12 +273,12 @@ def _sum(b: Builder, c: ir.Value, total: ir.Value, saturates: bool) -> ir.Value:
 
 
 def _kind_of(op: nvgpu.mma.MmaSync) -> Mma:
-    """Returns the kind of an `mma_sync`."""
+    """Return the kind of an `mma_sync`."""
     return Mma(op.m, op.n, op.k, op.a_type, op.b_type, str(op.c.type.element_type))
 
 
 def mma(x: Expander, op: ir.Operation, b: Builder, kind: Mma, a: ir.Value, right: ir.Value, c: ir.Value) -> ir.Value:
-    """A lane's part of D = A B + C; vectors, as in `mma_sync`."""
+    """Return a lane's part of D = A B + C; vectors, as in `mma_sync`."""
     meeting = meet(x, op, b, f"mma_sync.{kind.name}", b.i32(-1), [(a, A_AT), (right, B_AT), (c, C_AT)])
     first = once_for_warp(x, op, b, "mma_sync", meeting)
     first.call(_mma_function(x, kind), [], [meeting.inside(first).at("payload")])
@@ -287,7 +288,7 @@ def mma(x: Expander, op: ir.Operation, b: Builder, kind: Mma, a: ir.Value, right
 
 
 def _mma_function(x: Expander, kind: Mma) -> str:
-    """The function that multiplies for all lanes."""
+    """Return the function that multiplies for all lanes."""
     _outlined(x, kind.name, lambda inner, slots: _multiply(x, inner, slots, kind))
     return kind.name
 
@@ -355,7 +356,7 @@ def _matrix_access(kind: Matrices) -> Callable[[Builder, ir.Value], None]:
         own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
 
         def row(first: int, number: ir.Value) -> ir.Value:
-            """The address that lane `first + number` brought."""
+            """Return the address that lane `first + number` brought."""
             who = each.binary("addi", number, each.i32(first))
             return each.load(ptr_type(), each.byte_gep(slots, each.binary("muli", who, each.i32(PAYLOAD))))
 
@@ -411,7 +412,7 @@ def _move_bytes(
 
 
 def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Value:
-    """The number-th element of a row, as a byte; of so many bits, or (0) a byte itself."""
+    """Return the number-th element of a row, as a byte; of so many bits, or (0) a byte itself."""
     i8, i32 = int_type(8), int_type(32)
     if not bits:
         return b.load(i8, b.byte_gep(memory, number))
@@ -433,14 +434,14 @@ def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: i
 
 
 def _movement(x: Expander, kind: Matrices) -> str:
-    """The function that moves matrices for all lanes."""
+    """Return the function that moves matrices for all lanes."""
     name = f"kiln.{kind.name}"
     _outlined(x, name, _matrix_access(kind))
     return name
 
 
 def load_matrices(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, kind: Matrices) -> ir.Value:
-    """A lane's registers of some matrices, as a vector of i32."""
+    """Return a lane's registers of some matrices, as a vector of i32."""
     movement = _movement(x, kind)
     _rows(x, op, b, pointer, kind.lanes, stores=False)
     meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT)])
@@ -498,14 +499,14 @@ WarpOperation = nvgpu.mma.MmaSync | nvgpu.mma.LdMatrix | nvgpu.mma.StMatrix
 
 
 def warp_operation(x: Expander, op: WarpOperation) -> str:
-    """Returns the function that does an operation for all lanes, given their slots."""
+    """Return the function that does an operation for all lanes, given their slots."""
     if isinstance(op, nvgpu.mma.MmaSync):
         return _mma_function(x, _kind_of(op))
     return _movement(x, _matrices_of(op))
 
 
 def operands_at(op: WarpOperation) -> list[tuple[ir.Value, int]]:
-    """Returns the operands of an operation, and where a lane leaves them in its slot."""
+    """Return the operands of an operation, and where a lane leaves them in its slot."""
     if isinstance(op, nvgpu.mma.MmaSync):
         return [(op.a, A_AT), (op.b, B_AT), (op.c, C_AT)]
     if isinstance(op, nvgpu.mma.StMatrix):
@@ -514,5 +515,5 @@ def operands_at(op: WarpOperation) -> list[tuple[ir.Value, int]]:
 
 
 def result_at(op: WarpOperation) -> int:
-    """Returns where a lane finds the result in its slot."""
+    """Return where a lane finds the result in its slot."""
     return C_AT if isinstance(op, nvgpu.mma.MmaSync) else _REGISTERS_AT

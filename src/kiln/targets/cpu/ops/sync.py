@@ -36,7 +36,8 @@ def _barrier_with(
     x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, waits: bool,
     contribute: Callable[[Builder, ir.Value], None] | None,
 ) -> ir.Value | None:  # fmt: skip
-    """A barrier to which a thread may bring something when its arrival counts; then the phase that it arrived in."""
+    """Return a barrier to which a thread may bring something when its arrival counts; then the phase that it arrived
+    in."""
     x.refuse_outside(op, b, number, 0, BARRIERS - 1, "barrier %d", f"a block has the barriers 0 to {BARRIERS - 1}")
     _check_threads(x, op, b, threads, least=0 if waits else WARP)
     site = x.site_of(op, "barrier")
@@ -80,7 +81,7 @@ def _check_threads(x: Expander, op: ir.Operation, b: Builder, threads: ir.Value,
 def barrier_reduce(
     x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, kind: str, predicate: ir.Value
 ) -> ir.Value:
-    """A barrier that counts (`popc`: an i32) or combines (`and`, `or`: an i1) what its threads bring.
+    """Return a barrier that counts (`popc`: an i32) or combines (`and`, `or`: an i1) what its threads bring.
 
     A phase has a tally of its own, which starts when the first of its threads comes.
     """

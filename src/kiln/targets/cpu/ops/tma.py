@@ -27,7 +27,7 @@ HANDLERS = Handlers()
 
 
 def refused_copy(why: int, what: str) -> tuple[str, str]:
-    """Why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
+    """Return why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
     more, other = why >> 8 & 0xFFFFFF, why >> 32
     return {
         tma.NOT_A_MAP: (

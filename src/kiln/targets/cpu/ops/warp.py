@@ -60,14 +60,15 @@ def meet(
 
 
 def once(b: Builder, meeting: Fields) -> Builder:
-    """What the first lane that goes on does for all."""
+    """Return what the first lane that goes on does for all."""
     first = b.if_(b.compare("eq", meeting.load("computed"), b.i32(0)))
     meeting.inside(first).store("computed", 1)
     return first
 
 
 def once_for_warp(x: Expander, op: ir.Operation, b: Builder, what: str, meeting: Fields) -> Builder:
-    """The same for an operation that all lanes of a warp execute together; if some are missing, a fault instead."""
+    """Return the same for an operation that all lanes of a warp execute together; if some are missing, a fault
+    instead."""
     first = once(b, meeting)
     arrived = meeting.inside(first).load("arrived")
     whole, missing = first.if_else(first.compare("eq", arrived, first.i32(-1)))
@@ -77,12 +78,12 @@ def once_for_warp(x: Expander, op: ir.Operation, b: Builder, what: str, meeting:
 
 
 def slot(b: Builder, meeting: Fields, lane: ir.Value) -> ir.Value:
-    """Where a lane left what it brought, and finds what it gets."""
+    """Return where a lane left what it brought, and finds what it gets."""
     return b.byte_gep(meeting.inside(b).at("payload"), b.binary("muli", lane, b.i32(PAYLOAD)))
 
 
 def lane_of(x: Expander, b: Builder) -> ir.Value:
-    """The lane of the running thread."""
+    """Return the lane of the running thread."""
     assert x.function.frame is not None
     return b.binary("andi", Fields(b, x.function.frame, FrameHeader).load("thread"), b.i32(31))
 
@@ -119,7 +120,7 @@ def shuffle(
 
 
 def as_word(b: Builder, value: ir.Value) -> ir.Value:
-    """The bits of a value of up to 32 bits."""
+    """Return the bits of a value of up to 32 bits."""
     bits = to_carrier(b, value)
     width = bits.type.width  # pyright: ignore[reportAttributeAccessIssue]
     if not isinstance(bits.type, ir.IntegerType):
@@ -128,7 +129,7 @@ def as_word(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def from_word(b: Builder, word: ir.Value, type_: ir.Type) -> ir.Value:
-    """The inverse of `as_word`."""
+    """Return the inverse of `as_word`."""
     want = carrier_type(type_)
     if want.width < 32:  # pyright: ignore[reportAttributeAccessIssue]
         word = b.value("arith.trunci", int_type(want.width), (word,))  # pyright: ignore[reportAttributeAccessIssue]
@@ -163,7 +164,7 @@ def _fold(
 
 
 def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Value, mask: ir.Value) -> ir.Value:
-    """An i1, or an i32 for `ballot`."""
+    """Return an i1, or an i32 for `ballot`."""
     meeting = meet_word(x, op, b, f"vote.{kind}", mask, b.value("arith.extui", int_type(32), (predicate,)))
     first = once(b, meeting)
     arrived = meeting.inside(first).load("arrived")
@@ -229,7 +230,7 @@ def _redux(x: Expander, op: nvgpu.warp.Redux, b: Builder) -> ir.Value:
 def match(
     x: Expander, op: ir.Operation, b: Builder, kind: str, value: ir.Value, mask: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """The lanes that brought the same value, and (`all`) whether all did: without that no lanes."""
+    """Return the lanes that brought the same value, and (`all`) whether all did: without that no lanes."""
     i32 = int_type(32)
     wide = value if value.type == int_type(64) else b.value("arith.extui", int_type(64), (value,))
     meeting = meet(x, op, b, f"match.{kind}.{value.type}", mask, [(wide, 0)])
@@ -248,7 +249,7 @@ def match(
 
 
 def elect(x: Expander, op: ir.Operation, b: Builder, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The lowest lane there is, and whether it is this one."""
+    """Return the lowest lane there is, and whether it is this one."""
     meeting = meet(x, op, b, "elect", mask, [])
     chosen = b.value("math.cttz", int_type(32), (meeting.load("arrived"),))
     leave(b, meeting)

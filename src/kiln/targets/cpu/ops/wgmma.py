@@ -16,7 +16,7 @@ HANDLERS = Handlers()
 
 
 def refused_wgmma(why: int) -> tuple[str, str]:
-    """Why a product cannot be carried out (`runtime/wgmma.py`), and what to do about it."""
+    """Return why a product cannot be carried out (`runtime/wgmma.py`), and what to do about it."""
     if why == DIFFERENT:
         return (
             "is executed with operands that differ between the threads of a warpgroup",

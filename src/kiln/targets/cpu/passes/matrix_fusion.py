@@ -105,7 +105,7 @@ def _may_come_between(op: ir.Operation) -> bool:
 
 
 def _is_register(pointer: ir.Value) -> bool:
-    """Whether an address is in a register array of the thread."""
+    """Return whether an address is in a register array of the thread."""
     while not isinstance(pointer.owner, ir.Block):
         op = pointer.owner.operation
         if op.name == "llvm.alloca":
@@ -127,7 +127,7 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _stages(run: _Run) -> list[tuple[list[ir.Operation], ir.Operation | None]]:
-    """What a lane does before each operation, and the operation; at the end nothing follows."""
+    """Return what a lane does before each operation, and the operation; at the end nothing follows."""
     stages: list[tuple[list[ir.Operation], ir.Operation | None]] = []
     before: list[ir.Operation] = []
     for op in run.operations:

@@ -109,7 +109,7 @@ def _float_constant(b: Builder, type_: ir.Type, value: float) -> ir.Value:
 
 
 def _limited(b: Builder, value: ir.Value, modifiers: tuple[str, ...]) -> ir.Value:
-    """A float as `.relu` (not negative; NaN stays) and `.sat` (from 0 to 1; NaN is 0) say."""
+    """Return a float as `.relu` (not negative; NaN stays) and `.sat` (from 0 to 1; NaN is 0) say."""
     type_ = value.type
     if "relu" in modifiers:
         value = b.value("arith.maximumf", type_, (value, _float_constant(b, type_, 0.0)))
@@ -287,7 +287,8 @@ for _name in ("popc", "clz", "brev"):
 
 
 def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.Value, ir.Value]:
-    """Where a field of bits starts, at most at the width, and a mask of its length; twice as wide as the value."""
+    """Return where a field of bits starts, at most at the width, and a mask of its length; twice as wide as the
+    value."""
     b = m.b
     first, count = (
         b.binary("minui", b.binary("andi", m.bits(o, 32), b.i32(255)), b.i32(width)) for o in (start, length)
@@ -502,7 +503,8 @@ def _widened(b: Builder, bits: ir.Value, kind: str) -> ir.Value:
 def _narrowed(
     b: Builder, x: Expander, value: ir.Value, kind: str, direction: str, modifiers: tuple[str, ...]
 ) -> ir.Value:
-    """A float as the bits of a type, rounded to nearest or in a direction, and within the limits that are asked for."""
+    """Return a float as the bits of a type, rounded to nearest or in a direction, and within the limits that are asked
+    for."""
     value = _limited(b, value, modifiers)
     if "satfinite" in modifiers and kind in _LARGEST:
         largest = _LARGEST[kind]
@@ -527,7 +529,7 @@ def _narrowed(
 
 
 def _exact_function(m: Machine, name: str, kind: str, operand: Operand, modifiers: tuple[str, ...]) -> ir.Value:
-    """A square root or a reciprocal, rounded to nearest or in a direction."""
+    """Return a square root or a reciprocal, rounded to nearest or in a direction."""
     b, x, type_, value = m.b, m.x, float_type(kind), m.float(operand, kind)
     direction = rounding_of(modifiers)
     values = [value] if name == "sqrt" else [_float_constant(b, type_, 1.0), value]

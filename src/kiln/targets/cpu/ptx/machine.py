@@ -48,7 +48,7 @@ class Machine:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def bits(self, operand: Operand, width: int) -> ir.Value:
-        """An operand as an integer of a width."""
+        """Return an operand as an integer of a width."""
         b = self.b
         if isinstance(operand, Immediate):
             return b.const(int_type(width), self._pattern(operand, width))
@@ -90,7 +90,7 @@ class Machine:
         return self.bits(operand, 1)
 
     def float(self, operand: Operand, kind: str) -> ir.Value:
-        """An operand as an f32 or f64; f16 and bf16 are widened."""
+        """Return an operand as an f32 or f64; f16 and bf16 are widened."""
         if isinstance(operand, Immediate) and operand.width == 32 and kind == "f64":
             raise Refused("an f32 immediate where an f64 is expected")
         if isinstance(operand, Immediate) and operand.width == 0:
@@ -98,7 +98,7 @@ class Machine:
         return as_float(self.b, self.x, self.bits(operand, BITS[kind]), kind)
 
     def pointer(self, operand: Operand, space: str) -> ir.Value:
-        """The host address that `[base + offset]` is in a state space; "": generic."""
+        """Return the host address that `[base + offset]` is in a state space; "": generic."""
         if not isinstance(operand, Address):
             raise Refused(f"{operand} where an address is expected")
         width = 32 if isinstance(operand.base, Register) and self._width(operand.base) == 32 else 64
@@ -236,7 +236,7 @@ class Machine:
 
 
 def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
-    """An integer of another width: zeros in front, or the low bits."""
+    """Return an integer of another width: zeros in front, or the low bits."""
     have = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
     if have == width:
         return value
@@ -244,7 +244,7 @@ def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
 
 
 def expanded(x: Expander, b: Builder, name: str, result: ir.Type, *operands: ir.Value, **attributes: Any) -> ir.Value:
-    """The result of an operation, expanded as the same operation of a program would be."""
+    """Return the result of an operation, expanded as the same operation of a program would be."""
     op = b.op(name, (result,), operands, attributes or None)
     handler = Handler(in_f32) if computes_in_f32(op) else x.module.handlers.get(name)
     value = handler.expand(x, op, Builder(ir.InsertionPoint(op), b.location)) if handler else KEEP
@@ -267,7 +267,7 @@ def as_float(b: Builder, x: Expander, bits: ir.Value, kind: str) -> ir.Value:
 
 
 def float_bits(b: Builder, x: Expander, value: ir.Value, kind: str) -> ir.Value:
-    """An f32 (or f64) as the bits of a float, rounded to nearest."""
+    """Return an f32 (or f64) as the bits of a float, rounded to nearest."""
     want = float_type(kind)
     if value.type != want:
         value = expanded(x, b, "arith.truncf" if value.type.width > want.width else "arith.extf", want, value)  # pyright: ignore[reportAttributeAccessIssue]
@@ -279,7 +279,7 @@ def is_float(kind: str) -> bool:
 
 
 def typed(modifiers: tuple[str, ...]) -> str:
-    """The type an instruction names last."""
+    """Return the type an instruction names last."""
     for part in reversed(modifiers):
         if part in BITS:
             return part

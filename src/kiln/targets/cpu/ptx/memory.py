@@ -43,7 +43,7 @@ def _space(modifiers: tuple[str, ...]) -> str:
 
 
 def _is_local(modifiers: tuple[str, ...]) -> bool:
-    """Whether an access is to shared memory of the block."""
+    """Return whether an access is to shared memory of the block."""
     return _space(modifiers) in ("shared", "shared::cta")
 
 

@@ -36,7 +36,7 @@ class Fields:
         self.b.store(value, self.at(name))
 
     def inside(self, b: Builder) -> Fields:
-        """The same structure, used in another region."""
+        """Return the same structure, used in another region."""
         return Fields(b, self.address, self.kind)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def frame_size_name(kernel: str) -> str:
-    """The global constant that holds the size of a kernel's frame."""
+    """Return the global constant that holds the size of a kernel's frame."""
     return f"{kernel}.frame_size"
 
 
@@ -67,7 +67,7 @@ class _Order:
         b.store(b.load(int_type(32), self.first), self.at)
 
     def take(self, b: Builder) -> ir.Value:
-        """The next one."""
+        """Return the next one."""
         here = b.load(int_type(32), self.at)
         after = b.binary("addi", here, b.load(int_type(32), self.stride))
         beyond = b.compare("sge", after, self.count)
@@ -84,7 +84,8 @@ class Shuffled:
         self.order = _Order(b, b.binary("muli", block_dim[0], b.binary("muli", block_dim[1], block_dim[2])))
 
     def threads(self, expansion: Expansion, b: Builder, block: ir.Value) -> tuple[Builder, list[ir.Value]]:
-        """A loop over the threads of a block, given its number: a builder for its body, and the index of the thread."""
+        """Return a loop over the threads of a block, given its number: a builder for its body, and the index of the
+        thread."""
         i32, ptr = int_type(32), ptr_type()
         expansion.declare("kiln_cpu_seed", [i32, ptr], [i32])
         b.call("kiln_cpu_seed", [i32], [block, self.random])
@@ -100,7 +101,7 @@ class Shuffled:
 
 
 def seed_variable(expansion: Expansion) -> str:
-    """The name of the variable with the seed, made known to a module."""
+    """Return the name of the variable with the seed, made known to a module."""
     expansion.declare_variable(schedule.symbol, int_type(64))
     return schedule.symbol
 
@@ -164,7 +165,8 @@ class _GroupFunction:
             self.expansion.sanitizer.call(self.expansion, b, event, *operands)
 
     def _fault_free(self, b: Builder) -> ir.Value:
-        """Whether there is no fault. One in a later block does not count: of several, that of the lowest block is reported."""
+        """Return whether there is no fault. One in a later block does not count: of several, that of the lowest block
+        is reported."""
         i32, i64 = int_type(32), int_type(64)
         status = b.load(i32, b.byte_gep(self.context, shared.offset("status")))
         none = b.compare("eq", b.binary("andi", status, b.i32(shared.FAULT)), b.i32(0))
@@ -175,7 +177,7 @@ class _GroupFunction:
         return b.binary("ori", none, b.binary("andi", later, b.compare("eq", self.group.size, b.i32(1))))
 
     def _goes_on(self, b: Builder) -> tuple[ir.Value]:
-        """Whether there is another round."""
+        """Return whether there is another round."""
         i32 = int_type(32)
         healthy = self._fault_free(b)
         b.store(b.i32(0), self.halts)

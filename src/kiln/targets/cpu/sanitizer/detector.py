@@ -27,7 +27,8 @@ from .state import detector
 
 @functools.lru_cache(maxsize=1)
 def functions() -> dict[str, tuple[str, list[int], int]]:
-    """What instrumented code may call, by name: the symbol, the widths of its arguments (addresses are numbers), of its result."""
+    """Return what instrumented code may call, by name: the symbol, the widths of its arguments (addresses are
+    numbers), of its result."""
 
     def width(kind: Any) -> int:
         return 0 if kind is None else getattr(kind, "width", 64)

@@ -36,7 +36,7 @@ class Access:
 
 
 def state_address(expansion: Expansion, b: Builder) -> ir.Value:
-    """The detector's state."""
+    """Return the detector's state."""
     expansion.declare_variable(memory.symbol, int_type(64))
     return b.address_of(memory.symbol)
 

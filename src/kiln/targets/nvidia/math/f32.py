@@ -88,7 +88,7 @@ def _keep_zero(x: Float, result: Float) -> Float:
 
 
 def _log_parts(x: Float) -> tuple[Float, Float, Float]:
-    """(exponent, f, y) with x = 2^exponent * (1 + f), 1 + f in [sqrt(1/2), sqrt(2)), and log(1 + f) = f + y."""
+    """Return (exponent, f, y) with x = 2^exponent * (1 + f), 1 + f in [sqrt(1/2), sqrt(2)), and log(1 + f) = f + y."""
     b = x.b
     tiny = x.compare("olt", 1.17549435e-38)
     scaled = (x * 8388608.0).where(tiny, x)
@@ -149,7 +149,7 @@ _SWITCH = 48039.0
 
 
 def _reduce_angle(x: Float) -> tuple[Float, ir.Value]:
-    """(r, q) with x = r + q * pi/2 (q modulo 4) and |r| <= pi/4."""
+    """Return (r, q) with x = r + q * pi/2 (q modulo 4) and |r| <= pi/4."""
     b = x.b
     whole = (x * 0.63661977236758134308).call("roundeven")
     r = whole.fma(-1.5707962512969971, x)
@@ -443,7 +443,7 @@ def _in_f32(
 def _in_f64(
     x: Expander, b: DeviceBuilder, name: str, arity: int, element: ir.Type
 ) -> Callable[[Sequence[ir.Value]], ir.Value]:
-    """A call of a function of the module: its body is long, and LLVM sees whether to repeat it."""
+    """Return a call of a function of the module: its body is long, and LLVM sees whether to repeat it."""
     from .f64 import FUNCTIONS
 
     symbol = f"{OUTLINED}{name}"
@@ -465,7 +465,7 @@ def _in_f64(
 def _each(
     b: DeviceBuilder, operands: list[ir.Value], result: ir.Type, function: Callable[[Sequence[ir.Value]], ir.Value]
 ) -> ir.Value:
-    """A function of each element."""
+    """Return a function of each element."""
     if not isinstance(result, ir.VectorType):
         return function(operands)
     flat: Any = flat_type(result)

@@ -32,20 +32,20 @@ Pair = tuple[Float, Float]
 
 
 def _sum(a: Float, b: Float) -> Pair:
-    """The exact sum."""
+    """Return the exact sum."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
 
 
 def _ordered_sum(a: Float, b: Float) -> Pair:
-    """The exact sum, where b is not larger than a."""
+    """Return the exact sum, where b is not larger than a."""
     s = a + b
     return s, b - (s - a)
 
 
 def _product(a: Float, b: Float) -> Pair:
-    """The exact product."""
+    """Return the exact product."""
     p = a * b
     return p, a.fma(b, -p)
 
@@ -80,7 +80,7 @@ def _scale(x: Float, exponent: ir.Value) -> Float:
 
 
 def _is_negative(x: Float) -> ir.Value:
-    """Whether the sign bit is set."""
+    """Return whether the sign bit is set."""
     return x.b.compare("slt", x.bits(), x.b.i64(0))
 
 
@@ -108,7 +108,7 @@ _EXP2 = (
 
 
 def _exp_parts(x: Float, tail: Float | None = None) -> tuple[Pair, ir.Value]:
-    """(e^r - 1, n) with x + tail = r + n ln2; the tail is tiny."""
+    """Return (e^r - 1, n) with x + tail = r + n ln2; the tail is tiny."""
     whole = (x * _LOG2E).call("roundeven")
     rest, low = _sum(whole.fma(-_LN2, x), whole * -_LN2_LOW)
     low = low if tail is None else low + tail
@@ -158,7 +158,7 @@ _TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
 
 
 def _split(x: Float) -> tuple[Float, Float]:
-    """(exponent, f) with x = 2^exponent * (1 + f), 1 + f in [sqrt(1/2), sqrt(2))."""
+    """Return (exponent, f) with x = 2^exponent * (1 + f), 1 + f in [sqrt(1/2), sqrt(2))."""
     b = x.b
     tiny = x.compare("olt", 2.2250738585072014e-308)
     scaled = (x * 18014398509481984.0).where(tiny, x)
@@ -283,7 +283,7 @@ _CONSTANT_SPACE = 4
 
 
 def _reduce_angle(x: Float) -> tuple[Float, Float, ir.Value]:
-    """(r, low, q) with x = r + low + q * pi/2 (q modulo 4, an i32) and |r| <= pi/4."""
+    """Return (r, low, q) with x = r + low + q * pi/2 (q modulo 4, an i32) and |r| <= pi/4."""
     b = x.b
     whole = (x * 0.6366197723675814).call("roundeven")
     near = whole.fma(-_QUARTER[0], x)  # exact
@@ -300,7 +300,7 @@ def _reduce_angle(x: Float) -> tuple[Float, Float, ir.Value]:
 
 
 def _table_address(b: DeviceBuilder) -> ir.Value:
-    """Where `_TURNS` lies; the module gets it when first asked."""
+    """Return where `_TURNS` lies; the module gets it when first asked."""
     op = b.point.block.owner
     while op.operation.name != "builtin.module":
         op = op.operation.parent
@@ -451,7 +451,7 @@ def _atan2(y: Float, x: Float) -> Float:
 
 
 def _asin_parts(x: Float) -> tuple[ir.Value, Float, Float]:
-    """(far, s, rest): asin|x| = s + rest; where far (|x| > 1/2), asin(sqrt((1 - |x|) / 2)) = s + rest."""
+    """Return (far, s, rest): asin|x| = s + rest; where far (|x| > 1/2), asin(sqrt((1 - |x|) / 2)) = s + rest."""
     a = abs(x)
     far = a.compare("ogt", 0.5)
     z = ((1.0 - a) * 0.5).where(far, a * a)

@@ -63,7 +63,8 @@ def _cache_policy(_x: Expander, op: nvgpu.async_copy.CachePolicy, b: DeviceBuild
 
 
 def cluster_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
-    """A pointer into the shared memory of any block of the cluster as its address of 32 bits; each block's own is among them."""
+    """Return a pointer into the shared memory of any block of the cluster as its address of 32 bits; each block's own
+    is among them."""
     if pointer.type != ptr_type():
         return shared_address(b, pointer)
     code = "{ .reg .b64 t; cvta.to.shared::cluster.u64 t, $1; cvt.u32.u64 $0, t; }"
@@ -85,7 +86,7 @@ def _hinted(op: _Hinted, code: str, letters: str, operands: list[ir.Value]) -> t
 
 
 def _reduction(op: nvgpu.async_copy.BulkSend | nvgpu.async_copy.BulkStore) -> str:
-    """Returns the reduction and its element type as PTX spells them."""
+    """Return the reduction and its element type as PTX spells them."""
     name, element = op.reduction, op.element
     if name in ("and", "or", "xor"):
         return f"{name}.b{element[1:]}"

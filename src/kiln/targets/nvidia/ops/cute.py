@@ -79,7 +79,7 @@ _MOST_PRINTED = 32
 
 
 def printf_parts(text: str) -> list[tuple[str, int]]:
-    """A format cut into formats of at most 32 conversions, each with how many it has."""
+    """Return a format cut into formats of at most 32 conversions, each with how many it has."""
     parts: list[tuple[str, int]] = []
     start = count = 0
     for found in _CONVERSION.finditer(text):

@@ -15,7 +15,7 @@ _WIDER = ("f32", "f16", "bf16")
 
 
 def narrow_conversion(arch: Architecture, op: ir.Operation, source: str, target: str) -> ir.Value | None:
-    """The result of a conversion, or None where there is no instruction for it."""
+    """Return the result of a conversion, or None where there is no instruction for it."""
     value = op.operands[0]
     if isinstance(value.type, ir.VectorType) and len(value.type.shape) != 1:
         return None
@@ -28,7 +28,7 @@ def narrow_conversion(arch: Architecture, op: ir.Operation, source: str, target:
 
 
 def _elements(b: DeviceBuilder, value: ir.Value) -> list[ir.Value]:
-    """The elements of a vector, or a number."""
+    """Return the elements of a vector, or a number."""
     type_ = value.type
     if not isinstance(type_, ir.VectorType):
         return [value]

@@ -27,7 +27,7 @@ def _barrier(_x: Expander, op: nvgpu.sync.Barrier, b: DeviceBuilder) -> None:
 
 
 def _number(value: ir.Value) -> str:
-    """The constraint of an operand that may be a constant in the instruction."""
+    """Return the constraint of an operand that may be a constant in the instruction."""
     return "r" if constant_value(value) is None else "n"
 
 

@@ -175,7 +175,7 @@ def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 @functools.lru_cache(maxsize=1024)
 def _wgmma_text(form: _Form, registers: str, place: int) -> tuple[str, str]:
-    """Returns an instruction and the constraints of its operands, which are numbered from `place` on."""
+    """Return an instruction and the constraints of its operands, which are numbered from `place` on."""
     if form.a_in_registers:
         a, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
     else:
