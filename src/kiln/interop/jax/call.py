@@ -1,4 +1,5 @@
-"""`cutlass_call`: a kernel as a function of arrays, a primitive of JAX that is compiled when it is lowered, for that platform."""
+"""`cutlass_call`: a kernel as a function of arrays, a primitive of JAX that is compiled when it is lowered, for that
+platform."""
 
 from __future__ import annotations
 
@@ -48,13 +49,14 @@ def cutlass_call(
 ) -> Callable[..., Any]:
     """Return a function of arrays that runs `fn(stream, *inputs, *outputs, **kwargs)`.
 
-    `output_shape_dtype` is anything with a shape and a dtype, or a tree with at least one of those; the function returns arrays in
-    the same tree. Specs are `TensorSpec`s, one for each input or output, or trees of them; None stands for the default.
-    `input_mode` and `output_mode` abbreviate specs with a mode alone. An output that `input_output_aliases` identifies with an input,
-    by numbers, is not passed to `fn`. Tensors have dynamic layouts unless `use_static_tensors` or their spec says otherwise. Keyword
-    arguments that are numbers are passed in each call, so one kernel serves all values; others, and those annotated as Constexpr, are
-    compiled in. `compile_key` distinguishes functions that look alike. `vmap_method`: "sequential" makes a call for each element,
-    "broadcast_all" one call with one more axis in front, for kernels that take that.
+    `output_shape_dtype` is anything with a shape and a dtype, or a tree with at least one of those; the function
+    returns arrays in the same tree. Specs are `TensorSpec`s, one for each input or output, or trees of them; None
+    stands for the default. `input_mode` and `output_mode` abbreviate specs with a mode alone. An output that
+    `input_output_aliases` identifies with an input, by numbers, is not passed to `fn`. Tensors have dynamic layouts
+    unless `use_static_tensors` or their spec says otherwise. Keyword arguments that are numbers are passed in each
+    call, so one kernel serves all values; others, and those annotated as Constexpr, are compiled in. `compile_key`
+    distinguishes functions that look alike. `vmap_method`: "sequential" makes a call for each element, "broadcast_all"
+    one call with one more axis in front, for kernels that take that.
     """
     if vmap_method not in ("sequential", "broadcast_all"):
         raise error(
@@ -88,8 +90,8 @@ def cutlass_call(
 
 
 def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose gradient kernels compute: `forward(*inputs)` returns the result and what `backward(saved, gradient)`
-    needs, which returns the gradients of the inputs."""
+    """Return a function whose gradient kernels compute: `forward(*inputs)` returns the result and what `backward(saved,
+    gradient)` needs, which returns the gradients of the inputs."""
 
     @jax.custom_vjp
     def function(*inputs: Any) -> Any:
@@ -109,9 +111,7 @@ def _specs(
     """Return a spec for each leaf of a tree."""
     if specs is not None and modes is not None:
         raise error(
-            DSLUserCodeValueError,
-            f"cutlass_call() got both {name} and modes",
-            hint="TensorSpec(mode=...) says both",
+            DSLUserCodeValueError, f"cutlass_call() got both {name} and modes", hint="TensorSpec(mode=...) says both"
         )
     if modes is not None:
         is_mode = lambda x: x is None or (isinstance(x, (tuple, list)) and all(isinstance(i, int) for i in x))
@@ -209,8 +209,8 @@ class _Call:
         return getattr(self.fn, "__name__", "kernel")
 
     def compiled(self, avals: Sequence[Any], platform: str) -> tuple[Any, list[int]]:
-        """Return the handled call for arrays of these shapes, or the compiled function if only Python can call it, and the numbers
-        that calls pass."""
+        """Return the handled call for arrays of these shapes, or the compiled function if only Python can call it, and
+        the numbers that calls pass."""
         shapes = tuple(
             (str(a.shape) if self._symbolic(avals) or self._is_static() else len(a.shape), str(a.dtype)) for a in avals
         )
@@ -358,8 +358,8 @@ def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:
     """Call a function from Python, for example under the sanitizer."""
     in_place = {o: i for i, o in call.aliases.items()}
 
-    def run(*inputs: Any) -> Any:
-        inputs = [_aligned(x.shape, x.dtype, x) for x in inputs]
+    def run(*values: Any) -> Any:
+        inputs = [_aligned(x.shape, x.dtype, x) for x in values]
         outputs = [
             inputs[in_place[o]] if o in in_place else _aligned(s.shape, s.dtype) for o, s in enumerate(call.shapes)
         ]

@@ -27,6 +27,7 @@ from ...base_dsl.target import target
 from ...hardware import toolchain
 from .. import run, serve_cuda
 from ..core import command_line, loading
+from ..core.runners import child_environment
 from ..verify import jobs as checking
 
 
@@ -196,10 +197,8 @@ def observe(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
 
 
 def _python(words: list[str], variables: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": path} | variables
     return subprocess.run(
-        [sys.executable, *words], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        [sys.executable, *words], env=child_environment(**variables), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True, timeout=timeout, errors="replace", check=False,
     )  # fmt: skip
 

@@ -96,13 +96,10 @@ def sections(one: Compiled, kept: Kept) -> dict[str, list[Item]]:
     made = {
         "launches": [_launch(op, number, kept) for op in by_name["launch"]],
         "tensor maps": [_tensor_map(op) for op in by_name["tensor_map_encode"]],
-        "shared memory": _shared(by_name, numbers),
-        "roles": _roles(ops),
-        "pipelines": _pipelines(by_name, number),
-        "barriers": _barriers(by_name, number),
-        "copies": _counted(_copies(by_name)),
+        "shared memory": _shared(by_name, numbers), "roles": _roles(ops), "pipelines": _pipelines(by_name, number),
+        "barriers": _barriers(by_name, number), "copies": _counted(_copies(by_name)),
         "MMAs": _counted((op.place, _mma(op)) for name in ("wgmma", "mma_sync") for op in by_name[name]),
-    }
+    }  # fmt: skip
     return {title: items for title, items in made.items() if items}
 
 

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ...hardware.occupancy import occupancy
+from ..core.text import table
 from ..report.model import words
 from .capture import Kept
 
@@ -42,8 +43,7 @@ def resources(runs: list[Kept]) -> str:
                 rows.append(_row(described(kernel, one.arch, kept.launches), one.arch, kept.config))
     if all(not row[1] for row in rows[1:]):
         rows = [(row[0], *row[2:]) for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+    return "\n".join(table(rows, range(len(head))))
 
 
 def _row(kernel: dict[str, Any], arch: str, config: Any) -> tuple[str, ...]:

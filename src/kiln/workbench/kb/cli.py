@@ -12,7 +12,6 @@ kiln kb log CASE -m TEXT     add to the kernel's devlog in docs/kernels
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 from ...base_dsl import packages
 from ..core.command_line import EXIT, progress, report_errors
 from ..core.runners import Inline, Local
+from ..core.text import did_you_mean
 from . import claims, devlog
 from . import pages as kb_pages
 from . import search as kb_search
@@ -171,8 +171,7 @@ def _examples(args: argparse.Namespace, folder: Path) -> int:
         chosen = found["examples"]
     else:
         if args.goal not in found["paths"]:
-            near = difflib.get_close_matches(args.goal, found["paths"], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found['paths'])}"
+            hint = did_you_mean(args.goal, found["paths"]) or f"there are: {', '.join(found['paths'])}"
             print(f"kiln kb examples: no goal {args.goal!r}; {hint}", file=sys.stderr)
             return 2
         by_path = {example["path"]: example for example in found["examples"]}

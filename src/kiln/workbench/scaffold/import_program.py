@@ -78,9 +78,7 @@ def main(argv: Sequence[str]) -> int:
         try:
             compile(text, file, "exec")
         except (SyntaxError, ValueError) as reason:
-            raise ContractError(
-                f"{file} would be no Python ({reason}): this is an error of Kiln's", source.path
-            ) from None
+            raise ContractError(f"{file} would not be Python ({reason}): this is a bug of Kiln", source.path) from None
     write_files(folder, {**{file: each.data for file, each in copies.items()}, **files})
     del files["__init__.py"]
     _report(kind, source, folder, copies, files)
@@ -455,5 +453,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--reference", metavar="FILE[:NAME]|NAME", help="what computes the right result")
     parser.add_argument("--baseline", metavar="FILE[:NAME]", help="what else to compare with")
     parser.add_argument("-o", "--out", metavar="FOLDER", help="where the package goes; by default here")
-    parser.add_argument("--force", action="store_true", help="write over a package that is there")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing package")
     return parser

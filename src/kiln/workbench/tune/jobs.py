@@ -121,14 +121,11 @@ def _beside(call: Any, name: str) -> dict[str, Any]:
 
 def _facts(found: measurement.Measurement) -> dict[str, Any]:
     return {
-        "status": "error" if found.error else "ok",
-        "message": found.error,
-        "us": [found.low, found.us, found.high],
-        "n": found.n,
-        "protocol": found.protocol,
+        "status": "error" if found.error else "ok", "message": found.error,
+        "us": [found.low, found.us, found.high], "n": found.n, "protocol": found.protocol,
         "clock": {name: value for name, value in found.clocks._asdict().items() if name != "flags"},
         "flags": list(found.flags),
-    }
+    }  # fmt: skip
 
 
 def compare(where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:

@@ -289,18 +289,9 @@ def _made(
     again = check.again if check else command_line.again("verify", case, problem, config=options.config)
     about = {"variant": check.variant, "seed": check.seed, "output": check.output} if check else {}
     return Record(
-        "verify",
-        key,
-        case.name,
-        dict(problem),
-        options.config,
-        status,
-        protocol=PROTOCOL,
-        env=env,
-        error=error,
-        again=again,
-        more={**about, **more, "source": case.digest()},
-    )
+        "verify", key, case.name, dict(problem), options.config, status, protocol=PROTOCOL, env=env, error=error,
+        again=again, more={**about, **more, "source": case.digest()},
+    )  # fmt: skip
 
 
 def verified(case: Case, problem: Mapping[str, Any], config: Any = None) -> Record | None:
@@ -388,15 +379,11 @@ def _verdicts(args: argparse.Namespace, case: Case, runner: Runner) -> list[Verd
         args.rtol, args.atol = args.rtol or 0.0, args.atol or 0.0
     options: dict[str, Any] = {
         "seeds": [args.seed] if args.quick or args.kinds else [args.seed + number for number in range(args.seeds)],
-        "kinds": [kind.strip() for kind in args.kinds.split(",")] if args.kinds else None,
-        "quick": args.quick,
-        "quiet": args.quiet,
-        "config": command_line.config(args, case, problems[0]),
+        "kinds": [kind.strip() for kind in args.kinds.split(",")] if args.kinds else None, "quick": args.quick,
+        "quiet": args.quiet, "config": command_line.config(args, case, problems[0]),
         "tolerance": {"rtol": args.rtol, "atol": args.atol} if args.rtol is not None else None,
-        "max_elements": args.max_elements,
-        "timeout": args.timeout,
-        "runner": runner,
-    }
+        "max_elements": args.max_elements, "timeout": args.timeout, "runner": runner,
+    }  # fmt: skip
     found = [verify(case, problems, **options)]
     if args.also == "cpu" and command_line.on_gpu():
         os.environ["KILN_TARGET"] = "cpu"
