@@ -126,9 +126,9 @@ def test_few_queries_are_widened_and_many_are_not():
     ("wrong", "message"),
     [
         ({"q": normal(2, 1, 2, 32, dtype=np.float32)}, "float16 or bfloat16"),
-        ({"v_cache": normal(6, 4, 1, 32)}, "caches of the type of q, or of float8_e4m3fn"),
-        ({"k_descale": np.ones((1, 1), np.float32)}, "k_descale .1, 1. is a contiguous array of f32, .2, 1."),
-        ({"k_cache": normal(6, 4, 1, 32), "v_cache": normal(6, 4, 1, 32), "v_descale": np.ones((2, 1), np.float32)}, "v_descale of a cache of"),
+        ({"v_cache": normal(6, 4, 1, 32)}, "they must be of one type, or the caches of float8_e4m3fn"),
+        ({"k_descale": np.ones((1, 1), np.float32)}, "k_descale is float32 of shape .1, 1.; it must be a contiguous array of float32, .2, 1."),
+        ({"k_cache": normal(6, 4, 1, 32), "v_cache": normal(6, 4, 1, 32), "v_descale": np.ones((2, 1), np.float32)}, "K and V must be float8_e4m3fn for that, not float16"),
     ],
 )  # fmt: skip
 def test_what_is_refused(wrong, message):

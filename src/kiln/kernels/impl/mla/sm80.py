@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ...dispatch import arrays
 from ...dispatch.registry import Implementation, passes
 from ..attention import AttentionProblem
-from ..attention import Given as Rows
+from ..attention.args import AttentionArguments, AttentionParams
 from ..attention.fwd.implementations import Sm80Attention
-from ..attention.fwd.sm80 import Lengths
 from ..attention.fwd.sm80_config import Sm80AttentionConfig
 from ..attention.fwd.sm80_cost import expected, splits_for
 from .problem import PAGE
@@ -70,13 +69,16 @@ class LatentColumns(Implementation):
 
     def run(self, problem: LatentAttention, config: Sm80AttentionConfig, given: Given) -> None:
         part, compute = _part(problem), Sm80Attention()
-        lengths = Lengths(None, None, given.lengths, given.table)
+        params = AttentionParams(
+            scale=given.scale, seqused_k=given.lengths, page_table=given.table, max_seqlen_q=problem.queries,
+            max_seqlen_k=problem.keys,
+        )  # fmt: skip
         for first in range(0, problem.value_dim, part.head_dim_v):
             columns = slice(first, first + part.head_dim_v)
             lse = given.lse if first == 0 else None
-            rows = Rows(
+            rows = AttentionArguments(
                 given.q, _as_heads(given.cache), _as_heads(arrays.part(given.cache, 2, columns)),
-                arrays.part(given.out, 3, columns), lse, lengths, problem.queries, problem.keys, given.scale, 0.0,
+                arrays.part(given.out, 3, columns), lse, params,
             )  # fmt: skip
             compute.run(dataclasses.replace(part, return_lse=lse is not None), config, rows)
 

@@ -21,8 +21,8 @@ from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import LayoutEnum, sm90
 from ...dispatch import devices
+from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
-from ..attention.paged_kv import Pages
 from . import split_kv_scheduler
 from .combine import Combine
 from .fp8_to_f16 import Widen, raw_layout, warp_pipe
@@ -220,9 +220,9 @@ class LatentForward(Forward):
         tiles = Int32(1) if part == ROPE_PART else Int32(self.tiles)
         while self.inside(given, sequence, start, which):
             _, own = self.own(given, sequence, start, which)
-            pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
+            pages = PageTable(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
-                page = pages.number((own.last - 1 - i) * KEYS)
+                page = pages.page((own.last - 1 - i) * KEYS)
                 stage, phase, first, column = self.loaded(count, part)
                 pipe.sync_object_empty.wait(stage, phase ^ 1)
                 if const_expr(self.stored is not None):

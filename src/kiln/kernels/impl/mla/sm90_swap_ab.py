@@ -18,9 +18,9 @@ from ....cute import arch
 from ....cute.nvgpu import cpasync
 from ....utils import LayoutEnum, sm90
 from ...dispatch import devices
+from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
-from ..attention.fwd.query_tile import only_here
-from ..attention.paged_kv import Pages
+from ...parts.rematerialize import rematerialized as only_here
 from . import split_kv_scheduler
 from .combine import Combine
 from .sm90_config import GROUP, REGISTERS, THREADS
@@ -172,9 +172,9 @@ class TurnedForward(Forward):
         count = Int32(0)
         while self.inside(given, sequence, start, which):
             _, own = self.own(given, sequence, start, which)
-            pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
+            pages = PageTable(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
-                page = pages.number((own.last - 1 - i) * KEYS)
+                page = pages.page((own.last - 1 - i) * KEYS)
                 for piece in range_constexpr(self.pieces):
                     state = self.state(count, piece, 1)
                     pipe.producer_acquire(state)
