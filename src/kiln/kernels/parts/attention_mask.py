@@ -1,8 +1,7 @@
 """Masks of attention scores in MMA accumulators.
 
-Of every eight columns of a row a thread holds two adjacent ones, columns 8 n + c for c of 0 and 1, counted from its first column.
-Causal masks, windows and sequence lengths all leave a range [begin, end) of a row's columns visible.
-"""
+Of every eight columns of a row a thread holds two adjacent ones, columns 8 n + c for c of 0 and 1, counted from its
+first column. Causal masks, windows and sequence lengths all leave a range [begin, end) of a row's columns visible."""
 
 from __future__ import annotations
 
@@ -44,7 +43,8 @@ def mask_row(scores: cute.Tensor, at: Any, columns: int, begin: Any, end: Any, d
 
 @cute.jit
 def mask_row_by_bits(scores: cute.Tensor, at: Any, columns: int, begin: Any, end: Any):
-    """Do what `mask_row` does, with a bit for each column: SASS selects by seven bits at once, by comparisons one at a time."""
+    """Do what `mask_row` does, with a bit for each column: SASS selects by seven bits at once, by comparisons one at a
+    time."""
     for n in range_constexpr(columns // 8):
         if const_expr(n % _PAIRS == 0):
             hidden = _bits_from(end - 8 * n)

@@ -22,9 +22,8 @@ def partition(atom: Any, smem: Any, tiles: Any) -> tuple[Any, Any]:
 def gmem_view(x: Any, transposed: bool = False, group_size: int = 1) -> Any:
     """Return (batch, row, head, element) as (row, element, head, batch), or with the first two modes exchanged.
 
-    `group_size` adjacent heads go into the row mode, before the rows. Strides are multiples of 16 bytes; those of modes of one element may
-    not be, and do not matter.
-    """
+    `group_size` adjacent heads go into the row mode, before the rows. Strides are multiples of 16 bytes; those of modes
+    of one element may not be, and do not matter."""
     batch, row, head, element = x.shape
     vector = 128 // x.element_type.width
     batch_stride, row_stride, head_stride = (cute.assume(s // vector * vector, divby=vector) for s in x.stride[:3])
@@ -39,8 +38,8 @@ def gmem_view(x: Any, transposed: bool = False, group_size: int = 1) -> Any:
 class KvProducer:
     """Loads the query tiles of a CTA and the KV tiles that they see.
 
-    `kernel` gives extents and layouts, `scheduler` the work; `q`, `k` and `v` are TMA atoms with their tensors, and `smem` their stages.
-    """
+    `kernel` gives extents and layouts, `scheduler` the work; `q`, `k` and `v` are TMA atoms with their tensors, and
+    `smem` their stages."""
 
     __kiln_immutable__ = True
 
@@ -87,7 +86,7 @@ class KvProducer:
 
     @cute.jit
     def _load(self, work: Any, producers: Any):
-        """Load a query tile and its KV tiles, last to first, V one tile behind K; None among the producers is left out."""
+        """Load a query tile and its KV tiles, last to first, V one tile behind K; a producer may be None."""
         (producer_q, producer_k, producer_v), kernel, config = producers, self.kernel, self.kernel.config
         span = self.scheduler.span(work)
         q, k, v, batch_q, batch_k = self.q.tensor, self.k.tensor, self.v.tensor, work.batch, work.batch
@@ -134,7 +133,8 @@ class KvProducer:
 
     @cute.jit
     def _load_tile(
-        self, atom: Any, smem: Any, tiles: Any, producer: Any, head: Int32, batch: Int32, kv_tile: Int32, pages: Int32, paged: bool
+        self, atom: Any, smem: Any, tiles: Any, producer: Any, head: Int32, batch: Int32, kv_tile: Int32, pages: Int32,
+        paged: bool,
     ):  # fmt: skip
         """Load a tile of K or V, box by box if it is paged."""
         page_size, box, tile_n = self.kernel.page_size, self.kernel.box_k, self.kernel.config.tile_n

@@ -32,7 +32,8 @@ class PageTable:
 
 @cute.jit
 def sequence_rows(x: cute.Tensor, cu_seqlens: Any, batch: Int32, head: Int32, group_size: Constexpr = 1):
-    """Return the rows (row, element) of one head, or of `group_size` adjacent heads, of one sequence, and the sequence's length."""
+    """Return the rows (row, element) of one head, or of `group_size` adjacent heads, of one sequence, and the
+    sequence's length."""
     length, first = x.shape[1], Int32(0)
     if const_expr(cu_seqlens is not None):
         first = clamp_offset(cu_seqlens[batch], length)
@@ -58,8 +59,8 @@ def load_rows(copy: Any, source: cute.Tensor, target: cute.Tensor, head_dim: int
     tile_rows, padded = (cute.size(target, mode=[i]) for i in range(2))
     first = copy.partition_S(cute.local_tile(source, (tile_rows, padded), (0, 0)))
     to = copy.partition_D(target)
-    # What all threads share is added to a thread's address. The distance of its rows is a value that exists only here: otherwise
-    # each row has a pointer of its own, in registers all through the main loop.
+    # What all threads share is added to a thread's address. The distance of its rows is a value that exists only here:
+    # otherwise each row has a pointer of its own, in registers all through the main loop.
     start = first.iterator + Int64(tile) * (source.stride[0] * tile_rows)
     distance = arch.make_warp_uniform(Int32(first.stride[1] // VECTOR))
     coords = copy.partition_S(cute.make_identity_tensor((tile_rows, padded)))
@@ -210,7 +211,8 @@ class _PagedCopy:
 
 
 def transposed_v_unit(tile_n: int) -> int:
-    """Return what the keys of a varlen sequence are rounded up to in transposed V: no KV tile has keys of two sequences."""
+    """Return what the keys of a varlen sequence are rounded up to in transposed V: no KV tile has keys of two
+    sequences."""
     return math.lcm(tile_n, V_TRANSPOSE_KEYS)
 
 

@@ -1,9 +1,8 @@
 """Online softmax: a running row_max and row_sum for each row of scores, in registers.
 
-Everything is in powers of two: P = exp2(S * scale_log2 - row_max), with row_max scaled as the scores are. Kept is -row_max, so that
-P takes one fused multiply-add. Four threads, a quad, hold a row of an MMA accumulator; row_sum is a thread's part of the row's sum
-until `normalize_row` adds the parts.
-"""
+Everything is in powers of two: P = exp2(S * scale_log2 - row_max), with row_max scaled as the scores are. Kept is
+-row_max, so that P takes one fused multiply-add. Four threads, a quad, hold a row of an MMA accumulator; row_sum is a
+thread's part of the row's sum until `normalize_row` adds the parts."""
 
 from __future__ import annotations
 
@@ -87,9 +86,8 @@ class OnlineSoftmax:
 def normalize_row(row_sum: Float32, neg_row_max: Float32, sink: Any, v_descale: Any):
     """Return a row's sum and -row_max with its sink, and the factor that makes its accumulators outputs.
 
-    `sink` is the logit of the attention sink times log2(e), and `v_descale` the scale factor of V; either may be None. A row that
-    sees no key has factor 0.
-    """
+    `sink` is the logit of the attention sink times log2(e), and `v_descale` the scale factor of V; either may be None.
+    A row that sees no key has factor 0."""
     total, correction = quad_sum(row_sum), Float32(1.0)
     if const_expr(sink is not None):
         with_sink = arch.fmin(neg_row_max, -sink)

@@ -231,10 +231,10 @@ def test_the_plan_cuts_keys_where_blocks_are_few():
 def test_problems_count_what_is_seen():
     problem = AttentionProblem(3, 5, 9, 4, 2, 32, 64)
     assert problem.visible_pairs == 5 * 9
-    assert dataclasses.replace(problem, window_right=0).seen == 5 + 6 + 7 + 8 + 9
-    assert dataclasses.replace(problem, window_left=1, window_right=0).seen == 5 * 2
+    assert dataclasses.replace(problem, window_right=0).visible_pairs == 5 + 6 + 7 + 8 + 9
+    assert dataclasses.replace(problem, window_left=1, window_right=0).visible_pairs == 5 * 2
     assert (
-        dataclasses.replace(problem, seqlen_k=2, window_right=0).seen == 1 + 2
+        dataclasses.replace(problem, seqlen_k=2, window_right=0).visible_pairs == 1 + 2
     )  # the last query is aligned with the last key
     assert problem.flops == 2 * 3 * 4 * 5 * 9 * (32 + 64)
     assert problem.bytes == 3 * 2 * (32 + 64) * (5 * 4 + 9 * 2)

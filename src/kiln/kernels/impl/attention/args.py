@@ -1,8 +1,8 @@
 """The arguments of attention: what users pass, how it is checked, and what kernels receive.
 
-`flash_attention`, `flash_attention_backward` and `paged_attention` put their options into one `AttentionParams`; with Q, K, V and the
-results that makes `AttentionArguments`, which implementations take. Kernels take `AttentionTensors` and `AttentionScalars`.
-"""
+`flash_attention`, `flash_attention_backward` and `paged_attention` put their options into one `AttentionParams`; with
+Q, K, V and the results that makes `AttentionArguments`, which implementations take. Kernels take `AttentionTensors` and
+`AttentionScalars`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class AttentionScalars(NamedTuple):
     """The numbers of a forward launch."""
 
     scale_log2: Any
-    """The scale of the softmax in powers of two; with softcap or a score modification, what is left of it after them."""
+    """The scale of the softmax in powers of two; with softcap or a score modification, what is left of it after them.
+    """
     softcap_scale: Any
     """2 log2(e) scale / softcap."""
     score_scale: Any
@@ -125,9 +126,8 @@ class AttentionParams:
 class AttentionArguments:
     """Q, K, V, the results and the params of an attention.
 
-    Implementations get 4-D arrays, (batch, rows, heads, D), with batch 1 for varlen, and `params` with `max_seqlen_q` filled in. `labels` are
-    the names that a function gives Q, K, V and params, where they differ.
-    """
+    Implementations get 4-D arrays, (batch, rows, heads, D), with batch 1 for varlen, and `params` with `max_seqlen_q`
+    filled in. `labels` are the names that a function gives Q, K, V and params, where they differ."""
 
     q: Any
     k: Any
@@ -184,11 +184,12 @@ class AttentionArguments:
         seqlen_k = self.kv_capacity if limit is None else min(int(limit), capacity)
         kv_dtype, q_dtype = (ALL_ELEMENTS[dtype_name(x)] for x in (k, q))
         out_dtype = ELEMENTS[dtype_name(self.out_dtypes()[0] if self.out is None else self.out)]
+        paged = params.page_table is not None
         return AttentionProblem(
-            self.batch, seqlen_q, seqlen_k if limit is None else max(1, seqlen_k), q.shape[-2], k.shape[-2], q.shape[-1],
-            v.shape[-1], kv_dtype, left, right, params.softcap > 0.0, self.lse is not None, params.cu_seqlens_q is not None,
-            params.seqused_k is not None, 0 if params.page_table is None else k.shape[1],
-            0 if params.page_table is None else self.kv_capacity, params.alibi_slopes is not None, params.sinks is not None,
+            self.batch, seqlen_q, seqlen_k if limit is None else max(1, seqlen_k), q.shape[-2], k.shape[-2],
+            q.shape[-1], v.shape[-1], kv_dtype, left, right, params.softcap > 0.0, self.lse is not None,
+            params.cu_seqlens_q is not None, params.seqused_k is not None, k.shape[1] if paged else 0,
+            self.kv_capacity if paged else 0, params.alibi_slopes is not None, params.sinks is not None,
             None if params.score_mod is None else check_score_mod(params.score_mod),
             out_dtype if kv_dtype.width == 8 else None, None if q_dtype is kv_dtype else q_dtype,
         )  # fmt: skip
@@ -209,8 +210,8 @@ class AttentionArguments:
         """Return the optional arrays for a kernel."""
         p = self.params
         return AttentionTensors(
-            p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, p.page_table, p.alibi_slopes, p.sinks, tile_counter, p.q_descale,
-            p.k_descale, p.v_descale,
+            p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, p.page_table, p.alibi_slopes, p.sinks, tile_counter,
+            p.q_descale, p.k_descale, p.v_descale,
         )  # fmt: skip
 
     def scalars(self, problem: AttentionProblem, head_group: int) -> AttentionScalars:
@@ -236,7 +237,10 @@ class AttentionArguments:
         """Raise if arrays do not fit together; with `fp8_cache`, K and V may be e4m3 where Q is not."""
         q, k, v, name, require = self.q, self.k, self.v, self.name, arrays.require
         given = {"q": q, "k": k, "v": v, "out": self.out}
-        optional = ("cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "q_descale", "k_descale", "v_descale")  # fmt: skip
+        optional = (
+            "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "q_descale",
+            "k_descale", "v_descale",
+        )  # fmt: skip
         given |= {x: getattr(self.params, x) for x in optional}
         check_arrays(name, {self.label(x): array for x, array in given.items()}, {"out", *optional})
         self._check_layout()
@@ -244,8 +248,8 @@ class AttentionArguments:
         same = q.dtype == k.dtype == v.dtype
         require(
             same or (fp8_cache and k.dtype == v.dtype and dtype_name(k) == "float8_e4m3fn"),
-            f"{name}: q is {q.dtype}, {self.label('k')} is {k.dtype} and {self.label('v')} is {v.dtype}; they must be of one type"
-            + (", or the caches of float8_e4m3fn" if fp8_cache else ""),
+            f"{name}: q is {q.dtype}, {self.label('k')} is {k.dtype} and {self.label('v')} is {v.dtype}; "
+            "they must be of one type" + (", or the caches of float8_e4m3fn" if fp8_cache else ""),
         )
         self.problem()
         self._check_lengths()
@@ -299,8 +303,9 @@ class AttentionArguments:
         params, heads, heads_k = self.params, self.q.shape[-2], self.k.shape[-2]
         descales = [getattr(params, x) for x in ("q_descale", "k_descale", "v_descale")]
         arrays.require(
-            dtype_name(self.k) == "float8_e4m3fn" or descales == [None] * 3,
-            f"{self.name}: q_descale, k_descale or v_descale is given; K and V must be float8_e4m3fn for that, not {self.k.dtype}",
+            dtype_name(self.k) == "float8_e4m3fn" or all(x is None for x in descales),
+            f"{self.name}: q_descale, k_descale or v_descale is given; K and V must be float8_e4m3fn for that, "
+            f"not {self.k.dtype}",
         )
         arrays.require(
             fp8_cache or (descales[0] is None) == (descales[1] is None),
@@ -317,8 +322,8 @@ class AttentionArguments:
                     tuple(x.shape) in shapes
                     and str(x.dtype).endswith("float32")
                     and arrays.strides(x)[x.ndim - 1] == 1,
-                    f"{self.name}: {name} is {x.dtype} of shape {tuple(x.shape)}; it must be a contiguous array of float32, "
-                    f"{' or '.join(map(str, shapes))}",
+                    f"{self.name}: {name} is {x.dtype} of shape {tuple(x.shape)}; it must be a contiguous array of "
+                    f"float32, {' or '.join(map(str, shapes))}",
                 )
 
 
@@ -376,8 +381,8 @@ def check_page_table(name: str, table: Any, batch: int) -> None:
     arrays.require(
         table.ndim == 2 and str(table.dtype).endswith("int32") and len(table) == batch
         and (arrays.strides(table)[1] == 1 or table.shape[1] < 2),
-        f"{name}: page_table is {table.dtype} of shape {tuple(table.shape)}; it must be (batch, pages) of int32, contiguous in "
-        f"its last mode, for {batch} sequences",
+        f"{name}: page_table is {table.dtype} of shape {tuple(table.shape)}; it must be (batch, pages) of int32, "
+        f"contiguous in its last mode, for {batch} sequences",
     )  # fmt: skip
 
 
@@ -388,8 +393,9 @@ def check_lengths(name: str, label: str, x: Any, batch: int, extra: int = 0) -> 
         and str(x.dtype).endswith("int32")
         and len(x) == batch + extra > extra
         and arrays.strides(x)[0] == 1,
-        f"{name}: {label} is {x.dtype} of shape {tuple(x.shape)} and strides {arrays.strides(x)}; it must be a contiguous vector of int32, "
-        f"{'one more than there are' if extra else 'one for each of the'} sequences, for {batch} sequences",
+        f"{name}: {label} is {x.dtype} of shape {tuple(x.shape)} and strides {arrays.strides(x)}; it must be a "
+        f"contiguous vector of int32, {'one more than there are' if extra else 'one for each of the'} sequences, "
+        f"for {batch} sequences",
     )
 
 
@@ -415,7 +421,7 @@ def check_aligned(name: str, label: str, x: Any) -> None:
     arrays.require(
         arrays.strides(x)[last] == 1
         and arrays.layout_of(x).width(last) * arrays.itemsize(x) == arrays.MAX_VECTOR_BYTES,
-        f"{name}: {label} has strides {arrays.strides(x)} at {arrays.address(x):#x}; elements of a head must be contiguous, and heads "
-        "must begin at multiples of 16 bytes",
+        f"{name}: {label} has strides {arrays.strides(x)} at {arrays.address(x):#x}; elements of a head must be "
+        "contiguous, and heads must begin at multiples of 16 bytes",
         hint="make a contiguous copy",
     )

@@ -16,8 +16,8 @@ __all__ = ["flash_attention"]
 
 
 @kernel_function(
-    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "q_descale", "k_descale",
-    "v_descale", "out",
+    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "q_descale",
+    "k_descale", "v_descale", "out",
 )  # fmt: skip
 def flash_attention(
     q: Any,
@@ -46,30 +46,33 @@ def flash_attention(
 ) -> Any:
     """Return softmax(scale * q k^T) v; with `return_lse` also the log-sum-exp of each row.
 
-    `q` is (batch, queries, heads, D), `k` (batch, keys, KV heads, D), `v` (batch, keys, KV heads, D of v), f16 or bf16; D is a multiple
-    of 8, up to 256. KV heads divide heads (GQA). LSE is natural, f32, (batch, heads, queries). Equal calls give equal bits.
+    `q` is (batch, queries, heads, D), `k` (batch, keys, KV heads, D), `v` (batch, keys, KV heads, D of v), f16 or bf16;
+    D is a multiple of 8, up to 256. KV heads divide heads (GQA). LSE is natural, f32, (batch, heads, queries). Equal
+    calls give equal bits.
 
-    Varlen: with `cu_seqlens_q` and `cu_seqlens_k` (batch + 1, int32), sequences are concatenated, (all queries, heads, D) and (all keys, KV
-    heads, D), and LSE is (heads, all queries). `max_seqlen_q`, at least the queries of the longest sequence, saves looking it up;
-    `max_seqlen_k` only helps to choose a config.
+    Varlen: with `cu_seqlens_q` and `cu_seqlens_k` (batch + 1, int32), sequences are concatenated, (all queries, heads,
+    D) and (all keys, KV heads, D), and LSE is (heads, all queries). `max_seqlen_q`, at least the queries of the longest
+    sequence, saves looking it up; `max_seqlen_k` only helps to choose a config.
 
-    KV cache: only the first `seqused_k` (batch, int32) keys of each sequence exist. With `page_table` (batch, pages; int32), K and V lie in
-    pages, (pages, rows of a page, KV heads, D), and a sequence has the pages of its row of the table; there is no `cu_seqlens_k` then.
+    KV cache: only the first `seqused_k` (batch, int32) keys of each sequence exist. With `page_table` (batch, pages;
+    int32), K and V lie in pages, (pages, rows of a page, KV heads, D), and a sequence has the pages of its row of the
+    table; there is no `cu_seqlens_k` then.
 
-    Masks: `causal` hides the keys after a query, with the last query aligned with the last key; `window=(left, right)` those further away (None
-    or -1: no limit). A query that sees no key gets zeros, and LSE -inf or its sink.
+    Masks: `causal` hides the keys after a query, with the last query aligned with the last key; `window=(left, right)`
+    those further away (None or -1: no limit). A query that sees no key gets zeros, and LSE -inf or its sink.
 
-    Scores: `scale` is positive, by default D ** -0.5; `softcap` c > 0 makes a score s into c tanh(s / c). `alibi_slopes` (heads, or batch and
-    heads; f32) lowers scores by slope times the distance of query and key. `score(s, b, h, q, k)` is a Python function that returns the new
-    score for sequence b, head h, query q and key k, counted from 0 in the sequence; it may branch. `sinks` (heads, f32) are logits of
-    one more key for each head, which has no value.
+    Scores: `scale` is positive, by default D ** -0.5; `softcap` c > 0 makes a score s into c tanh(s / c).
+    `alibi_slopes` (heads, or batch and heads; f32) lowers scores by slope times the distance of query and key.
+    `score(s, b, h, q, k)` is a Python function that returns the new score for sequence b, head h, query q and key k,
+    counted from 0 in the sequence; it may branch. `sinks` (heads, f32) are logits of one more key for each head, which
+    has no value.
 
-    Quantisation: q, k and v may be float8_e4m3fn, with scale factors `q_descale`, `k_descale` and `v_descale` (batch, KV heads; f32, positive,
-    or 0: then all visible keys weigh the same) or without; O is bfloat16 then, or what `out` is.
-    """
+    Quantisation: q, k and v may be float8_e4m3fn, with scale factors `q_descale`, `k_descale` and `v_descale` (batch,
+    KV heads; f32, positive, or 0: then all visible keys weigh the same) or without; O is bfloat16 then, or what `out`
+    is."""
     params = AttentionParams(
-        causal, window, scale, softcap, score, alibi_slopes, sinks, q_descale, k_descale, v_descale, cu_seqlens_q, cu_seqlens_k,
-        seqused_k, page_table, max_seqlen_q, max_seqlen_k,
+        causal, window, scale, softcap, score, alibi_slopes, sinks, q_descale, k_descale, v_descale, cu_seqlens_q,
+        cu_seqlens_k, seqused_k, page_table, max_seqlen_q, max_seqlen_k,
     )  # fmt: skip
     args = AttentionArguments(q, k, v, out, None, params)
     args.check(ALL_ELEMENTS)

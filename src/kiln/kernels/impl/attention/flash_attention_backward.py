@@ -19,8 +19,8 @@ _NAME = "flash_attention_backward"
 
 
 @kernel_function(
-    "dout", "q", "k", "v", "out", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "dq", "dk", "dv",
-    "dsinks", written=("dq", "dk", "dv", "dsinks"),
+    "dout", "q", "k", "v", "out", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "dq",
+    "dk", "dv", "dsinks", written=("dq", "dk", "dv", "dsinks"),
 )  # fmt: skip
 def flash_attention_backward(
     dout: Any,
@@ -52,17 +52,17 @@ def flash_attention_backward(
 ) -> tuple[Any, ...]:
     """Return the gradients of q, k and v, and of `sinks` if there are any, for `dout`, the gradient of the output.
 
-    `out` and `lse` are what `flash_attention(..., return_lse=True)` returned; arrays and options are those of `flash_attention`. `dq`, `dk`, `dv`
-    and `dsinks` are arrays for the gradients, or None. With a function `score`, `score_gradient(s, b, h, q, k)` is its derivative at s: 1.0
-    where something is added to s. A query that sees no key, and a key that no query sees, has gradient 0. Accumulators are f32; P and dS
-    are rounded to the type of the arrays before they are multiplied. `max_seqlen_q` and `max_seqlen_k`, at least the queries and keys of the
-    longest varlen sequence, save looking them up; rows of a sequence beyond them get no gradients. Equal calls give equal bits, unless
-    `deterministic=False`, which may be faster.
-    """
+    `out` and `lse` are what `flash_attention(..., return_lse=True)` returned; arrays and options are those of
+    `flash_attention`. `dq`, `dk`, `dv` and `dsinks` are arrays for the gradients, or None. With a function `score`,
+    `score_gradient(s, b, h, q, k)` is its derivative at s: 1.0 where something is added to s. A query that sees no key,
+    and a key that no query sees, has gradient 0. Accumulators are f32; P and dS are rounded to the type of the arrays
+    before they are multiplied. `max_seqlen_q` and `max_seqlen_k`, at least the queries and keys of the longest varlen
+    sequence, save looking them up; rows of a sequence beyond them get no gradients. Equal calls give equal bits, unless
+    `deterministic=False`, which may be faster."""
     functions = check_score_mod_gradient(score, score_gradient)
     params = AttentionParams(
-        causal, window, scale, softcap, score, alibi_slopes, sinks, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
-        seqused_k=seqused_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+        causal, window, scale, softcap, score, alibi_slopes, sinks, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
     )  # fmt: skip
     args = AttentionArguments(q, k, v, None, lse, params, _NAME)
     _check(args, dout, out, lse)
@@ -110,7 +110,7 @@ def _check(args: AttentionArguments, dout: Any, out: Any, lse: Any) -> None:
 
 
 def _gradient(name: str, x: Any, like: Any, read: tuple[Any, ...]) -> Any:
-    """Return the array for a gradient, a new one if none is given; None if there is nothing that it is the gradient of."""
+    """Return the array for the gradient of `like`, a new one if none is given; None if `like` is None."""
     if like is None:
         return None
     if x is None:

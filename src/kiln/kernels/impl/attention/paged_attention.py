@@ -34,22 +34,23 @@ def paged_attention(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Return the attention of the last queries of each sequence to a paged KV cache; with `return_lse` also the log-sum-exp of each row.
+    """Return the attention of the last queries of each sequence to a paged KV cache; with `return_lse` also the
+    log-sum-exp of each row.
 
-    `q` is (batch, queries, heads, D), `k_cache` (pages, rows of a page, KV heads, D), `v_cache` the same with its own D, f16 or bf16; the caches
-    may be e4m3 instead, with scale factors `k_descale` and `v_descale` (batch, KV heads; f32). Key n of sequence b is row `n % rows` of
-    page `page_table[b, n // rows]`; `page_table` (batch, pages) and `lengths` (batch: keys that exist, those of the queries included) are
-    int32 and stay on the device. Table entries beyond a sequence's length are not used, and rows beyond it may hold anything.
+    `q` is (batch, queries, heads, D), `k_cache` (pages, rows of a page, KV heads, D), `v_cache` the same with its own
+    D, f16 or bf16; the caches may be e4m3 instead, with scale factors `k_descale` and `v_descale` (batch, KV heads;
+    f32). Key n of sequence b is row `n % rows` of page `page_table[b, n // rows]`; `page_table` (batch, pages) and
+    `lengths` (batch: keys that exist, those of the queries included) are int32 and stay on the device. Table entries
+    beyond a sequence's length are not used, and rows beyond it may hold anything.
 
-    The last query is aligned with the last key; `causal` hides later keys. The KV sequence is split among CTAs so that all SMs have work:
-    by `max_length`, at least the length of the longest sequence (by default what the table has room for), which chooses a config and
-    changes results only by rounding. The rest is as for `flash_attention`.
-    """
+    The last query is aligned with the last key; `causal` hides later keys. The KV sequence is split among CTAs so that
+    all SMs have work: by `max_length`, at least the length of the longest sequence (by default what the table has room
+    for), which chooses a config and changes results only by rounding. The rest is as for `flash_attention`."""
     for label, x in (("page_table", page_table), ("lengths", lengths)):
         arrays.require(x is not None, f"paged_attention: {label} is None")
     params = AttentionParams(
-        causal, window, scale, softcap, k_descale=k_descale, v_descale=v_descale, seqused_k=lengths, page_table=page_table,
-        max_seqlen_k=max_length,
+        causal, window, scale, softcap, k_descale=k_descale, v_descale=v_descale, seqused_k=lengths,
+        page_table=page_table, max_seqlen_k=max_length,
     )  # fmt: skip
     args = AttentionArguments(q, k_cache, v_cache, out, None, params, "paged_attention", _LABELS)
     args.check(ELEMENTS, fp8_cache=True)

@@ -17,7 +17,7 @@ _BACKWARD = "flash_attention_backward"
 
 
 def check_score_mod(function: Any) -> Functions:
-    """Return the user's function as a part of a problem; raise if it cannot be called with a score and its coordinates."""
+    """Return the user's function for a problem; raise if it does not take a score and its coordinates."""
     _check_callable(function, "flash_attention: score", "score=lambda s, b, h, q, k: s - 0.5 * (q - k)")
     return Functions(function, branching=True)
 
@@ -76,7 +76,8 @@ class RowCoordinates(NamedTuple):
 
 
 class ScoreMod:
-    """What changes scores before the softmax: ALiBi, then a user's function, and that function's derivative for the backward pass."""
+    """What changes scores before the softmax: ALiBi, then a user's function, and that function's derivative for the
+    backward pass."""
 
     def __init__(self, has_alibi: bool = False, functions: Functions | None = None) -> None:
         self.has_alibi = has_alibi
@@ -97,7 +98,8 @@ class ScoreMod:
         return self.function(score, *coordinates), self.derivative and self.derivative(score, *coordinates)
 
     def modify_row(self, scores: Any, at: Any, columns: int, row: RowCoordinates, score_scale: Any, slope: Any) -> None:
-        """Change the scores of a row in place; `at(c, n)` is the index of column 8 n + c, `slope` the head's ALiBi slope."""
+        """Change the scores of a row in place; `at(c, n)` is the index of column 8 n + c, `slope` the head's ALiBi
+        slope."""
         for n in range(columns // 8):
             for c in range(2):
                 key, score = row.first_key + 8 * n + c, scores[at(c, n)] * score_scale

@@ -37,7 +37,8 @@ _MAX_JOINT_HEAD_DIM = 128
 
 
 class BackwardArguments(NamedTuple):
-    """The arguments of the forward pass, whose `out` and `lse` are its results, the gradient of O, and arrays for the other gradients."""
+    """The arguments of the forward pass, whose `out` and `lse` are its results, the gradient of O, and arrays for the
+    other gradients."""
 
     forward: AttentionArguments
     dout: Any
@@ -69,8 +70,8 @@ class Gradients(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory between the kernels of a call: LSE and delta, (2, batch, heads, rows), and for `Sm90BackwardKernel` dQ accumulators and
-    `DqCounters`."""
+    """Memory between the kernels of a call: LSE and delta, (2, batch, heads, rows), and for `Sm90BackwardKernel` dQ
+    accumulators and `DqCounters`."""
 
     lse_delta: Any
     dq_acc: Any = None
@@ -102,8 +103,8 @@ class BackwardLaunch:
 
     @cute.jit
     def __call__(
-        self, inputs: Any, gradients: Any, workspace: Any, tensors: Any, dsinks: Any, max_seqlen_q: Int32, max_seqlen_k: Int32,
-        scalars: Any, schedule: Any, stream: Int64,
+        self, inputs: Any, gradients: Any, workspace: Any, tensors: Any, dsinks: Any, max_seqlen_q: Int32,
+        max_seqlen_k: Int32, scalars: Any, schedule: Any, stream: Int64,
     ):  # fmt: skip
         """Launch the kernels."""
         lse_delta, dq_acc, additions, next_tile = workspace
@@ -117,8 +118,8 @@ class BackwardLaunch:
             rows = Int32(inputs.q.shape[1])
             self.sinks(lse_delta, tensors.sinks, dsinks, tensors.cu_seqlens_q, rows, stream)
         args = KernelArguments(
-            (inputs.k, inputs.v), (inputs.q, dout), gradients, workspace, tensors._replace(sinks=None), max_seqlen_q, max_seqlen_k,
-            scalars, schedule, stream,
+            (inputs.k, inputs.v), (inputs.q, dout), gradients, workspace, tensors._replace(sinks=None), max_seqlen_q,
+            max_seqlen_k, scalars, schedule, stream,
         )  # fmt: skip
         self.main(args)
 
@@ -152,8 +153,8 @@ class Sm90BackwardLaunch(BackwardLaunch):
     """All gradients in one kernel, then the conversion of dQ."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Any, masks: Any, deterministic: bool, varlen: bool, has_seqused_k: bool,
-        score_mod: ScoreMod = NO_SCORE_MOD,
+        self, dtype: Any, head_dims: tuple[int, int], config: Any, masks: Any, deterministic: bool, varlen: bool,
+        has_seqused_k: bool, score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims[1], config.tile_m)
         padded = sm90_config.padded_head_dim(head_dims)
@@ -165,8 +166,8 @@ class Sm90BackwardLaunch(BackwardLaunch):
         dq, schedule = self.preprocess.aligned(args.gradients.dq), args.schedule
         early_dq = None if additions is None or self.kernel.varlen else dq
         self.kernel(
-            args.kv, args.q_do, args.gradients[1:], early_dq, lse_delta, dq_acc, DqCounters(additions, next_tile), args.tensors,
-            args.max_seqlen_k, args.scalars, schedule, args.stream,
+            args.kv, args.q_do, args.gradients[1:], early_dq, lse_delta, dq_acc, DqCounters(additions, next_tile),
+            args.tensors, args.max_seqlen_k, args.scalars, schedule, args.stream,
         )  # fmt: skip
         cu_seqlens_q, scale = args.tensors.cu_seqlens_q, args.scalars.scale
         self.dq(dq_acc, additions, dq, cu_seqlens_q, args.max_seqlen_q, scale, schedule.converted_heads, args.stream)
@@ -222,8 +223,8 @@ class AttentionBackward(Implementation):
         launches.run_arguments(
             compiled,
             [
-                inputs, Gradients(args.dq, args.dk, args.dv), workspace, tensors, args.dsinks, forward.params.max_seqlen_q,
-                args.max_seqlen_k, scalars, schedule, arrays.stream_of(forward.q),
+                inputs, Gradients(args.dq, args.dk, args.dv), workspace, tensors, args.dsinks,
+                forward.params.max_seqlen_q, args.max_seqlen_k, scalars, schedule, arrays.stream_of(forward.q),
             ],
         )  # fmt: skip
 
@@ -366,7 +367,8 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(
-    _mode: Any, kernels: BackwardLaunch, space: Any, there: tuple[bool, ...], dsinks: bool, used: tuple[bool, ...], scheduled: bool
+    _mode: Any, kernels: BackwardLaunch, space: Any, there: tuple[bool, ...], dsinks: bool, used: tuple[bool, ...],
+    scheduled: bool,
 ) -> Any:  # fmt: skip
     row, f32 = lambda: fake_tensor(kernels.dtype, 4, space), functools.partial(fake_tensor, Float32, space=space)
     inputs = Inputs(row(), row(), row(), row(), row(), f32(3))
@@ -374,6 +376,6 @@ def _compiled(
     workspace = Workspace(*(fake_tensor(*kind, space) if x else None for kind, x in zip(memory, used, strict=True)))
     scalars = BackwardScalars(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
     return cute.compile(
-        kernels, inputs, Gradients(row(), row(), row()), workspace, fake_tensors(there, space), f32(1) if dsinks else None,
-        Int32(1), Int32(1), scalars, BackwardSchedule(1, 1, 0, 1) if scheduled else None, 0,
+        kernels, inputs, Gradients(row(), row(), row()), workspace, fake_tensors(there, space),
+        f32(1) if dsinks else None, Int32(1), Int32(1), scalars, BackwardSchedule(1, 1, 0, 1) if scheduled else None, 0,
     )  # fmt: skip

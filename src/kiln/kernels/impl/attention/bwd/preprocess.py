@@ -1,4 +1,5 @@
-"""The preprocess kernel of attention's backward pass: LSE in powers of two and delta = rowsum(O * dO) of each query; and dsinks."""
+"""The preprocess kernel of attention's backward pass: LSE in powers of two and delta = rowsum(O * dO) of each query;
+and dsinks."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _MAX_ROWS = 4
 
 
 def permuted_row(row: Any) -> Any:
-    """Return where a row lies: of each 16 rows those of a WGMMA thread, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on, are adjacent."""
+    """Return where a row lies: of each 16 rows those of a WGMMA thread, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on,
+    are adjacent."""
     return (row & ~15) | ((row & 6) << 1) | ((row & 8) >> 2) | (row & 1)
 
 
@@ -31,10 +33,9 @@ def thread_numbers(block: Any, grid: Any) -> tuple[Any, Any]:
 class BackwardPreprocess:
     """The kernel: `lse_delta` (2, batch, heads, rows) gets LSE in powers of two, and delta.
 
-    LSE is inf for a query that sees no key, or does not exist (there may be more rows than queries): its P are 0. With `tile_m`, rows are
-    permuted (`permuted_row`), and varlen sequences begin with a tile of their own. `dq_acc` (batch, heads, numbers) and `counters`, if given,
-    are filled with zeros.
-    """
+    LSE is inf for a query that sees no key, or does not exist (there may be more rows than queries): its P are 0. With
+    `tile_m`, rows are permuted (`permuted_row`), and varlen sequences begin with a tile of their own. `dq_acc` (batch,
+    heads, numbers) and `counters`, if given, are filled with zeros."""
 
     def __init__(self, dtype: Any, head_dim_v: int, tile_m: int = 0) -> None:
         self.dtype, self.head_dim, self.tile_m = dtype, head_dim_v, tile_m
@@ -89,8 +90,8 @@ class BackwardPreprocess:
 
     @cute.jit
     def compute(
-        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, dq_acc: Any, block: Int32, head: Int32,
-        sequence: Any,
+        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, dq_acc: Any, block: Int32,
+        head: Int32, sequence: Any,
     ):  # fmt: skip
         """Compute the rows of a CTA."""
         first, seqlen_q, first_row, rows, batch = sequence

@@ -3,9 +3,9 @@
     dK, dV      S^T = K Q^T, dP^T = V dO^T; dV += P^T dO, dK += dS^T Q, over the queries
     dQ          S = Q K^T, dP = dO V^T; dQ += dS K, over the keys
 
-with P = exp(S - LSE) and dS = P (dP - delta). Both are one kernel: a CTA has a tile of two arrays of its own, X and Y; tiles of two others, U and W,
-stream past; S = X U^T and dP = Y W^T become P and dS in registers, the A operands of dS U and P W. Each gradient is summed by one CTA in a fixed order.
-"""
+with P = exp(S - LSE) and dS = P (dP - delta). Both are one kernel: a CTA has a tile of two arrays of its own, X and Y;
+tiles of two others, U and W, stream past; S = X U^T and dP = Y W^T become P and dS in registers, the A operands of dS U
+and P W. Each gradient is summed by one CTA in a fixed order."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class Visible(NamedTuple):
-    """Which streamed rows the rows of a tile see: `row + shift - before` to `row + shift + after`, below `end`. The tile's rows below
-    `rows` exist."""
+    """Which streamed rows the rows of a tile see: `row + shift - before` to `row + shift + after`, below `end`. The
+    tile's rows below `rows` exist."""
 
     shift: Any
     before: Any
@@ -39,7 +39,8 @@ class Visible(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A tile: its number, head and sequence; `first_head` and `heads` are the streamed arrays' heads that it goes through."""
+    """A tile: its number, head and sequence; `first_head` and `heads` are the streamed arrays' heads that it goes
+    through."""
 
     tile: Any
     head: Any
@@ -64,8 +65,9 @@ class Sm80BackwardKernel(QueryTile):
     """
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionBackwardConfig, masks: tuple[bool, bool, bool],
-        computes_dq: bool, computes_ds_u: bool, computes_p_w: bool, score_mod: ScoreMod = NO_SCORE_MOD,
+        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionBackwardConfig,
+        masks: tuple[bool, bool, bool], computes_dq: bool, computes_ds_u: bool, computes_p_w: bool,
+        score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims, config)
         masks_right, masks_left, self.has_softcap = masks
@@ -76,8 +78,8 @@ class Sm80BackwardKernel(QueryTile):
 
     @cute.jit
     def __call__(
-        self, own: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen: Int32, scalars: Any,
-        stream: Int64,
+        self, own: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen: Int32,
+        scalars: Any, stream: Int64,
     ):  # fmt: skip
         """Launch the kernel for (X, Y), (U, W) and the gradients (dS U, P W), of which one may be None."""
         own, streamed = (tuple(self.aligned(x) for x in pair) for pair in (own, streamed))
@@ -129,16 +131,17 @@ class Sm80BackwardKernel(QueryTile):
 
     @cute.jit
     def compute(
-        self, own: Any, streamed: Any, cu_seqlens: Any, lse_delta: cute.Tensor, tensors: Any, work: Any, visible: Any, scalars: Any
+        self, own: Any, streamed: Any, cu_seqlens: Any, lse_delta: cute.Tensor, tensors: Any, work: Any, visible: Any,
+        scalars: Any,
     ):  # fmt: skip
-        """Compute the gradients of a tile; returns smem to store them through, and the accumulators of dS U and P W (or None)."""
+        """Compute the gradients of a tile; returns smem to store them through, and the accumulators of dS U and P W (or
+        None)."""
         thread, config = arch.thread_idx()[0], self.config
         tiles = self.streamed_tiles(work, visible)
         allocator, padded, dims = utils.SmemAllocator(), (self.padded, self.padded_v), (self.dim, self.dim_v)
-        smem_own, smem_streamed = (
-            [allocator.allocate_tensor(self.dtype, swizzled(self.dtype, (*shape[:1], n, *shape[1:]), 1), 1024) for n in padded]
-            for shape in ((config.tile_m,), (config.tile_n, 2))
-        )  # fmt: skip
+        make = lambda *shape: allocator.allocate_tensor(self.dtype, swizzled(self.dtype, shape, 1), 1024)
+        smem_own = [make(config.tile_m, n) for n in padded]
+        smem_streamed = [make(config.tile_n, n, 2) for n in padded]
         copies = [self.row_copy(n, True).get_slice(thread) for n in padded]
         for n in range_constexpr(2):
             load_rows(copies[n], own[n], smem_own[n], dims[n], work.tile, Int32(visible.rows))
@@ -248,7 +251,8 @@ class Sm80BackwardKernel(QueryTile):
 
     @cute.jit
     def mask(self, acc_s: cute.Tensor, derivative: Any, own_tile: Int32, tile: Int32, visible: Any):
-        """Mask the scores of rows that do not see each other. The user's function may give NaN there, so its derivative becomes 0."""
+        """Mask the scores of rows that do not see each other. The user's function may give NaN there, so its derivative
+        becomes 0."""
         coords, first_row, first_column = self.score_coords(), own_tile * self.config.tile_m, tile * self.config.tile_n
         for half in range_constexpr(2):
             row, column = coords[(0, half), 0, 0]

@@ -22,8 +22,8 @@ _RECOMPUTE = 1.4
 
 @dataclasses.dataclass(frozen=True)
 class Sm80AttentionBackwardConfig:
-    """Tile shape of the sm_80 backward kernels: a CTA has `tile_m` keys (dK/dV) or queries (dQ), 16 for each warp, and steps of `tile_n`
-    queries or keys."""
+    """Tile shape of the sm_80 backward kernels: a CTA has `tile_m` keys (dK/dV) or queries (dQ), 16 for each warp, and
+    steps of `tile_n` queries or keys."""
 
     tile_m: int = 64
     tile_n: int = 32
@@ -53,7 +53,8 @@ class Sm80AttentionBackwardConfig:
         copied = max(self.threads // copy_lanes(d) for d in (head_dim, head_dim_v))
         require(
             self.tile_n > 0 and self.tile_n % 16 == 0 and self.tile_n % copied == 0 and self.tile_m % copied == 0,
-            f"{self}: tile_n must be a multiple of 16, and tile_m and tile_n of the {copied} rows that {self.threads} threads copy at once",
+            f"{self}: tile_n must be a multiple of 16, and tile_m and tile_n of the {copied} rows that "
+            f"{self.threads} threads copy at once",
         )
         smem = self.smem_bytes(head_dim, head_dim_v)
         require(

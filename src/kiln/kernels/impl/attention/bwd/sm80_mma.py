@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class BackwardMma:
-    """S = X U^T and dP = Y W^T from smem, and the gradients dS U and P W, with dS and P in registers (X, Y, U, W as in `sm80.py`).
+    """S = X U^T and dP = Y W^T from smem, and the gradients dS U and P W, with dS and P in registers (X, Y, U, W as in
+    `sm80.py`).
 
     How lanes name rows for ldmatrix is explained in `fwd/sm80_mma.py`.
     """

@@ -1,13 +1,16 @@
-"""The backward kernel of attention for Hopper, head_dim up to 128: warp-specialised, with TMA and WGMMA, dK, dV and dQ in one pass.
+"""The backward kernel of attention for Hopper, head_dim up to 128: warp-specialised, with TMA and WGMMA, dK, dV and dQ
+in one pass.
 
-A CTA has 128 keys of a KV head, 64 for each consumer warpgroup, whose dK and dV stay in registers. Tiles of Q and dO stream past, those of
-all query heads that share the KV head. A step computes S^T = K Q^T and dP^T = V dO^T; P^T and dS^T; dV += P^T dO and dK += dS^T Q, with P^T and dS^T in
-registers; and dQ^T = K^T dS^T of the step before, with the dS of both warpgroups in smem. Two producer warps add dQ^T to f32 accumulators
-in gmem (`sm90_dq.py`), in a fixed order if results are to be deterministic (`sm90_scheduler.py`).
+A CTA has 128 keys of a KV head, 64 for each consumer warpgroup, whose dK and dV stay in registers. Tiles of Q and dO
+stream past, those of all query heads that share the KV head. A step computes S^T = K Q^T and dP^T = V dO^T; P^T and
+dS^T; dV += P^T dO and dK += dS^T Q, with P^T and dS^T in registers; and dQ^T = K^T dS^T of the step before, with the dS
+of both warpgroups in smem. Two producer warps add dQ^T to f32 accumulators in gmem (`sm90_dq.py`), in a fixed order if
+results are to be deterministic (`sm90_scheduler.py`).
 
 The kernel is persistent: a CTA takes one KV tile after the other, and loads the next while it stores dK and dV.
 
-With varlen or `seqused_k`, tiles have rows of other sequences, or rows that do not exist; they are cleared, since 0 * NaN is NaN.
+With varlen or `seqused_k`, tiles have rows of other sequences, or rows that do not exist; they are cleared, since 0 *
+NaN is NaN.
 
     kernel        smem, pipelines, roles
     produce       loads Q, dO, LSE and delta, and K and V of each KV tile
@@ -40,16 +43,15 @@ if TYPE_CHECKING:
     from .sm90_config import Sm90AttentionBackwardConfig
 
 _DS, _DONE, _CLEARED, _RESULTS, _DS_ODD = 1, 3, 4, 11, 13
-"""Named barriers: dS of a warpgroup is in smem; all GEMMs are complete; tiles are cleared; a gradient of a warpgroup is in smem; dS of odd
-steps. 5 to 10 are those of `sm90_dq.py`."""
+"""Named barriers: dS of a warpgroup is in smem; all GEMMs are complete; tiles are cleared; a gradient of a warpgroup is
+in smem; dS of odd steps. 5 to 10 are those of `sm90_dq.py`."""
 
 
 def _ds_barrier(other: int, odd: Any) -> Any:
     """Return the barrier of this warpgroup's dS, or of the `other`'s (1).
 
-    Odd steps have another one: a warpgroup may be done with the next step before the other waits for this one, and would take its
-    place there.
-    """
+    Odd steps have another one: a warpgroup may be done with the next step before the other waits for this one, and
+    would take its place there."""
     group = (
         rematerialized(arch.thread_idx()[0]) // WARPGROUP - 1
     ) ^ other  # read again: the loop has no register for it
@@ -57,8 +59,8 @@ def _ds_barrier(other: int, odd: Any) -> Any:
 
 
 class Smem(NamedTuple):
-    """Tiles in smem: K and V (row, element), Q and dO (row, element, stage), dS (query, key, stage), dQ as it lies in registers (number,
-    stage), LSE and delta (row, which, stage)."""
+    """Tiles in smem: K and V (row, element), Q and dO (row, element, stage), dS (query, key, stage), dQ as it lies in
+    registers (number, stage), LSE and delta (row, which, stage)."""
 
     k: Any
     v: Any
@@ -137,8 +139,8 @@ class Sm90BackwardKernel(KvTiles):
     ):  # fmt: skip
         """Launch the kernel for (K, V), (Q, dO) and (dK, dV).
 
-        `dq` is None if no dQ is converted beside the GEMMs; `lse_delta` is (2, batch, heads, rows); `counters` are `DqCounters`.
-        """
+        `dq` is None if no dQ is converted beside the GEMMs; `lse_delta` is (2, batch, heads, rows); `counters` are
+        `DqCounters`."""
         kv_layout, q_layout, _ = self.smem_layouts()
         results, head_dim = self.result_layout(self.head_dim), self.head_dim
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
@@ -166,8 +168,8 @@ class Sm90BackwardKernel(KvTiles):
 
     @cute.kernel
     def kernel(
-        self, operands: Any, plain: Any, dq: Any, lse_delta: cute.Tensor, dq_acc: cute.Tensor, counters: Any, tensors: Any,
-        tiles: Int32, scalars: Any, schedule: Any,
+        self, operands: Any, plain: Any, dq: Any, lse_delta: cute.Tensor, dq_acc: cute.Tensor, counters: Any,
+        tensors: Any, tiles: Int32, scalars: Any, schedule: Any,
     ):  # fmt: skip
         config = self.config
         warp = arch.make_warp_uniform(arch.warp_idx())
@@ -216,7 +218,8 @@ class Sm90BackwardKernel(KvTiles):
 
     @cute.jit
     def produce(
-        self, operands: Any, lse_delta: cute.Tensor, smem: Any, producers: Any, scheduler: Any, broadcast: Any, next_tile: Any
+        self, operands: Any, lse_delta: cute.Tensor, smem: Any, producers: Any, scheduler: Any, broadcast: Any,
+        next_tile: Any,
     ):  # fmt: skip
         """Take KV tiles, broadcast them, and load what they need, as one warp."""
         producer_k, producer_v, producer_q, producer_do = producers
@@ -281,7 +284,8 @@ class Sm90BackwardKernel(KvTiles):
             work = broadcast.work()
             span = scheduler.span(work)
             steps = span.count * group_size
-            # of the warpgroup's keys: how many exist, and which query of the last tile is the first that sees the first of them
+            # of the warpgroup's keys: how many exist, and which query of the last tile is the first that sees the first
+            # of them
             key = work.tile * TILE_N + group * WARPGROUP_ROWS
             keys = work.seqlen_k - key
             offset = work.seqlen_k - work.seqlen_q
@@ -300,7 +304,8 @@ class Sm90BackwardKernel(KvTiles):
 
     @cute.jit
     def visible_tiles(self, first: Int32, span: Any):
-        """Return how many query tiles, from the last on, see keys of a warpgroup; the last always counts, since both clear it."""
+        """Return how many query tiles, from the last on, see keys of a warpgroup; the last always counts, since both
+        clear it."""
         tile_m = self.config.tile_m
         return min(span.count, max(Int32(1), (2 * tile_m - 1 - first) // tile_m))
 
@@ -325,10 +330,11 @@ class Sm90BackwardKernel(KvTiles):
 
     @cute.jit
     def step(
-        self, i: Int32, own: Any, pipes: Any, smem: Any, scheduler: Any, broadcast: Any, alibi_slopes: Any, edge: Int32, beside: Int32,
-        keys: Int32,
+        self, i: Int32, own: Any, pipes: Any, smem: Any, scheduler: Any, broadcast: Any, alibi_slopes: Any, edge: Int32,
+        beside: Int32, keys: Int32,
     ):  # fmt: skip
-        """Compute S, P, dP, dS, dV and dK of a query tile, and dQ of the one before; returns `edge` and `beside` of the next step."""
+        """Compute S, P, dP, dS, dV and dK of a query tile, and dQ of the one before; returns `edge` and `beside` of the
+        next step."""
         mma, scores, group, scalars = own.mma, own.scores, own.group, scheduler.scalars
         q_stage = pipes.q.wait_and_advance()
         operands = mma.warpgroup_operands(arch.make_warp_uniform(group))
@@ -416,7 +422,8 @@ class Sm90BackwardKernel(KvTiles):
         warpgroup.fence()
         mma.issue_dq(mma.warpgroup_operands(arch.make_warp_uniform(own.group)), 1 - steps % 2)
         broadcast.release(kv_state)
-        # the other warpgroup has announced its last dS, and so is done with V, where dV is stored while the next K is loaded
+        # the other warpgroup has announced its last dS, and so is done with V, where dV is stored while the next K is
+        # loaded
         pipes.pipe_v.consumer_wait(kv_state)
         self.store_kv_gradient(mma.acc_dv, Float32(1.0), smem.v, operands.dv, plain[1], own.group, work)
         warpgroup.wait_group(0)

@@ -33,7 +33,8 @@ _L2_BYTES = 32 << 20
 _ADD_STEPS = 0.6
 """Steps until an addition to dQ is visible to the CTA that adds next."""
 _MAX_WAITING, _MAX_DQ_PARTS = 0.03, 8
-"""The share of the time that CTAs may wait for their turn, and how many dQ accumulators there are at most to avoid it."""
+"""The share of the time that CTAs may wait for their turn, and how many dQ accumulators there are at most to avoid it.
+"""
 _ALL_TILES = 1 << 30
 _CONVERT_STEPS = {128: 8, 64: 7}
 """Steps of a CTA in which a spare warp converts one query tile of dQ, by padded head_dim."""
@@ -48,9 +49,9 @@ def padded_head_dim(head_dims: tuple[int, int]) -> int:
 class Sm90AttentionBackwardConfig:
     """Tile shape and stages of the Hopper backward kernel.
 
-    A CTA has 128 keys, 64 for each of two consumer warpgroups; a step has `tile_m` queries. One more warpgroup loads and adds to dQ.
-    `q_stages` stages hold Q, and as many dO. `operands_in_regs` is 1 to keep V in registers, 2 for V and K, 0 for neither.
-    """
+    A CTA has 128 keys, 64 for each of two consumer warpgroups; a step has `tile_m` queries. One more warpgroup loads
+    and adds to dQ. `q_stages` stages hold Q, and as many dO. `operands_in_regs` is 1 to keep V in registers, 2 for V
+    and K, 0 for neither."""
 
     tile_m: int = 64
     q_stages: int = 2
@@ -80,8 +81,8 @@ class Sm90AttentionBackwardConfig:
         used = head_dim + self.tile_m + self.tile_m // 4 + self.operands_in_regs * head_dim // 4
         require(
             used + _OTHER_REGISTERS <= REGISTERS[1],
-            f"{self}: dK, dV, S, dP and P with head_dim {head_dim} take {used} registers of a thread, which has {REGISTERS[1]}, and needs "
-            f"{_OTHER_REGISTERS} for the rest",
+            f"{self}: dK, dV, S, dP and P with head_dim {head_dim} take {used} registers of a thread, which has "
+            f"{REGISTERS[1]}, and needs {_OTHER_REGISTERS} for the rest",
             hint="a smaller tile_m",
         )
         smem = self.smem_bytes(head_dim)
@@ -106,7 +107,8 @@ class BackwardSchedule(NamedTuple):
 
 
 def equal_groups(heads: int, wanted: int) -> int:
-    """Return about `wanted` heads to a group, in groups of equal size if possible: a few left over would run alone at the end."""
+    """Return about `wanted` heads to a group, in groups of equal size if possible: a few left over would run alone at
+    the end."""
     near = [n for n in range(wanted // 2 + 1, wanted * 3 // 2 + 1) if heads % n == 0]
     return min(near, key=lambda n: max(n / wanted, wanted / n)) if near else -(-heads // -(-heads // wanted))
 
@@ -114,8 +116,8 @@ def equal_groups(heads: int, wanted: int) -> int:
 def head_groups(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
 ) -> tuple[int, int, int]:
-    """Return how many KV heads are computed side by side, how many KV tiles add to one dQ accumulator, and how many accumulators a
-    head has."""
+    """Return how many KV heads are computed side by side, how many KV tiles add to one dQ accumulator, and how many
+    accumulators a head has."""
     of = problem.attention
     masked, steps = of.window_left is not None or of.window_right is not None, _mean_steps(problem, config)
     heads, tiles, num_ctas = of.heads_k * of.batch, max(1, -(-of.seqlen_k // TILE_N)), device.multiprocessors
@@ -140,8 +142,8 @@ def converted_heads(
 ) -> int:
     """Return how many query heads' dQ is converted while others are computed: all but those of the last head group.
 
-    None with several accumulators, which are added up at the end, without counters, or if a CTA has too few steps for it.
-    """
+    None with several accumulators, which are added up at the end, without counters, or if a CTA has too few steps for
+    it."""
     of = problem.attention
     if not problem.deterministic or dq_parts > 1 or of.varlen:
         return 0

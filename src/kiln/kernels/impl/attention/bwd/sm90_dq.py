@@ -1,9 +1,9 @@
 """dQ of the Hopper backward kernel: from registers to f32 accumulators in gmem, and from those to the output type.
 
-Consumer warpgroups write dQ^T to smem as it lies in registers, and two producer warps add it to the accumulator by TMA reductions (`DqAdder`).
-They take steps in turns: waiting for a CTA's turn, adding, and telling the next one takes longer than a step. A spare warp converts
-accumulators of earlier heads that are complete (`DqConverter`); a second kernel converts the rest (`DqKernel`).
-"""
+Consumer warpgroups write dQ^T to smem as it lies in registers, and two producer warps add it to the accumulator by TMA
+reductions (`DqAdder`). They take steps in turns: waiting for a CTA's turn, adding, and telling the next one takes
+longer than a step. A spare warp converts accumulators of earlier heads that are complete (`DqConverter`); a second
+kernel converts the rest (`DqKernel`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .sm90_scheduler import KvTileScheduler
 
 _FULL, _EMPTY = 5, 7
-"""Named barriers: dQ of a step is in smem (two stages); dQ of a warpgroup has been read (two stages of two warpgroups)."""
+"""Named barriers: dQ of a step is in smem (two stages); dQ of a warpgroup has been read (two stages of two warpgroups).
+"""
 
 
 def full(step: Any) -> Any:
@@ -147,11 +148,10 @@ _WARPS = 8
 class DqTranspose:
     """Makes rows of the accumulator of a query tile, a block of 8 queries and 32 elements at a time.
 
-    In 16 bytes, two elements, 8 apart, of two queries, a thread of a warpgroup wrote what it held of 16 elements of 8 queries. `movmatrix`
-    transposes 8 elements of 8 queries: a thread with two queries of an element gets two elements of a query. So that it has eight adjacent
-    elements after four of them, threads read 8 bytes that others wrote, 128 bytes in succession twice for each matrix; they write 16 bytes, four
-    of them 64 in succession.
-    """
+    In 16 bytes, two elements, 8 apart, of two queries, a thread of a warpgroup wrote what it held of 16 elements of 8
+    queries. `movmatrix` transposes 8 elements of 8 queries: a thread with two queries of an element gets two elements
+    of a query. So that it has eight adjacent elements after four of them, threads read 8 bytes that others wrote, 128
+    bytes in succession twice for each matrix; they write 16 bytes, four of them 64 in succession."""
 
     __kiln_immutable__ = True
 
@@ -198,8 +198,8 @@ class DqTranspose:
 class DqConverter:
     """A spare warp's work: it converts dQ of earlier heads while later ones are computed.
 
-    All KV tiles that add to those have been taken by then, so that it does not wait forever. The last heads are left to `DqKernel`.
-    """
+    All KV tiles that add to those have been taken by then, so that it does not wait forever. The last heads are left to
+    `DqKernel`."""
 
     __kiln_immutable__ = True
 
@@ -221,7 +221,8 @@ class DqConverter:
 
     @cute.jit
     def _convert_beside(self, number: Int32):
-        """Convert a KV tile's share of the head group before its own, from the last queries to the first, as they become complete."""
+        """Convert a KV tile's share of the head group before its own, from the last queries to the first, as they
+        become complete."""
         schedule = self.scheduler.schedule
         turn = number // (self.scheduler.tiles * schedule.head_group)
         if turn > 0 and schedule.converted_heads > 0:
@@ -237,7 +238,8 @@ class DqConverter:
 
     @cute.jit
     def _share(self, number: Int32, turn: Int32):
-        """Return which query tiles a KV tile converts: the first KV tile has the last ones, and more of them under a causal mask."""
+        """Return which query tiles a KV tile converts: the first KV tile has the last ones, and more of them under a
+        causal mask."""
         scheduler = self.scheduler
         group = scheduler.schedule.head_group
         own = Float32(number - turn * scheduler.tiles * group)
@@ -259,7 +261,8 @@ class DqConverter:
         counter = self.additions[batch, head, None].iterator + tile
         while arch.load(counter, Int32, sem="acquire", scope="gpu") < wanted:
             arch.nanosleep(_PAUSE)
-        # an accumulator that nothing was added to is not initialised; as a vote, this is a predicate and takes no register
+        # an accumulator that nothing was added to is not initialised; as a vote, this is a predicate and takes no
+        # register
         nothing = arch.vote_any_sync(wanted == 0)
         transpose, first = DqTranspose(kernel, rematerialized(arch.lane_idx())), tile * kernel.config.tile_m
         start = self.dq_acc[batch, head, None].iterator + cute.assume(first * kernel.head_dim, divby=4)
@@ -288,13 +291,14 @@ class DqKernel:
 
     @cute.jit
     def __call__(
-        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, cu_seqlens_q: Any, max_seqlen_q: Int32, scale: Float32,
-        converted_heads: Int32, stream: Int64,
+        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, cu_seqlens_q: Any, max_seqlen_q: Int32,
+        scale: Float32, converted_heads: Int32, stream: Int64,
     ):  # fmt: skip
-        """Launch the kernel for accumulators (layer, heads, numbers) and dQ (batch, queries, heads, D), which is `scale` times their sum.
+        """Launch the kernel for accumulators (layer, heads, numbers) and dQ (batch, queries, heads, D), which is
+        `scale` times their sum.
 
-        `additions` counts what was added to them, None if they began with zeros. The first `converted_heads` heads are done.
-        """
+        `additions` counts what was added to them, None if they began with zeros. The first `converted_heads` heads are
+        done."""
         batch = dq.shape[0] - converted_heads // dq.shape[2]
         if const_expr(cu_seqlens_q is not None):
             batch = cu_seqlens_q.shape[0] - 1
@@ -329,10 +333,11 @@ class DqKernel:
 
     @cute.jit
     def convert(
-        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, scale: Float32, place: Any, own_tile: Int32, first: Int32,
-        seqlen_q: Int32,
+        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, scale: Float32, place: Any, own_tile: Int32,
+        first: Int32, seqlen_q: Int32,
     ):  # fmt: skip
-        """Convert a query tile: `place` is (tile, head, batch) among accumulators, `own_tile` its number in the sequence."""
+        """Convert a query tile: `place` is (tile, head, batch) among accumulators, `own_tile` its number in the
+        sequence."""
         tile, head, batch = place
         kernel, transpose = self.backward, DqTranspose(self.backward, arch.lane_idx())
         blocks = transpose.row_blocks * transpose.column_blocks

@@ -41,10 +41,10 @@ def padded_head_dims(head_dims: tuple[int, int]) -> tuple[int, int]:
 class Sm90AttentionBackwardHd256Config:
     """Tile shapes and stages of the Hopper backward kernels for head_dim over 128.
 
-    In the dK/dV kernel, a CTA has 64 keys and steps of `tile_m` queries, in `q_stages` stages; one warpgroup has dV, the other dK, and the first
-    `kv_dims_in_regs` elements of K and V are kept in registers. In the dQ kernel, a CTA has 128 queries, 64 for each warpgroup, and steps of
-    `tile_n` keys, in `k_stages` stages of K and `v_stages` of V; `q_dims_in_regs` elements of Q are kept in registers.
-    """
+    In the dK/dV kernel, a CTA has 64 keys and steps of `tile_m` queries, in `q_stages` stages; one warpgroup has dV,
+    the other dK, and the first `kv_dims_in_regs` elements of K and V are kept in registers. In the dQ kernel, a CTA has
+    128 queries, 64 for each warpgroup, and steps of `tile_n` keys, in `k_stages` stages of K and `v_stages` of V;
+    `q_dims_in_regs` elements of Q are kept in registers."""
 
     tile_m: int = 48
     q_stages: int = 3
@@ -87,8 +87,8 @@ class Sm90AttentionBackwardHd256Config:
         )
         require(
             used + _OTHER_REGISTERS <= REGISTERS[1],
-            f"{self}: accumulators, scores and operands with head_dim {head_dims} take {used} registers of a thread, which has "
-            f"{REGISTERS[1]}, and needs {_OTHER_REGISTERS} for the rest",
+            f"{self}: accumulators, scores and operands with head_dim {head_dims} take {used} registers of a "
+            f"thread, which has {REGISTERS[1]}, and needs {_OTHER_REGISTERS} for the rest",
             hint="a smaller tile_m or tile_n, or fewer dims in registers",
         )
         smem = self.smem_bytes(head_dims)
@@ -111,8 +111,8 @@ def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90Att
 
 
 def head_group(problem: AttentionBackwardProblem, device: Device) -> int:
-    """Return how many KV heads are computed side by side: enough for all SMs, and few enough for L2; more under a mask, where some KV tiles are
-    shorter than others."""
+    """Return how many KV heads are computed side by side: enough for all SMs, and few enough for L2; more under a mask,
+    where some KV tiles are shorter than others."""
     of = problem.attention
     masked = of.window_left is not None or of.window_right is not None
     tiles = max(1, -(-of.seqlen_k // DKV_TILE_N))
@@ -124,10 +124,11 @@ def head_group(problem: AttentionBackwardProblem, device: Device) -> int:
 def cycles(
     config: Sm90AttentionBackwardHd256Config, head_dims: tuple[int, int]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the cycles of a step of the dK/dV kernel and of the dQ kernel in each unit, which work at the same time: tensor cores, smem at 128
-    bytes, and exp2."""
+    """Return the cycles of a step of the dK/dV kernel and of the dQ kernel in each unit, which work at the same time:
+    tensor cores, smem at 128 bytes, and exp2."""
     dim, both = head_dims[0], sum(head_dims)
-    # A operands of S and dP that are not in registers, B operands of these and of dK and dV, TMA writes; P, written and read
+    # A operands of S and dP that are not in registers, B operands of these and of dK and dV, TMA writes; P, written and
+    # read
     read = sum(max(0, n - config.kv_dims_in_regs) for n in head_dims)
     moved = 2 * DKV_TILE_N * read + 3 * 2 * config.tile_m * both + 2 * 2 * DKV_TILE_N * config.tile_m
     # the same for two warpgroups, but for P
@@ -182,7 +183,8 @@ def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd2
 def units(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
 ) -> tuple[list[tuple[float, float]], float]:
-    """Return CTAs of an SM and microseconds of the busiest unit for the steps of each, of both kernels, and the microseconds before them."""
+    """Return CTAs of an SM and microseconds of the busiest unit for the steps of each, of both kernels, and the
+    microseconds before them."""
     of = problem.attention
     masked, found = of.window_left is not None or of.window_right is not None, []
     for (ctas, steps), each in zip(_work(problem, config), cycles(config, padded_head_dims(of.head_dims)), strict=True):

@@ -1,13 +1,13 @@
 """The dK/dV kernel for Hopper, head_dim over 128.
 
-A CTA has 64 keys of a KV head. One consumer warpgroup has dV in registers, the other dK: there are not enough registers for both in one. Tiles of Q
-and dO stream past, as in `sm90.py`. The first warpgroup computes S^T = K Q^T, P^T and dV += P^T dO, the second dP^T = V dO^T, dS^T and dK += dS^T Q. All that the
-second needs of the first is P in the input type, which has the same layout in both's registers. So each has two GEMMs in a step, with the A
-operand in smem once and in registers once.
+A CTA has 64 keys of a KV head. One consumer warpgroup has dV in registers, the other dK: there are not enough registers
+for both in one. Tiles of Q and dO stream past, as in `sm90.py`. The first warpgroup computes S^T = K Q^T, P^T and dV +=
+P^T dO, the second dP^T = V dO^T, dS^T and dK += dS^T Q. All that the second needs of the first is P in the input type,
+which has the same layout in both's registers. So each has two GEMMs in a step, with the A operand in smem once and in
+registers once.
 
-dQ has a kernel of its own (`sm90_hd256_dq.py`): seven GEMMs instead of five, but no accumulation in gmem, which would take 64 KiB of
-f32 for 64 queries through smem, as long as the two GEMMs.
-"""
+dQ has a kernel of its own (`sm90_hd256_dq.py`): seven GEMMs instead of five, but no accumulation in gmem, which would
+take 64 KiB of f32 for 64 queries through smem, as long as the two GEMMs."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from .sm90_hd256_config import Sm90AttentionBackwardHd256Config
 
 _P_SENT, _P_READ, _CLEARED, _DONE, _RESULTS = 1, 3, 5, 6, 7
-"""Named barriers: P is in smem, and has been read (two stages each); tiles are cleared; all GEMMs are complete; a gradient is in smem."""
+"""Named barriers: P is in smem, and has been read (two stages each); tiles are cleared; all GEMMs are complete; a
+gradient is in smem."""
 
 
 class Smem(NamedTuple):
-    """Tiles in smem: K and V (row, element), Q and dO (row, element, stage), P as it lies in registers (number, stage), LSE and delta (row,
-    which, stage)."""
+    """Tiles in smem: K and V (row, element), Q and dO (row, element, stage), P as it lies in registers (number, stage),
+    LSE and delta (row, which, stage)."""
 
     k: Any
     v: Any
@@ -115,8 +116,8 @@ class Sm90Hd256DkDvKernel(KvTiles):
     tile_n = DKV_TILE_N
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionBackwardHd256Config, masks: tuple[bool, bool, bool],
-        varlen: bool, has_seqused_k: bool, score_mod: ScoreMod,
+        self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionBackwardHd256Config,
+        masks: tuple[bool, bool, bool], varlen: bool, has_seqused_k: bool, score_mod: ScoreMod,
     ) -> None:  # fmt: skip
         self.dtype, self.config, self.score_mod = dtype, config, score_mod
         self.head_dims = head_dims
@@ -135,8 +136,8 @@ class Sm90Hd256DkDvKernel(KvTiles):
 
     @cute.jit
     def __call__(
-        self, kv: Any, q_do: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen_k: Int32, scalars: Any,
-        schedule: Any, stream: Int64,
+        self, kv: Any, q_do: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen_k: Int32,
+        scalars: Any, schedule: Any, stream: Int64,
     ):  # fmt: skip
         """Launch the kernel for (K, V), (Q, dO) and (dK, dV)."""
         layouts, dims = self.smem_layouts(), self.head_dims
@@ -171,8 +172,8 @@ class Sm90Hd256DkDvKernel(KvTiles):
 
     @cute.kernel
     def kernel(
-        self, k: Any, v: Any, q: Any, do: Any, dk: Any, dv: Any, plain: Any, lse_delta: cute.Tensor, tensors: Any, tiles: Int32,
-        scalars: Any, schedule: Any,
+        self, k: Any, v: Any, q: Any, do: Any, dk: Any, dv: Any, plain: Any, lse_delta: cute.Tensor, tensors: Any,
+        tiles: Int32, scalars: Any, schedule: Any,
     ):  # fmt: skip
         config = self.config
         # the dQ kernel needs nothing from here, and starts where CTAs are done
@@ -266,7 +267,8 @@ class Sm90Hd256DkDvKernel(KvTiles):
 
     @cute.jit
     def clear_last_queries(self, tile: cute.Tensor, scheduler: Any):
-        """Zero the rows after a varlen sequence in the last tile of Q or dO that sees keys: one warpgroup does Q, the other dO."""
+        """Zero the rows after a varlen sequence in the last tile of Q or dO that sees keys: one warpgroup does Q, the
+        other dO."""
         work = scheduler.work(Int32(arch.block_idx()[0]))
         span = scheduler.span(work)
         rows = work.seqlen_q - (span.first + span.count - 1) * self.config.tile_m
@@ -276,8 +278,8 @@ class Sm90Hd256DkDvKernel(KvTiles):
 
     @cute.jit
     def compute_dv(
-        self, mma: Any, scores: Any, pipe_do: Any, consumer_q: Any, smem: Any, scheduler: Any, work: Any, span: Any, steps: Int32,
-        alibi_slopes: Any,
+        self, mma: Any, scores: Any, pipe_do: Any, consumer_q: Any, smem: Any, scheduler: Any, work: Any, span: Any,
+        steps: Int32, alibi_slopes: Any,
     ):  # fmt: skip
         """Compute S, P and dV, as one warpgroup."""
         config, scalars, group_size = self.config, scheduler.scalars, scheduler.group_size
@@ -286,7 +288,8 @@ class Sm90Hd256DkDvKernel(KvTiles):
         offset = work.seqlen_k - work.seqlen_q
         edge = key - offset - scalars.window_right - (span.first + span.count - 1) * config.tile_m
         keys, beside = work.seqlen_k - key, Int32(0)
-        # A constant would share a register with the zeros that P begins with, which is no uniform one, and ptxas would copy from it.
+        # A constant would share a register with the zeros that P begins with, which is no uniform one, and ptxas would
+        # copy from it.
         zero = arch.make_warp_uniform(Int32(0))
         do_state = pipeline.PipelineState(config.q_stages, 0, zero, zero)
         for i in range(steps):

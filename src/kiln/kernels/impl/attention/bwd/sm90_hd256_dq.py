@@ -1,8 +1,8 @@
 """The dQ kernel for Hopper, head_dim over 128.
 
-A CTA has 128 queries of a head, 64 for each consumer warpgroup, whose dQ stays in registers. KV tiles stream past. A step computes S = Q K^T and
-dP = dO V^T, P and dS, and dQ += dS K of the step before, with dS in registers, so that GEMMs and softmax overlap.
-"""
+A CTA has 128 queries of a head, 64 for each consumer warpgroup, whose dQ stays in registers. KV tiles stream past. A
+step computes S = Q K^T and dP = dO V^T, P and dS, and dQ += dS K of the step before, with dS in registers, so that
+GEMMs and softmax overlap."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class Sm90Hd256DqKernel(TmaTiles):
     """The kernel for one config and kind of problem. `masks` are (right, left, softcap); `head_dims` are padded."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionBackwardHd256Config, masks: tuple[bool, bool, bool],
-        varlen: bool, has_seqused_k: bool, score_mod: ScoreMod,
+        self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionBackwardHd256Config,
+        masks: tuple[bool, bool, bool], varlen: bool, has_seqused_k: bool, score_mod: ScoreMod,
     ) -> None:  # fmt: skip
         self.dtype, self.config, self.score_mod = dtype, config, score_mod
         self.head_dims = head_dims
@@ -95,8 +95,8 @@ class Sm90Hd256DqKernel(TmaTiles):
 
     @cute.jit
     def __call__(
-        self, q_do: Any, kv: Any, dq: cute.Tensor, lse_delta: cute.Tensor, tensors: Any, max_seqlen_q: Int32, scalars: Any,
-        schedule: Any, stream: Int64,
+        self, q_do: Any, kv: Any, dq: cute.Tensor, lse_delta: cute.Tensor, tensors: Any, max_seqlen_q: Int32,
+        scalars: Any, schedule: Any, stream: Int64,
     ):  # fmt: skip
         """Launch the kernel for (Q, dO), (K, V) and dQ."""
         layouts, dims = self.smem_layouts(), self.head_dims
@@ -151,8 +151,8 @@ class Sm90Hd256DqKernel(TmaTiles):
 
     @cute.jit
     def span(self, work: Any, scalars: Any):
-        """Return the first KV tile that a query tile sees, and how many: a query at position p sees keys p - window_left to
-        p + window_right."""
+        """Return the first KV tile that a query tile sees, and how many: a query at position p sees keys p -
+        window_left to p + window_right."""
         tile_n, offset = self.config.tile_n, work.seqlen_k - work.seqlen_q
         begin = work.tile * DQ_TILE_M
         first, end = Int32(0), work.seqlen_k
@@ -233,8 +233,8 @@ class Sm90Hd256DqKernel(TmaTiles):
 
     @cute.jit
     def consume(
-        self, group: Int32, smem: Any, pipe_k: Any, consumers: Any, lse_delta: cute.Tensor, alibi_slopes: Any, work: Any, first: Int32,
-        steps: Int32, scalars: Any,
+        self, group: Int32, smem: Any, pipe_k: Any, consumers: Any, lse_delta: cute.Tensor, alibi_slopes: Any,
+        work: Any, first: Int32, steps: Int32, scalars: Any,
     ):  # fmt: skip
         """Compute dQ of 64 queries, as one consumer warpgroup; returns the accumulator."""
         tile_n = self.config.tile_n

@@ -57,7 +57,8 @@ class ScoreMma:
 
 
 class GradientMma:
-    """A GEMM that accumulates a gradient: an A operand of `columns` columns in registers, P or dS, times stages (row, element, stage)."""
+    """A GEMM that accumulates a gradient: an A operand of `columns` columns in registers, P or dS, times stages (row,
+    element, stage)."""
 
     def __init__(self, dtype: Any, thread: Any, stages: Any, columns: int) -> None:
         head_dim = cute.size(stages, mode=[1])

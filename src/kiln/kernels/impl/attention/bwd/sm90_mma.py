@@ -28,8 +28,8 @@ class WarpgroupOperands(NamedTuple):
 class BackwardMma:
     """S^T = K Q^T, dP^T = V dO^T, dV += P^T dO, dK += dS^T Q and dQ^T = K^T dS^T.
 
-    P^T and dS^T are A operands in registers; for dQ^T, the dS of both warpgroups is in smem. GEMMs are issued here and waited for elsewhere.
-    """
+    P^T and dS^T are A operands in registers; for dQ^T, the dS of both warpgroups is in smem. GEMMs are issued here and
+    waited for elsewhere."""
 
     __kiln_immutable__ = True
 
@@ -66,7 +66,8 @@ class BackwardMma:
         self.p, self.ds = (cute.make_rmem_tensor(((2, 2, 2), 1, tile_m // 16), kernel.dtype) for _ in range(2))
 
     def warpgroup_operands(self, group: Any) -> WarpgroupOperands:
-        """Return the operands of a warpgroup. In a loop, make them from a number that exists there only: fewer registers are kept."""
+        """Return the operands of a warpgroup. In a loop, make them from a number that exists there only: fewer
+        registers are kept."""
         kernel, smem = self.kernel, self.smem
         s, dq = (x.get_slice(self.thread) for x in (self.mma_s, self.mma_dq))
         rows = (cute.local_tile(x, (_ROWS, kernel.head_dim), (group, 0)) for x in (smem.k, smem.v))

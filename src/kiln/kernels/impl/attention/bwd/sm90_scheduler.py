@@ -1,11 +1,11 @@
 """Which KV tiles a CTA of the Hopper backward kernel computes, which queries see them, and in which order.
 
-CTAs take the KV tiles of a head from the first to the last, which under a causal mask is from the longest to the shortest, those of some
-heads side by side, and queries from the last to the first. In a fixed order, KV tiles add to dQ of a query tile in the order of their
-keys. So a KV tile waits only for such as were taken before it (`DqCounters.next_tile`): however many CTAs run at once, and whatever order
-they start in, none waits forever. Since the tiles of a head start some steps apart, hardly any waits at all. Where few heads have
-all KV tiles start at once, these are divided among several dQ accumulators.
-"""
+CTAs take the KV tiles of a head from the first to the last, which under a causal mask is from the longest to the
+shortest, those of some heads side by side, and queries from the last to the first. In a fixed order, KV tiles add to dQ
+of a query tile in the order of their keys. So a KV tile waits only for such as were taken before it
+(`DqCounters.next_tile`): however many CTAs run at once, and whatever order they start in, none waits forever. Since the
+tiles of a head start some steps apart, hardly any waits at all. Where few heads have all KV tiles start at once, these
+are divided among several dQ accumulators."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class DqCounters(NamedTuple):
-    """How many KV tiles have added to each query tile of the dQ accumulators, (accumulators, heads, tiles) or None, and how many KV tiles
-    have been taken, (1)."""
+    """How many KV tiles have added to each query tile of the dQ accumulators, (accumulators, heads, tiles) or None, and
+    how many KV tiles have been taken, (1)."""
 
     additions: Any
     next_tile: Any
@@ -60,12 +60,14 @@ def varlen_first_tile(first: Int32, batch: Int32, tile_m: Int32):
 
 
 def _uniform(value: Any) -> Any:
-    """Return a value that is the same in all threads; what is computed from it is not kept from one KV tile to the next."""
+    """Return a value that is the same in all threads; what is computed from it is not kept from one KV tile to the
+    next."""
     return arch.make_warp_uniform(rematerialized(Int32(value)))
 
 
 class KvTileScheduler:
-    """The KV tiles of a launch: `tiles` of a head. `schedule` is a `BackwardSchedule`, of which only `head_group` is always used."""
+    """The KV tiles of a launch: `tiles` of a head. `schedule` is a `BackwardSchedule`, of which only `head_group` is
+    always used."""
 
     __kiln_immutable__ = True
 
@@ -106,7 +108,8 @@ class KvTileScheduler:
 
     @cute.jit
     def span(self, work: Any):
-        """Return the query tiles that see a KV tile: a query at position p sees keys p - window_left to p + window_right."""
+        """Return the query tiles that see a KV tile: a query at position p sees keys p - window_left to p +
+        window_right."""
         tile_m, tile_n, scalars = self.kernel.config.tile_m, self.kernel.tile_n, self.scalars
         offset = work.seqlen_k - work.seqlen_q
         first, end = Int32(0), work.seqlen_q
@@ -122,8 +125,8 @@ class KvTileScheduler:
 
     @cute.jit
     def step(self, number: Int32, span: Any):
-        """Return the head of the GQA group and the query tile of a step: all heads of a tile in turn, so that a CTA with fewer tiles
-        does not come to another head before those it waits for."""
+        """Return the head of the GQA group and the query tile of a step: all heads of a tile in turn, so that a CTA
+        with fewer tiles does not come to another head before those it waits for."""
         return number % self.group_size, span.first + span.count - 1 - number // self.group_size
 
     def dq_layer(self, work: Any) -> Any:
@@ -174,10 +177,11 @@ class KvTileScheduler:
 
 
 class KvTileBroadcast:
-    """Broadcasts KV tiles from the producer warp to the others: the number (-1 at the end), how many there were before, and the `Work`.
+    """Broadcasts KV tiles from the producer warp to the others: the number (-1 at the end), how many there were before,
+    and the `Work`.
 
-    Each warp has a `PipelineState` of its own, of a pipeline with one stage. Work is read where it is needed, not kept in registers.
-    """
+    Each warp has a `PipelineState` of its own, of a pipeline with one stage. Work is read where it is needed, not kept
+    in registers."""
 
     __kiln_immutable__ = True
 

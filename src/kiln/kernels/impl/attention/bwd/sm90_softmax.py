@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class TransposedScores:
     """Turns S^T into P^T, and dP^T into dS^T. A thread holds two of every eight queries, and two of 64 keys.
 
-    `mma` has the accumulators `acc_s` and `acc_dp` and the operands `p` and `ds`; `lse_delta` is (row, which, stage) in smem.
-    """
+    `mma` has the accumulators `acc_s` and `acc_dp` and the operands `p` and `ds`; `lse_delta` is (row, which, stage) in
+    smem."""
 
     __kiln_immutable__ = True
 
@@ -31,7 +31,8 @@ class TransposedScores:
         self.first_query = thread % 4 * 4
 
     def row_values(self, which: int, k: int, stage: Any) -> Any:
-        """Return LSE (0) or delta (1) of the four of 16 queries that a thread holds: two of eight, then two of the next eight."""
+        """Return LSE (0) or delta (1) of the four of 16 queries that a thread holds: two of eight, then two of the next
+        eight."""
         start = self.lse_delta[None, which, stage].iterator + (self.first_query + 16 * k)
         return cute.make_tensor(start.with_alignment(16), cute.make_layout(4)).load()
 
@@ -46,7 +47,8 @@ class TransposedScores:
             acc_s[i] = softcap_tanh(acc_s[i], self.scalars.softcap_scale)
 
     def _modified(self, score: Any, at: Any, coordinates: Any) -> tuple[Any, Any]:
-        """Return a score after ALiBi and the user's function, and the derivative; None means 1. Masked scores, -inf, stay masked."""
+        """Return a score after ALiBi and the user's function, and the derivative; None means 1. Masked scores, -inf,
+        stay masked."""
         score_mod = self.kernel.score_mod
         if not score_mod:
             return score, None
@@ -60,8 +62,8 @@ class TransposedScores:
     def exp2(self, stage: Any, upper: int, coordinates: Any) -> None:
         """P = exp2(S * scale_log2 - LSE) in place of S, for the first half of the queries or the second.
 
-        With softcap or a user's function, P is converted at once, and what stays is P times the derivative: no register keeps that.
-        """
+        With softcap or a user's function, P is converted at once, and what stays is P times the derivative: no register
+        keeps that."""
         acc_s, middle = self.mma.acc_s, self.blocks // 2
         for k in range(middle, self.blocks) if upper else range(middle):
             lse = self.row_values(0, k, stage)

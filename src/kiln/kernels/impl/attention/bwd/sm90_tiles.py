@@ -1,4 +1,5 @@
-"""What the Hopper backward kernels share: tiles that TMA loads, masks of transposed scores, and stores of dK, dV and dQ."""
+"""What the Hopper backward kernels share: tiles that TMA loads, masks of transposed scores, and stores of dK, dV and
+dQ."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class TmaOperand(NamedTuple):
 
 
 class ScoreCoordinates(NamedTuple):
-    """Coordinates of a thread's transposed scores: sequence, head, its first query and key, the distance of key and query, ALiBi slope."""
+    """Coordinates of a thread's transposed scores: sequence, head, its first query and key, the distance of key and
+    query, ALiBi slope."""
 
     batch: Any
     head: Any
@@ -35,7 +37,8 @@ class ScoreCoordinates(NamedTuple):
 
 
 class ResultRows(NamedTuple):
-    """Where 64 rows of a gradient go: the sequence's first row, which 64 of its rows, how many it has, head and batch index."""
+    """Where 64 rows of a gradient go: the sequence's first row, which 64 of its rows, how many it has, head and batch
+    index."""
 
     first: Any
     number: Any
@@ -82,7 +85,8 @@ class TmaTiles:
 
     @cute.jit
     def clear(self, tiles: Any, rows: Int32, thread: Int32, threads: int, barrier: int):
-        """Zero the rows of tiles (row, element) that do not exist. Consumer warpgroups meet at a barrier when that is done."""
+        """Zero the rows of tiles (row, element) that do not exist. Consumer warpgroups meet at a barrier when that is
+        done."""
         zeros = cute.make_rmem_tensor((VECTOR,), self.dtype)
         zeros.fill(0.0)
         for x in tiles:
@@ -110,9 +114,9 @@ class TmaTiles:
     ):  # fmt: skip
         """Store 64 rows of a gradient, times `scale`, through slot `slot` of smem that is not needed any more.
 
-        `target` is a TMA operand, `gmem` the plain tensor for the last rows of a varlen sequence, `rows` the `ResultRows`. `repeated`: the
-        slot is used for several stores, so that a store is waited for before the next is written, not at its end.
-        """
+        `target` is a TMA operand, `gmem` the plain tensor for the last rows of a varlen sequence, `rows` the
+        `ResultRows`. `repeated`: the slot is used for several stores, so that a store is waited for before the next is
+        written, not at its end."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         rounded = cute.make_rmem_tensor(acc.shape, self.dtype)
         rounded.store((acc.load() * scale).to(self.dtype))
@@ -159,8 +163,8 @@ class TmaTiles:
 class KvTiles(TmaTiles):
     """KV tiles of `tile_n` keys whose transposed scores (key, query) have 64 keys for each warpgroup.
 
-    `edge` is the first query of a query tile that sees the warpgroup's first key: key r is seen from query `edge` + r on.
-    """
+    `edge` is the first query of a query tile that sees the warpgroup's first key: key r is seen from query `edge` + r
+    on."""
 
     config: Any
     tile_n: int

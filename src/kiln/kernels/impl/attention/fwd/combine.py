@@ -1,8 +1,7 @@
 """The combine kernel of split-KV: merges the partial outputs of KV splits by their LSE.
 
-A split leaves, for each query and head, its normalized outputs followed by its LSE in powers of two, all f32. Splits are merged in
-a fixed order.
-"""
+A split leaves, for each query and head, its normalized outputs followed by its LSE in powers of two, all f32. Splits
+are merged in a fixed order."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ def partial_columns(head_dim_v: int) -> int:
 class CombineRows:
     """Merges partial rows: `lanes` threads have `WIDTH` columns each, and `ways` groups of them some of the splits.
 
-    The state of a thread is (maximum LSE, sum of exp2(LSE - maximum), weighted outputs). Subclasses say where partial rows are.
-    """
+    The state of a thread is (maximum LSE, sum of exp2(LSE - maximum), weighted outputs). Subclasses say where partial
+    rows are."""
 
     def __init__(self, dtype: Any, head_dim: int, lanes: int, ways: int) -> None:
         self.dtype, self.head_dim, self.lanes, self.ways = dtype, head_dim, lanes, ways
@@ -116,7 +115,8 @@ class CombineKernel(CombineRows):
 
     @cute.jit
     def __call__(self, partials: cute.Tensor, out: cute.Tensor, lse: Any, cu_seqlens: Any, stream: Int64):
-        """Launch the kernel for partial rows (splits, batch, queries, heads, columns) and outputs (batch, queries, heads, D)."""
+        """Launch the kernel for partial rows (splits, batch, queries, heads, columns) and outputs (batch, queries,
+        heads, D)."""
         self.kernel(partials, out, lse, cu_seqlens).launch(
             grid=(cute.size(out.shape[:3]), 1, 1),
             block=(_THREADS, 1, 1),

@@ -17,7 +17,8 @@ _THREADS, _VECTORS = 256, 4
 
 
 class GatherPages:
-    """The kernel: (page, row, head, element) to (sequence, row, head, element). Rows that a sequence does not have are not written."""
+    """The kernel: (page, row, head, element) to (sequence, row, head, element). Rows that a sequence does not have are
+    not written."""
 
     def __init__(self, dtype: Any, head_dim: int, page_size: int) -> None:
         self.dtype, self.page_size, self.vector = dtype, page_size, 128 // dtype.width

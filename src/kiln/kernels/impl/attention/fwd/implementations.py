@@ -85,8 +85,8 @@ class Sm80Attention(Implementation):
         group_size = problem.group_size if config.pack_gqa else 1
         kernel = _kernel(
             Sm80ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
-            dataclasses.replace(config, num_splits=1), problem.masks, group_size, partial is not None, problem.page_size,
-            problem.out_dtype, problem.q_dtype,
+            dataclasses.replace(config, num_splits=1), problem.masks, group_size, partial is not None,
+            problem.page_size, problem.out_dtype, problem.q_dtype,
         )  # fmt: skip
         tensors = args.tensors()
         compiled = _compiled_sm80(
@@ -215,7 +215,7 @@ def _kernel(kind: type[Any], has_alibi: bool, functions: Functions | None, *key:
 
 
 def _head_group(heads: int, problem: AttentionProblem, args: AttentionArguments) -> int:
-    """Return how many heads are computed side by side: as many as their K and V fit into L2, in groups of equal size."""
+    """Return how many heads are computed side by side: as many as L2 holds K and V of, in equal groups."""
     size = args.mean_seqlen_k * sum(problem.head_dims) * problem.dtype.width // 8
     groups = -(-heads // max(1, _L2_BYTES // max(1, size)))
     return -(-heads // groups)
@@ -256,8 +256,8 @@ def _compiled_sm80(_mode: Any, kernel: Sm80ForwardKernel, space: Any, lse: bool,
     partial = fake_tensor(Float32, 5, space) if kernel.split_kv else None
     lse_rows = fake_tensor(Float32, 2 if there[0] else 3, space) if lse else None
     return cute.compile(
-        kernel, *(fake_tensor(dtype, 4, space) for dtype in dtypes), partial, lse_rows, fake_tensors(there, space), Int32(1),
-        _SCALARS, 1, 0,
+        kernel, *(fake_tensor(dtype, 4, space) for dtype in dtypes), partial, lse_rows, fake_tensors(there, space),
+        Int32(1), _SCALARS, 1, 0,
     )  # fmt: skip
 
 

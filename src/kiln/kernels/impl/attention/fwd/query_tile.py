@@ -13,10 +13,9 @@ from .sm80_config import padded_head_dim
 class QueryTile:
     """Element types, head dimensions and config of a tile.
 
-    The rows of a tile are queries; of each query `group_size` packed heads in succession. Elements of 8 bits (`is_fp8`) are multiplied
-    as f16 and copied in pairs, each pair as one 16-bit element: `dim`, `dim_v` and their paddings count those, `head_dim_v`,
-    `o_columns` (padded) and `q_columns` (padded) count elements.
-    """
+    The rows of a tile are queries; of each query `group_size` packed heads in succession. Elements of 8 bits (`is_fp8`)
+    are multiplied as f16 and copied in pairs, each pair as one 16-bit element: `dim`, `dim_v` and their paddings count
+    those, `head_dim_v`, `o_columns` (padded) and `q_columns` (padded) count elements."""
 
     def __init__(
         self, kv_dtype: Any, head_dims: tuple[int, int], config: Any, group_size: int = 1, out_dtype: Any = None
@@ -31,15 +30,16 @@ class QueryTile:
         self.config, self.group_size = config, group_size
 
     def adjacent_columns(self) -> list[tuple[int, list[tuple[int, int]]]]:
-        """Return the adjacent output columns of a row that a thread holds: the first, relative to the thread's first, and the
-        accumulator indices (element, MMA tile) of all."""
+        """Return the adjacent output columns of a row that a thread holds: the first, relative to the thread's first,
+        and the accumulator indices (element, MMA tile) of all."""
         if not self.is_fp8:
             return [(8 * n, [(0, n), (1, n)]) for n in range(self.o_columns // 8)]
         # of a pair of columns, the even one is in one MMA tile, the odd one in the next
         return [(16 * j, [(c, 2 * j + e) for c in range(2) for e in range(2)]) for j in range(self.o_columns // 16)]
 
     def aligned(self, x: Any) -> Any:
-        """Return (batch, row, head, element) with strides known to be multiples of 16 bytes; 8-bit elements become pairs."""
+        """Return (batch, row, head, element) with strides known to be multiples of 16 bytes; 8-bit elements become
+        pairs."""
         start, shape, strides = x.iterator, x.shape, x.stride
         if x.element_type.width == 8:
             start, shape = cute.recast_ptr(start, dtype=self.dtype), (*shape[:3], shape[3] // 2)

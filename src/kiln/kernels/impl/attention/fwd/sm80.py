@@ -1,15 +1,15 @@
 """The forward kernel of attention with `mma.sync`, for every GPU since sm_80 (FlashAttention-2), and for decode on all.
 
-A CTA has a query tile, each warp some rows of it. KV tiles come from the last to the first through two stages, which `cp.async` fills one
-tile ahead. S and P never leave registers: the accumulator of Q K^T, converted, is the A operand of P V. Rows are normalized once, in the
-epilogue; accumulators are rescaled only when a score exceeds row_max by much.
+A CTA has a query tile, each warp some rows of it. KV tiles come from the last to the first through two stages, which
+`cp.async` fills one tile ahead. S and P never leave registers: the accumulator of Q K^T, converted, is the A operand of
+P V. Rows are normalized once, in the epilogue; accumulators are rescaled only when a score exceeds row_max by much.
 
-With few queries, a tile has those of all heads that share a KV head (packed GQA), and the KV sequence is split among CTAs; a
-combine kernel merges their partial results.
+With few queries, a tile has those of all heads that share a KV head (packed GQA), and the KV sequence is split among
+CTAs; a combine kernel merges their partial results.
 
-While the tensor cores work on an `mma.sync`, a warp scheduler issues nothing else, on Hopper too: what counts is how many other instructions
-there are. The tile takes most registers: addresses are shared, and computed where they are used.
-"""
+While the tensor cores work on an `mma.sync`, a warp scheduler issues nothing else, on Hopper too: what counts is how
+many other instructions there are. The tile takes most registers: addresses are shared, and computed where they are
+used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Work(NamedTuple):
-    """A query tile: its number, head (KV head, where GQA is packed), sequence and KV split, and the sequence's lengths."""
+    """A query tile: number, head (KV head, where GQA is packed), sequence, KV split, and the sequence's lengths."""
 
     tile: Any
     head: Any
@@ -48,7 +48,8 @@ class Work(NamedTuple):
 
 
 class KvRange(NamedTuple):
-    """The KV tiles of a query tile: the last and how many; keys [unmasked_begin, unmasked_end) are seen by all of its queries."""
+    """The KV tiles of a query tile: the last and how many; keys [unmasked_begin, unmasked_end) are seen by all of its
+    queries."""
 
     last: Any
     count: Any
@@ -68,9 +69,8 @@ class Smem(NamedTuple):
 class Sm80ForwardKernel(QueryTile):
     """The kernel for one config and kind of problem.
 
-    `masks` are (right, left, softcap). With `split_kv`, outputs are partial results, which `CombineKernel` merges. `dtype` is the element
-    type of K and V; Q may have another, `q_dtype`.
-    """
+    `masks` are (right, left, softcap). With `split_kv`, outputs are partial results, which `CombineKernel` merges.
+    `dtype` is the element type of K and V; Q may have another, `q_dtype`."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionConfig, masks: tuple[bool, bool, bool],
@@ -87,7 +87,8 @@ class Sm80ForwardKernel(QueryTile):
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, partial: Any, lse: Any, tensors: Any,
         max_seqlen_q: Int32, scalars: Any, num_splits: Int32, stream: Int64,
     ):  # fmt: skip
-        """Launch the kernel for `AttentionTensors` and `AttentionScalars`; `partial` is the memory of split-KV's partial results."""
+        """Launch the kernel for `AttentionTensors` and `AttentionScalars`; `partial` is the memory of split-KV's
+        partial results."""
         q, k, v, out = (self.aligned(x) for x in (q, k, v, out))
         batch = q.shape[0]
         if const_expr(tensors.cu_seqlens_q is not None):
@@ -155,9 +156,8 @@ class Sm80ForwardKernel(QueryTile):
     def tile_and_head(self, number: Any, head_block: Any, tiles: Any, group: Any) -> tuple[Any, Any]:
         """Return the query tile and the head of a CTA.
 
-        The tiles of `group` heads run side by side, for L2 reuse of their keys, and the last tiles, which see most keys under a
-        causal mask, run first.
-        """
+        The tiles of `group` heads run side by side, for L2 reuse of their keys, and the last tiles, which see most keys
+        under a causal mask, run first."""
         return tiles - 1 - number // group, head_block * group + number % group
 
     @cute.jit
@@ -254,7 +254,8 @@ class Sm80ForwardKernel(QueryTile):
         return smem.o, softmax
 
     def position_offset(self, work: Any) -> Any:
-        """Return what `position` adds to a row: the position of the tile's first query, or of the sequence's if GQA is packed."""
+        """Return what `position` adds to a row: the position of the tile's first query, or of the sequence's if GQA is
+        packed."""
         behind = work.seqlen_k - work.seqlen_q
         return work.tile * self.config.tile_m + behind if self.group_size == 1 else behind
 
@@ -264,7 +265,8 @@ class Sm80ForwardKernel(QueryTile):
 
     @cute.jit
     def kv_range(self, work: Any, offset: Int32, scalars: Any, num_splits: Int32):
-        """Return the KV tiles that a query tile sees. A query at position p sees keys p - window_left to p + window_right."""
+        """Return the KV tiles that a query tile sees. A query at position p sees keys p - window_left to p +
+        window_right."""
         tile_m, tile_n, tile = self.config.tile_m, self.config.tile_n, work.tile
         end, unmasked_end = work.seqlen_k, work.seqlen_k
         if const_expr(self.masks_right):

@@ -16,10 +16,10 @@ MAX_SPLITS = 256
 class Sm80AttentionConfig:
     """Tile shape, warps and split-KV of the sm_80 forward kernel.
 
-    A warp has `tile_m / warps` query rows: 32 of them use what is loaded from smem twice as often as 16, and hold twice as much in
-    registers. `num_splits` divides the KV sequence among CTAs (split-KV), for problems with fewer tiles than a GPU runs at once; a combine
-    kernel merges the partial outputs. `pack_gqa` puts the query heads that share a KV head into one tile.
-    """
+    A warp has `tile_m / warps` query rows: 32 of them use what is loaded from smem twice as often as 16, and hold twice
+    as much in registers. `num_splits` divides the KV sequence among CTAs (split-KV), for problems with fewer tiles than
+    a GPU runs at once; a combine kernel merges the partial outputs. `pack_gqa` puts the query heads that share a KV
+    head into one tile."""
 
     tile_m: int = 128
     tile_n: int = 32
@@ -70,8 +70,8 @@ class Sm80AttentionConfig:
         used = self.registers(head_dim_v, width)
         require(
             used + _OTHER_REGISTERS <= available,
-            f"{self}: accumulators with head_dim {head_dim_v} take {used} registers of a thread, which has {available}, "
-            f"and needs about {_OTHER_REGISTERS} for the rest",
+            f"{self}: accumulators with head_dim {head_dim_v} take {used} registers of a thread, which has "
+            f"{available}, and needs about {_OTHER_REGISTERS} for the rest",
             hint="fewer rows for a warp, a smaller tile_n, or fewer ctas_per_sm",
         )
         smem = self.smem_bytes(head_dim, head_dim_v, width)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Sm80Epilogue:
-    """Writes the outputs of a tile. `sinks` are the logits of all heads' attention sinks, `v_descale` the scale factor of V."""
+    """Writes the outputs of a tile. `sinks` are the logits of all heads' attention sinks, `v_descale` the scale factor
+    of V."""
 
     __kiln_immutable__ = True
 
@@ -93,7 +94,8 @@ class Sm80Epilogue:
 
     @cute.jit
     def finish_split(self, softmax: Any, partial: cute.Tensor, m_tile: Int32, seqlen_q: Int32, counts_sink: Any):
-        """Write the partial result of a KV split: normalized outputs, then LSE in powers of two. The sink counts in one split."""
+        """Write the partial result of a KV split: normalized outputs, then LSE in powers of two. The sink counts in one
+        split."""
         tile, acc_o = self.tile, softmax.acc_o
         mma = tile.mma().get_slice(rematerialized(arch.thread_idx()[0]))
         coords = mma.partition_C(cute.make_identity_tensor((tile.config.tile_m, tile.o_columns)))

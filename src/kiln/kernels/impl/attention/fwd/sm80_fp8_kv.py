@@ -1,10 +1,9 @@
 """GEMMs of the sm_80 kernel with an fp8 KV cache: K and V are converted to f16 between smem and the tensor cores.
 
-ldmatrix takes pairs of 8-bit elements as one 16-bit element. A word of K then has four adjacent elements of one key, where an MMA
-wants two and, eight further on, two more. Which elements those are does not matter as long as Q has the same ones there, so Q is permuted
-once. A word of V has two columns of two keys: even and odd columns go to MMAs of their own, so that a thread holds four adjacent
-columns of O (`QueryTile.adjacent_columns`).
-"""
+ldmatrix takes pairs of 8-bit elements as one 16-bit element. A word of K then has four adjacent elements of one key,
+where an MMA wants two and, eight further on, two more. Which elements those are does not matter as long as Q has the
+same ones there, so Q is permuted once. A word of V has two columns of two keys: even and odd columns go to MMAs of
+their own, so that a thread holds four adjacent columns of O (`QueryTile.adjacent_columns`)."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ _F16_MAX = 65504.0
 
 @cute.jit
 def load_q_as_f16(tile: Any, source: Any, smem_q: Any, m_tile: Int32, rows: Int32):
-    """Write a tile of Q to smem as f16, permuted, with zeros after the last row. bf16 beyond the range of f16 is clamped."""
+    """Write a tile of Q to smem as f16, permuted, with zeros after the last row. bf16 beyond the range of f16 is
+    clamped."""
     thread, threads = arch.thread_idx()[0], tile.config.threads
     tile_m, words = tile.config.tile_m, tile.q_columns // 4
     smem_words, is_16bit = cute.recast_tensor(smem_q, Int32), tile.q_dtype.width == 16
@@ -59,7 +59,8 @@ class Fp8KvMma(Sm80Mma):
         self.kv_dtype = tile.kv_dtype
 
     def widen(self, fragment: Any, is_v: bool) -> list[Any]:
-        """Return four B operands: of K by (half of the keys, half of the elements), of V by (half of the columns, parity)."""
+        """Return four B operands: of K by (half of the keys, half of the elements), of V by (half of the columns,
+        parity)."""
         wide = cute.make_rmem_tensor((4, 4), self.dtype)
         to = cute.recast_tensor(cute.make_tensor(wide.iterator, cute.make_layout(16)), Int32)
         words = cute.recast_tensor(flat8(fragment), Int32)

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 class Sm80Mma:
     """Fragments and MMAs of a warp.
 
-    One ldmatrix loads four 8 x 8 matrices, 16 rows by 16 columns. For Q and V a lane names row `lane % 16`, columns from `lane / 16 * 8`;
-    addresses then differ by amounts that are the same in all lanes, so that few are kept. For K, whose rows are columns of S, it
-    is the other way round.
-    """
+    One ldmatrix loads four 8 x 8 matrices, 16 rows by 16 columns. For Q and V a lane names row `lane % 16`, columns
+    from `lane / 16 * 8`; addresses then differ by amounts that are the same in all lanes, so that few are kept. For K,
+    whose rows are columns of S, it is the other way round."""
 
     def __init__(self, tile: QueryTile, thread: Any, smem_q: Any, smem_k: Any, smem_v: Any) -> None:
         config = tile.config
@@ -102,7 +101,8 @@ def flat8(fragment: Any) -> Any:
 
 
 def ldmatrix_lanes(thread: Any) -> tuple[Any, Any, Any]:
-    """Return which (row of 16, half of 16 columns) a lane names for operands read by rows, and by columns, and the warp's number."""
+    """Return which (row of 16, half of 16 columns) a lane names for operands read by rows, and by columns, and the
+    warp's number."""
     lane, number = thread % 32, arch.make_warp_uniform(thread // 32)
     return (lane % 16, lane // 16), (lane % 8 + lane // 16 * 8, lane // 8 % 2), number
 
@@ -110,8 +110,8 @@ def ldmatrix_lanes(thread: Any) -> tuple[Any, Any, Any]:
 class SmemMatrices:
     """A swizzled tile in smem, or stages of it, as blocks of 16 rows and 16 columns for ldmatrix.
 
-    `lane` is what `ldmatrix_lanes` gives. The first block begins at row 16 `first`, and blocks are 16 `repeat` rows apart.
-    """
+    `lane` is what `ldmatrix_lanes` gives. The first block begins at row 16 `first`, and blocks are 16 `repeat` rows
+    apart."""
 
     def __init__(self, tile: Any, lane: Any, shape: tuple[int, int], first: Any = 0, repeat: int = 1) -> None:
         self.dtype = tile.element_type
@@ -123,9 +123,8 @@ class SmemMatrices:
     def stage(self, stage: Any) -> Callable[[int, int], Any]:
         """Return a function that gives the row that a lane names of block (rows, columns) of a stage.
 
-        Stages begin at multiples of the swizzle's period, where a column's swizzled offset is an exclusive or with the address: one
-        address serves all columns.
-        """
+        Stages begin at multiples of the swizzle's period, where a column's swizzled offset is an exclusive or with the
+        address: one address serves all columns."""
         address = (self.start + stage * self.size + self.offset)._address()
         size = self.dtype.width // 8
         columns = [

@@ -1,9 +1,9 @@
 """The forward kernel of attention for Hopper: warp-specialised, with TMA loads and WGMMA (FlashAttention-3).
 
-A CTA computes query tiles; one warpgroup is the producer, and each consumer warpgroup has 64 query rows. For each KV tile a consumer
-issues S = Q K^T of this tile and O += P V of the tile before; while the tensor cores work on the latter, it computes the online softmax
-of the former. KV tiles come from the last that is visible to the first, so that masked tiles are the first few (and, with a window,
-the last few).
+A CTA computes query tiles; one warpgroup is the producer, and each consumer warpgroup has 64 query rows. For each KV
+tile a consumer issues S = Q K^T of this tile and O += P V of the tile before; while the tensor cores work on the
+latter, it computes the online softmax of the former. KV tiles come from the last that is visible to the first, so that
+masked tiles are the first few (and, with a window, the last few).
 
     kernel        smem, pipelines, roles
     consume       the query tiles of a consumer warpgroup
@@ -51,7 +51,8 @@ class TmaOperand(NamedTuple):
 
 
 class Smem(NamedTuple):
-    """Tiles in smem: Q (row, element, warpgroup), K (row, element, stage), V (element, row, stage), O (row, element, warpgroup)."""
+    """Tiles in smem: Q (row, element, warpgroup), K (row, element, stage), V (element, row, stage), O (row, element,
+    warpgroup)."""
 
     q: Any
     k: Any
@@ -86,7 +87,7 @@ class KvLoop(NamedTuple):
 
 
 class PingpongTurns:
-    """Consumer warpgroups issue GEMMs in turns: while the tensor cores work for one, the others compute their softmax."""
+    """Lets warpgroups issue GEMMs in turns: while the tensor cores work for one, others compute their softmax."""
 
     __kiln_immutable__ = True
 
@@ -108,9 +109,9 @@ class PingpongTurns:
 class Sm90ForwardKernel:
     """The kernel for one config and kind of problem.
 
-    `masks` are (right, left, softcap). With `separate_o`, O has smem of its own; otherwise it replaces Q. `group_size` query heads are
-    packed into a tile. 8-bit V comes transposed, as `TransposeV` writes it: (batch or 1, element, head, key).
-    """
+    `masks` are (right, left, softcap). With `separate_o`, O has smem of its own; otherwise it replaces Q. `group_size`
+    query heads are packed into a tile. 8-bit V comes transposed, as `TransposeV` writes it: (batch or 1, element, head,
+    key)."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionConfig, masks: tuple[bool, bool, bool],
@@ -130,7 +131,8 @@ class Sm90ForwardKernel:
         self.separate_v_producer = self.box_v < config.tile_n
         """Many small loads: one producer warp for Q and K, another for V."""
         self.q_release = "after main loop"
-        """When the next Q may be loaded. With the last S of short (causal) tiles it is earlier, and takes instructions in each step."""
+        """When the next Q may be loaded. With the last S of short (causal) tiles it is earlier, and takes instructions
+        in each step."""
         if not separate_o:
             self.q_release = "after store"
         elif config.q_in_regs:
@@ -140,8 +142,8 @@ class Sm90ForwardKernel:
         self.single_loop = self.masks_left or (
             self.masks_right and (self.head_dim_v > 128 or score_mod.function is not None)
         )
-        """Whether masked and unmasked KV tiles share one loop, with a branch around the mask: less code to compile. Causal kernels
-        with head_dim up to 128 are 1 to 2 % faster with two loops."""
+        """Whether masked and unmasked KV tiles share one loop, with a branch around the mask: less code to compile.
+        Causal kernels with head_dim up to 128 are 1 to 2 % faster with two loops."""
         self.rereads_work = self.single_loop and self.is_fp8
         """Whether what masks depend on is read again from smem for each masked tile: otherwise registers spill."""
         q_parts = self.head_dim * dtype.width // 256
@@ -227,8 +229,8 @@ class Sm90ForwardKernel:
 
     @cute.kernel
     def kernel(
-        self, q: Any, k: Any, v: Any, o: Any, out: cute.Tensor, seqlen_q: Int32, seqlen_k: Int32, lse: Any, tensors: Any,
-        scalars: Any,
+        self, q: Any, k: Any, v: Any, o: Any, out: cute.Tensor, seqlen_q: Int32, seqlen_k: Int32, lse: Any,
+        tensors: Any, scalars: Any,
     ):  # fmt: skip
         config = self.config
         warp = arch.make_warp_uniform(arch.warp_idx())
@@ -291,8 +293,8 @@ class Sm90ForwardKernel:
 
     @cute.jit
     def consume(
-        self, consumer: Any, epilogue: Any, receiver: Any, broadcast: Any, scheduler: Any, group_k: Any, out: cute.Tensor, lse: Any,
-        tensors: Any,
+        self, consumer: Any, epilogue: Any, receiver: Any, broadcast: Any, scheduler: Any, group_k: Any,
+        out: cute.Tensor, lse: Any, tensors: Any,
     ):  # fmt: skip
         """Compute all query tiles of the CTA, as one consumer warpgroup."""
         config, group = self.config, consumer.warpgroup
@@ -402,8 +404,8 @@ class Sm90ForwardKernel:
         scores.modify(kv_tile, loop.rows)
         scores.mask(kv_tile, loop.rows_of, is_masked)
         softmax.exp2(lazy)
-        # This tile's V is for the next step. Waiting for it here is a loop in SASS that ptxas moves no softmax across; without it,
-        # most of the softmax would be scheduled after the wait for P V.
+        # This tile's V is for the next step. Waiting for it here is a loop in SASS that ptxas moves no softmax across;
+        # without it, most of the softmax would be scheduled after the wait for P V.
         consumer.v.wait_and_advance()
         warpgroup.wait_group(0)
         consumer.pipe_v.consumer_release(consumer.v_state)
@@ -427,7 +429,8 @@ class Sm90ForwardKernel:
 
     @cute.jit
     def skip_tiles(self, consumer: Any, count: Any, rows: Any, clears: bool):
-        """Release KV tiles that this warpgroup does not see; it still helps to clear V, of which the first one has `rows` rows."""
+        """Release KV tiles that this warpgroup does not see; it still helps to clear V, of which the first one has
+        `rows` rows."""
         # ptxas must see that all threads of a warp agree, to keep WGMMA descriptors in uniform registers
         for i in range(arch.make_warp_uniform(count) if const_expr(self.rematerialize_q) else count):
             consumer.k.wait_and_advance().release()
@@ -446,7 +449,8 @@ class Sm90ForwardKernel:
 
     @cute.jit
     def clear_v(self, consumer: Any, stage: Any, rows: Any):
-        """Zero the rows of a V tile that do not exist: their P is 0, but they may be NaN. All consumer warpgroups do that together."""
+        """Zero the rows of a V tile that do not exist: their P is 0, but they may be NaN. All consumer warpgroups do
+        that together."""
         if const_expr(self.lengths_vary and not self.is_fp8):
             smem_v, config = consumer.smem_v[None, None, stage], self.config
             vectors, threads = self.head_dim_v // VECTOR, config.consumer_warpgroups * WARPGROUP

@@ -25,12 +25,12 @@ def padded_head_dim(head_dim: int, width: int) -> int:
 class Sm90AttentionConfig:
     """Tile shape, stages and scheduling of the Hopper forward kernel.
 
-    A tile has 64 query rows for each of `consumer_warpgroups`, and `tile_n` keys; one more warpgroup loads. `kv_stages` stages hold K,
-    and as many V. A `persistent` kernel has a CTA for each SM, which loads the next query tile while it stores one. With `pingpong`,
-    warpgroups issue their GEMMs in turns, so that one's softmax overlaps with another's GEMMs. With `lazy_rescale`, accumulators are
-    rescaled only when a score exceeds row_max by 8 powers of two. `q_in_regs` keeps Q in registers. `pack_gqa` puts the query heads
-    that share a KV head into one tile; their number must divide 64. With `dynamic_scheduler`, CTAs fetch tiles from a counter.
-    """
+    A tile has 64 query rows for each of `consumer_warpgroups`, and `tile_n` keys; one more warpgroup loads. `kv_stages`
+    stages hold K, and as many V. A `persistent` kernel has a CTA for each SM, which loads the next query tile while it
+    stores one. With `pingpong`, warpgroups issue their GEMMs in turns, so that one's softmax overlaps with another's
+    GEMMs. With `lazy_rescale`, accumulators are rescaled only when a score exceeds row_max by 8 powers of two.
+    `q_in_regs` keeps Q in registers. `pack_gqa` puts the query heads that share a KV head into one tile; their number
+    must divide 64. With `dynamic_scheduler`, CTAs fetch tiles from a counter."""
 
     consumer_warpgroups: int = 2
     tile_n: int = 128

@@ -23,7 +23,8 @@ _WARPGROUP = 128
 
 
 class Sm90Epilogue:
-    """Writes the outputs of a warpgroup to its part of `smem_o` (row, element, warpgroup), and from there to `o`, a TMA operand."""
+    """Writes the outputs of a warpgroup to its part of `smem_o` (row, element, warpgroup), and from there to `o`, a TMA
+    operand."""
 
     __kiln_immutable__ = True
 
@@ -110,8 +111,8 @@ class Sm90Epilogue:
             cute.autovec_copy(fragment, cute.make_tensor(target, cute.make_layout((VECTOR,))))
 
     def _is_store_warp(self) -> Any:
-        """Return whether this is the warp that stores. ptxas must see that all threads of a warp agree, or it takes the WGMMAs that
-        follow for divergent ones."""
+        """Return whether this is the warp that stores. ptxas must see that all threads of a warp agree, or it takes the
+        WGMMAs that follow for divergent ones."""
         return arch.make_warp_uniform(arch.warp_idx()) % 4 == 0
 
     @cute.jit

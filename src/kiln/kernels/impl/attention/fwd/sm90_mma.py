@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class AttentionMma:
-    """Fragments and WGMMAs of a consumer warpgroup. Q is in smem or registers, P in registers. GEMMs are issued here and waited for
-    elsewhere."""
+    """Fragments and WGMMAs of a consumer warpgroup. Q is in smem or registers, P in registers. GEMMs are issued here
+    and waited for elsewhere."""
 
     def __init__(self, kernel: Sm90ForwardKernel, thread: Any, smem_q: Any, smem_k: Any, smem_v: Any) -> None:
         tile_n, self.rematerialize_q = kernel.config.tile_n, kernel.rematerialize_q

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Work(NamedTuple):
-    """A query tile (-1 after the last one), its head (the KV head, where GQA is packed) and sequence, and the sequence's extents."""
+    """A query tile (-1 after the last one), its head (the KV head, where GQA is packed) and sequence, and the
+    sequence's extents."""
 
     tile: Any
     head: Any
@@ -37,13 +38,14 @@ class KvSpan(NamedTuple):
 
 
 class QueryTileScheduler:
-    """The query tiles of a launch. `seqlen_q` and `seqlen_k` are the rows of the arrays: of one sequence, or of all with varlen."""
+    """The query tiles of a launch. `seqlen_q` and `seqlen_k` are the rows of the arrays: of one sequence, or of all
+    with varlen."""
 
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90ForwardKernel, seqlen_q: Any, seqlen_k: Any, heads: Any, batch: Any, tensors: AttentionTensors,
-        scalars: AttentionScalars,
+        self, kernel: Sm90ForwardKernel, seqlen_q: Any, seqlen_k: Any, heads: Any, batch: Any,
+        tensors: AttentionTensors, scalars: AttentionScalars,
     ) -> None:  # fmt: skip
         self.kernel, self.seqlen_q, self.seqlen_k, self.heads, self.batch = kernel, seqlen_q, seqlen_k, heads, batch
         self.tensors, self.scalars = tensors, scalars
@@ -80,9 +82,8 @@ class QueryTileScheduler:
     def span(self, work: Work, warpgroup: Any = None):
         """Return the KV tiles that a query tile sees, or one of its consumer warpgroups.
 
-        A query at position p sees keys p - window_left to p + window_right. There is always one tile: if the queries see no key,
-        or do not exist, all of it is masked.
-        """
+        A query at position p sees keys p - window_left to p + window_right. There is always one tile: if the queries
+        see no key, or do not exist, all of it is masked."""
         kernel, scalars, seqlen_k, queries = self.kernel, self.scalars, work.seqlen_k, self.tile_queries
         tile_n = kernel.config.tile_n
         query = work.tile * self.tile_queries

@@ -27,7 +27,8 @@ mov.b32 {$w0}, {low, high};
 
 
 class ScoreRows(NamedTuple):
-    """The query rows of a warpgroup: the first (over queries and packed heads), head, sequence, and the sequence's lengths."""
+    """The query rows of a warpgroup: the first (over queries and packed heads), head, sequence, and the sequence's
+    lengths."""
 
     first: Any
     head: Any
@@ -37,7 +38,8 @@ class ScoreRows(NamedTuple):
 
 
 class ScoreTile:
-    """A warpgroup's tile of scores before the softmax. `descaled` says whether Q and K have scale factors, kept in `qk_descale`."""
+    """A warpgroup's tile of scores before the softmax. `descaled` says whether Q and K have scale factors, kept in
+    `qk_descale`."""
 
     __kiln_immutable__ = True
 
@@ -71,8 +73,8 @@ class ScoreTile:
 
     @cute.jit
     def mask(self, kv_tile: Int32, rows_of: Any, masked: Any):
-        """Mask the scores of a KV tile, if it is `masked`: keys outside of the window or the sequence. `rows_of` returns the
-        `ScoreRows`."""
+        """Mask the scores of a KV tile, if it is `masked`: keys outside of the window or the sequence. `rows_of`
+        returns the `ScoreRows`."""
         kernel = self.kernel
         if masked:
             thread, rows = rematerialized(arch.thread_idx()[0]) % 128, rows_of()
@@ -99,7 +101,8 @@ class ScoreTile:
 
 
 class Sm90Softmax(OnlineSoftmax):
-    """Online softmax of a warpgroup's scores. `tile_scales` says whether each query tile has its own scale, in `tile_scale`."""
+    """Online softmax of a warpgroup's scores. `tile_scales` says whether each query tile has its own scale, in
+    `tile_scale`."""
 
     __kiln_immutable__ = True
 
@@ -120,7 +123,8 @@ class Sm90Softmax(OnlineSoftmax):
         self.acc_o.fill(0.0)
 
     def exp2(self, lazy: bool) -> None:
-        """P = exp2(S * scale_log2 - row_max), in place of S. Rescales row_sum; the output accumulator is rescaled by `rescale_o`."""
+        """P = exp2(S * scale_log2 - row_max), in place of S. Rescales row_sum; the output accumulator is rescaled by
+        `rescale_o`."""
         # even and odd columns of each row by themselves: four independent chains of instructions
         chains = [(c, half) for half in range(_ROWS) for c in range(2)]
         found = {chain: self.acc_s[(*chain, 0), 0, 0] for chain in chains}
@@ -170,8 +174,8 @@ class Sm90Softmax(OnlineSoftmax):
         if not self.is_fp8:
             self.p_operand.store(self.acc_s.load().to(self.dtype).reshape(self.p_operand.shape))
             return
-        # Of 32 keys a thread holds columns 8 n + 2 q and the next one; as an A operand they count as four adjacent keys, twice.
-        # `TransposeV` permutes the keys of V accordingly.
+        # Of 32 keys a thread holds columns 8 n + 2 q and the next one; as an A operand they count as four adjacent
+        # keys, twice. `TransposeV` permutes the keys of V accordingly.
         words = cute.recast_tensor(self.p_operand, Int32)
         for k in range(self.tile_n // 32):
             for upper, half in itertools.product(range(2), range(_ROWS)):

@@ -20,8 +20,8 @@ _VECTOR = 16
 
 
 def permuted_key(column: int) -> int:
-    """Return which key of 16 a column has. Of S a thread holds columns 2 q, 2 q + 1, 8 + 2 q and 9 + 2 q; as an A operand they are its
-    columns 4 q to 4 q + 3."""
+    """Return which key of 16 a column has. Of S a thread holds columns 2 q, 2 q + 1, 8 + 2 q and 9 + 2 q; as an A
+    operand they are its columns 4 q to 4 q + 3."""
     q, i = divmod(column, 4)
     return 8 * (i // 2) + 2 * q + i % 2
 
@@ -29,9 +29,8 @@ def permuted_key(column: int) -> int:
 class TransposeV:
     """The kernel: (batch, key, head, element) to (batch or 1, element, head, key), keys padded to a multiple of 16.
 
-    Varlen sequences begin at `transposed_v_offset`; paged V becomes dense. Keys that do not exist are zero, as far as KV tiles of
-    `tile_n` keys reach.
-    """
+    Varlen sequences begin at `transposed_v_offset`; paged V becomes dense. Keys that do not exist are zero, as far as
+    KV tiles of `tile_n` keys reach."""
 
     def __init__(self, dtype: Any, head_dim: int, tile_n: int, page_size: int = 0) -> None:
         self.dtype, self.head_dim, self.tile_n, self.page_size = dtype, head_dim, tile_n, page_size
@@ -71,7 +70,8 @@ class TransposeV:
 
     @cute.jit
     def sequence_at(self, column: Int32, cu_seqlens_k: cute.Tensor, rows: Int32):
-        """Return the sequence that has a column of the result: the last that begins there or before. A whole warp searches."""
+        """Return the sequence that has a column of the result: the last that begins there or before. A whole warp
+        searches."""
         sequences, lane, count = cu_seqlens_k.shape[0] - 1, arch.lane_idx(), Int32(0)
         for first in range(0, sequences, _WARP):
             sequence = first + lane
