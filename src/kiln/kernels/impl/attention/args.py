@@ -236,13 +236,13 @@ class AttentionArguments:
     def check(self, dtypes: dict[str, Any], fp8_cache: bool = False) -> None:
         """Raise if arrays do not fit together; with `fp8_cache`, K and V may be e4m3 where Q is not."""
         q, k, v, name, require = self.q, self.k, self.v, self.name, arrays.require
-        given = {"q": q, "k": k, "v": v, "out": self.out}
+        arguments = {"q": q, "k": k, "v": v, "out": self.out}
         optional = (
             "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "q_descale",
             "k_descale", "v_descale",
         )  # fmt: skip
-        given |= {x: getattr(self.params, x) for x in optional}
-        check_arrays(name, {self.label(x): array for x, array in given.items()}, {"out", *optional})
+        arguments |= {x: getattr(self.params, x) for x in optional}
+        check_arrays(name, {self.label(x): array for x, array in arguments.items()}, {"out", *optional})
         self._check_layout()
         require(dtype_name(q) in dtypes, f"{name}: q is {q.dtype}; it must be {' or '.join(dtypes)}")
         same = q.dtype == k.dtype == v.dtype
@@ -359,10 +359,10 @@ def resolve_scale(name: str, q: Any, scale: float | None) -> float:
     return scale
 
 
-def check_arrays(name: str, given: dict[str, Any], optional: set[str], written: tuple[str, ...] = ("out",)) -> None:
+def check_arrays(name: str, arguments: dict[str, Any], optional: set[str], written: tuple[str, ...] = ("out",)) -> None:
     """Raise if arrays are missing, of different libraries, on different devices, or cannot be used."""
-    q = given["q"]
-    for label, x in given.items():
+    q = arguments["q"]
+    for label, x in arguments.items():
         arrays.require(x is not None or label in optional, f"{name}: {label} is None")
         if x is not None:
             arrays.require(

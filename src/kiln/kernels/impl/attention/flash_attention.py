@@ -118,8 +118,8 @@ def _run_in_parts(args: AttentionArguments, config: Any) -> None:
         q, out = (x if params.cu_seqlens_q is not None else x[part] for x in (args.q, args.out))
         dense_k = params.cu_seqlens_k is None and params.page_table is None
         k, v = (x[part] if dense_k else x for x in (args.k, args.v))
-        own = dataclasses.replace(args, q=q, k=k, v=v, out=out, params=params.of_sequences(first, MAX_GRID_Z))
-        result = run(own, args.lse is not None, config)
+        part_args = dataclasses.replace(args, q=q, k=k, v=v, out=out, params=params.of_sequences(first, MAX_GRID_Z))
+        result = run(part_args, args.lse is not None, config)
         if args.lse is None:
             continue
         if params.cu_seqlens_q is None:

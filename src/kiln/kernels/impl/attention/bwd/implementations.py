@@ -367,7 +367,7 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(
-    _mode: Any, kernels: BackwardLaunch, space: Any, there: tuple[bool, ...], dsinks: bool, used: tuple[bool, ...],
+    _mode: Any, kernels: BackwardLaunch, space: Any, has: tuple[bool, ...], dsinks: bool, used: tuple[bool, ...],
     scheduled: bool,
 ) -> Any:  # fmt: skip
     row, f32 = lambda: fake_tensor(kernels.dtype, 4, space), functools.partial(fake_tensor, Float32, space=space)
@@ -376,6 +376,6 @@ def _compiled(
     workspace = Workspace(*(fake_tensor(*kind, space) if x else None for kind, x in zip(memory, used, strict=True)))
     scalars = BackwardScalars(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
     return cute.compile(
-        kernels, inputs, Gradients(row(), row(), row()), workspace, fake_tensors(there, space),
+        kernels, inputs, Gradients(row(), row(), row()), workspace, fake_tensors(has, space),
         f32(1) if dsinks else None, Int32(1), Int32(1), scalars, BackwardSchedule(1, 1, 0, 1) if scheduled else None, 0,
     )  # fmt: skip

@@ -99,11 +99,11 @@ class BackwardPreprocess:
         lane, way = thread % self.lanes, thread // self.lanes
         begin = block * self.rows
         # a thread reads LSE and writes the results of another row than those it adds up: adjacent ones
-        own, own_lse = begin + thread, Float32(float("inf"))
-        if thread < self.rows and own < seqlen_q:
-            natural = lse[batch, head, first + own]
+        thread_row, row_lse = begin + thread, Float32(float("inf"))
+        if thread < self.rows and thread_row < seqlen_q:
+            natural = lse[batch, head, first + thread_row]
             if natural != -float("inf"):
-                own_lse = natural * LOG2_E
+                row_lse = natural * LOG2_E
         load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=VECTOR * self.dtype.width)
         fragment = cute.make_rmem_tensor((VECTOR, 2, self.thread_rows), self.dtype)
         column = min(lane * VECTOR, Int32(self.head_dim - VECTOR))
@@ -124,10 +124,10 @@ class BackwardPreprocess:
             if lane == 0:
                 smem[n * self.ways + way] = delta
         arch.sync_threads()
-        if thread < self.rows and own < rows:
-            place = permuted_row(own) if const_expr(self.tile_m > 0) else own
-            lse_delta[0, batch, head, first_row + place] = own_lse
-            lse_delta[1, batch, head, first_row + place] = smem[thread] if own < seqlen_q else Float32(0.0)
+        if thread < self.rows and thread_row < rows:
+            place = permuted_row(thread_row) if const_expr(self.tile_m > 0) else thread_row
+            lse_delta[0, batch, head, first_row + place] = row_lse
+            lse_delta[1, batch, head, first_row + place] = smem[thread] if thread_row < seqlen_q else Float32(0.0)
         if const_expr(dq_acc is not None):
             row_size = dq_acc.shape[2] // lse_delta.shape[3]
             end = min(rows, begin + self.rows) * row_size

@@ -3,9 +3,9 @@
     dK, dV      S^T = K Q^T, dP^T = V dO^T; dV += P^T dO, dK += dS^T Q, over the queries
     dQ          S = Q K^T, dP = dO V^T; dQ += dS K, over the keys
 
-with P = exp(S - LSE) and dS = P (dP - delta). Both are one kernel: a CTA has a tile of two arrays of its own, X and Y;
-tiles of two others, U and W, stream past; S = X U^T and dP = Y W^T become P and dS in registers, the A operands of dS U
-and P W. Each gradient is summed by one CTA in a fixed order."""
+with P = exp(S - LSE) and dS = P (dP - delta). Both are one kernel: a CTA has a tile of two arrays of its own
+(resident), X and Y; tiles of two others, U and W, stream past; S = X U^T and dP = Y W^T become P and dS in registers,
+the A operands of dS U and P W. Each gradient is summed by one CTA in a fixed order."""
 
 from __future__ import annotations
 
@@ -78,36 +78,36 @@ class Sm80BackwardKernel(QueryTile):
 
     @cute.jit
     def __call__(
-        self, own: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen: Int32,
+        self, resident: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen: Int32,
         scalars: Any, stream: Int64,
     ):  # fmt: skip
         """Launch the kernel for (X, Y), (U, W) and the gradients (dS U, P W), of which one may be None."""
-        own, streamed = (tuple(self.aligned(x) for x in pair) for pair in (own, streamed))
+        resident, streamed = (tuple(self.aligned(x) for x in pair) for pair in (resident, streamed))
         gradients = tuple(None if x is None else self.aligned(x) for x in gradients)
-        batch = own[0].shape[0]
+        batch = resident[0].shape[0]
         if const_expr(tensors.cu_seqlens_q is not None):
             batch = tensors.cu_seqlens_q.shape[0] - 1
-        self.kernel(own, streamed, gradients, lse_delta, tensors, scalars).launch(
-            grid=(cute.ceil_div(max_seqlen, self.config.tile_m), own[0].shape[2], batch),
+        self.kernel(resident, streamed, gradients, lse_delta, tensors, scalars).launch(
+            grid=(cute.ceil_div(max_seqlen, self.config.tile_m), resident[0].shape[2], batch),
             block=(self.config.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
         )
 
     @cute.kernel
-    def kernel(self, own: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, scalars: Any):
+    def kernel(self, resident: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, scalars: Any):
         tile, head, batch = arch.block_idx()
         cu_seqlens = (tensors.cu_seqlens_q, tensors.cu_seqlens_k)
-        own_cu_seqlens, streamed_cu_seqlens = cu_seqlens if self.computes_dq else cu_seqlens[::-1]
-        x_rows, x_length = sequence_rows(own[0], own_cu_seqlens, batch, head)
-        y_rows, _ = sequence_rows(own[1], own_cu_seqlens, batch, head)
+        resident_cu_seqlens, streamed_cu_seqlens = cu_seqlens if self.computes_dq else cu_seqlens[::-1]
+        x_rows, x_length = sequence_rows(resident[0], resident_cu_seqlens, batch, head)
+        y_rows, _ = sequence_rows(resident[1], resident_cu_seqlens, batch, head)
         _, u_length = sequence_rows(streamed[0], streamed_cu_seqlens, batch, Int32(0))
         if tile * self.config.tile_m < x_length:
             seqlen_q, seqlen_k = (x_length, u_length) if self.computes_dq else (u_length, x_length)
             if const_expr(tensors.seqused_k is not None):
                 seqlen_k = clamp_offset(tensors.seqused_k[batch], seqlen_k)
             offset, left, right = seqlen_k - seqlen_q, scalars.window_left, scalars.window_right
-            heads, streamed_heads = own[0].shape[2], streamed[0].shape[2]
+            heads, streamed_heads = resident[0].shape[2], streamed[0].shape[2]
             # a query head has one KV head; a KV head has as many query heads as share it
             if const_expr(self.computes_dq):
                 visible = Visible(offset, left, right, seqlen_k, seqlen_q)
@@ -123,7 +123,7 @@ class Sm80BackwardKernel(QueryTile):
             scales = (scalars.scale, Float32(1.0))
             for n in range_constexpr(2):
                 if const_expr(gradients[n] is not None):
-                    rows, length = sequence_rows(gradients[n], own_cu_seqlens, batch, head)
+                    rows, length = sequence_rows(gradients[n], resident_cu_seqlens, batch, head)
                     head_dim = (self.dim, self.dim_v)[n]
                     self.store(accumulators[n], scales[n], smem[n], rows, head_dim, tile, length)
 
@@ -131,8 +131,8 @@ class Sm80BackwardKernel(QueryTile):
 
     @cute.jit
     def compute(
-        self, own: Any, streamed: Any, cu_seqlens: Any, lse_delta: cute.Tensor, tensors: Any, work: Any, visible: Any,
-        scalars: Any,
+        self, resident: Any, streamed: Any, cu_seqlens: Any, lse_delta: cute.Tensor, tensors: Any, work: Any,
+        visible: Any, scalars: Any,
     ):  # fmt: skip
         """Compute the gradients of a tile; returns smem to store them through, and the accumulators of dS U and P W (or
         None)."""
@@ -140,12 +140,12 @@ class Sm80BackwardKernel(QueryTile):
         tiles = self.streamed_tiles(work, visible)
         allocator, padded, dims = utils.SmemAllocator(), (self.padded, self.padded_v), (self.dim, self.dim_v)
         make = lambda *shape: allocator.allocate_tensor(self.dtype, swizzled(self.dtype, shape, 1), 1024)
-        smem_own = [make(config.tile_m, n) for n in padded]
+        smem_resident = [make(config.tile_m, n) for n in padded]
         smem_streamed = [make(config.tile_n, n, 2) for n in padded]
         copies = [self.row_copy(n, True).get_slice(thread) for n in padded]
         for n in range_constexpr(2):
-            load_rows(copies[n], own[n], smem_own[n], dims[n], work.tile, Int32(visible.rows))
-        mma = BackwardMma(self, thread, smem_own, smem_streamed)
+            load_rows(copies[n], resident[n], smem_resident[n], dims[n], work.tile, Int32(visible.rows))
+        mma = BackwardMma(self, thread, smem_resident, smem_streamed)
         softmax = BackwardSoftmax(self, mma, scalars)
         if const_expr(self.computes_dq):
             values = self.row_values(lse_delta, tensors.cu_seqlens_q, work.batch, work.head)
@@ -179,7 +179,7 @@ class Sm80BackwardKernel(QueryTile):
             softmax.exp2()
             mma.accumulate(stage)
         producer.tail()
-        return smem_own, (mma.acc_ds_u, mma.acc_p_w)
+        return smem_resident, (mma.acc_ds_u, mma.acc_p_w)
 
     @cute.jit
     def visible_range(self, row: Int32, visible: Any):
@@ -250,10 +250,14 @@ class Sm80BackwardKernel(QueryTile):
                         softmax.derivative[at] = derivative
 
     @cute.jit
-    def mask(self, acc_s: cute.Tensor, derivative: Any, own_tile: Int32, tile: Int32, visible: Any):
+    def mask(self, acc_s: cute.Tensor, derivative: Any, resident_tile: Int32, tile: Int32, visible: Any):
         """Mask the scores of rows that do not see each other. The user's function may give NaN there, so its derivative
         becomes 0."""
-        coords, first_row, first_column = self.score_coords(), own_tile * self.config.tile_m, tile * self.config.tile_n
+        coords, first_row, first_column = (
+            self.score_coords(),
+            resident_tile * self.config.tile_m,
+            tile * self.config.tile_n,
+        )
         for half in range_constexpr(2):
             row, column = coords[(0, half), 0, 0]
             row = first_row + row

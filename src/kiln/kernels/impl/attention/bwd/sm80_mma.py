@@ -21,7 +21,7 @@ class BackwardMma:
     How lanes name rows for ldmatrix is explained in `fwd/sm80_mma.py`.
     """
 
-    def __init__(self, kernel: Sm80BackwardKernel, thread: Any, smem_own: Any, smem_streamed: Any) -> None:
+    def __init__(self, kernel: Sm80BackwardKernel, thread: Any, smem_resident: Any, smem_streamed: Any) -> None:
         tile_m, tile_n = kernel.config.tile_m, kernel.config.tile_n
         self.mma, self.dtype, self.n_blocks = kernel.mma(), kernel.dtype, tile_n // 16
         self.k_blocks = (kernel.padded // 16, kernel.padded_v // 16)
@@ -42,8 +42,9 @@ class BackwardMma:
         self.load_transposed = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), kernel.dtype)
         down, across, first = ldmatrix_lanes(thread)
         widths = (kernel.padded, kernel.padded_v)
-        self.own = [
-            SmemMatrices(x, down, (tile_m, n), first, kernel.config.warps).stage(0) for x, n in zip(smem_own, widths)
+        self.resident = [
+            SmemMatrices(x, down, (tile_m, n), first, kernel.config.warps).stage(0)
+            for x, n in zip(smem_resident, widths)
         ]
         self.streamed_columns = [SmemMatrices(x, across, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
         self.streamed_rows = [SmemMatrices(x, down, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
@@ -64,13 +65,17 @@ class BackwardMma:
                 self._accumulate(acc, a, which, stage)
 
     def _multiply(self, acc: Any, which: int, stage: Any) -> None:
-        own, streamed, k_blocks = self.own[which], self.streamed_columns[which].stage(stage), self.k_blocks[which]
+        resident, streamed, k_blocks = (
+            self.resident[which],
+            self.streamed_columns[which].stage(stage),
+            self.k_blocks[which],
+        )
         a = cute.make_rmem_tensor((8, k_blocks), self.dtype)
         b = cute.make_rmem_tensor((4, 2, self.n_blocks, k_blocks), self.dtype)
 
         def load(k: int, n: int) -> None:
             if n == 0:
-                cute.copy(self.load, own(0, k), a[None, k])
+                cute.copy(self.load, resident(0, k), a[None, k])
             cute.copy(self.load, streamed(n, k), flat8(b[None, None, n, k]))
 
         def multiply(k: int, n: int) -> None:

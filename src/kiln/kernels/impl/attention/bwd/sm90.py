@@ -93,7 +93,7 @@ class Pipes(NamedTuple):
     q_state: Any
 
 
-class Warpgroup(NamedTuple):
+class Consumer(NamedTuple):
     """What a consumer warpgroup computes a KV tile with."""
 
     group: Any
@@ -139,7 +139,7 @@ class Sm90BackwardKernel(KvTiles):
     ):  # fmt: skip
         """Launch the kernel for (K, V), (Q, dO) and (dK, dV).
 
-        `dq` is None if no dQ is converted beside the GEMMs; `lse_delta` is (2, batch, heads, rows); `counters` are
+        `dq` is None if no dQ is converted group_index the GEMMs; `lse_delta` is (2, batch, heads, rows); `counters` are
         `DqCounters`."""
         kv_layout, q_layout, _ = self.smem_layouts()
         results, head_dim = self.result_layout(self.head_dim), self.head_dim
@@ -280,7 +280,7 @@ class Sm90BackwardKernel(KvTiles):
             group, thread = arch.make_warp_uniform(own_thread // WARPGROUP) - 1, own_thread % WARPGROUP
             mma = BackwardMma(self, thread, smem)
             scores = SharedDs(self, mma, thread, group, smem, scalars)
-            own = Warpgroup(group, mma, scores, DqWriter(self, mma, smem, group, thread))
+            consumer = Consumer(group, mma, scores, DqWriter(self, mma, smem, group, thread))
             work = broadcast.work()
             span = scheduler.span(work)
             steps = span.count * group_size
@@ -290,15 +290,17 @@ class Sm90BackwardKernel(KvTiles):
             keys = work.seqlen_k - key
             offset = work.seqlen_k - work.seqlen_q
             first = key - offset - scalars.window_right - (span.first + span.count - 1) * self.config.tile_m
-            edge, beside = first, Int32(0)
-            self.prologue(own, pipes, smem, work, kv_state)
+            edge, group_index = first, Int32(0)
+            self.prologue(consumer, pipes, smem, work, kv_state)
             visible = self.visible_tiles(first, span) * group_size if const_expr(self.masks_right) else steps
             for i in range(visible):
-                edge, beside = self.step(i, own, pipes, smem, scheduler, broadcast, alibi_slopes, edge, beside, keys)
+                edge, group_index = self.step(
+                    i, consumer, pipes, smem, scheduler, broadcast, alibi_slopes, edge, group_index, keys
+                )
             if const_expr(self.masks_right):
                 for i in range(visible, steps):
-                    self.hidden_step(i, own, pipes)
-            self.tail(own, pipes, operands, plain, smem, scheduler, broadcast)
+                    self.hidden_step(i, consumer, pipes)
+            self.tail(consumer, pipes, operands, plain, smem, scheduler, broadcast)
             kv_state.advance()
             number = broadcast.wait(kv_state)
 
@@ -310,12 +312,12 @@ class Sm90BackwardKernel(KvTiles):
         return min(span.count, max(Int32(1), (2 * tile_m - 1 - first) // tile_m))
 
     @cute.jit
-    def prologue(self, own: Any, pipes: Any, smem: Any, work: Any, kv_state: Any):
+    def prologue(self, consumer: Any, pipes: Any, smem: Any, work: Any, kv_state: Any):
         """Wait for K and V of a KV tile."""
-        own.mma.acc_dk.fill(0.0)
-        own.mma.acc_dv.fill(0.0)
+        consumer.mma.acc_dk.fill(0.0)
+        consumer.mma.acc_dv.fill(0.0)
         # dQ of a step is computed in the next one; before the first there is no dS
-        own.scores.clear_ds(Int32(1))
+        consumer.scores.clear_ds(Int32(1))
         arch.fence_proxy("async.shared", space="cta")
         pipes.pipe_k.consumer_wait(kv_state)
         if const_expr(self.waits_for_v):
@@ -324,18 +326,18 @@ class Sm90BackwardKernel(KvTiles):
             rows = work.seqlen_k - work.tile * TILE_N
             if rows < TILE_N:
                 self.clear_tiles((smem.k, smem.v), rows)
-        own.mma.load_operands(own.group)
+        consumer.mma.load_operands(consumer.group)
         # after that: where no query sees these keys, the other warpgroup overwrites V as soon as this one arrives
         _ds_barrier(0, 1).arrive()
 
     @cute.jit
     def step(
-        self, i: Int32, own: Any, pipes: Any, smem: Any, scheduler: Any, broadcast: Any, alibi_slopes: Any, edge: Int32,
-        beside: Int32, keys: Int32,
+        self, i: Int32, consumer: Any, pipes: Any, smem: Any, scheduler: Any, broadcast: Any, alibi_slopes: Any,
+        edge: Int32, group_index: Int32, keys: Int32,
     ):  # fmt: skip
-        """Compute S, P, dP, dS, dV and dK of a query tile, and dQ of the one before; returns `edge` and `beside` of the
-        next step."""
-        mma, scores, group, scalars = own.mma, own.scores, own.group, scheduler.scalars
+        """Compute S, P, dP, dS, dV and dK of a query tile, and dQ of the one before; returns `edge` and `group_index`
+        of the next step."""
+        mma, scores, group, scalars = consumer.mma, consumer.scores, consumer.group, scheduler.scalars
         q_stage = pipes.q.wait_and_advance()
         operands = mma.warpgroup_operands(arch.make_warp_uniform(group))
         ds_stage = rematerialized(i) & 1
@@ -368,13 +370,13 @@ class Sm90BackwardKernel(KvTiles):
         do_stage = pipes.do.wait_and_advance()
         if const_expr(self.masks_right or self.masks_left or self.score_mod):
             # after the heads of the GQA group comes the query tile before
-            beside = beside + 1
-            if beside == scheduler.group_size:
-                beside = Int32(0)
+            group_index = group_index + 1
+            if group_index == scheduler.group_size:
+                group_index = Int32(0)
                 edge = edge + self.config.tile_m
         warpgroup.wait_group(0)
         if i > 0:
-            own.dq.write(i - 1)
+            consumer.dq.write(i - 1)
         warpgroup.fence()
         mma.issue_dp(operands, do_stage.index)
         scores.exp2(q_stage.index, 1, coordinates)
@@ -391,41 +393,41 @@ class Sm90BackwardKernel(KvTiles):
         _ds_barrier(0, rematerialized(i) & 1).arrive()
         warpgroup.wait_group(1)
         do_stage.release()
-        return edge, beside
+        return edge, group_index
 
     @cute.jit
-    def hidden_step(self, i: Int32, own: Any, pipes: Any):
+    def hidden_step(self, i: Int32, consumer: Any, pipes: Any):
         """Take part in a step whose queries only see keys of the other warpgroup: this one's dS is 0."""
-        mma = own.mma
+        mma = consumer.mma
         pipes.q.wait_and_advance()
         _ds_barrier(1, 1 - i % 2).arrive_and_wait()
         warpgroup.fence()
-        mma.issue_dq(mma.warpgroup_operands(arch.make_warp_uniform(own.group)), 1 - i % 2)
+        mma.issue_dq(mma.warpgroup_operands(arch.make_warp_uniform(consumer.group)), 1 - i % 2)
         pipes.do.wait_and_advance().release()
         warpgroup.wait_group(0)
         if i > 0:
             pipes.pipe_q.consumer_release(pipes.q_state)
             pipes.q_state.advance()
-            own.dq.write(i - 1)
-        own.scores.clear_ds(i % 2)
+            consumer.dq.write(i - 1)
+        consumer.scores.clear_ds(i % 2)
         arch.fence_proxy("async.shared", space="cta")
         _ds_barrier(0, i % 2).arrive()
 
     @cute.jit
-    def tail(self, own: Any, pipes: Any, operands: Any, plain: Any, smem: Any, scheduler: Any, broadcast: Any):
+    def tail(self, consumer: Any, pipes: Any, operands: Any, plain: Any, smem: Any, scheduler: Any, broadcast: Any):
         """Compute the last dQ, and store dV and dK through the smem of V."""
-        mma = own.mma
+        mma = consumer.mma
         # read again, not kept in registers that the loop needs
         work, kv_state = broadcast.work(), broadcast.state()
         steps = scheduler.span(work).count * scheduler.group_size
         _ds_barrier(1, 1 - steps % 2).arrive_and_wait()
         warpgroup.fence()
-        mma.issue_dq(mma.warpgroup_operands(arch.make_warp_uniform(own.group)), 1 - steps % 2)
+        mma.issue_dq(mma.warpgroup_operands(arch.make_warp_uniform(consumer.group)), 1 - steps % 2)
         broadcast.release(kv_state)
         # the other warpgroup has announced its last dS, and so is done with V, where dV is stored while the next K is
         # loaded
         pipes.pipe_v.consumer_wait(kv_state)
-        self.store_kv_gradient(mma.acc_dv, Float32(1.0), smem.v, operands.dv, plain[1], own.group, work)
+        self.store_kv_gradient(mma.acc_dv, Float32(1.0), smem.v, operands.dv, plain[1], consumer.group, work)
         warpgroup.wait_group(0)
         if steps > 0:
             pipes.pipe_q.consumer_release(pipes.q_state)
@@ -434,8 +436,8 @@ class Sm90BackwardKernel(KvTiles):
         pipeline.NamedBarrier(_DONE, WARPGROUPS * WARPGROUP).arrive_and_wait()
         pipes.pipe_k.consumer_release(kv_state)
         if steps > 0:
-            own.dq.write(steps - 1)
-        self.store_kv_gradient(mma.acc_dk, scheduler.scalars.scale, smem.v, operands.dk, plain[0], own.group, work)
+            consumer.dq.write(steps - 1)
+        self.store_kv_gradient(mma.acc_dk, scheduler.scalars.scale, smem.v, operands.dk, plain[0], consumer.group, work)
         if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
             arch.cp_async_bulk_wait_group(0, read=True)
         pipes.pipe_v.consumer_release(kv_state)

@@ -162,10 +162,10 @@ class DqTranspose:
     def load(self, start: Any, row_block: Any, column_block: Any, fragment: Any) -> None:
         """Load a thread's part of a block."""
         row, four = self.lane // 4, self.lane % 4
-        own = row // 4 * 128 + row % 2 * 16 + row // 2 % 2 * 2 + four * 4
+        lane_offset = row // 4 * 128 + row % 2 * 16 + row // 2 % 2 * 2 + four * 4
         # a warpgroup has 64 elements
         block = column_block // 2 * (2 * self.row_blocks) + 2 * row_block + column_block % 2
-        start = start + cute.assume(block * (_ROW_BLOCK * _COLUMN_BLOCK) + own, divby=2)
+        start = start + cute.assume(block * (_ROW_BLOCK * _COLUMN_BLOCK) + lane_offset, divby=2)
         for n in range(4):
             pair = cute.make_tensor((start + 32 * n).with_alignment(8), cute.make_layout(2))
             cute.autovec_copy(pair, cute.make_tensor(fragment.iterator + 2 * n, cute.make_layout(2)))
@@ -242,9 +242,9 @@ class DqConverter:
         causal mask."""
         scheduler = self.scheduler
         group = scheduler.schedule.head_group
-        own = Float32(number - turn * scheduler.tiles * group)
+        in_group = Float32(number - turn * scheduler.tiles * group)
         every = Float32(scheduler.tiles * min(group, scheduler.all_heads() - turn * group))
-        begin, end = own / every, (own + 1.0) / every
+        begin, end = in_group / every, (in_group + 1.0) / every
         if const_expr(self.kernel.masks_right and not self.kernel.masks_left):
             begin, end = begin * (2.0 - begin), end * (2.0 - end)
         count = self._q_tiles(rematerialized(group * scheduler.group_size))
@@ -341,23 +341,23 @@ class DqKernel:
         tile, head, batch = place
         kernel, transpose = self.backward, DqTranspose(self.backward, arch.lane_idx())
         blocks = transpose.row_blocks * transpose.column_blocks
-        each = -(-blocks // _WARPS)
-        total, part = (cute.make_rmem_tensor((VECTOR, each), Float32) for _ in range(2))
+        warp_blocks = -(-blocks // _WARPS)
+        total, part = (cute.make_rmem_tensor((VECTOR, warp_blocks), Float32) for _ in range(2))
         total.fill(0.0)
-        own = arch.make_warp_uniform(arch.warp_idx()) * each
+        first_block = arch.make_warp_uniform(arch.warp_idx()) * warp_blocks
         for layer in range(batch, dq_acc.shape[0], dq.shape[0]):
             offset = cute.assume(tile * kernel.config.tile_m * kernel.head_dim, divby=4)
             start = dq_acc[layer, head, None].iterator + offset
-            for n in range_constexpr(each):
-                block = min(own + n, blocks - 1)
+            for n in range_constexpr(warp_blocks):
+                block = min(first_block + n, blocks - 1)
                 transpose.load(start, block // transpose.column_blocks, block % transpose.column_blocks, part[None, n])
             is_set = Boolean(True)
             if const_expr(additions is not None):
                 is_set = additions[layer, head, tile] > 0  # otherwise the accumulator is not initialised
-            for n in range_constexpr(VECTOR * each):
+            for n in range_constexpr(VECTOR * warp_blocks):
                 total[n] = total[n] + part[n] if is_set else total[n]
-        for n in range_constexpr(each):
-            block = own + n
+        for n in range_constexpr(warp_blocks):
+            block = first_block + n
             rounded = transpose.transpose(total[None, n], scale)
             query, element = transpose.coordinates(block // transpose.column_blocks, block % transpose.column_blocks)
             query = own_tile * kernel.config.tile_m + query

@@ -187,9 +187,11 @@ def units(
     microseconds before them."""
     of = problem.attention
     masked, found = of.window_left is not None or of.window_right is not None, []
-    for (ctas, steps), each in zip(_work(problem, config), cycles(config, padded_head_dims(of.head_dims)), strict=True):
+    for (ctas, steps), unit_cycles in zip(
+        _work(problem, config), cycles(config, padded_head_dims(of.head_dims)), strict=True
+    ):
         rounds = ctas / device.multiprocessors
         if not masked:  # all are equally long
             rounds = -(-ctas // device.multiprocessors)
-        found.append((max(1.0, rounds), steps * max(each.values()) / _CYCLES))
+        found.append((max(1.0, rounds), steps * max(unit_cycles.values()) / _CYCLES))
     return found, _LAUNCHES + 4 * of.seqlen_q * of.heads * of.batch * of.head_dim_v / _BYTES

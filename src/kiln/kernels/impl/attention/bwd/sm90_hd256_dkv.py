@@ -287,7 +287,7 @@ class Sm90Hd256DkDvKernel(KvTiles):
         key = work.tile * DKV_TILE_N
         offset = work.seqlen_k - work.seqlen_q
         edge = key - offset - scalars.window_right - (span.first + span.count - 1) * config.tile_m
-        keys, beside = work.seqlen_k - key, Int32(0)
+        keys, group_index = work.seqlen_k - key, Int32(0)
         # A constant would share a register with the zeros that P begins with, which is no uniform one, and ptxas would
         # copy from it.
         zero = arch.make_warp_uniform(Int32(0))
@@ -323,9 +323,9 @@ class Sm90Hd256DkDvKernel(KvTiles):
             scores.send(i)
             if const_expr(self.masks_right or self.masks_left or self.score_mod):
                 # after the heads of the GQA group comes the query tile before
-                beside = beside + 1
-                if beside == group_size:
-                    beside = Int32(0)
+                group_index = group_index + 1
+                if group_index == group_size:
+                    group_index = Int32(0)
                     edge = edge + config.tile_m
         for n in range_constexpr(P_STAGES):  # all P has been read
             barrier(_P_READ, steps + n).arrive_and_wait()

@@ -133,8 +133,8 @@ class Sm90Hd256DqKernel(TmaTiles):
         if const_expr(tensors.cu_seqlens_q is not None):
             layers = tensors.cu_seqlens_q.shape[0] - 1
         first, rest = number // (tiles * group) * group, number % (tiles * group)
-        beside = min(group, heads * layers - first)
-        head, tile = first + rest % beside, rest // beside
+        group_heads = min(group, heads * layers - first)
+        head, tile = first + rest % group_heads, rest // group_heads
         if const_expr(self.masks_right and not self.masks_left):
             tile = tiles - 1 - tile
         batch = head // heads
@@ -303,12 +303,12 @@ class Sm90Hd256DqKernel(TmaTiles):
     @cute.jit
     def is_masked(self, position: Int32, scalars: Any):
         """Return whether some query of a warpgroup does not see some key of a KV tile."""
-        found = Boolean(False)
+        masked = Boolean(False)
         if const_expr(self.masks_right):
-            found = position + scalars.window_right < self.config.tile_n - 1
+            masked = position + scalars.window_right < self.config.tile_n - 1
         if const_expr(self.masks_left):
-            found = found | (position + (WARPGROUP_ROWS - 1) - scalars.window_left > 0)
-        return found
+            masked = masked | (position + (WARPGROUP_ROWS - 1) - scalars.window_left > 0)
+        return masked
 
     @cute.jit
     def mask(self, acc_s: cute.Tensor, position: Int32, keys: Int32, scalars: Any):

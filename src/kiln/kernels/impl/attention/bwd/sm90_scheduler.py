@@ -90,8 +90,8 @@ class KvTileScheduler:
         """Return the KV tile with a number."""
         group, tensors = _uniform(self.schedule.head_group), self.tensors
         first, rest = number // (self.tiles * group) * group, number % (self.tiles * group)
-        beside = min(group, _uniform(self.heads) * self.batch() - first)
-        head = first + rest % beside
+        group_heads = min(group, _uniform(self.heads) * self.batch() - first)
+        head = first + rest % group_heads
         batch = head // self.heads
         layer, first_q, first_k, first_q_tile = batch, Int32(0), Int32(0), Int32(0)
         seqlen_q, rows_k = _uniform(self.seqlen_q), Int32(self.seqlen_k)
@@ -103,7 +103,16 @@ class KvTileScheduler:
         if const_expr(tensors.seqused_k is not None):
             seqlen_k = clamp_offset(tensors.seqused_k[batch], rows_k)
         return Work(
-            rest // beside, head % self.heads, layer, first_q, seqlen_q, first_k, seqlen_k, rows_k, first_q_tile, batch
+            rest // group_heads,
+            head % self.heads,
+            layer,
+            first_q,
+            seqlen_q,
+            first_k,
+            seqlen_k,
+            rows_k,
+            first_q_tile,
+            batch,
         )
 
     @cute.jit

@@ -181,12 +181,12 @@ class KvTiles(TmaTiles):
     @cute.jit
     def is_masked(self, edge: Int32, scalars: Any):
         """Return whether some query of a tile does not see some key of a warpgroup."""
-        found = Boolean(False)
+        masked = Boolean(False)
         if const_expr(self.masks_right):
-            found = edge + (WARPGROUP_ROWS - 1) > 0
+            masked = edge + (WARPGROUP_ROWS - 1) > 0
         if const_expr(self.masks_left):
-            found = found | (edge + scalars.window_left + scalars.window_right + 1 < self.config.tile_m)
-        return found
+            masked = masked | (edge + scalars.window_left + scalars.window_right + 1 < self.config.tile_m)
+        return masked
 
     @cute.jit
     def mask(self, acc_s: cute.Tensor, edge: Int32, keys: Int32, scalars: Any):

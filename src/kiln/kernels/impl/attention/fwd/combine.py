@@ -67,11 +67,11 @@ class CombineRows:
 
     def _merge(self, state: Any, max_lse: Any, total: Any, outputs: Any, first: int) -> None:
         highest = arch.fmax(state[0], max_lse)
-        own, other = arch.exp2(state[0] - highest), arch.exp2(max_lse - highest)
+        kept, added = arch.exp2(state[0] - highest), arch.exp2(max_lse - highest)
         state[0] = highest
-        state[1] = state[1] * own + total * other
+        state[1] = state[1] * kept + total * added
         for i in range(WIDTH):
-            state[2 + i] = state[2 + i] * own + outputs[first + i] * other
+            state[2 + i] = state[2 + i] * kept + outputs[first + i] * added
 
     def publish(self, state: Any, smem: Any, lane: Any, way: Any) -> None:
         """Write a thread's state to smem."""

@@ -120,16 +120,16 @@ class Sm90Attention(Implementation):
         return None
 
     def configs(self, problem: AttentionProblem, device: Device) -> Iterator[Sm90AttentionConfig]:
-        found = list(sm90_cost.candidates(problem, device))
-        yield from found
-        others = variants(
-            found[0],
+        candidates = list(sm90_cost.candidates(problem, device))
+        yield from candidates
+        variations = variants(
+            candidates[0],
             lambda config: self.check(problem, config, device),
             consumer_warpgroups=(2, 3),
             tile_n=(64, 80, 96, 112, 128, 144, 160),
             pingpong=(True, False),
         )
-        yield from (config for config in others if config not in found)
+        yield from (config for config in variations if config not in candidates)
 
     def cost(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> float:
         return sm90_cost.expected(problem, config, device)
@@ -244,34 +244,34 @@ def fake_tensor(element: Any, modes: int, space: Any) -> Any:
     )
 
 
-def fake_tensors(there: tuple[bool, ...], space: Any) -> AttentionTensors:
-    """Return descriptions of the optional arrays that are there."""
+def fake_tensors(has: tuple[bool, ...], space: Any) -> AttentionTensors:
+    """Return descriptions of the optional arrays that a call has."""
     kinds = (*[(Int32, 1)] * 3, (Int32, 2), (Float32, 2), (Float32, 1), (Int32, 1), *[(Float32, 2)] * 3)
-    return AttentionTensors(*(fake_tensor(*kind, space) if x else None for kind, x in zip(kinds, there, strict=True)))
+    return AttentionTensors(*(fake_tensor(*kind, space) if x else None for kind, x in zip(kinds, has, strict=True)))
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled_sm80(_mode: Any, kernel: Sm80ForwardKernel, space: Any, lse: bool, there: tuple[bool, ...]) -> Any:
+def _compiled_sm80(_mode: Any, kernel: Sm80ForwardKernel, space: Any, lse: bool, has: tuple[bool, ...]) -> Any:
     dtypes = (kernel.q_dtype, kernel.kv_dtype, kernel.kv_dtype, kernel.out_dtype)
     partial = fake_tensor(Float32, 5, space) if kernel.split_kv else None
-    lse_rows = fake_tensor(Float32, 2 if there[0] else 3, space) if lse else None
+    lse_rows = fake_tensor(Float32, 2 if has[0] else 3, space) if lse else None
     return cute.compile(
-        kernel, *(fake_tensor(dtype, 4, space) for dtype in dtypes), partial, lse_rows, fake_tensors(there, space),
+        kernel, *(fake_tensor(dtype, 4, space) for dtype in dtypes), partial, lse_rows, fake_tensors(has, space),
         Int32(1), _SCALARS, 1, 0,
     )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled_sm90(_mode: Any, kernel: Sm90ForwardKernel, space: Any, lse: bool, there: tuple[bool, ...]) -> Any:
+def _compiled_sm90(_mode: Any, kernel: Sm90ForwardKernel, space: Any, lse: bool, has: tuple[bool, ...]) -> Any:
     rows = [fake_tensor(dtype, 4, space) for dtype in (*[kernel.dtype] * 3, kernel.out_dtype)]
     lse_rows = fake_tensor(Float32, 2 if kernel.varlen else 3, space) if lse else None
-    return cute.compile(kernel, *rows, lse_rows, fake_tensors(there, space), _SCALARS, 1, 0)
+    return cute.compile(kernel, *rows, lse_rows, fake_tensors(has, space), _SCALARS, 1, 0)
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled_transpose(_mode: Any, kernel: Any, space: Any, there: tuple[bool, ...]) -> Any:
+def _compiled_transpose(_mode: Any, kernel: Any, space: Any, has: tuple[bool, ...]) -> Any:
     rows = [fake_tensor(kernel.dtype, 4, space) for _ in range(2)]
-    lengths = [fake_tensor(Int32, modes, space) if x else None for x, modes in zip(there, (1, 1, 2), strict=True)]
+    lengths = [fake_tensor(Int32, modes, space) if x else None for x, modes in zip(has, (1, 1, 2), strict=True)]
     return cute.compile(kernel, *rows, *lengths, 0)
 
 

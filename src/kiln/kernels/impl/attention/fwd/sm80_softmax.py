@@ -36,12 +36,12 @@ class Sm80Softmax(OnlineSoftmax):
 
     def thread_max(self) -> list[Any]:
         """Return the largest score that this thread has of each row."""
-        found = [arch.fmax(self.acc_s[(0, half), m, 0], self.acc_s[(1, half), m, 0]) for half, m in self.rows]
+        maxima = [arch.fmax(self.acc_s[(0, half), m, 0], self.acc_s[(1, half), m, 0]) for half, m in self.rows]
         for n in range(1, self.pairs):
             for c in range(2):
                 for row, (half, m) in enumerate(self.rows):
-                    found[row] = arch.fmax(found[row], self.acc_s[(c, half), m, n])
-        return found
+                    maxima[row] = arch.fmax(maxima[row], self.acc_s[(c, half), m, n])
+        return maxima
 
     def any_exceeds(self, thread_max: list[Any]) -> Any:
         """Return whether a score of this thread is so far above its row_max that accumulators have to be rescaled."""

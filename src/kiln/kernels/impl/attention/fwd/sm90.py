@@ -93,17 +93,17 @@ class PingpongTurns:
 
     def __init__(self, config: Sm90AttentionConfig, group: Any) -> None:
         count = config.consumer_warpgroups
-        self.own, self.next = (
+        self.this_turn, self.next_turn = (
             pipeline.NamedBarrier(1 + count + x, 2 * WARPGROUP) for x in (group, (group + 1) % count)
         )
 
     def wait(self) -> None:
         """Wait for this warpgroup's turn."""
-        self.own.arrive_and_wait()
+        self.this_turn.arrive_and_wait()
 
     def pass_on(self) -> None:
         """Give the turn to the next warpgroup."""
-        self.next.arrive()
+        self.next_turn.arrive()
 
 
 class Sm90ForwardKernel:

@@ -127,12 +127,12 @@ class Sm90Softmax(OnlineSoftmax):
         `rescale_o`."""
         # even and odd columns of each row by themselves: four independent chains of instructions
         chains = [(c, half) for half in range(_ROWS) for c in range(2)]
-        found = {chain: self.acc_s[(*chain, 0), 0, 0] for chain in chains}
+        chain_max = {chain: self.acc_s[(*chain, 0), 0, 0] for chain in chains}
         for n in range(1, self.tile_n // 8):
             for chain in chains:
-                found[chain] = arch.fmax(found[chain], self.acc_s[(*chain, n), 0, 0])
+                chain_max[chain] = arch.fmax(chain_max[chain], self.acc_s[(*chain, n), 0, 0])
         for half in range(_ROWS):
-            self.thread_max[half] = arch.fmax(found[0, half], found[1, half])
+            self.thread_max[half] = arch.fmax(chain_max[0, half], chain_max[1, half])
         if lazy:
             self._raise_if_exceeded()
         else:
