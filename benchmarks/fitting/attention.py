@@ -200,7 +200,7 @@ class Decode:
         """In pages, queries are of bf16; else they are as keys."""
         kind, page, batch, queries, keys = shape
         dtype = BFloat16 if kind == "bf16" else Float8E4M3FN
-        more: dict[str, Any] = {"partial": True, "page": page, "room": keys} if page else {}
+        more: dict[str, Any] = {"has_seqused_k": True, "page_size": page, "kv_capacity": keys} if page else {}
         if kind == "e4m3":
             more |= {"out_dtype": BFloat16, "q_dtype": BFloat16 if page else None}
         return AttentionProblem(batch, queries, keys, 32, 8, 128, 128, dtype, None, 0, **more)
