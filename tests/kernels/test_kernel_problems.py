@@ -11,18 +11,19 @@ from kiln import kernels
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import TensorLayout
 from kiln.kernels.impl import cross_entropy, elementwise, reduction, rowwise
-from kiln.kernels.impl.rowwise.backward import LayerNormGradient, norm_gradient_rule
-from kiln.kernels.impl.rowwise.softmax_and_norms import SOFTMAX_RULE, Softmax
-from kiln.kernels.impl.rowwise.unaligned import UnalignedRowwiseConfig
+from kiln.kernels.impl.rowwise.backward import LayerNormBackward
+from kiln.kernels.impl.rowwise.config import UnalignedRowwiseConfig
+from kiln.kernels.impl.rowwise.default_configs import SOFTMAX, norm_backward_config
+from kiln.kernels.impl.rowwise.softmax_and_norms import Softmax
 from kiln.kernels.parts.element_functions import Functions
 
 F16, F32 = kiln.Float16, kiln.Float32
 H200 = device_of("sm_90a")
 
 
-def softmax(*shape: int, dtype: Any = F16, out: Any = None) -> rowwise.Rows:
+def softmax(*shape: int, dtype: Any = F16, out: Any = None) -> rowwise.RowFunctionProblem:
     x = TensorLayout.dense(dtype, *shape)
-    return rowwise.Rows("softmax", Softmax, (x,), (out or x,), (), SOFTMAX_RULE)
+    return rowwise.RowFunctionProblem("softmax", Softmax, (x,), (out or x,), (), SOFTMAX)
 
 
 def test_which_rows_are_held_streamed_or_between_edges():
@@ -38,8 +39,8 @@ def test_which_rows_are_held_streamed_or_between_edges():
 def test_gradients_with_sums_are_streamed_or_read_twice():
     def config(n: int) -> Any:
         x = TensorLayout.dense(F16, 64, n)
-        problem = rowwise.Rows(
-            "", LayerNormGradient, (x, x), (x,), (TensorLayout.dense(F16, n),), norm_gradient_rule, (F16, F16)
+        problem = rowwise.RowFunctionProblem(
+            "", LayerNormBackward, (x, x), (x,), (TensorLayout.dense(F16, n),), norm_backward_config, (F16, F16)
         )
         assert problem.bytes == 3 * x.bytes + 3 * 2 * n
         return rowwise.REGISTRY.choose(problem, H200).config
@@ -117,5 +118,5 @@ def test_problems_that_make_no_sense(asked, says):
 def test_rows_that_begin_out_of_step_are_no_rows_between_edges():
     x = softmax(64, 4097, out=TensorLayout(F16, (64, 4097), (4097, 1), 2))
     assert type(rowwise.REGISTRY.choose(x, H200).config) is kernels.RowwiseConfig
-    with pytest.raises(kiln.DSLUserCodeTypeError, match="begin anywhere, but equally far"):
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="unaligned rows that are equally far"):
         rowwise.REGISTRY.choose(x, H200, UnalignedRowwiseConfig(64, 64))

@@ -15,33 +15,35 @@ from kiln.hardware import toolchain
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl.cross_entropy.implementations import loss_config, loss_vectors
-from kiln.kernels.impl.cross_entropy.kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
+from kiln.kernels.impl.cross_entropy.kernels import CrossEntropy, CrossEntropyBackward, Loss, LossReduction
 from kiln.kernels.impl.elementwise.config import ElementwiseConfig
 from kiln.kernels.impl.elementwise.kernel import Elementwise, Operand
 from kiln.kernels.impl.reduction.kernels import ColumnReduction, Operation, RowReduction, Shape
 from kiln.kernels.impl.rowwise import backward as row_gradients
+from kiln.kernels.impl.rowwise import default_configs
 from kiln.kernels.impl.rowwise import softmax_and_norms as rows
-from kiln.kernels.impl.rowwise.default_configs import config_for, shared_config
+from kiln.kernels.impl.rowwise.config import StreamingRowwiseConfig
+from kiln.kernels.impl.rowwise.default_configs import smem_config, streaming_config_for, unaligned_config
 from kiln.kernels.impl.rowwise.row_kernel import RowProblem
-from kiln.kernels.impl.rowwise.streaming import RowStream, StreamingRowwiseConfig, StreamProblem
-from kiln.kernels.impl.rowwise.unaligned import OddRows, odd_problem, unaligned_config
-from kiln.kernels.impl.rowwise.weight_gradients import NormSums
+from kiln.kernels.impl.rowwise.streaming import StreamingRowKernel, StreamingRowProblem
+from kiln.kernels.impl.rowwise.unaligned import UnalignedRowKernel, unaligned_problem
+from kiln.kernels.impl.rowwise.weight_gradients import WeightGradient
 from kiln.testing import assert_no_local_memory, assert_no_spills, dry_run
 
 HOPPER = device_of("sm_90a")
 KINDS = {
-    "softmax": (rows.Softmax, 1, 0, 0, rows.softmax_config),
-    "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.rms_norm_config),
-    "layer_norm": (rows.LayerNorm, 1, 2, 0, rows.layer_norm_config),
-    "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, shared_config),
-    "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 2, row_gradients.read_twice_config),
-    "layer_norm_backward": (row_gradients.LayerNormGradient, 2, 1, 2, row_gradients.read_twice_config),
+    "softmax": (rows.Softmax, 1, 0, 0, default_configs.softmax_config),
+    "rms_norm": (rows.RmsNorm, 1, 1, 0, default_configs.rms_norm_config),
+    "layer_norm": (rows.LayerNorm, 1, 2, 0, default_configs.layer_norm_config),
+    "softmax_backward": (row_gradients.SoftmaxBackward, 2, 0, 0, smem_config),
+    "rms_norm_backward": (row_gradients.RmsNormBackward, 2, 1, 2, default_configs.two_pass_config),
+    "layer_norm_backward": (row_gradients.LayerNormBackward, 2, 1, 2, default_configs.two_pass_config),
 }
 """Kernel, matrices it reads, vectors, numbers of a row that it writes, how its rows are cut by default."""
 STREAMED = {
-    "softmax": (row_gradients.SoftmaxGradient, 0, 0),
-    "rms_norm": (row_gradients.RmsNormGradient, 1, 1),
-    "layer_norm": (row_gradients.LayerNormGradient, 1, 2),
+    "softmax": (row_gradients.SoftmaxBackward, 0, 0),
+    "rms_norm": (row_gradients.RmsNormBackward, 1, 1),
+    "layer_norm": (row_gradients.LayerNormBackward, 1, 2),
 }
 """Kernel, vectors, sums over rows of gradients that are streamed."""
 LONG = bool(os.environ.get("KILN_LONG_TESTS"))
@@ -74,9 +76,9 @@ def test_rows(name, n, dtype):
     if isinstance(config, StreamingRowwiseConfig):
         held = sources * dtype.width, columns * dtype.width, kind.fields, 0
         config.check(n, width, dtype.width, *held, HOPPER)
-        slots = config.slots(n, width)
-        stream = StreamProblem(*types, (), width, vectors, slots, exact, config, overlaps=kind.overlaps)
-        kernel = launches.cached_kernel(RowStream, kind, stream)
+        slots = config.stages(n, width)
+        stream = StreamingRowProblem(*types, (), width, vectors, slots, exact, config, overlaps=kind.overlaps)
+        kernel = launches.cached_kernel(StreamingRowKernel, kind, stream)
     else:
         config.check(n, width, dtype.width, sources, HOPPER)
         kernel = launches.cached_kernel(
@@ -121,7 +123,7 @@ def test_rows_of_16_kilobytes(name, n, dtype):
 
 @pytest.mark.parametrize(("n", "reads"), [(4096, "ld.global.L2::cache_hint"), (32768, "cp.async.cg.shared.global.L2")])
 def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
-    config = rows.forward_config(n, 4, 32, HOPPER, 1)
+    config = default_configs.forward_config(n, 4, 32, HOPPER, 1)
     kinds = (Float32,), (Float32,), (Float32,)
     problem = RowProblem(*kinds, 0, 4, config.vectors(n, 4), True, config, overlaps=True)
     numbers = (Float32(0.0), Float32(0.0))
@@ -134,7 +136,7 @@ def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
 
 def test_narrow_accesses_have_no_hints():
     """With one, each would be branched around where the row ends, and wait for the one before."""
-    config = rows.forward_config(2001, 1, 32, HOPPER, 1)
+    config = default_configs.forward_config(2001, 1, 32, HOPPER, 1)
     kinds = (Float32,), (Float32,), (Float32,)
     problem = RowProblem(*kinds, 0, 1, config.vectors(2001, 1), False, config, overlaps=True)
     numbers = (Float32(0.0), Float32(0.0))
@@ -159,7 +161,7 @@ def test_rows_with_edges(name, n, dtype):
     assert config is not None
     config.check(n, width, dtype.width, sources, HOPPER)
     kinds = ((dtype,) * sources, (dtype,), (dtype,) * columns)
-    kernel = OddRows(kind, odd_problem(kinds, n, width, config, kind.overlaps))
+    kernel = UnalignedRowKernel(kind, unaligned_problem(kinds, n, width, config, kind.overlaps))
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (sources + 1 + columns), (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))
@@ -169,14 +171,14 @@ def streamed(name, n, dtype):
     """A gradient in its default config, compiled."""
     kind, columns, sums = STREAMED[name]
     width, bits = 128 // dtype.width, dtype.width
-    config = config_for(n, width, 2 * bits, columns * bits, kind.fields - kind.counted, sums, HOPPER)
+    config = streaming_config_for(n, width, 2 * bits, columns * bits, kind.fields - kind.counts_elements, sums, HOPPER)
     vectors = config.vectors(n, width)
     exact = n == config.cluster * config.row_threads * vectors * width
     types = (dtype, dtype), (dtype,), (dtype,) * columns, (dtype,) * sums
-    problem = StreamProblem(*types, width, vectors, config.slots(n, width), exact, config, overlaps=True)
+    problem = StreamingRowProblem(*types, width, vectors, config.stages(n, width), exact, config, overlaps=True)
     numbers = () if name == "softmax" else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (3 + columns + 2 * sums), (Int64(n),) * 3
-    kernel = launches.cached_kernel(RowStream, kind, problem)
+    kernel = launches.cached_kernel(StreamingRowKernel, kind, problem)
     return compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1))
 
 
@@ -195,8 +197,8 @@ def test_streamed_gradients(name, n, dtype):
 @pytest.mark.parametrize(("n", "device"), [(262152, HOPPER), (16392, device_of("sm_80"))])
 def test_rows_too_long_to_be_streamed(n, device):
     """They would take more blocks than a cluster has."""
-    assert config_for(n, 8, 32, 16, 2, 1, device) is None
-    assert config_for(n - 8, 8, 32, 16, 2, 1, device) is not None
+    assert streaming_config_for(n, 8, 32, 16, 2, 1, device) is None
+    assert streaming_config_for(n - 8, 8, 32, 16, 2, 1, device) is not None
 
 
 def test_streamed_rows_and_their_sums_wait_for_the_kernel_before():
@@ -204,7 +206,9 @@ def test_streamed_rows_and_their_sums_wait_for_the_kernel_before():
     kernels = str(streamed("rms_norm", 4096, Float32).__ptx__).split(".visible .entry")[1:]
     assert len(kernels) == 2
     for kernel in kernels:
-        reads = "cp.async.cg.shared.global.L2::cache_hint" if "RowStream" in kernel.split("(")[0] else "ld.global"
+        reads = (
+            "cp.async.cg.shared.global.L2::cache_hint" if "StreamingRowKernel" in kernel.split("(")[0] else "ld.global"
+        )
         waits = kernel.index("griddepcontrol.wait")
         assert 0 < waits < kernel.index("griddepcontrol.launch_dependents") < kernel.index(reads)
 
@@ -216,11 +220,11 @@ def test_losses(dtype, odd, smoothed):
     config = loss_config(32000, width, 4096, HOPPER)
     vectors = loss_vectors(32000, width, config, smoothed)
     problem = RowProblem((dtype,), (), (), 0, width, vectors, False, config)
-    total, counter = Total(Int64, True, True, True), Total(Int64, False, True, True)
+    total, counter = LossReduction(Int64, True, True, True), LossReduction(Int64, False, True, True)
     ends = (Int32(0), Int64(0), Float32(0.0))
     kernel = CrossEntropy(problem, odd, loss, total)
     assert_no_spills(compiled(kernel, (Int64(0),) * 5, Int32(1), Int32(8), Int64(8), *ends, Int32(1)))
-    gradient = CrossEntropyGradient(dtype, dtype, width, odd, False, 128, 2, loss, counter)
+    gradient = CrossEntropyBackward(dtype, dtype, width, odd, False, 128, 2, loss, counter)
     steps = (Int64(8), Int64(8))
     assert_no_spills(compiled(gradient, (Int64(0),) * 5, Int32(1), Int32(8), steps, *ends, Float32(1.0), Int32(1)))
 
@@ -239,7 +243,7 @@ def test_reductions(name, shape):
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])
 def test_sums_over_rows(dtype):
-    kernel = NormSums((dtype, dtype), 128 // dtype.width, False, True, True)
+    kernel = WeightGradient((dtype, dtype), 128 // dtype.width, False, True, True)
     assert_no_spills(compiled(kernel, (Int64(0),) * 6, Int32(1), Int32(8), (Int64(8),) * 2, Int32(1), Int32(1)))
 
 

@@ -84,9 +84,9 @@ X, T = np.zeros((3, 8), np.float32), np.zeros(3, np.int64)
         (lambda: kernels.cross_entropy(X[:, :0], T), "no classes"),
         (lambda: kernels.cross_entropy(X, T, reduction="average"), "'average'"),
         (lambda: kernels.cross_entropy(X, T, label_smoothing=1.5), "0 to 1"),
-        (lambda: kernels.cross_entropy(X, T, config=RowwiseConfig(64, 64, shared=1)), "nothing is in shared memory"),
-        (lambda: kernels.cross_entropy_backward(X, X, T), "dloss of shape"),
-        (lambda: kernels.cross_entropy_backward(1.0, X, T, X[0]), "lse of shape"),
+        (lambda: kernels.cross_entropy(X, T, config=RowwiseConfig(64, 64, smem_vectors=1)), "smem_vectors must be 0"),
+        (lambda: kernels.cross_entropy_backward(X, X, T), "dloss has shape"),
+        (lambda: kernels.cross_entropy_backward(1.0, X, T, X[0]), "lse is Float32 of shape"),
     ],
 )
 def test_refused(call, says):

@@ -285,13 +285,13 @@ X = np.zeros((3, 8), F32)
     ("call", "says"),
     [
         (lambda: kernels.fused_add_rms_norm(X, X[:2]), r"\(2, 8\)"),
-        (lambda: kernels.rms_norm(X, quantize=F16), "quantized to Float16"),
+        (lambda: kernels.rms_norm(X, quantize=F16), "quantize is Float16"),
         (lambda: kernels.rms_norm(X, quantize="fp8"), "quantize='fp8' is no type"),
-        (lambda: kernels.rms_norm(X, quantize=E4M3, out=X), "out of a quantized result"),
+        (lambda: kernels.rms_norm(X, quantize=E4M3, out=X), "out must be None with quantize"),
         (lambda: kernels.rms_norm(X, out=X.astype(E4M3)), "Float8E4M3FN elements"),
         (
             lambda: kernels.rms_norm(X, quantize=E4M3, config=kernels.StreamingRowwiseConfig(32, 32)),
-            "quantized ones depend",
+            "need all results of a row",
         ),
         (
             lambda: kernels.rms_norm(X, quantize=E4M3, config=DoubleBufferedRowwiseConfig(32, 32, 1, 1)),
@@ -303,9 +303,9 @@ X = np.zeros((3, 8), F32)
         ),
         (
             lambda: kernels.layer_norm(X, quantize=E4M3, config=DoubleBufferedRowwiseConfig(32, 32, 1, 1, 1, 0)),
-            "0 rows of a block",
+            "rows_per_cta is 0",
         ),
-        (lambda: kernels.swiglu(X[:, :7]), "equally long"),
+        (lambda: kernels.swiglu(X[:, :7]), "must be even"),
         (lambda: kernels.geglu(X, X, approximate="erf"), "approximate='erf'"),
     ],
 )
@@ -326,4 +326,4 @@ def test_what_a_call_does_is_explained():
     for call in (kernels.fused_add_rms_norm, kernels.swiglu):
         told = kernels.explain(call, x, x)
         assert type(told.config) is RowwiseConfig
-        assert "HeldRows" in str(told)
+        assert "ResidentRows" in str(told)

@@ -13,8 +13,9 @@ import kiln
 from kiln import kernels
 from kiln.kernels.dispatch import arrays
 from kiln.kernels.dispatch.matrices import shared_alignment
-from kiln.kernels.impl.rowwise import arguments, implementations, softmax_and_norms
-from kiln.kernels.impl.rowwise.unaligned import OddRows, UnalignedRowwiseConfig
+from kiln.kernels.impl.rowwise import arguments, default_configs, implementations, softmax_and_norms
+from kiln.kernels.impl.rowwise.config import UnalignedRowwiseConfig
+from kiln.kernels.impl.rowwise.unaligned import UnalignedRowKernel
 
 BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
 LENGTHS = range(1, 41)
@@ -138,7 +139,7 @@ def test_the_first_of_equals_at_the_edges():
 def cut(k: int, x: Any, out: Any, columns: Any, config: UnalignedRowwiseConfig) -> None:
     """Softmax (0) or LayerNorm (1), cut like this."""
     kind, numbers = ((softmax_and_norms.Softmax, ()), (softmax_and_norms.LayerNorm, (1e-5, 1.0 / x.shape[-1])))[k]
-    arguments.run_rows("", kind, [x], [out], columns, numbers, softmax_and_norms.SOFTMAX_RULE, config)
+    arguments.run_rows("", kind, [x], [out], columns, numbers, default_configs.SOFTMAX, config)
 
 
 def check_rows(
@@ -187,12 +188,12 @@ def test_functions_of_rows_that_clusters_share():
     [
         (301, BF16, 9, UnalignedRowwiseConfig(64, 32)),
         (519, BF16, 9, UnalignedRowwiseConfig(64, 64)),
-        (1030, F16, 5, UnalignedRowwiseConfig(64, 64, 1, 1, ahead=2)),  # some in registers
+        (1030, F16, 5, UnalignedRowwiseConfig(64, 64, 1, 1, prefetch=2)),  # some in registers
         (1100, BF16, 9, UnalignedRowwiseConfig(32, 32, 4, 8)),
-        (517, BF16, 21, UnalignedRowwiseConfig(64, 64, 1, 8, held=2, ahead=2)),
-        (523, F16, 25, UnalignedRowwiseConfig(32, 32, 2, 8, held=3)),
-        (259, F32, 11, UnalignedRowwiseConfig(32, 32, 1, 1, held=2)),
-        (263, BF16, 3, UnalignedRowwiseConfig(64, 64, held=4)),
+        (517, BF16, 21, UnalignedRowwiseConfig(64, 64, 1, 8, held_rows=2, prefetch=2)),
+        (523, F16, 25, UnalignedRowwiseConfig(32, 32, 2, 8, held_rows=3)),
+        (259, F32, 11, UnalignedRowwiseConfig(32, 32, 1, 1, held_rows=2)),
+        (263, BF16, 3, UnalignedRowwiseConfig(64, 64, held_rows=4)),
     ],
 )
 def test_how_odd_rows_are_cut(n, dtype, count, config):
@@ -203,18 +204,18 @@ def test_odd_rows_in_place():
     """Each of some rows of a block is read before one is written, also where rows are missing and others stand for them."""
     x = RNG.standard_normal((19, 261)).astype(F16)
     wanted = row_formulas.layer_norm(x)
-    cut(1, x, x, (None, None), UnalignedRowwiseConfig(32, 32, 1, 8, held=4))
+    cut(1, x, x, (None, None), UnalignedRowwiseConfig(32, 32, 1, 8, held_rows=4))
     close(x, wanted, 2e-3, 2e-3)
 
 
 @pytest.mark.parametrize(
     ("config", "n", "message"),
     [
-        (UnalignedRowwiseConfig(64, 64), 512, "rows that begin anywhere"),
-        (UnalignedRowwiseConfig(64, 16), 517, "edges of rows take a warp"),
-        (UnalignedRowwiseConfig(64, 32, held=2), 517, "a block has 2 others"),
-        (UnalignedRowwiseConfig(64, 64, 1, 8, held=300), 517, "bytes of shared memory"),
-        (UnalignedRowwiseConfig(64, 64, ahead=0), 517, "ahead at least 1"),
+        (UnalignedRowwiseConfig(64, 64), 512, "for unaligned rows"),
+        (UnalignedRowwiseConfig(64, 16), 517, "edges of unaligned rows take a warp"),
+        (UnalignedRowwiseConfig(64, 32, held_rows=2), 517, "needs row_threads=64"),
+        (UnalignedRowwiseConfig(64, 64, 1, 8, held_rows=300), 517, "bytes of shared memory"),
+        (UnalignedRowwiseConfig(64, 64, prefetch=0), 517, "prefetch at least 1"),
         (UnalignedRowwiseConfig(96, 96), 517, "not a power of two"),
     ],
 )
@@ -229,7 +230,9 @@ def test_which_rows_have_edges():
     x = RNG.standard_normal((4, 1031)).astype(BF16)
     launches = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(implementations, "OddRows", lambda *given: launches.append(given) or OddRows(*given))
+        patch.setattr(
+            implementations, "UnalignedRowKernel", lambda *given: launches.append(given) or UnalignedRowKernel(*given)
+        )
         for given in (x[:, :1024].copy(), x[:, :33].copy()):
             kernels.softmax(given, out=np.empty_like(given))
         kernels.softmax(x, out=placed(4, 1031, BF16, 1, 0)[1])
@@ -261,4 +264,4 @@ def test_clean_under_the_sanitizer():
         check_reduction("sum", x, 1)
         check_reduction("argmax", x[:, 1:], 1)
         check_rows(261, F16, rows=2)
-        check_rows(257, BF16, rows=3, config=UnalignedRowwiseConfig(32, 32, 1, 8, held=2))
+        check_rows(257, BF16, rows=3, config=UnalignedRowwiseConfig(32, 32, 1, 8, held_rows=2))

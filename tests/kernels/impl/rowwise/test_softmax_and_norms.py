@@ -141,17 +141,23 @@ def test_without_weights_into_an_array_and_of_views():
         (lambda: kernels.softmax(np.float32(1)), "without modes"),
         (lambda: kernels.softmax([1.0]), "no arrays"),
         (lambda: kernels.softmax(ROW, config=RowwiseConfig(96, 32)), "threads is 96"),
-        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 128)), "128 threads of a row in a block of 64"),
-        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 32, 2)), "hold nothing else"),
-        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 64, 32)), "at most 16 blocks"),
-        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 64, shared=-1)), "-1 vectors in shared memory"),
-        (lambda: kernels.softmax(ROW[:, :2000], config=RowwiseConfig(32, 8, shared=99)), "holds at most 128 elements"),
-        (lambda: kernels.softmax(ROW[:, :2000], config=RowwiseConfig(32, 16, shared=1)), "64 of them in registers"),
+        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 128)), "row_threads is 128, more than the 64 threads"),
+        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 32, 2)), "share one row"),
+        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 64, 32)), "at most 16 CTAs"),
+        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 64, smem_vectors=-1)), "smem_vectors is -1"),
         (
-            lambda: kernels.softmax(ROW.astype(np.float16), config=RowwiseConfig(64, 64, shared=1)),
+            lambda: kernels.softmax(ROW[:, :2000], config=RowwiseConfig(32, 8, smem_vectors=99)),
+            "holds at most 128 elements",
+        ),
+        (
+            lambda: kernels.softmax(ROW[:, :2000], config=RowwiseConfig(32, 16, smem_vectors=1)),
+            "64 of them in registers",
+        ),
+        (
+            lambda: kernels.softmax(ROW.astype(np.float16), config=RowwiseConfig(64, 64, smem_vectors=1)),
             "take 4 bytes or more",
         ),
-        (lambda: kernels.softmax(LONG, config=RowwiseConfig(1024, 1024, shared=16)), "bytes of shared memory"),
+        (lambda: kernels.softmax(LONG, config=RowwiseConfig(1024, 1024, smem_vectors=16)), "bytes of shared memory"),
     ],
 )
 def test_refused(call, says):

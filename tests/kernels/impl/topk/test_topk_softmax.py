@@ -83,13 +83,13 @@ X = np.zeros((3, 8), F32)
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: kernels.topk_softmax(X, 9), "9 of rows of 8"),
-        (lambda: kernels.topk_softmax(X, 0), "0 of rows"),
+        (lambda: kernels.topk_softmax(X, 9), "k is 9 for rows of 8"),
+        (lambda: kernels.topk_softmax(X, 0), "k is 0 for rows"),
         (lambda: kernels.topk_softmax(X.astype(np.int32), 1), "Int32 elements"),
-        (lambda: kernels.topk_softmax(X, 2, indices=X[:, :2].copy()), "indices Float32"),
-        (lambda: kernels.topk_softmax(X, 2, values=X.copy()[:, :2]), "with gaps"),
-        (lambda: kernels.topk_softmax(X, 2, config=RowwiseConfig(64, 64, 2)), "each by one block"),
-        (lambda: kernels.topk_softmax(X, 2, config=RowwiseConfig(128, 64)), "a block to itself"),
+        (lambda: kernels.topk_softmax(X, 2, indices=X[:, :2].copy()), "indices is Float32"),
+        (lambda: kernels.topk_softmax(X, 2, values=X.copy()[:, :2]), "must be contiguous"),
+        (lambda: kernels.topk_softmax(X, 2, config=RowwiseConfig(64, 64, 2)), "registers of one CTA"),
+        (lambda: kernels.topk_softmax(X, 2, config=RowwiseConfig(128, 64)), "row_threads must be 128"),
     ],
 )
 def test_refused(call, says):
@@ -102,7 +102,7 @@ def test_clean_under_the_sanitizer():
     with kiln.sanitize():
         for config in (None, RowwiseConfig(64, 64)):
             kernels.topk_softmax(x, 3, config=config)
-    assert "OneAfterTheOther" in str(kernels.explain(kernels.topk_softmax, x, 3))
+    assert "TopKSoftmax" in str(kernels.explain(kernels.topk_softmax, x, 3))
 
 
 def test_sums_have_the_same_bits_in_any_order_of_threads(monkeypatch):

@@ -1,6 +1,6 @@
 """Cross-entropy and its gradient."""
 
-from .implementations import REGISTRY, Given
+from .implementations import REGISTRY, CrossEntropyArguments
 from .problem import CrossEntropyProblem
 
-__all__ = ["REGISTRY", "CrossEntropyProblem", "Given"]
+__all__ = ["REGISTRY", "CrossEntropyArguments", "CrossEntropyProblem"]

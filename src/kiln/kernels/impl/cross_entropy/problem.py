@@ -1,4 +1,4 @@
-"""What a cross-entropy, or its gradient, is asked for."""
+"""The problem of cross-entropy and of its gradient."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ REDUCTIONS = ("mean", "sum", "none")
 
 @dataclasses.dataclass(frozen=True)
 class CrossEntropyProblem(RowwiseProblem):
-    """The cross-entropy of logits, along their last mode, with a class for each row, or (`out`: where to) the gradient of the logits.
+    """The cross-entropy of logits along their last mode with a class for each row, or, with `out`, the gradient of the logits.
 
-    `outer` is the type of the gradient of the loss, None: a number.
+    `dloss` is the element type of the gradient of the loss; None for a Python number.
     """
 
     logits: TensorLayout
@@ -27,7 +27,7 @@ class CrossEntropyProblem(RowwiseProblem):
     reduction: str = "mean"
     smoothed: bool = False
     out: TensorLayout | None = None
-    outer: Any = None
+    dloss: Any = None
 
     @property
     def name(self) -> str:
@@ -53,20 +53,20 @@ class CrossEntropyProblem(RowwiseProblem):
         if self.out is not None:
             require(self.out.shape == shape, f"{name} of logits of shape {shape} into {self.out.shape}")
             require(self.out.dtype in FLOATS, f"{name} into {self.out.dtype.__name__} elements")
-        if self.outer is not None:
-            require(self.outer.is_float, f"{name} with dloss of {self.outer.__name__}")
+        if self.dloss is not None:
+            require(self.dloss.is_float, f"{name} with dloss of {self.dloss.__name__}")
 
     @property
     def row_arrays(self) -> list[TensorLayout]:
-        """Logits, and their gradients."""
+        """The logits, and their gradient."""
         return [x for x in (self.logits, self.out) if x is not None]
 
     @functools.cached_property
     def accesses(self) -> tuple[int, int | None]:
-        """Elements of an access, and how many after a multiple of them the first row begins; None: all begin at one."""
+        """Elements of a vector access, and how far behind a multiple of it the first row begins; None if all rows are aligned."""
         narrow = min(m.width for m in self.matrices)
-        found = shared_alignment(self.row_arrays, [m.step for m in self.matrices])
-        return (narrow, None) if found is None or found[0] == narrow else found
+        alignment = shared_alignment(self.row_arrays, [m.step for m in self.matrices])
+        return (narrow, None) if alignment is None or alignment[0] == narrow else alignment
 
     @property
     def flops(self) -> int:
@@ -75,6 +75,6 @@ class CrossEntropyProblem(RowwiseProblem):
 
     @property
     def bytes(self) -> int:
-        """Logits and classes read once, losses and logarithms (or gradients) written once."""
+        """Logits and classes are read once, losses and LSE (or gradients) written once."""
         written = self.rows * 2 * Float32.width // 8 if self.out is None else self.out.bytes
         return self.logits.bytes + self.target.bytes + written

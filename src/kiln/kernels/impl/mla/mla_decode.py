@@ -10,8 +10,8 @@ from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from ..attention.args import check_aligned, check_arrays, check_lengths, check_out, check_page_table, resolve_scale
 from ..attention.problem import ELEMENTS
-from .implementations import REGISTRY, Given
-from .problem import PAGE, STORED, LatentAttention
+from .implementations import REGISTRY, MlaArguments
+from .problem import CACHE_DTYPES, PAGE_SIZE, MlaProblem
 from .sm90_config import default_config
 
 __all__ = ["mla_decode"]
@@ -61,11 +61,11 @@ def mla_decode(
     )
     batch, queries, heads, _ = q.shape
     require(max_length is None or max_length >= 0, f"{name}: max_length is {max_length}; it must be at least 0")
-    capacity = page_table.shape[1] * PAGE
+    capacity = page_table.shape[1] * PAGE_SIZE
     keys = capacity if max_length is None else min(int(max_length), capacity)
-    problem = LatentAttention(
+    problem = MlaProblem(
         batch, queries, heads, max(1, keys), q.shape[3], value_dim, ELEMENTS[str(q.dtype).rpartition(".")[2]], causal,
-        return_lse, STORED.get(str(cache.dtype).rpartition(".")[2]),
+        return_lse, CACHE_DTYPES.get(str(cache.dtype).rpartition(".")[2]),
     )  # fmt: skip
 
     if out is None:
@@ -75,8 +75,8 @@ def mla_decode(
         rows = q if arrays.is_contiguous(q) else arrays.contiguous(q)
         device, chosen = devices.current(), config
         if num_splits is not None:
-            chosen = dataclasses.replace(default_config(problem, device), shares=int(num_splits))
-        given = Given(rows, cache, page_table, lengths, out, lse, factor, cache_scale)
+            chosen = dataclasses.replace(default_config(problem, device), num_splits=int(num_splits))
+        given = MlaArguments(rows, cache, page_table, lengths, out, lse, factor, cache_scale)
         REGISTRY.run(problem, device, given, chosen)
     else:
         arrays.fill(out, 0.0)
@@ -93,12 +93,12 @@ def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int
     shapes = f"{tuple(q.shape)} and {tuple(cache.shape)}"
     require(
         q.ndim == 4 and cache.ndim == 3,
-        f"{name} of shapes {shapes}: (batch, tokens, heads, D) and (pages, {PAGE}, D)",
+        f"{name} of shapes {shapes}: (batch, tokens, heads, D) and (pages, {PAGE_SIZE}, D)",
     )
-    require(cache.shape[1] == PAGE, f"{name}: pages have {cache.shape[1]} rows, not {PAGE}")
+    require(cache.shape[1] == PAGE_SIZE, f"{name}: pages have {cache.shape[1]} rows, not {PAGE_SIZE}")
     require(q.shape[3] == cache.shape[2], f"{name} of shapes {shapes}: queries and latents have as many columns")
     require(str(q.dtype).rpartition(".")[2] in ELEMENTS, f"{name} of {q.dtype}", hint="float16 or bfloat16")
-    narrow = str(cache.dtype).rpartition(".")[2] in STORED
+    narrow = str(cache.dtype).rpartition(".")[2] in CACHE_DTYPES
     require(q.dtype == cache.dtype or narrow, f"{name} of {q.dtype} and {cache.dtype}")
     require(
         scale is None or (narrow and tuple(scale.shape) == (1,) and str(scale.dtype).endswith("float32")),

@@ -1,6 +1,6 @@
-"""Functions of the rows of a matrix, and their gradients: softmax, norms."""
+"""Row functions and their gradients: softmax, norms, gated activations."""
 
-from .implementations import REGISTRY, Given
-from .problem import Rows
+from .implementations import REGISTRY, RowFunctionArguments
+from .problem import RowFunctionProblem
 
-__all__ = ["REGISTRY", "Given", "Rows"]
+__all__ = ["REGISTRY", "RowFunctionArguments", "RowFunctionProblem"]

@@ -1,4 +1,4 @@
-"""From arrays to a problem of rows."""
+"""The way from the arrays of a call to a problem of row functions."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.matrices import matrix_of
-from .implementations import REGISTRY, Given
-from .problem import Rows
+from .implementations import REGISTRY, RowFunctionArguments
+from .problem import RowFunctionProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
 def as_rows(x: Any) -> Any:
-    """An array whose rows lie as kernels take them: itself or a copy; None is None."""
+    """Returns an array whose rows kernels can read: itself or a contiguous copy; None for None."""
     return x if x is None or matrix_of(arrays.layout_of(x)) is not None else arrays.contiguous(x)
 
 
 def target_for(x: Any) -> Any:
-    """An array to write what is meant for another: itself if it lies as kernels take it."""
+    """Returns an array whose rows kernels can write: itself or a new one."""
     return x if matrix_of(arrays.layout_of(x)) is not None else arrays.empty(x, tuple(x.shape), None)
 
 
 def run_rows(
-    name: str, kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], numbers: tuple[float, ...],
-    rule: Callable[..., Any], config: Any, totals: Sequence[Any] = (), notes: Sequence[Any] = (),
+    name: str, function: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], scalars: tuple[float, ...],
+    best_config: Callable[..., Any], config: Any, column_sums: Sequence[Any] = (), row_values: Sequence[Any] = (),
 ) -> None:  # fmt: skip
-    """Compute a function of rows, sums over rows and numbers of rows; arrays that do not lie as kernels take them are copied."""
-    kinds = tuple(arrays.element_type(x) for x in totals)
+    """Computes a row function; arrays whose rows kernels cannot access are copied."""
+    sum_types = tuple(arrays.element_type(x) for x in column_sums)
 
-    def problem(sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any]) -> Rows:
-        laid = (tuple(None if x is None else arrays.layout_of(x) for x in group) for group in (sources, outs, columns))
-        return Rows(name, kind, *laid, rule, kinds)  # type: ignore[arg-type]
+    def problem_of(*groups: Sequence[Any]) -> RowFunctionProblem:
+        layouts = (tuple(None if x is None else arrays.layout_of(x) for x in group) for group in groups)
+        return RowFunctionProblem(name, function, *layouts, best_config, sum_types)  # type: ignore[arg-type]
 
-    asked = problem(sources, outs, columns)  # refuses what does not go together
+    problem = problem_of(sources, outs, columns)  # refuses what does not go together
     for x in sources:
         arrays.require_usable(x, f"an array of {name}")
     for x in outs:
@@ -43,18 +43,15 @@ def run_rows(
         if x is not None:
             arrays.require_usable(x, f"a vector of {name}")
     if 0 in outs[0].shape:
-        for vector in totals:
+        for vector in column_sums:
             arrays.fill(vector, 0)
         return
-    taken, written, vectors = (
-        [as_rows(x) for x in sources],
-        [target_for(x) for x in outs],
-        [as_rows(x) for x in columns],
-    )
-    if any(x is not y for x, y in zip((*taken, *written, *vectors), (*sources, *outs, *columns), strict=True)):
-        asked = problem(taken, written, vectors)
-    given = Given(taken, written, [x for x in vectors if x is not None], totals, numbers, notes)
-    REGISTRY.run(asked, devices.current(), given, config)
+    read, written, vectors = [as_rows(x) for x in sources], [target_for(x) for x in outs], [as_rows(x) for x in columns]
+    if any(x is not y for x, y in zip((*read, *written, *vectors), (*sources, *outs, *columns), strict=True)):
+        problem = problem_of(read, written, vectors)
+    present = [x for x in vectors if x is not None]
+    args = RowFunctionArguments(read, written, present, column_sums, scalars, row_values)
+    REGISTRY.run(problem, devices.current(), args, config)
     for x, y in zip(outs, written, strict=True):
         if x is not y:
             arrays.assign(x, y)

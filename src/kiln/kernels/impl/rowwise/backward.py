@@ -1,15 +1,14 @@
 """Gradients of softmax, RMSNorm and LayerNorm.
 
-Statistics of a row are found again from the row itself, which must be read anyway: nothing but the inputs is needed of the
-forward pass. Gradients of weights and biases are sums over rows: rows are streamed (`streaming.py`), and each block sums over
-those it takes. Rows that cannot be, because they are too long or their elements are accessed one by one, are read again by a
-kernel that sums over columns, with the statistics noted by the first. Sums are made in a fixed order.
+Statistics of a row are computed again from the row, which must be read anyway: nothing but the inputs is needed of the forward pass.
+Gradients of weights and biases are sums over rows: rows are streamed (`streaming.py`), and each CTA sums over its rows. Rows
+that are too long for that, or are accessed element by element, are read again by a kernel that sums over rows, given the
+statistics that the first has written. Sums are added in a fixed order.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .... import Float32, cute
 from ....cute.nvgpu import CacheEvictionPriority
@@ -17,244 +16,192 @@ from ...dispatch import arrays
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import across, plus, total
 from .arguments import run_rows
-from .default_configs import shared_config, streaming_config
-from .row_kernel import Part, RowKernel, RowwiseConfig
-from .row_statistics import State, summed_up
-from .softmax_and_norms import joined_spread, norm_numbers, reciprocal, weighted
-
-if TYPE_CHECKING:
-    from ...dispatch.devices import Device
-    from .problem import Rows
+from .default_configs import norm_backward_config, softmax_backward_config
+from .row_kernel import Row, RowKernel
+from .row_part import RowPart
+from .row_statistics import Statistics, sum_statistics
+from .softmax_and_norms import merged_moments, norm_scalars, reciprocal, rstd, weighted
 
 __all__ = ["layer_norm_backward", "rms_norm_backward", "softmax_backward"]
 
 
-class SoftmaxGradient(RowKernel):
-    """Of the results and their gradients. A finding is the sum of their products."""
+class SoftmaxBackward(RowKernel):
+    """The gradient of softmax from y and dy. The statistic is sum(y * dy)."""
 
     priority = CacheEvictionPriority.EVICT_LAST
 
-    def fresh(self) -> State:
+    def initial(self) -> Statistics:
         return (Float32(0.0),)
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        summed: Any = None
+    def accumulate(self, before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any] | None]:
+        products: Any = None
         for v in range(part.count):
             y, dy = part.values(v)
-            summed = y * dy if summed is None else cute.math.fma(y, dy, summed)
-        return (total(summed) if state is None else state[0] + total(summed),), None
+            products = y * dy if products is None else cute.math.fma(y, dy, products)
+        return (total(products) if before is None else before[0] + total(products),), None
 
-    def merge(self, states: list[State], lanes: int) -> State:
-        return summed_up(states, lanes)
+    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
+        return sum_statistics(parts, lanes)
 
-    def results(
-        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
-    ) -> list[Any]:
+    def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
         y, dy = values
-        return [y * (dy - state[0])]
+        return [y * (dy - row.statistics[0])]
 
 
-def plus_all(value: Any, more: list[Any]) -> Any:
-    """A value and others that are added to it."""
-    for other in more:
+def sum_of(value: Any, others: list[Any]) -> Any:
+    """Returns the sum of a value and others."""
+    for other in others:
         value = value + other
     return value
 
 
 def quarters(values: Any) -> list[Any]:
-    """Vectors of at most four elements of a vector: sums of these take fewer registers."""
+    """Splits a vector into vectors of at most four elements: their accumulators take fewer registers."""
     if len(values) <= 4:
         return [values]
     pieces = values.reshape((4, len(values) // 4))
     return [pieces[None, k] for k in range(len(values) // 4)]
 
 
-class RmsNormGradient(RowKernel):
-    """Of the inputs and the gradients of the results, and of further results, which were the inputs themselves.
+class NormBackward(RowKernel):
+    """The base of the gradients of norms, from x, dy and gradients of further uses of x, which are added."""
 
-    A finding is a sum of squares, and one of inputs times gradients.
-    """
+    priority = CacheEvictionPriority.EVICT_LAST
+    supports_unaligned = False
+    takes_edge = True
+
+
+class RmsNormBackward(NormBackward):
+    """The gradients of RMSNorm. Statistics are sum(x^2) and sum(x * dy * weight)."""
 
     fields = 2
-    priority = CacheEvictionPriority.EVICT_LAST
-    between_edges = False
-    takes_alone = True
 
-    def fresh(self) -> State:
+    def initial(self) -> Statistics:
         return Float32(0.0), Float32(0.0)
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
         squares: Any = None
         products: Any = None
         for v in range(part.count):
             x, dy, *_ = part.values(v)
-            weights = part.columns(v)
-            scaled = weighted(dy, weights)
+            scaled = weighted(dy, part.columns(v))
             squares = x * x if squares is None else cute.math.fma(x, x, squares)
             products = x * scaled if products is None else cute.math.fma(x, scaled, products)
-        found = (total(squares), total(products))
-        if part.alone is not None:
-            (x, dy, *_), weights = part.alone.values(0), part.alone.columns(0)
-            scaled = weighted(dy, weights)
-            found = (cute.math.fma(x, x, found[0])[0], cute.math.fma(x, scaled, found[1])[0])
-        return found if state is None else (state[0] + found[0], state[1] + found[1]), None
+        statistics = (total(squares), total(products))
+        if part.edge is not None:
+            (x, dy, *_), columns = part.edge.values(0), part.edge.columns(0)
+            scaled = weighted(dy, columns)
+            statistics = (cute.math.fma(x, x, statistics[0])[0], cute.math.fma(x, scaled, statistics[1])[0])
+        return statistics if before is None else (before[0] + statistics[0], before[1] + statistics[1]), None
 
-    def merge(self, states: list[State], lanes: int) -> State:
-        return summed_up(states, lanes)
+    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
+        return sum_statistics(parts, lanes)
 
-    def results(
-        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
-    ) -> list[Any]:
+    def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
         x, dy, *more = values
-        scale = cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))
-        shared = scale * scale * scale * state[1] * numbers[1]
+        scale = rstd(row.statistics[0], row.scalars)
+        common = scale * scale * scale * row.statistics[1] * row.scalars[1]
         scaled = dy * scale
-        found = [plus_all(weighted(scaled, columns) - x * shared, more)]
+        results = [sum_of(weighted(scaled, columns) - x * common, more)]
         if self.problem.sums:
-            found.append(scaled * x)
-        return found
+            results.append(scaled * x)
+        return results
 
-    def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
-        return [Float32(0.0), cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))]
+    def row_values(self, statistics: Statistics, scalars: tuple[Any, ...]) -> list[Any]:
+        return [Float32(0.0), rstd(statistics[0], scalars)]
 
 
-class LayerNormGradient(RowKernel):
-    """Of the inputs and the gradients of the results, as for `RmsNormGradient`.
+class LayerNormBackward(NormBackward):
+    """The gradients of LayerNorm.
 
-    A finding is a number of elements, their mean, the sum of the squares of their distances from it, the sum of the gradients
-    and that of the gradients times the distances.
+    Statistics are the number of elements, their mean, the sum of squared deviations, sum(g) and sum(g * deviation) for g = dy * weight.
     """
 
     fields = 5
-    counted = True
-    priority = CacheEvictionPriority.EVICT_LAST
-    between_edges = False
-    takes_alone = True
+    counts_elements = True
 
-    def fresh(self) -> State:
+    def initial(self) -> Statistics:
         return tuple(Float32(0.0) for _ in range(5))
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        """Distances are first taken from the mean of the thread's first vector, which is near enough to lose no accuracy.
+    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
+        """Returns statistics with a thread's part; deviations are first from the mean of the thread's first vector.
 
-        Of e elements in vectors of w, no more than e / w of the sum of squares is taken off again.
+        It is near enough to lose no accuracy: of e elements in vectors of w, at most e / w of the squares is subtracted again.
         """
         count = part.elements()
         first, *_ = part.first()
-        near = total(first) * (1.0 / len(first))
+        pivot = total(first) * (1.0 / len(first))
         offsets: Any = None
         squares: Any = None
         gradients: Any = None
         products: Any = None
         for v in range(part.count):
             x, dy, *_ = part.values(v)
-            weights = part.columns(v)
-            scaled = weighted(dy, weights)
-            distance = part.kept(v, x - near, 0.0)
-            for d, g in zip(quarters(distance), quarters(scaled), strict=True):
+            columns = part.columns(v)
+            scaled = weighted(dy, columns)
+            deviation = part.masked(v, x - pivot, 0.0)
+            for d, g in zip(quarters(deviation), quarters(scaled), strict=True):
                 offsets = d if offsets is None else offsets + d
                 squares = d * d if squares is None else cute.math.fma(d, d, squares)
                 gradients = g if gradients is None else gradients + g
                 products = d * g if products is None else cute.math.fma(d, g, products)
         offset, square, gradient, product = map(total, (offsets, squares, gradients, products))
-        if part.alone is not None:
-            (x, dy, *_), weights = part.alone.values(0), part.alone.columns(0)
-            g = weighted(dy, weights)[0]
-            d = part.alone.kept(0, x - near, 0.0)[0]
-            count, offset, gradient = count + part.alone.elements(), offset + d, gradient + g
+        if part.edge is not None:
+            (x, dy, *_), columns = part.edge.values(0), part.edge.columns(0)
+            g = weighted(dy, columns)[0]
+            d = part.edge.masked(0, x - pivot, 0.0)[0]
+            count, offset, gradient = count + part.edge.elements(), offset + d, gradient + g
             square, product = cute.math.fma(d, d, square), cute.math.fma(d, g, product)
         shift = offset * reciprocal(count)
-        found = (count, near + shift, square - offset * shift, gradient, product - shift * gradient)
-        return found if state is None else self.merge([state, found], 1), None
+        statistics = (count, pivot + shift, square - offset * shift, gradient, product - shift * gradient)
+        return statistics if before is None else self.merge([before, statistics], 1), None
 
-    def merge(self, states: list[State], lanes: int) -> State:
-        count, mean, squares = joined_spread([state[:3] for state in states], lanes)
+    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
+        count, mean, squares = merged_moments([part[:3] for part in parts], lanes)
         gradients, products = Float32(0.0), Float32(0.0)
-        for state in states:
-            gradients = gradients + state[3]
-            products = cute.math.fma(state[1] - mean, state[3], products + state[4])
+        for part in parts:
+            gradients = gradients + part[3]
+            products = cute.math.fma(part[1] - mean, part[3], products + part[4])
         return count, mean, squares, across(gradients, plus, lanes), across(products, plus, lanes)
 
-    def results(
-        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
-    ) -> list[Any]:
+    def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
         x, dy, *more = values
-        scale = cute.math.rsqrt(cute.math.fma(state[2], numbers[1], numbers[0]))
-        middle = state[1] * scale
-        shared = scale * scale * state[4] * numbers[1]
+        _, mean, squares, gradient, product = row.statistics
+        scale = rstd(squares, row.scalars)
+        middle = mean * scale
+        common = scale * scale * product * row.scalars[1]
         normal = x * scale - middle
         scaled = weighted(dy, columns)
-        found = [plus_all(scaled * scale - (normal * shared + state[3] * numbers[1] * scale), more)]
+        results = [sum_of(scaled * scale - (normal * common + gradient * row.scalars[1] * scale), more)]
         if columns and self.problem.sums:
-            found.append(dy * normal)
+            results.append(dy * normal)
         if self.problem.sums > len(columns):
-            found.append(dy)
-        return found
+            results.append(dy)
+        return results
 
-    def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
-        return [state[1], cute.math.rsqrt(cute.math.fma(state[2], numbers[1], numbers[0]))]
-
-
-# --- configs -----------------------------------------------------------------------------------------------------------
-
-
-LONGEST_UNSTREAMED = 32768
-"""Columns of softmax up to which a block for each row is faster than blocks that take rows in turn."""
-
-
-_NARROW = 16
-"""Elements of a row that a thread has where it accesses them one by one."""
-
-
-def read_twice_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
-    """Of norms whose rows cannot be streamed: as for softmax, with half the threads, as there are more numbers to hold.
-
-    Of narrow accesses a thread has few, so that there are registers for more threads, which hide each other's waiting.
-    """
-    cluster = arrays.power_of_two(-(-n // (512 * _NARROW)))
-    if width == 1 and n > 128 * _NARROW and cluster <= device.cluster:
-        threads = min(512, arrays.power_of_two(-(-n // _NARROW)))
-        few = n <= threads * cluster * 12
-        return RowwiseConfig(threads, threads, cluster, 0, (1024 if few else 512) // threads)
-    chosen = shared_config(n, width, bits, device)
-    if chosen.shared and chosen.threads == chosen.row_threads:
-        threads = min(256, chosen.threads)
-        chosen = dataclasses.replace(chosen, threads=threads, row_threads=threads)
-    return dataclasses.replace(chosen, together=1 if chosen.shared else min(2, chosen.together))
-
-
-def softmax_gradient_rule(problem: Rows, device: Device) -> Any:
-    """Long rows are streamed, where all accesses are as wide as can be."""
-    least = min(x.size for x in (*problem.sources, *problem.outs))
-    if problem.width * least == arrays.MAX_VECTOR_BYTES and problem.n > LONGEST_UNSTREAMED:
-        config = streaming_config(problem, device)
-        if config is not None:
-            return config
-    return shared_config(problem.n, problem.width, problem.bits, device)
-
-
-def norm_gradient_rule(problem: Rows, device: Device) -> Any:
-    """Rows are streamed where they can be, else read twice."""
-    found = streaming_config(problem, device)
-    return found or read_twice_config(problem.n, problem.width, problem.bits, device)
+    def row_values(self, statistics: Statistics, scalars: tuple[Any, ...]) -> list[Any]:
+        return [statistics[1], rstd(statistics[2], scalars)]
 
 
 def norm_backward(
-    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, config: Any, *more: Any
-) -> tuple[Any, ...]:
-    """Gradients of a norm; `more` of what was the norm's input itself."""
+    name: str, function: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, config: Any, *more: Any
+) -> tuple[Any, ...]:  # fmt: skip
+    """Returns the gradients of x, weight and bias of a norm; `more` are gradients of further uses of x."""
     arrays.require(
         isinstance(bias, (bool, int)),
-        f"{name} with bias {type(bias).__name__}",
+        f"{name}: bias is {type(bias).__name__}, and must be a bool",
         hint="True, if its gradient is wanted: the bias itself has no influence on it",
     )
     arrays.require(x.ndim >= 1, f"{name} of an array without modes")
     if out is None:
         out = arrays.empty_like(x)
-    made = [arrays.empty(like, (x.shape[-1],), None) for like in [*([] if weight is None else [weight]), *[x] * bias]]
-    run_rows(name, kind, [x, dy, *more], [out], [weight], norm_numbers(x, eps), norm_gradient_rule, config, made)
-    left = iter(made)
-    return out, None if weight is None else next(left), next(left) if bias else None
+    like = [*([] if weight is None else [weight]), *[x] * bias]
+    sums = [arrays.empty(array, (x.shape[-1],), None) for array in like]
+    run_rows(
+        name, function, [x, dy, *more], [out], [weight], norm_scalars(x, eps), norm_backward_config, config, sums
+    )  # fmt: skip
+    rest = iter(sums)
+    return out, None if weight is None else next(rest), next(rest) if bias else None
 
 
 # --- the functions ---------------------------------------------------------------------------------------------------
@@ -262,10 +209,10 @@ def norm_backward(
 
 @kernel_function("dy", "y", "out")
 def softmax_backward(dy: Any, y: Any, *, out: Any = None, config: Any = None) -> Any:
-    """The gradient of what `softmax` was given, from that of its result `y`: y (dy - sum(y dy)), along the last mode."""
+    """Returns the gradient of the input of `softmax` from that of its result `y`: y * (dy - sum(y * dy)), along the last mode."""
     if out is None:
         out = arrays.empty_like(dy)
-    run_rows("softmax_backward", SoftmaxGradient, [y, dy], [out], [], (), softmax_gradient_rule, config)
+    run_rows("softmax_backward", SoftmaxBackward, [y, dy], [out], [], (), softmax_backward_config, config)
     return out
 
 
@@ -273,19 +220,19 @@ def softmax_backward(dy: Any, y: Any, *, out: Any = None, config: Any = None) ->
 def rms_norm_backward(
     dy: Any, x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
-    """The gradients of what `rms_norm` was given, from that of its result: of `x`, and of `weight` (None without).
+    """Returns the gradients of `x` and `weight` (None without) of `rms_norm` from that of its result.
 
-    `out` is written that of `x`. That of `weight` has its type; it is summed in f32, in a fixed order.
+    That of `x` is written to `out`. That of `weight` has its type; it is summed in f32, in a fixed order.
     """
-    return norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, config)[:2]
+    return norm_backward("rms_norm_backward", RmsNormBackward, dy, x, weight, False, eps, out, config)[:2]
 
 
 @kernel_function("dy", "x", "weight", "out")
 def layer_norm_backward(
     dy: Any, x: Any, weight: Any = None, *, bias: bool = False, eps: float = 1e-5, out: Any = None, config: Any = None
 ) -> tuple[Any, Any, Any]:
-    """The gradients of what `layer_norm` was given, from that of its result: of `x`, `weight` and the bias.
+    """Returns the gradients of `x`, `weight` (None without) and the bias of `layer_norm` from that of its result.
 
-    That of `weight` is None without one, that of the bias (of the type of `x`) unless `bias` asks for it.
+    That of the bias, of the type of `x`, is None unless `bias` is True.
     """
-    return norm_backward("layer_norm_backward", LayerNormGradient, dy, x, weight, bias, eps, out, config)
+    return norm_backward("layer_norm_backward", LayerNormBackward, dy, x, weight, bias, eps, out, config)

@@ -1,109 +1,198 @@
-"""How rows are cut by default, as measured on an H200."""
+"""The configs of row-wise kernels that measurements on an H200 found best, by the vectors of a row.
+
+`units` are the 16-byte vectors of a row. What the choices follow:
+
+| vectors of a row | forward | why |
+|---|---|---|
+| up to 1024 (16 KB) | registers or shared memory of one CTA, 2 to 7 vectors to a thread | few vectors: the threads of a row wait for each other |
+| to 4096 (64 KB) | one CTA of 512 threads, 2 or 3 on an SM | rows of other CTAs are on the way while one computes |
+| more | clusters, or streaming | a cluster's CTAs hold 64 KB each; streaming keeps columns in shared memory |
+
+Quantised rows compute more for each byte, so that all threads get vectors; backward kernels stream wherever rows fit.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
-from .double_buffered import DoubleBufferedRowwiseConfig
-from .row_kernel import MOST_IN_REGISTERS, WARP, RowwiseConfig
-from .streaming import StreamingRowwiseConfig
+from .config import (
+    MAX_REGISTER_ELEMENTS,
+    WARP,
+    DoubleBufferedRowwiseConfig,
+    RowwiseConfig,
+    StreamingRowwiseConfig,
+    UnalignedRowwiseConfig,
+)  # fmt: skip
 
 if TYPE_CHECKING:
-    from ...dispatch import devices
+    from collections.abc import Callable
+
     from ...dispatch.devices import Device
-    from .problem import Rows
+    from .problem import RowFunctionProblem
+
+MAX_CTA_VECTORS = 13 * 512
+"""Most vectors of a row that one CTA holds where most threads of a cluster would have none."""
+MAX_UNSTREAMED = 32768
+"""Most columns of `softmax_backward` for which a CTA for each row is faster than streaming."""
+_NARROW_ELEMENTS = 16
+"""Elements of a row that a thread has where accesses are of one element."""
+LONG_ROWS = {1: (False, 1), 2: (False, 2), 4: (True, 0), 8: (True, 0), 16: (False, 4)}
+"""`overlapped` and `prefetch` of streaming rows that fill all threads, by cluster size."""
+LONG_ROWS_MANY_STATISTICS = {1: (True, 1), 2: (True, 1), 4: (False, 4), 8: (False, 4), 16: (True, 4)}
+"""The same for statistics of more than two values."""
 
 
-def default_config(n: int, width: int, bits: int, device: devices.Device, columns: int = 0) -> RowwiseConfig:
-    """Few vectors to a thread, for a row's threads wait for each other; from 16 kB on more, and then more blocks to a row.
+def by_length(config: Callable[..., Any]) -> Callable[[RowFunctionProblem, Device], Any]:
+    """Returns the choice for a problem by a function of row length, width, bits, device and the number of columns."""
+    return lambda problem, device: config(problem.n, problem.width, problem.bits, device, len(problem.present))
 
-    Measured on an H200, with and without `columns` of weights. Rows of up to 32 kB are held in registers or, where they are
-    short, in shared memory, longer ones in 64 kB of it for each block, so that three blocks have rows on the way.
-    """
+
+# --- forward ---------------------------------------------------------------------------------------------------------
+
+
+def default_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+    """Returns the config of a resident row, with or without `columns` of weights."""
     units = -(-n // width)
-    if width * bits < 128:  # rows that begin anywhere: narrow accesses, many of them to a thread
+    if width * bits < 128:  # misaligned rows: narrow accesses, many to a thread
         threads = min(512, arrays.power_of_two(-(-n // 32)))
-        cluster = arrays.power_of_two(-(-n // (512 * MOST_IN_REGISTERS)))
+        cluster = arrays.power_of_two(-(-n // (512 * MAX_REGISTER_ELEMENTS)))
         if cluster <= device.cluster:
             return RowwiseConfig(max(128, threads), threads, cluster)
         return RowwiseConfig(512, 512)
     if units <= 1024:
         threads = arrays.power_of_two(-(-units // (2 if units <= (256 if columns > 1 else 512) else 4)))
-        block = max(128, threads)
-        return RowwiseConfig(block, threads, 1, 4 * (threads >= 128), (1024 if threads >= 128 else 768) // block)
+        cta = max(128, threads)
+        return RowwiseConfig(cta, threads, 1, 4 * (threads >= 128), (1024 if threads >= 128 else 768) // cta)
     if units <= 2048:
         return RowwiseConfig(512, 512, 1, 0, 2)
     cluster = arrays.power_of_two(-(-units // 4096))
     if cluster > device.cluster:
         return RowwiseConfig(512, 512)
-    exact = units % (512 * cluster) == 0  # else there are more predicates than registers for three blocks
+    exact = units % (512 * cluster) == 0  # predicates leave no registers for three CTAs
     return RowwiseConfig(512, 512, cluster, 8, 3 if exact and (cluster > 1 or columns > 1) else 2)
 
 
-def shared_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
-    """Of several matrices, or where registers are needed for more: rows in shared memory, half as much of one to a block."""
-    units = -(-n // width)
-    if width * bits < 128 or units <= 1024:
-        return default_config(n, width, bits, device)
-    for each in (2048, 4096):
-        cluster = arrays.power_of_two(-(-units // each))
-        if cluster <= device.cluster:
-            return RowwiseConfig(512, 512, cluster, 16, 4096 // each)
-    return RowwiseConfig(512, 512)
-
-
-def shared_rule(problem: Rows, device: Device) -> RowwiseConfig:
-    """The same of a problem."""
-    return shared_config(problem.n, problem.width, problem.bits, device)
-
-
 def even_threads(units: int, most: int, few: bool = False) -> int:
-    """Threads that share so many vectors best, two to `most` each: the fewest are left without one; of equals the more, or the `few`er."""
+    """Returns the threads that share `units` vectors best, 2 to `most` each: the fewest idle; of equals the more, or `few`er."""
     return min(
         (512, 256, 128, 64), key=lambda t: (not 2 <= -(-units // t) <= most, -(-units // t) * t, t if few else -t)
     )
 
 
-def quantized_rule(problem: Rows, device: Device) -> RowwiseConfig:
-    """Of rows that are quantized: four vectors to a thread, which keeps what it computes of them, or more, where that leaves none without.
+def forward_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+    """Returns the config of softmax and norms: from 2 KB on as few idle threads as can be."""
+    units = -(-n // width)
+    if width * bits == 128 and 128 < units <= 1024 and units & (units - 1):
+        if columns > 1:  # few threads with many vectors share the fixed cost of a row among more elements
+            threads = even_threads(units, 7, few=True)
+            return RowwiseConfig(threads, threads, 1, 7, 640 // threads)
+        threads = even_threads(units, 7 if columns else 5)
+        vectors, cta = -(-units // threads), max(128, threads)
+        return RowwiseConfig(cta, threads, 1, vectors if columns else 0, 1024 // cta if columns else 768 // cta)
+    if width * bits != 128 or not 512 < units <= 1024:
+        return default_config(n, width, bits, device, columns)
+    ctas_per_sm = 4 if units == 1024 else 3  # predicates take registers, too
+    if columns < 2 or bits == 32:
+        return RowwiseConfig(512, 512, 1, 0, ctas_per_sm)
+    return RowwiseConfig(256, 256, 1, 4, ctas_per_sm)
 
-    More is computed for each byte than elsewhere: all threads shall have something to do. Few rows have more threads each.
+
+def softmax_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> Any:
+    """Returns the config of softmax: rows of 64 to 128 KB in one CTA, longer ones streamed, since exponentials overlap."""
+    units = -(-n // width)
+    cluster = arrays.power_of_two(-(-units // 4096))
+    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
+        return forward_config(n, width, bits, device)
+    if cluster == 2:
+        return RowwiseConfig(512, 512, 1, 12, 2)
+    return StreamingRowwiseConfig(512, 512, cluster, 4, overlapped=True)
+
+
+def rms_norm_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> Any:
+    """Returns the config of RMSNorm: rows of more than 64 KB in many small CTAs, the longest streamed."""
+    units = -(-n // width)
+    cluster = arrays.power_of_two(-(-units // 2048))
+    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
+        return forward_config(n, width, bits, device, columns)
+    if units <= MAX_CTA_VECTORS:
+        return RowwiseConfig(512, 512, 1, 13, 2)
+    return RowwiseConfig(128, 128, cluster, 12, 8) if cluster <= 8 else StreamingRowwiseConfig(512, 512, cluster, 6)
+
+
+def layer_norm_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> Any:
+    """Returns the config of LayerNorm: rows of more than 64 KB are streamed, which keeps columns in shared memory."""
+    units = -(-n // width)
+    cluster = arrays.power_of_two(-(-units // 2048))
+    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
+        return forward_config(n, width, bits, device, columns)
+    if units <= MAX_CTA_VECTORS:
+        return RowwiseConfig(512, 512, 1, 13, 2)
+    return StreamingRowwiseConfig(512, 512, cluster, 8, overlapped=cluster == 16)
+
+
+def smem_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+    """Returns the config for several sources: rows in shared memory, half as much of one to a CTA."""
+    units = -(-n // width)
+    if width * bits < 128 or units <= 1024:
+        return default_config(n, width, bits, device)
+    for vectors in (2048, 4096):
+        cluster = arrays.power_of_two(-(-units // vectors))
+        if cluster <= device.cluster:
+            return RowwiseConfig(512, 512, cluster, 16, 4096 // vectors)
+    return RowwiseConfig(512, 512)
+
+
+SOFTMAX, RMS_NORM, LAYER_NORM = map(by_length, (softmax_config, rms_norm_config, layer_norm_config))
+
+
+def several_sources(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
+    """Returns `smem_config` of a problem, whose columns do not matter."""
+    return smem_config(problem.n, problem.width, problem.bits, device)
+
+
+# --- quantised -------------------------------------------------------------------------------------------------------
+
+
+def quantized(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
+    """Returns the config of quantised rows: four vectors to a thread, which saves results, or more where that idles no threads.
+
+    More is computed for each byte than elsewhere. Few rows get more threads each.
     """
     n, units, columns = problem.n, -(-problem.n // problem.width), len(problem.present)
-    config = shared_config(n, problem.width, problem.bits, device)
-    if problem.width * problem.bits < 128:  # half of the elements to a thread, for all of them are unrolled
+    config = smem_config(n, problem.width, problem.bits, device)
+    if problem.width * problem.bits < 128:  # half of the elements to a thread, since all are unrolled
         threads = min(512, 2 * config.row_threads)
         return dataclasses.replace(config, threads=max(config.threads, threads), row_threads=threads)
-    if config.cluster > 1 and columns == 0 and config.together > 1:
+    if config.cluster > 1 and columns == 0 and config.ctas_per_sm > 1:
         threads = min(512, max(128, arrays.power_of_two(-(-units // 32))))
         return RowwiseConfig(threads, threads, arrays.power_of_two(-(-units // (4 * threads))), 16, 1024 // threads)
-    if problem.bits == 16 and problem.kind.fields and units > 128 and problem.rows > 2 * device.multiprocessors:
-        found = quantized_norm_config(units, len(problem.sources), problem.kind.counted)
-        if found is not None:
-            return found
-    alone = columns == 1 and len(problem.sources) == 1
-    if config.together > 1 and (config.cluster > 1 or (units > 1024 and alone)):
+    if problem.bits == 16 and problem.function.fields and units > 128 and problem.rows > 2 * device.multiprocessors:
+        norm = quantized_norm(units, len(problem.sources), problem.function.counts_elements)
+        if norm is not None:
+            return norm
+    single = columns == 1 and len(problem.sources) == 1
+    if config.ctas_per_sm > 1 and (config.cluster > 1 or (units > 1024 and single)):
         uneven = units % (256 * config.cluster) != 0  # predicates take registers, too
         many = columns > 1 or len(problem.sources) > 1
-        together = 2 if (uneven and many) or (columns > 1 and problem.bits == 32) else 3
-        return dataclasses.replace(config, threads=256, row_threads=256, together=together)
+        ctas_per_sm = 2 if (uneven and many) or (columns > 1 and problem.bits == 32) else 3
+        return dataclasses.replace(config, threads=256, row_threads=256, ctas_per_sm=ctas_per_sm)
     if not 256 < units <= 1024:
         return config
     if problem.rows <= 2 * device.multiprocessors:
         threads = arrays.power_of_two(-(-units // 2))
         return RowwiseConfig(threads, threads)
     threads = even_threads(units, 5) if columns and units % 5 == 0 else arrays.power_of_two(-(-units // 4))
-    block = max(128, threads)
-    return RowwiseConfig(block, threads, 1, 5, (768 if columns > 1 or threads * 4 < units else 1024) // block)
+    cta = max(128, threads)
+    return RowwiseConfig(cta, threads, 1, 5, (768 if columns > 1 or threads * 4 < units else 1024) // cta)
 
 
-def quantized_norm_config(units: int, sources: int, centred: bool) -> RowwiseConfig | None:
-    """Of norms with many rows: four to eight vectors to a thread, which keeps what it computes of them; None: as other quantized rows.
+def quantized_norm(units: int, sources: int, centred: bool) -> RowwiseConfig | None:
+    """Returns the config of quantised norms of many rows, four to eight vectors to a thread; None: as other quantised rows.
 
-    LayerNorm waits twice for a row's threads, and computes most for each byte: blocks take rows in turn, the next on its way. Where a sum
-    is made and written there are more bytes, and rows are in registers, which takes fewest instructions.
+    LayerNorm (`centred`) reduces twice and computes most for each byte: CTAs double-buffer rows. With a fused add there are more
+    bytes, and rows are in registers, which takes the fewest instructions.
     """
     choices = [t for t in (WARP, 64, 128, 256, 512) if 4 <= -(-units // t) <= (6 if t == WARP else 8)]
     if not choices:
@@ -112,60 +201,131 @@ def quantized_norm_config(units: int, sources: int, centred: bool) -> RowwiseCon
     vectors = -(-units // threads)
     if not centred:
         even = units & (units - 1) == 0 or sources > 1 or units > 1024
-        block = max(threads, 128 if threads == WARP else 0)
-        return None if even else RowwiseConfig(block, threads, 1, vectors, 768 // block)
-    together = 512 if threads == WARP or vectors > 6 else 768 if vectors == 5 else 640  # threads of a multiprocessor
+        cta = max(threads, 128 if threads == WARP else 0)
+        return None if even else RowwiseConfig(cta, threads, 1, vectors, 768 // cta)
+    sm_threads = 512 if threads == WARP or vectors > 6 else 768 if vectors == 5 else 640
     if sources == 1 and units != 2048:
-        return DoubleBufferedRowwiseConfig(threads, threads, 1, vectors, together // threads)
+        return DoubleBufferedRowwiseConfig(threads, threads, 1, vectors, sm_threads // threads)
     if threads == WARP:
         return RowwiseConfig(128, threads, 1, vectors, 4)
-    return RowwiseConfig(threads, threads, 1, 0, (512 if units % threads else min(together, 640)) // threads)
+    return RowwiseConfig(threads, threads, 1, 0, (512 if units % threads else min(sm_threads, 640)) // threads)
 
 
-def held_bits(problem: Rows) -> tuple[int, int, int, int]:
-    """What streaming holds: bits of sources and of columns for each element, numbers of a finding, sums over rows."""
+# --- streaming and backward ------------------------------------------------------------------------------------------
+
+
+def streamed_sizes(problem: RowFunctionProblem) -> tuple[int, int, int, int]:
+    """Returns what streaming holds: bits of sources and of columns for each element, values of statistics, column sums."""
     sources, columns = (sum(x.dtype.width for x in group) for group in (problem.sources, problem.present))
-    return sources, columns, problem.kind.fields - problem.kind.counted, len(problem.totals)
+    function = problem.function
+    return sources, columns, function.fields - function.counts_elements, len(problem.column_sums)
 
 
-def streaming_config(problem: Rows, device: Device) -> StreamingRowwiseConfig | None:
-    """How rows are streamed by default; None: they cannot be."""
-    width, edged = problem.streamed
+def streaming_config(problem: RowFunctionProblem, device: Device) -> StreamingRowwiseConfig | None:
+    """Returns the config for streaming the rows of a problem; None if they cannot be streamed."""
+    width, unaligned = problem.streamed
     if width * min(x.dtype.width for x in problem.sources) < 32:
         return None
-    found = config_for(problem.n // width * width, width, *held_bits(problem), device, edged)
-    return None if found is not None and edged and found.row_threads < WARP else found
+    config = streaming_config_for(problem.n // width * width, width, *streamed_sizes(problem), device, unaligned)
+    return None if config is not None and unaligned and config.row_threads < WARP else config
 
 
-LONG_FEW = {1: (False, 1), 2: (False, 2), 4: (True, 0), 8: (True, 0), 16: (False, 4)}
-"""Of rows that fill all threads: whether exchanges are hidden and how many vectors are read ahead, by the size of the cluster."""
-LONG_MANY = {1: (True, 1), 2: (True, 1), 4: (False, 4), 8: (False, 4), 16: (True, 4)}
-"""The same where findings have more than two numbers."""
-
-
-def config_for(
-    n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device, edged: bool = False
+def streaming_config_for(
+    n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: Device, unaligned: bool = False
 ) -> StreamingRowwiseConfig | None:
-    """The same, for sources and columns of so many bits for each element.
+    """Returns the config for streaming rows of `streamed_sizes`: a CTA of 512 threads on each SM, four vectors to a thread.
 
-    As measured on an H200: a block of 512 threads on each multiprocessor, four vectors of a row to a thread, or two where that makes
-    it half of the threads of a block or all of them, or fewer than a warp. More on the way is slower where a block, or two, have a row:
-    those multiprocessors that reach memory first take it from the others, and all wait for the last. Rows that do not fill all
-    threads need registers for predicates, and are kept in a ring of whole rows; edges take registers, too.
+    Two vectors where that makes a row half of the threads of a CTA or all of them, or fewer than a warp. More prefetch is slower where
+    one or two CTAs have a row: the SMs that reach memory first take it from the others, and all wait for the last. Rows that do
+    not fill all threads need registers for predicates, and stages for whole rows; edges take registers, too.
     """
     units = -(-n // width)
-    vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 or (edged and units <= 1024) else 4
+    vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 or (unaligned and units <= 1024) else 4
     across = arrays.power_of_two(-(-units // vectors))
     threads, cluster, many = min(512, across), max(1, across // 512), fields > 2
     if cluster > device.cluster:
         return None
     if threads < 512 or vectors < 4:
-        overlapped, ahead = False, 2 if vectors == 2 and threads > WARP else 1
+        overlapped, prefetch = False, 2 if vectors == 2 and threads > WARP else 1
     elif units == across * vectors:
-        overlapped, ahead = (LONG_MANY if many else LONG_FEW)[cluster]
+        overlapped, prefetch = (LONG_ROWS_MANY_STATISTICS if many else LONG_ROWS)[cluster]
     elif cluster == 1:
-        overlapped, ahead = many, 0 if many else 1
+        overlapped, prefetch = many, 0 if many else 1
     else:
-        overlapped, ahead = (False, vectors) if cluster in (2, 16) or (edged and cluster == 4) else (True, 0)
-    config = StreamingRowwiseConfig(512, threads, cluster, ahead, overlapped)
+        overlapped, prefetch = (False, vectors) if cluster in (2, 16) or (unaligned and cluster == 4) else (True, 0)
+    config = StreamingRowwiseConfig(512, threads, cluster, prefetch, overlapped)
     return config if config.fits(n, width, sources, columns, fields, sums, device) else None
+
+
+def two_pass_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+    """Returns the config of norm gradients that cannot be streamed: half the threads of softmax, with more values to hold.
+
+    With narrow accesses a thread has few elements, so that more threads hide each other's latency.
+    """
+    cluster = arrays.power_of_two(-(-n // (512 * _NARROW_ELEMENTS)))
+    if width == 1 and n > 128 * _NARROW_ELEMENTS and cluster <= device.cluster:
+        threads = min(512, arrays.power_of_two(-(-n // _NARROW_ELEMENTS)))
+        few = n <= threads * cluster * 12
+        return RowwiseConfig(threads, threads, cluster, 0, (1024 if few else 512) // threads)
+    config = smem_config(n, width, bits, device)
+    if config.smem_vectors and config.threads == config.row_threads:
+        threads = min(256, config.threads)
+        config = dataclasses.replace(config, threads=threads, row_threads=threads)
+    return dataclasses.replace(config, ctas_per_sm=1 if config.smem_vectors else min(2, config.ctas_per_sm))
+
+
+def softmax_backward_config(problem: RowFunctionProblem, device: Device) -> Any:
+    """Returns the config of `softmax_backward`: long rows are streamed, where all accesses are as wide as can be."""
+    least = min(x.size for x in (*problem.sources, *problem.outs))
+    if problem.width * least == arrays.MAX_VECTOR_BYTES and problem.n > MAX_UNSTREAMED:
+        config = streaming_config(problem, device)
+        if config is not None:
+            return config
+    return smem_config(problem.n, problem.width, problem.bits, device)
+
+
+def norm_backward_config(problem: RowFunctionProblem, device: Device) -> Any:
+    """Returns the config of norm gradients: streamed where rows can be, else in two passes."""
+    config = streaming_config(problem, device)
+    return config or two_pass_config(problem.n, problem.width, problem.bits, device)
+
+
+# --- unaligned -------------------------------------------------------------------------------------------------------
+
+
+def unaligned_config(
+    n: int, width: int, sources: int, columns: int, rows: int, device: Device
+) -> UnalignedRowwiseConfig | None:
+    """Returns the config of unaligned rows in which few threads idle; None if rows are too short or too long.
+
+    Short rows are in registers, longer ones in shared memory: of one CTA if two fit on an SM, since CTAs of a cluster wait for each
+    other. With many columns and rows, a thread holds two rows that share what is read of the columns; not with 7 to 8 vectors
+    to a thread, where a cluster would idle.
+    """
+    units = n // width
+    if units < WARP:
+        return None
+    narrow = sources == 1 and columns < 2
+    shares_columns = columns > 1 and 256 < units <= 512 * 14 and not 512 * 7 < units <= 512 * 8
+    if shares_columns and rows >= 8 * device.multiprocessors:
+        threads = 128 if units <= 512 else 256 if units <= 1024 else 512
+        cluster = 1 if units <= 512 * 7 else 2
+        config = UnalignedRowwiseConfig(threads, threads, cluster, 7, 1024 // threads, held_rows=2, prefetch=2)
+    elif units <= (512 * 3 if sources > 1 else 1024):
+        most = 3 if sources > 1 else 4 if columns else 5
+        choices = [t for t in (32, 64, 128, 256, 512) if t * most >= units]
+        threads = min(choices, key=lambda t: (t * -(-units // t), t))
+        cta = max(128, threads)
+        config = UnalignedRowwiseConfig(cta, threads, 1, 0, (768 if columns > 1 else 1024) // cta)
+    elif units <= 512 * (13 // sources):
+        few = units <= 512 * 8
+        prefetch = 1 if few or columns > 1 else 3
+        config = UnalignedRowwiseConfig(512, 512, 1, 13, 3 if few and narrow else 2, prefetch=prefetch)
+    else:
+        cluster = 2
+        while units * sources > cluster * 512 * 8:
+            cluster *= 2
+        threads = 512 if columns or sources > 1 else 256
+        config = UnalignedRowwiseConfig(threads, threads, cluster, 16, 3 if narrow else 2)
+    fits = config.cluster <= device.cluster and config.smem_bytes(n, width, 128 // width, sources) <= device.smem
+    return config if fits else None

@@ -1,8 +1,8 @@
-"""Gated units: an activation of one array times another, element by element, also quantized by rows; and their gradients."""
+"""Gated activations: activation(gate) * up, also quantised by rows, and their gradients."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .... import Float32, cute
 from ....cute.nvgpu import CacheEvictionPriority
@@ -10,56 +10,52 @@ from ...dispatch import arrays
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import inverse, maximum
 from .arguments import run_rows
-from .default_configs import quantized_rule, shared_rule
+from .default_configs import quantized, several_sources
 from .row_kernel import RowKernel
-from .row_statistics import most_of
+from .row_statistics import Statistics, max_statistics
 from .softmax_and_norms import LOG2_E, Quantized, exp2, largest_magnitude, quantized_outs
-
-if TYPE_CHECKING:
-    from .row_kernel import Part
-    from .row_statistics import State
 
 __all__ = ["geglu", "geglu_backward", "swiglu", "swiglu_backward"]
 
 
-class Elements(RowKernel):
-    """Nothing is found out about rows."""
+class ElementwiseRows(RowKernel):
+    """A row function without statistics."""
 
     fields = 0
     priority = CacheEvictionPriority.EVICT_LAST
     overlaps = True
 
-    def fresh(self) -> State:
+    def initial(self) -> Statistics:
         return ()
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
         return (), None
 
-    def merge(self, states: list[State], lanes: int) -> State:
+    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
         return ()
 
 
 class Activation:
-    """What a unit does to its gate."""
+    """The activation of the gate."""
 
     def value(self, x: Any) -> Any:
-        """The activation."""
+        """Returns the activation of x."""
         raise NotImplementedError
 
     def slope(self, x: Any) -> tuple[Any, Any]:
-        """The activation, and its derivative."""
+        """Returns the activation of x and its derivative."""
         raise NotImplementedError
 
 
-class Gated(Activation, Elements):
-    """The activation of the first source times the second."""
+class Gated(Activation, ElementwiseRows):
+    """activation(gate) * up."""
 
     def results(self, values: list[Any], *_: Any) -> list[Any]:
         return [self.value(values[0]) * values[1]]
 
 
-class GatedGradient(Activation, Elements):
-    """Of the gradients of the results, and of both sources: their gradients."""
+class GatedBackward(Activation, ElementwiseRows):
+    """The gradients of gate and up, from dy, gate and up."""
 
     def results(self, values: list[Any], *_: Any) -> list[Any]:
         dy, gate, up = values
@@ -68,7 +64,7 @@ class GatedGradient(Activation, Elements):
 
 
 def sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x)); 0 where the exponential is infinite."""
+    """Returns 1 / (1 + exp(-x)); 0 where the exponential is infinite."""
     return inverse(exp2(x * -LOG2_E) + 1.0)
 
 
@@ -79,8 +75,8 @@ class Silu(Activation):
         return x * sigmoid(x)
 
     def slope(self, x: Any) -> tuple[Any, Any]:
-        found = sigmoid(x)
-        return x * found, found * (x * (1.0 - found) + 1.0)
+        gate = sigmoid(x)
+        return x * gate, gate * (x * (1.0 - gate) + 1.0)
 
 
 _TAIL = (0.5307027145, -0.7265760135, 0.7107068705, -0.142248368, 0.127414796)
@@ -88,42 +84,42 @@ _TAIL = (0.5307027145, -0.7265760135, 0.7107068705, -0.142248368, 0.127414796)
 
 
 def normal_distribution(x: Any) -> tuple[Any, Any]:
-    """How probable less than x is, and exp(-x^2 / 2).
+    """Returns the normal distribution function of x, and exp(-x^2 / 2).
 
-    What is beyond |x| is a polynomial of 1 / (1 + p |x|) times that exponential, within 1e-7: what an error function of f32 leaves of it, with a
-    third of the instructions.
+    The tail beyond |x| is a polynomial of 1 / (1 + p |x|) times that exponential, within 1e-7: as accurate as the error function of
+    f32, with a third of the instructions.
     """
     t = inverse(cute.math.abs(x) * (0.3275911 * 0.7071067811865476) + 1.0)
-    found: Any = t * _TAIL[0] + _TAIL[1]
-    for factor in _TAIL[2:]:
-        found = found * t + factor
-    power = exp2(x * x * (-0.5 * LOG2_E))
-    beyond = found * t * power
-    return cute.where(x < 0.0, beyond, 1.0 - beyond), power
+    polynomial: Any = t * _TAIL[0] + _TAIL[1]
+    for coefficient in _TAIL[2:]:
+        polynomial = polynomial * t + coefficient
+    exponential = exp2(x * x * (-0.5 * LOG2_E))
+    tail = polynomial * t * exponential
+    return cute.where(x < 0.0, tail, 1.0 - tail), exponential
 
 
 class Gelu(Activation):
-    """x times the normal distribution of x."""
+    """x times the normal distribution function of x."""
 
     def value(self, x: Any) -> Any:
         return x * normal_distribution(x)[0]
 
     def slope(self, x: Any) -> tuple[Any, Any]:
-        below, power = normal_distribution(x)
-        return x * below, below + x * power * 0.3989422804014327
+        below, exponential = normal_distribution(x)
+        return x * below, below + x * exponential * 0.3989422804014327
 
 
 class TanhGelu(Activation):
-    """The same by a hyperbolic tangent: half of one plus it is the sigmoid of twice its argument."""
+    """GELU by a hyperbolic tangent: (1 + tanh(z)) / 2 is sigmoid(2 z)."""
 
     def value(self, x: Any) -> Any:
         return x * sigmoid(x * (x * x * 0.0713548162726 + 1.5957691216057308))
 
     def slope(self, x: Any) -> tuple[Any, Any]:
         square = x * x
-        found = sigmoid(x * (square * 0.0713548162726 + 1.5957691216057308))
+        gate = sigmoid(x * (square * 0.0713548162726 + 1.5957691216057308))
         inner = square * (3 * 0.0713548162726) + 1.5957691216057308
-        return x * found, found * (x * (1.0 - found) * inner + 1.0)
+        return x * gate, gate * (x * (1.0 - gate) * inner + 1.0)
 
 
 class SwiGlu(Silu, Gated):
@@ -138,57 +134,57 @@ class TanhGeGlu(TanhGelu, Gated):
     """`geglu` by a hyperbolic tangent."""
 
 
-class QuantizedUnit(Quantized):
-    """Of a gated unit. A finding is the largest magnitude of the results, which are kept."""
+class QuantizedGated(Quantized):
+    """A mixin of gated activations. The statistic is the largest magnitude of the results, which are saved."""
 
     fields = 1
-    finds_largest = True
+    tracks_absmax = True
 
-    def fresh(self) -> State:
+    def initial(self) -> Statistics:
         return (Float32(0.0),)
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        made = [self.results(part.values(v))[0] for v in range(part.count)]
-        most = largest_magnitude(made)
-        return (most if state is None else maximum(state[0], most),), made if part.few else None
+    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
+        results = [self.results(part.values(v))[0] for v in range(part.count)]
+        largest = largest_magnitude(results)
+        return (largest if before is None else maximum(before[0], largest),), results if part.saves else None
 
-    def merge(self, states: list[State], lanes: int) -> State:
-        return most_of(states, lanes)
+    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
+        return max_statistics(parts, lanes)
 
-    def results(self, values: list[Any], columns: Any = (), kept: Any = None, *_: Any) -> list[Any]:
-        return super().results(values) if kept is None else [kept]  # type: ignore[misc]
+    def results(self, values: list[Any], columns: Any = (), saved: Any = None, *_: Any) -> list[Any]:
+        return super().results(values) if saved is None else [saved]  # type: ignore[misc]
 
-    def largest_of(self, state: State, numbers: tuple[Any, ...]) -> tuple[Any, Any]:
-        return state[0], Float32(1.0)
-
-
-class QuantizedSwiGlu(QuantizedUnit, SwiGlu):
-    """`swiglu`, quantized."""
+    def absmax(self, statistics: Statistics, scalars: tuple[Any, ...]) -> tuple[Any, Any]:
+        return statistics[0], Float32(1.0)
 
 
-class QuantizedGeGlu(QuantizedUnit, GeGlu):
-    """`geglu`, quantized."""
+class QuantizedSwiGlu(QuantizedGated, SwiGlu):
+    """Quantised `swiglu`."""
 
 
-class QuantizedTanhGeGlu(QuantizedUnit, TanhGeGlu):
-    """`geglu` by a hyperbolic tangent, quantized."""
+class QuantizedGeGlu(QuantizedGated, GeGlu):
+    """Quantised `geglu`."""
 
 
-class SwiGluGradient(Silu, GatedGradient):
+class QuantizedTanhGeGlu(QuantizedGated, TanhGeGlu):
+    """Quantised `geglu` by a hyperbolic tangent."""
+
+
+class SwiGluBackward(Silu, GatedBackward):
     """`swiglu_backward`."""
 
 
-class GeGluGradient(Gelu, GatedGradient):
+class GeGluBackward(Gelu, GatedBackward):
     """`geglu_backward`."""
 
 
-class TanhGeGluGradient(TanhGelu, GatedGradient):
+class TanhGeGluBackward(TanhGelu, GatedBackward):
     """`geglu_backward` by a hyperbolic tangent."""
 
 
 _GELUS = {
-    "none": (GeGlu, QuantizedGeGlu, GeGluGradient),
-    "tanh": (TanhGeGlu, QuantizedTanhGeGlu, TanhGeGluGradient),
+    "none": (GeGlu, QuantizedGeGlu, GeGluBackward),
+    "tanh": (TanhGeGlu, QuantizedTanhGeGlu, TanhGeGluBackward),
 }
 
 
@@ -198,34 +194,37 @@ def _gelu(name: str, approximate: str) -> tuple[type[Any], ...]:
 
 
 def _halves(name: str, x: Any) -> list[Any]:
-    """Views of both halves of an array along its last mode."""
+    """Returns views of both halves of an array along its last mode."""
     n = x.shape[-1] if x.ndim else 1
     arrays.require(
-        n % 2 == 0, f"{name} of one array of shape {tuple(x.shape)}: it holds gate and up side by side, equally long"
+        n % 2 == 0,
+        f"{name}: gate has shape {tuple(x.shape)}; without up it holds both, so its last extent must be even",
     )
     return [arrays.part(x, x.ndim - 1, which) for which in (slice(0, n // 2), slice(n // 2, n))]
 
 
-def _forward(name: str, kinds: tuple[type[Any], ...], gate: Any, up: Any, quantize: Any, out: Any, config: Any) -> Any:
-    given = _halves(name, gate) if up is None else [gate, up]
-    outs, notes = quantized_outs(given[0], quantize, out)
-    rule = quantized_rule if notes else shared_rule
-    run_rows(name, kinds[bool(notes)], given, outs, [], (), rule, config, notes=notes)
-    return (*outs, *notes) if notes else outs[0]
+def _forward(
+    name: str, functions: tuple[type[Any], ...], gate: Any, up: Any, quantize: Any, out: Any, config: Any
+) -> Any:
+    sources = _halves(name, gate) if up is None else [gate, up]
+    outs, scales = quantized_outs(sources[0], quantize, out)
+    best = quantized if scales else several_sources
+    run_rows(name, functions[bool(scales)], sources, outs, [], (), best, config, row_values=scales)
+    return (*outs, *scales) if scales else outs[0]
 
 
-def _backward(name: str, kind: type[Any], dy: Any, gate: Any, up: Any, config: Any) -> Any:
-    made = [arrays.empty_like(x) for x in ([gate] if up is None else [gate, up])]
-    given, outs = (_halves(name, gate), _halves(name, made[0])) if up is None else ([gate, up], made)
-    run_rows(name, kind, [dy, *given], outs, [], (), shared_rule, config)
-    return made[0] if up is None else tuple(made)
+def _backward(name: str, function: type[Any], dy: Any, gate: Any, up: Any, config: Any) -> Any:
+    results = [arrays.empty_like(x) for x in ([gate] if up is None else [gate, up])]
+    sources, outs = (_halves(name, gate), _halves(name, results[0])) if up is None else ([gate, up], results)
+    run_rows(name, function, [dy, *sources], outs, [], (), several_sources, config)
+    return results[0] if up is None else tuple(results)
 
 
 @kernel_function("gate", "up", "out")
 def swiglu(gate: Any, up: Any = None, *, quantize: Any = None, out: Any = None, config: Any = None) -> Any:
-    """`silu(gate) * up`, computed in f32. Without `up` one array holds both, `gate` first, along its last mode.
+    """Returns `silu(gate) * up`, computed in f32. Without `up` one array holds both, `gate` first, along its last mode.
 
-    `quantize` is a type of 8-bit floats: the result is then that of each row over a number, and the numbers, f32 (..., 1).
+    With `quantize`, an 8-bit float type, returns the quantised result and the scale factor of each row, f32 (..., 1).
     """
     return _forward("swiglu", (SwiGlu, QuantizedSwiGlu), gate, up, quantize, out, config)
 
@@ -234,17 +233,17 @@ def swiglu(gate: Any, up: Any = None, *, quantize: Any = None, out: Any = None, 
 def geglu(
     gate: Any, up: Any = None, *, approximate: str = "none", quantize: Any = None, out: Any = None, config: Any = None
 ) -> Any:
-    """`gelu(gate) * up`, as `swiglu`; `approximate="tanh"` is PyTorch's."""
+    """Returns `gelu(gate) * up`, as `swiglu` does; `approximate` is PyTorch's."""
     return _forward("geglu", _gelu("geglu", approximate), gate, up, quantize, out, config)
 
 
 @kernel_function("dy", "gate", "up")
 def swiglu_backward(dy: Any, gate: Any, up: Any = None, *, config: Any = None) -> Any:
-    """The gradients of what `swiglu` was given, from that of its result: two arrays, or one that holds both."""
-    return _backward("swiglu_backward", SwiGluGradient, dy, gate, up, config)
+    """Returns the gradients of the inputs of `swiglu` from that of its result: two arrays, or one that holds both."""
+    return _backward("swiglu_backward", SwiGluBackward, dy, gate, up, config)
 
 
 @kernel_function("dy", "gate", "up")
 def geglu_backward(dy: Any, gate: Any, up: Any = None, *, approximate: str = "none", config: Any = None) -> Any:
-    """The same of `geglu`."""
+    """Returns the gradients of the inputs of `geglu`, as `swiglu_backward` does."""
     return _backward("geglu_backward", _gelu("geglu_backward", approximate)[2], dy, gate, up, config)

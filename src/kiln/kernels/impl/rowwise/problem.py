@@ -1,4 +1,4 @@
-"""What a function of the rows of matrices is asked for."""
+"""The problem of row functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from .... import BFloat16, Float16, Float32
 from ...dispatch.arrays import require
 from ...dispatch.matrices import RowwiseProblem, shared_alignment, width_of
 from ...dispatch.problem import TensorLayout
-from .row_kernel import LARGEST, WARP
+from .config import WARP
+from .row_kernel import FP8_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,21 +22,20 @@ FLOATS = (Float16, BFloat16, Float32)
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows(RowwiseProblem):
+class RowFunctionProblem(RowwiseProblem):
     """A function of each row of some matrices, along their last mode.
 
-    `kind` says what is found out about a row and written (a `RowKernel`). `columns` are vectors with a number for each column, None for
-    one that is not there; `totals` the types of sums over rows that are wanted, too. `rule` is the config that was measured to
-    be best. Rows are contiguous, at even distances.
+    `function` is a `RowKernel`. `columns` are vectors with an element for each column, or None; `column_sums` the types of sums over
+    rows. `best_config` is the choice that measurements found best.
     """
 
     name: str
-    kind: type[Any]
+    function: type[Any]
     sources: tuple[TensorLayout, ...]
     outs: tuple[TensorLayout, ...]
     columns: tuple[TensorLayout | None, ...]
-    rule: Callable[[Rows, Device], Any]
-    totals: tuple[Any, ...] = ()
+    best_config: Callable[[RowFunctionProblem, Device], Any]
+    column_sums: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         shape = self.sources[0].shape
@@ -52,12 +52,12 @@ class Rows(RowwiseProblem):
                 f"{self.name} of rows of {n} with a weight or bias of shape {x.shape}",
                 hint=f"one element for each of the {n} columns: ({n},)",
             )
-        quantized = self.outs[:1] if self.kind.quantizes else ()
+        quantized = self.outs[:1] if self.function.quantizes else ()
         for x in quantized:
             require(
-                x.dtype in LARGEST,
-                f"{self.name} quantized to {x.dtype.__name__}",
-                hint=" or ".join(dtype.__name__ for dtype in LARGEST),
+                x.dtype in FP8_MAX,
+                f"{self.name}: quantize is {x.dtype.__name__}",
+                hint=" or ".join(dtype.__name__ for dtype in FP8_MAX),
             )
         for x in (*self.sources, *self.outs[len(quantized) :], *self.present):
             require(
@@ -68,7 +68,7 @@ class Rows(RowwiseProblem):
 
     @property
     def present(self) -> list[TensorLayout]:
-        """The columns that there are."""
+        """The columns that are not None."""
         return [x for x in self.columns if x is not None]
 
     @property
@@ -77,26 +77,26 @@ class Rows(RowwiseProblem):
 
     @functools.cached_property
     def width(self) -> int:
-        """How many elements of rows, and of columns, can be accessed at once everywhere."""
+        """Elements of a vector access to all rows and columns."""
         n = self.n
         return min([m.width for m in self.matrices] + [width_of(x, n, n) for x in self.present])
 
     @functools.cached_property
     def streamed(self) -> tuple[int, bool]:
-        """Elements of an access of streams, and whether rows begin anywhere, with edges: if they are long enough for a warp."""
-        found = shared_alignment((*self.sources, *self.outs), [m.step for m in self.matrices])
-        if found is None or found[0] <= self.width or self.n < 2 * WARP * found[0]:
+        """Elements of a vector access of streaming kernels, and whether rows are unaligned, if they are long enough for a warp."""
+        alignment = shared_alignment((*self.sources, *self.outs), [m.step for m in self.matrices])
+        if alignment is None or alignment[0] <= self.width or self.n < 2 * WARP * alignment[0]:
             return self.width, False
-        return found[0], True
+        return alignment[0], True
 
     @property
     def bits(self) -> int:
-        """Of the widest elements that are read."""
+        """Bits of the widest elements that are read."""
         return max(x.dtype.width for x in self.sources)
 
     @property
     def types(self) -> tuple[Any, Any, Any]:
-        """Of sources, outs and columns."""
+        """Element types of sources, outs and columns."""
         sources, outs, columns = (
             tuple(None if x is None else x.dtype for x in group) for group in (self.sources, self.outs, self.columns)
         )
@@ -109,11 +109,6 @@ class Rows(RowwiseProblem):
 
     @property
     def bytes(self) -> int:
-        """Sources and columns read once, results and sums over rows written once."""
-        totals = sum(dtype.width // 8 for dtype in self.totals) * self.n
-        return sum(x.bytes for x in (*self.sources, *self.outs, *self.present)) + totals
-
-
-def by_length(config: Callable[..., Any]) -> Callable[[Rows, Device], Any]:
-    """The rule that is a function of lengths, widths, bits, the device and the number of columns."""
-    return lambda problem, device: config(problem.n, problem.width, problem.bits, device, len(problem.present))
+        """Sources and columns are read once, results and column sums written once."""
+        sums = sum(dtype.width // 8 for dtype in self.column_sums) * self.n
+        return sum(x.bytes for x in (*self.sources, *self.outs, *self.present)) + sums

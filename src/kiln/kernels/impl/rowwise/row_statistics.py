@@ -1,4 +1,4 @@
-"""What threads find out about a row, and what several findings come to."""
+"""Statistics of a row that threads accumulate, and their reduction over lanes and warps."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from typing import Any
 
 from ...parts.vectors import across, maximum, plus
 
-State = tuple[Any, ...]
-"""A finding: Float32, or Python numbers that are the same in all threads."""
+Statistics = tuple[Any, ...]
+"""Float32 values, or Python floats that are the same in all threads."""
 
 
-def summed_up(states: list[State], lanes: int) -> State:
-    """Findings that are sums."""
-    found: list[Any] = []
-    for parts in zip(*states, strict=True):
-        value = parts[0]
-        for more in parts[1:]:
-            value = value + more
-        found.append(across(value, plus, lanes))
-    return tuple(found)
+def sum_statistics(parts: list[Statistics], lanes: int) -> Statistics:
+    """Returns the sums of the statistics of several parts, over `lanes` lanes."""
+    sums: list[Any] = []
+    for values in zip(*parts, strict=True):
+        value = values[0]
+        for other in values[1:]:
+            value = value + other
+        sums.append(across(value, plus, lanes))
+    return tuple(sums)
 
 
-def most_of(states: list[State], lanes: int) -> State:
-    """Findings that are one number each: the largest."""
-    found = states[0][0]
-    for (other,) in states[1:]:
-        found = maximum(found, other)
-    return (across(found, maximum, lanes),)
+def max_statistics(parts: list[Statistics], lanes: int) -> Statistics:
+    """Returns the maximum of single-valued statistics of several parts, over `lanes` lanes."""
+    result = parts[0][0]
+    for (other,) in parts[1:]:
+        result = maximum(result, other)
+    return (across(result, maximum, lanes),)
 
 
-def told(own: State, box: Any) -> State:
-    """What another warp has found. A Python number in one's own findings is the same in those of all."""
-    return tuple(value if isinstance(value, float) else box[k] for k, value in enumerate(own))
+def read_statistics(like: Statistics, slot: Any) -> Statistics:
+    """Returns the statistics that another warp stored; a Python float in `like` is the same for all warps and not stored."""
+    return tuple(value if isinstance(value, float) else slot[k] for k, value in enumerate(like))

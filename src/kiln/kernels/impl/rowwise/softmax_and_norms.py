@@ -1,8 +1,8 @@
-"""Functions of the rows of a matrix: softmax, RMSNorm, LayerNorm. Computed in f32."""
+"""Softmax, RMSNorm and LayerNorm of the rows of a matrix, computed in f32."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .... import Float32, NumericMeta, cute
 from ....cute import arch
@@ -10,38 +10,40 @@ from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import across, larger, maximum, plus, total
+from . import default_configs
 from .arguments import run_rows
-from .default_configs import default_config, even_threads, quantized_rule
-from .problem import by_length
-from .row_kernel import WARP, Part, RowKernel, RowwiseConfig
-from .row_statistics import State, most_of, summed_up
-from .streaming import StreamingRowwiseConfig
-
-if TYPE_CHECKING:
-    from ...dispatch.devices import Device
+from .config import WARP
+from .row_kernel import Row, RowKernel
+from .row_part import RowPart
+from .row_statistics import Statistics, max_statistics, sum_statistics
 
 __all__ = ["layer_norm", "rms_norm", "softmax"]
 
 LOG2_E = 1.4426950408889634
-_LOWEST = -3.0e38
-"""The least maximum: finite, so that differences of two are numbers."""
+_MIN_ROW_MAX = -3.0e38
+"""The least row_max: finite, so that differences of two are numbers."""
 
 
 def exp2(x: Any) -> Any:
-    """2 to the power of x; 0 for minus infinity."""
+    """Returns 2 to the power of x; 0 for minus infinity."""
     return cute.math.exp2(x, approx=True)
 
 
 def weighted(value: Any, columns: list[Any]) -> Any:
-    """A value times what stands for its columns first, if there is anything."""
+    """Returns a value times the first column vector, if there is one."""
     return value * columns[0] if columns else value
 
 
-class ForwardKernel(RowKernel):
-    """Each row is read once and written once.
+def rstd(square_sum: Any, scalars: tuple[Any, ...]) -> Any:
+    """Returns 1 / sqrt(square_sum / n + eps), given the scalars (eps, 1 / n)."""
+    return cute.math.rsqrt(cute.math.fma(square_sum, scalars[1], scalars[0]))
 
-    What was written leaves the L2 cache before what was read, though nobody reads that again: memory then takes both 3 % faster,
-    measured on an H200. Blocks are launched while the kernel before ends.
+
+class ForwardKernel(RowKernel):
+    """A row function that reads each row once and writes it once.
+
+    Written lines leave the L2 cache before lines that were read, though these are not read again: memory then takes both 3 % faster,
+    measured on an H200. CTAs are launched while the previous kernel ends.
     """
 
     priority = CacheEvictionPriority.EVICT_LAST
@@ -49,358 +51,271 @@ class ForwardKernel(RowKernel):
 
 
 class Softmax(ForwardKernel):
-    """A finding is the maximum, and the sum of the exponentials of what is below it."""
+    """Softmax. Statistics are row_max, and row_sum of the exponentials relative to it."""
 
     fields = 2
 
-    def fresh(self) -> State:
-        return Float32(_LOWEST), Float32(0.0)
+    def initial(self) -> Statistics:
+        return Float32(_MIN_ROW_MAX), Float32(0.0)
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        most: Any = None
+    def accumulate(self, before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any] | None]:
+        vector_max: Any = None
         for v in range(part.count):
-            x = part.kept(v, part.values(v)[0], float("-inf"))
-            most = x if most is None else larger(most, x)
-        before = self.fresh() if state is None else state
-        highest = maximum(before[0], total(most, larger))
-        part.again()
-        powers: list[Any] = []
-        summed: Any = None
+            x = part.masked(v, part.values(v)[0], float("-inf"))
+            vector_max = x if vector_max is None else larger(vector_max, x)
+        old_max = (self.initial() if before is None else before)[0]
+        row_max = maximum(old_max, total(vector_max, larger))
+        part.reread()
+        exponentials: list[Any] = []
+        vector_sum: Any = None
         for v in range(part.count):
-            x = part.kept(v, part.values(v)[0], float("-inf"))
-            power = exp2((x - highest) * LOG2_E)
-            summed = power if summed is None else summed + power
-            powers.append(power)
-        found = total(summed)
-        if state is not None:
-            found = found + state[1] * exp2((state[0] - highest) * LOG2_E)
-        return (highest, found), powers if part.in_registers else None
+            x = part.masked(v, part.values(v)[0], float("-inf"))
+            exponential = exp2((x - row_max) * LOG2_E)
+            vector_sum = exponential if vector_sum is None else vector_sum + exponential
+            exponentials.append(exponential)
+        row_sum = total(vector_sum)
+        if before is not None:
+            row_sum = row_sum + before[1] * exp2((before[0] - row_max) * LOG2_E)
+        return (row_max, row_sum), exponentials if part.in_registers else None
 
-    def merge(self, states: list[State], lanes: int) -> State:
-        highest = states[0][0]
-        for state in states[1:]:
-            highest = maximum(highest, state[0])
-        highest = across(highest, maximum, lanes)
-        summed = Float32(0.0)
-        for state in states:
-            summed = summed + state[1] * exp2((state[0] - highest) * LOG2_E)
-        return highest, across(summed, plus, lanes)
+    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
+        row_max = parts[0][0]
+        for part in parts[1:]:
+            row_max = maximum(row_max, part[0])
+        row_max = across(row_max, maximum, lanes)
+        row_sum = Float32(0.0)
+        for part in parts:
+            row_sum = row_sum + part[1] * exp2((part[0] - row_max) * LOG2_E)
+        return row_max, across(row_sum, plus, lanes)
 
-    def results(
-        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
-    ) -> list[Any]:
-        if kept is None:
-            return [exp2((values[0] - state[0]) * LOG2_E) * arch.rcp_approx(state[1])]
-        return [kept * (exp2((own[0] - state[0]) * LOG2_E) * arch.rcp_approx(state[1]))]
+    def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
+        row_max, row_sum = row.statistics[:2]
+        if saved is None:
+            return [exp2((values[0] - row_max) * LOG2_E) * arch.rcp_approx(row_sum)]
+        return [saved * (exp2((row.own[0] - row_max) * LOG2_E) * arch.rcp_approx(row_sum))]
 
 
 class RmsNorm(ForwardKernel):
-    """A finding is a sum of squares."""
+    """RMSNorm. The statistic is the sum of squares."""
 
-    def fresh(self) -> State:
+    def initial(self) -> Statistics:
         return (Float32(0.0),)
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        found = products(part)
-        return (found if state is None else state[0] + found,), None
+    def accumulate(self, before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any] | None]:
+        squares: Any = None
+        for v in range(part.count):
+            (x,) = part.values(v)
+            squares = x * x if squares is None else cute.math.fma(x, x, squares)
+        square_sum = total(squares)
+        return (square_sum if before is None else before[0] + square_sum,), None
 
-    def merge(self, states: list[State], lanes: int) -> State:
-        return summed_up(states, lanes)
+    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
+        return sum_statistics(parts, lanes)
 
-    def results(
-        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
-    ) -> list[Any]:
-        made = values[0] * cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))
-        return [weighted(made, columns)]
+    def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
+        return [weighted(values[0] * rstd(row.statistics[0], row.scalars), columns)]
 
 
 class LayerNorm(ForwardKernel):
-    """A finding is a number of elements, their mean, and the sum of the squares of their distances from it."""
+    """LayerNorm. Statistics are the number of elements, their mean, and the sum of squared deviations."""
 
     fields = 3
-    counted = True
+    counts_elements = True
 
-    def fresh(self) -> State:
+    def initial(self) -> Statistics:
         return Float32(0.0), Float32(0.0), Float32(0.0)
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        return spread(state, part)[0], None
+    def accumulate(self, before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any] | None]:
+        return moments(before, part)[0], None
 
-    def merge(self, states: list[State], lanes: int) -> State:
-        return joined_spread(states, lanes)
+    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
+        return merged_moments(parts, lanes)
 
-    def results(
-        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
-    ) -> list[Any]:
-        scale = cute.math.rsqrt(cute.math.fma(state[2], numbers[1], numbers[0]))
-        if kept is None:
-            made = (values[0] - state[1]) * scale
+    def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
+        mean, scale = row.statistics[1], rstd(row.statistics[2], row.scalars)
+        if saved is None:
+            normal = (values[0] - mean) * scale
         else:
-            distance, near = kept
-            made = cute.math.fma(distance, *(cute.full_like(distance, x) for x in (scale, (near - state[1]) * scale)))
-        scaled, shifted = (dtype is not None for dtype in self.problem.columns)
-        if scaled and shifted:
-            return [cute.math.fma(made, columns[0], columns[1])]
-        return [made * columns[0] if scaled else made + columns[0] if shifted else made]
+            deviation, pivot = saved
+            factors = (cute.full_like(deviation, x) for x in (scale, (pivot - mean) * scale))
+            normal = cute.math.fma(deviation, *factors)
+        has_weight, has_bias = (dtype is not None for dtype in self.problem.columns)
+        if has_weight and has_bias:
+            return [cute.math.fma(normal, columns[0], columns[1])]
+        return [normal * columns[0] if has_weight else normal + columns[0] if has_bias else normal]
 
 
 class Quantized:
-    """Of a kind of rows: results are divided by a number of their row."""
+    """A mixin of row functions: results are divided by a scale factor of their row."""
 
     quantizes = True
-    between_edges = False
+    supports_unaligned = False
 
 
 class QuantizedRmsNorm(Quantized, RmsNorm):
-    """RMSNorm, quantized. A finding is a sum of squares, and the largest magnitude of elements times weights, which are kept."""
+    """Quantised RMSNorm. Statistics are the sum of squares, and the largest magnitude of x * weight, which is saved."""
 
     fields = 2
-    finds_largest = True
+    tracks_absmax = True
 
-    def fresh(self) -> State:
+    def initial(self) -> Statistics:
         return Float32(0.0), Float32(0.0)
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
         squares: Any = None
-        made: list[Any] = []
+        products: list[Any] = []
         for v in range(part.count):
-            (x,), weights = part.values(v), part.columns(v)
-            part.prepare(v + 1)
+            (x,), columns = part.values(v), part.columns(v)
+            part.prefetch(v + 1)
             squares = x * x if squares is None else cute.math.fma(x, x, squares)
-            made.append(weighted(x, weights))
-        found = total(squares), largest_magnitude(made)
-        if state is not None:
-            found = state[0] + found[0], maximum(state[1], found[1])
-        return found, made if part.few else None
+            products.append(weighted(x, columns))
+        statistics = total(squares), largest_magnitude(products)
+        if before is not None:
+            statistics = before[0] + statistics[0], maximum(before[1], statistics[1])
+        return statistics, products if part.saves else None
 
-    def merge(self, states: list[State], lanes: int) -> State:
-        squares, largest = ([state[k : k + 1] for state in states] for k in range(2))
-        return *summed_up(squares, lanes), *most_of(largest, lanes)
+    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
+        squares, largest = ([part[k : k + 1] for part in parts] for k in range(2))
+        return *sum_statistics(squares, lanes), *max_statistics(largest, lanes)
 
-    def results(
-        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
-    ) -> list[Any]:
-        return [weighted(values[0], columns) if kept is None else kept]
+    def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
+        return [weighted(values[0], columns) if saved is None else saved]
 
-    def largest_of(self, state: State, numbers: tuple[Any, ...]) -> tuple[Any, Any]:
-        scale = cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))
-        return state[1] * scale, scale
+    def absmax(self, statistics: Statistics, scalars: tuple[Any, ...]) -> tuple[Any, Any]:
+        scale = rstd(statistics[0], scalars)
+        return statistics[1] * scale, scale
 
 
 class QuantizedLayerNorm(Quantized, LayerNorm):
-    """LayerNorm, quantized. Distances are kept: instructions are what it has fewest of, beside 3 bytes for each element."""
+    """Quantised LayerNorm. Deviations are saved: with 3 bytes for each element, instructions are the bottleneck."""
 
-    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        found, distances = spread(state, part)
-        return found, distances if part.few else None
+    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
+        statistics, deviations = moments(before, part)
+        return statistics, deviations if part.saves else None
 
 
 def largest_magnitude(vectors: list[Any]) -> Any:
-    """Of the elements of some vectors; those that are no numbers do not count."""
-    found: Any = None
+    """Returns the largest magnitude of the elements of some vectors, ignoring NaN."""
+    largest: Any = None
     for value in vectors:
-        size = cute.math.abs(value)
-        found = size if found is None else larger(found, size)
-    return total(found, larger)
+        magnitude = cute.math.abs(value)
+        largest = magnitude if largest is None else larger(largest, magnitude)
+    return total(largest, larger)
 
 
-def products(part: Part) -> Any:
-    """The sum of squares of a thread's part of a row."""
-    summed: Any = None
-    for v in range(part.count):
-        (x,) = part.values(v)
-        summed = x * x if summed is None else cute.math.fma(x, x, summed)
-    return total(summed)
+def moments(before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any]]:
+    """Returns count, mean and sum of squared deviations with a thread's part, and its deviations from a pivot, with the pivot.
 
-
-def spread(state: State | None, part: Part) -> tuple[State, list[Any]]:
-    """Number, mean and sum of squared distances of elements seen before and of a thread's part of a row; distances, and from what.
-
-    Distances are from one of the elements: it is not so far from the others that the difference of sums would lose them.
+    The pivot is one of the elements: near enough to the others that the difference of sums loses no accuracy.
     """
-    first = part.first()[0][0]
-    summed: Any = None
+    pivot = part.first()[0][0]
+    sums: Any = None
     squares: Any = None
-    distances: list[Any] = []
+    deviations: list[Any] = []
     for v in range(part.count):
-        distance = part.kept(v, part.values(v)[0] - first, 0.0)
-        distances.append((distance, first))
-        summed = distance if summed is None else summed + distance
-        squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
-    count, whole = part.elements(), total(summed)
-    share = reciprocal(count)
-    ahead = whole * share
-    found = (count, cute.math.fma(whole, share, first), maximum(total(squares) - whole * ahead, Float32(0.0)))
-    return found if state is None else joined_spread([state, found], 1), distances
+        deviation = part.masked(v, part.values(v)[0] - pivot, 0.0)
+        deviations.append((deviation, pivot))
+        sums = deviation if sums is None else sums + deviation
+        squares = deviation * deviation if squares is None else cute.math.fma(deviation, deviation, squares)
+    count, deviation_sum = part.elements(), total(sums)
+    inverse = reciprocal(count)
+    shift = deviation_sum * inverse
+    mean = cute.math.fma(deviation_sum, inverse, pivot)
+    statistics = (count, mean, maximum(total(squares) - deviation_sum * shift, Float32(0.0)))
+    return statistics if before is None else merged_moments([before, statistics], 1), deviations
 
 
 def reciprocal(count: Any) -> Any:
-    """1 over a number of elements; 1 for none."""
+    """Returns 1 over a number of elements; 1 for none."""
     return 1.0 / count if isinstance(count, float) else arch.rcp_approx(maximum(count, Float32(1.0)))
 
 
-def joined_spread(states: list[State], lanes: int) -> State:
-    """The same of several parts. Where numbers of elements are known, they are the same in all of them."""
-    if isinstance(states[0][0], float):
-        count: Any = states[0][0] * len(states) * lanes
-        means = states[0][1]
-        for state in states[1:]:
-            means = means + state[1]
-        mean = across(means, plus, lanes) * (1.0 / (len(states) * lanes))
+def merged_moments(parts: list[Statistics], lanes: int) -> Statistics:
+    """Returns the moments of several parts. Where counts are static, they are the same in all parts."""
+    if isinstance(parts[0][0], float):
+        count: Any = parts[0][0] * len(parts) * lanes
+        means = parts[0][1]
+        for part in parts[1:]:
+            means = means + part[1]
+        mean = across(means, plus, lanes) * (1.0 / (len(parts) * lanes))
     else:
-        base = (
-            states[0][1] if lanes == 1 else arch.shuffle_sync(states[0][1], 0, mask_and_clamp=(WARP - lanes) << 8 | 31)
-        )
-        summed, weighted = Float32(0.0), Float32(0.0)
-        for state in states:
-            summed, weighted = summed + state[0], weighted + state[0] * (state[1] - base)
-        count = across(summed, plus, lanes)
-        mean = base + across(weighted, plus, lanes) * reciprocal(count)
+        pivot = parts[0][1]
+        if lanes > 1:
+            pivot = arch.shuffle_sync(pivot, 0, mask_and_clamp=(WARP - lanes) << 8 | 31)
+        counts, deviations = Float32(0.0), Float32(0.0)
+        for part in parts:
+            counts, deviations = counts + part[0], deviations + part[0] * (part[1] - pivot)
+        count = across(counts, plus, lanes)
+        mean = pivot + across(deviations, plus, lanes) * reciprocal(count)
     squares: Any = None
-    for state in states:
-        distance = state[1] - mean
-        found = cute.math.fma(distance * state[0], distance, state[2])
-        squares = found if squares is None else squares + found
+    for part in parts:
+        deviation = part[1] - mean
+        square = cute.math.fma(deviation * part[0], deviation, part[2])
+        squares = square if squares is None else squares + square
     return count, mean, across(squares, plus, lanes)
 
 
 # --- the functions ---------------------------------------------------------------------------------------------------
 
 
-def forward_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
-    """Rows of 8 to 16 kB in registers, two vectors to a thread, unless there are many columns to read for each."""
-    units = -(-n // width)
-    if (
-        width * bits == 128 and 128 < units <= 1024 and units & (units - 1)
-    ):  # no power of two: as few threads idle as can be
-        if (
-            columns > 1
-        ):  # few threads have many vectors each: what a row costs besides its elements is shared by more of them
-            threads = even_threads(units, 7, few=True)
-            return RowwiseConfig(threads, threads, 1, 7, 640 // threads)
-        threads = even_threads(units, 7 if columns else 5)
-        vectors, block = -(-units // threads), max(128, threads)
-        return RowwiseConfig(block, threads, 1, vectors if columns else 0, 1024 // block if columns else 768 // block)
-    if width * bits != 128 or not 512 < units <= 1024:
-        return default_config(n, width, bits, device, columns)
-    together = 4 if units == 1024 else 3  # predicates take registers, too
-    if columns < 2 or bits == 32:
-        return RowwiseConfig(512, 512, 1, 0, together)
-    return RowwiseConfig(256, 256, 1, 4, together)
-
-
-MOST_OF_A_BLOCK = 13 * 512
-"""Vectors of a row that a block holds where a cluster's threads would be without them for the most part."""
-
-
-def softmax_config(
-    n: int, width: int, bits: int, device: Device, columns: int = 0
-) -> RowwiseConfig | StreamingRowwiseConfig:
-    """Rows of 64 to 128 kB are held by a block, in part in registers. Longer ones are streamed: much is computed meanwhile."""
-    units = -(-n // width)
-    cluster = arrays.power_of_two(-(-units // 4096))
-    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
-        return forward_config(n, width, bits, device)
-    return (
-        RowwiseConfig(512, 512, 1, 12, 2)
-        if cluster == 2
-        else StreamingRowwiseConfig(512, 512, cluster, 4, overlapped=True)
-    )
-
-
-def rms_norm_config(
-    n: int, width: int, bits: int, device: Device, columns: int = 0
-) -> RowwiseConfig | StreamingRowwiseConfig:
-    """Rows of more than 64 kB are shared by many small blocks, in part in registers; the longest are streamed."""
-    units = -(-n // width)
-    cluster = arrays.power_of_two(-(-units // 2048))
-    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
-        return forward_config(n, width, bits, device, columns)
-    if units <= MOST_OF_A_BLOCK:
-        return RowwiseConfig(512, 512, 1, 13, 2)
-    return RowwiseConfig(128, 128, cluster, 12, 8) if cluster <= 8 else StreamingRowwiseConfig(512, 512, cluster, 6)
-
-
-def layer_norm_config(
-    n: int, width: int, bits: int, device: Device, columns: int = 0
-) -> RowwiseConfig | StreamingRowwiseConfig:
-    """Rows of more than 64 kB are streamed: weights and biases then stay in shared memory."""
-    units = -(-n // width)
-    cluster = arrays.power_of_two(-(-units // 2048))
-    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
-        return forward_config(n, width, bits, device, columns)
-    if units <= MOST_OF_A_BLOCK:
-        return RowwiseConfig(512, 512, 1, 13, 2)
-    return StreamingRowwiseConfig(512, 512, cluster, 8, overlapped=cluster == 16)
-
-
-SOFTMAX_RULE, RMS_NORM_RULE, LAYER_NORM_RULE = map(by_length, (softmax_config, rms_norm_config, layer_norm_config))
-
-
-def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
-    """What a norm passes beside sizes."""
+def norm_scalars(x: Any, eps: float) -> tuple[float, float]:
+    """Returns the scalars of a norm: eps and 1 / n."""
     return eps, 1.0 / max(1, x.shape[-1]) if x.ndim else 1.0
 
 
 @kernel_function("x", "out")
 def softmax(x: Any, *, out: Any = None, config: Any = None) -> Any:
-    """exp(x) over its sum, along the last mode.
+    """Returns the softmax along the last mode.
 
-    A row with a NaN or with plus infinity, or of minus infinity alone, becomes NaN.
+    A row with a NaN or plus infinity, or of minus infinity alone, becomes NaN.
     """
     if out is None:
         out = arrays.empty_like(x)
-    run_rows("softmax", Softmax, [x], [out], [], (), SOFTMAX_RULE, config)
+    run_rows("softmax", Softmax, [x], [out], [], (), default_configs.SOFTMAX, config)
     return out
 
 
 def quantized_outs(x: Any, quantize: Any, out: Any) -> tuple[list[Any], list[Any]]:
-    """The array for a result like `x`, or for a quantized one with that for the numbers of its rows."""
+    """Returns the array of a result like `x`, or of a quantised one and the array of its scale factors."""
     if quantize is None:
         return [arrays.empty_like(x) if out is None else out], []
     dtype = arrays.framework_dtype(quantize, x) if isinstance(quantize, NumericMeta) else quantize
-    arrays.require(out is None, "out of a quantized result", hint="it is made, with the numbers of its rows")
+    arrays.require(out is None, "out must be None with quantize", hint="the result and its scale factors are returned")
     arrays.require(x.ndim >= 1, "quantized rows of an array without modes")
-    wanted = arrays.framework_dtype(Float32, x)
     try:
-        made = arrays.empty(x, tuple(x.shape), dtype)
+        result = arrays.empty(x, tuple(x.shape), dtype)
     except TypeError:
         raise arrays.refusal(
             f"quantize={quantize!r} is no type of elements", "cute.Float8E4M3FN or cute.Float8E5M2"
         ) from None
-    return [made], [arrays.empty(x, (*x.shape[:-1], 1), wanted)]
+    return [result], [arrays.empty(x, (*x.shape[:-1], 1), arrays.framework_dtype(Float32, x))]
 
 
 @kernel_function("x", "weight", "out")
 def rms_norm(
     x: Any, weight: Any = None, *, eps: float = 1e-6, quantize: Any = None, out: Any = None, config: Any = None
 ) -> Any:
-    """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column.
+    """Returns x / sqrt(mean(x^2) + eps) along the last mode, times a weight for each column.
 
-    `quantize` is a type of 8-bit floats: the result is then that of each row over a number, and the numbers, f32 (..., 1).
+    With `quantize`, an 8-bit float type, returns the quantised result and the scale factor of each row, f32 (..., 1).
     """
-    outs, notes = quantized_outs(x, quantize, out)
-    kind, rule = (QuantizedRmsNorm, quantized_rule) if notes else (RmsNorm, RMS_NORM_RULE)
-    run_rows("rms_norm", kind, [x], outs, [weight], norm_numbers(x, eps), rule, config, notes=notes)
-    return (*outs, *notes) if notes else outs[0]
+    outs, scales = quantized_outs(x, quantize, out)
+    function, best = (QuantizedRmsNorm, default_configs.quantized) if scales else (RmsNorm, default_configs.RMS_NORM)
+    run_rows("rms_norm", function, [x], outs, [weight], norm_scalars(x, eps), best, config, row_values=scales)
+    return (*outs, *scales) if scales else outs[0]
 
 
 @kernel_function("x", "weight", "bias", "out")
 def layer_norm(
-    x: Any,
-    weight: Any = None,
-    bias: Any = None,
-    *,
-    eps: float = 1e-5,
-    quantize: Any = None,
-    out: Any = None,
-    config: Any = None,
-) -> Any:
-    """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias.
+    x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, quantize: Any = None, out: Any = None, config: Any = None
+) -> Any:  # fmt: skip
+    """Returns (x - mean(x)) / sqrt(var(x) + eps) along the last mode, times a weight, plus a bias.
 
     `quantize` is as in `rms_norm`.
     """
-    outs, notes = quantized_outs(x, quantize, out)
-    kind, rule = (QuantizedLayerNorm, quantized_rule) if notes else (LayerNorm, LAYER_NORM_RULE)
-    run_rows("layer_norm", kind, [x], outs, [weight, bias], norm_numbers(x, eps), rule, config, notes=notes)
-    return (*outs, *notes) if notes else outs[0]
+    outs, scales = quantized_outs(x, quantize, out)
+    function, best = (
+        (QuantizedLayerNorm, default_configs.quantized) if scales else (LayerNorm, default_configs.LAYER_NORM)
+    )
+    run_rows("layer_norm", function, [x], outs, [weight, bias], norm_scalars(x, eps), best, config, row_values=scales)
+    return (*outs, *scales) if scales else outs[0]

@@ -1,8 +1,8 @@
-"""Rows that begin anywhere, for blocks that take rows in turn (`streaming.py`).
+"""Edges of unaligned rows in streaming kernels.
 
-Rows `period` apart begin equally far from a vector. A block takes such rows alone: its threads have the same columns in all of them,
-so that weights are shifted once and sums over rows stay where they are. A few elements before and after the vectors of a row, one
-to a lane of the row's first warp, are read one by one, a row ahead.
+Rows `period` apart begin equally far from a vector. A CTA takes only such rows: its threads have the same columns in all of them, so
+that columns are shifted once and column sums stay where they are. The few elements before and behind the vectors of a row are
+edges: one to a lane of the row's first warp, read a row ahead.
 """
 
 from __future__ import annotations
@@ -13,128 +13,127 @@ from typing import TYPE_CHECKING, Any
 from .... import Float32, Int32, cute, select_
 from ...parts.unaligned_rows import Span, vector_atom
 from ...parts.vectors import as_f32
-from .row_kernel import WARP
-from .unaligned import EdgePart
+from .config import WARP
+from .row_part import EdgePart
 
 if TYPE_CHECKING:
-    from .streaming import RowStream
+    from .streaming import StreamingRowKernel
 
 
-def alike(step: int, width: int, spare: int, lines: int) -> tuple[int, int]:
-    """How many rows, so far apart, begin differently beside vectors, and how many of those the first thread of a row begins at.
+def row_period(step: int, width: int, spare: int, lines: int) -> tuple[int, int]:
+    """Returns after how many rows of stride `step` the alignment repeats, and at a multiple of how many vectors rows are read.
 
-    Accesses at multiples of 32 bytes are 7 % faster, measured on an H200. For them twice as many rows begin differently: `lines` blocks
-    or clusters are to share those evenly, and threads to have as many vectors to `spare`.
+    Accesses at multiples of 32 bytes are 7 % faster, measured on an H200. They double the period: the `lines` CTAs or clusters must
+    still share the rows evenly, and threads must have a vector to `spare`.
     """
 
-    def period(lined: int) -> int:
-        return width * lined // math.gcd(step, width * lined)
+    def period(alignment: int) -> int:
+        return width * alignment // math.gcd(step, width * alignment)
 
-    def evenly(lined: int) -> float:
-        return period(lined) * max(1, lines // period(lined)) / lines
+    def balance(alignment: int) -> float:
+        return period(alignment) * max(1, lines // period(alignment)) / lines
 
-    lined = 2 if spare >= 1 and evenly(2) > 0.9 * evenly(1) else 1
-    return period(lined), lined
+    alignment = 2 if spare >= 1 and balance(2) > 0.9 * balance(1) else 1
+    return period(alignment), alignment
 
 
-class StreamEdges:
-    """Where the rows of a block lie, and a thread's element at the edges of one: `present` of the row at hand, `coming` of the next.
+class StreamedEdges:
+    """Where the rows of a CTA lie, and a thread's element at the edges of the `present` row and of the `coming` one.
 
-    The first thread of a row has a vector at a multiple of `lined` of them, which may lie before the row.
+    The first thread of a row has a vector at a multiple of `alignment` of them, which may lie before the row.
     """
 
     __kiln_static__ = True
 
     def __init__(
-        self, stream: RowStream, line: Any, rows: Any, n: Any, lead: Any, skew: Any, rank: Any, lane: Any
+        self, kernel: StreamingRowKernel, line: Any, rows: Any, n: Any, lead: Any, skew: Any, rank: Any, lane: Any
     ) -> None:
-        problem, config = stream.problem, stream.config
-        self._stream = stream
-        self._period = problem.period
-        self._kind = line % problem.period
-        self._n = n
-        begin = lead + self._kind * skew
+        problem, config = kernel.problem, kernel.config
+        self._kernel, self._period, self._first, self._n = kernel, problem.period, line % problem.period, n
+        begin = lead + self._first * skew
         self.span = Span(begin, n, problem.width)
-        self.rows = (rows - self._kind + (problem.period - 1)) // problem.period
-        """How many rows there are of the kind."""
-        self.before = (begin + self.span.head) // problem.width & (problem.lined - 1)
+        self.rows = (rows - self._first + (problem.period - 1)) // problem.period
+        """Rows with this alignment."""
+        self.before = (begin + self.span.head) // problem.width & (problem.alignment - 1)
         """Vectors that the first threads of a row have before it."""
         self.shift = begin & (problem.width - 1)
-        """How far sums over rows lie from the beginning of a line, so that vectors of them are aligned."""
+        """Elements from the beginning of a line of column sums to the first sum, so that their vectors are aligned."""
         (self._column,) = self.span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
-        self._there = (rank == 0) & (lane < WARP) & (self._column < n)  # nobody else has an edge
-        self.has = (rank == 0) & (lane < WARP)
+        self.has_edge = (rank == 0) & (lane < WARP)
+        self._there = (rank == 0) & (lane < WARP) & (self._column < n)  # no other thread has an edge
 
     def take(self, sources: Any, outs: Any, columns: Any, sums: int) -> None:
-        """Look at the edges of rows of these matrices, which are given as `vectors`."""
+        """Sets the matrices, given as `vectors`, reads the columns and clears the column sums."""
         self._sources, self._outs = sources, outs
-        self.present, self.coming = ([self._room(x) for x in sources] for _ in range(2))
-        self._weights = [self._room(x) for x in columns]
-        for x, held in zip(columns, self._weights, strict=True):
-            self._copy(x.iterator + select_(self._there, self._column, Int32(0)), held, self._there)
+        self.present, self.coming = ([self._register(x) for x in sources] for _ in range(2))
+        self._columns = [self._register(x) for x in columns]
+        for x, register in zip(columns, self._columns, strict=True):
+            self._copy(x.iterator + select_(self._there, self._column, Int32(0)), register, self._there)
         self.sums = [cute.make_rmem_tensor((1, 1), Float32) for _ in range(sums)]
-        for held in self.sums:
-            held.fill(0.0)
+        for register in self.sums:
+            register.fill(0.0)
 
-    def _room(self, x: Any) -> Any:
-        held = cute.make_rmem_tensor((1,), x.element_type)
-        held.fill(0)
-        return held
+    def _register(self, x: Any) -> Any:
+        register = cute.make_rmem_tensor((1,), x.element_type)
+        register.fill(0)
+        return register
 
-    def _copy(self, pointer: Any, held: Any, there: Any) -> None:
-        part = cute.make_tensor(pointer.with_alignment(held.element_type.width // 8), cute.make_layout(1))
-        cute.copy(vector_atom(held.element_type, 1), part, held, pred=there)
+    def _copy(self, pointer: Any, register: Any, there: Any) -> None:
+        tile = cute.make_tensor(pointer.with_alignment(register.element_type.width // 8), cute.make_layout(1))
+        cute.copy(vector_atom(register.element_type, 1), tile, register, pred=there)
 
     def _element(self, x: Any, row: Any) -> Any:
-        """Where the thread's element of a row is: so far from its first vector, whose place is known anyway."""
+        """Returns the address of the thread's element, relative to the row's first vector, whose address is known anyway."""
         return x[row, None].iterator + select_(self._there, self._column - self.span.head, Int32(0))
 
     def vectors(self, x: Any) -> Any:
-        """The vectors of the rows of the kind, a matrix whose rows begin at multiples of theirs."""
-        width, step = self._stream.problem.width, x.stride[0]
-        pointer = x.iterator + (self._kind * step + self.span.head)
+        """Returns the vectors of the CTA's rows as a matrix whose rows begin at multiples of vectors."""
+        width, step = self._kernel.problem.width, x.stride[0]
+        pointer = x.iterator + (self._first * step + self.span.head)
         layout = cute.make_layout(
             (self.rows, self.span.units * width), stride=(cute.assume(step * self._period, divby=width), 1)
         )
         return cute.make_tensor(pointer.with_alignment(width * x.element_type.width // 8), layout)
 
     def line(self, out: Any, line: Any) -> Any:
-        """The vectors of a line of sums over rows."""
-        whole = out[line, None]
-        pointer = whole.iterator + (self.shift + self.span.head)
-        aligned = pointer.with_alignment(min(16, 4 * self._stream.problem.width))
-        return cute.make_tensor(aligned, cute.make_layout(self.span.units * self._stream.problem.width))
+        """Returns the vectors of a line of column sums."""
+        width = self._kernel.problem.width
+        pointer = out[line, None].iterator + (self.shift + self.span.head)
+        return cute.make_tensor(
+            pointer.with_alignment(min(16, 4 * width)), cute.make_layout(self.span.units * width)
+        )  # fmt: skip
 
-    def read(self, held: list[Any], row: Any) -> None:
-        """Begin to read the elements of a row."""
+    def read(self, registers: list[Any], row: Any) -> None:
+        """Begins to read the elements of a row."""
         exists = row < self.rows
-        for x, room in zip(self._sources, held, strict=True):
-            self._copy(self._element(x, select_(exists, row, Int32(0))), room, self._there & exists)
+        for x, register in zip(self._sources, registers, strict=True):
+            self._copy(self._element(x, select_(exists, row, Int32(0))), register, self._there & exists)
 
-    def advance(self) -> None:
-        """The next row is at hand."""
+    def next_row(self) -> None:
+        """Makes the coming row the present one."""
         for old, new in zip(self.present, self.coming, strict=True):
             old.store(new.load())
 
-    def part(self, held: list[Any]) -> EdgePart:
-        """A thread's element as a `Part`."""
-        return EdgePart([as_f32(x.load())[0] for x in held], self._there, [as_f32(x.load()) for x in self._weights])
+    def part(self, registers: list[Any]) -> EdgePart:
+        """Returns a thread's element as a part."""
+        values = [as_f32(x.load())[0] for x in registers]
+        return EdgePart(values, self._there, [as_f32(x.load()) for x in self._columns])
 
     @cute.jit
-    def finish(self, state: Any, numbers: Any, n: Any, row: Any):
-        """Write the results at the edges of a row, and add to the sums."""
+    def write(self, row: Any, index: Any):
+        """Writes the results at the edges of row `index`, and adds to the column sums."""
         if self._there:
             part = self.part(self.present)
-            made = self._stream.rule.results(part.values(0), part.columns(0), None, state, state, numbers, n)
-            for out, value in zip(self._outs, made[: len(self._outs)], strict=True):
-                place = self._element(out, row).with_alignment(out.element_type.width // 8)
-                cute.make_tensor(place, cute.make_layout(1))[0] = value[0].to(out.element_type)
-            for held, value in zip(self.sums, made[len(self._outs) :], strict=True):
-                held[0, 0] = held[0, 0] + value[0]
+            results = self._kernel.function.results(part.values(0), part.columns(0), None, row)
+            for out, value in zip(self._outs, results[: len(self._outs)], strict=True):
+                target = self._element(out, index).with_alignment(out.element_type.width // 8)
+                cute.make_tensor(target, cute.make_layout(1))[0] = value[0].to(out.element_type)
+            for register, value in zip(self.sums, results[len(self._outs) :], strict=True):
+                register[0, 0] = register[0, 0] + value[0]
 
     @cute.jit
     def write_sums(self, partial: Any, line: Any):
-        """Write sums over the rows of the block."""
+        """Writes the column sums over the rows of the CTA."""
         if self._there:
-            for out, held in zip(partial, self.sums, strict=True):
-                out[line, self.shift + self._column] = held[0, 0]
+            for out, register in zip(partial, self.sums, strict=True):
+                out[line, self.shift + self._column] = register[0, 0]

@@ -1,6 +1,6 @@
-"""The largest elements of rows."""
+"""Top-k of the softmax of rows."""
 
-from .implementations import REGISTRY, Given
+from .implementations import REGISTRY, TopKArguments
 from .problem import TopKProblem
 
-__all__ = ["REGISTRY", "Given", "TopKProblem"]
+__all__ = ["REGISTRY", "TopKArguments", "TopKProblem"]

@@ -1,4 +1,4 @@
-"""The implementation of the largest elements of rows."""
+"""The implementation of `topk_softmax`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .... import Int32, Int64
 from ...dispatch import arrays, devices, launches
 from ...dispatch.registry import MemoryBound, Registry, variants
-from ..rowwise.row_kernel import MOST_KEPT, WARP, RowwiseConfig
-from .kernel import SelectionProblem, TopK
+from ..rowwise.config import WARP, RowwiseConfig
+from ..rowwise.row_part import MAX_SAVED_ELEMENTS
+from .kernel import TopK, TopKKernelProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .problem import TopKProblem
 
-REGISTRY = Registry("selections")
+REGISTRY = Registry("topk_softmax")
 
 
-class Given(NamedTuple):
-    """The arrays: rows, values and columns."""
+class TopKArguments(NamedTuple):
+    """The arrays of `topk_softmax`."""
 
     x: Any
     values: Any
@@ -28,14 +29,13 @@ class Given(NamedTuple):
 
 
 _MANY = 1 << 15
-"""Rows from which on what each of them takes is what counts, not how soon it is done."""
+"""Rows from which on throughput counts, not the latency of a row."""
 
 
-def selection_config(n: int, width: int, k: int, rows: int) -> RowwiseConfig:
-    """A warp or less for short rows: few wait for each other. Longer ones have a block.
+def topk_config(n: int, width: int, k: int, rows: int) -> RowwiseConfig:
+    """Returns the measured config: a warp or less for short rows, whose threads wait for each other, a CTA for longer ones.
 
-    Of many rows half a warp or less, where a row has twice as many threads as are asked for: else too many elements reach the number that
-    is found of theirs.
+    With many rows half a warp or less, but twice as many threads as results: else too many elements reach the threshold.
     """
     units = -(-n // width)
     threads = arrays.power_of_two(units)
@@ -47,8 +47,8 @@ def selection_config(n: int, width: int, k: int, rows: int) -> RowwiseConfig:
 
 
 @REGISTRY.register
-class OneAfterTheOther(MemoryBound):
-    """The threads of a row find its largest elements one after the other."""
+class TopKSoftmax(MemoryBound):
+    """The threads of a row, in a CTA or part of one, select its largest elements."""
 
     config = RowwiseConfig
 
@@ -56,7 +56,7 @@ class OneAfterTheOther(MemoryBound):
         return problem.exceeds_32_bits
 
     def configs(self, problem: TopKProblem, device: Device) -> Iterator[RowwiseConfig]:
-        first = selection_config(problem.n, problem.matrices[0].width, problem.k, problem.rows)
+        first = topk_config(problem.n, problem.matrices[0].width, problem.k, problem.rows)
 
         def check(config: RowwiseConfig) -> None:
             self.check(problem, config, device)
@@ -66,26 +66,27 @@ class OneAfterTheOther(MemoryBound):
     def check(self, problem: TopKProblem, config: RowwiseConfig, device: Device) -> None:
         config.check(problem.n, problem.matrices[0].width, problem.x.dtype.width, 1, device)
         arrays.require(
-            config.cluster == 1 and config.shared == 0, f"{config}: rows are held in registers, each by one block"
+            config.cluster == 1 and config.smem_vectors == 0,
+            f"{config}: rows are in the registers of one CTA, so cluster must be 1 and smem_vectors 0",
         )
         arrays.require(
             config.row_threads <= WARP or config.row_threads == config.threads,
-            f"{config}: a row has a block to itself, or at most a warp of one",
+            f"{config}: row_threads must be {config.threads} or at most a warp",
         )
 
-    def run(self, problem: TopKProblem, config: RowwiseConfig, given: Given) -> None:
+    def run(self, problem: TopKProblem, config: RowwiseConfig, args: TopKArguments) -> None:
         ((rows, n, step, width),), k = problem.matrices, problem.k
         vectors = config.vectors(n, width)
-        vectors = vectors if vectors * width <= MOST_KEPT else 0  # else there are registers for nothing besides
+        vectors = vectors if vectors * width <= MAX_SAVED_ELEMENTS else 0  # else no registers are left
         kernel = launches.cached_kernel(
             TopK,
-            SelectionProblem(
+            TopKKernelProblem(
                 (problem.x.dtype,), (), (), 0, width, vectors, n == config.row_threads * vectors * width, config,
-                overlaps=devices.current().overlaps, renormalize=problem.renormalize, few=k <= config.row_threads,
+                overlaps=devices.current().overlaps, renormalize=problem.renormalize, one_each=k <= config.row_threads,
                 index=problem.indices.dtype,
             ),
         )  # fmt: skip
-        taken = [given.x, given.values, given.indices]
+        given = list(args)
         launches.launcher(
-            kernel, taken, Int32(rows), Int32(n), Int32(k), Int64(step), Int32(-(-rows // config.rows))
-        )(taken)  # fmt: skip
+            kernel, given, Int32(rows), Int32(n), Int32(k), Int64(step), Int32(-(-rows // config.rows))
+        )(given)  # fmt: skip

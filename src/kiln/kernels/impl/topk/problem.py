@@ -1,4 +1,4 @@
-"""What the largest elements of rows are asked for."""
+"""The problem of `topk_softmax`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..rowwise.problem import FLOATS
 
 @dataclasses.dataclass(frozen=True)
 class TopKProblem(RowwiseProblem):
-    """The `k` largest of the softmax of each row, and their columns; `renormalize`: over their sum."""
+    """The `k` largest of the softmax of each row, and their columns; with `renormalize` divided by their sum."""
 
     x: TensorLayout
     k: int
@@ -33,13 +33,13 @@ class TopKProblem(RowwiseProblem):
         )
         require(
             isinstance(self.k, int) and 1 <= self.k <= shape[-1],
-            f"{self.name}: {self.k!r} of rows of {shape[-1]}",
-            hint="k is at least 1, and at most the length of a row",
+            f"{self.name}: k is {self.k!r} for rows of {shape[-1]}",
+            hint="k must be at least 1, and at most the length of a row",
         )
-        for what, made, types in (("values", self.values, (Float32,)), ("indices", self.indices, (Int32, Int64))):
+        for what, result, types in (("values", self.values, (Float32,)), ("indices", self.indices, (Int32, Int64))):
             require(
-                made.shape == (*shape[:-1], self.k) and made.dtype in types,
-                f"{self.name} of shape {shape}: {what} {made.dtype.__name__} of shape {made.shape}",
+                result.shape == (*shape[:-1], self.k) and result.dtype in types,
+                f"{self.name} of shape {shape}: {what} is {result.dtype.__name__} of shape {result.shape}",
                 hint=f"{' or '.join(t.__name__ for t in types)} of shape {(*shape[:-1], self.k)}",
             )
 
@@ -54,5 +54,5 @@ class TopKProblem(RowwiseProblem):
 
     @property
     def bytes(self) -> int:
-        """Rows read once, values and columns written once."""
+        """Rows are read once, values and indices written once."""
         return self.x.bytes + self.values.bytes + self.indices.bytes

@@ -8,7 +8,7 @@ from .... import Float32, Int32
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from ..rowwise.arguments import as_rows
-from .implementations import REGISTRY, Given
+from .implementations import REGISTRY, TopKArguments
 from .problem import TopKProblem
 
 __all__ = ["topk_softmax"]
@@ -18,29 +18,32 @@ __all__ = ["topk_softmax"]
 def topk_softmax(
     x: Any, k: int, renormalize: bool = False, *, values: Any = None, indices: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
-    """The `k` largest of the softmax of each row along the last mode, in f32, the largest first, and their columns, in i32.
+    """Returns the `k` largest values of the softmax along the last mode, in f32, the largest first, and their indices, in i32.
 
-    Of equal elements the first counts. `renormalize`: over their sum, as the weights of experts are. `values` and `indices` are
-    arrays to write to, without gaps; indices may be i64.
+    Of equal elements the first counts. `renormalize` divides them by their sum, as for the weights of experts. `values` and `indices`
+    are contiguous arrays to write to; indices may be i64.
     """
     arrays.require(x.ndim >= 1, "topk_softmax of an array without modes")
     arrays.require(
         isinstance(k, int) and 1 <= k <= x.shape[-1],
-        f"topk_softmax: {k!r} of rows of {x.shape[-1]}",
-        hint="k is at least 1, and at most the length of a row",
+        f"topk_softmax: k is {k!r} for rows of {x.shape[-1]}",
+        hint="k must be at least 1, and at most the length of a row",
     )
-    made = [
+    results = [
         arrays.empty(x, (*x.shape[:-1], k), arrays.framework_dtype(dtype, x)) if out is None else out
         for out, dtype in ((values, Float32), (indices, Int32))
     ]
     arrays.require_usable(x, "an array of topk_softmax")
-    for out in made:
+    for out in results:
         arrays.require_usable(out, "a result of topk_softmax", written=True)
-        arrays.require(arrays.is_contiguous(out), f"topk_softmax into strides {arrays.strides(out)}, with gaps")
-    taken = as_rows(x)
+        arrays.require(
+            arrays.is_contiguous(out),
+            f"topk_softmax: a result has strides {arrays.strides(out)}, and must be contiguous",
+        )
+    rows = as_rows(x)
     problem = TopKProblem(
-        arrays.layout_of(taken), k, arrays.layout_of(made[0]), arrays.layout_of(made[1]), bool(renormalize)
+        arrays.layout_of(rows), k, arrays.layout_of(results[0]), arrays.layout_of(results[1]), bool(renormalize)
     )
     if 0 not in x.shape:
-        REGISTRY.run(problem, devices.current(), Given(taken, *made), config)
-    return tuple(made)  # type: ignore[return-value]
+        REGISTRY.run(problem, devices.current(), TopKArguments(rows, *results), config)
+    return tuple(results)  # type: ignore[return-value]

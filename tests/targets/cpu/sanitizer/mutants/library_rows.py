@@ -22,7 +22,7 @@ def run(kernels):
     configs = (
         kernels.RowwiseConfig(threads=128, row_threads=64),
         kernels.RowwiseConfig(threads=64, row_threads=64, cluster=2),
-        kernels.RowwiseConfig(threads=64, row_threads=64, shared=1),
+        kernels.RowwiseConfig(threads=64, row_threads=64, smem_vectors=1),
     )
     right = all(np.abs(kernels.softmax(x, config=config) - softmax(x)).max() < 1e-5 for config in configs)
     return right and twice(kernels, x)

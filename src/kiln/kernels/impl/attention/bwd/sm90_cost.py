@@ -1,11 +1,16 @@
-"""What gradients of attention are expected to take on Hopper, and what bounds them."""
+"""The cost model of attention backward on sm_90a for head_dim up to 128.
+
+An SM computes its blocks of keys one after the other, with steps that were measured for the config. Coefficients are in
+`kernels/tuned/h200.json`; `python benchmarks/fit.py fit backward` fits them.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from ....dispatch.explaining import bytes_per_us
-from .sm90_coefficients import FIGURES
+from ....tuned import coefficients
 from .sm90_config import (
     TILE_N,
     WARPGROUPS,
@@ -22,10 +27,32 @@ if TYPE_CHECKING:
 
 _CYCLES = 1980.0
 """Of a microsecond, in bursts."""
-_UNKNOWN = 1.05
-"""What a config that was not measured is taken to take, of what the units say beside one that was."""
-_LAUNCHES = 6.0
-"""Microseconds of three launches."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredConfig:
+    """A config to choose from, for a padded head dimension, and its coefficients."""
+
+    head_dim: int
+    tile_m: int
+    q_stages: int
+    operands_in_regs: int
+    step_us: float
+    """Microseconds of a step of `tile_m` queries."""
+    cta_us: float
+    """Microseconds of the prologue and the epilogue of a block of keys."""
+
+    @property
+    def config(self) -> Sm90AttentionBackwardConfig:
+        return Sm90AttentionBackwardConfig(self.tile_m, self.q_stages, self.operands_in_regs)
+
+
+_MODEL = coefficients("attention_backward_sm90")
+MEASURED = tuple(MeasuredConfig(**row) for row in _MODEL["configs"])
+_LAUNCHES_US: float = _MODEL["launches_us"]
+"""Microseconds of the launches of all kernels."""
+_UNMEASURED_FACTOR: float = _MODEL["unmeasured_factor"]
+"""The time of a config that was not measured, relative to what its units say beside one that was."""
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardConfig:
@@ -35,7 +62,7 @@ def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90Att
         of.varlen or of.has_seqused_k or of.has_softcap or of.has_alibi or problem.functions is not None
     ):
         return Sm90AttentionBackwardConfig(64, operands_in_regs=1)  # else registers are spilled
-    found = (Sm90AttentionBackwardConfig(*figures.config) for figures in FIGURES[elements])
+    found = (measured.config for measured in MEASURED if measured.head_dim == elements)
     return min(found, key=lambda config: expected(problem, config, device))
 
 
@@ -67,7 +94,7 @@ def parts(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig
 def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
     """Microseconds that gradients take."""
     rounds, steps, rest = units(problem, config, device)
-    step, block = _figures(config, padded_head_dim(problem.attention.head_dims))
+    step, block = _step_and_cta_us(config, padded_head_dim(problem.attention.head_dims))
     return rounds * (steps * step + block) + rest
 
 
@@ -84,18 +111,17 @@ def units(
     early = converted_heads(problem, config, side, sums)
     rows, heads = of.seqlen_q * of.head_dim, of.heads * of.batch
     passes = heads * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
-    return max(1.0, rounds), steps, passes / bytes_per_us(device) + _LAUNCHES
+    return max(1.0, rounds), steps, passes / bytes_per_us(device) + _LAUNCHES_US
 
 
-def _figures(config: Sm90AttentionBackwardConfig, elements: int) -> tuple[float, float]:
-    """Microseconds of a step and of beginning and ending a block of keys: as measured, or as units say beside what was."""
-    own = (config.tile_m, config.q_stages, config.operands_in_regs)
-    known = {figures.config: figures for figures in FIGURES[elements]}
-    if own in known:
-        return known[own].step, known[own].block
-    first = FIGURES[elements][0]
-    worst = lambda one: max(cycles(one, elements).values())
-    return _UNKNOWN * first.step * worst(config) / worst(Sm90AttentionBackwardConfig(*first.config)), first.block
+def _step_and_cta_us(config: Sm90AttentionBackwardConfig, elements: int) -> tuple[float, float]:
+    """Return the microseconds of a step and of a block of keys: as measured, or as units say beside what was."""
+    known = {measured.config: measured for measured in MEASURED if measured.head_dim == elements}
+    if config in known:
+        return known[config].step_us, known[config].cta_us
+    first = next(iter(known.values()))
+    busiest = lambda one: max(cycles(one, elements).values())
+    return _UNMEASURED_FACTOR * first.step_us * busiest(config) / busiest(first.config), first.cta_us
 
 
 def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig) -> tuple[int, float]:

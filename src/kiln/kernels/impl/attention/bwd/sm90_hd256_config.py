@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ....dispatch import arrays
-from .sm90_coefficients import DEEP_BLOCK, DEEP_OVER
+from ....tuned import coefficients
 from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS, equal_groups, mean_visible_queries
 
 if TYPE_CHECKING:
@@ -25,9 +25,14 @@ _OTHER_REGISTERS = 32
 _L2_BYTES = 32 << 20
 """Bytes of Q and dO that are in use at the same time."""
 _CYCLES = 1980.0
-"""Cycles of a microsecond, in bursts."""
-_LAUNCHES = 6.0
+"""Of a microsecond, in bursts."""
+_MODEL = coefficients("attention_backward_sm90")
+_LAUNCHES: float = _MODEL["launches_us"]
 """Microseconds of three launches."""
+_STEP_FACTORS: tuple[float, float] = (_MODEL["dkv_hd256_factor"], _MODEL["dq_hd256_factor"])
+"""The time of a step of the dK/dV kernel, and of the dQ kernel, relative to that of its busiest unit."""
+_CTA_US: float = _MODEL["hd256_cta_us"]
+"""Microseconds of the prologue and the epilogue of a CTA of either kernel."""
 _BYTES = 4.2e6
 """Bytes that the preprocess kernel moves in a microsecond."""
 
@@ -176,7 +181,7 @@ def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd2
     """Return the microseconds of a backward pass."""
     kernels, rest = units(problem, config, device)
     return rest + sum(
-        rounds * (over * steps + DEEP_BLOCK) for (rounds, steps), over in zip(kernels, DEEP_OVER, strict=True)
+        rounds * (over * steps + _CTA_US) for (rounds, steps), over in zip(kernels, _STEP_FACTORS, strict=True)
     )
 
 

@@ -1,10 +1,10 @@
 """NVIDIA's public `dense_gemm_persistent` beside cuBLAS, by several ways of timing: what a ratio says depends on the way.
 
-    python benchmarks/product_protocols.py FOLDER [--size 8192] [--rounds 4]
+    python benchmarks/gemm_protocols.py FOLDER [--size 8192] [--rounds 4]
 
 FOLDER is `examples/python/CuTeDSL` of a checkout of NVIDIA's public repository. The program is as it is, with a tile of 128 x 256, clusters of 2 x 1, swizzle 8 and normal
 data. Each figure begins after 0.6 s of idleness, in turns: 30 calls after 20 others, as the program times itself; Triton's `do_bench` as it is, and with 0.4 s of
-calls after 0.1 s. (Both back to back, for as long as it takes, are rows of `product_bounds.py --public FOLDER`.)
+calls after 0.1 s. (Both back to back, for as long as it takes, are rows of `gemm_bounds.py --public FOLDER`.)
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Matrix products of Kiln beside cuBLAS, on one GPU, on the same standard-normal data, in one run.
+"""GEMMs of Kiln beside cuBLAS, on one GPU, on the same standard-normal data, in one run.
 
-    python benchmarks/products.py
+    python benchmarks/gemm.py
 
 Results are compared with float64 on the device before they are timed. "burst" is the median of calls in
-fives, each after a pause; "steady" that of calls without one, at which large products are limited by the
+fives, each after a pause; "steady" that of calls without one, at which large GEMMs are limited by the
 power of the device: it lowers its clock. `kiln.kernels.gemm` uses `mma.sync`, which every GPU since sm_80 has; cuBLAS uses what
 is fastest on the device. Layouts: first letter A, N if its rows are contiguous; second B.
 """
@@ -68,7 +68,7 @@ def steady_us(call: Callable[[], object]) -> float:
 
 
 def matrices(m: int, n: int, k: int, dtype: torch.dtype, layout: str) -> tuple[Any, Any]:
-    """Operands of a product."""
+    """Operands of a GEMM."""
     a = torch.randn((m, k) if layout[0] == "N" else (k, m), device="cuda")
     b = torch.randn((k, n) if layout[1] == "N" else (n, k), device="cuda")
     if dtype is torch.int8:
@@ -79,7 +79,7 @@ def matrices(m: int, n: int, k: int, dtype: torch.dtype, layout: str) -> tuple[A
 
 
 def pair(a: Any, b: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """The product by Kiln and by cuBLAS, into the same matrix."""
+    """The GEMM by Kiln and by cuBLAS, into the same matrix."""
     out = torch.empty(a.shape[0], b.shape[1], device="cuda", dtype=a.dtype)
     return lambda: kernels.gemm(a, b, out=out), lambda: torch.mm(a, b, out=out)
 
@@ -91,11 +91,11 @@ def check(got: Any, a: Any, b: Any, tolerance: float) -> None:
     error = (got[rows].double() - left @ right).abs() / (left.abs() @ right.abs()).clamp(min=1e-30)
     worst = error.max().item()
     if not worst <= tolerance:
-        raise SystemExit(f"a product is wrong: {worst:.2e} of {tolerance:.0e}")
+        raise SystemExit(f"a GEMM is wrong: {worst:.2e} of {tolerance:.0e}")
 
 
 def square() -> None:
-    """Large square products."""
+    """Large square GEMMs."""
     print(
         "| | n | type | cuBLAS us | Kiln us | Kiln TFLOP/s | cuBLAS steady | Kiln steady |\n|---|---|---|---|---|---|---|---|"
     )
@@ -176,7 +176,7 @@ def followed() -> None:
 
 
 def compile_one(case: tuple[int, int, int, torch.dtype, str, str]) -> None:
-    """Make a product once."""
+    """Make a GEMM once."""
     m, n, k, dtype, layout, precision = case
     a, b = matrices(m, n, k, dtype, layout)
     kernels.gemm(a, b, precision=precision)

@@ -1,17 +1,16 @@
-"""What is chosen for attention of few queries, to latents, and for gradients, beside the best of all configs that are offered.
+"""Measure configs of attention and MLA on Hopper, and fit the cost models to the measurements.
 
-    python benchmarks/choices.py compile decode gradients [--kinds bf16,64] [--seconds 80] [--part 0/4]   # for the disk cache; needs the GPU
-    python benchmarks/choices.py measure decode gradients [--kinds bf16,64] [--seconds 60] [--part 0/4]
-    python benchmarks/choices.py fit gradients     # writes src/kiln/kernels/impl/attention/bwd/sm90_coefficients.py
-    python benchmarks/choices.py fit decode        # writes src/kiln/kernels/impl/attention/fwd/decode_coefficients.py; needs scipy
-    python benchmarks/choices.py report decode     # chosen and best configs, shape by shape
+Tables: `attention` (kinds: bits and head dimension), `decode` (32 heads, 8 of K and V, head_dim 128; kinds bf16 and e4m3, bf16/64,
+bf16/1, e4m3/64 with pages of so many rows), `mla` (kinds 16, 8: bits of the cache), `backward` (kinds: the head dimension, or that
+and V's). Configs are all that the registry offers, but for those that are expected to take three times as long as the chosen one.
+Of `attention` and `backward` the first shape of a kind is measured with all of them, the others with those that were less than a
+seventh behind there; of the backward pass for head_dim over 128, configs that differ from the chosen one in one kernel.
 
-Tables: `decode` (32 heads that share 8, D 128; kinds bf16 and e4m3, bf16/64, bf16/1, e4m3/64 in pages of so many rows), `latents` (kinds 16, 8), `gradients` (kinds are D, or D and
-that of values). Configs are all that families offer (`kiln.kernels` `REGISTRY.choices`), but those that are expected to take three times as long as what is chosen; of gradients
-of the first shape of a kind all, of the others those that were less than a seventh behind there. Of gradients in two passes those configs are taken that differ from the
-chosen one in one of the passes. Each line of `benchmarks/data/choices_h200.jsonl` is a config of a shape: microseconds, the spread of its turns. Lines are written at once; a config
-that is there is not measured again, but with `--again 6`, for which the chosen config and the best five others that are known take `--turns`, in place of what was known of them. Configs of a shape take turns, with normal data: few queries with an empty L2 cache, gradients in short bursts.
-`compile` and `measure` may have several processes (`--part`): they compile at the same time, and measure one after another.
+Each line of `benchmarks/data/attention_h200.jsonl` and `choices_h200.jsonl` is a config of a shape: microseconds, the spread of its
+turns. Lines are written at once, and a config that is there is not measured again, but with `--again 6`: then the chosen config and the
+best five others that are known take `--turns`. Configs of a shape take turns, with normal data: decode and MLA with an empty L2 cache,
+the others in short bursts, forward beside cuDNN. `compile` and `measure` may have several processes (`--part`): they compile at the
+same time, and measure one after another.
 """
 
 from __future__ import annotations
@@ -22,34 +21,40 @@ import contextlib
 import dataclasses
 import fcntl
 import functools
+import itertools
 import json
 import math
 import random
-import re
 import statistics
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recorded import DATA
 
-from kiln import BFloat16, Float8E4M3FN, kernels
+from kiln import BFloat16, Float8E4M3FN, Float16, kernels
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl import attention, mla
 from kiln.kernels.impl.attention import AttentionProblem, bwd
-from kiln.kernels.impl.attention.bwd import sm90_coefficients, sm90_cost, sm90_hd256_config
+from kiln.kernels.impl.attention.bwd import sm90_cost as backward_cost
+from kiln.kernels.impl.attention.bwd import sm90_hd256_config
 from kiln.kernels.impl.attention.bwd.problem import AttentionBackwardProblem
-from kiln.kernels.impl.attention.fwd import decode_coefficients, decode_cost
-from kiln.kernels.impl.mla.problem import LatentAttention
+from kiln.kernels.impl.attention.fwd import decode_cost, sm90_cost
+from kiln.kernels.impl.mla.problem import MlaProblem
 
 _H200 = dataclasses.replace(device_of("sm_90a"), name="H200")
-_MODEL = Path(sm90_coefficients.__file__)
-_DATA = Path(__file__).parent / "data" / "choices_h200.jsonl"
 _NEAR, _BEST = 1.15, 12
 _ENOUGH = 12
 """Measurements of two passes."""
 _LONG = 1500.0
 """Microseconds of a call of which one is enough."""
+_RIVAL = "cuDNN"
+_SPEEDS, _TILES = np.linspace(4.0, 13.0, 361), np.linspace(0.0, 8.0, 81)
+"""TFLOP/s of an SM and microseconds of a tile that are tried for attention forward."""
+_MOST_CONFIGS = 6
+"""Configs of attention forward for one head dimension, at most, that are chosen among."""
 
 
 def _normal(*shape: int, dtype: Any = None) -> Any:
@@ -57,6 +62,119 @@ def _normal(*shape: int, dtype: Any = None) -> Any:
 
     made = torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
     return made if dtype is None else made.to(dtype)
+
+
+_TOKENS = 32768
+_BOTH = (False, True)
+
+
+class Forward:
+    """(bits, batch, length, heads, heads of K and V, head dimension or that of Q and of V, causal)."""
+
+    family, cold, within = attention.REGISTRY, False, 3.0
+    shapes = [
+        *[(16, _TOKENS // n, n, 16, 16, 128, c) for n in (8192, 1024, 2048, 4096, 16384, 32768) for c in _BOTH],
+        *[(16, _TOKENS // n, n, 32, 8, 128, c) for n in (8192, 1024, 2048, 32768) for c in _BOTH],
+        *[(16, _TOKENS // n, n, 8, 8, 256, c) for n in (8192, 2048, 1024, 32768) for c in _BOTH],
+        *[(16, _TOKENS // n, n, 32, 32, 64, c) for n in (8192, 2048, 1024, 4096, 16384, 32768) for c in _BOTH],
+        *[(8, 1, 16384, 2048 // d, 2048 // d, d, c) for d in (128, 256, 64) for c in _BOTH],
+        *[(8, 8, 2048, 2048 // d, 2048 // d, d, c) for d in (128, 256, 64) for c in _BOTH],
+        *[(16, _TOKENS // n, n, 16, 16, (192, 128), c) for n in (8192, 2048) for c in _BOTH],
+        *[(16, _TOKENS // n, n, 16, 16, 192, c) for n in (8192, 2048) for c in _BOTH],
+        *[(16, _TOKENS // n, n, 16, 16, 96, c) for n in (8192, 2048) for c in _BOTH],
+    ]
+
+    @staticmethod
+    def dims(shape: Any) -> tuple[int, int]:
+        """Return the head dimension of Q and K, and that of V."""
+        return (shape[5], shape[5]) if isinstance(shape[5], int) else tuple(shape[5])
+
+    @staticmethod
+    def kind(shape: Any) -> str:
+        return f"{shape[0]}/{'x'.join(map(str, dict.fromkeys(Forward.dims(shape))))}"
+
+    @staticmethod
+    def problem(shape: Any) -> Any:
+        bits, batch, length, heads, heads_k, _, causal = shape
+        dtype, right = Float16 if bits == 16 else Float8E4M3FN, 0 if causal else None
+        return AttentionProblem(batch, length, length, heads, heads_k, *Forward.dims(shape), dtype, window_right=right)
+
+    @staticmethod
+    def config(fields: Any, causal: bool) -> Any:
+        warpgroups, tile_n, stages, pingpong, q_in_regs = fields
+        options = {"pingpong": pingpong, "q_in_regs": q_in_regs, "dynamic_scheduler": causal}
+        return kernels.Sm90AttentionConfig(warpgroups, tile_n, stages, **options)
+
+    @staticmethod
+    def fields(config: Any) -> tuple[Any, ...]:
+        return config.consumer_warpgroups, config.tile_n, config.kv_stages, config.pingpong, config.q_in_regs
+
+    @staticmethod
+    def offered(shape: Any) -> list[Any]:
+        """Return the configs of a shape: those that work, with steps of at least two thirds of the keys that fit.
+
+        Three consumer warpgroups have three stages where these fit, two have two, and only two keep Q in registers: for
+        head_dim 128 all configs were measured, and the others were behind for every shape.
+        """
+        found = []
+        for warpgroups, q_in_regs in ((3, False), (2, False), (2, True)):
+            working: dict[tuple[int, bool], Any] = {}
+            for tile_n, stages, pingpong in itertools.product(
+                range(32, 257, 256 // shape[0]), (2, 3)[: warpgroups - 1], _BOTH
+            ):
+                config = Forward.config((warpgroups, tile_n, stages, pingpong, q_in_regs), shape[6])
+                with contextlib.suppress(DSLUserCodeTypeError):
+                    config.check(*Forward.dims(shape), _H200.smem, shape[0])
+                    working[tile_n, pingpong] = config
+            most = max((tile_n for tile_n, _ in working), default=0)
+            found += [config for config in working.values() if 3 * config.tile_n >= 2 * most]
+        return found
+
+    @staticmethod
+    def small(shape: Any) -> Any:
+        return (shape[0], 256, 64, 1, 1, *shape[5:])
+
+    @staticmethod
+    def kernel(shape: Any, config: Any) -> Any:
+        return (shape[0], *Forward.dims(shape), shape[6]), _named(_fields(config))
+
+    @staticmethod
+    def group(shape: Any) -> Any:
+        return (shape[0], *Forward.dims(shape), shape[6])
+
+    @staticmethod
+    def arrays(shape: Any) -> list[Any]:
+        import torch
+
+        bits, batch, length, heads, heads_k, *_ = shape
+        dim, dim_v = Forward.dims(shape)
+        modes = ((heads, dim), (heads_k, dim), (heads_k, dim_v))
+        made = (torch.randn(batch, length, *mode, device="cuda", dtype=torch.float16) for mode in modes)
+        return [x if bits == 16 else x.to(torch.float8_e4m3fn) for x in made]
+
+    @staticmethod
+    def call(shape: Any) -> Any:
+        return functools.partial(kernels.flash_attention, *Forward.arrays(shape), causal=shape[6])
+
+    @staticmethod
+    def rival(shape: Any) -> Any:
+        """Return a call of cuDNN's attention; None: it does not take such heads."""
+        from attention import sdpa
+        from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
+
+        if shape[0] != 16:
+            return None
+        theirs = sdpa(*Forward.arrays(shape), shape[6])
+
+        def cudnn() -> Any:
+            with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+                return theirs()
+
+        try:
+            cudnn()
+        except RuntimeError:
+            return None
+        return cudnn
 
 
 class Decode:
@@ -121,7 +239,7 @@ class Decode:
         return functools.partial(kernels.paged_attention, q, *caches, table, lengths, out=out)
 
 
-class Latents:
+class Mla:
     """(bits, batch, tokens, heads, latents)."""
 
     family, cold, within = mla.REGISTRY, True, 3.0
@@ -141,7 +259,7 @@ class Latents:
     @staticmethod
     def problem(shape: Any) -> Any:
         bits, batch, tokens, heads, keys = shape
-        return LatentAttention(batch, tokens, heads, keys, causal=False, stored=None if bits == 16 else Float8E4M3FN)
+        return MlaProblem(batch, tokens, heads, keys, causal=False, cache_dtype=None if bits == 16 else Float8E4M3FN)
 
     @staticmethod
     def small(shape: Any) -> Any:
@@ -151,8 +269,8 @@ class Latents:
     def kernel(shape: Any, config: Any) -> Any:
         if not hasattr(config, "turned"):
             return shape[0], _named(_fields(dataclasses.replace(config, num_splits=min(2, config.num_splits))))
-        many = config.shares > 8 * shape[1]
-        return shape[0], config.turned and min(32, shape[2] * shape[3]), many, config.early
+        many = config.num_splits > 8 * shape[1]
+        return shape[0], config.swap_ab and min(32, shape[2] * shape[3]), many, config.early
 
     @staticmethod
     def group(shape: Any) -> Any:
@@ -169,7 +287,7 @@ class Latents:
         return functools.partial(kernels.mla_decode, q, cache, table, lengths, causal=False, out=out)
 
 
-class Gradients:
+class Backward:
     """(elements of a head of queries and of values, batch, length, heads, causal)."""
 
     family, cold, within = bwd.REGISTRY, False, 3.0
@@ -213,7 +331,7 @@ class Gradients:
         return functools.partial(kernels.flash_attention_backward, dout, q, k, v, out, lse, causal=causal, **to)
 
 
-TABLES = {"decode": Decode, "latents": Latents, "gradients": Gradients}
+TABLES = {"attention": Forward, "decode": Decode, "mla": Mla, "backward": Backward}
 
 
 def _fields(config: Any) -> dict[str, Any]:
@@ -250,10 +368,32 @@ class Journal:
         return {config: row["us"] for config, row in self.rows.get((table, tuple(shape)), {}).items()}
 
 
+class ForwardJournal(Journal):
+    """The same of attention forward, whose rows have five fields of a config, and cuDNN's microseconds in the same run."""
+
+    def keep(self, row: dict[str, Any]) -> None:
+        shape = tuple(tuple(x) if isinstance(x, list) else x for x in row["shape"])
+        name = _named(_fields(Forward.config(row["plan"], shape[6])))
+        self.rows.setdefault(("attention", shape), {})[name] = row
+
+    def add(self, row: dict[str, Any]) -> None:
+        fields = Forward.fields(_config_named(row["plan"]))
+        kept = {"shape": row["shape"], "plan": fields, **{name: row[name] for name in ("us", "spread")}}
+        super().add({**kept, "cudnn_us": row.get("rival_us", 0.0)})
+
+    def of(self, table: str, shape: Any) -> dict[str, float]:
+        """Return microseconds of configs, as if measured beside the median of cuDNN's."""
+        rows = self.rows.get((table, tuple(shape)), {})
+        usual = statistics.median(row["cudnn_us"] for row in rows.values()) if rows else 0.0
+        return {name: row["us"] * (usual / row["cudnn_us"] if row["cudnn_us"] else 1.0) for name, row in rows.items()}
+
+
 def offered(table: Any, shape: Any) -> list[Any]:
     """Configs of a shape, the chosen one first."""
     device, problem = _H200, table.problem(shape)
     chosen = table.family.choose(problem, device)
+    if table is Forward:
+        return list(dict.fromkeys((chosen.config, *Forward.offered(shape))))
     configs = [x.config for x in table.family.choices(problem, device) if x.cost < table.within * chosen.cost]
     return list(dict.fromkeys((chosen.config, *(config for config in configs if _one_pass(config, chosen.config)))))
 
@@ -285,7 +425,7 @@ def wanted(name: str, journal: Journal, shape: Any) -> list[Any]:
         return list(dict.fromkeys((configs[0], *best)))[: journal.again]
     first = next(x for x in table.shapes if table.kernel(x, configs[0])[0] == table.kernel(shape, configs[0])[0])
     there = journal.of(name, first)
-    if name == "gradients" and first != shape and there:
+    if name in ("attention", "backward") and first != shape and there:
         near = sorted((x for x in there if there[x] <= _NEAR * min(there.values())), key=there.__getitem__)[:_BEST]
         configs = [config for config in configs if config == configs[0] or _named(_fields(config)) in near]
     return [config for config in configs if _named(_fields(config)) not in known]
@@ -379,12 +519,17 @@ def _measure_shape(name: str, journal: Journal, shape: Any, configs: list[Any]) 
             print(f"{shape} {config}: WRONG, {far}", flush=True)
             continue
         calls[_named(_fields(config))] = one
+    rival = table.rival(shape) if table is Forward else None
+    if rival is not None:
+        calls[_RIVAL] = rival
     take_turns = _cold_in_turns if table.cold else _in_turns
     times = take_turns(calls, **({"turns": journal.turns} if journal.turns else {}))
+    rival_us = statistics.median(times.pop(_RIVAL)) if rival is not None else 0.0
     for config, own in times.items():
         us = statistics.median(own)
         row = {"table": name, "shape": shape, "plan": config, "us": round(us, 2)}
-        journal.add({**row, "spread": round((max(own) - min(own)) / us, 3)})
+        spread = {"spread": round((max(own) - min(own)) / us, 3)}
+        journal.add({**row, **spread, **({"rival_us": round(rival_us, 1)} if rival is not None else {})})
     known = journal.of(name, shape)
     best, chosen = min(known, key=known.__getitem__), _named(_fields(offered(table, shape)[0]))
     us = known.get(chosen, 0.0)
@@ -457,123 +602,146 @@ def report(name: str, journal: Journal) -> None:
     print(f"\nAt most {worst:.1%} behind.")
 
 
-# --- the model of few queries ------------------------------------------------------------------------------------------
+# --- fits ------------------------------------------------------------------------------------------------------------
 
 
-def fit_few(journal: Journal) -> None:
-    """All figures of configs that are chosen among: those for which relative errors are least; configs that are near the best of their shape count most."""
-    from scipy.optimize import least_squares
+def fit_attention(journal: Journal) -> dict[str, Any]:
+    """Return the rate and the time of a tile of each config: the pair for which relative errors are least.
 
-    rows: list[tuple[Any, Any, float, float, float]] = []
-    configs = {_tile_fields(f): n for n, f in enumerate(decode_coefficients.FIGURES)}
-    for shape in Decode.shapes:
-        known = journal.of("decode", shape)
-        for name, us in known.items():
-            config = _config_named(name)
-            if isinstance(config, kernels.Sm80AttentionConfig) and _tile_fields_of(shape, config) in configs:
-                near = us / min(known.values())
-                weight = 2.0 if near < 1.08 else 1.0 if near < 1.35 else 0.3
-                rows.append((Decode.problem(shape), config, us, weight, _PAGES[shape[1]]))
+    Configs are kept that are needed for all shapes to have one near the best, and those that are best most often.
+    """
+    made: dict[Any, list[sm90_cost.MeasuredConfig]] = {}
+    for key in dict.fromkeys((shape[0], *Forward.dims(shape)) for shape in Forward.shapes):
+        times = {
+            shape: {Forward.fields(_config_named(name)): us for name, us in journal.of("attention", shape).items()}
+            for shape in Forward.shapes
+            if (shape[0], *Forward.dims(shape)) == key
+        }
+        times = {shape: own for shape, own in times.items() if own}
+        if len(times) < 2:  # one shape alone does not tell both
+            continue
+        for fields in _kept(times):
+            tflops, tile_us = _rate_and_tile(times, fields)
+            made.setdefault(key, []).append(sm90_cost.MeasuredConfig(*key, *fields, tflops, tile_us))
+    for known in sm90_cost.MEASURED:
+        key = known.bits, known.head_dim, known.head_dim_v
+        if all(known not in own for own in made.values()) and key not in made:
+            made[key] = [x for x in sm90_cost.MEASURED if (x.bits, x.head_dim, x.head_dim_v) == key]
+    rows = [x for _, own in sorted(made.items(), key=lambda item: (-item[0][0], *item[0][1:])) for x in own]
+    return {"configs": [dataclasses.asdict(x) for x in rows]}
 
-    def figures(values: Any) -> dict[str, Any]:
-        """As `few_model` has them. All are positive."""
-        *each, uneven, launch, parts, part = np.exp(values).tolist()
-        times = iter(each)
-        made = [
-            f._replace(issue=next(times), alone=next(times), begin=next(times)) for f in decode_coefficients.FIGURES
-        ]
-        return {"FIGURES": tuple(made), "UNEVEN": min(1.0, uneven), "LAUNCH": launch, "PARTS": parts, "PART": part}
 
-    def errors(values: Any) -> list[float]:
-        for name, value in figures(values).items():
-            setattr(decode_cost, name, value)
-        return [w * math.log(pages * decode_cost.expected(p, config, _H200) / us) for p, config, us, w, pages in rows]
+def _rate_and_tile(times: dict[Any, dict[Any, float]], fields: Any) -> tuple[float, float]:
+    """Return TFLOP/s and microseconds of a tile of a config of attention forward."""
+    tflops, tile = np.meshgrid(_SPEEDS, _TILES, indexing="ij")
+    errors = np.zeros(tflops.shape)
+    for shape, own in times.items():
+        if fields in own:
+            config, problem = Forward.config(fields, shape[6]), Forward.problem(shape)
+            steps, tiles, waiting = sm90_cost.units(problem, config, _H200)
+            launch = sm90_cost.parts(problem, config, _H200)["launch"]
+            model = (steps + waiting[0]) / tflops + (tiles + waiting[1]) * tile + launch
+            errors += (model / own[fields] - 1) ** 2
+    at = np.unravel_index(errors.argmin(), errors.shape)
+    return round(float(tflops[at]), 3), round(float(tile[at]), 2)
 
-    first = [x for f in decode_coefficients.FIGURES for x in (f.issue, f.alone, f.begin)]
-    first += [
-        decode_coefficients.UNEVEN,
-        decode_coefficients.LAUNCH,
-        decode_coefficients.PARTS,
-        decode_coefficients.PART,
-    ]
-    found = least_squares(errors, np.log(first), max_nfev=60, loss="soft_l1", f_scale=0.15)
-    made = figures(found.x)
-    lines = "".join(
-        f"    Figures({', '.join(map(str, f[:5]))}, {', '.join(f'{x:.3g}' for x in f[5:])}),\n"
-        for f in made.pop("FIGURES")
-    )
-    text = Path(decode_coefficients.__file__).read_text()
-    changed = {"FIGURES: ": f"FIGURES: tuple[Figures, ...] = (\n{lines})\n"}
-    changed |= {f"{name} = ": f"{name} = {value:.3g}\n" for name, value in made.items()}
-    Path(decode_coefficients.__file__).write_text(_changed(text, changed))
-    print(f"{len(rows)} measurements, {np.mean(np.abs(errors(found.x))):.3f} off on average")
+
+def _kept(times: dict[Any, dict[Any, float]]) -> list[Any]:
+    """Return configs to choose from: one after the other that which gains most, of those that were measured for all shapes."""
+    common = [x for x in next(iter(times.values())) if all(x in own for own in times.values())]
+    kept: list[Any] = []
+    while len(kept) < _MOST_CONFIGS:
+
+        def gained(fields: Any, kept: list[Any] = kept) -> float:
+            return -sum(min(own[x] for x in (*kept, fields)) / min(own.values()) for own in times.values())
+
+        best = max((x for x in common if x not in kept), key=gained, default=None)
+        if best is None or (kept and gained(best) - gained(kept[-1], kept[:-1]) < 2e-3):
+            break
+        kept.append(best)
+    return kept
 
 
 _PAGES = {0: 1.0, 64: 1.03, 1: 1.07}
 """What pages of so many rows take more, whatever the config."""
+_DECODE = ("uneven_share", "launch_us", "combine_us", "combine_element_us")
+"""Coefficients of the decode model that are fitted beside those of configs."""
 
 
-def _tile_fields(figures: Any) -> tuple[int, ...]:
-    return figures.bits, figures.tile_m, figures.tile_n, figures.warps, figures.blocks
+def fit_decode(journal: Journal) -> dict[str, Any]:
+    """Return the coefficients of the decode model for which relative errors are least; configs near the best count most."""
+    from scipy.optimize import least_squares
+
+    tiles = [(x.bits, x.tile_m, x.tile_n, x.warps, x.max_ctas_per_sm) for x in decode_cost.MEASURED]
+    rows: list[tuple[Any, Any, float, float, float]] = []
+    for shape in Decode.shapes:
+        known = journal.of("decode", shape)
+        for name, us in known.items():
+            config, bits = _config_named(name), 16 if shape[0] == "bf16" else 8
+            if not isinstance(config, kernels.Sm80AttentionConfig):
+                continue
+            if (bits, config.tile_m, config.tile_n, config.warps, config.ctas_per_sm) in tiles:
+                near = us / min(known.values())
+                weight = 2.0 if near < 1.08 else 1.0 if near < 1.35 else 0.3
+                rows.append((Decode.problem(shape), config, us, weight, _PAGES[shape[1]]))
+
+    def coefficients(values: Any) -> dict[str, Any]:
+        """Return them as the tuned table has them. All are positive."""
+        *each, uneven, launch, combine, element = np.exp(values).tolist()
+        times = iter(each)
+        configs = [
+            dataclasses.replace(x, issue_us=next(times), latency_us=next(times), cta_us=next(times))
+            for x in decode_cost.MEASURED
+        ]
+        return {"configs": configs, **dict(zip(_DECODE, (min(1.0, uneven), launch, combine, element), strict=True))}
+
+    def errors(values: Any) -> list[float]:
+        found = coefficients(values)
+        decode_cost.MEASURED = tuple(found.pop("configs"))
+        for name, value in found.items():
+            setattr(decode_cost, f"_{name.upper()}", value)
+        return [w * math.log(pages * decode_cost.expected(p, config, _H200) / us) for p, config, us, w, pages in rows]
+
+    first = [x for one in decode_cost.MEASURED for x in (one.issue_us, one.latency_us, one.cta_us)]
+    first += [getattr(decode_cost, f"_{name.upper()}") for name in _DECODE]
+    solved = least_squares(errors, np.log(first), max_nfev=60, loss="soft_l1", f_scale=0.15)
+    print(f"{len(rows)} measurements, {np.mean(np.abs(errors(solved.x))):.3f} off on average")
+    found = coefficients(solved.x)
+    configs = [{k: _rounded(v) for k, v in dataclasses.asdict(x).items()} for x in found.pop("configs")]
+    return {**{name: _rounded(value) for name, value in found.items()}, "configs": configs}
 
 
-def _tile_fields_of(shape: Any, config: Any) -> tuple[int, ...]:
-    return 16 if shape[0] == "bf16" else 8, config.tile_m, config.tile_n, config.warps, config.ctas_per_sm
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
-def _changed(text: str, values: dict[str, str]) -> str:
-    """A module with other values of some of its names, each of which has a line of its own and a text after it, or another name."""
-    for name, value in values.items():
-        start = text.index("\n" + name) + 1
-        ends = [found.start() for found in re.finditer(r'^(?:"""|[A-Z_]+ = |\Z)', text, re.M) if found.start() > start]
-        text = text[:start] + value + text[ends[0] :]
-    return text
-
-
-# --- the model of gradients ----------------------------------------------------------------------------------------------
-
-
-def fit(journal: Journal) -> None:
-    """Microseconds of a step and of a block of keys for each config that is chosen among, and what steps take of the busiest unit where there are two passes: those for
-    which relative errors are least. The latter only if there are shapes enough."""
-    device = _H200
-    made: dict[int, list[sm90_coefficients.Figures]] = {}
-    for dim, known in sm90_coefficients.FIGURES.items():
-        for fields in (figures.config for figures in known):
-            config, rows = kernels.Sm90AttentionBackwardConfig(*fields), []
-            for shape in Gradients.shapes:
-                us = journal.of("gradients", shape).get(_named(_fields(config))) if shape[0] == dim else None
-                if us is not None:
-                    rounds, steps, rest = sm90_cost.units(Gradients.problem(shape), config, device)
-                    rows.append((rounds * steps / us, rounds / us, 1 - rest / us))
-            step, block = _least_squares(np.array(rows))
-            made.setdefault(dim, []).append(sm90_coefficients.Figures(fields, round(step, 3), round(block, 1)))
+def fit_backward(journal: Journal) -> dict[str, Any]:
+    """Return the microseconds of a step and of a block of keys for each config that is chosen among, and for head_dim over 128
+    the factors of steps beside their busiest unit: those for which relative errors are least. The latter only if there are
+    shapes enough."""
+    made: list[dict[str, Any]] = []
+    for known in backward_cost.MEASURED:
+        rows = []
+        for shape in Backward.shapes:
+            us = journal.of("backward", shape).get(_named(_fields(known.config)))
+            if us is not None and shape[0] == known.head_dim:
+                rounds, steps, rest = backward_cost.units(Backward.problem(shape), known.config, _H200)
+                rows.append((rounds * steps / us, rounds / us, 1 - rest / us))
+        step, cta = _least_squares(np.array(rows))
+        made.append({**dataclasses.asdict(known), "step_us": round(step, 3), "cta_us": round(cta, 1)})
     rows = []
-    for shape in Gradients.shapes:
-        for name, us in journal.of("gradients", shape).items() if shape[0] > 128 else ():
-            if name.startswith("HopperDeep"):
-                config = _config_named(name)
-                passes, rest = sm90_hd256_config.units(Gradients.problem(shape), config, device)
+    for shape in Backward.shapes:
+        for name, us in journal.of("backward", shape).items() if shape[0] > 128 else ():
+            config = _config_named(name)
+            if isinstance(config, kernels.Sm90AttentionBackwardHd256Config):
+                passes, rest = sm90_hd256_config.units(Backward.problem(shape), config, _H200)
                 cells = [rounds * steps / us for rounds, steps in passes]
                 rows.append((*cells, sum(rounds for rounds, _ in passes) / us, 1 - rest / us))
-    deep = (
-        _least_squares(np.array(rows))
-        if len(rows) >= _ENOUGH
-        else (*sm90_coefficients.DEEP_OVER, sm90_coefficients.DEEP_BLOCK)
-    )
-    text = _MODEL.read_text()
-    figures = "".join(
-        f"    {key}: (\n"
-        + "".join(f"        Figures({tuple(f.config)}, {f.step}, {f.block}),\n" for f in value)
-        + "    ),\n"
-        for key, value in sorted(made.items())
-    )
-    changed = {
-        "FIGURES: ": f"FIGURES: dict[int, tuple[Figures, ...]] = {{\n{figures}}}\n",
-        "DEEP_OVER = ": f"DEEP_OVER = {deep[0]:.3f}, {deep[1]:.3f}\n",
-        "DEEP_BLOCK = ": f"DEEP_BLOCK = {deep[2]:.1f}\n",
-    }
-    _MODEL.write_text(_changed(text, changed))
+    found: dict[str, Any] = {}
+    if len(rows) >= _ENOUGH:
+        dkv, dq, cta = _least_squares(np.array(rows))
+        found = {"dkv_hd256_factor": round(dkv, 3), "dq_hd256_factor": round(dq, 3), "hd256_cta_us": round(cta, 1)}
+    return {**found, "configs": made}
 
 
 def _least_squares(rows: Any) -> list[float]:
@@ -589,32 +757,30 @@ def _least_squares(rows: Any) -> list[float]:
     return found.tolist()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("compile", "measure", "fit", "report"))
-    parser.add_argument("tables", choices=TABLES, nargs="+")
-    parser.add_argument("--kinds", type=lambda text: text.split(","))
-    parser.add_argument("--seconds", type=float, default=60.0)
+FITS = {
+    "attention": ("attention_sm90", fit_attention),
+    "decode": ("attention_decode", fit_decode),
+    "backward": ("attention_backward_sm90", fit_backward),
+}
+"""Models of the tuned table, and what fits them. MLA has no fitted coefficients."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kinds", type=lambda text: text.split(","), help="of shapes, with commas")
     parser.add_argument("--part", default="0/1", help="of kernels, or of shapes, this of so many")
-    parser.add_argument("--again", type=int, default=0, help="so many configs of each shape, measured before or not")
-    parser.add_argument("--turns", type=int, help="that configs of a shape take")
-    parser.add_argument("--journal", type=Path, default=_DATA)
-    parser.add_argument(
-        "--within", type=float, default=3.0, help="configs expected to take so many times as long as what is chosen"
-    )
-    given = parser.parse_args()
-    Decode.within = Latents.within = Gradients.within = given.within
-    journal = Journal(given.journal, given.again, given.turns)
-    if given.what == "fit":
-        for name in given.tables:
-            {"decode": fit_few, "gradients": fit}[name](journal)
-    elif given.what == "report":
-        for name in given.tables:
-            report(name, journal)
+
+
+def run(action: str, name: str, asked: argparse.Namespace) -> dict[str, Any] | None:
+    """Do what the command line says; return coefficients that were fitted."""
+    kind, file = (ForwardJournal, "attention") if name == "attention" else (Journal, "choices")
+    journal = kind(asked.journal or DATA / f"{file}_h200.jsonl", asked.again or 0, asked.turns)
+    TABLES[name].within = asked.within or 3.0
+    if action == "fit":
+        return FITS[name][1](journal)
+    if action == "report":
+        report(name, journal)
+    elif action == "compile":
+        compile_all([name], journal, asked.kinds, asked.seconds, asked.part)
     else:
-        run = {"compile": compile_all, "measure": measure}[given.what]
-        run(given.tables, journal, given.kinds, given.seconds, given.part)
-
-
-if __name__ == "__main__":
-    main()
+        measure([name], journal, asked.kinds, asked.seconds, asked.part)
+    return None

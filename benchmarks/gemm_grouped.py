@@ -1,6 +1,6 @@
-"""Grouped products and products of quantised numbers on Hopper, beside PyTorch's or beside Kiln's without the feature.
+"""Grouped GEMMs and GEMMs of quantised operands on Hopper, beside PyTorch's or beside Kiln's without the feature.
 
-    python benchmarks/products_grouped.py [--only groups,others,blocks,rows] [--configs] [--seconds 0.6] [--rounds 3]
+    python benchmarks/gemm_grouped.py [--only groups,others,blocks,rows] [--configs] [--seconds 0.6] [--rounds 3]
 
 Calls take turns, back to back, with normal data; of the `--seconds` of a turn the last half counts, and the middle turn is given. Results are compared first.
 `--configs` shows several configs of each instead of the one that is taken. What is timed is compiled beforehand, in several processes (`--compile` does nothing more,
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import back_to_back
 import torch
 from back_to_back import Work
+from fitting.gemm import short
 from normal_data import refuse_constants
-from tune_products import short
 
 from kiln import kernels
 from kiln.kernels.dispatch import arrays
@@ -42,7 +42,7 @@ GROUPS = [
 """Groups, rows of each on average, N, K, and how rows are spread."""
 BLOCKS = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192), (128, 7168, 2048)]
 ROWS = [1, 16, 64, 128]
-"""Of products with 28672 columns and a K of 8192."""
+"""Of GEMMs with 28672 columns and a K of 8192."""
 
 
 def make_config(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, **options: Any) -> Any:
@@ -79,7 +79,7 @@ def agree(name: str, got: Any, wanted: Any) -> None:
 
 
 class Groups:
-    """A grouped product."""
+    """A grouped GEMM."""
 
     def __init__(self, groups: int, rows: int, n: int, k: int, spread: str) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -140,7 +140,7 @@ QUANTISED_GROUPS = [
 
 
 class OtherGroups(Groups):
-    """The same groups masked (as long as the longest, of which the first rows count), and of 8-bit floats with factors of blocks."""
+    """The same groups masked (as long as the longest, of which the first rows count), and of 8-bit floats with block scales."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -189,7 +189,7 @@ def other_groups() -> None:
 
 
 class Quantised:
-    """A product of 8-bit floats."""
+    """A GEMM of 8-bit floats."""
 
     def __init__(self, m: int, n: int, k: int) -> None:
         self.a, self.b = torch.randn(m, k, device="cuda").to(E4M3), torch.randn(n, k, device="cuda").to(E4M3).T

@@ -1,10 +1,10 @@
-"""What bounds large products on Hopper: products of shared memory alone, then with loads, then with stores, beside cuBLAS; speed, clock, energy.
+"""What bounds large GEMMs on Hopper: MMAs of shared memory alone, then with loads, then with stores, beside cuBLAS; speed, clock, energy.
 
-    python benchmarks/product_bounds.py [--only steps,zeros,bf16,bytes,kinds,one_wave] [--seconds 1] [--rounds 3] [--clock MHZ] [--public FOLDER]
+    python benchmarks/gemm_bounds.py [--only steps,zeros,bf16,bytes,kinds,one_wave] [--seconds 1] [--rounds 3] [--clock MHZ] [--public FOLDER]
 
 Everything runs back to back, one after the other, `--rounds` times; of the `--seconds` of each the last half counts. Watts are those of NVML's counter of
-energy. With `--clock` the clock is held (which needs an administrator): without the power limit energies are exact, and comparable. A kernel of nothing but products fills shared memory once, with normal data, and then multiplies it: four stages of A with each of four stages of B, so
-that no two products in a row have an operand in common, and sums begin anew after a K of 8192, as in a product. The step after it is the library's own kernel,
+energy. With `--clock` the clock is held (which needs an administrator): without the power limit energies are exact, and comparable. A kernel of nothing but MMAs fills shared memory once, with normal data, and then multiplies it: four stages of A with each of four stages of B, so
+that no two MMAs in a row have an operand in common, and accumulators begin anew after a K of 8192, as in a GEMM. The step after it is the library's own kernel,
 which loads all it multiplies, and does not write results; then the same with results. FOLDER is `examples/python/CuTeDSL` of a checkout of NVIDIA's public
 repository, whose `dense_gemm_persistent` is a step, too.
 """
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from back_to_back import Work, in_turns
 from compile_time import PUBLIC, program_at
-from product_protocols import public
+from gemm_protocols import public
 
 from kiln import (
     BFloat16,
@@ -61,12 +61,12 @@ BLOCKS, ROWS, SPAN = 132, 128, 256
 TURNS = 4
 """Every stage of A is multiplied with so many of B."""
 FLOPS_OF_A_CYCLE = 4096
-"""Of a multiprocessor, 16-bit floats."""
+"""Of an SM, 16-bit floats."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """Products of 64 x `n` by each of two warp groups; of a stage of `k` elements of 16 bits (or bytes of 8); how operands lie and where A is."""
+    """MMAs of 64 x `n` by each of two warpgroups; of a stage of `k` elements of 16 bits (or bytes of 8); how operands lie and where A is."""
 
     dtype: Any = F16
     n: int = 256
@@ -92,7 +92,7 @@ class Kind:
 
 
 class Alone:
-    """The kernel of nothing but products of a kind."""
+    """The kernel of nothing but MMAs of a kind."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -177,7 +177,7 @@ class Alone:
         right = mma.make_fragment_B(same.partition_B(tile_b))
         sums = cute.make_rmem_tensor(mma.partition_shape_C((ROWS, kind.n)), Float32)
         sums.fill(0.0)
-        together = 64 // kind.k  # stages of a group of four products
+        together = 64 // kind.k  # stages of a group of four MMAs
         for _ in range(tiles):
             mma.set(warpgroup.Field.ACCUMULATE, False)
             for _ in range(steps):
@@ -228,7 +228,7 @@ _library_make_epilogue, sm90_implementation.make_epilogue = sm90_implementation.
 
 
 def alone(kind: Kind, blocks: int = BLOCKS, tiles: int = 16, k: int = 8192) -> Work:
-    """Nothing but products: of 128 x n by so many blocks, so many tiles, of a K (of 8-bit floats, twice that)."""
+    """Nothing but MMAs: of 128 x n by so many blocks, so many tiles, of a K (of 8-bit floats, twice that)."""
     a, b = (
         _data(blocks * rows, SPAN * kind.wide, kind, own) for rows, own in ((ROWS, kind.a_rows), (kind.n, kind.b_rows))
     )
@@ -268,7 +268,7 @@ WIDE = kernels.Sm90GemmConfig((256, 192, 64), (1, 2), 3, 8, epi_stages=4)
 
 
 def unwritten(a: Any, b: Any, out: Any, config: Any = CONFIG, precision: str = "ieee") -> Callable[[], None]:
-    """The library's product of (L, M, K) and (L, K, N), without results."""
+    """The library's GEMM of (L, M, K) and (L, K, N), without results."""
     given = GemmArguments(a, b, out)
     problem = GemmProblem(arrays.layout_of(a), arrays.layout_of(b), arrays.layout_of(out), precision=precision)
     config = UnwrittenTiling(**{field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
@@ -287,7 +287,7 @@ def _out(dtype: Any) -> Any:
 
 
 class Square:
-    """A product of A (m, k) and B (n, k), transposed, and what computes it."""
+    """A GEMM of A (m, k) and B (n, k), transposed, and what computes it."""
 
     def __init__(self, m: int, n: int, k: int, dtype: Any = F16, zeros: bool = False) -> None:
         self.a, self.b = (torch.randn(rows, k, device="cuda").to(dtype) for rows in (m, n))
@@ -339,13 +339,13 @@ CACHED = {
     "128x256, no clusters": (2048, SINGLE),
     "256x192": (2304, WIDE),
 }
-"""Columns and configs of products whose matrices the L2 cache holds."""
+"""Columns and configs of GEMMs whose matrices the L2 cache holds."""
 
 
 def of_steps(dtype: Any = F16, folder: str = "") -> dict[str, Work]:
-    """From products alone to a whole product of 8192 cubed, and others: the public program of a folder."""
+    """From MMAs alone to a whole GEMM of 8192 cubed, and others: the public program of a folder."""
     square = Square(8192, 8192, 8192, dtype)
-    found = {"products alone": alone(Kind(dtype))}
+    found = {"MMAs alone": alone(Kind(dtype))}
     if dtype is F16:
         for name, (columns, config) in CACHED.items():
             found[f"and loads from the L2 cache, {name}"] = from_cache(2048, columns, 2048, 64, config)
@@ -365,13 +365,13 @@ BYTES = {
     "256x192": kernels.Sm90GemmConfig((256, 192, 128), (1, 2), 3, 8),
     "256x168, turned": kernels.Sm90GemmConfig((256, 168, 128), (1, 1), 4, 12, swap_ab=True, transpose_out=True),
 }
-"""Configs of products of 8-bit floats without additions besides."""
+"""Configs of GEMMs of 8-bit floats without additions besides."""
 
 
 def of_bytes() -> dict[str, Work]:
     """The same steps for 8-bit floats: with fast sums, then with exact ones."""
     square = Square(8192, 8192, 8192, E4M3)
-    found = {"float8 products alone": alone(Kind(E4M3))}
+    found = {"float8 MMAs alone": alone(Kind(E4M3))}
     for name, config in BYTES.items():
         m, n = (
             (2016, 2304) if config.swap_ab else (2048, 2048) if config.tile_shape_mnk[1] == 256 else (2048, 2304)
@@ -386,7 +386,7 @@ def of_bytes() -> dict[str, Work]:
 def of_zeros() -> dict[str, Work]:
     """What is left without the power limit."""
     square = Square(8192, 8192, 8192, zeros=True)
-    return {"products alone": alone(Kind(data="zeros")), "Kiln": square.kiln(CONFIG), "cuBLAS": square.cublas()}
+    return {"MMAs alone": alone(Kind(data="zeros")), "Kiln": square.kiln(CONFIG), "cuBLAS": square.cublas()}
 
 
 KINDS = [
@@ -408,7 +408,7 @@ def of_one_wave() -> dict[str, Work]:
     found: dict[str, Work] = {}
     for k in DEPTHS:
         square = Square(2048, 2048, k)
-        found |= {f"products alone {k}": alone(Kind(), 128, 1, k), f"and loads {k}": square.unwritten(SINGLE)}
+        found |= {f"MMAs alone {k}": alone(Kind(), 128, 1, k), f"and loads {k}": square.unwritten(SINGLE)}
         found |= {f"and results: Kiln {k}": square.kiln(SINGLE), f"cuBLAS {k}": square.cublas()}
     empty = hardware.measuring_kernels().empty
     return {**found, "an empty kernel": Work(lambda: empty(torch.cuda.current_stream().cuda_stream), 0.0)}
@@ -419,7 +419,7 @@ def one_wave(rounds: int, seconds: float) -> None:
     found = {name: turns.middle for name, turns in in_turns(of_one_wave(), rounds, seconds).items()}
     print("\n| 2048 x 2048, us for K of | " + " | ".join(map(str, DEPTHS)) + " | for 1024 more | for none | MHz | W |")
     print("|---" * (5 + len(DEPTHS)) + "|")
-    for name in ("products alone", "and loads", "and results: Kiln", "cuBLAS"):
+    for name in ("MMAs alone", "and loads", "and results: Kiln", "cuBLAS"):
         own = [found[f"{name} {k}"].us for k in DEPTHS]
         each = (own[2] - own[0]) / 3  # before the clock falls further
         at = found[f"{name} 2048"]
@@ -434,7 +434,7 @@ PARTS: dict[str, Callable[[int, float], None]] = {
     "zeros": lambda *given: table("f16, 8192 cubed, zeros", of_zeros(), *given),
     "bf16": lambda *given: table("bf16, 8192 cubed", of_steps(BF16), *given),
     "bytes": lambda *given: table("e4m3, 8192 cubed", of_bytes(), *given),
-    "kinds": lambda *given: table("products alone", of_kinds(), *given, bursts=False),
+    "kinds": lambda *given: table("MMAs alone", of_kinds(), *given, bursts=False),
     "one_wave": one_wave,
 }
 MADE = {
@@ -448,7 +448,7 @@ MADE = {
 
 
 def compile_one(kind: Kind | None, part: str, folder: str) -> None:
-    """Compile products alone of a kind, or what else a part needs."""
+    """Compile MMAs alone of a kind, or what else a part needs."""
     _folder[0] = folder
     for work in MADE[part]().values() if kind is None else [alone(kind)]:
         work.call()

@@ -1,21 +1,15 @@
-"""Measure configs of matrix products on Hopper, fit the model that chooses among them, and show what its choices cost.
+"""Measure configs of GEMM on sm_90a, and fit the cost model to the measurements.
 
-    python benchmarks/tune_products.py count      # configs that there are of each shape, and those that are measured: needs no GPU
-    python benchmarks/tune_products.py compile [--within 2] [--only forty]     # what is missing, for the disk cache: needs the GPU
-    python benchmarks/tune_products.py measure [--seconds 180] [--within 2] [--only forty]     # the same
-    python benchmarks/tune_products.py fit        # writes src/kiln/kernels/impl/gemm/sm90_coefficients.py
-    python benchmarks/tune_products.py report [--run DATE]     # chosen and best configs, shape by shape
+All configs that the library has for a shape are measured, but for those that the model expects to take more than `--within` times as
+long as the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape and the chosen one take turns, which
+is what tells them apart. With `--again 4` the chosen config of each shape and the best three others that are known take turns, and
+nothing else is measured.
 
-All configs that the library has for a shape are measured, but for those that the model expects to take more than `--within` times as long as the best. Each is
-timed shortly (rows with `screened`), and then the best `--best` of a shape and the chosen one in turns, which is what tells them apart. With `--again 4` the
-chosen config of each shape and the best three others that are known take turns, and nothing else is measured: `--again 6 --turns 60 --only kept` tells what the forty that
-are kept out of the fit lose to half a percent.
-
-Shapes are those of `benchmarks/data/products_shapes.json`: the forty, of which every fourth is kept out of the fit (`held_out`), and others, drawn by chance
-with seeds that stand there: those of the last seeds are kept out of everything, and measured once, when all else is done. Each measurement is a
-line of `benchmarks/data/products_h200.jsonl` (of a config, its fields in order), written when all of its shape are made: `measure` goes on where it was stopped. Configs of a shape are measured beside cuBLAS,
-with normal data, in graphs of calls: how fast the host is does not count. Configs that were measured on different days are compared by how much faster
-than cuBLAS they were. Several processes compile, or load what `compile` left in the disk cache; one at a time has the GPU.
+Shapes are those of `benchmarks/data/gemm_shapes.json`: the forty, of which every fourth is kept out of the fit (`held_out`), and
+others, drawn by chance with seeds that stand there; those of the last seeds are kept out of everything. Each measurement is a line of
+`benchmarks/data/gemm_h200.jsonl` (of a config, its fields in order), written when all of its shape are made: `measure` goes on where
+it was stopped. Configs are measured beside cuBLAS, with normal data, in CUDA graphs, so that the speed of the host does not count.
+Several processes compile, or load what `compile` left in the disk cache; one at a time has the GPU.
 """
 
 from __future__ import annotations
@@ -39,11 +33,13 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import recorded
+from recorded import Gemm
 
 import kiln
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import TensorLayout
-from kiln.kernels.impl.gemm import REGISTRY, GemmProblem, sm90_coefficients, sm90_cost
+from kiln.kernels.impl.gemm import REGISTRY, GemmProblem, sm90_cost
 from kiln.kernels.impl.gemm.sm80_config import Sm80GemmConfig
 from kiln.kernels.impl.gemm.sm90_config import Sm90GemmConfig
 
@@ -51,21 +47,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DATA = Path(__file__).parent / "data"
-_MODEL = Path(sm90_coefficients.__file__)
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
 _CONFIGS = {"Sm90GemmConfig": Sm90GemmConfig, "Sm80GemmConfig": Sm80GemmConfig}
-_FIRST = {
-    "launch": 0.5, "start": 0.05, "meet": 0.5, "small": 1.0, "store": 1.0, "store_area": 0.1, "pieces": 0.03, "staged": 1.2, "staged_area": 0.5,
-    "parts": 0.1, "parts_area": 3.0, "apart": 1.04, "second": 0.5, "round": 0.3, "added": 10.0, "crowded": 0.2, "others": 0.5, "followed": 1.5,
-    "shared": 5.5, "turns": 5.5, "operands": 20.0, "asked": 25.0, "bytes": 0.9, "promoted": 0.825, "alone": 0.8, "lines": 0.13, "between": 2.2,
-    "cut": 1.6, "beyond": 0.6, "arrival": 0.12, "stage": 1.0, "memory": 4.2, "again": 0.1, "latency": 1.8, "single": 0.3, "busy": 0.5, "paired": 1.05,
-    "once_rows": 1.0, "once_columns": 1.0, "once_turns": 1.0, "once_swapped": 1.0, "once_turned": 1.0,
-    "often_rows": 1.0, "often_columns": 1.0, "often_turns": 1.0, "often_swapped": 1.0, "often_turned": 1.0,
-    "power": 745.0, "power_cache": 55.0,
-}  # fmt: skip
-"""Figures that a fit begins with, round, so that it depends on measurements alone. Some stay: those that no shape here tells of, and those of the power limit, which are
-what turns of 16384 cubed say: left free, they are given up for others that explain what was timed shortly, at higher clocks."""
-_FIXED = {"power", "power_cache", "bytes", "promoted", "alone", "others", "followed", "launch"}
+_FIXED = ("dram_tbps", "power_tflops", "power_l2_tbps", "fp8_promotion_factor", "fused_epilogue_us")
+"""Coefficients that stay as they are: no shape here tells of them, or turns of 16384 cubed alone do."""
 _STAY = 1.0
 """How much figures are held where they were: what few measurements tell of hardly moves."""
 _ALL = 0.15
@@ -86,168 +71,59 @@ _TURNS = 3
 """Of each config, if no other number is asked for."""
 _LONG, _SLOW = 100.0, 1000.0
 """Microseconds of such a product; and of one that is called as few times as can be before it takes turns."""
-_FORTY = ("square", "layer", "few rows", "long K", "thin N", "odd", "layout")
-"""Kinds of shapes that were there first."""
 
 
-def shapes() -> list[dict[str, Any]]:
-    """Those of the data file; `{"drawn": seed}` stands for ten."""
-    found = json.loads((_DATA / "products_shapes.json").read_text())
-    return [y for x in found for y in (drawn(**x) if "drawn" in x else [x])]
-
-
-_HIDDEN, _WIDER = (2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192), (1.0, 1.5, 2.0, 2.6875, 3.5, 4.0)
-"""Widths of layers, and of what is between them."""
-
-
-def drawn(drawn: int, held_out: bool) -> list[dict[str, Any]]:
-    """Ten shapes of the kinds of the forty, by chance, with a seed."""
-    chance, found = random.Random(drawn), []
-
-    def add(m: int, n: int, k: int, dtype: str = "bfloat16", layout: str = "NT") -> None:
-        found.append(
-            {
-                "kind": "unseen" if held_out else f"drawn {drawn}",
-                "dtype": dtype,
-                "m": m,
-                "n": n,
-                "k": k,
-                "layout": layout,
-                "held_out": held_out,
-            }
-        )
-
-    def layer() -> tuple[int, int]:
-        hidden = chance.choice(_HIDDEN)
-        sizes = [hidden, int(hidden * chance.choice(_WIDER)) // 64 * 64]
-        chance.shuffle(sizes)
-        return sizes[0], sizes[1]
-
-    for _ in range(2):  # layers
-        add(128 * chance.randint(4, 64), *layer())
-    for _ in range(3):  # few rows
-        add(int(2 ** chance.uniform(0, 8)), *layer())
-    for _ in range(2):  # long K
-        add(64 * chance.randint(1, 12), 64 * chance.randint(1, 12), 1024 * chance.randint(8, 64))
-    add(512 * chance.randint(4, 32), 8 * chance.randint(2, 32), layer()[1])  # thin N
-    add(*(8 * chance.randint(60, 500) for _ in range(3)))  # type: ignore[reportArgumentType]  # odd
-    add(*(64 * chance.randint(8, 64) for _ in range(3)), "float16", chance.choice(["NN", "TN", "TT"]))  # type: ignore[reportArgumentType]
-    return found
-
-
-def problem_of(shape: dict[str, Any]) -> GemmProblem:
+def problem_of(shape: Gemm) -> GemmProblem:
     """The product of arrays without gaps."""
-    dtype, m, n, k = _TYPES[shape["dtype"]], shape["m"], shape["n"], shape["k"]
-    a = (
-        TensorLayout.dense(dtype, 1, m, k)
-        if shape["layout"][0] == "N"
-        else TensorLayout(dtype, (1, m, k), (m * k, 1, m))
-    )
-    b = (
-        TensorLayout.dense(dtype, 1, k, n)
-        if shape["layout"][1] == "N"
-        else TensorLayout(dtype, (1, k, n), (n * k, 1, k))
-    )
+    dtype, m, n, k = _TYPES[shape.dtype], shape.m, shape.n, shape.k
+    a = TensorLayout.dense(dtype, 1, m, k) if shape.layout[0] == "N" else TensorLayout(dtype, (1, m, k), (m * k, 1, m))
+    b = TensorLayout.dense(dtype, 1, k, n) if shape.layout[1] == "N" else TensorLayout(dtype, (1, k, n), (n * k, 1, k))
     return GemmProblem(a, b, TensorLayout.dense(dtype, 1, m, n))
 
 
-def configs_of(shape: dict[str, Any], within: float) -> list[Any]:
+def configs_of(shape: Gemm, within: float) -> list[Any]:
     """All that the library can choose from, but for those that the model expects to take so many times as long as the best; the cheapest first."""
     choices = REGISTRY.choices(problem_of(shape), device_of("sm_90a"))
     return [choice.config for choice in choices if choice.cost <= within * choices[0].cost]
 
 
-def name_of(shape: dict[str, Any]) -> str:
-    return f"{shape['dtype']} {shape['layout']} {shape['m']}x{shape['n']}x{shape['k']}"
+class Journal(recorded.GemmJournal):
+    """The measurements, by configs of the library."""
 
-
-class Journal:
-    """What was measured."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.rows = [json.loads(line) for line in lines]
-        for row in self.rows:
-            row["made"] = _CONFIGS[row["kind"]](*(tuple(x) if isinstance(x, list) else x for x in row["plan"]))
-        self.by_shape: dict[str, list[dict[str, Any]]] = {}
-        for row in self.rows:
-            self.by_shape.setdefault(row["shape"], []).append(row)
-        self.tried = {(row["shape"], row["made"]) for row in self.rows if "screened" in row}
+    def __init__(self, path: Path = recorded.DATA / "gemm_h200.jsonl") -> None:
+        super().__init__(path)
+        self.tried = {(row["shape"], row["config"]) for row in self.rows if "screened" in row}
         for name, rows in self.by_shape.items():
-            if first := self._fullest(name):  # what took turns since then counts, too
-                self.tried |= {(name, row["made"]) for row in rows if row.get("run", "") >= first}
-        self._slow_down()
+            if first := self.fullest(name):  # what took turns since then counts, too
+                self.tried |= {(name, row["config"]) for row in rows if row.get("run", "") >= first}
 
-    def _slow_down(self) -> None:
-        """What is timed shortly runs at higher clocks than what takes turns: by as much as configs of a shape that did both, and cuBLAS as in turns."""
-        turns: dict[Any, dict[Any, dict[str, Any]]] = {}
-        for row in self.rows:
-            if "screened" not in row:
-                turns.setdefault((row["shape"], row.get("run")), {})[row["made"]] = row
-        ratios: dict[Any, list[float]] = {}
-        short = [(row, turns.get((row["shape"], row["run"]), {})) for row in self.rows if "screened" in row]
-        for row, own in short:
-            if row["made"] in own:
-                ratios.setdefault((row["shape"], row["run"]), []).append(own[row["made"]]["us"] / row["us"])
-        self.slowed = {where: statistics.median(some) for where, some in ratios.items()}
-        for row, own in short:
-            if own:
-                row["us"] *= self.slowed[row["shape"], row["run"]]
-                row["cublas_us"] = next(iter(own.values()))["cublas_us"]
+    def config(self, kind: str, values: Any) -> Any:
+        return _CONFIGS[kind](*(tuple(x) if isinstance(x, list) else x for x in values))
 
     def add(self, rows: list[dict[str, Any]]) -> None:
         """Write down what was measured of a shape."""
         with self.path.open("a") as file:
             file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
 
-    def last(self, shape: dict[str, Any], config: Any) -> str:
-        """The last run in which a config of a shape took turns with others, or in which any did."""
-        rows = [row for row in self.by_shape.get(name_of(shape), ()) if "run" in row and "screened" not in row]
-        runs, own = [row["run"] for row in rows], {row["run"] for row in rows if row["made"] == config}
+    def last(self, shape: Gemm, config: Any) -> str:
+        """Return the last run in which a config of a shape took turns with others, or in which any did."""
+        rows = [row for row in self.by_shape.get(shape.name, ()) if "run" in row and "screened" not in row]
+        runs, own = [row["run"] for row in rows], {row["run"] for row in rows if row["config"] == config}
         return max((run for run in runs if runs.count(run) > 1), key=lambda run: (run in own, run), default="")
 
-    def fullest(self, shape: dict[str, Any]) -> str:
-        """The run in which most configs of a shape took turns, of those in which others were timed shortly besides, if there are any."""
-        return self._fullest(name_of(shape))
-
-    def _fullest(self, name: str) -> str:
-        rows = [row for row in self.by_shape.get(name, ()) if "run" in row]
-        short = {row["run"] for row in rows if "screened" in row}
-        turns = [row["run"] for row in rows if "screened" not in row]
-        return max(turns, key=lambda run: (run in short, turns.count(run), run), default="")
-
-    def of(self, shape: dict[str, Any], run: str) -> list[tuple[Any, float, float]]:
-        """Configs of a shape that took turns in a run, with their microseconds, and cuBLAS's; the fastest first."""
-        rows = [row for row in self.by_shape.get(name_of(shape), ()) if row.get("run") == run and "screened" not in row]
-        return sorted(((row["made"], row["us"], row["cublas_us"]) for row in rows), key=lambda x: x[1])
-
-    def known(self, shape: dict[str, Any]) -> dict[Any, tuple[float, bool]]:
-        """Microseconds of configs of a shape, and whether they took turns, as of the run that has most of them; in runs after it those took turns again, at other clocks:
-        they are compared by the configs that both have, and count by how many turns they took."""
-        first = self.fullest(shape)
-        rows = [row for row in self.by_shape.get(name_of(shape), ()) if row.get("run", "") >= first]
-        found = {row["made"]: [row["us"]] for row in rows if row.get("run") == first and "screened" in row}
-        runs: dict[str, dict[Any, list[float]]] = {}  # as many times as configs took turns
-        for row in rows:
-            if "run" in row and "screened" not in row:
-                runs.setdefault(row["run"], {})[row["made"]] = [row["us"]] * row.get("turns", _TURNS)
-        turns = runs.pop(first, {})
-        for _, some in sorted(runs.items()) if first else ():
-            ratios = [(turns.get(x) or found[x])[0] / us[0] for x, us in some.items() if x in turns or x in found]
-            for config, us in some.items() if len(ratios) > 1 else ():
-                turns.setdefault(config, []).extend(x * statistics.median(ratios) for x in us)
-        means = {config: (statistics.geometric_mean(us), config in turns) for config, us in (found | turns).items()}
-        return dict(sorted(means.items(), key=lambda pair: pair[1]))
+    def of(self, shape: Gemm, run: str) -> list[tuple[Any, float, float]]:
+        """Return the configs of a shape that took turns in a run with their microseconds, and cuBLAS's; the fastest first."""
+        rows = [row for row in self.by_shape.get(shape.name, ()) if row.get("run") == run and "screened" not in row]
+        return sorted(((row["config"], row["us"], row["cublas_us"]) for row in rows), key=lambda x: x[1])
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 
-def _operands(shape: dict[str, Any], random: bool) -> tuple[Any, Any, Any]:
+def _operands(shape: Gemm, random: bool) -> tuple[Any, Any, Any]:
     import torch
 
-    dtype, m, n, k = getattr(torch, shape["dtype"]), shape["m"], shape["n"], shape["k"]
+    dtype, m, n, k = getattr(torch, shape.dtype), shape.m, shape.n, shape.k
     made = torch.randn if random else torch.empty
 
     def matrix(rows: int, columns: int, way: str) -> Any:
@@ -255,13 +131,13 @@ def _operands(shape: dict[str, Any], random: bool) -> tuple[Any, Any, Any]:
         return x if way == "N" else x.T
 
     return (
-        matrix(m, k, shape["layout"][0]),
-        matrix(k, n, shape["layout"][1]),
+        matrix(m, k, shape.layout[0]),
+        matrix(k, n, shape.layout[1]),
         torch.empty(m, n, device="cuda", dtype=dtype),
     )
 
 
-def _compile(job: tuple[dict[str, Any], Any]) -> str:
+def _compile(job: tuple[Gemm, Any]) -> str:
     """Have a kernel in the disk cache and in this process, and launch nothing."""
     from kiln import kernels
     from kiln.base_dsl.target import get_target
@@ -272,7 +148,7 @@ def _compile(job: tuple[dict[str, Any], Any]) -> str:
         with get_target().dry_run():
             kernels.gemm(a, b, out=out, config=config)
     except Exception as wrong:  # told, and not measured
-        return f"{name_of(shape)} {config}: {wrong}"
+        return f"{shape.name} {config}: {wrong}"
     return ""
 
 
@@ -282,14 +158,14 @@ def _kernel(config: Any) -> Any:
     return (dataclasses.replace(config, split_k=2), config.split_k > 8) if few else config
 
 
-def kernel_of(shape: dict[str, Any], config: Any) -> Any:
+def kernel_of(shape: Gemm, config: Any) -> Any:
     """What is the same for shapes and configs of one kernel: extents are not compiled in."""
-    return (*(shape[x] for x in ("dtype", "layout")), shape["m"] == 1, shape["n"] % 8, shape["k"] % 8, _kernel(config))
+    return (shape.dtype, shape.layout, shape.m == 1, shape.n % 8, shape.k % 8, _kernel(config))
 
 
-def compile_all(jobs: list[tuple[dict[str, Any], Any]], processes: int) -> None:
+def compile_all(jobs: list[tuple[Gemm, Any]], processes: int) -> None:
     """Each kernel once."""
-    kinds: dict[Any, tuple[dict[str, Any], Any]] = {}
+    kinds: dict[Any, tuple[Gemm, Any]] = {}
     for shape, config in jobs:
         kinds.setdefault(kernel_of(shape, config), (shape, config))
     start, context = time.perf_counter(), multiprocessing.get_context("spawn")
@@ -300,53 +176,50 @@ def compile_all(jobs: list[tuple[dict[str, Any], Any]], processes: int) -> None:
     print(f"{len(kinds)} kernels compiled in {time.perf_counter() - start:.0f} s", flush=True)
 
 
-def _wanted(shape: dict[str, Any], only: str | None) -> bool:
+def _wanted(shape: Gemm, only: str | None) -> bool:
     """Whether a shape is of a kind: one of the data file, `forty` for those that were there first, `kept` for those of them that are kept out of the fit, some with
     commas, None for all but the unseen."""
     if only is None:
-        return shape["kind"] != "unseen"
-    kinds = {shape["kind"]}
-    if shape["kind"] in _FORTY:
-        kinds |= {"forty", "kept"} if shape["held_out"] else {"forty"}
+        return shape.kind != "unseen"
+    kinds = {shape.kind}
+    if shape.kind in recorded.FORTY:
+        kinds |= {"forty", "kept"} if shape.held_out else {"forty"}
     return not kinds.isdisjoint(only.split(","))
 
 
-def missing(journal: Journal, within: float, only: str | None) -> list[tuple[dict[str, Any], list[Any]]]:
+def missing(journal: Journal, within: float, only: str | None) -> list[tuple[Gemm, list[Any]]]:
     """Shapes with the config that is chosen and those that are not measured."""
-    found = [(shape, configs_of(shape, within)) for shape in shapes() if _wanted(shape, only)]
+    found = [(shape, configs_of(shape, within)) for shape in recorded.gemm_shapes() if _wanted(shape, only)]
     left = [
-        (shape, [p for p in configs if (name_of(shape), p) not in journal.tried], configs[0])
-        for shape, configs in found
+        (shape, [p for p in configs if (shape.name, p) not in journal.tried], configs[0]) for shape, configs in found
     ]
     some = [(shape, list(dict.fromkeys([chosen, *configs]))) for shape, configs, chosen in left if configs]
     return _in_order(some, only)
 
 
-def _in_order(
-    found: list[tuple[dict[str, Any], list[Any]]], only: str | None
-) -> list[tuple[dict[str, Any], list[Any]]]:
+def _in_order(found: list[tuple[Gemm, list[Any]]], only: str | None) -> list[tuple[Gemm, list[Any]]]:
     """Kinds in the order they are asked for, or the forty first; what takes long last."""
     kinds = (only or "forty").split(",")
     return sorted(found, key=lambda pair: ([not _wanted(pair[0], kind) for kind in kinds], _work(pair[0])))
 
 
-def again(journal: Journal, count: int, only: str | None) -> list[tuple[dict[str, Any], list[Any]]]:
+def again(journal: Journal, count: int, only: str | None) -> list[tuple[Gemm, list[Any]]]:
     """The config that is chosen for each shape and the best others that were measured, so many in all."""
     found, device = [], device_of("sm_90a")
-    for shape in shapes():
+    for shape in recorded.gemm_shapes():
         if _wanted(shape, only):
             choices = [choice.config for choice in REGISTRY.choices(problem_of(shape), device)]
-            known = [config for config in journal.known(shape) if config in choices]
+            known = [config for config in journal.known(shape.name) if config in choices]
             found.append((shape, list(dict.fromkeys([choices[0], *known, *choices[1:]]))[:count]))
     return _in_order(found, only)
 
 
-def _work(shape: dict[str, Any]) -> int:
-    return math.prod(shape[x] for x in "mnk")
+def _work(shape: Gemm) -> int:
+    return shape.m * shape.n * shape.k
 
 
 def measure(
-    todo: list[tuple[dict[str, Any], list[Any]]], path: Path, seconds: float, best: int, processes: int, turns: int
+    todo: list[tuple[Gemm, list[Any]]], path: Path, seconds: float, best: int, processes: int, turns: int
 ) -> None:
     """Shapes in order: processes compile, or load, configs of some of them, while one measures those of another."""
     context, run = multiprocessing.get_context("spawn"), time.strftime("%Y-%m-%dT%H:%M", time.gmtime())
@@ -399,7 +272,7 @@ def _measure_some(warms: bool, queue: Any, path: Path, end: float, run: str, bes
             print(f"{said} (loaded in {loaded - begun:.1f} s, measured in {time.time() - loaded:.1f})", flush=True)
 
 
-def _measure(shape: dict[str, Any], configs: list[Any], journal: Journal, run: str, best: int, turns: int) -> str:
+def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: int, turns: int) -> str:
     """Time configs of a shape shortly, of which the first is the chosen one, and let that and the best others take turns; what came of it."""
     import torch
 
@@ -415,11 +288,11 @@ def _measure(shape: dict[str, Any], configs: list[Any], journal: Journal, run: s
         try:
             calls[config] = Timed(torch, functools.partial(kernels.gemm, a, b, out=out, config=config), first.long)
         except Exception as wrong:
-            print(f"{name_of(shape)} {config}: {wrong}", flush=True)
+            print(f"{shape.name} {config}: {wrong}", flush=True)
             continue
         worst = ((out.float() - wanted).abs().max() / scale).item()
         if not worst <= 1e-2:
-            print(f"{name_of(shape)} {config}: WRONG, {worst:.1e} away from cuBLAS", flush=True)
+            print(f"{shape.name} {config}: WRONG, {worst:.1e} away from cuBLAS", flush=True)
             del calls[config]
     quick = [_row(shape, config, timed.took, first.took, run) for config, timed in calls.items()]
     apart: dict[Any, Timed] = {"cublas": first}
@@ -439,7 +312,7 @@ def _measure(shape: dict[str, Any], configs: list[Any], journal: Journal, run: s
     journal.add([*quick, *rows])
     fastest = min((config for config in took if config != "cublas"), key=took.__getitem__, default=None)
     us = {name: f"{took[name] * 1e6:.1f} us" for name in took}
-    said = f"{name_of(shape)} {fastest}: {us.get(fastest)}, chosen {us.get(configs[0])}, cuBLAS {us['cublas']}, {len(configs)} configs"
+    said = f"{shape.name} {fastest}: {us.get(fastest)}, chosen {us.get(configs[0])}, cuBLAS {us['cublas']}, {len(configs)} configs"
     if configs[0] in times:
         behind = [x / y for x, y in zip(times[configs[0]], times[fastest], strict=True)]
         low, middle, high = statistics.quantiles(behind, n=4)
@@ -447,9 +320,9 @@ def _measure(shape: dict[str, Any], configs: list[Any], journal: Journal, run: s
     return said
 
 
-def _row(shape: dict[str, Any], config: Any, took: float, cublas: float, run: str) -> dict[str, Any]:
+def _row(shape: Gemm, config: Any, took: float, cublas: float, run: str) -> dict[str, Any]:
     return {
-        "shape": name_of(shape), "kind": type(config).__name__, "plan": dataclasses.astuple(config), "us": round(took * 1e6, 2), "cublas_us": round(cublas * 1e6, 2), "run": run,
+        "shape": shape.name, "kind": type(config).__name__, "plan": dataclasses.astuple(config), "us": round(took * 1e6, 2), "cublas_us": round(cublas * 1e6, 2), "run": run,
     }  # fmt: skip
 
 
@@ -499,12 +372,12 @@ class Rows:
 
     def __init__(self, journal: Journal) -> None:
         self.device, self.given, shape_of, us, known, weights = device_of("sm_90a"), [], [], [], [], []
-        for number, shape in enumerate(shape for shape in shapes() if not shape["held_out"]):
+        for number, shape in enumerate(shape for shape in recorded.gemm_shapes() if not shape.held_out):
             problem = problem_of(shape)
             choices = {choice.config: choice.cost for choice in REGISTRY.choices(problem, self.device)}
-            found = {config: x for config, x in journal.known(shape).items() if config in choices}
+            found = {config: x for config, x in journal.known(shape.name).items() if config in choices}
             best = min((us for us, _ in found.values()), default=0.0)
-            hot = journal.slowed.get((name_of(shape), journal.fullest(shape)), 1.0) > _HOT
+            hot = journal.slowed.get((shape.name, journal.fullest(shape.name)), 1.0) > _HOT
             for config, (took, turns) in found.items() if len(found) > 1 else ():
                 if took < _FAR * best:
                     hopper = isinstance(config, Sm90GemmConfig)
@@ -522,11 +395,11 @@ class Rows:
         self.weights = np.exp(6 * np.minimum(0, self.best - self.log_us)) * trusted
         self.whole = np.add.reduceat(self.weights, self.starts)
 
-    def costs(self, model: dict[str, float]) -> Any:
-        """Logarithms of what configs are expected to take."""
+    def costs(self, coefficients: sm90_cost.Coefficients) -> Any:
+        """Return the logarithms of expected times."""
         return np.array(
             [
-                math.log(sm90_cost.expected(given[0], given[1], self.device, model)) if given else known
+                math.log(sm90_cost.expected(given[0], given[1], self.device, coefficients)) if given else known
                 for given, known in zip(self.given, self.known, strict=True)
             ]
         )
@@ -543,47 +416,47 @@ class Rows:
         return total + _REGRET * np.sum(np.maximum(0, behind / np.add.reduceat(shares, self.starts) - _BEHIND))
 
 
-def fit(journal: Journal) -> None:
-    """Figures such that configs of a shape differ as they were measured to, and the best are chosen, of shapes that are not held out.
+def fit(journal: Journal) -> dict[str, float]:
+    """Return coefficients such that configs of a shape differ as they were measured to, and the best are chosen, for shapes that
+    are not held out.
 
-    What counts is which is faster: how far all configs of a shape are from what was measured counts little. Figures are moved one after the other, as if logarithms
-    of costs were linear in theirs, not far at a time; then costs are worked out anew."""
-    rows, model, reach = Rows(journal), dict(_FIRST), 0.3
-    names = [name for name in model if name not in _FIXED]
+    What counts is which is faster; how far all configs of a shape are from the measurements counts little. Coefficients are moved
+    one after the other, as if logarithms of times were linear in theirs, not far at a time; then times are computed anew.
+    """
+    rows, begun, reach = Rows(journal), sm90_cost.COEFFICIENTS, 0.3
+    names = [x.name for x in dataclasses.fields(begun) if x.name not in _FIXED]
 
-    def stay(moved: Any) -> float:
-        return _STAY * float(np.sum(moved**2))
+    def moved(logs: Any) -> sm90_cost.Coefficients:
+        return dataclasses.replace(begun, **{name: math.exp(x) for name, x in zip(names, logs, strict=True)})
 
-    begun = np.array([math.log(_FIRST[name]) for name in names])
-    now, costs = begun.copy(), rows.costs(model)
+    first = np.array([math.log(getattr(begun, name)) for name in names])
+    now, costs = first.copy(), rows.costs(begun)
     error = rows.error(costs)
     print(f"{len(costs)} measurements of {len(rows.starts)} shapes: {error:.3f}", flush=True)
     while reach > 0.1:
-        slopes = [(rows.costs({**model, name: model[name] * math.exp(0.02)}) - costs) / 0.02 for name in names]
+        ahead = now + 0.02 * np.eye(len(names))
+        slopes = [(rows.costs(moved(logs)) - costs) / 0.02 for logs in ahead]
         tried, expected, least = now.copy(), costs.copy(), error
         for _ in range(40):
             before = least
             for n, slope in enumerate(slopes):
                 for step in _STEPS:
                     if abs(tried[n] + step - now[n]) <= reach:
-                        moved = tried.copy()
-                        moved[n] += step
-                        found = rows.error(expected + step * slope) + stay(moved - begun)
+                        other = tried.copy()
+                        other[n] += step
+                        found = rows.error(expected + step * slope) + _STAY * float(np.sum((other - first) ** 2))
                         if found < least:
-                            tried, expected, least = moved, expected + step * slope, found
+                            tried, expected, least = other, expected + step * slope, found
             if least > before - 1e-3:
                 break
-        other = {**model, **{name: math.exp(x) for name, x in zip(names, tried, strict=True)}}
-        there = rows.costs(other)
-        found = rows.error(there) + stay(tried - begun)
+        there = rows.costs(moved(tried))
+        found = rows.error(there) + _STAY * float(np.sum((tried - first) ** 2))
         print(f"{found:.3f}, where {least:.3f} was expected within {reach:.2f}", flush=True)
         if found < error - 0.02:
-            model, now, costs, error = other, tried, there, found
+            now, costs, error = tried, there, found
         else:
             reach /= 2
-    lines = _MODEL.read_text().splitlines()
-    made = ["MODEL = {", *(f'    "{name}": {value:.3g},' for name, value in model.items()), "}"]
-    _MODEL.write_text("\n".join([*lines[: lines.index("MODEL = {")], *made, *lines[lines.index("}") + 1 :]]) + "\n")
+    return {name: float(f"{value:.4g}") for name, value in dataclasses.asdict(moved(now)).items()}
 
 
 def short(config: Any) -> str:
@@ -594,7 +467,7 @@ def short(config: Any) -> str:
         text = f"wgmma {text}, cluster {config.cluster_shape_mn[0]}x{config.cluster_shape_mn[1]}"
         text += ", pingpong" * config.pingpong + ", swap-AB" * config.swap_ab + ", transposed" * config.transpose_out
         text += f", split-K {config.split_k}" * (config.split_k > 1)
-        text += f", {config.epi_stages} epilogue stages" * (config.epi_stages > 2 and not config.staged)
+        text += f", {config.epi_stages} epilogue stages" * (config.epi_stages > 2 and not config.smem_epilogue)
         return text + f", split-K {config.split_k_cluster} in a cluster" * (config.split_k_cluster > 1)
     text = f"mma.sync {text}, {config.stages} stages, warps {config.warp_layout_mn[0]}x{config.warp_layout_mn[1]}"
     return text + f", split-K {config.split_k}" * (config.split_k > 1)
@@ -604,7 +477,11 @@ def report(journal: Journal, run: str | None = None) -> None:
     """What is chosen, as measured, beside the best that was measured and beside cuBLAS: the forty shapes, others of the fit, and the unseen."""
     for first in (True, False):
         for held_out in (False, True):
-            some = [x for x in shapes() if x["held_out"] is held_out and (x["kind"] in _FORTY) is first]
+            some = [
+                x
+                for x in recorded.gemm_shapes()
+                if x["held_out"] is held_out and (x["kind"] in recorded.FORTY) is first
+            ]
             print(f"{'The forty' if first else 'Others'}, {'kept out of the fit' if held_out else 'in the fit'}:\n")
             _report(journal, some, run)
 
@@ -621,12 +498,12 @@ def _report(journal: Journal, some: list[dict[str, Any]], run: str | None) -> No
         if not found:
             continue
         us = next((took for config, took, _ in found if config == configs[0]), math.nan)
-        tried = sum((name_of(shape), config) in journal.tried for config in configs)
+        tried = sum((shape.name, config) in journal.tried for config in configs)
         cublas = statistics.median(x for _, _, x in found)
         behind.append(found[0][1] / us)
         ahead.append(cublas / us)
         print(
-            f"| {shape['dtype']} {shape['layout']} | {shape['m']} | {shape['n']} | {shape['k']} | {len(configs)} | {tried} | {cublas:.1f} "
+            f"| {shape.dtype} {shape.layout} | {shape.m} | {shape.n} | {shape.k} | {len(configs)} | {tried} | {cublas:.1f} "
             f"| {found[0][1]:.1f} | {us:.1f} | {behind[-1]:.2f} | {ahead[-1]:.2f} | {short(configs[0])} | {short(found[0][0])} |"
         )
     known = [(x, y) for x, y in zip(behind, ahead, strict=True) if not math.isnan(x)]
@@ -641,11 +518,11 @@ def _report(journal: Journal, some: list[dict[str, Any]], run: str | None) -> No
 def count(within: float, only: str | None) -> None:
     """How many configs there are, and are measured."""
     total, kinds, us = [0, 0], [set[Any](), set[Any]()], 0.0
-    for shape in shapes():
+    for shape in recorded.gemm_shapes():
         if _wanted(shape, only):
             some = [configs_of(shape, math.inf), configs_of(shape, within)]
             us += sum(x.cost for x in REGISTRY.choices(problem_of(shape), device_of("sm_90a"))[: len(some[1])])
-            print(name_of(shape), *map(len, some))
+            print(shape.name, *map(len, some))
             for n, configs in enumerate(some):
                 total[n] += len(configs)
                 kinds[n] |= {kernel_of(shape, config) for config in configs}
@@ -654,42 +531,31 @@ def count(within: float, only: str | None) -> None:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["count", "compile", "measure", "fit", "report"])
-    parser.add_argument("--journal", type=Path, default=_DATA / "products_h200.jsonl")
-    parser.add_argument("--seconds", type=float, default=180.0, help="after which no further shape is begun")
-    parser.add_argument("--within", type=float, default=2.0, help="times the least that is expected")
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--best", type=int, default=6, help="configs of a shape that take turns, beside the chosen one")
-    parser.add_argument(
-        "--turns",
-        type=int,
-        default=_TURNS,
-        help="of each config that takes turns; a quarter of products that take long",
-    )
     parser.add_argument("--only", help="kinds of shapes, with commas: of the data file, forty, or kept")
     parser.add_argument("--processes", type=int, default=14, help="that compile")
-    parser.add_argument("--again", type=int, help="so many configs of each shape, measured before or not")
     parser.add_argument(
         "--run",
         help="whose turns are reported, by its date; else of the last that has the chosen config of a shape beside others",
     )
-    given = parser.parse_args()
-    journal = Journal(given.journal)
-    if given.what == "count":
-        count(given.within, given.only)
-    elif given.what == "fit":
-        fit(journal)
-    elif given.what == "report":
-        report(journal, given.run)
+
+
+def run(action: str, asked: argparse.Namespace) -> dict[str, float] | None:
+    """Do what the command line says; return coefficients that were fitted."""
+    journal = Journal(asked.journal or recorded.DATA / "gemm_h200.jsonl")
+    within = asked.within or 2.0
+    if action == "fit":
+        return fit(journal)
+    if action == "count":
+        count(within, asked.only)
+    elif action == "report":
+        report(journal, asked.run)
     else:
-        more = given.again
-        todo = again(journal, more, given.only) if more else missing(journal, given.within, given.only)
-        if given.what == "compile":
-            compile_all([(shape, config) for shape, configs in todo for config in configs], given.processes)
+        todo = again(journal, asked.again, asked.only) if asked.again else missing(journal, within, asked.only)
+        if action == "compile":
+            compile_all([(shape, config) for shape, configs in todo for config in configs], asked.processes)
         else:
-            measure(todo, given.journal, given.seconds, more or given.best, given.processes, given.turns)
-
-
-if __name__ == "__main__":
-    main()
+            best, turns = asked.again or asked.best, asked.turns or _TURNS
+            measure(todo, journal.path, asked.seconds, best, asked.processes, turns)
+    return None

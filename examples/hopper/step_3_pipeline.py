@@ -1,9 +1,9 @@
-"""Step 3: a ring of tiles. While the tensor cores work on one pair of tiles, the engine fills the others.
+"""Step 3: a pipeline. While the tensor cores work on one stage, TMA fills the others.
 
-Run it with `kiln run examples/hopper/step_3_ring.py`.
+Run it with `kiln run examples/hopper/step_3_pipeline.py`.
 
-A pipeline keeps two mbarriers for each stage: one says that the tiles have come, the other that nobody reads them any more. A product is left running
-while the next one is issued; the stage of the one before is released when it is complete.
+A pipeline has two mbarriers for each stage: one says that its tiles have come (full), the other that nobody reads them any more (empty).
+One MMA group stays in flight while the next is issued; its stage is released when it is complete.
 """
 
 import harness
@@ -31,7 +31,7 @@ def gemm_kernel(
     smem = utils.SmemAllocator()
     tile_a = smem.allocate_tensor(Float16, layout_a.outer, 1024, layout_a.inner)
     tile_b = smem.allocate_tensor(Float16, layout_b.outer, 1024, layout_b.inner)
-    ring = pipeline.PipelineTmaAsync.create(
+    pipe = pipeline.PipelineTmaAsync.create(
         num_stages=STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, THREADS // 32),  # a warp arrives once
@@ -39,16 +39,20 @@ def gemm_kernel(
     )
     tiles_a = cute.local_tile(a, (M, K), (m, None))
     tiles_b = cute.local_tile(b, (N, K), (n, None))
-    alone = (0, cute.make_layout(1))
-    to_a, of_a = cpasync.tma_partition(load_a, *alone, cute.group_modes(tile_a, 0, 2), cute.group_modes(tiles_a, 0, 2))
-    to_b, of_b = cpasync.tma_partition(load_b, *alone, cute.group_modes(tile_b, 0, 2), cute.group_modes(tiles_b, 0, 2))
-    part = mma.get_slice(thread)
-    left = mma.make_fragment_A(part.partition_A(tile_a))
-    right = mma.make_fragment_B(part.partition_B(tile_b))
-    place = part.partition_C(cute.local_tile(c, (M, N), (m, n)))
-    sums = cute.make_rmem_tensor(place.shape, Float32)
-    sums.fill(0.0)
-    mma.set(warpgroup.Field.ACCUMULATE, True)  # products are added to the sums
+    no_multicast = (0, cute.make_layout(1))
+    smem_a, gmem_a = cpasync.tma_partition(
+        load_a, *no_multicast, cute.group_modes(tile_a, 0, 2), cute.group_modes(tiles_a, 0, 2)
+    )
+    smem_b, gmem_b = cpasync.tma_partition(
+        load_b, *no_multicast, cute.group_modes(tile_b, 0, 2), cute.group_modes(tiles_b, 0, 2)
+    )
+    thr_mma = mma.get_slice(thread)
+    frag_a = mma.make_fragment_A(thr_mma.partition_A(tile_a))
+    frag_b = mma.make_fragment_B(thr_mma.partition_B(tile_b))
+    thr_c = thr_mma.partition_C(cute.local_tile(c, (M, N), (m, n)))
+    acc = cute.make_rmem_tensor(thr_c.shape, Float32)
+    acc.fill(0.0)
+    mma.set(warpgroup.Field.ACCUMULATE, True)  # the first MMA adds to zeros, too
 
     fill = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
     read = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
@@ -56,33 +60,33 @@ def gemm_kernel(
     count = tiles_a.shape[2]
     if warp == 0:
         for k in range(kiln.min(count, STAGES - 1)):
-            ring.producer_acquire(fill)
-            full = ring.producer_get_barrier(fill)
-            cute.copy(load_a, of_a[None, k], to_a[None, fill.index], tma_bar_ptr=full)
-            cute.copy(load_b, of_b[None, k], to_b[None, fill.index], tma_bar_ptr=full)
+            pipe.producer_acquire(fill)
+            full = pipe.producer_get_barrier(fill)
+            cute.copy(load_a, gmem_a[None, k], smem_a[None, fill.index], tma_bar_ptr=full)
+            cute.copy(load_b, gmem_b[None, k], smem_b[None, fill.index], tma_bar_ptr=full)
             fill.advance()
 
     for k in range(count):
-        ring.consumer_wait(read)
+        pipe.consumer_wait(read)
         warpgroup.fence()
-        cute.gemm(mma, sums, left[None, None, None, read.index], right[None, None, None, read.index], sums)
+        cute.gemm(mma, acc, frag_a[None, None, None, read.index], frag_b[None, None, None, read.index], acc)
         warpgroup.commit_group()
-        warpgroup.wait_group(1)  # the product before this one is complete
+        warpgroup.wait_group(1)  # the MMA before this one is complete
         if k > 0:
-            ring.consumer_release(free)
+            pipe.consumer_release(free)
             free.advance()
         if warp == 0 and k + STAGES - 1 < count:
-            ring.producer_acquire(fill)
-            full = ring.producer_get_barrier(fill)
-            cute.copy(load_a, of_a[None, k + STAGES - 1], to_a[None, fill.index], tma_bar_ptr=full)
-            cute.copy(load_b, of_b[None, k + STAGES - 1], to_b[None, fill.index], tma_bar_ptr=full)
+            pipe.producer_acquire(fill)
+            full = pipe.producer_get_barrier(fill)
+            cute.copy(load_a, gmem_a[None, k + STAGES - 1], smem_a[None, fill.index], tma_bar_ptr=full)
+            cute.copy(load_b, gmem_b[None, k + STAGES - 1], smem_b[None, fill.index], tma_bar_ptr=full)
             fill.advance()
         read.advance()
     warpgroup.wait_group(0)
 
-    rounded = cute.make_rmem_tensor_like(sums, Float16)
-    rounded.store(sums.load().to(Float16))
-    cute.autovec_copy(rounded, place)
+    rounded = cute.make_rmem_tensor_like(acc, Float16)
+    rounded.store(acc.load().to(Float16))
+    cute.autovec_copy(rounded, thr_c)
 
 
 @cute.jit
@@ -91,11 +95,11 @@ def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
     layout_a = sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, TILE, Float16, STAGES)
     layout_b = sm90.make_smem_layout_b(LayoutEnum.ROW_MAJOR, TILE, Float16, STAGES)
     load = cpasync.CopyBulkTensorTileG2SOp()
-    load_a, from_a = cpasync.make_tiled_tma_atom(load, a, cute.slice_(layout_a, (None, None, 0)), (M, K))
-    load_b, from_b = cpasync.make_tiled_tma_atom(load, b, cute.slice_(layout_b, (None, None, 0)), (N, K))
+    load_a, tma_a = cpasync.make_tiled_tma_atom(load, a, cute.slice_(layout_a, (None, None, 0)), (M, K))
+    load_b, tma_b = cpasync.make_tiled_tma_atom(load, b, cute.slice_(layout_b, (None, None, 0)), (N, K))
     rows = warpgroup.OperandMajorMode.K
     mma = sm90.make_trivial_tiled_mma(Float16, Float16, rows, rows, Float32, (2, 1, 1), (64, N))
-    kernel = gemm_kernel(load_a, from_a, load_b, from_b, c, mma, layout_a, layout_b)
+    kernel = gemm_kernel(load_a, tma_a, load_b, tma_b, c, mma, layout_a, layout_b)
     kernel.launch(grid=(*cute.ceil_div(c.shape, (M, N)), 1), block=THREADS)
 
 

@@ -1,6 +1,6 @@
 """Products of bf16 with weights of 8 and 4 bits on Hopper, beside those with weights of bf16 and PyTorch's of 4 bits.
 
-    python benchmarks/products_weights.py [--rows 1,16,64,256] [--columns 28672] [--depth 8192] [--configs FILE] [--seconds 0.4] [--rounds 3]
+    python benchmarks/gemm_mixed_input.py [--rows 1,16,64,256] [--columns 28672] [--depth 8192] [--configs FILE] [--seconds 0.4] [--rounds 3]
 
 Calls take turns, back to back, with normal data; of the `--seconds` of a turn the last half counts, and the middle turn is given. Results are compared first.
 `--configs` times configs of a file instead, or after the given `--rows`, one line each: rows, bits, groups of K (0: none), and the config as Python writes it. `--compile` does nothing more than

@@ -1,4 +1,4 @@
-"""Attention of one token to latents of sequences of very different lengths, cut into some number of equal shares."""
+"""MLA decode of one token per sequence, with sequences of very different lengths split into equal shares."""
 
 import numpy as np
 from arrays import array, empty, normal
@@ -12,7 +12,7 @@ VALUES, PAGE = 512, 64
 
 
 def numbers(config, problem):
-    """Blocks of keys of the longest share, and of the longest sequence, which one block of threads would have by itself."""
+    """Return the KV blocks of the longest share, and of the longest sequence, which one CTA would compute alone."""
     lengths = lengths_of(problem["batch"], problem["most"])
     blocks = -(-lengths // PAGE)
     return {"longest_share": int(-(-blocks.sum() // config["shares"])), "longest_sequence": int(blocks.max())}

@@ -1,10 +1,10 @@
-"""Matrix products on Hopper beside cuBLAS, in bursts and sustained, with the configs that are taken, and configs beside each other.
+"""GEMMs on Hopper beside cuBLAS, in bursts and sustained, with the configs that are taken, and configs beside each other.
 
-    python benchmarks/products_hopper.py [--only squares,layers,after,weights,configs] [--sizes 4096,8192] [--seconds 1] [--rounds 3]
+    python benchmarks/gemm_hopper.py [--only squares,layers,after,weights,configs] [--sizes 4096,8192] [--seconds 1] [--rounds 3]
 
 A burst is 5 calls after 0.2 s of idleness, thrice at least. Sustained: both run back to back, in turns without a pause, `--rounds` times; of the `--seconds`
 of a turn the last half counts, the middle turn is given, and the slowest and fastest of Kiln's. Data is normal; results are compared with cuBLAS's first. What follows
-products is beside what `torch.compile` makes of the same. What is timed is compiled beforehand, in several processes: the disk cache keeps it
+GEMMs is beside what `torch.compile` makes of the same. What is timed is compiled beforehand, in several processes: the disk cache keeps it
 (`--compile` does nothing more, `--compiled` says that it was done). `--sizes` are those of which configs are compared.
 """
 
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from back_to_back import Work, in_turns
+from fitting.gemm import short
 from normal_data import refuse_constants
-from tune_products import short
 
 from kiln import cute, kernels, measure
 from kiln.kernels.dispatch import arrays
@@ -70,7 +70,7 @@ def matrix(rows: int, columns: int, dtype: Any, way: str) -> Any:
 
 
 class Case:
-    """A product: what is called, and how much is multiplied."""
+    """A GEMM: what is called, and how much is multiplied."""
 
     def __init__(
         self, dtype: Any, m: int, n: int, k: int, layout: str, precision: str = "ieee", peer_fast: bool = True
@@ -137,7 +137,7 @@ _HEAD = (
 
 
 def beside(cases: list[Any], pace: Pace) -> None:
-    """TFLOP/s of products."""
+    """TFLOP/s of GEMMs."""
     print(f"\n{_HEAD}")
     for given in cases:
         case = Case(*given)
@@ -188,7 +188,7 @@ def _with_squares(x: Any) -> tuple[Any, Any]:
 
 
 def after(pace: Pace, n: int = 8192) -> None:
-    """TFLOP/s of products with something after them, beside `torch.compile` of the same."""
+    """TFLOP/s of GEMMs with something after them, beside `torch.compile` of the same."""
     head = (
         "| bf16 8192 | PyTorch burst | Kiln burst | | PyTorch sustained | Kiln sustained | | in turns | clock, power |"
     )
@@ -217,7 +217,7 @@ WEIGHTS = [(m, 28672, 8192) for m in (1, 16, 64, 256)]
 
 
 def weights(pace: Pace) -> None:
-    """Microseconds of products with weights of fewer bits."""
+    """Microseconds of GEMMs with integer weights."""
     names = list(_weights(16, 256, 256))
     print("\n| M | N | K | " + " | ".join(f"{name} us" for name in names) + " |\n" + "|---" * (3 + len(names)) + "|")
     for shape in WEIGHTS:

@@ -1,0 +1,232 @@
+"""Configs of row-wise kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ...dispatch import arrays, devices
+
+WARP = 32
+MAX_REGISTER_ELEMENTS, MAX_THREAD_ELEMENTS = 64, 128
+"""Most elements of a row that a thread of a register-resident kernel holds in registers, and in all."""
+MAX_STREAMED_ELEMENTS = 64
+"""Most elements of a row that a thread of a streaming kernel has."""
+EXCHANGE_DEPTH = 4
+"""Rows whose statistics a streaming kernel keeps. A CTA that sends those of a row knows that all CTAs have sent those of two rows
+before, and that their warps have read those of four rows before."""
+STAGES = 2
+"""Rows that a CTA of a double-buffered kernel has in shared memory."""
+
+
+def check_threads(config: Any, device: devices.Device) -> None:
+    """Raises if threads, threads of a row or the cluster size of a config cannot work."""
+    for name in ("threads", "row_threads", "cluster"):
+        value = getattr(config, name)
+        arrays.require(
+            isinstance(value, int) and value >= 1 and value & (value - 1) == 0,
+            f"{config}: {name} is {value!r}, not a power of two",
+        )
+    arrays.require(WARP <= config.threads <= 1024, f"{config}: a CTA has 32 to 1024 threads, not {config.threads}")
+    arrays.require(
+        config.row_threads <= config.threads,
+        f"{config}: row_threads is {config.row_threads}, more than the {config.threads} threads of a CTA",
+    )
+    arrays.require(
+        config.cluster == 1 or config.row_threads == config.threads,
+        f"{config}: CTAs of a cluster share one row, so row_threads must be {config.threads}",
+    )
+    arrays.require(
+        config.cluster <= device.cluster, f"{config}: a cluster has at most {device.cluster} CTAs on this device"
+    )
+
+
+def check_smem(config: Any, used: int, device: devices.Device, hint: str) -> None:
+    """Raises if a config uses more shared memory than a CTA has."""
+    arrays.require(
+        used <= device.smem, f"{config} takes {used} bytes of shared memory, and a CTA has {device.smem}", hint=hint
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RowwiseConfig:
+    """The config of kernels that hold a row in the registers and shared memory of a CTA or cluster.
+
+    `row_threads` of the `threads` of a CTA hold a row, or the part of a row that one of `cluster` CTAs has. Up to `smem_vectors`
+    vectors of each thread are in shared memory, the others in registers. At least `ctas_per_sm` CTAs fit on an SM, which limits
+    registers.
+    """
+
+    threads: int = 128
+    row_threads: int = 32
+    cluster: int = 1
+    smem_vectors: int = 0
+    ctas_per_sm: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of a CTA."""
+        return self.threads // self.row_threads
+
+    def vectors(self, n: int, width: int) -> int:
+        """Returns the vectors of `width` elements of a row of `n` that a thread holds; 0 if the row does not fit."""
+        vectors = -(-n // (self.cluster * self.row_threads * width))
+        in_registers = (vectors - min(vectors, self.smem_vectors)) * width
+        return vectors if in_registers <= MAX_REGISTER_ELEMENTS and vectors * width <= MAX_THREAD_ELEMENTS else 0
+
+    def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
+        """Returns the shared memory of a CTA that reads so many sources of `bits`-bit elements."""
+        rows = sources * min(self.smem_vectors, self.vectors(n, width)) * self.threads * width * bits // 8
+        return rows + 8 * 4 * self.cluster * (self.threads // WARP or 1)
+
+    @arrays.checked_once
+    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
+        """Raises if the config cannot work for rows of `n` elements of `bits` bits, accessed `width` at a time."""
+        check_threads(self, device)
+        arrays.require(self.smem_vectors >= 0, f"{self}: smem_vectors is {self.smem_vectors}, and must not be negative")
+        arrays.require(
+            self.vectors(n, width) > 0 or self.smem_vectors == 0,
+            f"{self}: a thread holds at most {MAX_THREAD_ELEMENTS} elements, {MAX_REGISTER_ELEMENTS} of them in registers, and a row of {n} has more",
+            hint="more threads or a larger cluster; with smem_vectors=0 the row is read twice",
+        )
+        arrays.require(
+            self.smem_vectors == 0 or width * bits >= 32,
+            f"{self}: asynchronous copies take 4 bytes or more, and {width} elements of {bits} bits can be copied at once",
+            hint="smem_vectors=0, or aligned rows",
+        )
+        check_smem(self, self.smem_bytes(n, width, bits, sources), device, "more in registers, or a larger cluster")
+
+
+@dataclasses.dataclass(frozen=True)
+class UnalignedRowwiseConfig(RowwiseConfig):
+    """The config of kernels for unaligned rows. A thread holds `held_rows` rows at a time, and prefetches columns of
+    `prefetch` vectors."""
+
+    held_rows: int = 1
+    prefetch: int = 1
+
+    def vectors(self, n: int, width: int) -> int:
+        """Returns the most vectors of a row that a thread holds; a few elements of each row are edges, outside of vectors."""
+        return max(1, -(-(n // width) // (self.cluster * self.row_threads)))
+
+    def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
+        return self.held_rows * super().smem_bytes(n, width, bits, sources)
+
+    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
+        check_threads(self, device)
+        arrays.require(
+            self.smem_vectors >= 0 and self.held_rows >= 1 and self.prefetch >= 1,
+            f"{self}: smem_vectors must be at least 0, held_rows and prefetch at least 1",
+        )
+        arrays.require(
+            self.held_rows == 1 or self.rows == 1,
+            f"{self}: held_rows is {self.held_rows}, which needs row_threads={self.threads}",
+        )
+        arrays.require(
+            self.row_threads >= WARP,
+            f"{self}: row_threads is {self.row_threads}, and edges of unaligned rows take a warp",
+        )
+        hint = "more in registers, fewer held_rows, or a larger cluster"
+        check_smem(self, self.smem_bytes(n, width, bits, sources), device, hint)
+
+    def ctas(self, rows: int, width: int) -> int:
+        """Returns how many CTAs so many rows take. Rows that a thread holds together are `width` apart."""
+        groups = -(-rows // (width * self.held_rows)) * width if self.held_rows > 1 else -(-rows // self.rows)
+        return groups * self.cluster
+
+
+@dataclasses.dataclass(frozen=True)
+class DoubleBufferedRowwiseConfig(RowwiseConfig):
+    """The config of kernels whose CTAs compute `rows_per_cta` rows, and load the next one while they compute. A row is wholly in the
+    shared memory of one CTA."""
+
+    rows_per_cta: int = 4
+
+    def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
+        return STAGES * super().smem_bytes(n, width, bits, sources)
+
+    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
+        super().check(n, width, bits, sources, device)
+        arrays.require(
+            isinstance(self.rows_per_cta, int) and self.rows_per_cta >= 1,
+            f"{self}: rows_per_cta is {self.rows_per_cta!r}, and must be at least 1",
+        )
+        vectors = self.vectors(n, width)
+        arrays.require(
+            self.rows == 1 and self.cluster == 1 and self.smem_vectors >= vectors > 0,
+            f"{self}: a CTA has one row of {n} at a time, all of it in shared memory",
+            hint=f"row_threads={self.threads}, cluster=1, smem_vectors={max(1, vectors)}",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamingRowwiseConfig:
+    """The config of persistent kernels that stream rows through shared memory.
+
+    `row_threads` of the `threads` of a CTA have a row, or the part of a row that one of `cluster` CTAs has. Each thread has the
+    vectors of a row in shared memory, or on the way there, and `prefetch` more. `overlapped`: those of the next row, too, whose
+    statistics are accumulated while those of the present row are exchanged.
+    """
+
+    threads: int = 512
+    row_threads: int = 512
+    cluster: int = 1
+    prefetch: int = 1
+    overlapped: bool = False
+    ctas_per_sm = 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of a CTA at a time."""
+        return self.threads // self.row_threads
+
+    @property
+    def groups(self) -> int:
+        """Groups of threads of a CTA that synchronise: the threads of a row, or a warp with several rows."""
+        return self.threads // max(WARP, self.row_threads)
+
+    def vectors(self, n: int, width: int) -> int:
+        """Returns the vectors of `width` elements of a row of `n` that a thread has."""
+        return -(-n // (self.cluster * self.row_threads * width))
+
+    def stages(self, n: int, width: int) -> int:
+        """Returns the vectors of a thread in shared memory."""
+        return (2 if self.overlapped else 1) * self.vectors(n, width) + self.prefetch
+
+    def smem_bytes(self, n: int, width: int, sources: int, columns: int, fields: int, sums: int) -> int:
+        """Returns the shared memory of a CTA: so many bits of sources and columns for each element, statistics of `fields`."""
+        rows = self.threads * self.stages(n, width) * sources + self.row_threads * self.vectors(n, width) * columns
+        warps = self.threads // min(WARP, self.row_threads) + (self.cluster if self.cluster > 1 else 0)
+        exchanged = EXCHANGE_DEPTH * (4 * arrays.power_of_two(fields) * warps + 8 * (self.groups + 1))
+        folded = 4 * width * self.threads if sums and self.rows > 1 else 0
+        return width * rows // 8 + exchanged + folded + 32
+
+    def fits(
+        self, n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device
+    ) -> bool:
+        """Returns whether `check` would accept the sizes of a row and of its sums."""
+        return (
+            self.vectors(n, width) * width <= MAX_STREAMED_ELEMENTS
+            and self.cluster <= device.cluster
+            and self.smem_bytes(n, width, sources, columns, fields, sums) <= device.smem
+        )
+
+    def check(
+        self, n: int, width: int, bits: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device
+    ) -> None:
+        """Raises if the config cannot work for rows of `n` elements, accessed `width` of at least `bits` bits at a time."""
+        check_threads(self, device)
+        elements = self.vectors(n, width) * width
+        arrays.require(
+            elements <= MAX_STREAMED_ELEMENTS,
+            f"{self}: a thread has at most {MAX_STREAMED_ELEMENTS} elements, and of a row of {n} it would have {elements}",
+            hint="more threads or a larger cluster",
+        )
+        arrays.require(self.prefetch >= 0, f"{self}: prefetch is {self.prefetch}, and must not be negative")
+        arrays.require(
+            width * bits >= 32,
+            f"{self}: asynchronous copies take 4 bytes or more, and {width} elements of {bits} bits can be copied at once",
+            hint="a RowwiseConfig, or aligned rows",
+        )
+        used = self.smem_bytes(n, width, sources, columns, fields, sums)
+        check_smem(self, used, device, "less prefetch, or a larger cluster")

@@ -1,0 +1,159 @@
+"""A thread's part of a row: the vectors that a row function sees, wherever a kernel keeps them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .... import Boolean, Float32, cute, select_
+from ....cute import arch
+from ...parts.vectors import as_f32
+
+if TYPE_CHECKING:
+    from .row_kernel import RowKernel
+
+SM_REGISTERS, RESERVED_REGISTERS = 65536, 32
+"""Registers of an SM, and those of a thread that are not available for saved values."""
+MAX_SAVED_ELEMENTS = 64
+"""Most elements of which a thread saves what it has computed."""
+_COLUMN_PREFETCH = 4
+"""Vectors of columns that are read before their use, all columns together; half as many where a thread holds many."""
+
+
+class RowPart:
+    """The interface of a thread's vectors of the sources, in f32, and of the columns; a kernel has its own subclass."""
+
+    __kiln_static__ = True
+    edge: Any = None
+    """A thread's element at the edges of an unaligned row, as a part, where a row function is to take it with this one."""
+    in_registers = False
+    """Whether values can be saved until they are written."""
+    count: int
+    """Vectors of the part."""
+    width: int
+    """Elements of a vector."""
+
+    def values(self, v: int) -> list[Any]:
+        """Returns vector `v` of each source; zeros behind the end of the row."""
+        raise NotImplementedError
+
+    def in_row(self, v: int) -> Any:
+        """Returns whether the row has vector `v`; None if it has for all threads."""
+        raise NotImplementedError
+
+    def first(self) -> list[Any]:
+        """Returns a vector of each source with elements of the row, if there are any."""
+        return self.values(0)
+
+    def masked(self, v: int, value: Any, instead: float) -> Any:
+        """Returns a value of vector `v` where the row has it, else a number."""
+        there = self.in_row(v)
+        if there is None:
+            return value
+        return cute.where(cute.full_like(value, there, Boolean), value, cute.full_like(value, instead))
+
+    def elements(self) -> Any:
+        """Returns how many elements there are: a Python float where that is static."""
+        predicates = [self.in_row(v) for v in range(self.count)]
+        elements: Any = float(self.width) * predicates.count(None)
+        for there in predicates:
+            if there is not None:
+                elements = elements + select_(there, Float32(float(self.width)), Float32(0.0))
+        return elements
+
+    def reread(self) -> None:
+        """Tells that values will be read another time, and need not stay in registers until then."""
+
+
+class ResidentPart(RowPart):
+    """The vectors of a row in registers (element, vector), followed by those in shared memory.
+
+    Columns are read some vectors ahead, since a load behind a store would wait until its value is needed.
+    """
+
+    def __init__(
+        self, kernel: RowKernel, registers: list[Any], smem: list[Any], columns: list[Any], unit: Any, units: Any
+    ) -> None:
+        self._kernel, self._registers, self._smem = kernel, registers, smem
+        self._columns, self._unit, self._units = columns, unit, units
+        self._read: dict[int, list[Any]] = {}
+        self.count, self.width = kernel.vectors, kernel.width
+
+    @property
+    def in_registers(self) -> bool:  # type: ignore[override]
+        return self._kernel.smem_vectors == 0 and self._kernel.resident
+
+    @property
+    def saves(self) -> bool:
+        """Whether there are so few elements that a value of each can stay in registers, wherever the elements are."""
+        config = self._kernel.config
+        free = SM_REGISTERS // (config.threads * config.ctas_per_sm) - RESERVED_REGISTERS
+        # CTAs that share a row need registers for that, too
+        most = MAX_SAVED_ELEMENTS if config.cluster == 1 else MAX_SAVED_ELEMENTS // 2
+        return self._kernel.resident and self.count * self.width <= min(most, free)
+
+    def values(self, v: int) -> list[Any]:
+        return [as_f32(x) for x in self.raw(v)]
+
+    def raw(self, v: int) -> list[Any]:
+        """Returns vector `v` of each source in its own type."""
+        return [x.load() for x in self._tensors(v)]
+
+    def _tensors(self, v: int) -> list[Any]:
+        before = self.count - self._kernel.smem_vectors
+        return [x[None, v] for x in self._registers] if v < before else [x[None, v - before] for x in self._smem]
+
+    def replace(self, v: int, source: int, value: Any) -> None:
+        """Stores another vector, of the same type, in place of vector `v` of a source."""
+        self._tensors(v)[source].store(value)
+
+    def prefetch(self, v: int = 0) -> None:
+        """Begins to read the columns of vector `v` and of some behind it."""
+        if not self._columns:
+            return
+        ahead = _COLUMN_PREFETCH if self.count <= 4 else _COLUMN_PREFETCH // 2
+        for u in range(v, min(self.count, v + max(1, ahead // len(self._columns)))):
+            if u not in self._read:
+                self._read[u] = [self._kernel.read_vector(c, self._unit, self._units, u) for c in self._columns]
+
+    def columns(self, v: int) -> list[Any]:
+        """Returns the elements of each column vector that stand at vector `v`."""
+        self.prefetch(v)
+        return [as_f32(column.load()) for column in self._read[v]] if self._columns else []
+
+    def in_row(self, v: int) -> Any:
+        return None if self._kernel.full(v) else self._unit + v * self._kernel.config.row_threads < self._units
+
+    def release(self) -> None:
+        """Drops columns that were read, if they are many: they are read again."""
+        if self.count * len(self._columns) > _COLUMN_PREFETCH:
+            self._read.clear()
+
+    def reread(self) -> None:
+        self.release()
+        if self._kernel.smem_vectors > 0:
+            arch.cp_async_wait_group(0)
+
+
+class EdgePart(RowPart):
+    """A thread's element at the edges of an unaligned row, as a part of one vector of one element."""
+
+    count = width = 1
+
+    def __init__(self, elements: list[Any], there: Any, columns: list[Any] | None = None) -> None:
+        self._elements, self._there, self._columns = elements, there, columns or []
+
+    def values(self, v: int) -> list[Any]:
+        return [cute.TensorSSA.from_elements([value], Float32) for value in self._elements]
+
+    def columns(self, v: int) -> list[Any]:
+        """Returns the element of each column vector."""
+        return self._columns
+
+    def in_row(self, v: int) -> Any:
+        return self._there
+
+    def masked(self, v: int, value: Any, instead: float) -> Any:
+        return cute.TensorSSA.from_elements([select_(self._there, value[0], Float32(instead))], Float32)
+
+    def elements(self) -> Any:
+        return select_(self._there, Float32(1.0), Float32(0.0))

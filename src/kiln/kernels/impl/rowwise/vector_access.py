@@ -1,0 +1,57 @@
+"""Vectors of rows whose threads have every so many-th vector, and those of unaligned rows between edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import cute
+from ....cute.nvgpu import CopyUniversalOp
+from ...parts.vectors import either
+from .row_part import RowPart
+
+
+class VectorAccess:
+    """Which vectors of a row a thread has: those of all threads of the row come before the next of each.
+
+    A thread's first vector may lie before an unaligned row, if `problem.alignment` is more than 1; those from `partial` on may lie
+    behind its end.
+    """
+
+    problem: Any
+    config: Any
+    partial: int
+
+    def at(self, unit: Any, v: int) -> Any:
+        """Returns the index in the row of a thread's vector `v`."""
+        return unit + v * (self.config.cluster * self.config.row_threads)
+
+    def starts_in_row(self, unit: Any) -> Any:
+        """Returns whether a thread's first vector does not lie before the row; None if it never does."""
+        return unit >= 0 if self.problem.alignment > 1 else None
+
+    def in_row(self, unit: Any, units: Any, v: int) -> Any:
+        """Returns whether a row of `units` vectors has a thread's vector `v`; None if it has for all threads."""
+        there = self.starts_in_row(unit) if v == 0 else None
+        if v < self.partial:
+            return there
+        inside = self.at(unit, v) < units
+        return inside if there is None else there & inside
+
+    def vector_atom(self, dtype: Any) -> Any:
+        """Returns a copy of one vector."""
+        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=self.problem.width * dtype.width)
+
+
+class AccessedPart(RowPart):
+    """A thread's vectors of a row by a `VectorAccess`."""
+
+    def __init__(self, access: Any, unit: Any, units: Any) -> None:
+        self._access, self._unit, self._units = access, unit, units
+        self.count, self.width = access.problem.vectors, access.problem.width
+
+    def in_row(self, v: int) -> Any:
+        return self._access.in_row(self._unit, self._units, v)
+
+    def first(self) -> list[Any]:
+        there = self._access.starts_in_row(self._unit) if self.count > 1 else None
+        return self.values(0) if there is None else either(there, self.values(0), self.values(1))
