@@ -26,7 +26,6 @@ from kiln.base_dsl import packages
 from kiln.base_dsl.target import target_names
 from kiln.hardware import toolchain
 from kiln.workbench.core import environment, tuned_file
-from kiln.workbench.core.runners import child_environment
 
 PROBE_ANSWER = "42"
 """What `kiln.workbench.doctor_probe` prints if the compiler works."""

@@ -85,9 +85,8 @@ class CpuExecutable(Executable):
         signals.install()  # others may have come before it
 
     def portable(self, ptx: bool = True) -> Portable | None:
-        from ..host import jit
+        from ..host import elf, jit
         from ..host.call_context import WRAPPER
-        from ..host.elf import objects as elf
         from ..host.exported import Portable
         from ..host.object_code import undefined_symbols
         from .runtime.parts import PARTS

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.architectures import Architecture
-from ..host import jit
+from ..host import elf, jit
 from ..host.call_context import WRAPPER
-from ..host.elf import objects as elf
 from ..host.exported import Portable, place_code, place_sites
 from .launch import TABLE
 from .loader import ASSERTS, FAMILY, FEATURES, PLAIN, PRINTS, Image, Kernel, Module, Variant, loading
