@@ -36,7 +36,7 @@ def test_another_order_of_sums_is_right_and_a_narrower_type_is_not(dtype: str) -
     judged = judge(narrow, reference, truth)
     assert not judged.ok
     assert judged.error > judged.bound
-    assert "sums in too narrow a type" in findings(narrow, reference, judged)["look"][0]
+    assert "an accumulator of too narrow a type" in findings(narrow, reference, judged)["look"][0]
 
 
 def test_integers_are_compared_bit_for_bit() -> None:
@@ -74,7 +74,7 @@ def test_a_reference_that_is_no_oracle_is_noted() -> None:
     x = np.ones(4, "float32")
     judged = judge(x * (1 + 2e-6), x, x)
     assert judged.ok
-    assert "give oracle_fn" in judged.notes[0]
+    assert "define oracle_fn" in judged.notes[0]
 
 
 @pytest.mark.parametrize(
