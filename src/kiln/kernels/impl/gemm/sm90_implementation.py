@@ -72,7 +72,9 @@ class Sm90Gemm(Implementation):
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
         """Return the configs that may be worth it, the fastest expected first."""
         costs = [(self.cost(problem, config, device), config) for config in sm90_cost.candidates(problem, device)]
-        return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
+        configs = [config for _, config in sorted(costs, key=lambda pair: pair[0])]
+        measured = sm90_cost.measured_choice(problem)
+        return configs if measured not in configs else [measured, *(x for x in configs if x != measured)]
 
     def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
         return sm90_cost.expected(problem, config, device)
