@@ -208,6 +208,15 @@ def generation_of(name: str) -> Generation:
     return older[-1]._replace(major=asked[0], minor=asked[1])
 
 
+def decoded_needs(text: str) -> tuple[Generation, limits.Needs]:
+    """Return the architecture and the needs of a kernel that `Needs.encoded` wrote."""
+    import json
+
+    (major, minor), smem, dynamic, max_threads, pieces = json.loads(text)
+    needs = limits.Needs(smem, dynamic, max_threads, tuple((place, size, count) for place, size, count in pieces))
+    return generation_of(f"sm_{major}{minor}"), needs
+
+
 def meant(name: str) -> str:
     """Return what to write instead of a name that is no architecture: of those there are, the newest that is not newer
     than what it says."""

@@ -99,7 +99,7 @@ class Needs(NamedTuple):
         return "".join(f"\n  {line}" for line in lines)
 
     def encoded(self, of: Generation) -> str:
-        """It as text, with the architecture; `decoded` reads it."""
+        """It as text, with the architecture; `architectures.decoded_needs` reads it."""
         import json
 
         return json.dumps([[of.major, of.minor], *self])
@@ -113,17 +113,6 @@ def taken(smem: int, dynamic: bool = False) -> int:
     if smem <= STATIC_SMEM and not dynamic:
         return smem
     return -(-smem // DYNAMIC_SMEM_ALIGNMENT) * DYNAMIC_SMEM_ALIGNMENT
-
-
-def decoded(text: str) -> tuple[Generation, Needs]:
-    """Return what `Needs.encoded` wrote."""
-    import json
-
-    from .architectures import generation_of
-
-    (major, minor), smem, dynamic, max_threads, pieces = json.loads(text)
-    needs = Needs(smem, dynamic, max_threads, tuple((place, size, count) for place, size, count in pieces))
-    return generation_of(f"sm_{major}{minor}"), needs
 
 
 class Sizes(NamedTuple):
