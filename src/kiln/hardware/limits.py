@@ -99,7 +99,7 @@ class Needs(NamedTuple):
         return "".join(f"\n  {line}" for line in lines)
 
     def encoded(self, of: Generation) -> str:
-        """It as text, with the architecture; `architectures.decoded_needs` reads it."""
+        """Return the needs as text, with the architecture; `architectures.decoded_needs` reads it."""
         import json
 
         return json.dumps([[of.major, of.minor], *self])
@@ -125,7 +125,7 @@ class Sizes(NamedTuple):
     """Bytes of shared memory, as the program asks for them."""
 
     def words(self) -> str:
-        """They as the arguments of a launch."""
+        """Return the sizes as the arguments of a launch."""
         found = [f"grid={_tuple(self.grid)}", f"block={_tuple(self.block)}"]
         found += [f"cluster={_tuple(self.cluster)}"] if any(extent != 1 for extent in self.cluster) else []
         found += [f"smem={'?' if self.smem is None else self.smem}"] if self.smem != 0 else []

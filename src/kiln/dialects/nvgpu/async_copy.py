@@ -181,7 +181,7 @@ SHARED_REDUCTIONS: dict[str, tuple[str, ...]] = {
     "add": ("u32", "s32", "u64"), "min": ("u32", "s32"), "max": ("u32", "s32"), "inc": ("u32",), "dec": ("u32",),
     "and": ("u32", "s32"), "or": ("u32", "s32"), "xor": ("u32", "s32"),
 }  # fmt: skip
-"""As `BULK_REDUCTIONS`, to the shared memory of a block of the cluster."""
+"""The same for copies to the shared memory of a CTA of the cluster."""
 Reduction = one_of(*BULK_REDUCTIONS)
 ReducedElement = one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
 

@@ -255,7 +255,7 @@ class Expander(host.Expander):
         self.suspend(b)
 
     def stop_if_asked(self, op: AnyOp, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
-        """In a loop of a kernel: give the thread up if kernels have to stop after so many more steps."""
+        """Give the thread up in a loop of a kernel, if kernels have to stop after so many more steps."""
         if not self.function.is_kernel:
             super().stop_if_asked(op, b, steps)
             return

@@ -30,9 +30,9 @@ from .process_symbols import has_symbol, initialize_llvm
 _numbers = itertools.count()
 _lock = fork_safe.wait_for(fork_safe.rlock())
 _working = fork_safe.wait_for(fork_safe.Shared())
-"""Held by threads that LLVM works for. Taken after the lock, before llvmlite's: it waits for what those threads do."""
+"""A lock that threads hold while LLVM works for them. It is taken after the lock, before llvmlite's: it waits for what those threads do."""
 _building = fork_safe.wait_for(fork_safe.rlock())
-"""Held by a thread that builds a module beside others."""
+"""A lock that a thread holds while it builds a module beside others."""
 _around_calls: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)
 if hasattr(_around_calls, "_lock"):
     fork_safe.wait_for(_around_calls._lock)  # llvmlite's own
@@ -238,7 +238,7 @@ def object_of(code: functions.Library | DeferredLibrary, processor: Processor) -
 
 
 _exports: dict[str, tuple[str, ...]] = {}
-"""Of libraries that are kept, by name."""
+"""The exports of libraries that are kept, by name."""
 
 
 def _library(code: functions.Library | DeferredLibrary) -> functions.Library:
@@ -319,7 +319,7 @@ class Part(NamedTuple):
     needs: tuple[Part, ...] = ()
     """Where it finds what it calls."""
     loaded: Callable[[Mapping[str, int]], None] | None = None
-    """Called with the addresses of its exports once it is there."""
+    """A function that is called with the addresses of its exports once they are loaded."""
     prefix: str = "kiln_"
     """What the names of its exports begin with."""
 

@@ -1,4 +1,4 @@
-"""From a module with `cute` operations to LLVM IR text of host code."""
+"""The lowering of host code: from a module with `cute` operations to LLVM IR text."""
 
 from __future__ import annotations
 

@@ -136,9 +136,9 @@ class Work:
 
     operations: list[tuple[ir.Operation, str, Handler | None]] = dataclasses.field(default_factory=list)
     values: list[ir.Value] = dataclasses.field(default_factory=list)
-    """Those to be retyped."""
+    """Values whose types are to be lowered."""
     casts: list[ir.Operation] = dataclasses.field(default_factory=list)
-    """Those that made tuples: to be erased when nobody looks into them any more."""
+    """Casts that made tuples, to be erased when nobody looks into them any more."""
 
 
 class Task(NamedTuple):

@@ -47,7 +47,7 @@ class Registers:
         self._block: ir.Block | None = None
         """Where the last access was."""
         self._pending: dict[_Register, None] = {}
-        """Those whose values that block has not written yet."""
+        """Registers whose values that block has not written yet."""
         self._blocks: dict[ir.Block, ir.Block] = {}
 
     def allocate(self, pointer: ir.Value, made: ir.Value) -> None:

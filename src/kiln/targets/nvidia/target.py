@@ -183,11 +183,11 @@ class NvidiaTarget(Target):
         return [Guard(IS_TRUE, functools.partial(driver.is_current, number))]
 
     def current_device(self) -> int:
-        """That of the current context."""
+        """Return the device of the current context."""
         return driver.current_device() if driver.available() else 0
 
     def device_key(self) -> str:
-        """Its architecture."""
+        """Return the architecture of the device."""
         return current.architecture(target=self).name if driver.several() else ""
 
     has_dry_run = True
@@ -429,7 +429,7 @@ class NvidiaTarget(Target):
 
 
 _OWN_ARTIFACTS = ("ptx", "cubin", "sass", "object")
-"""Those an executable makes of its code."""
+"""Artefacts that an executable makes of its code."""
 
 
 def _libraries(options: CompileOptions) -> list[bytes]:

@@ -46,7 +46,7 @@ ENGINES = (
     Engine("bulk store source", "a bulk store of ", "async", _BULK, "cp.async.bulk.wait_group.read"),
     Engine("wgmma", "a wgmma of ", "async", _WGMMA, "wgmma.wait_group"),
 )  # fmt: skip
-"""Those of the generic proxy come first. At most 16."""
+"""All engines, at most 16; those of the generic proxy come first."""
 THREAD, COPY, BULK_LOAD, BULK_STORE, BULK_SOURCE, WGMMA = range(len(ENGINES))
 """The numbers of engines. The identities of BULK_LOAD are mbarriers that threads give copies to (`sanitizer/mbarriers.py`), since
 copies to several may end in any order. The writes of a bulk store are BULK_STORE's, its reads, which may be waited for by themselves,

@@ -19,7 +19,7 @@ from ....native import Ptr, f32, f64, i32, i64, inline, leading_zeros, local, na
 from .records import Wgmma
 
 ROWS, COLUMNS, K = 64, 256, 32
-"""Of A and D; of B and D at most; of A and B at most."""
+"""Rows of A and D; most columns of B and D; most elements of A and B along K."""
 FLOATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2)}
 """Bits of exponent and fraction."""
 INPUTS = (*FLOATS, "s8", "u8")

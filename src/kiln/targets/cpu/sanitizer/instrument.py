@@ -134,7 +134,7 @@ class AccessedMemory(NamedTuple):
     element: str
     element_bits: int
     low: int = 0
-    """Of shared memory, where the allocation starts; of an argument, its number plus 1."""
+    """Where the allocation in shared memory starts, or the number of the argument plus 1."""
     high: int = 0x7FFF_FFFF
     name: str = ""
     start: int = 0

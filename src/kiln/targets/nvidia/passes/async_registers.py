@@ -174,7 +174,7 @@ class _State:
     """What is known of arrays at a place of the function, whichever way it was reached."""
 
     written: set[RegisterArray]
-    """Those that may have been written since a fence, or since they were held."""
+    """Arrays that may have been written since a fence, or since they were held."""
     ages: dict[RegisterArray, tuple[int, int]]
     """How many groups were begun since the latest instruction of an array, at least and at most; others have none in flight."""
 

@@ -51,7 +51,7 @@ class _Unrolling:
         self._point = ir.InsertionPoint(loop)
         self._values: dict[ir.Value, ir.Value] = {}
         self._numbers: dict[ir.Value, int] = {}
-        """Those that are known in this turn, as unsigned numbers."""
+        """Values that are known in this turn, as unsigned numbers."""
         self._constants: dict[tuple[ir.Type, int], ir.Value] = {}
 
     def run(self, turns: range) -> None:
