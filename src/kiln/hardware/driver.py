@@ -243,7 +243,8 @@ def device_name(device: int) -> str:
 
 
 def uuid(device: int) -> str:
-    """Return the UUID by which NVML and other processes know a device, as in "GPU-5a7f...": numbers depend on what is visible."""
+    """Return the UUID by which NVML and other processes know a device, as in "GPU-5a7f...": numbers depend on what is
+    visible."""
     raw = (ctypes.c_ubyte * 16)()
     call("cuDeviceGetUuid_v2", raw, device)
     text = bytes(raw).hex()

@@ -155,8 +155,8 @@ class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
 
     def check(self) -> str:
         return (
-            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "gmem")
-            or wrong_space(self.mbarrier, "mbarrier", "smem")
+            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem")
+            or wrong_space(self.source, "source", "gmem") or wrong_space(self.mbarrier, "mbarrier", "smem")
         )  # fmt: skip
 
 
@@ -212,8 +212,8 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
 
     def check(self) -> str:
         return (
-            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "smem")
-            or wrong_space(self.mbarrier, "mbarrier", "smem") or _wrong_reduction(self, SHARED_REDUCTIONS)
+            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem")
+            or wrong_space(self.source, "source", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem") or _wrong_reduction(self, SHARED_REDUCTIONS)
         )  # fmt: skip
 
 
@@ -242,8 +242,8 @@ class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
 
     def check(self) -> str:
         return (
-            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "gmem") or wrong_space(self.source, "source", "smem")
-            or _wrong_reduction(self, BULK_REDUCTIONS)
+            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "gmem")
+            or wrong_space(self.source, "source", "smem") or _wrong_reduction(self, BULK_REDUCTIONS)
         )  # fmt: skip
 
 

@@ -169,8 +169,8 @@ class Expander(host.Expander):
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
-        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
-        value: ir.Value | None = None,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *,
+        write: bool, value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
         """Return the address of an access; in an instrumented build it is checked first."""
         sanitizer, banks = self.module.sanitizer, self.module.banks

@@ -38,7 +38,8 @@ class Site:
     kernel: Ptr
     """The name of the kernel, where block and thread say more."""
     rules: Ptr[Ptr]
-    """The texts of `RULES` by the first number, from 1 on, with the second (m) and the third (v): "vm|its size is %d in mode %d"."""
+    """The texts of `RULES` by the first number, from 1 on, with the second (m) and the third (v): "vm|its size is %d
+    in mode %d"."""
     rule_count: i64
 
 

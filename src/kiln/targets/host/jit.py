@@ -30,7 +30,8 @@ from .process_symbols import has_symbol, initialize_llvm
 _numbers = itertools.count()
 _lock = fork_safe.wait_for(fork_safe.rlock())
 _working = fork_safe.wait_for(fork_safe.Shared())
-"""A lock that threads hold while LLVM works for them. It is taken after the lock, before llvmlite's: it waits for what those threads do."""
+"""A lock that threads hold while LLVM works for them. It is taken after the lock, before llvmlite's: it waits for
+what those threads do."""
 _building = fork_safe.wait_for(fork_safe.rlock())
 """A lock that a thread holds while it builds a module beside others."""
 _around_calls: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)

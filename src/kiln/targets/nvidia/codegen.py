@@ -101,8 +101,10 @@ def optimize(
     tuning.slp_vectorization = False
     tuning.loop_interleaving = False
     if opt:
-        # Programs compute what they turn out not to need, of layouts above all. Without this pass LLVM first looks for what was
-        # computed before: it would take such a value, at the start of a kernel, for equal ones of the roles that warps have,
+        # Programs compute what they turn out not to need, of layouts above all. Without this pass LLVM first looks
+        # for what was
+        # computed before: it would take such a value, at the start of a kernel, for equal ones of the roles that
+        # warps have,
         # and keep it in a register from there on.
         dead_code = llvm.create_new_module_pass_manager()
         dead_code.add_dead_code_elimination_pass()

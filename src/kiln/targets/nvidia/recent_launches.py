@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 ENTRIES = 64
 """A power of two."""
 WORDS = 4
-"""Words of an entry: its number counted from 1, the executable, kernel and site, the time in ticks. The first entry holds how
+"""Words of an entry: its number counted from 1, the executable, kernel and site, the time in ticks. The first entry
+holds how
 many launches there were."""
 _SHOWN = 4
 

@@ -1,6 +1,7 @@
 """Memory of a thread that is as good as registers already where it is expanded: what a block wrote it does not read, and writes once.
 
-Accumulators are read and written by each WGMMA, by what holds them and by the program, register by register. LLVM finds out what
+Accumulators are read and written by each WGMMA, by what holds them and by the program, register by register. LLVM
+finds out what
 of that is needed, but only after each access was made, converted, written down and read.
 """
 

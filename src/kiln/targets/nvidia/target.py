@@ -240,7 +240,8 @@ class NvidiaTarget(Target):
         self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
         running: contextlib.ExitStack,
     ) -> Callable[[], None]:  # fmt: skip
-        """Compile the kernels to PTX and start ptxas, which ends with `running`; returns the function that waits for it."""
+        """Compile the kernels to PTX and start ptxas, which ends with `running`; returns the function that waits for
+        it."""
         options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
         lines = options.generate_line_info or bool(options.remark_filter)
         expansion = self._compile_to_ptx(whole, compilation, facts, code, artifacts, lines)

@@ -488,7 +488,8 @@ WarpOperation = nvgpu.mma.MmaSync | nvgpu.mma.LdMatrix | nvgpu.mma.StMatrix
 """Operations that `passes/matrix_fusion.py` does for a whole warp at once."""
 
 
-# --- a whole warp at once (`matrix_fusion.py`) ------------------------------------------------------------------------------------
+# --- a whole warp at once (`matrix_fusion.py`)
+# ------------------------------------------------------------------------------------
 
 
 def warp_operation(x: Expander, op: WarpOperation) -> str:

@@ -148,7 +148,8 @@ class Thread:
 
 @struct
 class Access:
-    """An access of an identity at a time of its own; a clock of 0 means none. An atomic one has the highest bit of `tid`."""
+    """An access of an identity at a time of its own; a clock of 0 means none. An atomic one has the highest bit of
+    `tid`."""
 
     clock: u32
     tid: u32

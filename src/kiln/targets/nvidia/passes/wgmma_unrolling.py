@@ -1,6 +1,7 @@
 """Loops of WGMMAs that the program wants unrolled are unrolled here, not by LLVM.
 
-Then their WGMMAs follow each other and become one piece of inline PTX (`wgmma_registers.py`): LLVM would be given one, and copy it
+Then their WGMMAs follow each other and become one piece of inline PTX (`wgmma_registers.py`): LLVM would be given
+one, and copy it
 with all its registers for each turn.
 """
 
