@@ -384,8 +384,7 @@ _LARGEST_SIZE = (1 << 31) - 1
 
 
 def _size(what: str, value: Any) -> Int64:
-    """Return a number of a launch. One that is known only when the launch is made is checked then, as it is here:
-    with 64 bits."""
+    """Return a number of a launch. A dynamic one is checked when the launch is made, as here: with 64 bits."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, Numeric))
