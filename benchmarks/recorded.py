@@ -75,7 +75,7 @@ class Gemm(NamedTuple):
 
 def gemm_shapes() -> list[Gemm]:
     """Return the measured GEMMs: the forty, and others that were drawn by chance."""
-    found = json.loads((DATA / "products_shapes.json").read_text())
+    found = json.loads((DATA / "gemm_shapes.json").read_text())
     return [shape for row in found for shape in (_drawn(**row) if "drawn" in row else [Gemm(**row)])]
 
 
@@ -117,7 +117,7 @@ def _config(kind: str, values: Any) -> Config:
 class GemmJournal:
     """Measurements of GEMMs: some configs of a shape took turns, others were timed shortly (`screened`)."""
 
-    def __init__(self, path: Path = DATA / "products_h200.jsonl") -> None:
+    def __init__(self, path: Path = DATA / "gemm_h200.jsonl") -> None:
         self.path = path
         self.rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         self.by_shape: dict[str, list[dict[str, Any]]] = {}

@@ -5,9 +5,9 @@ long as the best. Each is timed shortly (rows with `screened`); then the best `-
 is what tells them apart. With `--again 4` the chosen config of each shape and the best three others that are known take turns, and
 nothing else is measured.
 
-Shapes are those of `benchmarks/data/products_shapes.json`: the forty, of which every fourth is kept out of the fit (`held_out`), and
+Shapes are those of `benchmarks/data/gemm_shapes.json`: the forty, of which every fourth is kept out of the fit (`held_out`), and
 others, drawn by chance with seeds that stand there; those of the last seeds are kept out of everything. Each measurement is a line of
-`benchmarks/data/products_h200.jsonl` (of a config, its fields in order), written when all of its shape are made: `measure` goes on where
+`benchmarks/data/gemm_h200.jsonl` (of a config, its fields in order), written when all of its shape are made: `measure` goes on where
 it was stopped. Configs are measured beside cuBLAS, with normal data, in CUDA graphs, so that the speed of the host does not count.
 Several processes compile, or load what `compile` left in the disk cache; one at a time has the GPU.
 """
@@ -90,7 +90,7 @@ def configs_of(shape: Gemm, within: float) -> list[Any]:
 class Journal(recorded.GemmJournal):
     """The measurements, by configs of the library."""
 
-    def __init__(self, path: Path = recorded.DATA / "products_h200.jsonl") -> None:
+    def __init__(self, path: Path = recorded.DATA / "gemm_h200.jsonl") -> None:
         super().__init__(path)
         self.tried = {(row["shape"], row["config"]) for row in self.rows if "screened" in row}
         for name, rows in self.by_shape.items():
@@ -543,7 +543,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(action: str, asked: argparse.Namespace) -> dict[str, float] | None:
     """Do what the command line says; return coefficients that were fitted."""
-    journal = Journal(asked.journal or recorded.DATA / "products_h200.jsonl")
+    journal = Journal(asked.journal or recorded.DATA / "gemm_h200.jsonl")
     within = asked.within or 2.0
     if action == "fit":
         return fit(journal)

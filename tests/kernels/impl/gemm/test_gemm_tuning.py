@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
+from choices import recorded  # which finds benchmarks
+from fitting import gemm as fitting
 
 from kiln.kernels.impl.gemm import REGISTRY
-
-sys.path.append(str(Path(__file__).parents[4] / "benchmarks"))
-
-import recorded  # noqa: E402
-from fitting import gemm as fitting  # noqa: E402
 
 FORTY = [shape for shape in recorded.gemm_shapes() if shape.kind in recorded.FORTY]
 

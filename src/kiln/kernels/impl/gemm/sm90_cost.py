@@ -85,6 +85,8 @@ class Coefficients:
     """L2 reads of rows that begin within a line; squared for those within a sector."""
     idle_sm_exponent: float
     """The power of the share of busy SMs with which each one's L2 reads get longer."""
+    cluster_sync_us: float
+    """Microseconds in which the CTAs of a cluster with multicast wait for each other, at the begin and at the end."""
     epilogue_us: float
     """Microseconds to write a tile."""
     fused_epilogue_us: float
@@ -93,8 +95,6 @@ class Coefficients:
     """Microseconds to reduce the accumulators of a split-K cluster, for 128 x 128 of a tile."""
     split_k_kernel_us: float
     """Microseconds of the kernel that adds split-K partials."""
-    split_k_us: float
-    """Microseconds of each split in it."""
     split_k_tbps: float
     """TB/s of the GPU for partials, written and read."""
     dram_tbps: float
@@ -291,10 +291,10 @@ def bounds(
     reduce_us = c.cluster_reduce_us * work.area * (1 - 1 / config.split_k_cluster)
     # with pingpong only the last epilogue is not hidden; CTAs of a split-K cluster reduce each tile before the next
     fixed_us = _epilogue_us(problem, config, work, c) * (1 if config.pingpong else work.waves)
-    fixed_us += reduce_us * work.waves
+    fixed_us += reduce_us * work.waves + (c.cluster_sync_us if config.cluster_shape_mn != (1, 1) else 0.0)
     partials = config.split_k * work.m * work.n * 4 if config.split_k > 1 else 0
     if partials:
-        fixed_us += c.split_k_kernel_us + c.split_k_us * config.split_k + 2 * partials / (c.split_k_tbps * 1e6)
+        fixed_us += c.split_k_kernel_us + 2 * partials / (c.split_k_tbps * 1e6)
     terms = {"MMA": work.steps * mma_us, "L2 cache": work.steps * l2_us}
     moved = problem.bytes + partials
     if moved > _L2_RESIDENT_BYTES:

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...dispatch import arrays
 from .mla_decode import mla_decode
-from .problem import PAGE
-from .sm90_config import ROWS
+from .problem import PAGE_SIZE
+from .sm90_config import Q_TILE
 
 __all__ = ["mla_prefill"]
 
@@ -56,10 +56,10 @@ def mla_prefill(
     if not paged:
         require(latents.ndim == 2, f"{name} of latents {tuple(latents.shape)}: (latents, D), one after another")
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
-        room = -(-(latents.shape[0] if max_length is None else max_length) // PAGE) * PAGE
-        table = cu_seqlens_k[:-1, None] + of_library.arange(room, PAGE)
+        room = -(-(latents.shape[0] if max_length is None else max_length) // PAGE_SIZE) * PAGE_SIZE
+        table = cu_seqlens_k[:-1, None] + of_library.arange(room, PAGE_SIZE)
         latents = of_library.overlapping(latents)
-    each = max(1, ROWS // heads)
+    each = max(1, Q_TILE // heads)
     owner, first, seen, place = of_library.parts(cu_seqlens_q, lengths, tokens, each, causal)
     given = q[:, None] if each == 1 else q[(first[:, None] + of_library.arange(each)).clip(0, max(0, tokens - 1))]
     options: dict[str, Any] = {"out": out[:, None]} if each == 1 and out is not None else {}
@@ -77,7 +77,7 @@ def mla_prefill(
             result = out
     if logarithms is None:
         return result
-    return result, of_library.turned(logarithms[place[0], :, place[1]])
+    return result, of_library.transposed(logarithms[place[0], :, place[1]])
 
 
 def _library(name: str, q: Any) -> Any:
@@ -107,12 +107,12 @@ class _Numpy:
     def overlapping(self, latents: Any) -> Any:
         """Latents as pages that begin at each of them; after the last are zeros."""
         rows, columns = latents.shape
-        padded = self.library.zeros((rows + PAGE, columns), latents.dtype)
+        padded = self.library.zeros((rows + PAGE_SIZE, columns), latents.dtype)
         padded[:rows] = latents
         row, column = padded.strides
-        return arrays.as_strided(padded, (rows + 1, PAGE, columns), (row, row, column))
+        return arrays.as_strided(padded, (rows + 1, PAGE_SIZE, columns), (row, row, column))
 
-    def turned(self, x: Any) -> Any:
+    def transposed(self, x: Any) -> Any:
         return self.library.ascontiguousarray(x.T)
 
     def parts(self, starts: Any, lengths: Any, tokens: int, each: int, causal: bool) -> tuple[Any, Any, Any, Any]:
@@ -155,9 +155,9 @@ class _Torch(_Numpy):
 
     def overlapping(self, latents: Any) -> Any:
         rows, columns = latents.shape
-        padded = latents.new_zeros(rows + PAGE, columns)
+        padded = latents.new_zeros(rows + PAGE_SIZE, columns)
         padded[:rows] = latents
-        return padded.as_strided((rows + 1, PAGE, columns), (columns, columns, 1))
+        return padded.as_strided((rows + 1, PAGE_SIZE, columns), (columns, columns, 1))
 
-    def turned(self, x: Any) -> Any:
+    def transposed(self, x: Any) -> Any:
         return x.T.contiguous()

@@ -8,20 +8,7 @@ pieces of 16 bytes by bits of their addresses. Rows are what is copied at a time
 from __future__ import annotations
 
 from ....hardware.limits import TENSOR_MAP_BOX
-from ....native import (
-    Ptr,
-    address,
-    i16,
-    i32,
-    i64,
-    inline,
-    local,
-    native,
-    u8,
-    u16,
-    u32,
-    u64,
-)
+from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u16, u32, u64
 from ...host.libc import memcpy, memset
 from .engine_table import BULK_QUEUE
 from .engines import BYTES, GROUP, give
