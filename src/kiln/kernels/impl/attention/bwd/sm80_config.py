@@ -47,8 +47,7 @@ class Sm80AttentionBackwardConfig:
         """Raise if the config cannot work for a head_dim and `capacity` bytes of smem."""
         require = arrays.require
         require(
-            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256,
-            f"{self}: tile_m must be a multiple of 16, up to 256",
+            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256, f"{self}: tile_m must be a multiple of 16, up to 256"
         )
         copied = max(self.threads // copy_lanes(d) for d in (head_dim, head_dim_v))
         require(
