@@ -31,7 +31,7 @@ from ...native import (
 )
 from ..host.exported import ASSERT, Code, Site
 from ..host.libc import clock_gettime, dlopen, find_all
-from ..host.texts import Text, begin, put, put_form, put_number
+from ..host.text_buffer import Text, begin, put, put_form, put_number
 from .launch import AFTER, CLOCK, HANDLES, LAUNCH, OWNER, RECENT, SLOW
 from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 from .recent_launches import ENTRIES, WORDS

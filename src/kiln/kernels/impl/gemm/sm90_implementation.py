@@ -18,6 +18,8 @@ from .sm90_smem_epilogue import SmemEpilogue
 from .split_k import reduce_row_partials, run_split_k_stages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...dispatch.devices import Device
     from ...dispatch.problem import TensorLayout
     from .arguments import GemmArguments
@@ -70,9 +72,13 @@ class Sm90Gemm(Implementation):
         return None
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
-        """Return the configs that may be worth it, the fastest expected first."""
-        costs = [(self.cost(problem, config, device), config) for config in sm90_cost.candidates(problem, device)]
+        """Return the candidates, the fastest expected first."""
+        costs = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
         return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
+
+    def candidates(self, problem: GemmProblem, device: Device) -> Iterable[Sm90GemmConfig]:
+        """Return the configs that may be worth it, in any order."""
+        return sm90_cost.candidates(problem, device)
 
     def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
         return sm90_cost.expected(problem, config, device)

@@ -275,10 +275,6 @@ class Sm90MixedInputGemm(Sm90Gemm):
             return f"K, or groups of it, are no multiples of {_STAGE_K[0]}"
         return None
 
-    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90MixedInputConfig]:
-        costs = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
-        return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
-
     def candidates(self, problem: GemmProblem, device: Device) -> Iterator[Sm90MixedInputConfig]:
         """Yield configs that may be worth it, with as many stages as fit."""
         rows = problem.shape[1]
