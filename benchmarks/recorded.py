@@ -75,7 +75,7 @@ class Gemm(NamedTuple):
 
 def gemm_shapes() -> list[Gemm]:
     """Return the measured GEMMs: the forty, and others that were drawn by chance."""
-    found = json.loads((DATA / "products_shapes.json").read_text())
+    found = json.loads((DATA / "gemm_shapes.json").read_text())
     return [shape for row in found for shape in (_drawn(**row) if "drawn" in row else [Gemm(**row)])]
 
 
@@ -117,17 +117,22 @@ def _config(kind: str, values: Any) -> Config:
 class GemmJournal:
     """Measurements of GEMMs: some configs of a shape took turns, others were timed shortly (`screened`)."""
 
-    def __init__(self, path: Path = DATA / "products_h200.jsonl") -> None:
-        self.rows = [json.loads(line) for line in path.read_text().splitlines()]
+    def __init__(self, path: Path = DATA / "gemm_h200.jsonl") -> None:
+        self.path = path
+        self.rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         self.by_shape: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
-            row["config"] = _config(row["kind"], row["plan"])
+            row["config"] = self.config(row["kind"], row["plan"])
             self.by_shape.setdefault(row["shape"], []).append(row)
         self._slow_down()
 
+    def config(self, kind: str, values: Any) -> Any:
+        """Return the config of a row."""
+        return _config(kind, values)
+
     def _slow_down(self) -> None:
         """Scale short timings, which run at higher clocks, by the configs of the shape that did both."""
-        turns: dict[Any, dict[Config, dict[str, Any]]] = {}
+        turns: dict[Any, dict[Any, dict[str, Any]]] = {}
         for row in self.rows:
             if "screened" not in row:
                 turns.setdefault((row["shape"], row.get("run")), {})[row["config"]] = row
@@ -149,7 +154,7 @@ class GemmJournal:
         turns = [row["run"] for row in rows if "screened" not in row]
         return max(turns, key=lambda run: (run in short, turns.count(run), run), default="")
 
-    def known(self, name: str) -> dict[Config, tuple[float, bool]]:
+    def known(self, name: str) -> dict[Any, tuple[float, bool]]:
         """Return microseconds of configs of a shape, and whether they took turns.
 
         They are those of the fullest run. Later runs, at other clocks, are scaled by the configs that both have, and
@@ -158,7 +163,7 @@ class GemmJournal:
         first = self.fullest(name)
         rows = [row for row in self.by_shape.get(name, ()) if row.get("run", "") >= first]
         found = {row["config"]: [row["us"]] for row in rows if row.get("run") == first and "screened" in row}
-        runs: dict[str, dict[Config, list[float]]] = {}
+        runs: dict[str, dict[Any, list[float]]] = {}
         for row in rows:
             if "run" in row and "screened" not in row:
                 runs.setdefault(row["run"], {})[row["config"]] = [row["us"]] * row.get("turns", _TURNS)
@@ -167,7 +172,8 @@ class GemmJournal:
             ratios = [(turns.get(x) or found[x])[0] / us[0] for x, us in some.items() if x in turns or x in found]
             for config, us in some.items() if len(ratios) > 1 else ():
                 turns.setdefault(config, []).extend(x * statistics.median(ratios) for x in us)
-        return {x: (statistics.geometric_mean(us), x in turns) for x, us in (found | turns).items()}
+        means = {x: (statistics.geometric_mean(us), x in turns) for x, us in (found | turns).items()}
+        return dict(sorted(means.items(), key=lambda pair: pair[1]))
 
 
 class Measured(NamedTuple):
@@ -189,12 +195,18 @@ def gemms() -> dict[str, Measured]:
 
 
 def attention() -> dict[str, Measured]:
-    """Return the measurements of attention forward by shapes, as JSON."""
-    times: dict[str, dict[Config, float]] = {}
+    """Return the measurements of attention forward by shapes, as JSON; runs are compared by cuDNN's times in them."""
+    rows: dict[str, list[dict[str, Any]]] = {}
     for line in (DATA / "attention_h200.jsonl").read_text().splitlines():
         row = json.loads(line)
-        times.setdefault(json.dumps(row["shape"]), {})[_config("Sm90AttentionConfig", row["plan"])] = row["us"]
-    return {shape: Measured(own, min(own.values())) for shape, own in times.items()}
+        rows.setdefault(json.dumps(row["shape"]), []).append(row)
+    found: dict[str, Measured] = {}
+    for shape, own in rows.items():
+        usual = statistics.median(row["cudnn_us"] for row in own)
+        scales = [usual / row["cudnn_us"] if row["cudnn_us"] else 1.0 for row in own]
+        times = {_config("Sm90AttentionConfig", row["plan"]): row["us"] * x for row, x in zip(own, scales, strict=True)}
+        found[shape] = Measured(times, min(times.values()))
+    return found
 
 
 def tables() -> dict[str, dict[str, Measured]]:
@@ -212,7 +224,7 @@ def tables() -> dict[str, dict[str, Measured]]:
     }
 
 
-FAMILIES = {"decode": "attention decode", "latents": "mla", "gradients": "attention backward"}
+FAMILIES = {"decode": "attention decode", "mla": "mla", "backward": "attention backward"}
 """What the tables of `choices_h200.jsonl` are about."""
 
 

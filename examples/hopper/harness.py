@@ -1,4 +1,4 @@
-"""What the steps share: matrices, the check of a product, and its speed beside cuBLAS where there is a GPU."""
+"""What the steps share: matrices, the check of a GEMM, and its speed beside cuBLAS where there is a GPU."""
 
 import itertools
 import sys
@@ -44,25 +44,25 @@ def check(a, b, c) -> float:
 
 
 def run(gemm, sizes=((256, 256, 192),), *further) -> None:
-    """Compute products, check them, and on a GPU time them beside cuBLAS: `step.py [M N K]`."""
+    """Compute GEMMs, check them, and on a GPU time them beside cuBLAS: `step.py [M N K]`."""
     given = tuple(int(argument) for argument in sys.argv[1:4])
     for size in [given] if given else sizes:
         run_one(gemm, size, *further)
 
 
 def run_one(gemm, size, *further) -> None:
-    """One product."""
+    """Run one GEMM."""
     m, n, k = size
     a, b, c = matrices(*size)
-    product = cute.compile(gemm, a, b, c, *further)
-    product(a, b, c, *further)
+    compiled = cute.compile(gemm, a, b, c, *further)
+    compiled(a, b, c, *further)
     error = check(a, b, c)
     assert error <= 1, f"{m} x {n} x {k}: {error:.2f} times the error that rounding allows"
     print(f"{m} x {n} x {k}: error {error:.2f} of what rounding allows")
     if has_gpu():
         import torch
 
-        ours, peer = seconds(lambda: product(a, b, c, *further), lambda: torch.matmul(a, b.T, out=c))
+        ours, peer = seconds(lambda: compiled(a, b, c, *further), lambda: torch.matmul(a, b.T, out=c))
         flops = 2 * m * n * k
         print(f"  {flops / ours / 1e12:.0f} TFLOP/s, cuBLAS {flops / peer / 1e12:.0f}: {peer / ours:.2f}x")
 

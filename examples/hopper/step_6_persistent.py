@@ -1,14 +1,14 @@
-"""Step 6: a block for each multiprocessor that takes one tile after the other, in clusters of two that share what they load.
+"""Step 6: a persistent kernel. A CTA for each SM computes one tile after the other, in clusters of two that load for each other.
 
 Run it with `kiln run examples/hopper/step_6_persistent.py`.
 
-While the last pieces of a tile are stored, the tiles of the next product are on their way already. Two blocks of a cluster work on tiles with the same columns: each loads one half of
-the tile of B, for both (multicast), so that half as many bytes come from the L2 cache. A stage is free when the consumers of both
-blocks have released it.
+While the last epilogue tiles are stored, the operands of the next tile are being loaded. The two CTAs of a cluster have tiles with the
+same columns: each loads one half of the tile of B for both (multicast), so that half as many bytes come from the L2 cache. A stage is
+free when the consumers of both CTAs have released it.
 """
 
 import harness
-from step_5_stores import PIECE, PIECES, store_sums
+from step_5_stores import EPI_STAGES, EPI_TILE, store_acc
 
 import kiln.cute as cute
 from kiln import Float16, Float32, Int32, pipeline, range_constexpr, utils
@@ -17,8 +17,8 @@ from kiln.utils import LayoutEnum, sm90
 
 M, N, K = TILE = (128, 256, 64)
 BYTES = (M + N) * K * 2
-GROUP = 128
-THREADS = 3 * GROUP
+WARPGROUP = 128
+THREADS = 3 * WARPGROUP
 STAGES = 4
 CLUSTER = (2, 1, 1)
 ROWS = LayoutEnum.ROW_MAJOR
@@ -42,27 +42,27 @@ def gemm_kernel(
     tile_b = smem.allocate_tensor(Float16, layout_b.outer, 1024, layout_b.inner)
     tile_c = smem.allocate_tensor(Float16, layout_c.outer, 1024, layout_c.inner)
     blocks = cute.make_layout((1, *CLUSTER))
-    ring = pipeline.PipelineTmaAsync.create(
+    pipe = pipeline.PipelineTmaAsync.create(
         num_stages=STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-        # the warps that multiply, of all blocks whose tiles come from this one
-        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, CLUSTER[0] * 2 * GROUP // 32),
+        # the consumer warps of both CTAs, which read what this one loads
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, CLUSTER[0] * 2 * WARPGROUP // 32),
         tx_count=BYTES,
         cta_layout_vmnk=blocks,
     )
     tiles_a = cute.local_tile(a, (M, K), (None, None))
     tiles_b = cute.local_tile(b, (N, K), (None, None))
     tiles_c = cute.local_tile(c, (M, N), (None, None))
-    to_a, of_a = cpasync.tma_partition(
+    smem_a, gmem_a = cpasync.tma_partition(
         load_a, 0, cute.make_layout(1), cute.group_modes(tile_a, 0, 2), cute.group_modes(tiles_a, 0, 2)
     )
-    to_b, of_b = cpasync.tma_partition(
+    smem_b, gmem_b = cpasync.tma_partition(
         load_b, rank, cute.make_layout(CLUSTER[0]), cute.group_modes(tile_b, 0, 2), cute.group_modes(tiles_b, 0, 2)
     )
     count = tiles_a.shape[3]
-    producer, consumer = ring.make_participants()
+    producer, consumer = pipe.make_participants()
 
-    if warp_number < GROUP // 32:
+    if warp_number < WARPGROUP // 32:
         cute.arch.setmaxregister_decrease(40)
         if warp_number == 0:
             scheduler = utils.StaticPersistentTileScheduler.create(params, cute.arch.block_idx(), cute.arch.grid_dim())
@@ -71,66 +71,70 @@ def gemm_kernel(
                 m, n, _ = work.tile_idx
                 for k in range(count):
                     stage = producer.acquire_and_advance()
-                    cute.copy(load_a, of_a[None, m, k], to_a[None, stage.index], tma_bar_ptr=stage.barrier)
+                    cute.copy(load_a, gmem_a[None, m, k], smem_a[None, stage.index], tma_bar_ptr=stage.barrier)
                     cute.copy(
-                        load_b, of_b[None, n, k], to_b[None, stage.index], tma_bar_ptr=stage.barrier, mcast_mask=0b11
+                        load_b,
+                        gmem_b[None, n, k],
+                        smem_b[None, stage.index],
+                        tma_bar_ptr=stage.barrier,
+                        mcast_mask=0b11,
                     )
                 scheduler.advance_to_next_work()
                 work = scheduler.get_current_work()
-            producer.tail()  # the other block may still release stages here
+            producer.tail()  # the other CTA may still release stages here
     else:
         cute.arch.setmaxregister_increase(232)
-        part = mma.get_slice(thread - GROUP)
-        left = mma.make_fragment_A(part.partition_A(tile_a))
-        right = mma.make_fragment_B(part.partition_B(tile_b))
-        sums = cute.make_rmem_tensor(mma.partition_shape_C((M, N)), Float32)
+        thr_mma = mma.get_slice(thread - WARPGROUP)
+        frag_a = mma.make_fragment_A(thr_mma.partition_A(tile_a))
+        frag_b = mma.make_fragment_B(thr_mma.partition_B(tile_b))
+        acc = cute.make_rmem_tensor(mma.partition_shape_C((M, N)), Float32)
         before = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
         scheduler = utils.StaticPersistentTileScheduler.create(params, cute.arch.block_idx(), cute.arch.grid_dim())
         work = scheduler.initial_work_tile_info()
         while work.is_valid_tile:
             m, n, _ = work.tile_idx
-            mma.set(warpgroup.Field.ACCUMULATE, False)  # the first product of a tile replaces the sums
+            mma.set(warpgroup.Field.ACCUMULATE, False)  # the first MMA of a tile overwrites the accumulators
             for k in range(count):
                 stage = consumer.wait_and_advance()
                 warpgroup.fence()
-                for block in range_constexpr(cute.size(left, mode=[2])):
+                for block in range_constexpr(cute.size(frag_a, mode=[2])):
                     cute.gemm(
-                        mma, sums, left[None, None, block, stage.index], right[None, None, block, stage.index], sums
+                        mma, acc, frag_a[None, None, block, stage.index], frag_b[None, None, block, stage.index], acc
                     )
                     mma.set(warpgroup.Field.ACCUMULATE, True)
                 warpgroup.commit_group()
                 warpgroup.wait_group(1)
                 if k > 0:
-                    ring.consumer_release(before)
+                    pipe.consumer_release(before)
                     before.advance()
             warpgroup.wait_group(0)
-            ring.consumer_release(before)
+            pipe.consumer_release(before)
             before.advance()
-            pieces = cute.zipped_divide(tiles_c[None, None, m, n], PIECE)
-            store_sums(sums, tile_c, mma, thread - GROUP, warp_number == GROUP // 32, store_c, pieces)
+            epi_tiles = cute.zipped_divide(tiles_c[None, None, m, n], EPI_TILE)
+            store_acc(acc, tile_c, mma, thread - WARPGROUP, warp_number == WARPGROUP // 32, store_c, epi_tiles)
             scheduler.advance_to_next_work()
             work = scheduler.get_current_work()
 
 
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, clusters: Int32):
-    """C (M, N) = A (M, K) B (N, K)^T, on so many clusters at a time."""
+    """C (M, N) = A (M, K) B (N, K)^T, on `clusters` clusters at a time."""
     layout_a = sm90.make_smem_layout_a(ROWS, TILE, Float16, STAGES)
     layout_b = sm90.make_smem_layout_b(ROWS, TILE, Float16, STAGES)
-    layout_c = sm90.make_smem_layout_epi(Float16, ROWS, PIECE, PIECES)
+    layout_c = sm90.make_smem_layout_epi(Float16, ROWS, EPI_TILE, EPI_STAGES)
     load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
-    load_a, from_a = cpasync.make_tiled_tma_atom(load, a, cute.slice_(layout_a, (None, None, 0)), (M, K))
-    load_b, from_b = cpasync.make_tiled_tma_atom(
+    load_a, tma_a = cpasync.make_tiled_tma_atom(load, a, cute.slice_(layout_a, (None, None, 0)), (M, K))
+    load_b, tma_b = cpasync.make_tiled_tma_atom(
         cpasync.CopyBulkTensorTileG2SMulticastOp(), b, cute.slice_(layout_b, (None, None, 0)), (N, K), CLUSTER[0]
     )
-    store_c, to_c = cpasync.make_tiled_tma_atom(store, c, cute.slice_(layout_c, (None, None, 0)), PIECE)
+    store_c, tma_c = cpasync.make_tiled_tma_atom(store, c, cute.slice_(layout_c, (None, None, 0)), EPI_TILE)
     rows = warpgroup.OperandMajorMode.K
     mma = sm90.make_trivial_tiled_mma(Float16, Float16, rows, rows, Float32, (2, 1, 1), (64, N))
     tiles = cute.ceil_div(c.shape, (M, N))
     params = utils.PersistentTileSchedulerParams((*tiles, 1), CLUSTER, swizzle_size=8)
     grid = utils.StaticPersistentTileScheduler.get_grid_shape(params, clusters)
     gemm_kernel(
-        params, load_a, from_a, load_b, from_b, store_c, to_c, mma, layout_a, layout_b, layout_c
+        params, load_a, tma_a, load_b, tma_b, store_c, tma_c, mma, layout_a, layout_b, layout_c
     ).launch(grid=grid, block=THREADS, cluster=CLUSTER, min_blocks_per_mp=1)  # fmt: skip
 
 

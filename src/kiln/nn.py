@@ -1,7 +1,7 @@
 """Layers of PyTorch on the kernel library, which drop into a model, train, and compile.
 
-Their functions are operators `kiln::...` (`kiln.torch.op`). Weights have the shapes and names of `torch.nn`, so state dicts can be
-exchanged.
+Their functions are operators `kiln::...` (`kiln.torch.op`). Weights have the shapes and names of `torch.nn`, so state
+dicts can be exchanged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _or_empty(x: Tensor, gradient: Tensor | None) -> Tensor:
 
 
 def _backward_operator(name: str, function: Any, gradients: Mapping[str, str]) -> Operator:
-    """Make an operator of gradients, each like the input that it is named with; that of an input that is None is empty."""
+    """Make an operator of gradients, each like the input that it is named with; that of an input that is None is
+    empty."""
     names = list(inspect.signature(function).parameters)
 
     def output(place: int) -> Any:
@@ -76,8 +77,8 @@ def _differentiable(
 ) -> Operator:
     """Make an operator with a gradient: `backward(*output_gradients, *saved)`.
 
-    `gradients` names the results of `backward` and the parameter that each is like; `returns` are those of the tensor inputs of
-    `forward` in order, by default all. The gradient of an optional input that was not passed is None.
+    `gradients` names the results of `backward` and the parameter that each is like; `returns` are those of the tensor
+    inputs of `forward` in order, by default all. The gradient of an optional input that was not passed is None.
     """
     operator = _backward_operator(f"{name}_backward", backward, gradients)
     passed = len(inspect.signature(backward).parameters) - len(save)
@@ -152,7 +153,7 @@ softmax = _differentiable(
 """Softmax along the last axis."""
 
 
-# --- norms with a residual, gated units, rotary embeddings --------------------------------------------------------------
+# --- norms with a residual, gated units, rotary embeddings -----------------------------------------------------------
 
 _NORM_AND_SUM = {"y": _like, "summed": lambda x, residual, *_: _like(residual)}
 
@@ -338,10 +339,7 @@ _cross_entropy_operator = _differentiable(
     "cross_entropy",
     _cross_entropy,
     _cross_entropy_backward,
-    outputs={
-        "loss": _loss_like,
-        "lse": lambda logits, target, *_: logits.new_empty(target.shape, dtype=torch.float32),
-    },
+    outputs={"loss": _loss_like, "lse": lambda logits, target, *_: logits.new_empty(target.shape, dtype=torch.float32)},
     save=("logits", "target", "lse", "ignore_index", "label_smoothing", "reduction"),
     gradients={"dx": "logits"},
 )
@@ -471,10 +469,12 @@ def attention(
     alibi_slopes: Tensor | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Return softmax(scale * q k^T) v of tensors (batch, tokens, heads, head_dim), f16 or bf16, with GQA if k has fewer heads.
+    """Return softmax(scale * q k^T) v of tensors (batch, tokens, heads, head_dim), f16 or bf16, with GQA if k has fewer
+    heads.
 
     With `cu_seqlens_q` and `cu_seqlens_k` (varlen) they are (tokens, heads, head_dim). Options are those of
-    `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save computing the longest. `alibi_slopes` has no gradient.
+    `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save computing the longest. `alibi_slopes` has no
+    gradient.
     """
     left, right = (-1 if x is None else x for x in window or (None, None))
     return _attention_operator(
@@ -521,7 +521,8 @@ class LayerNorm(nn.LayerNorm):
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` with the batch first, in f16 or bf16, without dropout, masks other than causal, and weights."""
+    """`torch.nn.MultiheadAttention` with the batch first, in f16 or bf16, without dropout, masks other than causal, and
+    weights."""
 
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True, **options: Any):
         super().__init__(embed_dim, num_heads, bias=bias, batch_first=batch_first, **options)

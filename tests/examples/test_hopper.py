@@ -7,8 +7,8 @@ from nvidia_testing import compile_for, needs_nvdisasm
 from sass import check_products
 
 STEPS = {
-    "step_2_product": (256, 128, 128),
-    "step_3_ring": (128, 128, 384),
+    "step_2_gemm": (256, 128, 128),
+    "step_3_pipeline": (128, 128, 384),
     "step_4_roles": (128, 256, 384),
     "step_5_stores": (136, 264, 72),
     "step_6_persistent": (264, 264, 72),

@@ -562,11 +562,11 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
         {
             _wgmma(260, 16, "f16", "f16"): "there is no wgmma m64n260k16 of f16 and f16 with accumulators in f32",
             _wgmma(64, 32, "s8", "u8"): "with accumulators in f32",
-            _wgmma(64, 32, "e4m3", "e5m2", d="%bytes"): "has sums of i8: f32, f16, i32",
+            _wgmma(64, 32, "e4m3", "e5m2", d="%bytes"): "has an accumulator of i8: f32, f16, i32",
             _wgmma(64, 32, "e4m3", "e5m2", b_major="mn"): "has B of e5m2 contiguous along N: only 16-bit elements are",
             _wgmma(64, 16, "f16", "f16", a="%r", a_major="mn"): "has A in registers contiguous along M",
             _wgmma(64, 16, "f16", "f16", a="%s"): "has its A in smem: it is in rmem",
-            _wgmma(64, 16, "f16", "f16", d="%g"): "has its sums in gmem: it is in rmem",
+            _wgmma(64, 16, "f16", "f16", d="%g"): "has its accumulator in gmem: it is in rmem",
         },
     ),
     "cute_nvgpu.hold_registers": (

@@ -24,7 +24,7 @@ from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl import attention, mla
 from kiln.kernels.impl.attention import AttentionProblem, bwd
 from kiln.kernels.impl.attention.bwd import AttentionBackwardProblem
-from kiln.kernels.impl.attention.score_mod import check_score
+from kiln.kernels.impl.attention.score_mod import check_score_mod
 from kiln.kernels.impl.mla import MlaProblem
 
 HOPPER = device_of("sm_90a")
@@ -192,7 +192,7 @@ def configs(rng: Rng) -> None:
     of = AttentionProblem(
         any_of(rng, 1, 7, 64, 65535), any_of(rng, 1, 3, 16, 64, 300, 4096), keys, heads_k * any_of(rng, 1, 3, 4, 16, 128), heads_k,
         dims[0], dims[1], Float8E4M3FN if narrow else any_of(rng, Float16, BFloat16), any_of(rng, None, 0, 100), any_of(rng, None, 0, 50),
-        page_size=page, kv_capacity=keys if page else 0, score_mod=check_score(lowered) if rng.random() < 0.3 else None,
+        page_size=page, kv_capacity=keys if page else 0, score_mod=check_score_mod(lowered) if rng.random() < 0.3 else None,
         out_dtype=BFloat16 if narrow else None, **flags,
     )  # fmt: skip
     values = any_of(rng, 8, 64, 128, 264, 384, 512)

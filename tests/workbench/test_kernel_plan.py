@@ -119,7 +119,7 @@ def test_a_kernel_is_compiled_into_files(tmp_path):
     names = {path.name for path in written}
     assert {"plan_scale.mlir", "plan_scale.ptx", "plan_scale.cubin", "resources.json"} <= names
     found = json.loads((tmp_path / "out" / "resources.json").read_text())["plan_scale"]
-    assert (found["arch"], found["grid"], found["blocks_per_multiprocessor"]) == ("sm_90a", [2, 1, 1], 32)
+    assert (found["arch"], found["grid"], found["blocks_per_sm"]) == ("sm_90a", [2, 1, 1], 32)
     assert found["limited_by"] == "blocks" and found["registers"] > 0
 
 

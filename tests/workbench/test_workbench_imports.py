@@ -17,7 +17,6 @@ OPTIONAL = {
 """Packages that may be missing, and the modules of the workbench that import one of them."""
 SLOW = {
     "numpy": "200 ms",
-    "ml_dtypes": "50 ms beside numpy",
     "rich": "100 ms",
     "rich.console": "100 ms",
     "rich.markdown": "150 ms",

@@ -130,6 +130,8 @@ def differences(
     """Return what differs in a case, in words, and the growth of its machine code in per cent."""
     found: list[str] = []
     growth = 0.0
+    if "error" in before and "error" in after:  # both refuse it, in whatever words
+        return [], 0.0
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
         if key.startswith("IR") and isinstance(old, str):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "benchmarks"))
+sys.path.append(str(HERE.parent.parent / "benchmarks"))
 
 import recorded  # noqa: E402
 
@@ -91,14 +91,14 @@ def recorded_calls() -> Iterator[tuple[str, str, Callable[[Any], Any]]]:
                 "attention decode", name,
                 lambda k, arrays=arrays, out=out: k.flash_attention(*arrays, causal=True, out=out),
             )  # fmt: skip
-    for name in shapes["latents"]:
+    for name in shapes["mla"]:
         bits, batch, tokens, heads, keys = json.loads(name)
         cache = array(BF16 if bits == 16 else E4M3, batch * keys // 64, 64, 576)
         arrays = (
             array(BF16, batch, tokens, heads, 576), cache, array(np.int32, batch, keys // 64), array(np.int32, batch),
         )  # fmt: skip
         yield "mla", name, lambda k, arrays=arrays: k.mla_decode(*arrays, causal=False)
-    for name in shapes["gradients"]:
+    for name in shapes["backward"]:
         dim, dim_v, batch, length, heads, causal = json.loads(name)
         q, out = array(BF16, batch, length, heads, dim), array(BF16, batch, length, heads, dim_v)
         arrays = (out, q, q, out, out, array(F32, batch, heads, length))

@@ -1,4 +1,4 @@
-"""Tiles of f16 that the copy engine brings to shared memory and threads transpose from there: boxes, swizzles, alignment.
+"""Tiles of f16 that TMA loads to shared memory and threads transpose from there: boxes, swizzles, alignment.
 
 `swizzle` is the one of the tensor map, in bytes, `read` the one threads read the tile through; `tile` is (rows, columns).
 """

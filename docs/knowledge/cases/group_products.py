@@ -1,4 +1,4 @@
-"""C = A B^T of f16 on Hopper: one warp asks the copy engine for tiles, warp groups multiply them from shared memory.
+"""C = A B^T of f16 on Hopper: one warp loads tiles by TMA, warpgroups multiply them by WGMMA.
 
 Configurations change the tile, the stages of the ring, how many products are left running (`wait`) and how sums reach C; pages on
 what goes wrong name a `fault`.

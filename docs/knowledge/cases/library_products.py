@@ -1,4 +1,4 @@
-"""Products of the kernel library on Hopper, config by config: tiles, clusters, stages, the order of tiles, warp groups in turns."""
+"""GEMMs of the kernel library on Hopper, config by config: tiles, clusters, stages, raster order, pingpong."""
 
 import numpy as np
 from arrays import empty, normal, on_gpu

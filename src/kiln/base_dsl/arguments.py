@@ -15,12 +15,13 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from . import promises
+from . import promises, trace, tree
 from .bindings import context, ir
 from .diagnostics import type_error
 from .numeric.host import in_range
 from .static_key import static_key
-from .tree import is_dynamic
+from .target import value_bytes
+from .tree import attributes_of, is_dynamic
 from .typing import Boolean, Float32, Int32, Int64, Integer, Numeric, is_constexpr
 
 if TYPE_CHECKING:
@@ -150,14 +151,10 @@ class ProtocolNode(Node):
 
     @property
     def formats(self) -> str:  # type: ignore[override]
-        from .target import value_bytes
-
         sizes = [value_bytes(t) for t in self.types()]
         return "".join(f"{size}s{-size % 8}x" for size in sizes)
 
     def leaves(self) -> list[Any]:
-        from .target import value_bytes
-
         pointers = self._pointers = self.value.__c_pointers__()  # may hold what the bytes at them refer to
         if len(pointers) != len(self.types()):
             raise TypeError(
@@ -175,8 +172,6 @@ class ProtocolNode(Node):
         return list(self.value.__extract_mlir_values__())
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        from . import tree
-
         return tree.rebuilt(self.value, [next(values) for _ in self.types()])
 
     def known(self) -> list[Any]:
@@ -186,8 +181,6 @@ class ProtocolNode(Node):
 def _static_attributes(value: Any) -> Hashable:
     """Return the attributes of an object, passed as values, that cannot be among its values: strings, types, functions,
     enum members."""
-    from .tree import attributes_of
-
     found = attributes_of(value)
     return tuple((name, static_key(x)) for name, x in found.items() if isinstance(x, _STATIC_KINDS))
 
@@ -378,8 +371,6 @@ class ArgumentRules:
             return NumericNode(self._number_type(value, annotation, path), value)
         if isinstance(value, Numeric):
             if is_dynamic(value) and not _in_trace():
-                from . import trace
-
                 raise trace.outside_use("an argument", True)
             return NumericNode(annotation if is_numeric_type(annotation) else type(value), value)
         if isinstance(value, _STATIC_KINDS):
@@ -409,11 +400,7 @@ class ArgumentRules:
 
     def _object(self, value: Any, path: str) -> Node:
         """Return a plain instance: by reference, with what the program computes in it passed as values."""
-        from . import trace
-
         if trace.current() is not None:
-            from . import tree
-
             if tree.has_dynamic(value):
                 return _ObjectNode(value)
         return StaticNode(value)
@@ -466,8 +453,6 @@ class ArgumentRules:
         return GroupNode(tuple, children, tuple)
 
     def _dataclass(self, value: Any, path: str) -> Node:
-        from . import tree
-
         hints = promises.annotations_of(type(value))
         attributes = tree.attributes_of(value)
         children = [self.node(v, None if v is None else hints.get(k), f"{path}.{k}") for k, v in attributes.items()]
@@ -479,8 +464,6 @@ class ArgumentRules:
 
 
 def _in_trace() -> bool:
-    from . import trace
-
     return trace.current() is not None
 
 
@@ -496,8 +479,6 @@ class _ObjectNode(Node):
     """An object in a trace some of whose attributes are values of the program."""
 
     def __init__(self, value: Any) -> None:
-        from . import tree
-
         self._opened, self._values, self._rebuild = tree.open_value(value, promote=False)
         self.key = ()
 

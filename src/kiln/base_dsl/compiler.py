@@ -12,6 +12,7 @@ from typing import Any
 from . import settings
 from .bindings import ir
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
+from .log import logger
 from .options import CompileOptions
 
 
@@ -181,8 +182,6 @@ class Compilation:
         finally:
             spent = time.perf_counter() - begun
             self.timings[name] = self.timings.get(name, 0.0) + spent
-            from .log import logger
-
             logger().debug("%s: %s took %.2f ms", self.name, name, spent * 1e3)
 
     def verify(self, check: Callable[[ir.Module], None] | None = None) -> None:

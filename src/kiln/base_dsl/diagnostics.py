@@ -342,6 +342,11 @@ def type_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
     return error(DSLUserCodeTypeError, message, hint=hint, **where)
 
 
+def runtime_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
+    """Return a `DSLRuntimeError` to raise, as `type_error` does."""
+    return error(DSLRuntimeError, message, hint=hint, **where)
+
+
 def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
     """Return the traceback without the frames of Kiln's machinery (kept whole if nothing else would be left)."""
     entries: list[types.TracebackType] = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._support import fork_safe
 from . import trace as tracing
+from . import tree
 from .arguments import ArgumentRules, Node
 from .bindings import context, ir
 from .caller import Caller
@@ -23,9 +24,11 @@ from .diagnostics import (
     error,
     frame_span,
     is_internal,
+    positions,
     strip_internal_frames,
 )
 from .target import get_target
+from .typing import Numeric
 from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 
 if TYPE_CHECKING:
@@ -178,7 +181,6 @@ class BaseDSL(ArgumentRules):
                 function, entry = self.make_function(name, leaf_types, location)
                 self.describe_arguments(function, nodes)
             with tracing.inside_function(active, entry, "host"):
-                from . import tree
                 from .frontend import merged_objects
                 from .frontend.regions import DetachedBlock
 
@@ -230,9 +232,6 @@ class Traced:
 
 def result_kinds(returned: Any) -> list[Any]:
     """Return the numeric type of each leaf of a returned value; other values cannot leave a compiled function."""
-    from . import tree
-    from .typing import Numeric
-
     kinds: list[Any] = []
 
     def walk(x: Any, path: str) -> None:
@@ -307,8 +306,6 @@ def _name_span(span: Span, name: str) -> Span:
 
 
 def _last_user_span(tb: types.TracebackType | None) -> Span | None:
-    from .diagnostics import positions
-
     found: Span | None = None
     while tb is not None:
         if not is_internal(tb.tb_frame.f_code):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._support import stack_guard
 from .._support.gc_pause import gc_paused
-from . import entry_points, settings, stale
+from . import entry_points, settings, stale, tree
 from . import trace as tracing
 from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
@@ -21,7 +21,7 @@ from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .numeric import host
 from .stale import checks_stale
 from .static_key import static_key
-from .target import Executable, Target, get_target, target_key, target_name
+from .target import Executable, Target, get_target, slot_layout, target_key, target_name
 from .traced_function import TracedFunction
 from .typing import Numeric
 
@@ -176,8 +176,6 @@ class CompiledFunction:
         self, source: JitFunction, names: list[str], nodes: list[Node], traced: Traced, executable: Executable,
         target: str,
     ) -> None:  # fmt: skip
-        from .target import slot_layout
-
         self.source = source
         self.parameters = source.parameters
         self.executable = executable
@@ -448,8 +446,6 @@ def describe_key(key: Any) -> str:
 
 def _plain(x: Any) -> Any:
     """Return a returned structure with Python numbers in place of typed ones."""
-    from . import tree
-
     if isinstance(x, Numeric):
         return x.value if not tree.is_mlir_value(x.value) else x
     if isinstance(x, list):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .numeric.operators import select
+
 
 def _run(name: str, *args: Any) -> Any:
     from .frontend import builtin_calls
@@ -49,8 +51,6 @@ def or_(*args: Any, loc: Any = None, ip: Any = None) -> Any:
 
 def select_(cond: Any, if_value: Any, else_value: Any) -> Any:
     """Return one of two numbers, by a truth value; both are evaluated already."""
-    from .numeric.operators import select
-
     return select(cond, if_value, else_value)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from . import settings
-from .diagnostics import DSLRuntimeError, error
+from .diagnostics import DSLRuntimeError, runtime_error
 
 
 class CompileOption:
@@ -111,14 +111,13 @@ def parsed_host_target(text: str, said: str = "--host-target ") -> tuple[str, st
         for word in words[1:]:
             name, equals, value = word.partition("=")
             if name not in found or not equals:
-                raise error(DSLRuntimeError, f"{said}{text!r}: {word!r} is none of {', '.join(found)}=...")
+                raise runtime_error(f"{said}{text!r}: {word!r} is none of {', '.join(found)}=...")
             found[name] = value
     triple = found["-mtriple"]
     if triple.partition("-")[0] not in HOSTS or "linux" not in triple:
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"{said}{text!r} names no machine that host code can be compiled for",
-            hint=f"linux-x86_64, linux-aarch64, or 'llvm -mtriple=T [-mcpu=C] [-mattr=F]' with T for Linux on {' or '.join(HOSTS)}",
+            f"linux-x86_64, linux-aarch64, or 'llvm -mtriple=T [-mcpu=C] [-mattr=F]' with T for Linux on {' or '.join(HOSTS)}",
         )
     return triple, found["-mcpu"], found["-mattr"]
 

@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from . import trace, tree
-from .diagnostics import DSLRuntimeError, error
+from .diagnostics import runtime_error
 
 
 class Range:
@@ -24,11 +24,7 @@ class Range:
         prefetch_stages: int | None = None, pipelining: int | None = None, loc: Any = None, ip: Any = None,
     ) -> None:  # fmt: skip
         if not 1 <= len(bounds) <= 3:
-            raise error(
-                DSLRuntimeError,
-                f"range() takes one to three bounds, not {len(bounds)}",
-                hint="range(start, stop, step)",
-            )
+            raise runtime_error(f"range() takes one to three bounds, not {len(bounds)}", "range(start, stop, step)")
         self.start, self.stop, self.step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         self.hints: dict[str, Any] = {}
         if unroll is not None:
@@ -60,10 +56,9 @@ def range_constexpr(*bounds: Any, unroll_full: bool = True) -> builtins.range | 
 def const_expr(expression: Any) -> Any:
     """Return `expression`, which must be known while tracing: for conditions that choose code instead of branching."""
     if trace.current() is not None and tree.is_dynamic(expression):
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"const_expr() got a value of type {tree.describe(expression)} that is only known when the program runs",
-            hint="drop const_expr() to branch at run time, or pass the value as a Constexpr argument",
+            "drop const_expr() to branch at run time, or pass the value as a Constexpr argument",
         )
     return expression
 

@@ -23,6 +23,8 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 from . import packages
+from .numeric.meta import NumericMeta
+from .tree import is_mlir_type
 
 _PLAIN = frozenset((int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented)))
 """Types whose instances tell all there is to know by `==`."""
@@ -231,9 +233,6 @@ def kind_key(kind: type) -> Hashable:
 
 def _maker_of(kind: type) -> Any:
     """Return what makes the keys of instances of a class."""
-    from .numeric.meta import NumericMeta
-    from .tree import is_mlir_type
-
     if issubclass(kind, type):
         return _Walk.class_
     if issubclass(kind, types.ModuleType):

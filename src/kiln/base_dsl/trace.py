@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._support import fork_safe
 from .bindings import context, ir
-from .diagnostics import Positions, is_internal, position_table, positions
+from .diagnostics import Positions, is_internal, position_table, positions, runtime_error
 
 if TYPE_CHECKING:
     import types
@@ -208,12 +208,10 @@ STALE = _Stale()
 
 def stale_use() -> Exception:
     """Return the error for a use of a value that has outlived its trace."""
-    from .diagnostics import DSLRuntimeError, error
 
-    return error(
-        DSLRuntimeError,
+    return runtime_error(
         "a value is used here that was computed while another function was traced",
-        hint="a global variable, a closure or an object has kept it from there: pass it as an argument, or compute it "
+        "a global variable, a closure or an object has kept it from there: pass it as an argument, or compute it "
         "in the function that uses it",
     )
 
@@ -223,20 +221,17 @@ def outside_use(what: str, has_values: bool) -> Exception:
 
     Its operands can only be values of a trace that has ended, or that another thread makes.
     """
-    from .diagnostics import DSLRuntimeError, error
 
     if has_values:
-        return error(
-            DSLRuntimeError,
+        return runtime_error(
             "a value is used here that was computed while another function was traced, and this thread traces nothing",
-            hint="a global variable, a closure or an object has kept it: pass it as an argument, or compute it in the function that "
+            "a global variable, a closure or an object has kept it: pass it as an argument, or compute it in the function that "
             "uses it; a trace belongs to the thread that calls the function, and threads that traced code starts can compile and call functions "
             "of their own, and not compute with its values",
         )
-    return error(
-        DSLRuntimeError,
+    return runtime_error(
         f"{what} is only possible inside a function that is being traced",
-        hint="call it from a function decorated with @jit or @kernel",
+        "call it from a function decorated with @jit or @kernel",
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import settings
 from . import trace as tracing
-from .diagnostics import DSLRuntimeError, Span, error
+from .diagnostics import DSLRuntimeError, Span, runtime_error
 from .frontend import transient_sources
 from .parameters import Parameters
 
@@ -117,10 +117,9 @@ class TracedFunction:
         active = tracing.require(f"an inlined call of {self.name}")
         self.parameters.check_inlined(self.dsl, args, kwargs)
         if len(active.inlining) >= _RECURSION_LIMIT:
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"{self.name} is called {len(active.inlining)} calls deep while tracing",
-                hint="calls are inlined: a recursion must end by a condition that is a Python value",
+                "calls are inlined: a recursion must end by a condition that is a Python value",
             )
         active.inlining.append(self)
         try:

@@ -7,6 +7,7 @@ import inspect
 from typing import Any
 
 from . import trace as tracing
+from . import tree
 
 
 def dsl_user_op(opFunc: Any) -> Any:
@@ -25,15 +26,11 @@ def dsl_user_op(opFunc: Any) -> Any:
 
 def extract_mlir_values(obj: Any) -> list[Any]:
     """Return the MLIR values a value is made of."""
-    from . import tree
-
     return list(obj.__extract_mlir_values__()) if tree.is_protocol(obj) else tree.open_value(obj, promote=False)[1]
 
 
 def new_from_mlir_values(obj: Any, values: Any) -> Any:
     """Return a value like `obj` made of other MLIR values."""
-    from . import tree
-
     if hasattr(type(obj), "__new_from_mlir_values__"):
         return tree.rebuilt(obj, list(values))
     active = tracing.current()

@@ -21,9 +21,9 @@ from ..base_dsl.numeric import emit
 from ..base_dsl.numeric.emit import convert
 from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
 from ..base_dsl.numeric.promotion import float_of, weak_type
-from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, plain_scalar
+from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, maximum, minimum, plain_scalar
 from .layout.int_tuple import product
-from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, splat, where
+from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, _meet, _operands, splat, where
 
 __all__ = [
     "RoundingMode", "abs", "absf", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
@@ -246,13 +246,9 @@ absf = abs
 def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
     if not isinstance(x, TensorSSA):
         if not isinstance(y, TensorSSA) and not propagate_nan:
-            from ..base_dsl.typing import maximum, minimum
-
             return (maximum if name == "max" else minimum)(x, y)
         x, y = y, x
     if isinstance(x, TensorSSA):
-        from .tensor.tensor_ssa import _meet, _operands
-
         t = _meet(x, y, weak_type)
         if t is None:
             raise type_error(f"{name}() of a vector and {type(y).__name__}")

@@ -12,12 +12,13 @@ from typing import Any
 from ..base_dsl import settings
 from ..base_dsl import trace as tracing
 from ..base_dsl.batch import precompile
-from ..base_dsl.diagnostics import DSLRuntimeError, error, type_error
+from ..base_dsl.diagnostics import runtime_error, type_error
 from ..base_dsl.function import JitFunction
 from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
 from ..measure.timing import CantImplementError, JitArguments, benchmark, get_workspace_count
 from . import arch
+from .kernel_ranges import kernel_range
 from .layout.layout import size
 from .layout.tiling import zipped_divide
 from .program.dsl import DSL
@@ -41,8 +42,6 @@ def assert_(cond: Any, msg: str | None = None) -> None:
 def range(name: str) -> contextlib.AbstractContextManager[None]:
     """Return `with range("load"):` in a kernel: in a trace (`kiln profile --prof_type trace`) a range of this name,
     else nothing."""
-    from .kernel_ranges import kernel_range
-
     return kernel_range(name)
 
 
@@ -113,7 +112,7 @@ def _fastest(
         if microseconds < best_time:
             best, best_time = configuration, microseconds
     if best is None:
-        raise error(DSLRuntimeError, f"no configuration of {what} works: {failure or 'there is none'}") from failure
+        raise runtime_error(f"no configuration of {what} works: {failure or 'there is none'}") from failure
     autotune_jit.log().info("%s: chosen: %s", what, best)
     return best
 

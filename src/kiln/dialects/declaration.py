@@ -7,7 +7,6 @@ The bindings have such classes, too (`kiln.mlir.ext`), but importing them takes 
 
 import inspect
 import types
-from collections import namedtuple
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -70,7 +69,7 @@ PURE = (_NoMemoryEffect, _AlwaysSpeculatable)
 
 
 def attribute_of(value: "str | int | bool") -> ir.Attribute:
-    """Returns the attribute of a string, a 32-bit integer or a boolean."""
+    """Return the attribute of a string, a 32-bit integer or a boolean."""
     if isinstance(value, str):
         return ir.StringAttr.get(value, context())
     if isinstance(value, bool):
@@ -95,7 +94,7 @@ class _OperandField:
 
 
 def _variadic(place: int, is_only: bool) -> property:
-    """The property of a variadic operand: the last operands, or a segment where there are several."""
+    """Return the property of a variadic operand: the last operands, or a segment where there are several."""
 
     def read(view: Any) -> "list[ir.Value]":
         operands = list(view.operation.operands)
@@ -109,7 +108,7 @@ def _variadic(place: int, is_only: bool) -> property:
 
 
 def _attribute(name: str, constraint: Any, optional: bool) -> property:
-    """The property of an attribute, as a Python value."""
+    """Return the property of an attribute, as a Python value."""
 
     def write(view: Any, value: Any) -> None:
         view.operation.attributes[name] = attribute_of(value)
@@ -160,18 +159,18 @@ class OpView:
 
     @classmethod
     def of(cls, operation: Any) -> "Self | None":
-        """Returns a view of an operation of this kind, None for others."""
+        """Return a view of an operation of this kind, None for others."""
         return cls(operation) if operation.name == cls.OPERATION_NAME else None
 
     @classmethod
     def making(cls, value: Any) -> "Self | None":
-        """Returns a view of the operation of this kind that makes a value, None if none does."""
+        """Return a view of the operation of this kind that makes a value, None if none does."""
         owner = value.owner
         return None if isinstance(owner, ir.Block) else cls.of(owner.operation)
 
     @classmethod
     def all_in(cls, root: Any) -> "list[Self]":
-        """Returns views of all operations of this kind inside of an operation."""
+        """Return views of all operations of this kind inside of an operation."""
         return [cls(operation) for operation in find(root, (cls.OPERATION_NAME,))]
 
     @property
@@ -199,7 +198,7 @@ class OpView:
         for place, field in enumerate(cls.OPERANDS):
             if field in variadic:
                 setattr(cls, field[:-3], _variadic(place, len(variadic) == 1))
-        cls.Types = namedtuple("Types", [field for field in cls.OPERANDS if field not in variadic])
+        cls.Types = NamedTuple("Types", [(field, ir.Type) for field in cls.OPERANDS if field not in variadic])
         cls.dialect.operations.append(cls)
 
     @classmethod
@@ -249,7 +248,7 @@ class Dialect:
 
     @classmethod
     def irdl(cls) -> str:
-        """Returns the definition of the dialect in IRDL."""
+        """Return the definition of the dialect in IRDL."""
         parts = [_definition("type", kind.type_name, {"parameters": kind.__annotations__}) for kind in cls.types]
         for op in cls.operations:
             fields = {"operands": op.OPERANDS, "attributes": op.ATTRIBUTES, "results": op.RESULTS}
@@ -268,7 +267,7 @@ class Dialect:
 
 
 def _definition(what: str, name: str, fields: "dict[str, dict[str, Any]]") -> str:
-    """Returns the definition of a type or an operation in IRDL."""
+    """Return the definition of a type or an operation in IRDL."""
     lines: list[str] = []
 
     def value(constraint: Any) -> str:
@@ -294,7 +293,7 @@ def _definition(what: str, name: str, fields: "dict[str, dict[str, Any]]") -> st
 
 
 def _constraint(constraint: Any, value: Any) -> str:
-    """Returns the IRDL constraint of a field; `value` defines one that it refers to and returns its name."""
+    """Return the IRDL constraint of a field; `value` defines one that it refers to and returns its name."""
     if constraint is Any:
         return "any"
     if isinstance(constraint, types.UnionType):

@@ -39,12 +39,12 @@ class Pointer(ir.Type):
 
 
 def one_of(*values: str | int) -> Any:
-    """The type of an attribute that is one of some texts or 32-bit numbers."""
+    """Return the type of an attribute that is one of some texts or 32-bit numbers."""
     return Choice(ir.StringAttr if isinstance(values[0], str) else ir.IntegerAttr, values)
 
 
 def choices(constraint: Any) -> tuple[str | int, ...]:
-    """The values that `one_of` was given; none for another type."""
+    """Return the values that `one_of` was given; none for another type."""
     return constraint.values if isinstance(constraint, Choice) else ()
 
 
@@ -59,7 +59,7 @@ def attributes(**values: str | int | bool | None) -> dict[str, ir.Attribute] | N
 
 @functools.lru_cache(maxsize=8)
 def int_type(width: int) -> ir.Type:
-    """The integer type of so many bits."""
+    """Return the integer type of so many bits."""
     return ir.IntegerType.get_signless(width, context())
 
 
@@ -67,7 +67,7 @@ def int_type(width: int) -> ir.Type:
 
 
 def constant(value: ir.Value) -> int | None:
-    """The number that an operand always is, if it is a constant of the program."""
+    """Return the number that an operand always is, if it is a constant of the program."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
         return None
@@ -95,7 +95,7 @@ def _rules(kind: Any) -> _Rules:
 
 
 def broken_rule(op: ir.Operation, kind: Any) -> str:
-    """The rule that an operation of class `kind` breaks, with the value that breaks it, or an empty text."""
+    """Return the rule that an operation of class `kind` breaks, with the value that breaks it, or an empty text."""
     rules, attrs = _rules(kind), op.attributes
     if len(attrs) != len(rules.fields):
         for name in attrs:
@@ -111,7 +111,7 @@ def broken_rule(op: ir.Operation, kind: Any) -> str:
 
 
 def _is_discardable(name: str) -> bool:
-    """Whether an attribute is another's: a pass marked the operation with it, or MLIR counts its operands."""
+    """Return whether an attribute is another's: a pass marked the operation with it, or MLIR counts its operands."""
     return ("." in name and not name.startswith("cute.")) or name == "operandSegmentSizes"
 
 
@@ -133,7 +133,7 @@ def load(dialect: Any) -> None:
 
 
 def operation_names() -> list[str]:
-    """The names of all operations of the dialects."""
+    """Return the names of all operations of the dialects."""
     return [kind.OPERATION_NAME for dialect in _loaded for kind in dialect.operations]
 
 

@@ -40,7 +40,7 @@ def _attribute(name: str, constraint: Any) -> str:
 
 
 def definition_of(name: str) -> str:
-    """Where the plain definition of an operation of the hardware is, or an empty text."""
+    """Return where the plain definition of an operation of the hardware is, or an empty text."""
     if "mbarrier" in name:
         return "Mbarrier"
     return name if callable(getattr(definitions, name, None)) else ""
@@ -51,7 +51,7 @@ def _entry(title: str, thing: Any) -> str:
 
 
 def _unit(module: Any, operations: Any) -> list[str]:
-    """The operations that a module defines, under what it says of itself."""
+    """Return the operations that a module defines, under what it says of itself."""
     own = [op for op in operations if op.__module__ == module.__name__]
     name = module.__name__.removeprefix("kiln.dialects.").replace(".", "/")
     parts = [f"## `{name}.py`\n\n{inspect.cleandoc(module.__doc__ or '')}\n"]
@@ -63,7 +63,7 @@ def _unit(module: Any, operations: Any) -> list[str]:
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     parts = [_HEAD, "## Types\n", *(_entry(f"!cute.{type_.__name__.lower()}", type_) for type_ in cute.TYPES)]
     for module in (grid, reports, memory):
         parts += _unit(module, cute.OPERATIONS)

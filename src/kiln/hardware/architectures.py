@@ -129,22 +129,22 @@ class Architecture(enum.Enum):
         return self.name
 
     def is_family_of(self, arch: Any) -> bool:
-        """Whether code for this architecture's features also knows those of the family of `arch`."""
+        """Return whether code for this architecture's features also knows those of the family of `arch`."""
         return self.major == arch.major and self.minor >= arch.minor
 
     def can_run_binary_built_for(self, target: Any) -> bool:
-        """Whether a GPU of this architecture runs code built for `target`."""
+        """Return whether a GPU of this architecture runs code built for `target`."""
         return target.runs_on(self.capability)
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
-        """Whether a GPU of this compute capability runs code built for the architecture."""
+        """Return whether a GPU of this compute capability runs code built for the architecture."""
         if self.suffix == "a":
             return capability == self.capability
         return capability[0] == self.major and capability[1] >= self.minor
 
     @classmethod
     def from_string(cls, arch_str: str) -> Any:
-        """The architecture of a name."""
+        """Return the architecture of a name."""
         try:
             return cls[arch_str.strip().lower()]
         except KeyError:
@@ -153,7 +153,7 @@ class Architecture(enum.Enum):
 
     @classmethod
     def filter(cls, criterion: Callable[[Any], bool]) -> list[Any]:
-        """The architectures for which a function is true."""
+        """Return the architectures for which a function is true."""
         return [arch for arch in cls if criterion(arch)]
 
     @classmethod
@@ -195,7 +195,8 @@ Arch: Any = Architecture(
 
 
 def generation_of(name: str) -> Generation:
-    """The GPUs of a name such as "sm_90" or "compute_90a"; of one not known here, the next older ones with its capability."""
+    """Return the GPUs of a name such as "sm_90" or "compute_90a"; of one not known here, the next older ones with its
+    capability."""
     named = re.fullmatch(r"(?:sm_?|compute_)?(\d+)(\d)[af]?", name.strip().lower())
     if named is None:
         raise ValueError(f"{name!r} is not a GPU architecture: expected a name such as 'sm_90'")
@@ -208,7 +209,8 @@ def generation_of(name: str) -> Generation:
 
 
 def meant(name: str) -> str:
-    """What to write instead of a name that is no architecture: of those there are, the newest that is not newer than what it says."""
+    """Return what to write instead of a name that is no architecture: of those there are, the newest that is not newer
+    than what it says."""
     known = f"there are {', '.join(Arch.__members__)}"
     named = re.fullmatch(r"(?:sm|compute)?_?(\d+)([a-z]?)", name.strip().lower())
     if named is None:
@@ -226,7 +228,8 @@ def meant(name: str) -> str:
 
 
 def of_capability(major: int, minor: int) -> Architecture:
-    """The architecture to compile for to use all of a GPU; for a newer one than Kiln knows, all that it can run."""
+    """Return the architecture to compile for to use all of a GPU; for a newer one than Kiln knows, all that it can
+    run."""
     found = [arch for arch in Arch if arch.suffix != "f" and arch.runs_on((major, minor))]
     if not found:
         raise DSLRuntimeError(

@@ -36,7 +36,7 @@ class SharedAccess:
 
 
 def _merged(accesses: Iterable[SharedAccess]) -> list[SharedAccess]:
-    """One entry for each place, those that lose most first."""
+    """Return one entry for each place, those that lose most first."""
     found: dict[Any, SharedAccess] = {}
     for one in accesses:
         key = (one.kernel, one.operation, one.width, one.span, one.calls)
@@ -110,14 +110,14 @@ class Report:
         return "\n".join(lines)
 
     def json(self) -> str:
-        """A JSON list of objects, one for each place."""
+        """Return a JSON list of objects, one for each place."""
         import json
 
         return json.dumps([_as_dict(one) for one in self.places], indent=2)
 
 
 def _short(path: str) -> str:
-    """A path as seen from the current directory, if it is below."""
+    """Return a path as seen from the current directory, if it is below."""
     relative = os.path.relpath(path) if os.path.isabs(path) else path
     return path if relative.startswith("..") else relative
 
@@ -149,5 +149,5 @@ def _text() -> str:
 
 
 def report() -> Report:
-    """All that this process has counted so far."""
+    """Return all that this process has counted so far."""
     return Report(list(counted))

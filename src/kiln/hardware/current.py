@@ -43,7 +43,7 @@ def compiling_with(options: CompileOptions, target: str | None = None) -> Iterat
 
 
 def architecture(options: CompileOptions | None = None, target: Target | None = None) -> Architecture:
-    """What is compiled for: what options or the environment name, else the current GPU's, else `DEFAULT`.
+    """Return what is compiled for: what options or the environment name, else the current GPU's, else `DEFAULT`.
 
     Options and target are by default those of the compilation this thread is in, or those in force.
     """
@@ -54,7 +54,7 @@ def architecture(options: CompileOptions | None = None, target: Target | None = 
 
 
 def device(number: int | None = None) -> Device:
-    """The GPU that programs are made for, by default the current one.
+    """Return the GPU that programs are made for, by default the current one.
 
     Where programs do not run on a GPU, or are compiled for GPUs of another kind, the one that stands for the architecture.
     """
@@ -70,7 +70,8 @@ def device(number: int | None = None) -> Device:
 
 
 def _name() -> str:
-    """The architecture that is named, by the compilation this thread is in or by the environment; empty for none."""
+    """Return the architecture that is named, by the compilation this thread is in or by the environment; empty for
+    none."""
     options = _chosen.options
     if options is None:
         if not settings.code_is_chosen():  # asked at every call of the library
@@ -80,5 +81,5 @@ def _name() -> str:
 
 
 def _on_gpu(target: Target | None = None) -> bool:
-    """Whether programs run on a GPU of this machine."""
+    """Return whether programs run on a GPU of this machine."""
     return not cuda_is_host_memory and not (target or _chosen.target or get_target()).on_host and driver.available()

@@ -64,7 +64,7 @@ class Device:
         return model_of(self.name)
 
     def active_clusters(self, size: int, stream: int = 0) -> int:
-        """How many clusters of so many blocks, each with all shared memory of an SM, run at a time.
+        """Return how many clusters of so many blocks, each with all shared memory of an SM, run at a time.
 
         Measured by the driver, for not every group of SMs is whole; of a device that is not here, as if all were.
         """
@@ -136,7 +136,7 @@ def _read(path: str) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def models(project: str | None = None) -> dict[str, Model]:
-    """All known devices by name, those of a project's table (a path) among them."""
+    """Return all known devices by name, those of a project's table (a path) among them."""
     rows = {row["name"]: row for row in _read(os.path.join(os.path.dirname(__file__), "devices.json"))}
     own: list[dict[str, Any]] = []
     if project is not None:
@@ -164,12 +164,12 @@ def models(project: str | None = None) -> dict[str, Model]:
 
 
 def table() -> dict[str, Model]:
-    """All known devices, with those of the project in the current folder."""
+    """Return all known devices, with those of the project in the current folder."""
     return models(os.path.realpath(PROJECT_TABLE) if os.path.isfile(PROJECT_TABLE) else None)
 
 
 def model_of(name: str) -> Model | None:
-    """The row of a device by its name, or by what its driver calls it ("NVIDIA H100 80GB HBM3")."""
+    """Return the row of a device by its name, or by what its driver calls it ("NVIDIA H100 80GB HBM3")."""
     known = table()
     bare = name.removeprefix("NVIDIA ").strip()
     for row in known.values():
@@ -200,7 +200,8 @@ def near_names(name: str) -> list[str]:
 
 @functools.lru_cache(maxsize=64)
 def device_of(architecture: str) -> Device:
-    """The GPU that stands for an architecture such as "sm_90a"; for one without a well-known GPU, the next older one's numbers."""
+    """Return the GPU that stands for an architecture such as "sm_90a"; for one without a well-known GPU, the next
+    older one's numbers."""
     generation = generation_of(architecture)
     standing: dict[tuple[int, int], Model] = {}
     for row in models().values():
@@ -214,7 +215,7 @@ def device_of(architecture: str) -> Device:
 
 @functools.lru_cache(maxsize=64)
 def device_here(number: int) -> Device:
-    """The GPU that the driver knows by a number."""
+    """Return the GPU that the driver knows by a number."""
     if not 0 <= number < driver.device_count():
         raise ValueError(f"there is no device {number}: the driver shows {driver.device_count()}")
     major, minor = driver.capability(number)

@@ -79,7 +79,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def function(name: str) -> Any:
-    """A function of the driver."""
+    """Return a function of the driver."""
     cuda = library()
     if cuda is None:
         raise DSLCudaRuntimeError(
@@ -120,7 +120,7 @@ def status_name(status: int) -> str:
 
 
 def error_code(status: int) -> Any:
-    """The status as cuda-bindings' `CUresult` where that package is there, else a number; both compare equal."""
+    """Return the status as cuda-bindings' `CUresult` where that package is there, else a number; both compare equal."""
     try:
         from cuda.bindings import driver as bindings  # pyright: ignore[reportAttributeAccessIssue, reportMissingImports]
 
@@ -130,7 +130,7 @@ def error_code(status: int) -> Any:
 
 
 def failure(status: int, doing: str, hint: str = "") -> DSLCudaRuntimeError:
-    """The error to raise for a status."""
+    """Return the error to raise for a status."""
     message = f"{doing}: {status_name(status)} (error {status})"
     if status in STICKY:
         message += ", from a kernel launched earlier"
@@ -145,14 +145,14 @@ def failure(status: int, doing: str, hint: str = "") -> DSLCudaRuntimeError:
 
 @functools.lru_cache(maxsize=1)
 def available() -> bool:
-    """Whether there is a driver and a GPU it shows to this process."""
+    """Return whether there is a driver and a GPU it shows to this process."""
     if library() is None or _initialized():
         return False
     return device_count() > 0
 
 
 def device_count() -> int:
-    """How many GPUs the driver shows."""
+    """Return how many GPUs the driver shows."""
     count = ctypes.c_int()
     call("cuDeviceGetCount", ctypes.byref(count))
     return count.value
@@ -160,18 +160,18 @@ def device_count() -> int:
 
 @functools.lru_cache(maxsize=1)
 def several() -> bool:
-    """Whether there is more than one GPU."""
+    """Return whether there is more than one GPU."""
     return available() and device_count() > 1
 
 
 def is_current(device: int) -> bool:
-    """Whether a device is the one that kernels are launched on."""
+    """Return whether a device is the one that kernels are launched on."""
     return current_device() == device
 
 
 @functools.lru_cache(maxsize=64)
 def _primary_context(device: int) -> int:
-    """The primary context of a device, which is what the CUDA runtime uses; kept for the life of the process."""
+    """Return the primary context of a device, which is what the CUDA runtime uses; kept for the life of the process."""
     made = ctypes.c_void_p()
     call("cuDevicePrimaryCtxRetain", ctypes.byref(made), device)
     return made.value or 0
@@ -188,7 +188,7 @@ def on_device(device: int) -> Iterator[None]:
 
 
 def current_device() -> int:
-    """The device of the current context; 0 if there is none."""
+    """Return the device of the current context; 0 if there is none."""
     device = ctypes.c_int()
     if function("cuCtxGetDevice")(ctypes.byref(device)):
         return 0
@@ -208,7 +208,7 @@ DEVICE_ORDINAL = 9
 
 
 def device_of(address: int) -> int | None:
-    """The number of the device that memory belongs to; None if the driver does not know it."""
+    """Return the number of the device that memory belongs to; None if the driver does not know it."""
     found = ctypes.c_int(0)
     status = function("cuPointerGetAttribute")(ctypes.byref(found), DEVICE_ORDINAL, ctypes.c_uint64(address))
     return None if status or found.value < 0 else found.value
@@ -223,20 +223,20 @@ def set_device(device: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def attribute(name: str, device: int) -> int:
-    """An attribute of a device, by Kiln's name for it."""
+    """Return an attribute of a device, by Kiln's name for it."""
     value = ctypes.c_int()
     call("cuDeviceGetAttribute", ctypes.byref(value), _ATTRIBUTES[name], device)
     return value.value
 
 
 def capability(device: int | None = None) -> tuple[int, int]:
-    """The compute capability of a device; by default, of the current one."""
+    """Return the compute capability of a device; by default, of the current one."""
     device = current_device() if device is None else device
     return attribute("major", device), attribute("minor", device)
 
 
 def device_name(device: int) -> str:
-    """What the device calls itself."""
+    """Return what the device calls itself."""
     text = ctypes.create_string_buffer(256)
     call("cuDeviceGetName", text, len(text), device)
     return text.value.decode(errors="replace")
@@ -270,7 +270,7 @@ def load_library(image: bytes) -> int:
 
 
 def library_kernel(library_: int, name: str) -> int:
-    """The handle of a kernel, usable in every context."""
+    """Return the handle of a kernel, usable in every context."""
     handle = ctypes.c_void_p()
     call("cuLibraryGetKernel", ctypes.byref(handle), ctypes.c_void_p(library_), name.encode())
     return handle.value or 0
@@ -314,7 +314,7 @@ def uncaptured() -> Iterator[None]:
 
 @functools.lru_cache(maxsize=1)
 def cuda_version() -> str | None:
-    """The CUDA release of the driver, as in "13.0"; None without one."""
+    """Return the CUDA release of the driver, as in "13.0"; None without one."""
     if library() is None:
         return None
     number = ctypes.c_int()
@@ -325,7 +325,7 @@ def cuda_version() -> str | None:
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether work on a stream is being recorded into a graph."""
+    """Return whether work on a stream is being recorded into a graph."""
     status = ctypes.c_int()
     call("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
     return status.value != 0
@@ -342,7 +342,7 @@ _EMPTY_KERNEL = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry
 
 @functools.lru_cache(maxsize=256)
 def active_clusters(device: int, smem: int, size: int, stream: int) -> int:
-    """How many clusters of `size` blocks with `smem` bytes of shared memory run on a device at a time."""
+    """Return how many clusters of `size` blocks with `smem` bytes of shared memory run on a device at a time."""
     found = ctypes.c_int()
     with on_device(device):
         loaded = load_library(_EMPTY_KERNEL)

@@ -21,7 +21,7 @@ class Feature:
     before: int = 0
 
     def on(self, architecture: Architecture) -> bool:
-        """Whether code for an architecture may use it."""
+        """Return whether code for an architecture may use it."""
         suffix = architecture.suffix
         if self.suffixes and (not suffix or suffix not in self.suffixes):
             return False

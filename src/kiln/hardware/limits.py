@@ -82,7 +82,7 @@ class Needs(NamedTuple):
         return self.taken + smem if self.dynamic else max(self.taken, smem)
 
     def room(self, of: Generation) -> int:
-        """The most bytes that a launch can ask for; negative if the kernel alone needs more than there are."""
+        """Return the most bytes that a launch can ask for; negative if the kernel alone needs more than there are."""
         return of.smem_per_block - (self.taken if self.dynamic else 0)
 
     def listing(self, smem: int | None) -> str:
@@ -116,7 +116,7 @@ def taken(smem: int, dynamic: bool = False) -> int:
 
 
 def decoded(text: str) -> tuple[Generation, Needs]:
-    """What `Needs.encoded` wrote."""
+    """Return what `Needs.encoded` wrote."""
     import json
 
     from .architectures import generation_of
@@ -205,7 +205,7 @@ def registers_at_start(threads: int, blocks: int) -> int:
 
 
 def broken_register_rule(threads: int, blocks: int, wanted: int, released: int | None) -> tuple[str, str] | None:
-    """The rule that a warpgroup breaks whose threads ask for `wanted` registers: what is wrong, and the limit.
+    """Return the rule that a warpgroup breaks whose threads ask for `wanted` registers: what is wrong, and the limit.
 
     `released` is the fewest registers that a thread of the block keeps when it gives some back; None if none does.
     """
@@ -240,5 +240,5 @@ def _broken_cluster(of: Generation, sizes: Sizes) -> tuple[str, str] | None:
 
 
 def refusal(kernel: str, sizes: Sizes, broken: str = "") -> str:
-    """The words for a launch that breaks a rule."""
+    """Return the words for a launch that breaks a rule."""
     return f"cannot launch kernel {kernel} with {sizes.words()}" + (f": {broken}" if broken else "")

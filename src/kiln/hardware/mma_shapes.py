@@ -85,7 +85,7 @@ def rows(
     instruction: str, element: str, *, kind: str | None = None, scale_type: str | None = None,
     scale_vector: int | None = None, cta_group: int = 1,
 ) -> Iterator[MmaRow]:  # fmt: skip
-    """Returns the rows of an instruction whose A can have elements of a type."""
+    """Return the rows of an instruction whose A can have elements of a type."""
     wanted = (kind, scale_type, scale_vector, cta_group)
     for row in MMA_ROWS:
         columns = (row.kind, row.scale_type, row.scale_vector, row.cta_group)
@@ -96,7 +96,7 @@ def rows(
 def find(
     instruction: str, shape: Shape, a: str, b: str, accumulator: str, **columns: str | int | None
 ) -> MmaRow | None:
-    """Returns the row of a shape and of types, None if there is no such instruction; `columns` as in `rows`."""
+    """Return the row of a shape and of types, None if there is no such instruction; `columns` as in `rows`."""
     for row in rows(instruction, a, **columns):  # pyright: ignore[reportArgumentType]
         if b in row.inputs and accumulator in row.accumulators and shape in row.shapes:
             return row
@@ -104,17 +104,17 @@ def find(
 
 
 def shapes(instruction: str, element: str) -> list[Shape]:
-    """Returns the shapes for A of a type, smallest first."""
+    """Return the shapes for A of a type, smallest first."""
     return sorted({shape for row in rows(instruction, element) for shape in row.shapes})
 
 
 def accumulators(instruction: str, element: str) -> tuple[str, ...]:
-    """Returns the accumulator types for A of a type."""
+    """Return the accumulator types for A of a type."""
     return tuple(dict.fromkeys(kind for row in rows(instruction, element) for kind in row.accumulators))
 
 
 def refusal(instruction: str, shape: Shape, a: str, b: str, accumulator: str) -> str:
-    """Returns an error message for an instruction that does not exist, with those that do; empty if it exists."""
+    """Return an error message for an instruction that does not exist, with those that do; empty if it exists."""
     if find(instruction, shape, a, b, accumulator) is not None:
         return ""
     known = ", ".join(accumulators(instruction, a)) or "none"
@@ -125,7 +125,7 @@ def refusal(instruction: str, shape: Shape, a: str, b: str, accumulator: str) ->
 
 
 def _listed(instruction: str, a: str) -> str:
-    """Returns the shapes for A of a type; the many of WGMMA by their steps in N."""
+    """Return the shapes for A of a type; the many of WGMMA by their steps in N."""
     known = shapes(instruction, a)
     if instruction != _WGMMA or not known:
         return ", ".join("m{}n{}k{}".format(*s) for s in known)

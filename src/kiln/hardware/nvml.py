@@ -74,7 +74,7 @@ class Gpu:
         call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(self._handle))
 
     def _number(self, name: str, *arguments: Any, kind: Any = ctypes.c_uint) -> int | None:
-        """What a function writes; None where the GPU does not tell."""
+        """Return what a function writes; None where the GPU does not tell."""
         value = kind()
         try:
             call(name, self._handle, *arguments, ctypes.byref(value))
@@ -83,7 +83,7 @@ class Gpu:
         return value.value
 
     def reading(self) -> Reading:
-        """What it says now; takes some tens of microseconds."""
+        """Return what it says now; takes some tens of microseconds."""
         milliwatts = self._number("nvmlDeviceGetPowerUsage")
         reasons = self._number("nvmlDeviceGetCurrentClocksEventReasons", kind=ctypes.c_ulonglong)
         if reasons is None:  # its name before CUDA 12.2
@@ -98,7 +98,8 @@ class Gpu:
         )
 
     def processes(self) -> int:
-        """How many have a context on it. Their numbers may be those of another namespace, so they are only counted."""
+        """Return how many have a context on it. Their numbers may be those of another namespace, so they are only
+        counted."""
         room = ctypes.c_uint(64)
         listed = (_Process * 64)()
         try:
@@ -113,7 +114,7 @@ class Gpu:
         return None if limit is None else limit / 1e3
 
     def joules(self) -> float | None:
-        """What it has used since the driver was loaded. The counter moves some ten times in a second."""
+        """Return what it has used since the driver was loaded. The counter moves some ten times in a second."""
         used = self._number("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
         return None if used is None else used / 1e3
 

@@ -13,12 +13,12 @@ _ENCODED = re.compile(r"(?:%[0-9A-F]{2})+")
 
 
 def encoded(path: str) -> str:
-    """A path as `.file` names it."""
+    """Return a path as `.file` names it."""
     return _NOT_PLAIN.sub(
         lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode(errors="surrogateescape")), path
     )
 
 
 def decoded(text: str) -> str:
-    """The path that `.file` names."""
+    """Return the path that `.file` names."""
     return _ENCODED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="surrogateescape"), text)

@@ -18,10 +18,7 @@ from pathlib import Path
 from ..base_dsl import settings
 from ..base_dsl.diagnostics import DSLRuntimeError
 
-TOOLS = {
-    "ptxas": ("bin/ptxas", "nvidia-cuda-nvcc"),
-    "nvdisasm": ("bin/nvdisasm", "nvidia-cuda-nvdisasm"),
-}
+TOOLS = {"ptxas": ("bin/ptxas", "nvidia-cuda-nvcc"), "nvdisasm": ("bin/nvdisasm", "nvidia-cuda-nvdisasm")}
 """Each tool's place below a CUDA root, and the distribution whose wheel holds it."""
 
 
@@ -34,7 +31,7 @@ class Tool:
     origin: str
 
     def version(self) -> str | None:
-        """What the tool says of itself, as in "13.0.88"; None if unknown."""
+        """Return what the tool says of itself, as in "13.0.88"; None if unknown."""
         try:
             done = subprocess.run([self.path, "--version"], capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -44,7 +41,7 @@ class Tool:
 
 
 def find(name: str) -> Tool | None:
-    """The first usable copy of a tool of `TOOLS`, or None."""
+    """Return the first usable copy of a tool of `TOOLS`, or None."""
     place, _ = TOOLS[name]
     variable = f"KILN_{name.upper()}"
     if chosen := settings.get(variable):

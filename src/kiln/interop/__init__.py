@@ -1,4 +1,5 @@
-"""Calls of compiled functions from Python, frameworks and C. Bridges to frameworks are loaded when a program uses them."""
+"""Calls of compiled functions from Python, frameworks and C. Bridges to frameworks are loaded when a program uses
+them."""
 
 from __future__ import annotations
 

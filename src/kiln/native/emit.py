@@ -18,7 +18,7 @@ OPERATIONS = {
 
 @functools.lru_cache(maxsize=64)
 def type_(text: str) -> ir.Type:
-    """A type by its spelling."""
+    """Return a type by its spelling."""
     return ir.Type.parse(text, context())
 
 
@@ -28,7 +28,7 @@ def pointer_type() -> ir.Type:
 
 @functools.lru_cache(maxsize=64)
 def number(value: int, width: int = 64) -> ir.Attribute:
-    """An integer attribute."""
+    """Return an integer attribute."""
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(width, context()), value)
 
 
@@ -42,7 +42,7 @@ def _offset(index: int, bytes_: int) -> dict[str, ir.Attribute]:
 
 
 def offset(pointer: ir.Value, index: Any, bytes_: int) -> ir.Value:
-    """The pointer `index` elements of some bytes on: a Python number, or a number of the program."""
+    """Return the pointer `index` elements of some bytes on: a Python number, or a number of the program."""
     if isinstance(index, int):
         if index == 0:
             return pointer
@@ -94,13 +94,13 @@ def null() -> ir.Value:
 
 
 def address_of(symbol: str) -> ir.Value:
-    """The address of a global variable."""
+    """Return the address of a global variable."""
     name = {"global_name": ir.FlatSymbolRefAttr.get(symbol, context())}
     return emit_value("llvm.mlir.addressof", pointer_type(), (), name)
 
 
 def address_of_function(symbol: str, inputs: list[ir.Type], results: list[ir.Type]) -> ir.Value:
-    """The address of a function of the module."""
+    """Return the address of a function of the module."""
     name = {"value": ir.FlatSymbolRefAttr.get(symbol, context())}
     made = emit_value("func.constant", ir.FunctionType.get(inputs, results, context()), (), name)
     return emit_value("builtin.unrealized_conversion_cast", pointer_type(), (made,))
@@ -141,5 +141,5 @@ def variable(
 
 @functools.lru_cache(maxsize=16)
 def position(index: int) -> ir.Attribute:
-    """Which part of a struct value."""
+    """Return which part of a struct value."""
     return ir.DenseI64ArrayAttr.get([index], context())

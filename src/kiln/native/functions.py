@@ -104,7 +104,7 @@ class Function:
         return self.name if self.library is None else self.library.prefix + self.name
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The arguments of a call, in order."""
+        """Return the arguments of a call, in order."""
         try:
             bound = inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as reason:
@@ -163,7 +163,7 @@ class Function:
 
 
 def _argument(value: Any, kind: Any) -> Any:
-    """An argument from Python: structures and arrays are passed by reference."""
+    """Return an argument from Python: structures and arrays are passed by reference."""
     if isinstance(kind, NumericMeta):
         return int(value) if kind.is_integer else float(value)
     if isinstance(value, (ctypes.Structure, ctypes.Array)):
@@ -271,13 +271,13 @@ class Library:
         return made
 
     def variable(self, name: str, kind: Any, value: int = 0) -> Variable:
-        """A variable that others see, too; an array or a structure begins with zeros."""
+        """Return a variable that others see, too; an array or a structure begins with zeros."""
         made = Variable(self, name, kind, value)
         self.variables.append(made)
         return made
 
     def build(self) -> ir.Module:
-        """A module of all of it."""
+        """Return a module of all of it."""
         unit = Unit.new()
         unit.small = self.small
         self.add_to(unit.module, unit)
@@ -310,7 +310,7 @@ class Unit(tracing.Trace):
 
     @classmethod
     def new(cls) -> Unit:
-        """One with a module of its own."""
+        """Return one with a module of its own."""
         from ..mlir import context, ir
 
         with context(), ir.Location.unknown():
@@ -375,7 +375,7 @@ class Unit(tracing.Trace):
         emit.variable(self.module, variable.symbol, type_, value if own else None, "external", False)
 
     def text(self, text: str) -> str:
-        """A constant text of the module, with a zero at its end: its symbol."""
+        """Return a constant text of the module, with a zero at its end: its symbol."""
         from ..mlir import ir
         from . import emit
 
@@ -392,7 +392,7 @@ class Unit(tracing.Trace):
         return next(symbol for symbol in symbols if symbol not in taken)
 
     def symbol(self, function: Function) -> str:
-        """What a function is called in this module."""
+        """Return what a function is called in this module."""
         return self._symbols[function]
 
     def trace(self, declare: Callable[[], Any]) -> None:
@@ -427,7 +427,7 @@ class Unit(tracing.Trace):
 
 
 def text(content: str) -> Any:
-    """A constant text: a pointer to its first byte, with a zero after its last."""
+    """Return a constant text: a pointer to its first byte, with a zero after its last."""
     from . import emit
 
     unit = tracing.require("a text")

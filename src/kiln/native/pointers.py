@@ -181,7 +181,7 @@ def _index(x: Any) -> Any:
 
 
 def _read(place: Any, kind: Any, **how: Any) -> Any:
-    """What is at a place: loaded if it is a number or pointer, else the place itself."""
+    """Return what is at a place: loaded if it is a number or pointer, else the place itself."""
     if is_struct(kind):
         return Ptr[kind]._of(place)
     if is_array(kind):
@@ -207,26 +207,27 @@ def _same(a: Any, b: Any, predicate: int) -> Any:
 
 
 def ir_types(kind: Any) -> list[Any]:
-    """The types of the values that a value is made of: one, or none for None."""
+    """Return the types of the values that a value is made of: one, or none for None."""
     if kind is None:
         return []
     return [kind.mlir_type if is_number(kind) else _emit().pointer_type()]
 
 
 def wrapped(values: list[Any], kind: Any) -> Any:
-    """A value of a type, made of MLIR values."""
+    """Return a value of a type, made of MLIR values."""
     if kind is None:
         return None
     return kind._make(values[0]) if is_number(kind) else kind._of(values[0])
 
 
 def leaf(value: Any) -> Any:
-    """The MLIR value of a converted value."""
+    """Return the MLIR value of a converted value."""
     return value._value if isinstance(value, _Pointer) else value.ir_value()
 
 
 def convert(value: Any, kind: Any, what: str) -> Any:
-    """A value as one of a type, if that loses nothing: numbers widen, and change their sign only in the same width."""
+    """Return a value as one of a type, if that loses nothing: numbers widen, and change their sign only in the same
+    width."""
     if kind is None:
         if value is None:
             return None
@@ -280,7 +281,7 @@ def _as_pointer(value: Any, kind: Any, what: str) -> Any:
 
 
 def _same_signature(value: Any, kind: Any) -> bool:
-    """Whether two functions are called alike; pointers are, whatever they point to."""
+    """Return whether two functions are called alike; pointers are, whatever they point to."""
 
     def shape(of: Any) -> list[Any]:
         inputs, result = of._signature
@@ -317,7 +318,7 @@ def ref(pointer: Any) -> Any:
 
 
 def address(pointer: Any) -> Any:
-    """The address as a u64."""
+    """Return the address as a u64."""
     return u64._make(tracing.emit_value("llvm.ptrtoint", u64.mlir_type, (convert(pointer, Ptr, "it")._value,)))
 
 
@@ -405,17 +406,17 @@ def _bits(operation: str, x: Any) -> Any:
 
 
 def popcount(x: Any) -> Any:
-    """How many bits are set."""
+    """Return how many bits are set."""
     return _bits("math.ctpop", x)
 
 
 def lowest_bit(x: Any) -> Any:
-    """The number of the lowest set bit; the width if none is."""
+    """Return the number of the lowest set bit; the width if none is."""
     return _bits("math.cttz", x)
 
 
 def leading_zeros(x: Any) -> Any:
-    """How many bits above the highest set one there are; the width if none is."""
+    """Return how many bits above the highest set one there are; the width if none is."""
     return _bits("math.ctlz", x)
 
 
@@ -423,5 +424,6 @@ def leading_zeros(x: Any) -> Any:
 
 
 def truncated(x: Any) -> Any:
-    """An f32 as an i32, towards zero. It must fit: unlike `i32(x)` this is one instruction, which does not look."""
+    """Return an f32 as an i32, towards zero. It must fit: unlike `i32(x)` this is one instruction, which does not
+    look."""
     return Int32._make(tracing.emit_value("llvm.fptosi", Int32.mlir_type, (as_numeric(x).ir_value(),)))

@@ -49,24 +49,24 @@ _NUMBERS: dict[Any, Any] = {
 
 
 def is_struct(kind: Any) -> bool:
-    """Whether a type is a structure."""
+    """Return whether a type is a structure."""
     return isinstance(kind, type) and issubclass(kind, ctypes.Structure)
 
 
 def is_array(kind: Any) -> bool:
-    """Whether a type is an array."""
+    """Return whether a type is an array."""
     return isinstance(kind, _ArrayOf)
 
 
 def name_of(kind: Any) -> str:
-    """A type as errors name it."""
+    """Return a type as errors name it."""
     if kind is None:
         return "nothing"
     return getattr(kind, "__name__", None) or repr(kind)
 
 
 def in_memory(kind: Any) -> Any:
-    """The type of `ctypes` that lies in memory as a type of native code does."""
+    """Return the type of `ctypes` that lies in memory as a type of native code does."""
     if kind in _NUMBERS:
         return _NUMBERS[kind]
     if is_struct(kind):
@@ -89,7 +89,7 @@ def size_of(kind: Any) -> int:
 
 
 def resolved(annotation: Any, space: dict[str, Any], names: Any = None) -> Any:
-    """The type that an annotation names: `bool` stands for a truth value."""
+    """Return the type that an annotation names: `bool` stands for a truth value."""
     found = eval(annotation, space, names) if isinstance(annotation, str) else annotation
     return Boolean if found is bool else found
 
@@ -130,7 +130,7 @@ def struct(cls: type) -> Any:
 
 
 def field_of(kind: Any, name: str) -> Field:
-    """A field of what a pointer points to."""
+    """Return a field of what a pointer points to."""
     fields: dict[str, Field] = getattr(kind, "__kiln_fields__", {})
     if name not in fields:
         what = f"{name_of(kind)} has no field {name!r}" if fields else f"a pointer to {name_of(kind)} has no fields"
@@ -140,5 +140,5 @@ def field_of(kind: Any, name: str) -> Field:
 
 
 def is_number(kind: Any) -> bool:
-    """Whether a type is one of numbers or truth values."""
+    """Return whether a type is one of numbers or truth values."""
     return isinstance(kind, NumericMeta)

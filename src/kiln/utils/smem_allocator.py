@@ -6,7 +6,7 @@ import enum
 from typing import Any
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLRuntimeError, error, type_error
+from ..base_dsl.diagnostics import runtime_error, type_error
 from ..base_dsl.typing import Int8, Int32, NumericMeta
 from ..cute.deferred_dialects import cute
 from ..cute.layout.composed_layout import ComposedLayout
@@ -14,6 +14,7 @@ from ..cute.layout.layout import cosize, make_layout
 from ..cute.tensor.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
 from ..cute.tensor.structures import struct
 from ..cute.tensor.tensor import make_tensor
+from .smem_capacity import get_smem_capacity_in_bytes
 
 _MOST_ALIGNED = 1024
 """The alignment of a CTA's shared memory, in bytes."""
@@ -84,11 +85,7 @@ class SmemAllocator:
             raise type_error(f"shared memory aligned to {alignment} bytes: an alignment is a power of two")
         active = tracing.require("shared memory")
         if active.function.kind != "kernel":
-            raise error(
-                DSLRuntimeError,
-                "shared memory is allocated outside a kernel",
-                hint="only the threads of a block have some",
-            )
+            raise runtime_error("shared memory is allocated outside a kernel", "only the threads of a block have some")
         if self._used == 0 and size >= _MOST_ALIGNED:  # the first allocation is aligned anyway: its pointer may say so
             alignment = max(alignment, _MOST_ALIGNED)
         self._used = -(-self._used // alignment) * alignment + size
@@ -109,6 +106,4 @@ class SmemAllocator:
     @staticmethod
     def capacity_in_bytes(compute_capability: str | None = None) -> int:
         """Return the bytes of shared memory that a CTA can have."""
-        from .smem_capacity import get_smem_capacity_in_bytes
-
         return get_smem_capacity_in_bytes(*([compute_capability] if compute_capability else []))

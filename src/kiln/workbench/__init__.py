@@ -13,23 +13,12 @@ from __future__ import annotations
 from kiln._support import lazy
 
 _PLACES = {
-    "CuteKernel": ".kernel_plan",
-    "Fit": ".kernel_plan",
-    "KernelPlan": ".kernel_plan",
-    "Tiling": ".kernel_plan",
-    "load": ".core.loading",
-    "Case": ".core.cases",
-    "ContractError": ".core.contracts",
-    "Journal": ".core.records",
-    "Record": ".core.records",
-    "Job": ".core.runners",
-    "Local": ".core.runners",
-    "Inline": ".core.runners",
-    "Ray": ".core.ray_runner",
-    "Tuning": ".tune.tuned_file",
-    "static_profile": ".profile.static_profile",
+    "CuteKernel": ".kernel_plan", "Fit": ".kernel_plan", "KernelPlan": ".kernel_plan", "Tiling": ".kernel_plan",
+    "load": ".core.loading", "Case": ".core.cases", "ContractError": ".core.contracts", "Journal": ".core.records",
+    "Record": ".core.records", "Job": ".core.runners", "Local": ".core.runners", "Inline": ".core.runners",
+    "Ray": ".core.ray_runner", "Tuning": ".tune.tuned_file", "static_profile": ".profile.static_profile",
     **dict.fromkeys(("Measurement", "measure"), "..measure.measurement"),
     **dict.fromkeys(("Comparison", "compare"), "..measure.comparison"),
-}
+}  # fmt: skip
 
 __getattr__ = lazy.names(__name__, _PLACES, None)

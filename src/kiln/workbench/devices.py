@@ -20,6 +20,7 @@ from kiln.hardware.devices import Model
 from kiln.measure import clocks, measurement
 from kiln.measure.timers import GpuTimer
 
+from .core import text
 from .core.command_line import EXIT
 
 _ACTIONS = ("measure", "lock", "unlock")
@@ -30,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="kiln devices",
         description="Show known GPUs, TFLOP/s dense; those of this machine are marked by their number. "
-        "`measure` finds what this GPU reaches, `lock [base|max|MHZ]` and `unlock` hold its clock.",
+        "`measure` finds what this GPU reaches, `lock [base|max|MHZ]` locks its clock, `unlock` unlocks it.",
     )
     parser.add_argument(
         "what", nargs="*", metavar="NAME | measure | lock | unlock", help="devices to show, or what to do"
@@ -73,7 +74,7 @@ def _show(names: list[str], as_json: bool) -> int:
         rows = [_as_json(model) | {"here": model.name in marks} for model in chosen]
         print(json.dumps({"devices": rows, "here": [_own(number, name) for number, name in present.items()]}, indent=2))
         return EXIT.GOOD
-    _print(_COLUMNS, [_row(model, marks.get(model.name)) for model in chosen])
+    print("\n".join(text.table([_COLUMNS, *(_row(model, marks.get(model.name)) for model in chosen)], (0, 1))))
     for number, name in present.items():
         own = _own(number, name)
         known = "" if own["model"] else f" It is not in the table: a row for it can stand in {devices.PROJECT_TABLE}."
@@ -90,14 +91,11 @@ def in_words(reached: Mapping[str, Any]) -> str:
 def _as_json(model: Model) -> dict[str, Any]:
     limits = model.generation
     return model._asdict() | {
-        "registers": limits.registers,
-        "smem_per_multiprocessor": limits.smem,
-        "smem_per_block": limits.smem_per_block,
-        "threads_per_multiprocessor": limits.threads,
-        "threads_per_block": limits.threads_per_block,
-        "blocks_per_multiprocessor": limits.blocks,
+        "registers": limits.registers, "smem_per_sm": limits.smem,
+        "smem_per_block": limits.smem_per_block, "threads_per_sm": limits.threads,
+        "threads_per_block": limits.threads_per_block, "blocks_per_sm": limits.blocks,
         "cluster": limits.cluster,
-    }
+    }  # fmt: skip
 
 
 def _own(number: int, name: str) -> dict[str, Any]:
@@ -115,15 +113,6 @@ def _row(model: Model, mark: int | None) -> list[str]:
         model.name + (f" *{mark}" if mark is not None else ""), ", ".join(model.architectures), number(model.multiprocessors),
         number(model.clock_mhz), number(model.generation.smem >> 10), number(model.l2_mib), number(model.memory_gb), number(bandwidth), *peaks,
     ]  # fmt: skip
-
-
-def _print(head: Sequence[str], rows: list[list[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, *rows):
-        cells = [
-            text.ljust(width) if at < 2 else text.rjust(width) for at, (text, width) in enumerate(zip(row, widths))
-        ]
-        print("  ".join(cells).rstrip())
 
 
 # --- what a GPU reaches ----------------------------------------------------------------------------------------------
@@ -228,10 +217,10 @@ def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
     try:
         gpu = nvml.Gpu(uuid)
         if action == "lock":
-            print(f"the clock is held at {clocks.lock(gpu, wanted)} MHz, until: kiln devices unlock")
+            print(f"the clock is locked at {clocks.lock(gpu, wanted)} MHz, until: kiln devices unlock")
         else:
             gpu.unlock()
-            print("the clock is free")
+            print("the clock is unlocked")
     except nvml.NvmlError as refused:
         print(refused, file=sys.stderr)
         if refused.permission:

@@ -6,8 +6,6 @@
 import kiln.cute as cute
 from kiln import Int32
 
-EXPECTED = 42
-
 
 @cute.jit
 def probe(a: Int32, b: Int32):

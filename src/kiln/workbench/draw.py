@@ -22,10 +22,55 @@ from .core.command_line import EXIT
 
 def main(argv: Sequence[str]) -> int:
     """Draw the layout on the command line; bad use if the text is no layout, or cannot be drawn or written."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.tma is None and (args.smem is not None or args.swizzle is not None or args.multicast != 1):
+        parser.error("--smem, --swizzle and --multicast belong to --tma TILE")
+    try:
+        picture = _picture(args)
+    except (LayoutError, DSLBaseError) as e:
+        if isinstance(e, DSLBaseError):
+            e.span, e.calls = None, ()  # the program is the command line
+        print(f"kiln draw: {e}", file=sys.stderr)
+        return EXIT.BAD_USE
+    if args.output is None:
+        print(picture, end="")
+        return EXIT.GOOD
+    try:
+        Path(args.output).write_text(picture, encoding="utf-8")
+    except OSError as reason:
+        print(f"kiln draw: {args.output} cannot be written: {reason.strerror}", file=sys.stderr)
+        return EXIT.BAD_USE
+    print(f"wrote {args.output}")
+    return EXIT.GOOD
+
+
+def _picture(args: argparse.Namespace) -> str:
+    """Return the picture of a command line, as SVG or LaTeX."""
+    latex = args.output is not None and args.output.endswith(".tex")
+    read = _evaluated if args.expression else parse_layout
+    layout = read(args.layout)
+    if args.tma is not None or args.operand is not None:
+        if latex:
+            raise LayoutError("pictures of shared memory are SVG: -o NAME.svg")
+        dtype = _evaluated(args.dtype)
+        if args.operand is not None:
+            return operand_svg(layout, dtype, args.operand, rows=args.rows, title=args.title)
+        tile = parse_tuple(str(args.tma))
+        smem = tile_layout(layout, dtype, tile, args.swizzle) if args.smem is None else read(args.smem)
+        return tma_svg(layout, dtype, smem, tile, num_multicast=args.multicast, title=args.title)
+    if hasattr(layout, "tiler_mn") or hasattr(layout, "tv_layout_A"):
+        return atom_latex(layout) if latex else atom_svg(layout, title=args.title)
+    if args.tv is not None:
+        return (tv_latex if latex else tv_svg)(layout, parse_tuple(args.tv), title=args.title)
+    return (layout_latex if latex else layout_svg)(layout, title=args.title)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kiln draw",
         description="Draw a layout: mode 0 down, mode 1 across, the offset in every cell; the copies of a tensor's tiles (--tma); "
-        "or an operand of a warp-group MMA in shared memory (--operand).",
+        "or an operand of WGMMA in shared memory (--operand).",
         epilog="examples: kiln draw '((2,4),8):((1,16),2)' -o a.svg; kiln draw 'S<3,0,3> o 0 o (8,8):(8,1)' -o a.svg; "
         "kiln draw '((4,8),2):((16,1),8)' --tv '(8,8)' -o tv.svg; kiln draw -e "
         "'make_tiled_mma(warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)), (2, 2, 1))' -o mma.svg; "
@@ -61,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
     kinds.add_argument(
         "--operand",
         choices=("K", "MN"),
-        help="the layout is that of an operand of a warp-group MMA in shared memory, contiguous along this mode: "
+        help="the layout is that of an operand of WGMMA in shared memory, contiguous along this mode: "
         "draw its core matrices and what a descriptor says",
     )
     parser.add_argument(
@@ -71,44 +116,7 @@ def main(argv: Sequence[str]) -> int:
         "--dtype", default="Float16", help="with --tma, --operand: the type of elements (default: Float16)"
     )
     parser.add_argument("--title", help="text above the picture (default: the layout)")
-    args = parser.parse_args(argv)
-    if args.tma is None and (args.smem is not None or args.swizzle is not None or args.multicast != 1):
-        parser.error("--smem, --swizzle and --multicast belong to --tma TILE")
-    latex = args.output is not None and args.output.endswith(".tex")
-    try:
-        read = _evaluated if args.expression else parse_layout
-        layout = read(args.layout)
-        if args.tma is not None or args.operand is not None:
-            if latex:
-                raise LayoutError("pictures of shared memory are SVG: -o NAME.svg")
-            dtype = _evaluated(args.dtype)
-        if args.tma is not None:
-            tile = parse_tuple(args.tma)
-            smem = tile_layout(layout, dtype, tile, args.swizzle) if args.smem is None else read(args.smem)
-            picture = tma_svg(layout, dtype, smem, tile, num_multicast=args.multicast, title=args.title)
-        elif args.operand is not None:
-            picture = operand_svg(layout, dtype, args.operand, rows=args.rows, title=args.title)
-        elif hasattr(layout, "tiler_mn") or hasattr(layout, "tv_layout_A"):
-            picture = atom_latex(layout) if latex else atom_svg(layout, title=args.title)
-        elif args.tv is not None:
-            picture = (tv_latex if latex else tv_svg)(layout, parse_tuple(args.tv), title=args.title)
-        else:
-            picture = (layout_latex if latex else layout_svg)(layout, title=args.title)
-    except (LayoutError, DSLBaseError) as e:
-        if isinstance(e, DSLBaseError):
-            e.span, e.calls = None, ()  # the program is the command line
-        print(f"kiln draw: {e}", file=sys.stderr)
-        return EXIT.BAD_USE
-    if args.output is None:
-        print(picture, end="")
-        return EXIT.GOOD
-    try:
-        Path(args.output).write_text(picture, encoding="utf-8")
-    except OSError as reason:
-        print(f"kiln draw: {args.output} cannot be written: {reason.strerror}", file=sys.stderr)
-        return EXIT.BAD_USE
-    print(f"wrote {args.output}")
-    return EXIT.GOOD
+    return parser
 
 
 class _Names(dict[str, Any]):

@@ -53,12 +53,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--entry-points", default="c", help="calling conventions, of c,tvm_ffi,torch,jax; by default c")
     parser.add_argument(
-        "--result",
-        action="append",
-        default=[],
-        metavar="NAME=INPUT",
+        "--result", action="append", default=[], metavar="NAME=INPUT",
         help="a parameter that is a result: y=x is like x, y=x.0,n,64 has extents",
-    )
+    )  # fmt: skip
     parser.add_argument("--host", default="", help="another machine for the host's part, such as linux-aarch64")
     parser.add_argument("--options", default="", help="options of cute.compile")
     parser.add_argument("--no-ptx", action="store_true", help="leave out what later GPUs could run")
@@ -148,7 +145,7 @@ def _value(text: str) -> Any:
     except (ValueError, SyntaxError, SyntaxWarning, TypeError, MemoryError, RecursionError):
         shown = text if len(text) < 80 else f"{text[:77]}..."
         raise ContractError(
-            f"--arg {shown}: this is no type (f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}) and no value of Python"
+            f"--arg {shown}: this is neither a type (f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}) nor a Python value"
         ) from None
 
 
@@ -174,7 +171,7 @@ def _extent(part: str, text: str, symbols: dict[str, Any]) -> Any:
         return _number(part, text, "an extent", _MOST_EXTENT)
     found = _EXTENT.fullmatch(part)
     if found is None:
-        raise ContractError(f"--arg {text}: {part!r} is no extent: write a number, a name, or a name%16")
+        raise ContractError(f"--arg {text}: {part!r} is not an extent: write a number, a name, or a name%16")
     multiple = (
         _number(found[2], text, f"what {found[1]} is a multiple of", _MOST_ALIGNMENT) if found[2] is not None else 1
     )

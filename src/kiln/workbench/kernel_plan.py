@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import functools
 import importlib
 import inspect
@@ -34,7 +33,7 @@ from ..hardware.architectures import Architecture, Generation, generation_of
 from ..hardware.devices import Device
 from ..hardware.occupancy import BARRIERS, REGISTERS_PER_THREAD, occupancy
 from ..testing import dry_run
-from .core import loading
+from .core import loading, text
 from .core.artifacts import write_artifacts
 
 if TYPE_CHECKING:
@@ -298,10 +297,9 @@ def main(package: str, argv: Sequence[str] | None = None) -> int:
               file=sys.stdout if asked else sys.stderr)  # fmt: skip
         return 0 if asked else 2
     if words[0] not in names:
-        close = difflib.get_close_matches(words[0], names, 1)
-        near = f" (did you mean {close[0]!r}?)" if close else ""
+        near = text.did_you_mean(words[0], names)
         there = f"there are: {', '.join(sorted(names))}" if names else "no module of it has a plan"
-        print(f"{package} has no kernel {words[0]!r}{near}; {there}", file=sys.stderr)
+        print(f"{package} has no kernel {words[0]!r}{f' ({near})' if near else ''}; {there}", file=sys.stderr)
         return 2
     return _command_line(find(names[words[0]]), words[1:], {}, f"python -m {package} {words[0]}")
 

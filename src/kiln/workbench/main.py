@@ -18,10 +18,10 @@ from typing import Any
 import kiln
 
 VERBS = {
-    "bench": "time a kernel beside what it is compared with",
-    "cache": "say what the cache of compiled code holds, or empty it",
-    "devices": "show known GPUs, measure what this machine's reach, hold their clocks",
-    "doctor": "say what this machine has for Kiln, and how to get what is missing",
+    "bench": "time a kernel beside its reference and baselines",
+    "cache": "show what the cache of compiled code holds, or empty it",
+    "devices": "show known GPUs, measure what this machine's reach, lock their clocks",
+    "doctor": "show what this machine has for Kiln, and how to get what is missing",
     "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
     "export": "write a function as an object file for C, C++ and TVM-FFI, for several architectures",
     "import": "make a package of somebody's program, a KernelBench or a GPU MODE problem",
@@ -29,7 +29,7 @@ VERBS = {
     "kb": "search what is known about kernels, measure its claims anew, add to it",
     "new": "make a folder with a kernel that works, its test and its benchmark",
     "opt": "run passes of a target on the text of a module, and print it",
-    "profile": "say where the time of a kernel goes: machine code, ncu, nsys, ranges inside it",
+    "profile": "show where the time of a kernel goes: machine code, ncu, nsys, ranges inside it",
     "report": "show what the journals of a folder say: rooflines, sweeps, tuning, failures; one page, or CSV",
     "run": "run a Python program with `cutlass` served by Kiln",
     "tune": "find the fastest config of a kernel for a problem",

@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def listing(target: Target) -> str:
-    """Returns the passes of a target, one to a line."""
+    """Return the passes of a target, one to a line."""
     passes = target.passes()
     width = max(map(len, passes))
     return "\n".join(f"{name:<{width}}  {what}" for name, what in passes.items())

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kiln import DSLRuntimeError, cute
-from kiln.base_dsl.frontend import source, texts
+from kiln.base_dsl.frontend import source, transient_sources
 
 PROGRAM = """\
 from kiln import cute
@@ -300,10 +300,10 @@ def test_files_on_the_stack_are_parsed_once() -> None:
     text = "def f(): return 1"
     space: dict[str, Any] = {}
     exec(text, space)
-    assert text in texts.guesses(space["f"].__code__)
-    before = texts._calls.cache_info().misses
-    texts.guesses(space["f"].__code__)
-    assert texts._calls.cache_info().misses == before
+    assert text in transient_sources.guesses(space["f"].__code__)
+    before = transient_sources._calls.cache_info().misses
+    transient_sources.guesses(space["f"].__code__)
+    assert transient_sources._calls.cache_info().misses == before
 
 
 SHAPES = '''\

@@ -76,6 +76,11 @@ def test_it_is_the_instruction():
 
 
 def test_what_is_refused():
-    with pytest.raises(DSLUserCodeTypeError, match="copies of two blocks together need sm_100"):
+    with pytest.raises(DSLUserCodeTypeError, match="group of CpAsyncBulkTensorGlobalToSharedClusterOp is 1"):
         cute.compile(launcher(group=1), *fakes(), target="cpu")
+    pair = launcher(group=nvvm.CTAGroupKind.CTA_2)
+    with pytest.raises(kiln.DSLBaseError, match="two CTAs together .* needs sm_100a"):
+        cute.compile(pair, *fakes(), target="nvidia", options="--gpu-arch sm_90a")
+    with pytest.raises(kiln.DSLBaseError, match="does not copy for two CTAs together"):
+        cute.compile(pair, *fakes(), target="cpu")
     assert nvvm.CpAsyncBulkTensorLoadMode is nvvm.TMALoadMode  # its older name

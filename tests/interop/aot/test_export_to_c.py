@@ -15,7 +15,7 @@ from kiln import Boolean, Float32, Float64, Int8, Int32, Int64, Uint16
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError
 from kiln.cute.runtime import make_fake_compact_tensor, make_fake_tensor, make_ptr
 from kiln.interop.aot import runtime_files
-from kiln.targets.host.elf import objects as elf
+from kiln.targets.host import elf
 
 HERE = Path(__file__).parent
 LIBC = {

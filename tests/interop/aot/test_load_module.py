@@ -145,7 +145,7 @@ def changed(data: bytes, old: bytes, new: bytes) -> bytes:
         (lambda data: data[:16] + b"\x04\x00" + data[18:], "neither an object nor a shared library"),
         (lambda data: changed(data, b"__kiln_meta_", b"__kiln_data_"), "has no functions that Kiln exported"),
         (lambda data: changed(data, b'{"abi":1,"kiln"', b'{"abi":9,"kiln"'), "version 9 of the format, and this Kiln knows versions up to 1"),
-        (lambda data: changed(data, b'{"abi":1,', b'{"abi" 1,'), "what it says of its functions cannot be read"),
+        (lambda data: changed(data, b'{"abi":1,', b'{"abi" 1,'), "its metadata cannot be read"),
         (lambda data: data.replace(b'"alignment":4', b'"alignment":8'), "its checksum is not that of its contents"),
     ],
 )  # fmt: skip

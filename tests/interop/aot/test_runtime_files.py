@@ -17,7 +17,7 @@ from exporting import build, compiled_scale, needs_compiler
 import kiln
 from kiln.cute.export import aot_config
 from kiln.interop.aot import runtime_files
-from kiln.targets.host.elf import objects as elf
+from kiln.targets.host import elf
 
 HERE = Path(__file__).parent
 long = pytest.mark.skipif(os.environ.get("KILN_LONG_TESTS", "") in ("", "0"), reason="long: KILN_LONG_TESTS=1")

@@ -225,7 +225,7 @@ def test_a_worker_that_is_gone_is_begun_with_once_more(contract):
         lambda function, name, asked: (
             ("ok", {"dtype": None}, None)
             if function == "hold"
-            else ("error", None, {"type": "Gone", "message": "ended"})
+            else ("error", None, {"type": "WorkerEnded", "message": "ended"})
         )
     )
     case = wb.load(contract)

@@ -129,7 +129,7 @@ def test_c4_what_cannot_be_imported(write) -> None:
     write("1/0", "helper_that_divides.py")
     error = complaint(write("import helper_that_divides"))
     assert (Path(error.file).name, error.line) == ("helper_that_divides.py", 1)
-    with pytest.raises(ContractError, match=r"did you mean kernel.py\?"):
+    with pytest.raises(ContractError, match=r"did you mean 'kernel.py'\?"):
         wb.load(write("").with_name("kernl.py"))
     with pytest.raises(ContractError, match="no file and no module 'no_such_module'"):
         wb.load("no_such_module")

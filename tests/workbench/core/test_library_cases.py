@@ -49,5 +49,5 @@ def test_asking_for_a_problem_leaves_no_recorded_call() -> None:
 
 
 def test_what_is_no_function_is_told_by_name() -> None:
-    with pytest.raises(cases.ContractError, match=r"kiln\.kernels:gem is no Case; there are: gemm"):
+    with pytest.raises(cases.ContractError, match=r"kiln\.kernels:gem is not a Case; there are: gemm"):
         loading.load("kiln.kernels:gem")

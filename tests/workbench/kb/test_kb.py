@@ -109,11 +109,11 @@ def test_a_case_that_fails_is_a_claim_that_does_not_hold(project, capsys):
     ("before", "after", "line", "said"),
     [
         ("kind: optimization", "kind: [", 5, "the head is no YAML"),
-        ("kind: optimization", "kind: trick", 3, "is none of: optimization"),
+        ("kind: optimization", "kind: trick", 3, "is not one of: optimization"),
         ("kind: optimization", "kind: anti-pattern", 3, "a page of this kind is in docs/knowledge/anti-patterns"),
         ("arch: sm_80+", "architecture: sm_80+", 5, "'architecture' is no field of a page"),
         ("source: a test", "source:", 8, "'source' is missing"),
-        ("status: unmeasured", "status: true enough", 9, "is none of: measured"),
+        ("status: unmeasured", "status: true enough", 9, "is not one of: measured"),
         ("metric: error, ", "", 12, "evidence: 'metric' is missing"),
         ('"== 0"', '"about 0"', 12, "neither `has TEXT` nor an operator"),
         ("change: {from: {by: 1}, to: {by: 2}}, metric: ratio", "metric: ratio", 13, "nothing to compare with"),
@@ -177,7 +177,7 @@ def test_new_pages_and_devlogs_come_from_the_journal(project, tmp_path, capsys):
     assert "[Twice](../knowledge/optimizations/twice.md)" in log and "by magic" in log
     assert '| {"n": 4} {"by": 2} | 10.00 | 20.0 | 0.500 |' in log
     assert kb.main(["log", case, "-m", "x", "--patterns", "thrice"]) == 2
-    assert "did you mean twice?" in capsys.readouterr().err
+    assert "did you mean 'twice'?" in capsys.readouterr().err
     assert kb.main(["log", case, "-m", "\n"]) == 2
     assert "--message is empty" in capsys.readouterr().err
 
@@ -249,7 +249,7 @@ def test_kilns_own_pages_are_found_from_elsewhere(tmp_path, monkeypatch, capsys)
     assert kb.main(["search", "missing", "barrier"]) == 0
     assert f"{ROOT / 'docs'}" in capsys.readouterr().out
     assert kb.main(["examples", "--goal", "pipelining"]) == 0 and kb.main(["show", "cp-async-ring"]) == 0
-    assert kb.main(["show", "cp-async"]) == 2 and "did you mean cp-async-ring?" in capsys.readouterr().err
+    assert kb.main(["show", "cp-async"]) == 2 and "did you mean 'cp-async-ring'?" in capsys.readouterr().err
     assert kb.main(["search", "zyxwvut"]) == 1 and str(ROOT / "docs") in capsys.readouterr().err
     monkeypatch.setattr(kb_pages, "read_from", lambda folder: [])  # installed, and no project
     assert kb.main(["search", "barrier"]) == kb.main(["examples"]) == 3
@@ -275,7 +275,7 @@ def test_examples_are_listed_by_goal(capsys):
     assert all(example["runs"].startswith(("yes", "no: ", "not tried")) for example in index["examples"])
     assert kb.main(["--folder", str(ROOT), "examples", "--goal", "pipelining"]) == 0
     out = capsys.readouterr().out
-    assert out.index("warp_products.py") < out.index("step_3_ring.py") and "runs on Kiln: no: tensor memory" in out
+    assert out.index("warp_products.py") < out.index("step_3_pipeline.py") and "runs on Kiln: no: tensor memory" in out
     assert kb.main(["--folder", str(ROOT), "examples", "--goal", "pipelines"]) == 2
     assert "did you mean 'pipelining'?" in capsys.readouterr().err
 

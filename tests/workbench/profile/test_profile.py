@@ -240,7 +240,7 @@ def test_bad_use(case, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """What ncu 2025.3 wrote on an H200 of examples/hopper/step_2_product.py, 512 x 512 x 2048."""
+    """What ncu 2025.3 wrote on an H200 of examples/hopper/step_2_gemm.py, 512 x 512 x 2048."""
     pytest.importorskip("ncu_report")
     path = tmp_path_factory.mktemp("reports") / "product.ncu-rep"
     path.write_bytes(lzma.decompress((HELPERS / "product.ncu-rep.xz").read_bytes()))

@@ -323,7 +323,7 @@ def test_arrays_of_other_libraries(write, capsys) -> None:
     status, out = run(capsys, write(OTHERS), "--kinds=normal,integers,strided")
     assert status == 0, out
     assert " ".join(out.split()).count("not tried") == 2
-    assert "no input holds floats, of torch or numpy" in out
+    assert "no input is a torch or numpy array of floats" in out
 
 
 @pytest.mark.parametrize(("ends", "status"), [(0, EXIT.GOOD), (9, EXIT.FAILED)])

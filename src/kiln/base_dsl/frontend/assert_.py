@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
+from .lazy_effects import LazyEffects
 from .nodes import mark_test
+from .regions import as_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +35,6 @@ def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
             said = message()
             raise AssertionError(*([said] if said is not None else []))
         return
-    from .regions import as_condition
-
     trace = tracing.require("assert")
     said = _evaluated(message)
     trace.dsl.make_assert(
@@ -44,8 +44,6 @@ def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
 
 def _evaluated(message: Callable[[], Any]) -> Any:
     """Return a message, without what evaluating it does besides: it is evaluated only where the program ends."""
-    from .lazy_effects import LazyEffects
-
     effects = LazyEffects((message,))
     with tracing.require("assert").detached():
         said = message()

@@ -6,10 +6,11 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, error
+from ..diagnostics import runtime_error
 from ..typing import Boolean, Numeric, as_numeric
 from .conditional import choose
 from .nodes import ONLY_TRUTH
+from .regions import as_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +40,9 @@ def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
 def run_inverted(value: Any) -> Any:
     """Return `~value` as a test. Of a truth value Python's is always true, and that of a Boolean is its negation."""
     if isinstance(value, Boolean) and tree.is_dynamic(value):
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             "`~` of a truth value is a test here: Python's is true for True and for False, and that of a Boolean is its negation",
-            hint="write `not x`",
+            "write `not x`",
         )
     return ~value
 
@@ -56,8 +56,6 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...],
                 return value
             value = other()
             continue
-        from .regions import as_condition
-
         kept = value
         rest = others[index:]
         condition = as_condition(value)
@@ -83,8 +81,6 @@ def truths(a: Any, b: Any) -> Any:
 
 
 def _truth(x: Any) -> Any:
-    from .regions import as_condition
-
     return as_condition(x) if tree.is_dynamic(x) else bool(x)
 
 
@@ -115,6 +111,4 @@ def run_not(value: Any) -> Any:
     """Return the negation of a value's truth."""
     if not tree.is_dynamic(value):
         return not value
-    from .regions import as_condition
-
     return as_condition(value) ^ True

@@ -8,10 +8,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, error
+from ..diagnostics import runtime_error
 from ..typing import Boolean, Float32, Int32, Int64, Integer, Numeric, maximum, minimum
 from .boolean import run_boolean
 from .carry import Snapshot
+from .regions import as_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,10 +79,9 @@ def run_quantifier(function: Any, thunks: Any) -> Any:
                 return result
             continue
         if held_elsewhere:
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"how many elements `{function.__name__}` takes from an iterator is only known when the program runs",
-                hint="give it a list or tuple",
+                "give it a list or tuple",
             )
         result = run_boolean(is_all, result, (thunk,))
     return _to_bool(result)
@@ -101,11 +101,10 @@ def _quantifier(is_all: bool) -> Callable[[Any], Any]:
         if tree.is_dynamic(result):  # fewer may be taken when the program runs
             before.check_unchanged(f"`{'all' if is_all else 'any'}`")
             for index in before.changes():
-                raise error(
-                    DSLRuntimeError,
+                raise runtime_error(
                     f"{before.slots[index].path} is changed by what `{'all' if is_all else 'any'}` tests, which may end earlier "
                     "when the program runs",
-                    hint="write the generator inside the call, or give it a list or tuple",
+                    "write the generator inside the call, or give it a list or tuple",
                 )
         return result
 
@@ -114,8 +113,6 @@ def _quantifier(is_all: bool) -> Callable[[Any], Any]:
 
 def _to_bool(*args: Any) -> Any:
     if len(args) == 1 and tree.is_dynamic(args[0]):
-        from .regions import as_condition
-
         return as_condition(args[0])
     return bool(*args)
 

@@ -17,7 +17,7 @@ from typing import Any
 from .. import trace as tracing
 from .. import tree
 from ..code_cache import by_code
-from ..diagnostics import DSLRuntimeError, error
+from ..diagnostics import runtime_error
 from ..tree import UNDEFINED
 from . import hidden_state
 from .hidden_state import Namespace, Reach
@@ -420,10 +420,9 @@ class Snapshot:
         classes, and contents of objects that only Python knows, such as iterators.
         """
         for path, kind in self.hidden_changes():
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"{path} changes inside {what}, whose course is only known when the program runs",
-                hint=f"it is {kind}: what a region changes are variables, attributes, and elements of lists and dicts; use one "
+                f"it is {kind}: what a region changes are variables, attributes, and elements of lists and dicts; use one "
                 "of these, or make the condition a Python value (const_expr, range_constexpr)",
             )
         reassigned = self.reassigned()
@@ -431,16 +430,14 @@ class Snapshot:
             for slot, value in reassigned:
                 slot.set(value)
             slot = reassigned[0][0]
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"{slot.path} is assigned inside {what}",
-                hint=f"{type(slot.owner).__name__} says that its attributes stay: assign it before",
+                f"{type(slot.owner).__name__} says that its attributes stay: assign it before",
             )
         for path, kind in self.resized():
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"the {kind} {path!r} changes its {'length' if kind == 'list' else 'keys'} inside {what}",
-                hint=f"whether this happens is only known when the program runs: give {path!r} its final size before, "
+                f"whether this happens is only known when the program runs: give {path!r} its final size before, "
                 "or build it under a condition that is a Python value (const_expr, range_constexpr)",
             )
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import DSLRuntimeError, error
+from ..diagnostics import runtime_error
 from ..typing import Numeric
 from .boolean import run_not, truths
 from .conditional import choose
+from .regions import as_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,18 +46,16 @@ def _is(left: Any, right: Any) -> bool:
         return True
     numbers = all(isinstance(x, (bool, int, float, Numeric)) for x in (left, right))
     if numbers and (tree.is_dynamic(left) or tree.is_dynamic(right)):
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"`is` asks whether {tree.describe(left)} and {tree.describe(right)} are one object, and which number it is, is only "
             "known when the program runs",
-            hint="compare numbers with `==`; for truth write `if x:`",
+            "compare numbers with `==`; for truth write `if x:`",
         )
     active = tracing.current()
     if active is not None and type(left) is type(right) and (active.is_merged(left) or active.is_merged(right)):
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"`is` asks for one of two {type(left).__name__} objects, and which one was chosen is only known when the program runs",
-            hint="compare what tells them apart, for example a number that each of them has",
+            "compare what tells them apart, for example a number that each of them has",
         )
     return False
 
@@ -83,8 +82,6 @@ def run_compare(left: Any, *rest: Any) -> Any:
         return result
     if not tree.is_dynamic(result):
         return run_compare(operand, *rest) if result else result
-    from .regions import as_condition
-
     return choose(
         as_condition(result),
         lambda: run_compare(operand, *rest),

@@ -11,7 +11,9 @@ from .. import tree
 from ..diagnostics import type_error
 from ..typing import Boolean, Numeric
 from . import merged_objects
+from .lazy_effects import LazyEffects
 from .nodes import mark_test
+from .regions import DetachedBlock, as_condition, region
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +75,6 @@ def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[
     """Return the value of one arm."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
-    from .regions import as_condition
-
     return choose(as_condition(condition), first, second, effects_of=(first, second))
 
 
@@ -83,8 +83,6 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
     regions for the arms."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
-    from .regions import as_condition
-
     test = as_condition(condition)
     a, b = first(), second()
     if (
@@ -110,9 +108,6 @@ def choose(
     `operand`: a value that is compared in one of the arms, by a method of its class perhaps.
     `what`: what an error calls it, if not a conditional expression.
     """
-    from .lazy_effects import LazyEffects
-    from .regions import DetachedBlock, region
-
     trace = tracing.require("a conditional expression")
     blocks = DetachedBlock([]), DetachedBlock([])
     effects = LazyEffects(effects_of, operand)

@@ -7,11 +7,13 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, error
+from ..diagnostics import runtime_error
 from ..numeric.meta import INTEGERS
 from ..ranges import Range
 from ..typing import Boolean, Int32, Int64, Int128, Integer, as_numeric, common_type, select
 from .if_ import known_set
+from .loops import dynamic_for
+from .regions import dynamic_if
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,10 +53,9 @@ def run_for(rec: Construct, scope: Scope, iterable: Any, body: Callable[[bool, A
     try:
         items = iter(iterable)
     except TypeError:
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"a `for` loop cannot run over {tree.describe(iterable)}",
-            hint="write range(n) to count to a value that is only known when the program runs",
+            "write range(n) to count to a value that is only known when the program runs",
         ) from None
     python_loop(rec, scope, items, body)
 
@@ -76,8 +77,6 @@ def run_rest(rec: Construct, scope: Scope, rest: Callable[[], None]) -> bool:
     dynamic = {f: v for f, v in values.items() if tree.is_dynamic(v)}
     if not dynamic:
         return False
-    from .regions import dynamic_if
-
     left: Any = None
     for value in dynamic.values():
         left = value if left is None else left | value
@@ -101,19 +100,15 @@ def rest_of(rec: Construct) -> Construct:
 
 
 def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, Any], None]) -> None:
-    from .loops import dynamic_for
-
     bounds = (r.start, r.stop, r.step)
     for name, value in zip(("start", "stop", "step"), bounds, strict=True):
         if isinstance(value, bool) or not isinstance(value, (int, Integer)):
-            raise error(
-                DSLRuntimeError,
-                f"range() takes integers, and its {name} is {tree.describe(value)}",
-                hint="convert it with Int32(...)",
+            raise runtime_error(
+                f"range() takes integers, and its {name} is {tree.describe(value)}", "convert it with Int32(...)"
             )
     start, stop, step = bounds
     if type(step) is int and step == 0:
-        raise error(DSLRuntimeError, "the step of range() must not be zero", hint="give a positive or negative step")
+        raise runtime_error("the step of range() must not be zero", "give a positive or negative step")
     count = len(range(start, stop, step)) if all(type(v) is int for v in bounds) else None
     if count == 0:
         return
@@ -147,10 +142,9 @@ def item_type(start: Any, stop: Any, step: Any) -> Any:
         return met
     found = next((t for t in (Int32, Int64, Int128) if t.min <= low and high <= t.max), None)
     if found is None:
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"range() from {tree.describe(start)} to {tree.describe(stop)}: no integer type has all values of both",
-            hint="convert both bounds to one type",
+            "convert both bounds to one type",
         )
     return found
 

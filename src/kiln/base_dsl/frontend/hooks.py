@@ -6,7 +6,7 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, error, type_error
+from ..diagnostics import runtime_error, type_error
 from ..numeric.text import joined
 from ..ranges import Range
 from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, raise_, while_
@@ -71,10 +71,9 @@ class Hooks:
     def static_bool(value: Any) -> Any:
         """Return the filter of a comprehension: Python decides it, so it must be a Python value."""
         if tree.is_dynamic(value):
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"the `if` of a comprehension is a {tree.describe(value)} that is only known when the program runs",
-                hint="the length of what a comprehension makes is known when compiling: choose the element instead, "
+                "the length of what a comprehension makes is known when compiling: choose the element instead, "
                 "`[a if c else b for ...]`, or write a loop",
             )
         return value
@@ -83,10 +82,9 @@ class Hooks:
     def static_subject(value: Any) -> Any:
         """Return the subject of a `match` with patterns that look at Python's types and structures."""
         if tree.is_dynamic(value):
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"`match` looks at the class or structure of a {tree.describe(value)} that is only known when the program runs",
-                hint="match it against numbers, `case 1 | 2:`, names and guards only, or write `if` and `elif`",
+                "match it against numbers, `case 1 | 2:`, names and guards only, or write `if` and `elif`",
             )
         return value
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..typing import Boolean
 from .nodes import mark_test
+from .regions import dynamic_if
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +55,6 @@ def run_if(
         elif orelse is not None:
             orelse(False)
         return
-    from .regions import dynamic_if
-
     dynamic_if(rec, scope, condition, lambda: then(True), lambda: orelse(True) if orelse is not None else None)
 
 
@@ -68,8 +67,6 @@ def run_guard(rec: Construct, scope: Scope, flags: tuple[str, ...], body: Callab
     if not dynamic:
         body(False)
         return
-    from .regions import dynamic_if
-
     skip = dynamic[0][1]
     for _, value in dynamic[1:]:
         skip = skip | value

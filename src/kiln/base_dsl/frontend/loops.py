@@ -10,9 +10,9 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
+from ..bindings import ir
 from ..diagnostics import DSLBaseError, DSLUserCodeError, error, type_error
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric

@@ -10,17 +10,17 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
+from ..bindings import ir
 from ..diagnostics import (
     DSLBaseError,
-    DSLRuntimeError,
     DSLSyntaxError,
     DSLUserCodeError,
     Span,
     error,
     function_name,
+    runtime_error,
     type_error,
     user_frame,
 )
@@ -150,11 +150,10 @@ class region:
 
 
 def _left_by(failure: Exception, title: str, span: Span | None) -> DSLBaseError:
-    return error(
-        DSLRuntimeError,
+    return runtime_error(
         f"{type(failure).__name__} is raised inside {title}, whose course is only known when the program runs, and caught "
         "outside of it",
-        hint="whether it is raised is only known when the program runs, too: catch it inside, or make the condition a Python "
+        "whether it is raised is only known when the program runs, too: catch it inside, or make the condition a Python "
         "value (const_expr)",
         span=span,
     )

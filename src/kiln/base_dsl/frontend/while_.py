@@ -6,10 +6,12 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, error
+from ..diagnostics import runtime_error
 from . import nodes
+from .carry import Snapshot
 from .for_ import run_rest
 from .liveness import names_of
+from .loops import StaticTest, dynamic_while
 from .nodes import mark_test
 
 if TYPE_CHECKING:
@@ -111,8 +113,6 @@ def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
 
 def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: Callable[[bool], None]) -> None:
     """Run the loop in Python while its test is a Python value; build it as soon as it is not."""
-    from .carry import Snapshot
-    from .loops import StaticTest, dynamic_while
 
     def in_python(left: int) -> None:
         while True:
@@ -135,10 +135,9 @@ def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: C
             if not value:
                 return
             if left == 0:
-                raise error(
-                    DSLRuntimeError,
+                raise runtime_error(
                     f"{rec.title} ran {UNROLL_LIMIT} times while tracing, with a condition that is a Python value",
-                    hint="make the condition depend on a value of the program, for example i = Int32(0) before the loop",
+                    "make the condition depend on a value of the program, for example i = Int32(0) before the loop",
                     span=rec.span,
                 )
             left -= 1

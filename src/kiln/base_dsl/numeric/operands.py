@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from .. import trace
+from ..diagnostics import type_error
 from . import host
 from .meta import INTEGERS, NumericMeta
 from .promotion import type_of_python
@@ -54,8 +55,6 @@ def unwrap(value: Any, wanted: Any) -> Any:
     inner = getattr(value, "ir_value", None)
     if callable(inner) and module is not None:
         return unwrap(inner(), wanted)
-    from ..diagnostics import type_error
-
     raise type_error(
         f"{wanted.__name__} takes a Python number, a typed scalar or an IR value, got {type(value).__name__}",
         f"a tensor's element is t[i]; a tensor or vector is converted with .to({wanted.__name__})",

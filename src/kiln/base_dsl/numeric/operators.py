@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import trace
 from ..bindings import ir
+from ..diagnostics import DSLUserCodeRuntimeError, error, type_error
 from ..trace import constant, emit_value
 from . import emit, host
 from .emit import convert as emit_convert
@@ -85,8 +86,6 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
     for value in values:
         plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
         if plain is not None and not host.keeps(t, plain):
-            from ..diagnostics import type_error
-
             raise type_error(
                 f"{what}: {type(plain).__name__} {plain} is no value of {t.__name__}, the type it would have",
                 host.keeping(t, plain),
@@ -194,8 +193,6 @@ def _divisor(y: Any, what: str) -> int | None:
     if type(y) not in PLAIN:
         return None
     if y == 0:
-        from ..diagnostics import DSLUserCodeRuntimeError, error
-
         raise error(DSLUserCodeRuntimeError, f"integer {what} by zero", hint="the divisor is a constant 0")
     return y
 
@@ -330,8 +327,6 @@ def power(base: Any, exponent: Any, modulus: Any = None) -> Any:
             return t._make(emit.float_unary("math.sqrt", t, ir_operand(x, t)))
         return t._make(emit.floating("pow", t, ir_operand(x, t), ir_operand(y, t)))
     if not exponent.nonneg:
-        from ..diagnostics import type_error
-
         raise type_error(
             f"an integer to the power of a dynamic {s.__name__}: Python gives a float for a negative exponent, "
             "so the type of the result is not known",
@@ -346,8 +341,6 @@ def _power_modulo(base: Any, exponent: Any, modulus: Any) -> Any:
         x._value if isinstance(type(x), NumericMeta) else plain_scalar(x) for x in (base, exponent, modulus)
     ]
     if any(type(x._value) not in PLAIN for x in typed):
-        from ..diagnostics import type_error
-
         raise type_error(
             "pow() with a modulus takes numbers that are known when compiling, and one of these is only known when the program runs",
             "write a ** b % m, which wraps around where a ** b does not fit its type",

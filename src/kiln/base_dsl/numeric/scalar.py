@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace
 from ..bindings import ir
-from ..diagnostics import is_internal
+from ..diagnostics import in_rewritten_code, is_internal, runtime_error
 from . import emit, host
 from .dunders import both_ways, one_way
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
@@ -146,20 +146,16 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             return self._value
         if self._value is trace.STALE:
             raise trace.stale_use()
-        from ..diagnostics import DSLRuntimeError, error
 
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"a dynamic {type(self).__name__} was used where Python needs {what}: "
             "its value is not known until the program runs",
-            hint=hint or "pass the value as Constexpr if it is known when compiling, or keep the computation dynamic",
+            hint or "pass the value as Constexpr if it is known when compiling, or keep the computation dynamic",
         )
 
     def __bool__(self) -> bool:
         if type(self._value) in PLAIN:
             return bool(self._value)
-        from ..diagnostics import in_rewritten_code
-
         if in_rewritten_code():
             hint = (
                 "Python itself decides here (it compares tuples or lists, sorts, filters or matches): write the comparison "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, SupportsIndex
 
+from ..diagnostics import runtime_error
+
 
 class DynamicText(str):
     """A string that can be printed and put together with others. Comparing, hashing or measuring it is an error."""
@@ -30,13 +32,10 @@ class DynamicText(str):
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
-    from ..diagnostics import DSLRuntimeError, error
-
-    raise error(
-        DSLRuntimeError,
+    raise runtime_error(
         f"the text {str.__str__(self)!r} shows a value that is only known when the program runs, and the program asks what "
         "is in it",
-        hint="compare or look up the number itself; a text of it can only be printed",
+        "compare or look up the number itself; a text of it can only be printed",
     )
 
 

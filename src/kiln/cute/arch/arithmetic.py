@@ -12,6 +12,12 @@ from ...base_dsl.typing import Float32, Int32, Int64, Uint32, Uint64
 from ..deferred_dialects import nvgpu
 from .values import choice, f32, i32, kernel_only, number
 
+__all__ = [
+    "add_packed_f32x2", "clz", "exp", "exp2", "exp_packed_f32x2", "fma_packed_f32x2", "fmax", "fmin", "log2_approx",
+    "lop3", "mul_hi", "mul_packed_f32x2", "mul_wide", "popc", "prmt", "rcp_approx", "rsqrt_approx",
+    "sub_packed_f32x2",
+]  # fmt: skip
+
 Pair = tuple[Float32, Float32]
 
 

@@ -8,6 +8,8 @@ from ...base_dsl.diagnostics import type_error
 from ..deferred_dialects import nvgpu
 from .values import kernel_only
 
+__all__ = ["cp_async_bulk_commit_group", "cp_async_bulk_wait_group", "cp_async_commit_group", "cp_async_wait_group"]
+
 
 def _count(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:

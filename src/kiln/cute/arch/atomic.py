@@ -11,6 +11,11 @@ from ...base_dsl.typing import Float32, Int32, Numeric, Uint32
 from ..deferred_dialects import nvgpu
 from .values import choice, kernel_only, pointer
 
+__all__ = [
+    "atomic_add", "atomic_and", "atomic_cas", "atomic_exch", "atomic_fmax", "atomic_fmin", "atomic_max",
+    "atomic_min", "atomic_or", "atomic_xor", "load", "prefetch", "red", "store",
+]  # fmt: skip
+
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 _SCOPES = ("gpu", "cta", "cluster", "sys")
 

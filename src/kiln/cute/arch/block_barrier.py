@@ -9,6 +9,8 @@ from ...hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
 from ..deferred_dialects import nvgpu
 from .values import i32, kernel_only
 
+__all__ = ["barrier", "barrier_arrive", "sync_threads"]
+
 
 def sync_threads(*, loc: Any = None, ip: Any = None) -> None:
     """Wait for all threads of the CTA; their earlier writes are visible afterwards."""

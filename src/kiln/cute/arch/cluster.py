@@ -6,8 +6,14 @@ from typing import Any
 
 from ...base_dsl.typing import Int32
 from ..deferred_dialects import cute, nvgpu
+from ..tensor.pointer import AddressSpace, Pointer
 from .thread import Triple
 from .values import i32, kernel_only, pointer
+
+__all__ = [
+    "block_idx_in_cluster", "block_in_cluster_dim", "block_in_cluster_idx", "cluster_arrive",
+    "cluster_arrive_relaxed", "cluster_dim", "cluster_idx", "cluster_size", "cluster_wait", "map_dsmem_ptr",
+]  # fmt: skip
 
 
 def _index(name: str, dim: int) -> Int32:
@@ -76,8 +82,6 @@ def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, i
     A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is
     kept.
     """
-    from ..tensor.pointer import AddressSpace, Pointer
-
     kernel_only("map_dsmem_ptr")
     source = pointer(smem_ptr, "map_dsmem_ptr", "smem")
     dtype, alignment = smem_ptr.dtype, smem_ptr.alignment

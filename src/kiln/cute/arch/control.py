@@ -10,6 +10,11 @@ from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from ..deferred_dialects import nvgpu
 from .values import i32, kernel_only
 
+__all__ = [
+    "clock", "clock64", "globaltimer", "griddepcontrol_launch_dependents", "griddepcontrol_wait", "nanosleep",
+    "setmaxregister_decrease", "setmaxregister_increase", "warpgroup_reg_alloc", "warpgroup_reg_dealloc",
+]  # fmt: skip
+
 
 def _registers(action: str, count: Any) -> None:
     kernel_only(f"setmaxregister_{action}rease")

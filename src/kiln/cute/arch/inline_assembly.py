@@ -10,6 +10,8 @@ from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from .values import i1, kernel_only, number
 
+__all__ = ["inline_ptx"]
+
 _LETTERS = {(16, False): "h", (32, False): "r", (64, False): "l", (16, True): "h", (32, True): "f", (64, True): "d"}
 
 

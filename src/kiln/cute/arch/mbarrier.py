@@ -7,7 +7,13 @@ from typing import Any
 from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Boolean
 from ..deferred_dialects import nvgpu
-from .values import choice, i32, kernel_only, pointer
+from .values import choice, i1, i32, kernel_only, pointer
+
+__all__ = [
+    "cp_async_mbarrier_arrive_noinc", "mbarrier_arrive", "mbarrier_arrive_and_expect_tx",
+    "mbarrier_conditional_try_wait", "mbarrier_expect_tx", "mbarrier_init", "mbarrier_test_wait",
+    "mbarrier_try_wait", "mbarrier_wait",
+]  # fmt: skip
 
 
 def _scope(scope: Any, remote: bool) -> str:
@@ -79,7 +85,6 @@ def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = 
 def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Return `mbarrier_try_wait` where `cond` holds, else true at once."""
     from ...base_dsl import trace as tracing
-    from .values import i1
 
     kernel_only("mbarrier_conditional_try_wait")
     branch = tracing.emit("scf.if", (Boolean.mlir_type,), (i1(cond),), regions=2)

@@ -7,6 +7,7 @@ from typing import Any
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32
 from ..deferred_dialects import cute, nvgpu
+from ..tensor.pointer import AddressSpace, Pointer
 from .cluster import map_dsmem_ptr
 from .values import kernel_only
 
@@ -17,8 +18,6 @@ def alloc_smem(
     element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
 ) -> Any:
     """Return a pointer to new static shared memory for `size_in_elems` elements."""
-    from ..tensor.pointer import AddressSpace, Pointer
-
     kernel_only("alloc_smem")
     if not isinstance(size_in_elems, int) or size_in_elems < 1:
         raise type_error(f"alloc_smem() takes a Python integer of at least 1, not {size_in_elems!r}")
@@ -32,8 +31,6 @@ def alloc_smem(
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
     """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's own
     allocations."""
-    from ..tensor.pointer import AddressSpace, Pointer
-
     kernel_only("get_dyn_smem")
     alignment = alignment or 1024
     made = cute.dynamic_smem(cute.ptr_type(element_type.mlir_type, "smem", alignment))

@@ -8,6 +8,8 @@ from ...base_dsl.typing import Int32
 from ..deferred_dialects import cute
 from .values import kernel_only
 
+__all__ = ["block_dim", "block_idx", "grid_dim", "lane_idx", "thread_idx", "warp_idx"]
+
 Triple = tuple[Int32, Int32, Int32]
 
 

@@ -6,9 +6,12 @@ from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
-from ...base_dsl.diagnostics import DSLRuntimeError, error, type_error
+from ...base_dsl.diagnostics import runtime_error, type_error
 from ...base_dsl.typing import Boolean, Float32, Int8, Int32, Numeric
 from ..deferred_dialects import cute
+from ..tensor.pointer import pointer_to, space_of_llvm_pointer
+
+__all__ = ["FULL_MASK", "WARP_SIZE"]
 
 WARP_SIZE = 32
 FULL_MASK = 0xFFFFFFFF
@@ -18,10 +21,8 @@ def kernel_only(what: str) -> None:
     """Raise an error for a call outside a kernel."""
     active = tracing.require(f"{what}()")
     if active.function.kind != "kernel":
-        raise error(
-            DSLRuntimeError,
-            f"{what}() was called outside a kernel",
-            hint="call it in a function decorated with @kernel, or inlined into one",
+        raise runtime_error(
+            f"{what}() was called outside a kernel", "call it in a function decorated with @kernel, or inlined into one"
         )
 
 
@@ -47,8 +48,6 @@ def pointer(value: Any, what: str, space: str = "") -> ir.Value:
     made = value.ir_value() if hasattr(value, "ir_value") else value
     type_ = getattr(made, "type", None)
     if type_ is not None and not cute.is_ptr(type_) and str(type_).startswith("!llvm.ptr"):
-        from ..tensor.pointer import pointer_to, space_of_llvm_pointer
-
         made = pointer_to(Int8, made, space_of_llvm_pointer(type_)).ir_value()
         type_ = made.type
     if type_ is None or not cute.is_ptr(type_):

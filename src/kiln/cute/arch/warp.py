@@ -14,6 +14,12 @@ from ...base_dsl.typing import Boolean, Int32, Numeric, Uint32
 from ..deferred_dialects import nvgpu
 from .values import FULL_MASK, choice, i1, i32, kernel_only, number
 
+__all__ = [
+    "ShflKind", "elect_one", "make_warp_uniform", "shuffle_sync", "shuffle_sync_bfly", "shuffle_sync_down",
+    "shuffle_sync_op", "shuffle_sync_up", "sync_warp", "vote_all_sync", "vote_any_sync", "vote_ballot_sync",
+    "vote_uni_sync", "warp_reduction", "warp_reduction_max", "warp_reduction_sum", "warp_redux_sync",
+]  # fmt: skip
+
 
 class ShflKind(enum.Enum):
     """The lane from which a shuffle reads."""

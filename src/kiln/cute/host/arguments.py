@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from ...base_dsl import packages, promises, tree
+from ...base_dsl import packages, promises, target, trace, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
@@ -284,16 +284,12 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
 
 
 def _in_trace() -> bool:
-    from ...base_dsl import trace
-
     return trace.current() is not None
 
 
 def _check_device(device: str) -> None:
     if device == "cpu":
         return
-    from ...base_dsl import target
-
     if target.target_name() == "cpu" and not hardware.cuda_is_host_memory:
         raise error(
             DSLUserCodeValueError,

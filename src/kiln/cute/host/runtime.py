@@ -22,6 +22,7 @@ from ...interop.arguments import plan
 from ..layout.layout import Layout
 from ..tensor.pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from ..tensor.tensor import Tensor
+from . import dlpack_export
 from .arrays import Array, find_leading, read_array, reading_natively
 from .symbols import symbols_of
 from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
@@ -125,15 +126,11 @@ class RuntimeTensor(_Passed):
     ) -> Any:
         """Return a capsule of its memory, with its own shape and strides. Nothing waits: work goes to the consumer's
         stream."""
-        from . import dlpack_export
-
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("this tensor gives its own memory, where it is, and makes no copy")
         return dlpack_export.capsule(self._array, versioned=max_version is not None and max_version[0] >= 1)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        from . import dlpack_export
-
         return dlpack_export.device_of(self._array)
 
     @property

@@ -21,6 +21,9 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from ...base_dsl import tree
+from ...base_dsl.typing import Integer, as_numeric
+
 if TYPE_CHECKING:
     from typing import TypeGuard
 
@@ -87,12 +90,8 @@ def as_leaf(x: Any, what: str = "an integer") -> Any:
 
 def _typed_leaf(x: Any) -> Any:
     """Return a raw integer value of the bindings as a dynamic leaf; None for anything else."""
-    from ...base_dsl import tree
-
     if not tree.is_mlir_value(x):
         return None
-    from ...base_dsl.typing import Integer, as_numeric
-
     made = as_numeric(x)
     return made if isinstance(made, Integer) else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLRuntimeError, error, type_error
+from ...base_dsl.diagnostics import runtime_error, type_error
 from ...base_dsl.typing import Int16, Int64, NumericMeta
 from ..arch.values import kernel_only
 from ..atoms.atom import CopyAtom
@@ -111,10 +111,9 @@ def check_request(op: Any, maker: str, multicast: Any) -> None:
     if not isinstance(multicast, int) or multicast < 1:
         raise type_error(f"num_multicast is {multicast!r}: a static number from 1 on")
     if tracing.require(f"{name}()").function.kind == "kernel":
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             f"{name} was called in a kernel: the tensor map is encoded on the host",
-            hint="call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
+            "call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
         )
 
 

@@ -8,10 +8,11 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl import sanitizing
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import GroupNode, Node, Quick
 from ...base_dsl.bindings import ir
-from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, error, frame_span, type_error, user_frame
+from ...base_dsl.diagnostics import DSLBaseError, frame_span, runtime_error, type_error, user_frame
 from ...base_dsl.function import JitFunction
 from ...base_dsl.log import logger
 from ...base_dsl.operators import max as max_
@@ -52,8 +53,6 @@ class CuteDSL(ScfDSL):
 
     def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
         """For the sanitizer: the layout of each array, on the argument that is its address."""
-        from ...base_dsl import sanitizing
-
         if not sanitizing.kinds():
             return
         from ..host.arguments import array_layouts
@@ -151,16 +150,14 @@ class KernelFunction(TracedFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
         active = tracing.current()
         if active is None:
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"the kernel {self.name!r} was called from Python",
-                hint=f"launch it from a @jit function: {self.name}(...).launch(grid=..., block=...)",
+                f"launch it from a @jit function: {self.name}(...).launch(grid=..., block=...)",
             )
         if active.function.kind == "kernel":
-            raise error(
-                DSLRuntimeError,
+            raise runtime_error(
                 f"the kernel {self.name!r} was called from a kernel",
-                hint="decorate it with @jit to inline it into the other kernel",
+                "decorate it with @jit to inline it into the other kernel",
             )
         arguments = self.parameters.bind(args, kwargs)
         return KernelLaunch(self, arguments)
@@ -189,10 +186,9 @@ class KernelLaunch:
         at, name = self._made_at, self.kernel.name
         frame = user_frame()
         if frame is not None and id(frame) == self._made_in and at.line <= frame.f_lineno <= max(at.line, at.end_line):
-            complaint = error(
-                DSLRuntimeError,
+            complaint = runtime_error(
                 f"the kernel {name!r} is called and not launched: nothing would run",
-                hint=f"launch it: {name}(...).launch(grid=..., block=...)",
+                f"launch it: {name}(...).launch(grid=..., block=...)",
                 span=at,
             )
             active.complaints.append(complaint)
@@ -223,7 +219,7 @@ class KernelLaunch:
         active = tracing.require("a launch")
         self._launched = True
         if active.function.kind == "kernel":
-            raise error(DSLRuntimeError, "a kernel cannot launch a kernel", hint="launch it from the @jit function")
+            raise runtime_error("a kernel cannot launch a kernel", "launch it from the @jit function")
         kernel = self.kernel
         certain = cluster if fallback_cluster is None else fallback_cluster
         has_fallback = fallback_cluster is not None and cluster is not None
@@ -298,6 +294,7 @@ class KernelLaunch:
 
 def _unknown_option(name: str) -> Exception:
     """Return the error for an option that `launch` does not have."""
+
     known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
     close = difflib.get_close_matches(name, known, 1)
     return type_error(
@@ -315,12 +312,7 @@ def _end_trace(active: tracing.Trace, kernel: KernelFunction, failure: Exception
     """After an exception in a kernel nothing can come of the trace, whoever catches it: half a kernel is left."""
     if active.broken is None:
         active.broken_by = failure
-        active.broken = failure if isinstance(failure, DSLBaseError) else error(
-            DSLRuntimeError,
-            f"{type(failure).__name__} is raised while the kernel {kernel.name!r} is traced, and caught by what launches it",
-            hint="decide before the launch whether the kernel can do it, or catch the exception inside the kernel",
-            span=kernel.span,
-        )  # fmt: skip
+        active.broken = failure if isinstance(failure, DSLBaseError) else runtime_error(f"{type(failure).__name__} is raised while the kernel {kernel.name!r} is traced, and caught by what launches it", "decide before the launch whether the kernel can do it, or catch the exception inside the kernel", span=kernel.span)  # fmt: skip
 
 
 def _symbol(kernel: KernelFunction) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
+from ...base_dsl.numeric import emit, host
 from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
@@ -32,8 +33,9 @@ from . import vector_access
 from .extents import Extents, check_element, check_elements, coerce, extents_of, join
 from .iterator import Coordinates, TensorIterator
 from .leaf_values import join_layouts, leaf_like, leaf_value
-from .pointer import AddressSpace, Pointer, element_bits
+from .pointer import AddressSpace, Pointer, element_bits, element_value
 from .printing import layout_parts
+from .tensor_ssa import TensorSSA
 
 __all__ = [
     "Tensor", "make_fragment", "make_fragment_like", "make_identity_tensor", "make_rmem_tensor",
@@ -265,8 +267,6 @@ class TracedTensor(Tensor):
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
         """Return all elements as one value (`TensorSSA`). The shape must be static."""
-        from .tensor_ssa import TensorSSA
-
         iterator = self._memory("load()")
         count = vector_access.static_size(self._layout, "load()")
         check_elements(self._extents, iterator, range(count), write=False)
@@ -274,8 +274,6 @@ class TracedTensor(Tensor):
 
     def store(self, data: Any, *, loc: Any = None, ip: Any = None) -> None:
         """Write all elements. The value has as many elements, in the same order, of the same type."""
-        from .tensor_ssa import TensorSSA
-
         iterator = self._memory("store()")
         count = vector_access.static_size(self._layout, "store()")
         if not isinstance(data, TensorSSA):
@@ -298,15 +296,10 @@ class TracedTensor(Tensor):
 
     def fill(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
         """Write the same number to all elements."""
-        from ...base_dsl.numeric import emit
-        from .pointer import element_value
-
         iterator = self._memory("fill()")
         count = vector_access.static_size(self._layout, "fill()")
         dtype = iterator.dtype
         if isinstance(value, (bool, int, float)):
-            from ...base_dsl.numeric import host
-
             vector = emit.constant(dtype, host.cast(dtype, value), count)
         else:
             vector = tracing.emit_value("vector.broadcast", dtype.vector_type(count), (element_value(value, dtype),))
@@ -490,8 +483,6 @@ def _type_like(src: Any, dtype: Any, what: str) -> Any:
 
 def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor:
     """Return a register tensor of the same shape, compact, with strides in the same order."""
-    from .tensor_ssa import TensorSSA
-
     found = _type_like(src, dtype, "make_rmem_tensor_like")
     if isinstance(src, TensorSSA):
         return make_rmem_tensor(src.shape, found)

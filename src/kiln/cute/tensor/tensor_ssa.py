@@ -15,9 +15,10 @@ from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
 from ...base_dsl.numeric.dunders import both_ways, one_way
+from ...base_dsl.numeric.meta import INTEGERS
 from ...base_dsl.numeric.operators import arithmetic_type, check_chosen
 from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
-from ...base_dsl.typing import Boolean, Numeric, NumericMeta, plain_scalar
+from ...base_dsl.typing import Boolean, Numeric, NumericMeta, as_numeric, plain_scalar
 from ..layout.int_tuple import flatten_to_tuple, has_underscore, pretty_str, product, unflatten
 from ..layout.layout import crd2idx, make_layout
 from ..layout.modes import slice_
@@ -322,8 +323,6 @@ class TensorSSA:
         """Return the same bits as signed or unsigned integers."""
         if signed is None or not self._dtype.is_integer or self._dtype.signed == signed:
             return self
-        from ...base_dsl.numeric.meta import INTEGERS
-
         return self._with(self._value, INTEGERS[self._dtype.width, signed])
 
     def apply_op(
@@ -602,8 +601,6 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
     elif isinstance(y, TensorSSA):
         t = _meet(y, x, weak_type)
     else:
-        from ...base_dsl.typing import as_numeric
-
         first, second = as_numeric(x), as_numeric(y)
         t = common_type(first.dtype, second.dtype)
     if t is None:

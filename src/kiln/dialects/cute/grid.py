@@ -106,7 +106,7 @@ class LaunchFields:
         return "" if is_pack(self.arguments) else "takes its arguments as a tuple (`pack`)"
 
     def kernel_arguments(self) -> "tuple[list[ir.Value], dict[str, list[ir.Value]]]":
-        """Returns the arguments of the kernel, and handle, flags and trigger of each event by its name."""
+        """Return the arguments of the kernel, and handle, flags and trigger of each event by its name."""
         values, names = unpack(self.arguments), self.events or ()
         count = len(values) - 3 * len(names)
         return values[:count], {name: values[count + 3 * n : count + 3 * n + 3] for n, name in enumerate(names)}

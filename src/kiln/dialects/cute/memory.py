@@ -56,7 +56,7 @@ class IntToPtr(Cute.Operation, name="int_to_ptr", traits=PURE):
 
 
 def int_to_ptr(address: ir.Value, type_: ir.Type) -> ir.Value:
-    """The pointer of type `type_` with an i64 address."""
+    """Return the pointer of type `type_` with an i64 address."""
     return emit_value("cute.int_to_ptr", type_, (address,))
 
 
@@ -68,7 +68,7 @@ class PtrToInt(Cute.Operation, name="ptr_to_int", traits=PURE):
 
 
 def ptr_to_int(pointer: ir.Value, emit: Emit = emit_value) -> ir.Value:
-    """The address as an i64."""
+    """Return the address as an i64."""
     return emit("cute.ptr_to_int", int_type(64), (pointer,))
 
 
@@ -96,7 +96,7 @@ def _moved(source: ir.Type, result: ir.Type) -> str:
 
 
 def ptr_add(pointer: ir.Value, offset: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
-    """The pointer `offset` elements on; `type_` says what alignment is left."""
+    """Return the pointer `offset` elements on; `type_` says what alignment is left."""
     return emit("cute.ptr_add", type_, (pointer, offset))
 
 
@@ -108,7 +108,7 @@ class CastPtr(Cute.Operation, name="cast_ptr", traits=PURE):
 
 
 def cast_ptr(pointer: ir.Value, type_: ir.Type) -> ir.Value:
-    """The same address under another pointer type."""
+    """Return the same address under another pointer type."""
     return emit_value("cute.cast_ptr", type_, (pointer,))
 
 
@@ -133,7 +133,8 @@ class View(Cute.Operation, name="view", traits=PURE):
 
 
 def view(pointer: ir.Value, type_: ir.Type, leaves: Sequence[ir.Value] = ()) -> ir.Value:
-    """A memref of type `type_`; `leaves` are its dynamic leaves in the order of the layout, of the widths it states."""
+    """Return a memref of type `type_`; `leaves` are its dynamic leaves in the order of the layout, of the widths it
+    states."""
     widths = info(type_).leaves
     if len(widths) != len(leaves):
         raise ValueError(f"{type_} has {len(widths)} dynamic leaves, {len(leaves)} were given")
@@ -151,7 +152,7 @@ class Iter(Cute.Operation, name="iter", traits=PURE):
 
 
 def iter_(memref: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value:
-    """The pointer of a memref, as `type_`."""
+    """Return the pointer of a memref, as `type_`."""
     return emit("cute.iter", type_, (memref,))
 
 
@@ -192,7 +193,7 @@ class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
 
 
 def cast_memref(memref: ir.Value, type_: ir.Type) -> ir.Value:
-    """The same memref under another type with the same dynamic leaves."""
+    """Return the same memref under another type with the same dynamic leaves."""
     return emit_value("cute.cast_memref", type_, (memref,))
 
 
@@ -213,6 +214,16 @@ class Load(Cute.Operation, name="load", traits=[_Reads]):
     alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
 
+    @property
+    def memory(self) -> ir.Value:
+        """The pointer or memref that is accessed, as `Store.memory` is."""
+        return self.source
+
+    @property
+    def value(self) -> ir.Value:
+        """The value that is loaded, as `Store.value` is the one that is stored."""
+        return self.result
+
     def check(self) -> str:
         return _accessed(self.source.type, self.result.type)
 
@@ -226,7 +237,7 @@ def _accessed(memory: ir.Type, value: ir.Type) -> str:
 
 
 def load(source: ir.Value, offset: ir.Value, type_: ir.Type, alignment: int = 0) -> ir.Value:
-    """An element or a vector of elements; `alignment` in bytes where more than the element's is known."""
+    """Return an element or a vector of elements; `alignment` in bytes where more than the element's is known."""
     return emit_value("cute.load", type_, (source, offset), _alignment(alignment))
 
 
@@ -258,6 +269,11 @@ class Store(Cute.Operation, name="store", traits=[_Writes]):
     offset: Operand[Integer]
     alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
+
+    @property
+    def memory(self) -> ir.Value:
+        """The pointer or memref that is accessed."""
+        return self.target
 
     def check(self) -> str:
         return _accessed(self.target.type, self.value.type)
@@ -297,7 +313,7 @@ class Bounds(Cute.Operation, name="bounds"):
 
 
 def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Operation:
-    """What coordinates the next access is to: lowest, highest, extents."""
+    """Return what coordinates the next access is to: lowest, highest, extents."""
     return emit("cute.bounds", (), (pointer, *numbers), attributes(write=int(write)))
 
 
@@ -324,7 +340,7 @@ class Through(Cute.Operation, name="through"):
 
 
 def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str) -> ir.Value:
-    """The pointer, whose accesses see shared memory through a swizzle."""
+    """Return the pointer, whose accesses see shared memory through a swizzle."""
     attrs = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
     return emit_value("cute.through", pointer.type, (pointer,), attrs)
 
@@ -384,7 +400,7 @@ def _in_shared_memory(op: AllocSmem | DynamicSmem) -> str:
 
 
 def dynamic_smem(type_: ir.Type) -> ir.Value:
-    """The start of the block's dynamic shared memory."""
+    """Return the start of the block's dynamic shared memory."""
     return emit_value("cute.dynamic_smem", type_)
 
 
@@ -395,5 +411,5 @@ class Undef(Cute.Operation, name="undef", traits=PURE):
 
 
 def undef(type_: ir.Type) -> ir.Value:
-    """A value nobody may depend on."""
+    """Return a value nobody may depend on."""
     return emit_value("cute.undef", type_)

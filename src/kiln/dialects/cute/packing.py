@@ -9,12 +9,12 @@ _CAST = "builtin.unrealized_conversion_cast"
 
 
 def pack(values: Sequence[ir.Value]) -> ir.Value:
-    """One `tuple` value of values of mixed types, for an operation that takes them; see `unpack`."""
+    """Return one `tuple` value of values of mixed types, for an operation that takes them; see `unpack`."""
     return emit_value(_CAST, ir.TupleType.get_tuple([v.type for v in values]), values)
 
 
 def unpack(value: ir.Value) -> list[ir.Value]:
-    """The values that `pack` was given."""
+    """Return the values that `pack` was given."""
     return list(_pack_owner(value).operands)
 
 
@@ -24,5 +24,5 @@ def _pack_owner(value: ir.Value) -> ir.Operation:
 
 
 def is_pack(value: ir.Value) -> bool:
-    """Whether a value is what `pack` made."""
+    """Return whether a value is what `pack` made."""
     return isinstance(value.type, ir.TupleType) and _pack_owner(value).name == _CAST

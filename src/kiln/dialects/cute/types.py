@@ -76,18 +76,18 @@ def leaf_widths(layout: str) -> tuple[int, ...]:
 
 
 def is_ptr(type_: ir.Type) -> bool:
-    """Whether a type is `!cute.ptr`."""
+    """Return whether a type is `!cute.ptr`."""
     return isinstance(type_, Ptr)
 
 
 def is_memref(type_: ir.Type) -> bool:
-    """Whether a type is `!cute.memref`."""
+    """Return whether a type is `!cute.memref`."""
     return isinstance(type_, Memref)
 
 
 @functools.lru_cache(maxsize=4096)
 def info(type_: ir.Type) -> PointerInfo:
-    """The parameters of a `!cute.ptr` or `!cute.memref` type."""
+    """Return the parameters of a `!cute.ptr` or `!cute.memref` type."""
     element, space, alignment, *layout = (p.maybe_downcast() for p in type_.params)
     text = layout[0].value if layout else None
     return PointerInfo(element.value, space.value, alignment.value, text, leaf_widths(text) if text else ())

@@ -123,12 +123,12 @@ class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE):
 
 
 def cache_policy(priority: str) -> ir.Value:
-    """A cache policy, an i64."""
+    """Return a cache policy, an i64."""
     return emit_value("cute_nvgpu.cache_policy", int_type(64), (), attributes(priority=priority))
 
 
 def optional(value: "ir.Value | None", bits: int) -> ir.Value:
-    """An operand that only counts where an attribute says so: a zero if it is not given."""
+    """Return an operand that only counts where an attribute says so: a zero if it is not given."""
     if value is not None:
         return value
     type_ = int_type(bits)

@@ -23,7 +23,7 @@ class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
 
 
 def cluster_index(which: str, dim: int) -> ir.Value:
-    """An index or a size, an i32."""
+    """Return an index or a size, an i32."""
     return emit_value("cute_nvgpu.cluster_index", int_type(32), (), attributes(which=which, dim=dim))
 
 
@@ -68,5 +68,5 @@ class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
 
 
 def map_shared(pointer: ir.Value, rank: ir.Value, type_: ir.Type) -> ir.Value:
-    """The pointer of type `type_` into the shared memory of block `rank` (i32)."""
+    """Return the pointer of type `type_` into the shared memory of block `rank` (i32)."""
     return emit_value("cute_nvgpu.map_shared", type_, (pointer, rank))

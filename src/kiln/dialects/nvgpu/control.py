@@ -20,7 +20,7 @@ class Clock(CuteNvgpu.Operation, name="clock"):
 
 
 def clock(which: str) -> ir.Value:
-    """A counter: an i32 for `clock`, else an i64."""
+    """Return a counter: an i32 for `clock`, else an i64."""
     return emit_value("cute_nvgpu.clock", int_type(32 if which == "clock" else 64), (), attributes(which=which))
 
 
@@ -74,5 +74,5 @@ class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE
 
 
 def dynamic_smem_size() -> ir.Value:
-    """A number of bytes, an i32."""
+    """Return a number of bytes, an i32."""
     return emit_value("cute_nvgpu.dynamic_smem_size", int_type(32))

@@ -27,7 +27,7 @@ _WORD = (1 << 32) - 1
 
 
 def signed(word: int, bits: int = 32) -> int:
-    """The number that so many bits are in two's complement."""
+    """Return the number that so many bits are in two's complement."""
     word &= (1 << bits) - 1
     return word - (1 << bits) if word >> (bits - 1) else word
 
@@ -122,7 +122,7 @@ _FUNCTIONS: dict[str, Callable[[float], float]] = {
 
 
 def approx(kind: str, value: float) -> tuple[float, float]:
-    """The function of a normal f32 where it is finite, and how far from it the hardware's may be."""
+    """Return the function of a normal f32 where it is finite, and how far from it the hardware's may be."""
     exact = _FUNCTIONS[kind](value)
     if kind in ("sin", "cos"):
         return exact, 2.0**-20.5
@@ -167,7 +167,7 @@ def _power(exponent: int) -> Fraction:
 
 @functools.cache
 def _largest(precision: int, most: int) -> Fraction:
-    """The largest float of `precision` bits whose exponent is `most`."""
+    """Return the largest float of `precision` bits whose exponent is `most`."""
     return (2 - _power(1 - precision)) * _power(most)
 
 
@@ -185,7 +185,7 @@ def packed_f32x2(
 
 
 def atomic_rmw(kind: str, old: int, value: int, bits: int = 32) -> int:
-    """The new element of an atomic operation of integers of so many bits."""
+    """Return the new element of an atomic operation of integers of so many bits."""
     new: dict[str, Callable[[], int]] = {
         "add": lambda: old + value, "exch": lambda: value, "and": lambda: old & value, "or": lambda: old | value,
         "xor": lambda: old ^ value, "umin": lambda: min(old, value), "umax": lambda: max(old, value),
@@ -197,7 +197,7 @@ def atomic_rmw(kind: str, old: int, value: int, bits: int = 32) -> int:
 
 
 def atomic_cas(old: int, compare: int, value: int) -> int:
-    """The new element of a compare-and-swap."""
+    """Return the new element of a compare-and-swap."""
     return value if old == compare else old
 
 
@@ -223,7 +223,7 @@ class Mbarrier:
         self._complete()
 
     def test_wait(self, parity: int) -> bool:
-        """Whether the phase of a parity is complete."""
+        """Return whether the phase of a parity is complete."""
         return self.parity != parity & 1
 
     def _complete(self) -> None:
@@ -237,7 +237,7 @@ class Mbarrier:
 
 
 def _elements(row: Sequence[int], bits: int) -> list[int]:
-    """The elements of so many bits that lie in a row without gaps, lowest bits first."""
+    """Return the elements of so many bits that lie in a row without gaps, lowest bits first."""
     whole = int.from_bytes(bytes(row), "little")
     return [whole >> bits * n & ((1 << bits) - 1) for n in range(128 // bits)]
 
@@ -320,7 +320,7 @@ def movmatrix(registers: Sequence[int]) -> list[int]:
 
 
 def a_places(m: int, k: int, bits: int, lane: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of A that a lane holds."""
+    """Return (row, column) of the elements of A that a lane holds."""
     group, thread = divmod(lane, 4)
     packed, tall = max(1, 32 // bits), m // 8
     registers = (divmod(n, packed) for n in range(m * k // 32))
@@ -328,7 +328,7 @@ def a_places(m: int, k: int, bits: int, lane: int) -> list[tuple[int, int]]:
 
 
 def b_places(k: int, bits: int, lane: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of B that a lane holds."""
+    """Return (row, column) of the elements of B that a lane holds."""
     group, thread = divmod(lane, 4)
     packed = max(1, 32 // bits)
     registers = (divmod(n, packed) for n in range(8 * k // 32))
@@ -336,13 +336,13 @@ def b_places(k: int, bits: int, lane: int) -> list[tuple[int, int]]:
 
 
 def c_places(m: int, lane: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of C and D that a lane holds."""
+    """Return (row, column) of the elements of C and D that a lane holds."""
     group, thread = divmod(lane, 4)
     return [(group + 8 * (n // 2), 2 * thread + n % 2) for n in range(m * 8 // 32)]
 
 
 def decode(kind: str, element: int) -> float | int:
-    """The number that the bits of an element of A or B are."""
+    """Return the number that the bits of an element of A or B are."""
     if kind in ("s8", "s4"):
         return signed(element, mma_shapes.BITS[kind])
     if kind in ("u8", "u4") or kind.startswith("b1"):
@@ -361,7 +361,8 @@ def decode(kind: str, element: int) -> float | int:
 
 
 def _e4m3(byte: int) -> float:
-    """An 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; no infinities, 0x7F and 0xFF are NaN."""
+    """Return an 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; no infinities, 0x7F and 0xFF are
+    NaN."""
     sign, exponent, mantissa = -1.0 if byte & 128 else 1.0, byte >> 3 & 15, byte & 7
     if byte & 127 == 127:
         return math.nan
@@ -431,7 +432,7 @@ _CHUNKS = {0: 1, 1: 8, 2: 4, 3: 2}
 
 
 def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> int:
-    """The descriptor of an operand at an address of shared memory; `leading` and `stride` are bytes."""
+    """Return the descriptor of an operand at an address of shared memory; `leading` and `stride` are bytes."""
     field = [(size & 0x3FFFF) >> 4 for size in (address, leading, stride)]
     return field[0] | field[1] << 16 | field[2] << 32 | SWIZZLES[swizzle] << 62
 
@@ -456,13 +457,14 @@ def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) ->
 
 
 def wgmma_c_places(n: int, thread: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of D that a thread of the group holds, in their order."""
+    """Return (row, column) of the elements of D that a thread of the group holds, in their order."""
     warp, lane = divmod(thread, 32)
     return [(16 * warp + row, 8 * j + column) for j in range(n // 8) for row, column in c_places(16, lane)]
 
 
 def wgmma_a_places(k: int, bits: int, thread: int) -> list[tuple[int, int]]:
-    """(row, column) of the elements of A that a thread of the group holds where A comes from registers, in their order."""
+    """Return (row, column) of the elements of A that a thread of the group holds where A comes from registers, in
+    their order."""
     warp, lane = divmod(thread, 32)
     return [(16 * warp + row, column) for row, column in a_places(16, k, bits, lane)]
 

@@ -10,6 +10,6 @@ class CuteNvgpu(Dialect, name="cute_nvgpu"):
 
 
 def wrong_space(pointer: ir.Value, what: str, *spaces: str) -> str:
-    """The rule that a pointer breaks which is not into one of some spaces, or generic; or an empty text."""
+    """Return the rule that a pointer breaks which is not into one of some spaces, or generic; or an empty text."""
     space = info(pointer.type).space
     return "" if space in spaces or space == "generic" else f"has its {what} in {space}: it is in {' or '.join(spaces)}"

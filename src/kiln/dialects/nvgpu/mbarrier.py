@@ -12,8 +12,8 @@ from .dialect import CuteNvgpu, wrong_space
 Scope = one_of("cta", "cluster")
 
 
-def _wrong_mbarrier(op: "MbarrierInit | MbarrierArrive | MbarrierWait | MbarrierTryWait") -> str:
-    return wrong_space(op.pointer, "mbarrier", "smem")
+def _wrong_mbarrier(pointer: ir.Value) -> str:
+    return wrong_space(pointer, "mbarrier", "smem")
 
 
 def _wrong_count(what: str, value: ir.Value, least: int, most: int) -> str:
@@ -38,7 +38,7 @@ class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
     count: Operand[I32]
 
     def check(self) -> str:
-        return _wrong_mbarrier(self) or _wrong_arrivals(self.count)
+        return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count)
 
 
 def mbarrier_init(pointer: ir.Value, count: ir.Value) -> None:
@@ -52,7 +52,7 @@ class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
     pointer: Operand[Pointer]
 
     def check(self) -> str:
-        return _wrong_mbarrier(self)
+        return _wrong_mbarrier(self.pointer)
 
 
 def mbarrier_inval(pointer: ir.Value) -> None:
@@ -74,7 +74,7 @@ class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
     scope: Scope
 
     def check(self) -> str:
-        return _wrong_mbarrier(self) or _wrong_arrivals(self.count) or _wrong_bytes(self.bytes)
+        return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count) or _wrong_bytes(self.bytes)
 
 
 def mbarrier_arrive(
@@ -93,7 +93,7 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
     scope: Scope
 
     def check(self) -> str:
-        return _wrong_mbarrier(self) or _wrong_bytes(self.bytes)
+        return _wrong_mbarrier(self.pointer) or _wrong_bytes(self.bytes)
 
 
 def mbarrier_expect_tx(pointer: ir.Value, bytes_: ir.Value, peer: ir.Value, scope: str) -> None:
@@ -113,11 +113,11 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
     result: Result[I1]
 
     def check(self) -> str:
-        return _wrong_mbarrier(self) or ("has more than one limit" if len(self.limit) > 1 else "")
+        return _wrong_mbarrier(self.pointer) or ("has more than one limit" if len(self.limit) > 1 else "")
 
 
 def mbarrier_try_wait(pointer: ir.Value, phase: ir.Value, *limit: ir.Value) -> ir.Value:
-    """Whether a phase is complete, an i1; may wait, at most for `limit` nanoseconds."""
+    """Return whether a phase is complete, an i1; may wait, at most for `limit` nanoseconds."""
     return emit_value("cute_nvgpu.mbarrier_try_wait", int_type(1), (pointer, phase, *limit))
 
 
@@ -129,11 +129,11 @@ class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):
     result: Result[I1]
 
     def check(self) -> str:
-        return _wrong_mbarrier(self)
+        return _wrong_mbarrier(self.pointer)
 
 
 def mbarrier_test_wait(pointer: ir.Value, phase: ir.Value) -> ir.Value:
-    """Whether a phase is complete now, an i1."""
+    """Return whether a phase is complete now, an i1."""
     return emit_value("cute_nvgpu.mbarrier_test_wait", int_type(1), (pointer, phase))
 
 
@@ -144,7 +144,7 @@ class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait"):
     phase: Operand[I32]
 
     def check(self) -> str:
-        return _wrong_mbarrier(self)
+        return _wrong_mbarrier(self.pointer)
 
 
 def mbarrier_wait(pointer: ir.Value, phase: ir.Value) -> None:

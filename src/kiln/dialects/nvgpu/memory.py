@@ -16,7 +16,7 @@ _OF_FLOATS = ("add", "min", "max", "exch")
 
 
 def _wrong_operand(kind: str, type_: ir.Type) -> str:
-    """The rule that an atomic operation of a type breaks."""
+    """Return the rule that an atomic operation of a type breaks."""
     vector = isinstance(type_, ir.VectorType)
     element = type_.element_type if vector else type_
     name = str(element)
@@ -121,7 +121,7 @@ class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
 
 
 def ordered_load(pointer: ir.Value, type_: ir.Type, modifiers: str) -> ir.Value:
-    """An element or vector of type `type_`, read here and now."""
+    """Return an element or vector of type `type_`, read here and now."""
     return emit_value("cute_nvgpu.ordered_load", type_, (pointer,), attributes(modifiers=modifiers))
 
 

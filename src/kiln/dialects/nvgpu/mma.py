@@ -55,16 +55,16 @@ def _wrong_mma(
         return rule
     for what, type_, element, size in (("A", a, a_type, m * k), ("B", b, b_type, k * n)):
         wanted = size * mma_shapes.BITS[element] // 32
-        elements = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
-        if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in elements:
-            return f"has {what} of {type_}: a vector of {' or '.join(elements)}"
+        words = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
+        if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in words:
+            return f"has {what} of {type_}: a vector of {' or '.join(words)}"
         if type_.shape[0] * type_.element_type.width != wanted:  # pyright: ignore[reportAttributeAccessIssue]
             return f"has {what} of {type_}: a lane holds {wanted} bits of it"
     return "" if c.shape[0] == m * n // 32 else f"has C of {c}: a lane holds {m * n // 32} elements of it"
 
 
 def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """A lane's part of A B + C; `shape` is (m, n, k)."""
+    """Return a lane's part of A B + C; `shape` is (m, n, k)."""
     m, n, k = shape
     attrs = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
     return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
@@ -103,7 +103,7 @@ class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
 def ldmatrix(
     pointer: ir.Value, type_: ir.Type, count: int, transpose: bool = False, unpack: int | None = None
 ) -> ir.Value:
-    """A lane's registers (`type_`: a vector of i32) of `count` matrices."""
+    """Return a lane's registers (`type_`: a vector of i32) of `count` matrices."""
     attrs = attributes(count=count, transpose=transpose or None, unpack=unpack)
     return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), attrs)
 
@@ -125,7 +125,7 @@ class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
 
 
 def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | None = None) -> ir.Value:
-    """A lane's registers (`type_`: a vector of i32) of `count` matrices of bytes."""
+    """Return a lane's registers (`type_`: a vector of i32) of `count` matrices of bytes."""
     return emit_value("cute_nvgpu.ldmatrix_bytes", type_, (pointer,), attributes(count=count, unpack=unpack))
 
 

@@ -88,7 +88,7 @@ def tensor_map_encode(
     element_strides: Sequence[int] = (), swizzle: str = "none", interleave: str = "none", promotion: str = "128b",
     fill: str = "zeros", tensor: str = "", pixel_box: Sequence[int] | None = None,
 ) -> ir.Value:  # fmt: skip
-    """The tensor map of a tensor; sizes and strides (bytes) are i64."""
+    """Return the tensor map of a tensor; sizes and strides (bytes) are i64."""
     attrs = {
         **(attributes(
             element=element, swizzle=swizzle, interleave=interleave, promotion=promotion, fill=fill, tensor=tensor
@@ -113,7 +113,7 @@ class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=PU
 
 
 def tensor_map_address(map_: ir.Value) -> ir.Value:
-    """The address of a tensor map."""
+    """Return the address of a tensor map."""
     return emit_value("cute_nvgpu.tensor_map_address", ptr_type(int_type(64), "generic", 128), (map_,))
 
 

@@ -39,7 +39,7 @@ class Lop3(CuteNvgpu.Operation, name="lop3", traits=PURE):
 
 
 def lop3(a: ir.Value, b: ir.Value, c: ir.Value, lut: int) -> ir.Value:
-    """A logical function of three words."""
+    """Return a logical function of three words."""
     return emit_value("cute_nvgpu.lop3", int_type(32), (a, b, c), attributes(lut=lut))
 
 
@@ -56,7 +56,7 @@ class Approx(CuteNvgpu.Operation, name="approx", traits=PURE):
 
 
 def approx(kind: str, value: ir.Value) -> ir.Value:
-    """A function of an f32."""
+    """Return a function of an f32."""
     return emit_value("cute_nvgpu.approx", value.type, (value,), attributes(kind=kind))
 
 

@@ -64,7 +64,7 @@ class Vote(CuteNvgpu.Operation, name="vote"):
 
 
 def vote(kind: str, predicate: ir.Value, mask: ir.Value, emit: Emit = emit_value) -> ir.Value:
-    """An i1, or an i32 for `ballot`."""
+    """Return an i1, or an i32 for `ballot`."""
     return emit("cute_nvgpu.vote", int_type(32 if kind == "ballot" else 1), (predicate, mask), attributes(kind=kind))
 
 
@@ -91,7 +91,7 @@ class Redux(CuteNvgpu.Operation, name="redux"):
 
 
 def redux(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
-    """The combination of all values, in each of the threads of `mask` (i32)."""
+    """Return the combination of all values, in each of the threads of `mask` (i32)."""
     return emit_value("cute_nvgpu.redux", value.type, (value, mask), attributes(kind=kind))
 
 
@@ -108,7 +108,7 @@ class Match(CuteNvgpu.Operation, name="match"):
 
 
 def match(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
-    """A word with the bits of the lanes that agree."""
+    """Return a word with the bits of the lanes that agree."""
     return emit_value("cute_nvgpu.match", int_type(32), (value, mask), attributes(kind=kind))
 
 
@@ -119,7 +119,7 @@ class ElectOne(CuteNvgpu.Operation, name="elect_one"):
 
 
 def elect_one() -> ir.Value:
-    """Whether this is the thread that was chosen, an i1."""
+    """Return whether this is the thread that was chosen, an i1."""
     return emit_value("cute_nvgpu.elect_one", int_type(1))
 
 
@@ -131,5 +131,5 @@ class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
 
 
 def warp_uniform(value: ir.Value) -> ir.Value:
-    """The same i32."""
+    """Return the same i32."""
     return emit_value("cute_nvgpu.warp_uniform", int_type(32), (value,))

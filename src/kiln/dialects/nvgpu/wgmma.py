@@ -41,7 +41,7 @@ class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PUR
 
 
 def matrix_descriptor(pointer: ir.Value, leading: int, stride: int, swizzle: str) -> ir.Value:
-    """The descriptor of an operand; `leading` and `stride` are bytes."""
+    """Return the descriptor of an operand; `leading` and `stride` are bytes."""
     attrs = attributes(leading=leading, stride=stride, swizzle=swizzle)
     return emit_value("cute_nvgpu.matrix_descriptor", int_type(64), (pointer,), attrs)
 

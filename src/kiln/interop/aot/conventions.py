@@ -1,4 +1,5 @@
-"""Entry points of exported functions: for C, TVM-FFI, PyTorch and XLA, with the records that native code reads for each."""
+"""Entry points of exported functions: for C, TVM-FFI, PyTorch and XLA, with the records that native code reads for
+each."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from . import thunks
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ...targets.host.elf.objects import Data, Symbol
+    from ...targets.host.elf import Data, Symbol
     from ..c.signature import Parameter, Signature
 
 CONVENTIONS = ("c", "tvm_ffi", "torch", "jax")

@@ -1,4 +1,5 @@
-"""Writing exported functions: `export_to_c` of compiled functions, and `kiln.export`, which compiles for several architectures."""
+"""Writing exported functions: `export_to_c` of compiled functions, and `kiln.export`, which compiles for several
+architectures."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ...base_dsl.function import CompiledFunction
-    from ...targets.host.elf.objects import Object
+    from ...targets.host.elf import Object
     from ...targets.host.exported import Portable
 
 
@@ -85,13 +86,14 @@ def export(
 ) -> list[str]:
     """Compile a function for several architectures and write one file. Returns the paths of the files written.
 
-    `to` is an object (`.o`), a shared library (`.so`) or a folder, for `name.o`; a C header is written beside it. `name` is by
-    default that of the file; `mylib::name` also names PyTorch's operator, which is else `kiln::name`. `archs` are such as
-    `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process compiles for; `ptx` adds PTX for later GPUs to plain
-    architectures. `entry_points` are the calling conventions: "c", "tvm_ffi", "torch", "jax". Both may be one string with commas.
-    `outputs` and `mutates` are as for `kiln.torch.op`: parameters that are results, each with the input it is like or its
-    extents, and those that the kernel writes to. `host` is a machine as `--host-target` takes it; other arguments are those of
-    `cute.compile`. An operator of `kiln.torch.op` brings its own name, outputs and mutates.
+    `to` is an object (`.o`), a shared library (`.so`) or a folder, for `name.o`; a C header is written beside it.
+    `name` is by default that of the file; `mylib::name` also names PyTorch's operator, which is else `kiln::name`.
+    `archs` are such as `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process compiles for; `ptx` adds
+    PTX for later GPUs to plain architectures. `entry_points` are the calling conventions: "c", "tvm_ffi", "torch",
+    "jax". Both may be one string with commas. `outputs` and `mutates` are as for `kiln.torch.op`: parameters that are
+    results, each with the input it is like or its extents, and those that the kernel writes to. `host` is a machine as
+    `--host-target` takes it; other arguments are those of `cute.compile`. An operator of `kiln.torch.op` brings its own
+    name, outputs and mutates.
     """
     from ...cute.program.compiling import compile
     from ...hardware.options import GPUArch

@@ -30,8 +30,7 @@ from ...cute.host.stream import current_stream
 from ...cute.host.tensor_forms import DynamicLeaf, TensorSignature, signature
 from ...cute.program.dsl import DSL
 from ...cute.tensor.pointer import AddressSpace
-from ...targets.host import jit
-from ...targets.host.elf import objects as elf
+from ...targets.host import elf, jit
 from ...targets.host.exported import ARGUMENTS_DISAGREE, ASSERT
 from ...targets.host.faults import AssertionFault
 from ..arguments import plan
@@ -167,16 +166,15 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
         )
     found: dict[str, dict[str, Any]] = {}
     symbols = file.symbols(elf.DYNSYM if file.kind == elf.SHARED else elf.SYMTAB)
-    names = {symbol[0] for symbol in symbols}
-    for name, _, _, section, value, size in symbols:
-        if name.startswith(META) and 0 < section < len(file.headers):
-            header = file.headers[section]
-            at = value - header[3] + header[4]
-            function = name.removeprefix(META)
-            found[function] = about = _parsed(data[at : at + size], len(data) >= at + size)
-            about.setdefault(
-                "entry_points", ["tvm_ffi"] if f"__tvm_ffi_{function}" in names else ["c"]
-            )  # an early file
+    names = {symbol.name for symbol in symbols}
+    for symbol in symbols:
+        if symbol.name.startswith(META) and 0 < symbol.section < len(file.headers):
+            header, function = file.headers[symbol.section], symbol.name.removeprefix(META)
+            at = symbol.value - header.address + header.offset
+            end = at + symbol.size
+            found[function] = about = _parsed(data[at:end], len(data) >= end)
+            if "entry_points" not in about:  # a file of the first format: its symbols tell
+                about["entry_points"] = ["tvm_ffi"] if f"__tvm_ffi_{function}" in names else ["c"]
     return found
 
 

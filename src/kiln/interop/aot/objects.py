@@ -1,7 +1,7 @@
 """Exported objects: the code of a function for its architectures, its entry points, and metadata, in one file.
 
-An object needs only the C library (it looks up the driver, TVM-FFI and PyTorch in the process) and exports only its entry points,
-so any number of objects can be linked together.
+An object needs only the C library (it looks up the driver, TVM-FFI and PyTorch in the process) and exports only its
+entry points, so any number of objects can be linked together.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLRuntimeError
 from ...llvm import binding as llvm
-from ...targets.host import jit
+from ...targets.host import elf, jit
 from ...targets.host.call_context import WRAPPER
-from ...targets.host.elf import objects as elf
 from ...targets.host.elf import shared_library
 from ...targets.host.exported import Word, place_code
 from ..c.entry import Function, entry, unguarded
@@ -43,8 +42,6 @@ CHECK = ".kiln"
 _CHECK_HEAD, _DIGEST = b"kiln aot", 32
 _LIBRARY_CHECK = struct.Struct("<8sQQ32s")
 """The checksum of libraries: a mark, the size of the file, the size of what is loaded, the digest."""
-_OF_SECTIONS = (6, 11, 12, 13)
-"""Fields of ELF's header about sections."""
 _RECORD = "kiln_function"
 
 
@@ -164,8 +161,8 @@ def _digest_at(data: bytes) -> int:
     if data[free : free + size] == _CHECK_HEAD:
         return free + _LIBRARY_CHECK.size - _DIGEST
     for name, header in zip(file.names, file.headers, strict=True):
-        if name == CHECK and data[header[4] : header[4] + size] == _CHECK_HEAD:
-            return header[4] + size
+        if name == CHECK and data[header.offset : header.offset + size] == _CHECK_HEAD:
+            return header.offset + size
     return -1
 
 
@@ -173,9 +170,9 @@ def _digest(data: bytes, at: int) -> bytes:
     """Return the digest of all but itself; of a library, only of what is loaded: `strip` changes the rest."""
     held = data[:at] + bytes(_DIGEST) + data[at + _DIGEST :]
     if at < shared_library.FREE + _LIBRARY_CHECK.size:
-        fields = elf.HEADER.unpack_from(data)
-        head = elf.HEADER.pack(*(0 if number in _OF_SECTIONS else field for number, field in enumerate(fields)))
-        held = head + held[len(head) : _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[2]]
+        head = elf.Header.from_buffer_copy(data)
+        head.sections = head.section_bytes = head.section_count = head.names = 0
+        held = bytes(head) + held[len(bytes(head)) : _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[2]]
     return hashlib.blake2b(held, digest_size=_DIGEST).digest()
 
 
@@ -185,7 +182,8 @@ def _signed(data: bytes) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a file is as it was written. Raises `elf.NotElf`. Libraries that linkers or other tools made of ours are not checked."""
+    """Whether a file is as it was written. Raises `elf.NotElf`. Libraries that linkers or other tools made of ours are
+    not checked."""
     at = _digest_at(data)
     if elf.File(data).kind == elf.SHARED:
         if at < 0 or _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[1] != len(data):

@@ -1,7 +1,7 @@
 """The runtime library and header for C programs that load exported code while they run, as `aot_config` finds them.
 
-They are written once for each machine. The static library is native code that Kiln compiles and writes itself, so no tool is needed,
-also for another machine.
+They are written once for each machine. The static library is native code that Kiln compiles and writes itself, so no
+tool is needed, also for another machine.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl import cache, cache_folder
 from ...base_dsl.diagnostics import DSLRuntimeError
-from ...targets.host import jit
-from ...targets.host.elf import objects as elf
+from ...targets.host import elf, jit
 from ...targets.host.elf.memory_linker import ERRORS, machine
 from .exporting import version, write_whole
 from .objects import processor_of

@@ -1,23 +1,12 @@
 # pyright: reportReturnType=false
-"""`libcute_dsl_runtime`: C functions that load exported objects and shared libraries at run time, and call their functions."""
+"""`libcute_dsl_runtime`: C functions that load exported objects and shared libraries at run time, and call their
+functions."""
 
 from __future__ import annotations
 
 from ...native import Fn, Library, Ptr, address, extern, i32, i64, local, native, ref, size_of, text, u8, u64
-from ...targets.host.elf.memory_linker import (
-    CALL_FAILED,
-    CANNOT_READ,
-    ERRORS,
-    INVALID_ARGUMENT,
-    NO_MEMORY,
-    NOT_FOUND,
-    Header,
-    Module,
-    munmap,
-    place_object,
-    resolve,
-)
-from ...targets.host.elf.objects import SHARED
+from ...targets.host.elf import SHARED, memory_linker
+from ...targets.host.elf.memory_linker import Module
 from ...targets.host.libc import calloc, dlopen, dlsym, fclose, free, malloc, memcpy, realloc, strlen
 
 _NOW = 2
@@ -59,7 +48,7 @@ def destroy(module: Ptr[Module]) -> None:
     for number in range(module.library_count):
         dlclose(module.libraries[number])
     if module.memory != 0:
-        munmap(Ptr(module.memory), module.memory_size)
+        memory_linker.munmap(Ptr(module.memory), module.memory_size)
     free(module.unloads)
     free(module.libraries)
     free(module.places)
@@ -71,21 +60,21 @@ def destroy(module: Ptr[Module]) -> None:
 def Module_Create_From_Bytes(made: Ptr[Ptr[Module]], bytes_: Ptr, size: u64, libraries: Ptr[Ptr], count: u64) -> i32:
     """Load a copy of an object, and shared libraries by their paths."""
     if made == None or (bytes_ == None and count == 0) or (count != 0 and libraries == None):
-        return INVALID_ARGUMENT
+        return memory_linker.INVALID_ARGUMENT
     made[0] = None
     module = Ptr[Module](calloc(1, size_of(Module)))
     if module == None:
-        return NO_MEMORY
+        return memory_linker.NO_MEMORY
     status = i32(0)
     module.libraries = Ptr[Ptr](calloc(count + 1, 8))
     if module.libraries == None:
-        status = i32(NO_MEMORY)
+        status = i32(memory_linker.NO_MEMORY)
     else:
         for number in range(count):
             if status == 0:
                 library = dlopen(libraries[number], _NOW)
                 if library == None:
-                    status = i32(CANNOT_READ)
+                    status = i32(memory_linker.CANNOT_READ)
                 else:
                     module.libraries[module.library_count] = library
                     module.library_count += 1
@@ -93,10 +82,10 @@ def Module_Create_From_Bytes(made: Ptr[Ptr[Module]], bytes_: Ptr, size: u64, lib
         module.size = size
         module.file = malloc(size + 1)
         if module.file == None:
-            status = i32(NO_MEMORY)
+            status = i32(memory_linker.NO_MEMORY)
         else:
             memcpy(module.file, bytes_, size)
-            status = place_object(module)
+            status = memory_linker.place_object(module)
     if status != 0:
         destroy(module)
         return status
@@ -126,13 +115,13 @@ def read_file(path: Ptr, size: Ptr[u64]) -> Ptr:
 def Module_Load(made: Ptr[Ptr[Module]], path: Ptr) -> i32:
     """Load a file: an object or a shared library."""
     if made == None or path == None:
-        return INVALID_ARGUMENT
+        return memory_linker.INVALID_ARGUMENT
     made[0] = None
     size, paths = local(u64), local(Ptr, 1)
     contents = read_file(path, size)
     if contents == None:
-        return CANNOT_READ
-    is_library = size[0] >= size_of(Header) and Ptr[Header](contents).kind == SHARED
+        return memory_linker.CANNOT_READ
+    is_library = size[0] >= size_of(memory_linker.Header) and Ptr[memory_linker.Header](contents).kind == SHARED
     status = i32(0)
     if is_library:
         paths[0] = path
@@ -150,7 +139,7 @@ def symbol_of(module: Ptr[Module], name: Ptr) -> u64:
     for number in range(module.symbol_count):
         symbol = ref(module.symbols)[number]
         if symbol.info >> 4 == 1 and symbol.section != 0 and strcmp(module.names + u64(symbol.name), name) == 0:
-            if resolve(module, number, found) == 0:
+            if memory_linker.resolve(module, number, found) == 0:
                 return found[0]
     for number in range(module.library_count):
         found[0] = address(dlsym(module.libraries[number], name))
@@ -172,15 +161,15 @@ def joined(memory: Ptr, before: Ptr, name: Ptr, after: Ptr) -> None:
 def Module_Get_Function(made: Ptr[u64], module: Ptr[Module], name: Ptr) -> i32:
     """Find a function by the prefix that it was exported with."""
     if made == None or module == None or name == None:
-        return INVALID_ARGUMENT
+        return memory_linker.INVALID_ARGUMENT
     made[0] = 0
     if strlen(name) > 4096:
-        return NOT_FOUND
+        return memory_linker.NOT_FOUND
     memory = Ptr(local(u8, 4200))
     joined(memory, text("__kiln_packed_"), name, text(""))
     found = symbol_of(module, memory)
     if found == 0:
-        return NOT_FOUND
+        return memory_linker.NOT_FOUND
     joined(memory, text(""), name, text("_Kernel_Module_Unload"))
     unload = symbol_of(module, memory)
     larger = Ptr[u64](realloc(module.unloads, 8 * (module.unload_count + 1)))
@@ -196,16 +185,16 @@ def Module_Get_Function(made: Ptr[u64], module: Ptr[Module], name: Ptr) -> i32:
 def Function_Run(function: Ptr, arguments: Ptr[Ptr], count: u64) -> i32:
     """Call a function with pointers to its arguments; the last one is to an int32_t for the status."""
     if function == None or arguments == None or count == 0 or count > 0x7FFFFFFF:
-        return INVALID_ARGUMENT
+        return memory_linker.INVALID_ARGUMENT
     status = Fn[[Ptr, i32], i32](function)(arguments, i32(count))
-    return 0 if status == 0 else i32(CALL_FAILED)
+    return 0 if status == 0 else i32(memory_linker.CALL_FAILED)
 
 
 @runtime.export
 def Module_Destroy(module: Ptr[Module]) -> i32:
     """Unload a module. Its kernels must have ended."""
     if module == None:
-        return INVALID_ARGUMENT
+        return memory_linker.INVALID_ARGUMENT
     destroy(module)
     return 0
 
@@ -213,7 +202,7 @@ def Module_Destroy(module: Ptr[Module]) -> i32:
 @native
 def error_message(error: i32, names: bool) -> Ptr:
     """Return the name of an error, or its meaning."""
-    for number, (name, words) in enumerate(ERRORS.items()):
+    for number, (name, words) in enumerate(memory_linker.ERRORS.items()):
         if error == number:
             return text(f"CuteDSLRT_Error_{name}") if names else text(words)
     return text("CuteDSLRT_Error_Unknown") if names else text("this is the number of no error")

@@ -1,4 +1,5 @@
-"""Symbols of exported objects: each passes the record of its function to code that all share (`c/entry.py` and others)."""
+"""Symbols of exported objects: each passes the record of its function to code that all share (`c/entry.py` and
+others)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
 from ...targets.host import jit
-from ...targets.host.elf.objects import Object, read
+from ...targets.host.elf import Object, read
 from ...targets.host.lower import lower_library
 from ...targets.lowering.builder import Builder, declare, function, global_, int_type, parsed_type, ptr_type
 from ..arguments import plan
@@ -84,7 +85,8 @@ class Thunks:
             self._return_call(b, "tell_tvm_ffi", [b.address_of(words), arguments[3]], [ptr, ptr])
 
     def add_torch(self, name: str) -> None:
-        """Add the kernels that PyTorch calls, and the functions that register the operator: on loading, and when called."""
+        """Add the kernels that PyTorch calls, and the functions that register the operator: on loading, and when
+        called."""
         ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
         self._passing(f"kiln_torch_register_{name}", "register_torch", [])
         with context(), self._location:
@@ -137,8 +139,8 @@ class Thunks:
 def _take(
     b: Builder, signature: Signature, passed: Sequence[Parameter], arguments: Sequence[ir.Value], slots: ir.Value
 ) -> ir.Value:
-    """Put arguments into the slots. Returns bits that are 0 if all match, so that one branch decides; `entry.call` takes other
-    calls: it says what is wrong, and reads tuples."""
+    """Put arguments into the slots. Returns bits that are 0 if all match, so that one branch decides; `entry.call`
+    takes other calls: it says what is wrong, and reads tuples."""
     if any(each.kind == "tuple" for each in passed):
         return b.i64(1)
     i64, found, absent = int_type(64), b.alloca(int_type(64)), b.i64(0)
@@ -165,7 +167,8 @@ def _take(
 
 
 def _take_tensor(b: Builder, parameter: Parameter, value: ir.Value, place: ir.Value) -> ir.Value:
-    """Read the address, dynamic extents and strides from a tensor's structure, as `entry.take_struct` does; of a pointer its address."""
+    """Read the address, dynamic extents and strides from a tensor's structure, as `entry.take_struct` does; of a
+    pointer its address."""
     i64, wrong, offset = int_type(64), b.i64(0), 8
 
     def forbid(number: ir.Value, bits: int) -> None:

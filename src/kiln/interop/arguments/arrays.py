@@ -1,5 +1,6 @@
 # pyright: reportReturnType=false
-"""Arrays: numpy's are read by their fields, others through DLPack's C functions, prepared ones by their argument records.
+"""Arrays: numpy's are read by their fields, others through DLPack's C functions, prepared ones by their argument
+records.
 
 Each way finds address, extents and strides in elements; `fit` checks them against a record and writes the slots.
 """
@@ -82,8 +83,8 @@ TENSOR, NUMPY = 1, 2
 
 @native
 def leading_mode(shape: Ptr[i64], strides: Ptr[i64], rank: i64) -> i64:
-    """Return the leading mode as Python finds it: of several modes of stride 1 the last whose extent is not 1, else the last;
-    -1 if there is none."""
+    """Return the leading mode as Python finds it: of several modes of stride 1 the last whose extent is not 1, else the
+    last; -1 if there is none."""
     found = i64(-1)
     for mode in range(rank):
         if strides[mode] == 1:
@@ -103,8 +104,8 @@ def is_dynamic_leaf(leaf, number):
 def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64], place: Ptr[u64]) -> bool:
     """Write the slots of an array of the record's rank; whether it matches the record.
 
-    No factor of a product exceeds the limit, so products fit a word. The strides of an array without elements mean nothing:
-    Python takes it.
+    No factor of a product exceeds the limit, so products fit a word. The strides of an array without elements mean
+    nothing: Python takes it.
     """
     rank, limit, exact = record.rank, record.limit, record.flags & EXACT != 0
     if where & record.alignment != 0:
@@ -310,8 +311,8 @@ def stream_of(ask: Fn[[i32, i32, Ptr[u64]], i32], device: u64, place: Ptr[u64]) 
 
 @inline
 def describe_array(about, out, alignment: int):
-    """Write what a kernel may depend on: kind, type, device and rank, the address modulo `alignment`, extents, strides (of
-    numpy in bytes). Returns where that ends."""
+    """Write what a kernel may depend on: kind, type, device and rank, the address modulo `alignment`, extents, strides
+    (of numpy in bytes). Returns where that ends."""
     size = 8 * u64(about.rank)
     out[0] = about.kind
     out[1] = about.type
@@ -334,8 +335,8 @@ def return_none():
 
 @calls.export
 def describe(module: Ptr[Object], arrays: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """Return what a kernel may depend on of some arrays, as bytes, or None if the type of one is not registered. None in place
-    of an array is a word of ones."""
+    """Return what a kernel may depend on of some arrays, as bytes, or None if the type of one is not registered. None
+    in place of an array is a word of ones."""
     about, buffer = local(ArrayFacts), local(u64, _DESCRIBED_ARRAYS * (4 + 2 * DESCRIBED_RANK))
     if count > _DESCRIBED_ARRAYS:
         return return_none()

@@ -1,7 +1,8 @@
-"""The native engine: loading it, registering types of arguments with it, and installing it as the `__call__` of classes.
+"""The native engine: loading it, registering types of arguments with it, and installing it as the `__call__` of
+classes.
 
-Whatever it relies on in the memory of Python's objects is probed first, on objects with known contents; where a probe fails,
-Python takes all calls.
+Whatever it relies on in the memory of Python's objects is probed first, on objects with known contents; where a probe
+fails, Python takes all calls.
 """
 
 from __future__ import annotations
@@ -154,14 +155,16 @@ class Engine:
 
     describe: Callable[..., bytes | None]
     """`describe(*arrays)` returns, as bytes, all that a kernel may depend on but the contents (addresses modulo
-    `plan.DESCRIBED_ALIGNMENT`), or None if the type of an array is not registered. None may stand in place of an array."""
+    `plan.DESCRIBED_ALIGNMENT`), or None if the type of an array is not registered. None may stand in place of an
+    array."""
     address: Callable[[Any], int | None]
     """Returns the address of an array's first element, or None if its type is not registered."""
     stream: Callable[[Any], int | None]
     """Returns the handle of the stream that an array's framework works on, or None if its type is not registered."""
     call_key: Callable[..., bytes | None]
-    """`call_key(holder, *args, **kwargs)` returns a key, equal for calls that the same program serves, or None if an argument
-    has none. `holder` is what a slot of the role `recorded` holds. Functions, constants and parameters appear by address."""
+    """`call_key(holder, *args, **kwargs)` returns a key, equal for calls that the same program serves, or None if an
+    argument has none. `holder` is what a slot of the role `recorded` holds. Functions, constants and parameters appear
+    by address."""
 
     def __init__(self, loader: EngineLoader) -> None:
         self._loader = loader
@@ -206,9 +209,10 @@ class Engine:
         compiled  `slot` of an instance holds a plan
         wrapper   the same, for objects of a framework that wrap a compiled function
         jit       it holds a tuple: `plan.Candidates` as bytes, then the owners of the plans
-        recorded  it holds a tuple: programs (see `program`) by keys of calls; names of parameters that are numbers which
-                  change; three words as bytes: a bit for each position that may be an array, a bit for each that may be
-                  written to, how many of the following names may be written to; names of parameters that may be arrays
+        recorded  it holds a tuple: programs (see `program`) by keys of calls; names of parameters that are numbers
+                  which change; three words as bytes: a bit for each position that may be an array, a bit for each that
+                  may be written to, how many of the next names may be written to; names of parameters that may be
+                  arrays
         """
         offset = slot_offset(kind, slot)
         if not offset:
@@ -234,8 +238,8 @@ class Engine:
                 return
 
     def look_at_devices(self, function: Callable[[str], int] | None) -> None:
-        """Launch kernels on the device of the first array. `function` returns addresses of the driver's functions by name;
-        None: there is one device only."""
+        """Launch kernels on the device of the first array. `function` returns addresses of the driver's functions by
+        name; None: there is one device only."""
         made = Devices(
             **{name: 0 if function is None else function(name) for name, _ in Devices._fields_ if name[:2] == "cu"}
         )
@@ -252,8 +256,8 @@ class Engine:
             self._add("prepared", kind, offset)
 
     def add_array(self, kind: type, read: int, stream: int, inner: int, bits: int, refused: int) -> None:
-        """Register a type of arrays with DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`; `inner`, `bits`
-        and `refused` as in `ArrayType`."""
+        """Register a type of arrays with DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`; `inner`,
+        `bits` and `refused` as in `ArrayType`."""
         self._add("arrays", kind, read, stream, inner, bits, refused)
 
     def add_programs(self, kind: type, slot: str) -> None:

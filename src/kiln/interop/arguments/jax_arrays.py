@@ -1,9 +1,9 @@
 # pyright: reportReturnType=false
 """Arrays of JAX: they have no C functions, so native code calls their methods, a fraction of a microsecond each.
 
-Arrays of a kind share the objects for type and shape (`aval`), device (`_sharding`) and order of axes (`_pjrt_layout`), and
-Python registers once what three such objects mean. An array does not move once it is ready: for one that was read before,
-native code only asks whether it was deleted.
+Arrays of a kind share the objects for type and shape (`aval`), device (`_sharding`) and order of axes (`_pjrt_layout`),
+and Python registers once what three such objects mean. An array does not move once it is ready: for one that was read
+before, native code only asks whether it was deleted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The native engine of this process: loaded while the first function compiles; calls never wait for it.
 
-This room knows no compiler: targets register the function that loads native code (`provide`). `KILN_NATIVE_CALLS=0` leaves
-all calls to Python.
+This room knows no compiler: targets register the function that loads native code (`provide`). `KILN_NATIVE_CALLS=0`
+leaves all calls to Python.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def loaded() -> Engine | None:
 
 
 def prepare(programs: bool = False) -> None:
-    """Begin to load the engine in the background; `engine` waits for it. `programs`: also what only the kernel library needs."""
+    """Begin to load the engine in the background; `engine` waits for it. `programs`: also what only the kernel library
+    needs."""
     global _provider, _loader
     if _provider is not None or programs:
         with _lock:

@@ -36,7 +36,8 @@ _MAX_CANDIDATES = 8
 
 
 class NativeCaller(Caller):
-    """Takes calls by native code. A language overrides `record`, `is_array_key` and `introduce` for its own arguments."""
+    """Takes calls by native code. A language overrides `record`, `is_array_key` and `introduce` for its own
+    arguments."""
 
     def record(self, key: Any, annotation: Any, planner: Planner) -> bytes | None:
         """Return the record that matches arguments of a key (see `plan`), or None if Python must take them."""
@@ -236,7 +237,8 @@ def _number_record(kind: type[Numeric], annotation: Any, planner: Planner) -> by
 
 
 def _static_record(value: Any, planner: Planner) -> bytes | None:
-    """Return the record of an argument known while tracing, or None if the same object may come to mean another thing."""
+    """Return the record of an argument known while tracing, or None if the same object may come to mean another
+    thing."""
     if type(value) is int and MIN64 <= value <= MAX64:
         return plan.record(plan.ValueRecord, plan.NUMBER, 0, value=value)
     if _is_immutable(value):

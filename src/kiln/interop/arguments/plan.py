@@ -1,12 +1,12 @@
 """Call plans: how native code reads the arguments of a call, as structures in memory.
 
 A plan is a `bytes` object: a `Plan`, then a record for each parameter. Native code reads the arguments by it, fills the
-slots of the compiled function and calls it; a call that does not match is left to the Python function that takes the same
-arguments. So a plan may be incomplete but never wrong, and errors have one source.
+slots of the compiled function and calls it; a call that does not match is left to the Python function that takes the
+same arguments. So a plan may be incomplete but never wrong, and errors have one source.
 
 Every record begins with its kind, its size in bytes and the offset of its first slot, as words of 8 bytes. An `ARRAY`
-record also matches prepared arguments: objects of a registered type, one slot of which holds an argument record. One with
-the plan's signature is copied, another one is checked as any array.
+record also matches prepared arguments: objects of a registered type, one slot of which holds an argument record. One
+with the plan's signature is copied, another one is checked as any array.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class GroupRecord:
 
 @struct
 class ValueRecord:
-    """SAME: the very object known while tracing. NUMBER: an int of this value. AMBIENT: a stream that is not passed, taken
-    from the argument of this number."""
+    """SAME: the very object known while tracing. NUMBER: an int of this value. AMBIENT: a stream that is not passed,
+    taken from the argument of this number."""
 
     kind: i64
     size: i64
@@ -194,7 +194,8 @@ TYPED = 15
 """The types of the value inside a number that has the numeric type itself."""
 
 EXACT, READONLY, LAUNCHES = 1, 2, 4
-"""Flags of arrays: it must have the compiled signature itself; its memory may be read-only; kernels run on its device."""
+"""Flags of arrays: it must have the compiled signature itself; its memory may be read-only; kernels run on its
+device."""
 STATIC, DYNAMIC32, DYNAMIC64 = range(3)
 """Kinds of leaves."""
 NO_ARRAY = -1

@@ -1,8 +1,8 @@
 # pyright: reportReturnType=false
 """Calls by plans (`plan.py`): the native `__call__` of jit and compiled functions.
 
-They have the signature of METH_FASTCALL | METH_KEYWORDS and hold the GIL. A call that matches no plan goes to a Python function;
-nothing is raised here.
+They have the signature of METH_FASTCALL | METH_KEYWORDS and hold the GIL. A call that matches no plan goes to a Python
+function; nothing is raised here.
 """
 
 from __future__ import annotations
@@ -14,18 +14,7 @@ from .arrays import take_ambient, take_array
 from .cpython import Object
 from .devices import enter, following, leave_device
 from .numbers import result_of, take_integer, take_real, take_stream
-from .plan import (
-    ArrayRecord,
-    Candidates,
-    GroupRecord,
-    Guards,
-    GuardWords,
-    IntegerRecord,
-    Plan,
-    RealRecord,
-    Record,
-    ValueRecord,
-)
+from .plan import Guards, Plan, Record
 from .process import Role, at, calls, process
 
 NO_MATCH = 1
@@ -37,28 +26,29 @@ def take(record: Ptr[Record], value: Ptr[Object], slots: Ptr) -> bool:
     """Read an argument into its slots; whether it matches its record."""
     kind, place = record.kind, Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
-        return take_array(Ptr[ArrayRecord](record), value, place)
+        return take_array(Ptr[plan.ArrayRecord](record), value, place)
     if kind == plan.INTEGER:
-        return take_integer(Ptr[IntegerRecord](record), value, Ptr[i64](place))
+        return take_integer(Ptr[plan.IntegerRecord](record), value, Ptr[i64](place))
     if kind == plan.REAL:
-        return take_real(Ptr[RealRecord](record), value, place)
+        return take_real(Ptr[plan.RealRecord](record), value, place)
     if kind == plan.STREAM:
         return take_stream(value, place)
     if kind == plan.AMBIENT:
         return take_ambient(value, place)
     if kind == plan.SAME:
-        return address(value) == u64(Ptr[ValueRecord](record).value)
+        return address(value) == u64(Ptr[plan.ValueRecord](record).value)
     if kind == plan.NUMBER:
         number = local(i64)
         if value.kind != process.place.int_type or not cpython.whole_number(value, number):
             return False
-        return number[0] == Ptr[ValueRecord](record).value
-    return kind == plan.GROUP and take_group(Ptr[GroupRecord](record), value, slots)
+        return number[0] == Ptr[plan.ValueRecord](record).value
+    return kind == plan.GROUP and take_group(Ptr[plan.GroupRecord](record), value, slots)
 
 
 @native
-def take_group(record: Ptr[GroupRecord], value: Ptr[Object], slots: Ptr) -> bool:
-    """Read the elements of a tuple or list. Another thread may change a list during the call, so a tuple of it is held."""
+def take_group(record: Ptr[plan.GroupRecord], value: Ptr[Object], slots: Ptr) -> bool:
+    """Read the elements of a tuple or list. Another thread may change a list during the call, so a tuple of it is
+    held."""
     if value.kind != Ptr[Object](record.type):
         return False
     items = value
@@ -80,7 +70,8 @@ def take_group(record: Ptr[GroupRecord], value: Ptr[Object], slots: Ptr) -> bool
 
 @native
 def call(header: Ptr[Plan], slots: Ptr) -> Ptr[Object]:
-    """Call the compiled code and return its result; null after an error. The owner is kept: other threads may drop it."""
+    """Call the compiled code and return its result; null after an error. The owner is kept: other threads may drop
+    it."""
     owner, result = Ptr[Object](header.owner), Ptr[Object](None)
     cpython.Py_IncRef(owner)
     entered = enter(header, slots)
@@ -104,7 +95,7 @@ def run(header: Ptr[Plan], arguments: Ptr[Ptr[Object]]) -> Ptr[Object]:
     while number < left:
         argument = number
         if record.kind == plan.AMBIENT:
-            argument = Ptr[ValueRecord](record).value
+            argument = Ptr[plan.ValueRecord](record).value
         if not take(record, arguments[argument], slots):
             break
         record = following(record)
@@ -148,7 +139,7 @@ def make(header: Ptr[Plan], arguments: Ptr[Ptr[Object]], positional: i64, names:
 
 
 @native
-def holds(guard: Ptr[GuardWords]) -> bool:
+def holds(guard: Ptr[plan.GuardWords]) -> bool:
     """Whether a guard holds; if not, a Python error may be set."""
     kind, owner, wanted = guard.kind, Ptr[Object](guard.owner), Ptr[Object](guard.wanted)
     if kind == guarding.IN_DICT:
@@ -215,13 +206,13 @@ def call_wrapper(
 
 @calls.export
 def call_jit(function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]) -> Ptr[Object]:
-    """Implement `__call__` of a jit function: try the plans of its specializations in order. Their owner is kept during the
-    call, as guards may run Python."""
+    """Implement `__call__` of a jit function: try the plans of its specializations in order. Their owner is kept during
+    the call, as guards may run Python."""
     role, result = process.place.jit, Ptr[Object](NO_MATCH)
     held = at(function, role.slot)
     if held != None:
         cpython.Py_IncRef(held)
-        candidates = Ptr[Candidates](Ptr(cpython.PyTuple_GetItem(held, 0)) + plan.BYTES_DATA)
+        candidates = Ptr[plan.Candidates](Ptr(cpython.PyTuple_GetItem(held, 0)) + plan.BYTES_DATA)
         if guards_hold(candidates.guards):
             for number in range(candidates.count):
                 header = candidates.plans[number]

@@ -1,4 +1,5 @@
-"""The state of the native engine in this process: Python's types, offsets and functions, in memory that Python fills."""
+"""The state of the native engine in this process: Python's types, offsets and functions, in memory that Python
+fills."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ class ArrayType:
     stream: Fn[[i32, i32, Ptr[u64]], i32]
     """Finds the current stream of a device, given its type and number; returns 0 on success."""
     inner: u64
-    """Where an array points to its implementation, which has a word of flags at the offset `bits`. An array with a flag of
-    `refused` is not what lies in its memory (lazy conjugation, a subclass, ...)."""
+    """Where an array points to its implementation, which has a word of flags at the offset `bits`. An array with a flag
+    of `refused` is not what lies in its memory (lazy conjugation, a subclass, ...)."""
     bits: u64
     refused: u64
 
@@ -48,7 +49,8 @@ class ConstantType:
 
 @struct
 class Role:
-    """A class whose calls native code takes: the slot with an instance's plans, and the Python method for other calls."""
+    """A class whose calls native code takes: the slot with an instance's plans, and the Python method for other
+    calls."""
 
     slot: u64
     python: Ptr[Object]

@@ -1,12 +1,12 @@
 """Calls of library functions, recorded once and repeated.
 
-A function of arrays that works out how to launch its kernels runs once in Python, under a `Recorder`, which notes every array
-it makes and every launch, and refers to its arguments by position. The result is a `Program`: calls of Python functions (that
-make, copy or fill arrays) and launches of compiled code, in order. A call with arguments of the same key repeats the program on
-its own arrays, in native code where that is possible (`recorded_calls.py`), else in Python.
+A function of arrays that works out how to launch its kernels runs once in Python, under a `Recorder`, which notes every
+array it makes and every launch, and refers to its arguments by position. The result is a `Program`: calls of Python
+functions (that make, copy or fill arrays) and launches of compiled code, in order. A call with arguments of the same
+key repeats the program on its own arrays, in native code where that is possible (`recorded_calls.py`), else in Python.
 
-In memory a program is a `ProgramHead`, the steps, each with its kind and size in bytes, and the items of its results. Registers
-hold arrays: first the arguments, in the order of positional and keyword arguments, then those that are made.
+In memory a program is a `ProgramHead`, the steps, each with its kind and size in bytes, and the items of its results.
+Registers hold arrays: first the arguments, in the order of positional and keyword arguments, then those that are made.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ CALL, LAUNCH = 1, 2
 OBJECT, REGISTER = 0, 1
 """Kinds of arguments and results."""
 ADDRESS, STREAM, NUMBER32, NUMBER64 = range(4)
-"""Kinds of slots that differ from call to call: the address of a register's array, the stream, a number of the arguments."""
+"""Kinds of slots that differ from call to call: the address of a register's array, the stream, a number of the
+arguments."""
 
 
 @struct
@@ -384,7 +385,8 @@ class Recorder:
     def launched(
         self, compiled: CompiledFunction, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
     ) -> None:
-        """Note a launch. `places` are pairs of a leaf and the array whose address it is, `stream` is the stream's leaf or -1."""
+        """Note a launch. `places` are pairs of a leaf and the array whose address it is, `stream` is the stream's leaf
+        or -1."""
         patches: list[Changed] = []
         for leaf, array in places:
             place = self._known.get(id(array))

@@ -11,11 +11,12 @@ A key is a sequence of words. Each argument begins with a word for its kind, the
     a function     addresses of code and globals, defaults, the number of cells and their contents
     a constant     its address: types, and objects of types registered as constants
 
-Keyword arguments follow the positional ones, each after the address of its name. A float whose parameter is registered as a
-number is represented by its sign and whether it is 0, 1 or NaN: programs take its value from each call.
+Keyword arguments follow the positional ones, each after the address of its name. A float whose parameter is registered
+as a number is represented by its sign and whether it is 0, 1 or NaN: programs take its value from each call.
 
-Last come the pairs of arrays, one of which may be written to, that may overlap: the distance of their addresses. With extents
-and strides that decides whether they overlap, so a call is refused or accepted alike each time. Most calls have no such pair.
+Last come the pairs of arrays, one of which may be written to, that may overlap: the distance of their addresses. With
+extents and strides that decides whether they overlap, so a call is refused or accepted alike each time. Most calls have
+no such pair.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ def is_constant(kind: Ptr[Object]) -> bool:
 
 @native
 def add_value(value: Ptr[Object], state: Ptr[State], arrays_allowed: bool) -> bool:
-    """Append a value to the key; False if it has no key. Arrays are allowed where a function expects them: elsewhere, as in
-    closures, what it does may depend on their contents."""
+    """Append a value to the key; False if it has no key. Arrays are allowed where a function expects them: elsewhere,
+    as in closures, what it does may depend on their contents."""
     if not has_room(state):
         return False
     known, kind = process.place, value.kind
@@ -469,8 +470,8 @@ def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
 def repeat_recorded(
     holder: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object], state: Ptr[State]
 ) -> Ptr[Object]:
-    """Find the program of a call and repeat it; returns as `repeat`. The program is kept during the call: guards and steps
-    may run Python, and other threads run during launches."""
+    """Find the program of a call and repeat it; returns as `repeat`. The program is kept during the call: guards and
+    steps may run Python, and other threads run during launches."""
     result = Ptr[Object](NO_MATCH)
     if not make_key(holder, arguments, positional, names, state):
         return result

@@ -1,7 +1,8 @@
 """Where PyTorch keeps what native code reads of a tensor: found for the running version, and proved before it is used.
 
-PyTorch promises none of it. A proof reads tensors with known properties through the offsets and compares what it finds with
-what PyTorch itself says of them. Where a proof fails Python reads tensors, and calls of operators go through the dispatcher.
+PyTorch promises none of it. A proof reads tensors with known properties through the offsets and compares what it finds
+with what PyTorch itself says of them. Where a proof fails Python reads tensors, and calls of operators go through the
+dispatcher.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class TensorLayout(NamedTuple):
     keys: int
     """In a TensorImpl: its dispatch keys."""
     refused: int
-    """The keys of tensors that are not the numbers in their memory: lazy negatives (`x.conj().imag`), zeros without memory."""
+    """The keys of tensors that are not the numbers in their memory: lazy negatives (`x.conj().imag`), zeros without
+    memory."""
 
 
 class ProbeError(Exception):

@@ -2,8 +2,8 @@
 """Native code of exported objects: it runs a function, reads arguments from C, and writes the messages of errors.
 
 Arguments come from C (an array of pointers to them), as the slots of compiled code, or from a framework
-(`tvm_ffi/exported_arguments.py`). What is particular to a function is its `Function`, which Python writes into the object; the code
-is the same in all.
+(`tvm_ffi/exported_arguments.py`). What is particular to a function is its `Function`, which Python writes into the
+object; the code is the same in all.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def say_rule(message: Ptr[Text], rule: Ptr[u8], mode: i64, value: i64) -> None:
 
 @native
 def read_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], message: Ptr[Text]) -> i32:
-    """Read and free the report of compiled code: print its text and write the message of an error. Returns the status."""
+    """Read and free the report of compiled code: print its text and write the message of an error. Returns the
+    status."""
     status = i32(0)
     if record.status & TEXT != 0 and record.text != None:
         write(1, record.text, record.text_size)
@@ -254,7 +255,8 @@ errors = entry.variable("errors", u64)
 
 @entry.export
 def last_error(function: Ptr[Function], module: Ptr) -> Ptr:
-    """Return the message of the last failed call of this thread, of any function of the file; null if there is no memory.
+    """Return the message of the last failed call of this thread, of any function of the file; null if there is no
+    memory.
 
     A thread may have the number of one that ended, and then finds its message until a call of its own fails."""
     first, thread = atomic_load(errors.place, "acquire"), pthread_self()
@@ -371,7 +373,8 @@ def take_from_c(record: Ptr[Record], argument: Ptr, slots: Ptr, message: Ptr[Tex
 
 @entry.export
 def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
-    """Call with pointers to the arguments. Returns 0, a CUresult, or a negative number for an argument that does not match."""
+    """Call with pointers to the arguments. Returns 0, a CUresult, or a negative number for an argument that does not
+    match."""
     message, memory = local(Text), local(u8, ROOM)
     begin(message, memory, ROOM)
     header = function.plan

@@ -116,7 +116,8 @@ def c_number(name: str) -> str:
 
 
 def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Signature:
-    """Return the signature of an exported function, with arrays of all `targets`. Refuses arguments that only Python can pass."""
+    """Return the signature of an exported function, with arrays of all `targets`. Refuses arguments that only Python
+    can pass."""
     planner = Planner(False, compiled.target)
     targets = targets or (compiled.target,)
     passed = [name for name in compiled.passed if name != AMBIENT_STREAM]

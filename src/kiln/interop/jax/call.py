@@ -1,7 +1,9 @@
-"""`cutlass_call`: a kernel as a function of arrays, a primitive of JAX that is compiled when it is lowered, for that platform."""
+"""`cutlass_call`: a kernel as a function of arrays, a primitive of JAX that is compiled when it is lowered, for that
+platform."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import struct
 from typing import TYPE_CHECKING, Any
@@ -48,13 +50,14 @@ def cutlass_call(
 ) -> Callable[..., Any]:
     """Return a function of arrays that runs `fn(stream, *inputs, *outputs, **kwargs)`.
 
-    `output_shape_dtype` is anything with a shape and a dtype, or a tree with at least one of those; the function returns arrays in
-    the same tree. Specs are `TensorSpec`s, one for each input or output, or trees of them; None stands for the default.
-    `input_mode` and `output_mode` abbreviate specs with a mode alone. An output that `input_output_aliases` identifies with an input,
-    by numbers, is not passed to `fn`. Tensors have dynamic layouts unless `use_static_tensors` or their spec says otherwise. Keyword
-    arguments that are numbers are passed in each call, so one kernel serves all values; others, and those annotated as Constexpr, are
-    compiled in. `compile_key` distinguishes functions that look alike. `vmap_method`: "sequential" makes a call for each element,
-    "broadcast_all" one call with one more axis in front, for kernels that take that.
+    `output_shape_dtype` is anything with a shape and a dtype, or a tree with at least one of those; the function
+    returns arrays in the same tree. Specs are `TensorSpec`s, one for each input or output, or trees of them; None
+    stands for the default. `input_mode` and `output_mode` abbreviate specs with a mode alone. An output that
+    `input_output_aliases` identifies with an input, by numbers, is not passed to `fn`. Tensors have dynamic layouts
+    unless `use_static_tensors` or their spec says otherwise. Keyword arguments that are numbers are passed in each
+    call, so one kernel serves all values; others, and those annotated as Constexpr, are compiled in. `compile_key`
+    distinguishes functions that look alike. `vmap_method`: "sequential" makes a call for each element, "broadcast_all"
+    one call with one more axis in front, for kernels that take that.
     """
     if vmap_method not in ("sequential", "broadcast_all"):
         raise error(
@@ -66,8 +69,9 @@ def cutlass_call(
     if not outputs:
         raise error(
             DSLUserCodeValueError,
-            f"cutlass_call() got output_shape_dtype={output_shape_dtype!r}: JAX leaves out calls that give nothing, and arrays are never written to",
-            hint="say the shape and dtype of an output; one that is to be an input changed is named by input_output_aliases, too",
+            f"cutlass_call() got output_shape_dtype={output_shape_dtype!r}: "
+            "JAX drops calls without results, and never writes to arrays",
+            hint="pass the shape and dtype of an output; input_output_aliases makes it an input that is changed",
         )
     types = [jax.numpy.result_type(np.dtype(o.dtype)) for o in outputs]  # float64 is float32 where JAX has no 64 bits
     shapes = tuple(jax.ShapeDtypeStruct(tuple(o.shape), kind) for o, kind in zip(outputs, types, strict=True))
@@ -79,7 +83,7 @@ def cutlass_call(
         aliases = _aliases(input_output_aliases or {}, leaves, shapes)
         made = _Call(
             fn, tree, output_tree, shapes, specs, output_specs, aliases, allow_cuda_graph, ffi_call_target,
-            _options(compile_options), compile_key, use_static_tensors, vmap_method, tuple(kwargs.items()),
+            _options(compile_options), compile_key, use_static_tensors, vmap_method, kwargs,
         )  # fmt: skip
         results = _primitive.bind(*leaves, call=made)
         return jax.tree.unflatten(output_tree, results)
@@ -88,8 +92,8 @@ def cutlass_call(
 
 
 def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose gradient kernels compute: `forward(*inputs)` returns the result and what `backward(saved, gradient)`
-    needs, which returns the gradients of the inputs."""
+    """Return a function whose gradient kernels compute: `forward(*inputs)` returns the result and what `backward(saved,
+    gradient)` needs, which returns the gradients of the inputs."""
 
     @jax.custom_vjp
     def function(*inputs: Any) -> Any:
@@ -109,9 +113,7 @@ def _specs(
     """Return a spec for each leaf of a tree."""
     if specs is not None and modes is not None:
         raise error(
-            DSLUserCodeValueError,
-            f"cutlass_call() got both {name} and modes",
-            hint="TensorSpec(mode=...) says both",
+            DSLUserCodeValueError, f"cutlass_call() got both {name} and modes", hint="TensorSpec(mode=...) says both"
         )
     if modes is not None:
         is_mode = lambda x: x is None or (isinstance(x, (tuple, list)) and all(isinstance(i, int) for i in x))
@@ -148,8 +150,7 @@ def _broadcast(specs: Any, tree: Any, is_spec: Any) -> list[Any]:
     return found
 
 
-def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
+def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[Any]) -> dict[int, int]:
     for i, o in aliases.items():
         if not (0 <= i < len(leaves) and 0 <= o < len(shapes)):
             raise error(
@@ -162,42 +163,43 @@ def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence
                 DSLUserCodeValueError,
                 f"input {i} is {np.dtype(before.dtype)}{tuple(before.shape)} and output {o}, which is to be the same, {after.dtype}{tuple(after.shape)}",
             )
-        found.append((i, o))
-    return tuple(found)
+    return dict(aliases)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _Call:
     """A call without its arrays. Equal calls share compiled code."""
 
-    def __init__(
-        self, fn: Any, tree: Any, output_tree: Any, shapes: tuple[Any, ...], specs: tuple[TensorSpec, ...],
-        output_specs: tuple[TensorSpec, ...], aliases: tuple[tuple[int, int], ...], captured: bool, target: str | None,
-        options: Any, key: Any, static: bool, vmap_method: str, keywords: tuple[tuple[str, Any], ...],
-    ) -> None:  # fmt: skip
-        self._arguments: tuple[Any, ...] = (
-            fn, tree, output_tree, shapes, specs, output_specs, aliases, captured, target, options, key, static, vmap_method,
-            keywords,
-        )  # fmt: skip
-        self.fn, self.tree, self.output_tree, self.shapes = fn, tree, output_tree, shapes
-        self.specs, self.output_specs, self.aliases = specs, output_specs, dict(aliases)
-        self.captured, self.target, self.options, self.static = captured, target, options, static
-        self.vmap_method, self.keywords = vmap_method, dict(keywords)
-        parts = (
-            fn, tree, output_tree, tuple((str(s.shape), str(s.dtype)) for s in shapes), specs, output_specs, aliases, captured,
-            target, options, key, static, vmap_method, tuple((n, type(v), v) for n, v in keywords),
-        )  # fmt: skip
+    fn: Any
+    tree: Any
+    output_tree: Any
+    shapes: tuple[Any, ...]
+    specs: tuple[TensorSpec, ...]
+    output_specs: tuple[TensorSpec, ...]
+    aliases: dict[int, int]
+    captured: bool
+    target: str | None
+    options: Any
+    key: Any
+    static: bool
+    vmap_method: str
+    keywords: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        shapes = tuple((str(shape.shape), str(shape.dtype)) for shape in self.shapes)
+        keywords = tuple((name, type(value), value) for name, value in self.keywords.items())
+        values = vars(self) | {"shapes": shapes, "aliases": tuple(self.aliases.items()), "keywords": keywords}
+        self._key: Any = tuple(values.values())
         try:
-            hash(parts)
-            self._key: Any = parts
+            hash(self._key)
         except TypeError:
             self._key = id(self)
 
     def with_axis(self, size: int) -> _Call:
         """Return the call for arrays with one more axis in front."""
-        fn, tree, output_tree, shapes, specs, output_specs, *rest = self._arguments
-        longer = tuple(jax.ShapeDtypeStruct((size, *s.shape), s.dtype) for s in shapes)
-        specs, output_specs = (tuple(spec.with_axis() for spec in each) for each in (specs, output_specs))
-        return _Call(fn, tree, output_tree, longer, specs, output_specs, *rest)
+        shapes = tuple(jax.ShapeDtypeStruct((size, *s.shape), s.dtype) for s in self.shapes)
+        specs, output_specs = (tuple(spec.with_axis() for spec in each) for each in (self.specs, self.output_specs))
+        return dataclasses.replace(self, shapes=shapes, specs=specs, output_specs=output_specs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Call) and self._key == other._key
@@ -209,8 +211,8 @@ class _Call:
         return getattr(self.fn, "__name__", "kernel")
 
     def compiled(self, avals: Sequence[Any], platform: str) -> tuple[Any, list[int]]:
-        """Return the handled call for arrays of these shapes, or the compiled function if only Python can call it, and the numbers
-        that calls pass."""
+        """Return the handled call for arrays of these shapes, or the compiled function if only Python can call it, and
+        the numbers that calls pass."""
         shapes = tuple(
             (str(a.shape) if self._symbolic(avals) or self._is_static() else len(a.shape), str(a.dtype)) for a in avals
         )
@@ -358,8 +360,8 @@ def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:
     """Call a function from Python, for example under the sanitizer."""
     in_place = {o: i for i, o in call.aliases.items()}
 
-    def run(*inputs: Any) -> Any:
-        inputs = [_aligned(x.shape, x.dtype, x) for x in inputs]
+    def run(*values: Any) -> Any:
+        inputs = [_aligned(x.shape, x.dtype, x) for x in values]
         outputs = [
             inputs[in_place[o]] if o in in_place else _aligned(s.shape, s.dtype) for o, s in enumerate(call.shapes)
         ]

@@ -1,8 +1,8 @@
 # pyright: reportReturnType=false
 """The handler of this process, which XLA calls for all functions.
 
-A call site names its function by a key of the contents. XLA calls from its own threads, without the GIL. Arrays are dense, in the
-order of axes that the call site asked for; numbers are words in an attribute.
+A call site names its function by a key of the contents. XLA calls from its own threads, without the GIL. Arrays are
+dense, in the order of axes that the call site asked for; numbers are words in an attribute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 # pyright: reportReturnType=false
-"""An exported function as a handler of XLA: `jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(library.kiln_xla_NAME))`.
+"""An exported function as a handler of XLA: `jax.ffi.register_ffi_target(name,
+jax.ffi.pycapsule(library.kiln_xla_NAME))`.
 
-Arrays are row-major, as XLA passes them; inputs come first, then outputs; numbers are attributes named as the parameters.
+Arrays are row-major, as XLA passes them; inputs come first, then outputs; numbers are attributes named as the
+parameters.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from . import reader
 from .reader import INTERNAL, INVALID_ARGUMENT, Buffer, Frame, Values
 
 PASSED, MADE, NUMBER, STREAM, GROUP, NOTHING = range(6)
-"""Where the value of a parameter comes from: an argument, a result, an attribute, XLA's stream, the next sources, nowhere."""
+"""Where the value of a parameter comes from: an argument, a result, an attribute, XLA's stream, the next sources,
+nowhere."""
 _SCALAR = 3
 """XLA's number of attributes that are scalars."""
 _CODES = {

@@ -1,5 +1,6 @@
 # pyright: reportReturnType=false
-"""XLA's calling convention, `XLA_FFI_Error *handler(XLA_FFI_CallFrame *)`, as this process and exported objects read it.
+"""XLA's calling convention, `XLA_FFI_Error *handler(XLA_FFI_CallFrame *)`, as this process and exported objects read
+it.
 
 The structures are those of versions 0.1 to 0.3 of the interface.
 """
@@ -13,7 +14,8 @@ METADATA, EXECUTE = 1, 3
 INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
 """XLA's error codes."""
 MAJOR, MINOR = 0, 1
-"""The version that handlers claim. XLA accepts older handlers; one newer than itself keeps the backend from starting."""
+"""The version that handlers claim. XLA accepts older handlers; one newer than itself keeps the backend from
+starting."""
 MAY_BE_CAPTURED = 1
 """The trait of handlers that CUDA graphs may capture."""
 

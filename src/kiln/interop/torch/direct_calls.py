@@ -1,8 +1,8 @@
 # pyright: reportReturnType=false
 """Calls of operators from Python that bypass PyTorch's dispatcher where it would do nothing but call the kernel.
 
-That is the case for plain tensors without gradients, if nothing looks at operators: modes, transforms, autocast, tracing,
-profiling. Arguments and errors are Python's; the rest is as in `operator_calls.py`.
+That is the case for plain tensors without gradients, if nothing looks at operators: modes, transforms, autocast,
+tracing, profiling. Arguments and errors are Python's; the rest is as in `operator_calls.py`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,7 @@ from ..arguments.process import at, process
 from ..tvm_ffi.reader import BOOL, FLOAT, INT, NONE
 from . import operator_calls, reader
 from .operator_calls import SLOTS
-from .reader import (
-    INPUTS,
-    INTEGER,
-    OPTIONAL_TENSOR,
-    OUTPUTS,
-    REAL,
-    TENSOR,
-    TRUTH,
-    Layout,
-    Operator,
-    Output,
-    State,
-    torch,
-)
+from .reader import Operator, Output, State, torch
 
 KEYS, TYPES = 8, 2
 
@@ -58,7 +45,8 @@ class Direct:
     """at::impl::torch_function_mode_enabled"""
     empty_cpu: Ptr[Object]
     empty_cuda: Ptr[Object]
-    """Python functions of extents, strides and type that make a tensor on the current device, without the dispatcher."""
+    """Python functions of extents, strides and type that make a tensor on the current device, without the
+    dispatcher."""
     looking: Array[i32, KEYS]
     """Keys that are included while something looks at operators."""
     keys: i64
@@ -73,7 +61,7 @@ class DirectCall:
     """The holder of a function that calls an operator, a `bytes` object."""
 
     operator: Ptr[Operator]
-    defaults: Array[Ptr[Object], INPUTS]
+    defaults: Array[Ptr[Object], reader.INPUTS]
     """Null for an input without a default."""
 
 
@@ -119,20 +107,20 @@ def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -
         argument.value = 0
         if value == None:
             return False
-        if kind == TENSOR or (kind == OPTIONAL_TENSOR and value != known.none):
+        if kind == reader.TENSOR or (kind == reader.OPTIONAL_TENSOR and value != known.none):
             if not is_tensor(value) or not is_plain(value, with_gradients):
                 return False
             if not reader.read_tensor(address(value) + direct.place.inner, state, argument):
                 return False
-        elif kind == OPTIONAL_TENSOR:
+        elif kind == reader.OPTIONAL_TENSOR:
             argument.type = NONE
-        elif kind == TRUTH and value.kind == known.bool_type:
+        elif kind == reader.TRUTH and value.kind == known.bool_type:
             argument.type = BOOL
             argument.value = u64(value == known.true)
-        elif kind == INTEGER and value.kind == known.int_type and cpython.whole_number(value, number):
+        elif kind == reader.INTEGER and value.kind == known.int_type and cpython.whole_number(value, number):
             argument.type = INT
             argument.value = u64(number[0])
-        elif kind == REAL and (value.kind == known.float_type or value.kind == known.int_type):
+        elif kind == reader.REAL and (value.kind == known.float_type or value.kind == known.int_type):
             real = cpython.PyFloat_AsDouble(value)
             if cpython.PyErr_Occurred() != None:
                 cpython.PyErr_Clear()
@@ -159,7 +147,7 @@ def as_tuple(numbers: Ptr[i64], count: i64) -> Ptr[Object]:
 @native
 def make_output(output: Ptr[Output], state: Ptr[State]) -> Ptr[Object]:
     """Make an output. Returns null after an error, NO_MATCH where only Python knows how."""
-    layout, passed, known = local(Layout), local(Ptr[Object], 4), direct.place
+    layout, passed, known = local(reader.Layout), local(Ptr[Object], 4), direct.place
     if not reader.find_layout(output, state, layout, False):
         return Ptr[Object](NO_MATCH)
     passed[1] = as_tuple(layout.shape, layout.rank)
@@ -194,7 +182,7 @@ def result_of(objects: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
 def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
     """Make a call. Returns its result, null after an error, or NO_MATCH."""
     state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
-    nothing, objects = Ptr[Object](NO_MATCH), local(Ptr[Object], OUTPUTS)
+    nothing, objects = Ptr[Object](NO_MATCH), local(Ptr[Object], reader.OUTPUTS)
     if operator.plans == None or not is_quiet() or not read(operator, values, state):
         return nothing
     if not operator_calls.find_stream(state):
@@ -227,7 +215,7 @@ def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
 def call_directly(called: Ptr[Object], arguments: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
     """Call an operator; NotImplemented if the dispatcher must take the call."""
     holder = Ptr[DirectCall](Ptr(called) + plan.BYTES_DATA)
-    values, result, inputs = local(Ptr[Object], INPUTS), Ptr[Object](NO_MATCH), holder.operator.inputs
+    values, result, inputs = local(Ptr[Object], reader.INPUTS), Ptr[Object](NO_MATCH), holder.operator.inputs
     if count <= inputs:
         for number in range(inputs):
             values[number] = arguments[number] if number < count else holder.defaults[number]

@@ -1,9 +1,10 @@
 # pyright: reportReturnType=false
 """Native kernels of operators in this process, which PyTorch's dispatcher calls.
 
-A kernel does not learn which operator it belongs to, so there is one for each, made in advance. The dispatcher calls without the
-GIL, which is taken to check guards. A call that matches no plan goes to an operator that Python implements, with one more
-argument: where to put the text of an error. Nothing is raised through the dispatcher, which would print it.
+A kernel does not learn which operator it belongs to, so there is one for each, made in advance. The dispatcher calls
+without the GIL, which is taken to check guards. A call that matches no plan goes to an operator that Python implements,
+with one more argument: where to put the text of an error. Nothing is raised through the dispatcher, which would print
+it.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ def find(operator: Ptr[Operator], state: Ptr[State], slots: Ptr, room: u64, outp
 
 @native
 def run(operator: Ptr[Operator], stack: Ptr[u64], error: Ptr[Ptr]) -> bool:
-    """Make a call by a plan; False if none matches. The results are on the stack, or the text of an error in `error`."""
+    """Make a call by a plan; False if none matches. The results are on the stack, or the text of an error in
+    `error`."""
     state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
     if operator.plans == None or not read(operator, stack, state):
         return False

@@ -3,8 +3,8 @@
     rms_norm = kiln.torch.op("mylib::rms_norm", launch, outputs={"y": "x"})
     y = rms_norm(x, weight, 1e-6)  # torch.ops.mylib.rms_norm; schema (Tensor x, Tensor weight, float eps) -> Tensor
 
-The schema comes from the function's parameters: outputs and streams are not passed. Tensors on the host run on the CPU target,
-CUDA tensors on the GPU, on torch's current stream.
+The schema comes from the function's parameters: outputs and streams are not passed. Tensors on the host run on the CPU
+target, CUDA tensors on the GPU, on torch's current stream.
 """
 
 from __future__ import annotations
@@ -62,15 +62,16 @@ _made_at: dict[str, Span | None] = {}
 class Operator:
     """An operator of PyTorch, made from a function of the language. Calling it calls the operator.
 
-    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like it; a tuple of extents,
-    `("x.0", "w.1", 64)`, each that of an input's axis, the value of an input, or a number, with the type last if it is not that
-    of the first input; or a function of the inputs, which may be fake tensors, that makes it. Outputs that are no parameters are
-    what the function returns. `mutates` names inputs that the kernel writes to: autograd learns of it, tensors that PyTorch's own
-    operators would not write to are refused, and the operator has no gradient. `backward(*saved, *gradients)` returns the
-    gradients of the tensor inputs in order, None for those without; `save` names the inputs and outputs it needs.
-    `vmap="leading"`: the kernel takes one more axis in front of all its tensors; by default it is called for each element.
-    `autocast`: the type of floating-point inputs under autocast; True for the one that autocast uses. `tags` are further tags of
-    torch, such as `torch.Tag.cudagraph_unsafe` for a kernel that prints.
+    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like it; a tuple of
+    extents, `("x.0", "w.1", 64)`, each that of an input's axis, the value of an input, or a number, with the type last
+    if it is not that of the first input; or a function of the inputs, which may be fake tensors, that makes it. Outputs
+    that are no parameters are what the function returns. `mutates` names inputs that the kernel writes to: autograd
+    learns of it, tensors that PyTorch's own operators would not write to are refused, and the operator has no gradient.
+    `backward(*saved, *gradients)` returns the gradients of the tensor inputs in order, None for those without; `save`
+    names the inputs and outputs it needs. `vmap="leading"`: the kernel takes one more axis in front of all its tensors;
+    by default it is called for each element. `autocast`: the type of floating-point inputs under autocast; True for the
+    one that autocast uses. `tags` are further tags of torch, such as `torch.Tag.cudagraph_unsafe` for a kernel that
+    prints.
     """
 
     def __init__(
@@ -178,7 +179,8 @@ class Operator:
             return None
 
     def _direct_call(self) -> Callable[..., Any]:
-        """Return a function that calls the kernel directly, or returns NotImplemented where the dispatcher would do more."""
+        """Return a function that calls the kernel directly, or returns NotImplemented where the dispatcher would do
+        more."""
         found = dispatcher()
         defaults = self._defaults
         if self._kernel is not None:
@@ -189,7 +191,8 @@ class Operator:
         return lambda *args: self._run_plainly(*args) if is_direct(*args) else NotImplemented
 
     def _call_with_gradients(self) -> Callable[..., Any]:
-        """Return a function for calls to which the dispatcher would only add autograd, in half the time of torch's own way."""
+        """Return a function for calls to which the dispatcher would only add autograd, in half the time of torch's own
+        way."""
         found, has_lists = dispatcher(), "Tensor[]" in (self._kinds[name] for name in self._inputs)
         needs_gradients = None if found is None or self._mutates or has_lists else found.needs_gradients
         if needs_gradients is None:
@@ -223,8 +226,8 @@ class Operator:
         return self.default(*args, **kwargs)
 
     def _name_parameters(self) -> None:
-        """Give this operator a `__call__` with its own parameters, so that no tuple of arguments is made: that saves a third of the
-        cost of a call beyond its launch."""
+        """Give this operator a `__call__` with its own parameters, so that no tuple of arguments is made: that saves a
+        third of the cost of a call beyond its launch."""
         inputs = [p for p in self._parameters if p.name in self._inputs]
         optional = [p.default is not p.empty for p in inputs]
         if optional != sorted(optional):
@@ -241,7 +244,8 @@ class Operator:
 
     @property
     def for_export(self) -> tuple[Any, str, Mapping[str, Any], Sequence[str]]:
-        """What `kiln.export` needs: the function, the name, outputs as native code makes them, inputs that are written to."""
+        """What `kiln.export` needs: the function, the name, outputs as native code makes them, inputs that are written
+        to."""
         if self._returns and self._outputs:
             raise self._wrong("it has outputs that are no parameters", "export a function that writes to its outputs")
         made: dict[str, Any] = {}
@@ -455,8 +459,8 @@ class Operator:
 
 
 def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Sequence[int], *args: Any) -> Any:
-    """Call an operator under autocast. As in torch's own, tensors of 64 bits and on other devices stay as they are, and so do
-    those that are written to, at the places `kept`."""
+    """Call an operator under autocast. As in torch's own, tensors of 64 bits and on other devices stay as they are, and
+    so do those that are written to, at the places `kept`."""
     kind = torch.get_autocast_dtype(device) if autocast is True else autocast
 
     def cast(value: Any) -> Any:

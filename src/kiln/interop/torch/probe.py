@@ -1,6 +1,7 @@
 """Proofs, for the running PyTorch, of the C++ functions that native code calls by their symbols.
 
-`python -m kiln.interop.torch.probe` loads all that native code uses of PyTorch and prints what it goes without, as JSON.
+`python -m kiln.interop.torch.probe` loads all that native code uses of PyTorch and prints what it goes without, as
+JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 def prove_direct_calls(functions: Mapping[str, int], python_key: int, autocast_keys: int) -> None:
     """Compare functions about gradients, modes and autocast with PyTorch's Python API. Raises `ProbeError`.
 
-    `functions` are addresses by the fields of `direct_calls.Direct`. Whether profilers are on has no counterpart to compare
-    with: that function is only called.
+    `functions` are addresses by the fields of `direct_calls.Direct`. Whether profilers are on has no counterpart to
+    compare with: that function is only called.
     """
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode

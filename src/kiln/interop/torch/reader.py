@@ -1,9 +1,9 @@
 # pyright: reportReturnType=false
 """Reading tensors and making outputs through PyTorch's stable C interface, in this process and in exported objects.
 
-A kernel is called as `void kernel(uint64_t *stack, uint64_t inputs, uint64_t outputs)`: it owns the tensors on the stack, and
-results take the place of the arguments. `operator_calls.py` and `direct_calls.py` are the entry points of this process,
-`exported.py` those of exported objects.
+A kernel is called as `void kernel(uint64_t *stack, uint64_t inputs, uint64_t outputs)`: it owns the tensors on the
+stack, and results take the place of the arguments. `operator_calls.py` and `direct_calls.py` are the entry points of
+this process, `exported.py` those of exported objects.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ class Operator:
     name: Ptr
     """The name of the operator that Python implements."""
     report: Ptr[Object]
-    """Takes a plan's report function and what compiled code returned; returns the text of an error, as bytes, or None."""
+    """Takes a plan's report function and what compiled code returned; returns the text of an error, as bytes, or
+    None."""
     inputs: i64
     output_count: i64
     parameters: i64
@@ -295,7 +296,8 @@ def may_write(handle: u64, tensor: Ptr[DLTensor]) -> bool:
 
 @native
 def note_written(operator: Ptr[Operator], number: i64, first: i64, state: Ptr[State]) -> bool:
-    """Mark the tensors of input `number`, from `first` on, as written if the kernel writes to it; False if it may not."""
+    """Mark the tensors of input `number`, from `first` on, as written if the kernel writes to it; False if it may
+    not."""
     if (operator.written >> u64(number)) & 1 == 0:
         return True
     for place in range(first, state.tensors):
@@ -337,7 +339,8 @@ def is_dense(tensor: Ptr[DLTensor]) -> bool:
 
 @native
 def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout], compacts: bool) -> bool:
-    """Find extents and strides of an output. One like an input with gaps is row-major if `compacts`, else Python makes it."""
+    """Find extents and strides of an output. One like an input with gaps is row-major if `compacts`, else Python makes
+    it."""
     rank, step = output.rank, i64(1)
     shape = ref(layout.numbers)[0]
     strides = shape + plan.MAX_RANK

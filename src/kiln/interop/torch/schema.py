@@ -11,7 +11,8 @@ EXTENT_RULE = 'an extent is a number, an axis of a tensor that is an input ("x.0
 
 
 class Extent(NamedTuple):
-    """An extent of an output: that of an input's axis, the value of an input (axis -1), or without an input (-1) a number."""
+    """An extent of an output: that of an input's axis, the value of an input (axis -1), or without an input (-1) a
+    number."""
 
     input: int
     axis: int
@@ -40,7 +41,8 @@ def schema(inputs: Iterable[Input], outputs: int) -> str:
 def extents(
     described: Sequence[Any], kinds: Mapping[str, str], ranks: Mapping[str, int] | None = None
 ) -> list[Extent] | str:
-    """Return the extents of an output, given PyTorch's types of the inputs by name, or what is wrong with one of them."""
+    """Return the extents of an output, given PyTorch's types of the inputs by name, or what is wrong with one of
+    them."""
     found: list[Extent] = []
     names = list(kinds)
     for extent in described:

@@ -1,7 +1,7 @@
 """PyTorch tensors for programs: element types, streams, tensors with known contents, and tensors like others.
 
-Types that torch lacks or cannot compute with (8-bit floats and narrower) are stored in tensors of bytes. They are converted on the
-host: rounded to nearest even, and saturated at the largest finite value.
+Types that torch lacks or cannot compute with (8-bit floats and narrower) are stored in tensors of bytes. They are
+converted on the host: rounded to nearest even, and saturated at the largest finite value.
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ def cute_tensor_like(
 ) -> tuple[Any, torch.Tensor]:
     """Return a tensor with the values and the layout of another, on the GPU, or on the host if there is none.
 
-    Returns the tensor for kernels and the torch tensor whose memory it is. For types that torch cannot compute with the latter has
-    bytes; elements of less than a byte are packed along the leading dimension.
+    Returns the tensor for kernels and the torch tensor whose memory it is. For types that torch cannot compute with the
+    latter has bytes; elements of less than a byte are packed along the leading dimension.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if _is_narrow(cutlass_dtype):
@@ -212,7 +212,8 @@ def convert_cute_tensor(
     is_dynamic_layout: bool = True,
     enable_tvm_ffi: bool = False,
 ) -> Any:
-    """Write float32 values into a tensor of a type that torch cannot compute with, and return it; other tensors stay as they are."""
+    """Write float32 values into a tensor of a type that torch cannot compute with, and return it; other tensors stay as
+    they are."""
     if not _is_narrow(dtype):
         return cute_tensor
     if tuple(f32_torch_tensor.shape) != tuple(cute_tensor.shape):
@@ -238,7 +239,8 @@ def create_cute_tensor_for_fp8(
     assumed_align: int = 16,
     mark_dynamic_layout: bool = True,
 ) -> Any:
-    """Return a tensor on the memory of a torch tensor, with a dynamic layout but for the leading stride 1 if `mark_dynamic_layout`.
+    """Return a tensor on the memory of a torch tensor, with a dynamic layout but for the leading stride 1 if
+    `mark_dynamic_layout`.
 
     For 8-bit floats the torch tensor has bytes, into which the values of `source_f32_tensor` are converted.
     """
@@ -253,7 +255,8 @@ def create_cute_tensor_for_fp8(
 
 
 def _to_bytes(values: torch.Tensor, ty: Any) -> torch.Tensor:
-    """Return values of a narrow type as bytes on the host, with the layout of `values`, packed along its leading dimension."""
+    """Return values of a narrow type as bytes on the host, with the layout of `values`, packed along its leading
+    dimension."""
     import numpy
 
     rounded = _rounded(values.detach().cpu().to(torch.float32), ty)

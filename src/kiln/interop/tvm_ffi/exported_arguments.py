@@ -1,8 +1,8 @@
 # pyright: reportReturnType=false
 """Calls of exported functions by frameworks, as `c/entry.py` for C.
 
-Each entry point brings the arguments into TVM-FFI's form. They are read by the function's plan, with the code of `reader.py`; where
-one does not match, native code writes the error that Python raises in a process with Kiln.
+Each entry point brings the arguments into TVM-FFI's form. They are read by the function's plan, with the code of
+`reader.py`; where one does not match, native code writes the error that Python raises in a process with Kiln.
 """
 
 from __future__ import annotations
@@ -14,37 +14,10 @@ from ..arguments import plan
 from ..arguments.arrays import DLTensor, allowed
 from ..arguments.plan import ArrayRecord, GroupRecord, IntegerRecord, RealRecord, Record
 from ..arguments.planned_calls import following
-from ..c.entry import (
-    ANYTHING,
-    GPU,
-    HOST,
-    ROOM,
-    Function,
-    bad_leaf,
-    name_argument,
-    run,
-    say,
-    say_integer,
-    say_leaf,
-    say_number,
-)
-from .reader import (
-    ARRAY,
-    BOOL,
-    DL_TENSOR,
-    FLOAT,
-    INT,
-    LIST,
-    NONE,
-    OPAQUE,
-    TENSOR,
-    Argument,
-    ArrayObject,
-    read_tensor,
-    take_integer,
-    take_real,
-    take_tensor,
-)
+from ..c import entry
+from ..c.entry import Function, say, say_integer, say_number
+from . import reader
+from .reader import INT, NONE, Argument
 
 SHAPE = 69
 """TVM-FFI's type of shapes."""
@@ -84,8 +57,9 @@ TYPES = ("int", "uint", "float", "pointer", "bfloat", "complex", "bool", "float8
 """Names of DLPack's type codes."""
 
 KINDS = {
-    NONE: "None", INT: "an integer", BOOL: "a boolean", FLOAT: "a float", OPAQUE: "a pointer", DL_TENSOR: "a tensor", TENSOR: "a tensor",
-    8: "a string", 11: "a string", 65: "a string", SHAPE: "a shape", ARRAY: "a tuple", LIST: "a list", 78: "an integer of more than 64 bits",
+    NONE: "None", INT: "an integer", reader.BOOL: "a boolean", reader.FLOAT: "a float", reader.OPAQUE: "a pointer",
+    reader.DL_TENSOR: "a tensor", reader.TENSOR: "a tensor", 8: "a string", 11: "a string", 65: "a string",
+    SHAPE: "a shape", reader.ARRAY: "a tuple", reader.LIST: "a list", 78: "an integer of more than 64 bits",
 }  # fmt: skip
 """Names of arguments in messages, by TVM-FFI's type indices."""
 
@@ -134,15 +108,15 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr
         return
     for mode in range(rank):
         leaf = record.leaves + mode
-        if bad_leaf(leaf.kind, leaf.number, tensor.shape[mode]):
-            say_leaf(message, text("its extent"), mode, tensor.shape[mode], leaf.kind, leaf.number)
+        if entry.bad_leaf(leaf.kind, leaf.number, tensor.shape[mode]):
+            entry.say_leaf(message, text("its extent"), mode, tensor.shape[mode], leaf.kind, leaf.number)
             return
     if tensor.strides != None:
         for mode in range(rank):
             leaf = record.leaves + (rank + mode)
             matters = leaf.kind != plan.STATIC or tensor.shape[mode] > 1
-            if matters and bad_leaf(leaf.kind, leaf.number, tensor.strides[mode]):
-                say_leaf(message, text("its stride"), mode, tensor.strides[mode], leaf.kind, leaf.number)
+            if matters and entry.bad_leaf(leaf.kind, leaf.number, tensor.strides[mode]):
+                entry.say_leaf(message, text("its stride"), mode, tensor.strides[mode], leaf.kind, leaf.number)
                 return
     if where == 0:
         say(message, text("its address is null, expected that of its elements"))
@@ -152,7 +126,8 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr
 
 @native
 def explain_size(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr[Text]) -> None:
-    """Say that a tensor has too many elements, or too far apart, as `fit` found. No factor of a product exceeds the limit."""
+    """Say that a tensor has too many elements, or too far apart, as `fit` found. No factor of a product exceeds the
+    limit."""
     total = i64(1)
     for mode in range(record.rank):
         if total <= record.limit:
@@ -191,11 +166,11 @@ def say_kind(message: Ptr[Text], argument: Ptr[Argument], wanted: Ptr) -> i32:
 def note_place(caller: Ptr[Caller], tensor: Ptr[DLTensor]) -> None:
     """Note the device of a tensor."""
     if tensor.device == plan.CUDA or tensor.device == plan.CUDA_MANAGED:
-        caller.where |= GPU
+        caller.where |= entry.GPU
         if caller.device < 0:
             caller.device = i32(tensor.device_number)
     elif tensor.device == plan.CPU:
-        caller.where |= HOST
+        caller.where |= entry.HOST
 
 
 @native
@@ -208,7 +183,7 @@ def is_empty(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor]) -> bool:
     empty = False
     for mode in range(record.rank):
         leaf = record.leaves + mode
-        if bad_leaf(leaf.kind, leaf.number, tensor.shape[mode]):
+        if entry.bad_leaf(leaf.kind, leaf.number, tensor.shape[mode]):
             return False
         empty = empty or tensor.shape[mode] == 0
     return empty
@@ -220,10 +195,10 @@ def take_any(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr, caller: P
     kind, place = record.kind, Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
         array = Ptr[ArrayRecord](record)
-        tensor = read_tensor(argument)
+        tensor = reader.read_tensor(argument)
         if tensor != None:
             note_place(caller, tensor)
-        if take_tensor(array, argument, place) and (place[0] != 0 or array.dlpack == plan.NO_ARRAY):
+        if reader.take_tensor(array, argument, place) and (place[0] != 0 or array.dlpack == plan.NO_ARRAY):
             return 0
         if tensor != None and is_empty(array, tensor):
             caller.empty = 1
@@ -233,9 +208,9 @@ def take_any(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr, caller: P
         explain_tensor(array, tensor, message)
         return UNFIT
     if kind == plan.INTEGER:
-        if take_integer(Ptr[IntegerRecord](record), argument, Ptr[i64](place)):
+        if reader.take_integer(Ptr[IntegerRecord](record), argument, Ptr[i64](place)):
             return 0
-        if argument.type == INT or argument.type == BOOL:
+        if argument.type == INT or argument.type == reader.BOOL:
             say_number(message, text("it"), -1, i64(argument.value))
             say_integer(message, Ptr[IntegerRecord](record).least)
             say(message, text(" to "))
@@ -243,22 +218,22 @@ def take_any(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr, caller: P
             return UNFIT
         return say_kind(message, argument, text("an integer"))
     if kind == plan.REAL:
-        if take_real(Ptr[RealRecord](record), argument, place):
+        if reader.take_real(Ptr[RealRecord](record), argument, place):
             return 0
-        if argument.type == FLOAT:
+        if argument.type == reader.FLOAT:
             say(message, text("it is "))
             put_real(message, i64(argument.value))
             say(message, text(", expected a number that 32 bits hold"))
             return UNFIT
         return say_kind(message, argument, text("a number"))
     if kind == plan.STREAM:
-        if argument.type == OPAQUE or argument.type == NONE:
-            place[0] = argument.value if argument.type == OPAQUE else u64(0)
+        if argument.type == reader.OPAQUE or argument.type == NONE:
+            place[0] = argument.value if argument.type == reader.OPAQUE else u64(0)
             return 0
         return say_kind(message, argument, text("a stream"))
     if kind == plan.GROUP:
         return take_tuple(Ptr[GroupRecord](record), argument, slots, caller, message)
-    if kind == ANYTHING or (kind == plan.SAME and argument.type == NONE):
+    if kind == entry.ANYTHING or (kind == plan.SAME and argument.type == NONE):
         return 0
     return say_kind(message, argument, text("None"))
 
@@ -268,9 +243,9 @@ def take_tuple(
     record: Ptr[GroupRecord], argument: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], message: Ptr[Text]
 ) -> i32:
     """Read the elements of a tuple, list or shape; returns as `take_any`."""
-    if argument.type != ARRAY and argument.type != LIST and argument.type != SHAPE:
+    if argument.type != reader.ARRAY and argument.type != reader.LIST and argument.type != SHAPE:
         return say_kind(message, argument, text("a tuple, a list or a shape"))
-    array, element = Ptr[ArrayObject](Ptr(argument.value)), record.elements
+    array, element = Ptr[reader.ArrayObject](Ptr(argument.value)), record.elements
     if array.count != record.count:
         say_number(message, text("its length"), -1, array.count)
         say_integer(message, record.count)
@@ -303,16 +278,16 @@ def take_all(
                 stream = function.stream(i32(plan.CUDA), caller.device)
             Ptr[u64](slots + record.slot)[0] = stream
         else:
-            problem, named = local(Text), local(u8, ROOM)
-            begin(problem, named, ROOM)
+            problem, named = local(Text), local(u8, entry.ROOM)
+            begin(problem, named, entry.ROOM)
             wrong = take_any(record, arguments + number, slots, caller, problem)
             if wrong != 0:
                 say(message, text("Mismatched "))
-                name_argument(function, function.full_names, number, message)
+                entry.name_argument(function, function.full_names, number, message)
                 say(message, named)
                 return wrong
         record = following(record)
-    if caller.where == HOST | GPU and function.code != None:
+    if caller.where == entry.HOST | entry.GPU and function.code != None:
         say(message, function.signature)
         say(message, text(": some tensors are on the host and others on a GPU, expected all on one of them"))
         return UNFIT
@@ -340,7 +315,7 @@ def perform(
         entered = function.enter(caller.device, message)
     if entered < 0:
         return FAILED
-    status = run(function, slots, GPU if caller.where & GPU != 0 else caller.where, message)
+    status = entry.run(function, slots, entry.GPU if caller.where & entry.GPU != 0 else caller.where, message)
     if entered > 0:
         function.leave()
     if status == ARGUMENTS_DISAGREE:

@@ -1,9 +1,9 @@
 # pyright: reportReturnType=false
 """Arguments in TVM-FFI's form: `int call(void *handle, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result)`.
 
-C++ programs, registries and other languages call compiled functions so, with or without the GIL. Arguments are read by the call
-plan of the function; a call that does not match goes to a TVM-FFI function that Python made, which raises the errors. Exported
-functions, and PyTorch's and XLA's entry points, read arguments by the same code.
+C++ programs, registries and other languages call compiled functions so, with or without the GIL. Arguments are read by
+the call plan of the function; a call that does not match goes to a TVM-FFI function that Python made, which raises the
+errors. Exported functions, and PyTorch's and XLA's entry points, read arguments by the same code.
 """
 
 from __future__ import annotations

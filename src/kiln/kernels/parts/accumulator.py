@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class RegisterAccumulator(NamedTuple):
-    """The accumulators of one thread in registers, with its slice of the tiled MMA, which says where they lie in the tile."""
+    """The accumulators of a thread in registers, with its slice of the tiled MMA: where they lie in the tile."""
 
     fragment: Any
     thr_mma: Any

@@ -1,7 +1,7 @@
-"""Dequantisation in registers: 8- and 4-bit integers become pairs of f16 or bf16 by a few instructions for a word, exactly.
+"""Dequantisation in registers: 8- and 4-bit integers become pairs of f16 or bf16, exactly.
 
-An integer is put below the bits of a power of two whose last mantissa bit counts ones; that power is then subtracted. bf16 has
-room for 7 bits there: the upper bit of a byte says which power it is.
+An integer is put below the bits of a power of two whose last mantissa bit counts ones; that power is then subtracted.
+bf16 has room for 7 bits there: the upper bit of a byte says which power it is.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def int4_pairs(word: Any, dtype: Any) -> list[Any]:
 
 
 def scale_registers(scale: Any, dtype: Any) -> list[Any]:
-    """Return a scale as `scaled` takes it: of bf16 as the sum of two, twice each, and of f16, with too few exponents, as it is."""
+    """Return a scale as `scaled` takes it: as the sum of two bf16, twice each; for f16, of few exponents, in f32."""
     if dtype is not BFloat16:
         return [scale]
     code = (

@@ -8,7 +8,7 @@ from ... import cute
 
 
 def permuted(x: Any, modes: list[int] | None, width: int) -> Any:
-    """Return a tensor with its modes in another order, if one is given, whose dynamic strides are multiples of a width."""
+    """Return a tensor with permuted modes, if an order is given, whose dynamic strides a width divides."""
     layout = x.layout if modes is None else cute.select(x.layout, mode=modes)
     stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride)
     return cute.make_tensor(x.iterator, cute.make_layout(layout.shape, stride=stride))

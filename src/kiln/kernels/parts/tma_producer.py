@@ -10,7 +10,7 @@ from ...cute.nvgpu import cpasync
 
 
 class TmaOperand(NamedTuple):
-    """An operand (rows, K, L) that TMA loads tile by tile: its copy atom, its TMA coordinates and the smem layout of its stages."""
+    """An operand (rows, K, L) of TMA loads: the copy atom, TMA coordinates, and the smem layout of its stages."""
 
     atom: Any
     coords: Any
@@ -32,7 +32,7 @@ def cluster_coord(cluster_shape_mn: tuple[int, int]) -> tuple[Any, Any]:
 
 
 class TmaLoads(NamedTuple):
-    """The TMA loads of an operand's tiles that this CTA issues: source, stages in smem, and the CTAs that get what it loads."""
+    """The TMA loads of an operand by this CTA: source, stages in smem, and the CTAs that receive them."""
 
     atom: Any
     source: Any
@@ -63,5 +63,6 @@ class TmaLoads(NamedTuple):
     def issue(self, k_tile: Any, stage: Any, barrier: Any) -> None:
         """Load a K tile of a row of tiles into a stage; its barrier counts the bytes."""
         cute.copy(
-            self.atom, self.source[None, k_tile], self.stages[None, stage], tma_bar_ptr=barrier, mcast_mask=self.multicast_mask
+            self.atom, self.source[None, k_tile], self.stages[None, stage], tma_bar_ptr=barrier,
+            mcast_mask=self.multicast_mask,
         )  # fmt: skip

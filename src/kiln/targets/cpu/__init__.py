@@ -6,5 +6,5 @@ from .target import CpuTarget
 
 
 def load_target() -> CpuTarget:
-    """The target, for the registry."""
+    """Return the target, for the registry."""
     return CpuTarget()

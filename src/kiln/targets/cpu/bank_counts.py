@@ -58,7 +58,7 @@ state = counter.variable("state", State)
 
 @native
 def serve(access: Ptr[Pending], first: u32, lanes: u32) -> u32:
-    """How many different words the lanes from `first` on want, counted by banks in the state."""
+    """Return how many different words the lanes from `first` on want, counted by banks in the state."""
     st = state.place
     words = access.width >> 2 if access.width > 4 else u32(1)  # of a lane
     memset(ref(st).count, 0, 4 * BANKS)
@@ -105,7 +105,7 @@ def settle(access: Ptr[Pending]) -> None:
 
 @native
 def take(key: u64, bucket: u32) -> u32:
-    """A fresh entry of a bucket; its number."""
+    """Return a fresh entry of a bucket; its number."""
     st = state.place
     number = st.free
     if number == 0:

@@ -169,10 +169,10 @@ class Expander(host.Expander):
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
-        self, op: AnyOp, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """The address of an access; in an instrumented build it is checked first."""
+        """Return the address of an access; in an instrumented build it is checked first."""
         sanitizer, banks = self.module.sanitizer, self.module.banks
         if sanitizer is None and banks is None:
             return address
@@ -213,20 +213,20 @@ class Expander(host.Expander):
         """The same for a number (i32) that is not in a range."""
         known = constant_value(value)
         if known is None:
-            outside = lambda c: c.compare("ugt", c.binary("subi", value, c.i32(least)), c.i32(most - least))
+            outside = lambda c: c.compare("ugt", c.binary("subi", value, least), most - least)
             self.refuse(op, b, outside, value, what, limit)
         elif not least <= known <= most:
             raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
 
     def frame_of(self, op: AnyOp) -> ir.Value:
-        """The frame of the running thread; the kernel becomes one that waits."""
+        """Return the frame of the running thread; the kernel becomes one that waits."""
         self.kernel_only(op)
         assert self.function.frame is not None
         self.function.waits = True
         return self.function.frame
 
     def site_of(self, op: AnyOp, what: str) -> int:
-        """The number of a place where threads wait."""
+        """Return the number of a place where threads wait."""
         return self.module.site(op, "wait", what, self.function.name)
 
     def call(self, b: Builder, name: str, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
@@ -243,7 +243,7 @@ class Expander(host.Expander):
 
     def suspend_if(self, b: Builder, must_wait: ir.Value) -> None:
         """Let the other threads run, if a number is not 0."""
-        self.suspend(b.if_(b.compare("ne", must_wait, b.i32(0))))
+        self.suspend(b.if_(b.compare("ne", must_wait, 0)))
 
     def let_others_run(self, op: AnyOp, b: Builder, what: str) -> None:
         """A look at memory that a loop may repeat until another thread changes it: suspend without waiting for anything."""
@@ -265,11 +265,11 @@ class Expander(host.Expander):
             self.function.loops = True
         ctx, frame = self.function.context, self.function.frame
         assert frame is not None
-        asked = b.if_(b.compare("ne", stopped(self.module, b, ctx), b.i32(0)))
+        asked = b.if_(b.compare("ne", stopped(self.module, b, ctx), 0))
         taken = asked.i32(1) if steps is None else steps(asked)
         stop = self.call(asked, "kiln_cpu_step", [ctx, taken], int_type(32))
-        then = asked.if_(asked.compare("ne", stop, asked.i32(0)))
-        has_frame = then.compare("ne", then.value("llvm.ptrtoint", int_type(64), (frame,)), then.i64(0))
+        then = asked.if_(asked.compare("ne", stop, 0))
+        has_frame = then.compare("ne", then.value("llvm.ptrtoint", int_type(64), (frame,)), 0)
         site = self.site_of(op, "loop")
         waits, ends = then.if_else(has_frame)
         Fields(waits, frame, FrameHeader).store("site", waits.i32(site))
@@ -277,11 +277,11 @@ class Expander(host.Expander):
         self.module.declare(coroutines.LEAVE, [], [])
         then.call(coroutines.LEAVE, [], [])
 
-    def suspends(self, loop: AnyOp) -> bool:
-        """Whether a loop's body has operations that suspend."""
+    def suspends(self, loop: ir.Operation) -> bool:
+        """Return whether a loop's body has operations that suspend."""
         found = False
 
-        def visit(op: AnyOp) -> ir.WalkResult:
+        def visit(op: ir.Operation) -> ir.WalkResult:
             nonlocal found
             found = found or op.name in _SUSPENDS
             return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
@@ -295,7 +295,8 @@ OPEN_LOOP = "kiln.open_loop"
 
 
 def _in_open_loop(op: AnyOp) -> bool:
-    """Whether an operation is in a loop that runs until a condition holds: it may be waiting for another thread."""
+    """Return whether an operation is in a loop that runs until a condition holds: it may be waiting for another
+    thread."""
     if OPEN_LOOP in op.attributes:
         return True
     parent = op.parent

@@ -19,7 +19,7 @@ class WarpGroupFault(DSLUserCodeRuntimeError):
 
 
 def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException | None:
-    """What became of a kernel (see `host.faults.report`)."""
+    """Return what became of a kernel (see `host.faults.report`)."""
     if record.stop & (STOP_TIMEOUT | STOP_STEPS) or details:
         from .runtime import deadlock_report
 

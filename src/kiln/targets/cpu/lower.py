@@ -77,7 +77,7 @@ def _return_status(func: ir.Operation) -> None:
 
 
 def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = ()) -> tuple[str, KernelExpansion]:
-    """Returns the LLVM IR text of a module, and its expansion.
+    """Return the LLVM IR text of a module, and its expansion.
 
     Programs are held to the limits of `arch`; `kinds` are the findings that an instrumented build looks for.
     """

@@ -85,9 +85,8 @@ class CpuExecutable(Executable):
         signals.install()  # others may have come before it
 
     def portable(self, ptx: bool = True) -> Portable | None:
-        from ..host import jit
+        from ..host import elf, jit
         from ..host.call_context import WRAPPER
-        from ..host.elf import objects as elf
         from ..host.exported import Portable
         from ..host.object_code import undefined_symbols
         from .runtime.parts import PARTS
@@ -102,7 +101,7 @@ class CpuExecutable(Executable):
 
 
 def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:
-    """A function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
+    """Return a function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
     native = _WRAPPER_TYPE(wrapper)
 
     def call(address: int) -> None:
@@ -212,5 +211,6 @@ class CpuTarget(Target):
 
 
 def _opt_level(options: CompileOptions) -> int:
-    """The level the program chose, else the setting's: past O2 compiling takes longer and code gets no faster."""
+    """Return the level the program chose, else the setting's: past O2 compiling takes longer and code gets no
+    faster."""
     return options.opt_level if options.is_set("opt_level") else settings.get("KILN_CPU_OPT")

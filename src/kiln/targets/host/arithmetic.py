@@ -127,7 +127,8 @@ def _int_to_float(_x: Expander, op: ir.Operation, b: Builder) -> Any:
 
 
 def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir.Value]:
-    """A 128-bit integer as one of 64 bits, times a power of 2: of bits past them, the last one says whether any was set."""
+    """Return a 128-bit integer as one of 64 bits, times a power of 2: of bits past them, the last one says whether any
+    was set."""
     type_, narrow, i32 = value.type, like(value.type, int_type(64)), like(value.type, int_type(32))
     made, scale = b.value("arith.trunci", narrow, (value,)), b.const(i32, 127 << 23)
     for shift in (32, 64):
@@ -145,7 +146,7 @@ def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir
 
 
 def _at_most_53_bits(b: Builder, value: ir.Value, signed: bool) -> ir.Value:
-    """A 64-bit integer that an f64 holds: of more bits, the last 12 become one that says whether any was set."""
+    """Return a 64-bit integer that an f64 holds: of more bits, the last 12 become one that says whether any was set."""
     type_ = value.type
     low = b.binary("andi", value, b.const(type_, 0xFFF))
     high = b.binary("subi", value, low)
@@ -204,12 +205,12 @@ def _f64_to_f32_odd(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def _is_odd(type_: Any) -> bool:
-    """Whether it is a vector whose length is no power of two."""
+    """Return whether it is a vector whose length is no power of two."""
     return isinstance(type_, ir.VectorType) and len(type_.shape) == 1 and bool(type_.shape[0] & (type_.shape[0] - 1))
 
 
 def _in_pieces(b: Builder, name: str, value: ir.Value, result: Any) -> ir.Value:
-    """A conversion of f16, done with vectors of 2, 4, 8 or 16 elements.
+    """Return a conversion of f16, done with vectors of 2, 4, 8 or 16 elements.
 
     LLVM's optimized code for others may be wrong: of 40, 48, 104 or 112 elements that had just been put together, some that were rounded to
     f16 came from other places (LLVM 22 on x86-64).
@@ -261,7 +262,7 @@ _EXACT_IN_F16 = frozenset(
 
 
 def computes_in_f32(op: ir.Operation) -> bool:
-    """Whether an `arith`, `math` or `vector` operation on bf16 or f16 is to be computed in f32."""
+    """Return whether an `arith`, `math` or `vector` operation on bf16 or f16 is to be computed in f32."""
     name = op.name
     if name in _UNCHANGED or name in _OWN_HANDLER or (name.startswith("vector.") and name != "vector.fma"):
         return False
@@ -277,7 +278,7 @@ def _narrow_kind(type_: ir.Type) -> str:
 
 
 def in_f32(x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
-    """The operation on f32 operands, its result rounded."""
+    """Return the operation on f32 operands, its result rounded."""
 
     def widen(value: ir.Value) -> ir.Value:
         element = _element(value.type)
@@ -327,9 +328,7 @@ def _libm(function: str) -> Callable[..., ir.Value]:
         operands = [reshape(b, value, flat) for value in op.operands]
         made: list[ir.Value] = []
         for number in range(flat.shape[0]):
-            position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-            parts = [b.value("vector.extract", element, (value,), position) for value in operands]
-            made.append(b.call(name, [element], parts).results[0])
+            made.append(b.call(name, [element], [b.element(value, number) for value in operands]).results[0])
         return reshape(b, b.value("vector.from_elements", flat, made), result)
 
     return expand
@@ -348,11 +347,9 @@ def _reduction(_x: Expander, op: ir.Operation, b: Builder) -> Any:
     kind = str(op.attributes["kind"]).removeprefix("#vector.kind<").removesuffix(">")
     combine = {"add": "addf", "mul": "mulf"}.get(kind, kind)
     vector: Any = op.operands[0].type
-    element = op.results[0].type
     value = op.operands[1] if len(op.operands) > 1 else None
     for number in range(vector.shape[0]):
-        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-        part = b.value("vector.extract", element, (op.operands[0],), position)
+        part = b.element(op.operands[0], number)
         if value is None:
             value = part
             continue

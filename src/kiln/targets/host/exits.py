@@ -9,7 +9,7 @@ END = "kiln_end"
 
 
 def calls(op: ir.Operation, name: str) -> bool:
-    """Whether an operation calls a function of a name."""
+    """Return whether an operation calls a function of a name."""
     return op.name == "llvm.call" and "callee" in op.attributes and op.attributes["callee"].value == name  # pyright: ignore[reportAttributeAccessIssue]
 
 

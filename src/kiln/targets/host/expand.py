@@ -13,16 +13,7 @@ from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...mlir import context, ir
 from ..lowering import expansion as lowering
-from ..lowering.builder import (
-    Builder,
-    declare,
-    global_,
-    int_type,
-    operations,
-    parsed_type,
-    ptr_type,
-    symbol,
-)
+from ..lowering.builder import Builder, declare, global_, int_type, operations, parsed_type, ptr_type, symbol
 from ..lowering.expansion import AnyOp, Handler, Handlers, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
@@ -60,7 +51,7 @@ class FunctionState:
         return self.name if self.is_kernel else ""
 
     def where(self, b: Builder) -> list[ir.Value]:
-        """The indices of block and thread; -1 in host code."""
+        """Return the indices of block and thread; -1 in host code."""
         return [b.i32(-1)] * 6
 
 
@@ -104,11 +95,11 @@ class Expansion:
             global_(self.module, name, type_, None, linkage="external")
 
     def string(self, text: str) -> str:
-        """The name of a global constant that holds a C string."""
+        """Return the name of a global constant that holds a C string."""
         return self.constant(text.encode() + b"\0")
 
     def constant(self, data: bytes) -> str:
-        """The name of a global constant that holds some bytes."""
+        """Return the name of a global constant that holds some bytes."""
         name = self.constants.get(data)
         if name is None:
             name = self.constants[data] = f"kiln.str.{len(self.constants)}"
@@ -152,12 +143,12 @@ _NUMBERS = ("arith.", "math.", "vector.")
 
 
 def host_type(type_: ir.Type) -> ir.Type:
-    """What a `cute` type is in host code; other types are themselves."""
+    """Return what a `cute` type is in host code; other types are themselves."""
     return lowered_type(type_, lambda _: ptr_type())
 
 
 def where_negative(b: Builder, amount: ir.Value) -> Builder:
-    """A place that is reached if one of some numbers is negative."""
+    """Return a place that is reached if one of some numbers is negative."""
     return b.if_(b.any(b.compare("slt", amount, b.const(amount.type, 0))))
 
 
@@ -229,20 +220,20 @@ class Expander(lowering.Expander):
         """In a loop: end if Ctrl-C asks for it. Kernels count steps, one in each round where there is no function for them."""
         del steps
         self.function.loops = True
-        stop = b.binary("andi", stopped(self.module, b, self.function.context), b.i32(STOPS))
-        then = b.if_(b.compare("ne", stop, b.i32(0)))
+        stop = b.binary("andi", stopped(self.module, b, self.function.context), STOPS)
+        then = b.if_(b.compare("ne", stop, 0))
         then.atomic("_or", then.byte_gep(self.function.context, offset("stop")), stop)
         self.fault(then, self.module.site(op, "wait", "loop", ""))
         self.end(then)
 
     def suspends(self, loop: ir.Operation) -> bool:
-        """Whether threads wait in a loop: it needs no question of its own."""
+        """Return whether threads wait in a loop: it needs no question of its own."""
         del loop
         return False
 
 
 def _is_llvm_pointer(type_: ir.Type) -> bool:
-    """Whether a type is a pointer to an address space of its own."""
+    """Return whether a type is a pointer to an address space of its own."""
     return type(type_).__name__ in ("Type", "PointerType") and str(type_).startswith("!llvm.ptr<")
 
 

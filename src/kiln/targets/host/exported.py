@@ -78,7 +78,7 @@ class Portable(NamedTuple):
 
 
 def place_code(data: Data, portable: Portable, entry: str) -> tuple[Code, dict[str, Symbol]]:
-    """The record of some code."""
+    """Return the record of some code."""
     addresses = {"entry": data.symbol(entry)}
     if portable.sites:
         addresses["sites"] = place_sites(data, portable.sites)
@@ -86,7 +86,7 @@ def place_code(data: Data, portable: Portable, entry: str) -> tuple[Code, dict[s
 
 
 def place_sites(data: Data, sites: Sequence[Place]) -> Symbol:
-    """The records of some places, by their numbers."""
+    """Return the records of some places, by their numbers."""
     return data.records([_site(data, site) for site in sites])
 
 
@@ -121,7 +121,7 @@ _CONVERSION = re.compile(r"%(?:%|[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|j|z|t)?([a-zA
 
 
 def plain_form(message: str, types: Sequence[str]) -> str:
-    """A C format as a form of `texts.put_form`, which knows no widths."""
+    """Return a C format as a form of `texts.put_form`, which knows no widths."""
     kinds = iter(types)
 
     def plain(found: re.Match[str]) -> str:

@@ -89,7 +89,7 @@ def _in_kernel(site: Site, block: Sequence[int], thread: Sequence[int]) -> str:
 
 
 def where_in_kernel(record: Context, site: Site) -> str:
-    """The kernel, block and thread of a fault, as text in parentheses; empty in host code."""
+    """Return the kernel, block and thread of a fault, as text in parentheses; empty in host code."""
     if not site.kernel or site.kind == "launch":
         return ""
     return _in_kernel(site, record.block, record.thread)
@@ -126,7 +126,7 @@ def _fault(
 
 
 def _memory_fault(record: Context, site: Site) -> MemoryFault:
-    """A signal ended a block of a kernel, or host code."""
+    """Return a signal ended a block of a kernel, or host code."""
     number, address = record.arguments[signals.SIGNAL], record.arguments[signals.ADDRESS] & (1 << 64) - 1
     who = f"kernel {site.kernel}, block {tuple(record.block)}," if site.kernel else "host code"
     what = f"accessed memory that is not there, at address 0x{address:x}"
@@ -145,7 +145,7 @@ _LENGTH = r"(%[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t)([diouxX])"
 
 
 def format_message(message: str, types: Sequence[str], raw: Sequence[int]) -> str:
-    """A C format applied to values that were recorded as 64-bit patterns."""
+    """Return a C format applied to values that were recorded as 64-bit patterns."""
     values: list[int | float] = []
     for type_, bits in zip(types, raw):
         pattern = (bits & (1 << 64) - 1).to_bytes(8, "little")

@@ -66,12 +66,13 @@ def host() -> Processor:
 
 
 def supported(triple: str, name: str, features: str) -> Processor:
-    """A processor, less the features that are not used. They come last: others may bring them along."""
+    """Return a processor, less the features that are not used. They come last: others may bring them along."""
     return triple, name, (features + _NOT_USED.get(triple.partition("-")[0], "")).lstrip(",")
 
 
 def common_processor(architecture: str) -> Processor:
-    """The processor that native functions are compiled for if they are kept for all machines of an architecture."""
+    """Return the processor that native functions are compiled for if they are kept for all machines of an
+    architecture."""
     name, features = native_objects.COMMON[architecture]
     return supported(f"{architecture}-unknown-linux-gnu", name, ",".join(f"+{x}" for x in features.split()))
 
@@ -115,7 +116,7 @@ class _Engines:
         self._libraries = 0
 
     def engine(self) -> llvm.LLJIT:
-        """The engine for the next library."""
+        """Return the engine for the next library."""
         if self._now is None or self._libraries >= self.MOST:
             self._now, self._libraries = _new_engine(), 0
         self._libraries += 1
@@ -133,7 +134,7 @@ def _new_engine() -> llvm.LLJIT:
 
 
 def has_symbol(name: str) -> bool:
-    """Whether this process has a C function or variable of a name."""
+    """Return whether this process has a C function or variable of a name."""
     _initialize()
     return llvm.address_of_symbol(name) is not None
 
@@ -261,7 +262,7 @@ def _library(code: functions.Library | DeferredLibrary) -> functions.Library:
 
 
 def exports_of(code: functions.Library | DeferredLibrary) -> tuple[str, ...]:
-    """What a library exports; its module is not imported if its code is kept."""
+    """Return what a library exports; its module is not imported if its code is kept."""
     if isinstance(code, DeferredLibrary) and code.name not in _exports:
         kept = native_objects.kept(code.name, common()[0])
         _exports[code.name] = code.library.exports if kept is None else kept.exports
@@ -348,7 +349,7 @@ class Part(NamedTuple):
 
 
 def needed_parts(parts: Iterable[Part], needed: set[str]) -> tuple[list[Part], set[str]]:
-    """Those of some parts that define some of the symbols, and the symbols that none defines."""
+    """Return those of some parts that define some of the symbols, and the symbols that none defines."""
     found: list[Part] = []
     rest = set(needed)
     for part in parts:
@@ -380,12 +381,12 @@ def _begin(part: Part) -> None:
 
 
 def is_loaded(part: Part) -> bool:
-    """Whether a part is there already."""
+    """Return whether a part is there already."""
     return part.name in _parts
 
 
 def part_library(part: Part) -> Library:
-    """A part of the runtime, compiled and loaded once per process."""
+    """Return a part of the runtime, compiled and loaded once per process."""
     with _lock:
         if part.name not in _parts:
             _begin(part)

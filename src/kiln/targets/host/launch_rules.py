@@ -9,7 +9,7 @@ MAX_COOPERATIVE = 132 * 2048
 
 
 def refused_launch(kernel: str, needs: str, numbers: list[int]) -> tuple[str, str, bool]:
-    """Which rule a launch broke, a hint, and whether it is the one of cooperative launches.
+    """Return which rule a launch broke, a hint, and whether it is the one of cooperative launches.
 
     `needs` are those of the kernel, encoded; `numbers` are grid, block, cluster, bytes of shared memory, whether it is cooperative.
     """

@@ -31,14 +31,14 @@ def stopped(expansion: Expansion, b: Builder, ctx: ir.Value) -> ir.Value:
 
 @HANDLERS.expands("scf.while")
 def _open_loop(x: Expander, op: ir.Operation, _b: Builder) -> object:
-    """A loop that may never end asks each time."""
+    """Return a loop that may never end asks each time."""
     x.stop_if_asked(op, Builder(ir.InsertionPoint.at_block_begin(op.regions[1].blocks[0]), op.location), None)
     return KEEP
 
 
 @HANDLERS.expands("scf.for")
 def _plain_loop(x: Expander, op: ir.Operation, b: Builder) -> object:
-    """A loop that may be long and in which nothing waits is cut into pieces, each after a question."""
+    """Return a loop that may be long and in which nothing waits is cut into pieces, each after a question."""
     _stay_in_type(x, op, b)
     lower, upper, step, *inits = op.operands
     if _surely_short(lower, upper, step) or x.suspends(op):
@@ -104,7 +104,7 @@ def _stay_in_type(x: Expander, op: ir.Operation, b: Builder) -> None:
 
 
 def _surely_short(*bounds: ir.Value) -> bool:
-    """Whether a loop's bounds are constants with few iterations."""
+    """Return whether a loop's bounds are constants with few iterations."""
     numbers = [constant_values(value) for value in bounds]
     if any(number is None for number in numbers):
         return False

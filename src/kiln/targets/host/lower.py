@@ -159,7 +159,7 @@ def _guarded(
     expansion.declare("kiln_cpu_guarded", [ptr] * 4, [i32])
     operands = [b.address_of_function(inner, [ptr], []), pair, b.address_of(expansion.string(entry)), caught]
     signalled = b.call("kiln_cpu_guarded", [i32], operands).results[0]
-    failed = b.if_(b.compare("ne", signalled, b.i32(0)))
+    failed = b.if_(b.compare("ne", signalled, 0))
     expansion.declare("kiln_cpu_fault", [ptr, i32, *[i32] * 6, i32, ptr], [])
     where = [failed.i32(-1)] * 6
     failed.call(
@@ -168,7 +168,7 @@ def _guarded(
 
 
 def _slot_type(type_: ir.Type) -> ir.Type:
-    """How a value lies in its slot: integers of a width that is no machine width are widened."""
+    """Return how a value lies in its slot: integers of a width that is no machine width are widened."""
     carrier = carrier_type(host_type(type_))
     if isinstance(carrier, ir.IntegerType):
         bytes_ = 1 << (((carrier.width + 7) // 8) - 1).bit_length()

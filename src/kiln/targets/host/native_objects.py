@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "__native__")
 
-COMMON = {
-    "x86_64": ("x86-64-v3", "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt xsave"),
-    "aarch64": ("generic", "lse"),
-}
+COMMON = {"x86_64": ("x86-64-v3", "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt xsave"), "aarch64": ("generic", "lse")}
 """By architecture, LLVM's name of a processor, and the features that tell its likes: nearly all machines have them."""
 
 _CHECK = 32
@@ -39,7 +36,8 @@ class Kept(NamedTuple):
 
 
 def kept(name: str, architecture: str) -> Kept | None:
-    """The object code of the library of a name for the common processor of an architecture, if it is there, and what it exports."""
+    """Return the object code of the library of a name for the common processor of an architecture, if it is there, and
+    what it exports."""
     with contextlib.suppress(OSError):
         with open(_path(name, architecture), "rb") as file:
             body = file.read()
@@ -75,6 +73,7 @@ def _path(name: str, architecture: str) -> str:
 
 
 def _check(name: str, architecture: str, data: bytes) -> bytes:
-    """The end of a file, which tools that read object code pass over: of what the rest was made, and that it is whole."""
+    """Return the end of a file, which tools that read object code pass over: of what the rest was made, and that it is
+    whole."""
     facts = (name, architecture, cache.sources_hash())
     return cache.blake2b(repr(facts).encode() + data, digest_size=_CHECK).digest()

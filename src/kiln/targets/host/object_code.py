@@ -10,7 +10,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 
 
 def undefined_symbols(data: bytes) -> set[str]:
-    """The names that object code refers to and does not define."""
+    """Return the names that object code refers to and does not define."""
     if data[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF object")
     (table,) = struct.unpack_from("<Q", data, 0x28)

@@ -23,7 +23,7 @@ def has_fault(context: Ptr[Context]) -> bool:
 
 @inline
 def order_of(context, x, y, z):
-    """The linear index of a block."""
+    """Return the linear index of a block."""
     return x + i64(context.grid[0]) * (y + i64(context.grid[1]) * z)
 
 
@@ -86,7 +86,7 @@ def warn(
 
 @reports.export
 def stream(context: Ptr[Context]) -> Ptr:
-    """The call's FILE*, opened when first needed. Kernels that print run on one thread."""
+    """Return the call's FILE*, opened when first needed. Kernels that print run on one thread."""
     if context.stream == None:
         context.stream = open_memstream(ref(context).text, ref(context).text_size)
         atomic("or", ref(context).status, TEXT)
@@ -95,7 +95,7 @@ def stream(context: Ptr[Context]) -> Ptr:
 
 @reports.export
 def finish(context: Ptr[Context]) -> Ptr:
-    """The end of a call: null, or a copy of the context for Python, which frees it."""
+    """Return the end of a call: null, or a copy of the context for Python, which frees it."""
     report = Ptr(None)
     if context.status != 0:
         if context.stream != None:

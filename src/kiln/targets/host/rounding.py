@@ -25,12 +25,13 @@ _OPERATIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 
 
 def rounding_of(modifiers: Sequence[str]) -> str:
-    """The direction that an instruction names; empty: to nearest."""
+    """Return the direction that an instruction names; empty: to nearest."""
     return next((part for part in modifiers if part in _MODES), "")
 
 
 def rounded(x: Expander, b: Builder, name: str, rounding: str, type_: ir.Type, *values: ir.Value) -> ir.Value:
-    """An operation of PTX on f32 or f64, or a conversion to them (fptrunc, sitofp, uitofp), rounded in a direction."""
+    """Return an operation of PTX on f32 or f64, or a conversion to them (fptrunc, sitofp, uitofp), rounded in a
+    direction."""
     inputs = [value.type for value in values]
     callee = f"kiln_cpu_rounded_{name}_{rounding}_{type_}_{inputs[0]}"
     if callee not in x.module.declared:
@@ -58,7 +59,7 @@ def _define(module: ir.Module, callee: str, name: str, mode: int, type_: ir.Type
 
 
 def step(b: Builder, bits: ir.Value, exact: ir.Value, made: ir.Value, rounding: str) -> ir.Value:
-    """The bits of a float that was rounded to nearest, moved by one where that was in the wrong direction.
+    """Return the bits of a float that was rounded to nearest, moved by one where that was in the wrong direction.
 
     `exact` is the number, `made` what was made of it, in a type that has both.
     """

@@ -144,7 +144,7 @@ def guarded(called: Fn[[Ptr], None], argument: Ptr, name: Ptr, caught: Ptr) -> i
 
 @native
 def can_be_left(place: u64) -> bool:
-    """Whether code at a place holds nothing."""
+    """Return whether code at a place holds nothing."""
     for number in range(SAFE_PLACES):
         if place - safe.place[number] < _COPY_BYTES:
             return True

@@ -61,7 +61,7 @@ def install() -> None:
 
 
 def _code_with_locks() -> list[tuple[int, int]]:
-    """Where the code of the C library's allocator and streams lies: it may hold locks when a signal comes."""
+    """Return where the code of the C library's allocator and streams lies: it may hold locks when a signal comes."""
     wanted = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (_libc.malloc, _libc.free, _libc.fprintf)]
     found: list[tuple[int, int]] = []
     try:

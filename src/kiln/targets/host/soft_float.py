@@ -29,7 +29,7 @@ _CONVERSIONS = {
 
 @inline
 def truncated(bits, source, target):
-    """The bits of a float in a format with fewer."""
+    """Return the bits of a float in a format with fewer."""
     wide, counts = type(bits), source.width - 1
     magnitude = bits & (1 << source.width - 1) - 1
     fraction = bits & (1 << source.mantissa_bits) - 1
@@ -55,7 +55,7 @@ def truncated(bits, source, target):
 
 @inline
 def extended(bits, source, target):
-    """The bits of a float in a format with more."""
+    """Return the bits of a float in a format with more."""
     wide = _BITS[target.width]
     bits = wide(bits)
     magnitude = bits & (1 << source.width - 1) - 1

@@ -45,12 +45,12 @@ def split(func: ir.Operation, most: int | None = None, resumes: Sequence[Resume]
 
 
 def size_of(func: ir.Operation) -> int:
-    """The number of operations of an `llvm.func`."""
+    """Return the number of operations of an `llvm.func`."""
     return sum(len(block.operations) for block in func.regions[0].blocks)
 
 
 def _has_plain_memory(blocks: Sequence[ir.Block]) -> bool:
-    """Whether memory on the stack is taken in the first block only, and is of a known size."""
+    """Return whether memory on the stack is taken in the first block only, and is of a known size."""
     for number, block in enumerate(blocks):
         for op in (op.operation for op in block.operations if op.operation.name == "llvm.alloca"):
             count = op.operands[0].owner
@@ -149,7 +149,7 @@ class _Splitter:
             op.operands[0] = count.clone(ir.InsertionPoint(op)).results[0]
 
     def _take_state(self) -> ir.Value:
-        """The number of the block that the first one goes on with; no longer does it go there."""
+        """Return the number of the block that the first one goes on with; no longer does it go there."""
         end = _terminator(self.driver)
         state = end.operands[0]
         end.erase()
@@ -204,7 +204,8 @@ class _Splitter:
     # -- parts -------------------------------------------------------------------------------------------
 
     def _new_part(self, number: int) -> ir.Block:
-        """The first block of a new function: it takes the arguments of the whole, the frame, and the number of an entry."""
+        """Return the first block of a new function: it takes the arguments of the whole, the frame, and the number of
+        an entry."""
         types = [*(argument.type for argument in self.arguments), ptr_type(), int_type(32)]
         signature = f"!llvm.func<i32 ({', '.join(map(str, types))})>"
         attributes = {
@@ -223,7 +224,7 @@ class _Splitter:
         return self.starts[part].arguments[len(self.arguments)]
 
     def _enter(self, block: ir.Block) -> tuple[int, list[int]]:
-        """The number of an entry, and where its arguments lie."""
+        """Return the number of an entry, and where its arguments lie."""
         if block not in self.entries:
             part = self.part_of[block]
             self.entered[part] += 1
@@ -282,7 +283,7 @@ class _Splitter:
             blocks.append(block)
 
     def _way_to(self, target: ir.Block, part: int, left: dict[tuple[int, ir.Block], ir.Block]) -> ir.Block:
-        """The block to go to for one: itself, or what returns from a part with its number."""
+        """Return the block to go to for one: itself, or what returns from a part with its number."""
         if self.part_of[target] == part:
             return target
         if (part, target) not in left:
@@ -462,7 +463,7 @@ def _group(block: ir.Block, structured: set[ir.Operation]) -> None:
 
 
 def _within(block: ir.Block, op: ir.Operation) -> ir.Operation:
-    """The operation of a block that an operation is, or is in."""
+    """Return the operation of a block that an operation is, or is in."""
     while op.block != block:
         op = op.parent.operation
     return op

@@ -43,14 +43,14 @@ def _encode(x: Expander, op: nvgpu.tma.TensorMapEncode, b: Builder) -> ir.Value:
     name = f"kiln_cpu_{ENCODER}"
     x.module.declare(name, [ptr] * 4, [int_type(32)])
     rule = b.call(name, [int_type(32)], [request, known, map_, finding]).results[0]
-    failed = b.if_(b.compare("ne", rule, b.i32(0)))
+    failed = b.if_(b.compare("ne", rule, 0))
     x.fault_with(failed, x.module.site(op, "tensor_map", op.tensor, ""), _words(Finding), finding)
     x.end(failed)
     return map_
 
 
 def made_in_kernel(op: AnyOp) -> Exception:
-    """The error for a map that a kernel makes."""
+    """Return the error for a map that a kernel makes."""
     return report_at(
         op.location, CompilerDiagnosticError, "a kernel makes a tensor map, which only host code can",
         hint="make it in the @jit function and pass it to the kernel, which may edit a copy: cpasync.update_tma_descriptor",
@@ -62,7 +62,7 @@ def _words(record: Any) -> int:
 
 
 def _fixed_part(op: nvgpu.tma.TensorMapEncode) -> Any:
-    """Returns a request with what is known when compiling."""
+    """Return a request with what is known when compiling."""
     request: Any = Request()
     request.box[: len(op.box)] = op.box
     request.element_strides[: len(op.element_strides)] = op.element_strides

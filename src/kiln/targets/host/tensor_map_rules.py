@@ -38,7 +38,8 @@ _TEXTS = {
 
 
 def forms() -> list[str]:
-    """The rules' texts in their order, for native code: the order of the numbers in them, mode (m) and value (v), then "|" and a form."""
+    """Return the rules' texts in their order, for native code: the order of the numbers in them, mode (m) and value
+    (v), then "|" and a form."""
     found: list[str] = []
     for what, hint in _TEXTS.values():
         text = f"{what}, expected: {hint}"
@@ -49,7 +50,7 @@ def forms() -> list[str]:
 
 
 def explained(tensor: str, rule: int, mode: int, value: int) -> tuple[str, str]:
-    """What is wrong with the request for the map of a tensor, and a hint."""
+    """Return what is wrong with the request for the map of a tensor, and a hint."""
     what, hint = _TEXTS[rule]
     numbers = {
         "mode": mode,

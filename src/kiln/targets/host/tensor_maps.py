@@ -86,7 +86,7 @@ _INTERLEAVE_32B, _SWIZZLE_32B, _SWIZZLE_128B = 2, 1, 3
 
 @native
 def element_bits(element: i32) -> i32:
-    """The bits of an element of global memory."""
+    """Return the bits of an element of global memory."""
     bits = i32(0)
     for number, found in _BITS:
         if element == number:
@@ -96,7 +96,7 @@ def element_bits(element: i32) -> i32:
 
 @native
 def swizzle_span(swizzle: i32) -> i32:
-    """The bytes of a row of a swizzle's pattern."""
+    """Return the bytes of a row of a swizzle's pattern."""
     bytes_ = i32(0)
     for number, found in _SPANS:
         if swizzle == number:
@@ -115,7 +115,7 @@ def broken(finding: Ptr[Finding], rule: i32, mode: i64, value: i64) -> i32:
 
 @native
 def broken_rule(request: Ptr[Request], finding: Ptr[Finding]) -> i32:
-    """The rule that a request breaks, which is then noted; or 0."""
+    """Return the rule that a request breaks, which is then noted; or 0."""
     rank, element, interleave = request.rank, request.element, request.interleave
     if rank < 1 or rank > limits.TENSOR_MAP_RANK:
         return broken(finding, RANK, 0, rank)

@@ -18,7 +18,7 @@ HANDLERS = Handlers()
 
 
 def element_of(type_: ir.Type) -> Any:
-    """The element type of a vector; other types are themselves."""
+    """Return the element type of a vector; other types are themselves."""
     return type_.element_type if isinstance(type_, ir.VectorType) else type_
 
 
@@ -68,12 +68,12 @@ def _shift(x: Expander, op: ir.Operation, b: Builder) -> object:
 
 
 def mangle(type_: ir.Type) -> str:
-    """A type in the name of an intrinsic."""
+    """Return a type in the name of an intrinsic."""
     return f"v{type_.shape[0]}{type_.element_type}" if isinstance(type_, ir.VectorType) else str(type_)
 
 
 def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.Value]) -> Any:
-    """A call of an LLVM intrinsic by its mangled name; its result, if it has one."""
+    """Return a call of an LLVM intrinsic by its mangled name; its result, if it has one."""
     made = b.op(
         "llvm.call_intrinsic",
         () if result is None else (result,),
@@ -88,7 +88,7 @@ def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.V
 
 
 def saturated(b: Builder, kind: str, value: ir.Value, result: ir.Type) -> ir.Value:
-    """A float as an integer: `kind` is "fptosi" or "fptoui"."""
+    """Return a float as an integer: `kind` is "fptosi" or "fptoui"."""
     value, flat = reshape(b, value, flat_type(value.type)), flat_type(result)
     made = intrinsic(b, f"llvm.{kind}.sat.{mangle(flat)}.{mangle(value.type)}", flat, [value])
     return reshape(b, made, result)

@@ -14,13 +14,13 @@ _DYNAMIC = -(1 << 31)  # marks an index of a getelementptr that is an operand
 
 @functools.lru_cache(maxsize=64)
 def int_type(width: int) -> ir.Type:
-    """The signless integer type of a width."""
+    """Return the signless integer type of a width."""
     return ir.IntegerType.get_signless(width, context())
 
 
 @functools.lru_cache(maxsize=1024)
 def parsed_type(text: str) -> ir.Type:
-    """A type by its spelling."""
+    """Return a type by its spelling."""
     return ir.Type.parse(text, context())
 
 
@@ -30,7 +30,7 @@ def ptr_type() -> ir.Type:
 
 
 def struct_type(fields: Sequence[ir.Type]) -> ir.Type:
-    """A literal `!llvm.struct`; one of many equal fields has a name, as every use would print them all."""
+    """Return a literal `!llvm.struct`; one of many equal fields has a name, as every use would print them all."""
     return _struct_type(tuple(fields))
 
 
@@ -42,7 +42,7 @@ def _struct_type(fields: tuple[ir.Type, ...]) -> ir.Type:
 
 @functools.lru_cache(maxsize=4096)
 def int_attr(type_: ir.Type, value: int) -> ir.Attribute:
-    """An integer attribute; `value` may be given signed or unsigned."""
+    """Return an integer attribute; `value` may be given signed or unsigned."""
     width = type_.width
     if width > 1:
         value = (value + (1 << (width - 1))) % (1 << width) - (1 << (width - 1))
@@ -114,13 +114,13 @@ class Builder:
         operands: Sequence[ir.Value] = (),
         attributes: Mapping[str, ir.Attribute] | None = None,
     ) -> ir.Value:
-        """The result of an operation that has one."""
+        """Return the result of an operation that has one."""
         return ir.Operation.create(name, (result,), operands, attributes, None, 0, self.location, self.point).result
 
     # constants and arithmetic
 
     def const(self, type_: ir.Type, value: int) -> ir.Value:
-        """An integer constant, or the same one in every element of a vector type."""
+        """Return an integer constant, or the same one in every element of a vector type."""
         if isinstance(type_, ir.VectorType):
             attribute = ir.DenseElementsAttr.get_splat(type_, int_attr(type_.element_type, value))
         else:
@@ -128,21 +128,22 @@ class Builder:
         return self.value("arith.constant", type_, (), {"value": attribute})
 
     def i32(self, value: int) -> ir.Value:
-        """A 32-bit constant."""
+        """Return a 32-bit constant."""
         return self.const(int_type(32), value)
 
     def i64(self, value: int) -> ir.Value:
-        """A 64-bit constant."""
+        """Return a 64-bit constant."""
         return self.const(int_type(64), value)
 
-    def binary(self, name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        """`arith.<name>` of two values of one type."""
-        return self.value(f"arith.{name}", a.type, (a, b))
+    def binary(self, name: str, a: ir.Value, b: ir.Value | int) -> ir.Value:
+        """Emit `arith.<name>` of two values of one type; an integer becomes a constant of it."""
+        return self.value(f"arith.{name}", a.type, (a, self.const(a.type, b) if isinstance(b, int) else b))
 
-    def compare(self, predicate: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        """`arith.cmpi`, an i1 or a vector of them."""
+    def compare(self, predicate: str, a: ir.Value, b: ir.Value | int) -> ir.Value:
+        """Emit `arith.cmpi`, an i1 or a vector of them; an integer becomes a constant."""
         number = _predicate(_COMPARISONS.index(predicate))
-        return self.value("arith.cmpi", like(a.type, int_type(1)), (a, b), {"predicate": number})
+        operands = (a, self.const(a.type, b) if isinstance(b, int) else b)
+        return self.value("arith.cmpi", like(a.type, int_type(1)), operands, {"predicate": number})
 
     def select(self, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         """`a` where the condition holds, else `b`."""
@@ -151,20 +152,20 @@ class Builder:
     # memory
 
     def null(self) -> ir.Value:
-        """The null pointer."""
+        """Return the null pointer."""
         return self.value("llvm.mlir.zero", ptr_type())
 
     def gep(self, pointer: ir.Value, element: ir.Type, offset: ir.Value | int) -> ir.Value:
-        """The pointer `offset` elements on."""
+        """Return the pointer `offset` elements on."""
         operands, attributes = gep_parts(pointer, element, offset)
         return self.value("llvm.getelementptr", ptr_type(), operands, attributes)
 
     def byte_gep(self, pointer: ir.Value, offset: ir.Value | int) -> ir.Value:
-        """The pointer `offset` bytes on."""
+        """Return the pointer `offset` bytes on."""
         return self.gep(pointer, int_type(8), offset)
 
     def field(self, pointer: ir.Value, struct: ir.Type, index: int) -> ir.Value:
-        """The address of a field of a struct."""
+        """Return the address of a field of a struct."""
         return self.value(
             "llvm.getelementptr",
             ptr_type(),
@@ -194,11 +195,25 @@ class Builder:
         return self.value("llvm.extractvalue", type_, (struct,), _field(index))
 
     def insert(self, struct: ir.Value, value: ir.Value, index: int) -> ir.Value:
-        """The struct value with field `index` replaced."""
+        """Return the struct value with field `index` replaced."""
         return self.value("llvm.insertvalue", struct.type, (struct, value), {"position": _i64_array((index,))})
 
+    def element(self, vector: ir.Value, number: int) -> ir.Value:
+        """Return an element of a vector of one dimension."""
+        position = {"static_position": _i64_array((number,))}
+        return self.value("vector.extract", vector.type.element_type, (vector,), position)  # pyright: ignore
+
+    def elements(self, vector: ir.Value) -> list[ir.Value]:
+        """Return all elements of a vector of one dimension."""
+        return [self.element(vector, number) for number in range(vector.type.shape[0])]  # pyright: ignore
+
+    def vector(self, elements: Sequence[ir.Value]) -> ir.Value:
+        """Return a vector of its elements."""
+        type_ = ir.VectorType.get([len(elements)], elements[0].type, loc=self.location)
+        return self.value("vector.from_elements", type_, elements)
+
     def any(self, condition: ir.Value) -> ir.Value:
-        """Whether an i1, or any element of a vector of them, is true."""
+        """Return whether an i1, or any element of a vector of them, is true."""
         if not isinstance(condition.type, ir.VectorType):
             return condition
         kind = ir.Attribute.parse("#vector.kind<or>", context())
@@ -237,12 +252,12 @@ class Builder:
         )
 
     def address_of(self, symbol: str) -> ir.Value:
-        """The address of an `llvm` function or global."""
+        """Return the address of an `llvm` function or global."""
         name = ir.FlatSymbolRefAttr.get(symbol, context())
         return self.value("llvm.mlir.addressof", ptr_type(), (), {"global_name": name})
 
     def address_of_function(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Value:
-        """The address of a `func.func` of the module."""
+        """Return the address of a `func.func` of the module."""
         type_ = ir.FunctionType.get(list(inputs), list(results), context())
         made = self.value("func.constant", type_, (), {"value": ir.FlatSymbolRefAttr.get(name, context())})
         return self.value("builtin.unrealized_conversion_cast", ptr_type(), (made,))
@@ -259,7 +274,7 @@ class Builder:
     def choose(
         self, condition: ir.Value, then: Callable[[Builder], ir.Value], otherwise: Callable[[Builder], ir.Value], type_: ir.Type
     ) -> ir.Value:  # fmt: skip
-        """An `scf.if` with a result, which one of two functions makes."""
+        """Return an `scf.if` with a result, which one of two functions makes."""
         made = self.op("scf.if", (type_,), (condition,), None, 2)
         for region, make in zip(made.regions, (then, otherwise), strict=True):
             point = ir.InsertionPoint(region.blocks.append())
@@ -316,14 +331,14 @@ def _alignment(bytes_: int) -> dict[str, ir.Attribute] | None:
 
 @functools.lru_cache(maxsize=4096)
 def like(shape: ir.Type, element: ir.Type) -> ir.Type:
-    """The vector type of the same shape with another element type; `element` itself for a scalar."""
+    """Return the vector type of the same shape with another element type; `element` itself for a scalar."""
     if not isinstance(shape, ir.VectorType):
         return element
     return ir.VectorType.get(shape.shape, element, loc=ir.Location.unknown(context()))
 
 
 def flat_type(type_: ir.Type) -> ir.Type:
-    """A vector type of any rank as one of rank 1."""
+    """Return a vector type of any rank as one of rank 1."""
     if not isinstance(type_, ir.VectorType) or len(type_.shape) == 1:
         return type_
     count = 1
@@ -333,12 +348,12 @@ def flat_type(type_: ir.Type) -> ir.Type:
 
 
 def reshape(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """A vector under another shape."""
+    """Return a vector under another shape."""
     return value if value.type == type_ else b.value("vector.shape_cast", type_, (value,))
 
 
 def operations(module: ir.Module) -> list[ir.Operation]:
-    """The operations at the top of a module.
+    """Return the operations at the top of a module.
 
     By a walk: going through `module.body.operations` imports the generated Python of their dialects (`llvm`: 44 ms).
     """
@@ -355,7 +370,7 @@ def operations(module: ir.Module) -> list[ir.Operation]:
 
 
 def symbol(op: ir.Operation) -> str:
-    """The name of a function or global."""
+    """Return the name of a function or global."""
     return op.attributes["sym_name"].value
 
 
@@ -391,7 +406,7 @@ def global_(
 
 
 def constant_value(value: ir.Value, otherwise: Any = None) -> Any:
-    """The number a value is, if it is an integer constant that fits an index; else `otherwise`."""
+    """Return the number a value is, if it is an integer constant that fits an index; else `otherwise`."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return otherwise
@@ -406,7 +421,7 @@ def constant_value(value: ir.Value, otherwise: Any = None) -> Any:
 
 
 def constant_values(value: ir.Value) -> list[int] | None:
-    """The elements of an integer constant, or None."""
+    """Return the elements of an integer constant, or None."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.operation.name not in ("arith.constant", "llvm.mlir.constant"):
         return None
@@ -419,14 +434,14 @@ def constant_values(value: ir.Value) -> list[int] | None:
 
 
 def function(module: ir.Module, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Operation:
-    """A new private `func.func`, with an entry block, at the end of the module."""
+    """Return a new private `func.func`, with an entry block, at the end of the module."""
     made = declare(module, name, inputs, results)
     made.regions[0].blocks.append(*inputs, arg_locs=[ir.Location.unknown(context())] * len(inputs))
     return made
 
 
 def declare(module: ir.Module, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Operation:
-    """A new private `func.func` without a body, at the end of the module."""
+    """Return a new private `func.func` without a body, at the end of the module."""
     return ir.Operation.create(
         "func.func",
         attributes={

@@ -43,7 +43,7 @@ class Handlers(dict[str, Any]):
     """Handlers by the names of operations."""
 
     def expands(self, *operations: str | type[OpView], types: bool = False) -> Callable[[Any], Any]:
-        """A decorator that enters the handler of operations, which are named or given as classes."""
+        """Return a decorator that enters the handler of operations, which are named or given as classes."""
 
         def enter(expand: Any) -> Any:
             for operation in operations:
@@ -57,7 +57,7 @@ class Handlers(dict[str, Any]):
 
 
 def combined(*tables: Handlers) -> Handlers:
-    """Returns one table of several, no two of which may have a handler of the same operation."""
+    """Return one table of several, no two of which may have a handler of the same operation."""
     whole = Handlers()
     for table in tables:
         twice = whole.keys() & table.keys()
@@ -77,27 +77,28 @@ class Expander:
     """Addresses in threads' own memory, by pointer, type of an element, and number of the element; None where they are made for each access."""
 
     def handler(self, op: ir.Operation, name: str) -> Handler | None:
-        """The handler of an operation."""
+        """Return the handler of an operation."""
         raise NotImplementedError
 
     def names(self) -> Iterable[str] | None:
-        """The names of operations that have handlers, none of which has regions; None where names do not tell."""
+        """Return the names of operations that have handlers, none of which has regions; None where names do not
+        tell."""
         return None
 
     def pointer_in(self, space: str) -> ir.Type:
-        """The type of pointers to a memory space of the dialect."""
+        """Return the type of pointers to a memory space of the dialect."""
         raise NotImplementedError
 
     def lowered(self, type_: ir.Type) -> ir.Type:
-        """What a type of the dialect is in code of the target; other types are themselves."""
+        """Return what a type of the dialect is in code of the target; other types are themselves."""
         raise NotImplementedError
 
     def is_retyped(self, type_: ir.Type) -> bool:
-        """Whether values of a type, which operations that stay have, are to be `lowered`."""
+        """Return whether values of a type, which operations that stay have, are to be `lowered`."""
         return isinstance(type_, (cute.Ptr, cute.Memref, TensorMap))
 
     def at_entry(self, location: ir.Location) -> Any:
-        """A builder at the start of the function, for memory that lives as long as the call."""
+        """Return a builder at the start of the function, for memory that lives as long as the call."""
         return self.builder(ir.InsertionPoint.at_block_begin(self.entry), location)
 
     def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Any) -> None:
@@ -107,15 +108,16 @@ class Expander:
         """Memory of a thread takes the place of a pointer, whose uses are not expanded yet."""
 
     def cast_pointer(self, b: Any, pointer: ir.Value, type_: ir.Type) -> ir.Value:
-        """A pointer as one of another address space."""
+        """Return a pointer as one of another address space."""
         del b, type_
         return pointer
 
     def accessed(
-        self, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """The address to use for an access to a value of a type through `memory`; `value` is what is written, where known."""
+        """Return the address to use for an access to a value of a type through `memory`; `value` is what is written,
+        where known."""
         del op, b, memory, type_, write, value
         return address
 
@@ -159,7 +161,7 @@ _CARRIERS = (
 
 
 def _kind(name: str) -> tuple[bool, bool]:
-    """Whether an operation is of the dialects, and whether it is one whose results are numbers."""
+    """Return whether an operation is of the dialects, and whether it is one whose results are numbers."""
     return name.startswith(("cute.", "cute_nvgpu.")), name.startswith(_OF_NUMBERS) and name != "arith.select"
 
 
@@ -204,7 +206,7 @@ def begin(x: Expander, work: Work, gone: Container[int] = ()) -> list[Task]:
         if handler is None:
             raise report_at(op.location, DSLNotImplemented, f"{x.target} does not implement {name}")
         types = None
-        if handler.types:
+        if handler.types and handler.view is not None:
             types = handler.view.Types._make([v.type for v in op.operands][: len(handler.view.Types._fields)])
         tasks.append(Task(op, name, handler, types))
     for value in work.values:

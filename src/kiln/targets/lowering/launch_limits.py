@@ -98,7 +98,7 @@ def _check_registers(inside: list[ir.Operation], launches: list[cute.Launch], ne
 
 
 def _threads(launch: cute.Launch) -> int:
-    """Returns the threads of a launch's CTAs; 0 if they are not known."""
+    """Return the threads of a launch's CTAs; 0 if they are not known."""
     return math.prod(constant_value(extent, 0) for extent in launch.block)
 
 
@@ -120,8 +120,8 @@ def _line(op: cute.AllocSmem) -> str:
 
 
 def _check_launch(op: cute.Launch, kernel: str, needs: Needs, arch: Architecture) -> None:
-    extents = ([constant_value(extent) for extent in group] for group in (op.grid, op.block, op.cluster))
-    sizes = Sizes(*extents, constant_value(op.smem))
+    grid, block, cluster = ([constant_value(extent) for extent in group] for group in (op.grid, op.block, op.cluster))
+    sizes = Sizes(grid, block, cluster, constant_value(op.smem))
     broken = limits.broken_rule(arch.generation, sizes, needs, empty=True)
     if broken is None and op.preferred_cluster and features.PREFERRED_CLUSTER.on(arch):
         sizes = sizes._replace(cluster=op.preferred_cluster)

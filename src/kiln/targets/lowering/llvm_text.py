@@ -50,7 +50,7 @@ def _fix_line(line: str) -> str:
 
 @functools.lru_cache(maxsize=65536)
 def literal_bits(kind: str, literal: str) -> int:
-    """The bit pattern of a literal of type `kind` (half, bfloat, float, double)."""
+    """Return the bit pattern of a literal of type `kind` (half, bfloat, float, double)."""
     exponent_bits, fraction_bits = _FORMATS[kind]
     if literal.startswith("f0x"):
         return int(literal[3:], 16)
@@ -70,7 +70,7 @@ def literal_bits(kind: str, literal: str) -> int:
 
 
 def _round(digits: str, exponent_bits: int, fraction_bits: int) -> int:
-    """The bits of the nearest number, ties to even. It is not negative."""
+    """Return the bits of the nearest number, ties to even. It is not negative."""
     from fractions import Fraction  # few modules have such literals
 
     value = Fraction(digits)
@@ -115,7 +115,7 @@ _BF16 = re.compile(r'"[^"]*"|[%@!$#][-\w.$]+|\bbfloat\b|\b0xR([0-9A-Fa-f]{4})\b'
 
 
 def bf16_as_integers(text: str) -> str:
-    """A module whose bf16 values are 16-bit integers instead; nothing in it computes with them.
+    """Return a module whose bf16 values are 16-bit integers instead; nothing in it computes with them.
 
     A processor without registers for bf16 gets code that moves such values through f32, by a function call each, and
     makes signaling NaNs quiet: other data that only passes as bf16 would change.

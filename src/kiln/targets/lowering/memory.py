@@ -24,7 +24,8 @@ HANDLERS = Handlers()
 
 
 def lowered_type(type_: ir.Type, pointer_in: Callable[[str], ir.Type]) -> ir.Type:
-    """What a `cute` type is, given the pointers of each memory space; other types are themselves. A tensor map is a pointer to it."""
+    """Return what a `cute` type is, given the pointers of each memory space; other types are themselves. A tensor map
+    is a pointer to it."""
     if cute.is_ptr(type_):
         return pointer_in(cute.info(type_).space)
     if cute.is_memref(type_):
@@ -36,7 +37,7 @@ def lowered_type(type_: ir.Type, pointer_in: Callable[[str], ir.Type]) -> ir.Typ
 
 @functools.lru_cache(maxsize=4096)
 def carrier_type(type_: ir.Type) -> ir.Type:
-    """The LLVM type that holds a value of a lowered type: narrow floats are integers of their width."""
+    """Return the LLVM type that holds a value of a lowered type: narrow floats are integers of their width."""
     element = element_of(type_)
     if isinstance(element, ir.FloatTF32Type):
         return like(type_, ir.F32Type.get(context()))  # `expand_narrow_floats` has made such values f32
@@ -48,7 +49,7 @@ def carrier_type(type_: ir.Type) -> ir.Type:
 
 
 def to_carrier(b: Builder, value: ir.Value) -> ir.Value:
-    """A value as its `carrier_type`."""
+    """Return a value as its `carrier_type`."""
     want = carrier_type(value.type)
     if want == value.type:
         return value
@@ -57,7 +58,7 @@ def to_carrier(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """The inverse of `to_carrier`."""
+    """Return the inverse of `to_carrier`."""
     if value.type == type_:
         return value
     cast = "arith.index_cast" if isinstance(element_of(type_), ir.IndexType) else "arith.bitcast"
@@ -66,7 +67,7 @@ def from_carrier(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 
 @functools.lru_cache(maxsize=1024)
 def _stored_type(element: ir.Type) -> ir.Type:
-    """The LLVM type of an element in memory."""
+    """Return the LLVM type of an element in memory."""
     carrier = carrier_type(element)
     if isinstance(carrier, ir.IntegerType) and cute.element_bits(element) != carrier.width:
         return int_type(cute.element_bits(element))
@@ -102,12 +103,12 @@ def _cast_memref(x: Expander, op: cute.CastMemref, b: Builder) -> ir.Value:
 
 
 def _step_type(bits: int) -> ir.Type:
-    """A type of an element's size."""
+    """Return a type of an element's size."""
     return int_type(bits) if bits in (8, 16, 32, 64) else parsed_type(f"!llvm.array<{bits // 8} x i8>")
 
 
 def element_address(b: Builder, pointer: ir.Value, element: ir.Type, offset: ir.Value) -> ir.Value:
-    """The address of the byte in which the element `offset` elements on begins."""
+    """Return the address of the byte in which the element `offset` elements on begins."""
     bits = cute.element_bits(element)
     if bits >= 8:
         return b.gep(pointer, _step_type(bits), constant_value(offset, offset))
@@ -145,7 +146,7 @@ def _access(memory: ir.Type, type_: ir.Type) -> _Access:
 
 
 def _address(x: Expander, b: Builder, memory: ir.Value, type_: ir.Type, offset: ir.Value, access: _Access) -> ir.Value:
-    """The address of an element of a lowered value that had type `type_`."""
+    """Return the address of an element of a lowered value that had type `type_`."""
     pointer = pointer_of(x, b, memory, type_) if access.has_leaves else memory
     if x.places is not None and access.step is not None:
         number = constant_value(offset)
@@ -155,7 +156,8 @@ def _address(x: Expander, b: Builder, memory: ir.Value, type_: ir.Type, offset: 
 
 
 def private_address(x: Expander, pointer: ir.Value, step: ir.Type, number: int) -> ir.Value:
-    """The address of an element of a thread's own memory, of the size of `step`, made once, where the pointer is."""
+    """Return the address of an element of a thread's own memory, of the size of `step`, made once, where the pointer
+    is."""
     assert x.places is not None
     found = x.places.get((pointer, step, number))
     if found is None:
@@ -174,7 +176,7 @@ def _ptr_add(_x: Expander, op: cute.PtrAdd, b: Builder) -> ir.Value:
 
 
 def _tensor(b: Builder, type_: ir.Type, pointer: ir.Value, leaves: list[ir.Value]) -> ir.Value:
-    """A tensor of its parts."""
+    """Return a tensor of its parts."""
     if not leaves:
         return pointer
     made = b.insert(b.value("llvm.mlir.undef", type_), pointer, 0)
@@ -192,7 +194,7 @@ def view(x: Expander, op: cute.View, b: Builder) -> ir.Value:
 
 
 def pointer_of(x: Expander, b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """The pointer in a lowered value that had type `type_`."""
+    """Return the pointer in a lowered value that had type `type_`."""
     if cute.is_memref(type_) and cute.info(type_).leaves:
         return b.extract(value, x.pointer_in(cute.info(type_).space), 0)
     return value
@@ -212,12 +214,12 @@ def _leaf(_x: Expander, op: cute.Leaf, b: Builder) -> ir.Value:
 
 
 def alignment_of(op: cute.Load | cute.Store, element: ir.Type) -> int:
-    """Returns the alignment that an access promises, else that of an element."""
+    """Return the alignment that an access promises, else that of an element."""
     return op.alignment or cute.element_bytes(element)
 
 
 def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:
-    """Where a packed element starts in its byte, as an i8."""
+    """Return where a packed element starts in its byte, as an i8."""
     bits = cute.element_bits(element)
     low = b.value("arith.trunci", int_type(8), (offset,))
     return b.binary("muli", b.binary("andi", low, b.const(int_type(8), 8 // bits - 1)), b.const(int_type(8), bits))
@@ -271,7 +273,7 @@ def _store(x: Expander, op: cute.Store, b: Builder) -> None:
 
 
 def private_bytes(op: cute.AllocRmem) -> int:
-    """Returns the bytes that an allocation takes."""
+    """Return the bytes that an allocation takes."""
     return (cute.element_bits(cute.info(op.result.type).element) * op.count + 7) // 8
 
 

@@ -28,7 +28,7 @@ class Pass(NamedTuple):
 
 
 def on_module(change: Callable[[ir.Module], object]) -> Callable[[ir.Module, Architecture], None]:
-    """Returns the `run` of a pass that needs nothing but the module."""
+    """Return the `run` of a pass that needs nothing but the module."""
 
     def run(module: ir.Module, _arch: Architecture) -> None:
         change(module)

@@ -20,7 +20,7 @@ OFFSET = "kiln.offset"
 def place(
     pieces: list[Piece], body: ir.Block | None, piece_of: Callable[[ir.Operation], Hashable]
 ) -> tuple[dict[Any, int], int]:
-    """Where each piece lies, and where the last one ends: one after the other.
+    """Return where each piece lies, and where the last one ends: one after the other.
 
     With a `body`, pieces that branches of an `if` allocate, which exclude each other, overlap; `piece_of` names the piece that an
     operation allocates or takes the address of, None for other operations.

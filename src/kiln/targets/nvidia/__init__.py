@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def load_target() -> NvidiaTarget:
-    """The target, for the registry."""
+    """Return the target, for the registry."""
     from .target import NvidiaTarget  # here, so that looking for tools loads no compiler
 
     return NvidiaTarget()

@@ -71,7 +71,7 @@ def tuned(wgmma: bool) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=16)
 def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.TargetMachine:
-    """A machine is for one thread at a time."""
+    """Return a machine is for one thread at a time."""
     _initialize()
     # 3 numbers values by a slower method, and gives the same code
     return llvm.Target.from_triple(TRIPLE).create_target_machine(
@@ -208,7 +208,7 @@ class Beside:
         sys.setswitchinterval(self._interval)
 
     def ptx(self) -> str:
-        """What it has made, when it is done. Raises RuntimeError with LLVM's words."""
+        """Return what it has made, when it is done. Raises RuntimeError with LLVM's words."""
         if self._thread.ident is None:
             self._run()
         else:
@@ -219,7 +219,7 @@ class Beside:
 
 
 def joined(codes: Sequence[str]) -> str:
-    """One module of PTX of several."""
+    """Return one module of PTX of several."""
     first, *others = codes
     said = set(_head(first).splitlines() if others else ())
     for code in others:
@@ -230,7 +230,7 @@ def joined(codes: Sequence[str]) -> str:
 
 
 def _head(ptx: str) -> str:
-    """What comes before the first kernel."""
+    """Return what comes before the first kernel."""
     return ptx[: ptx.index(".visible .entry")]
 
 
@@ -275,7 +275,7 @@ def _ptxas_in(*_environment: str | None) -> toolchain.Tool | None:
 
 
 def ptxas_version() -> str | None:
-    """The CUDA release of ptxas, or None where there is none: the driver then compiles the PTX."""
+    """Return the CUDA release of ptxas, or None where there is none: the driver then compiles the PTX."""
     tool = _ptxas()
     return _version(tool) if tool else None
 
@@ -286,7 +286,7 @@ def _version(tool: toolchain.Tool) -> str | None:
 
 
 def newest_ptx(arch: Architecture) -> int:
-    """The PTX version to write: one that ptxas takes or, where there is none, the driver."""
+    """Return the PTX version to write: one that ptxas takes or, where there is none, the driver."""
     return ptx_version(arch, ptxas_version() or driver.cuda_version())
 
 
@@ -300,7 +300,8 @@ _NEWEST_PTX = 88
 
 
 def ptx_version(arch: Architecture, cuda: str | None) -> int:
-    """The PTX version to write, 88 for 8.8: what the tool of a CUDA release takes, as far as Kiln has use for it."""
+    """Return the PTX version to write, 88 for 8.8: what the tool of a CUDA release takes, as far as Kiln has use for
+    it."""
     supported = _NEWEST_PTX
     if cuda:
         release = tuple(int(part) for part in cuda.split(".")[:2])
@@ -345,7 +346,7 @@ class Assembly:
             raise
 
     def result(self) -> tuple[bytes, dict[str, Resources]]:
-        """The cubin of the PTX and the resources of its kernels, when ptxas is done."""
+        """Return the cubin of the PTX and the resources of its kernels, when ptxas is done."""
         try:
             with others_may_compile():
                 said = self._process.communicate()[0]
@@ -370,7 +371,7 @@ class Assembly:
 
 
 def _ptxas_message(said: str, ptx: str, name: str, arch: Architecture) -> str:
-    """What ptxas rejected, with the lines of PTX it names."""
+    """Return what ptxas rejected, with the lines of PTX it names."""
     lines = [line for line in said.splitlines() if "error" in line or "fatal" in line] or said.splitlines()
     source = ptx.splitlines()
     shown: list[str] = []
@@ -399,12 +400,12 @@ def _messages(said: str, ptx: str) -> dict[str, tuple[str, ...]]:
 
 
 def _kernels_with(ptx: str, word: str) -> list[str]:
-    """The kernels whose code has a word."""
+    """Return the kernels whose code has a word."""
     return [body.split("(", 1)[0].strip() for body in ptx.split(".entry ")[1:] if word in body]
 
 
 def parse_resources(said: str, ptx: str = "") -> dict[str, Resources]:
-    """The resources of each kernel in what `ptxas -v` printed."""
+    """Return the resources of each kernel in what `ptxas -v` printed."""
     messages = _messages(said, ptx)
     found: dict[str, Resources] = {}
     name = ""

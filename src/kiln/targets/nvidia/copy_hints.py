@@ -20,12 +20,12 @@ _CODE = 0x4
 
 
 def without_hints(ptx: str) -> str:
-    """The same PTX with no hints on asynchronous copies."""
+    """Return the same PTX with no hints on asynchronous copies."""
     return _COPY.sub(r"\1\2 \3;", ptx)
 
 
 def are_wrong(ptx: str, cubin: bytes) -> bool:
-    """Whether there are hints on asynchronous copies, and code in which they may be wrong."""
+    """Return whether there are hints on asynchronous copies, and code in which they may be wrong."""
     return _COPY.search(ptx) is not None and any(
         int.from_bytes(code[at : at + 2], "little") & _OPCODE == _UNIFORM_COPY
         for code in _sections(cubin)
@@ -34,7 +34,7 @@ def are_wrong(ptx: str, cubin: bytes) -> bool:
 
 
 def _sections(cubin: bytes) -> list[bytes]:
-    """The sections of an ELF file of 64 bits that hold instructions."""
+    """Return the sections of an ELF file of 64 bits that hold instructions."""
     (table,) = struct.unpack_from("<Q", cubin, 40)
     size, count = struct.unpack_from("<HH", cubin, 58)
     found: list[bytes] = []

@@ -12,7 +12,7 @@ from ..lowering.memory import carrier_type, from_carrier, to_carrier
 
 
 def pointer_type(space: int) -> ir.Type:
-    """The LLVM pointer of an address space."""
+    """Return the LLVM pointer of an address space."""
     return parsed_type(f"!llvm.ptr<{space}>") if space else ptr_type()
 
 
@@ -29,12 +29,12 @@ class DeviceBuilder(Builder):
         return made
 
     def address_in(self, symbol: str, space: int) -> ir.Value:
-        """The address of a global variable of an address space."""
+        """Return the address of a global variable of an address space."""
         name = ir.FlatSymbolRefAttr.get(symbol, context())
         return self.value("llvm.mlir.addressof", pointer_type(space), (), {"global_name": name})
 
     def hidden(self, address: ir.Value) -> ir.Value:
-        """The start of shared memory, as a value that LLVM does not see through.
+        """Return the start of shared memory, as a value that LLVM does not see through.
 
         LLVM adds what it knows to be constant last, also an address. ptxas wants what is the same in all threads (the start
         and the offset of a buffer) added first: then that sum is a uniform register, which an access adds by itself.
@@ -44,7 +44,7 @@ class DeviceBuilder(Builder):
         return self.value("llvm.inttoptr", pointer_type(3), (hidden,))
 
     def cast_space(self, pointer: ir.Value, type_: ir.Type) -> ir.Value:
-        """A pointer as one of another address space."""
+        """Return a pointer as one of another address space."""
         if pointer.type == type_:
             return pointer
         if "<" in str(pointer.type) and "<" in str(type_):  # from one space to another: by way of the generic one
@@ -82,7 +82,7 @@ def _asm_attributes(code: str, constraints: str, pure: bool) -> dict[str, ir.Att
 
 
 def f32() -> ir.Type:
-    """The type of floats of 32 bits."""
+    """Return the type of floats of 32 bits."""
     return ir.F32Type.get(context())
 
 
@@ -91,26 +91,26 @@ REGISTER = {16: "h", 32: "r", 64: "l"}
 
 
 def is_float(type_: ir.Type) -> bool:
-    """Whether a type is a float, or a vector of them."""
+    """Return whether a type is a float, or a vector of them."""
     return isinstance(element_of(type_), ir.FloatType)
 
 
 def bits_of(type_: ir.Type) -> int:
-    """The bits of a number or a vector."""
+    """Return the bits of a number or a vector."""
     element = element_of(type_)
     count = type_.shape[0] if isinstance(type_, ir.VectorType) else 1
     return count * element.width
 
 
 def as_bits(b: DeviceBuilder, value: ir.Value) -> ir.Value:
-    """A value as an integer of its width."""
+    """Return a value as an integer of its width."""
     value = to_carrier(b, value)
     want = int_type(bits_of(value.type))
     return value if value.type == want else b.value("llvm.bitcast", want, (value,))
 
 
 def from_bits(b: DeviceBuilder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """The inverse of `as_bits`."""
+    """Return the inverse of `as_bits`."""
     carrier = carrier_type(type_)
     if value.type != carrier:
         value = b.value("llvm.bitcast", carrier, (value,))
@@ -118,16 +118,16 @@ def from_bits(b: DeviceBuilder, value: ir.Value, type_: ir.Type) -> ir.Value:
 
 
 def shared_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
-    """A shared-memory pointer as its address of 32 bits."""
+    """Return a shared-memory pointer as its address of 32 bits."""
     return b.value("llvm.ptrtoint", int_type(32), (b.cast_space(pointer, pointer_type(3)),))
 
 
 def special_register(b: Builder, name: str) -> ir.Value:
-    """A 32-bit special register by its PTX name."""
+    """Return a 32-bit special register by its PTX name."""
     return b.value(f"nvvm.read.ptx.sreg.{name}", int_type(32))
 
 
 def l2_policy(b: DeviceBuilder, name: str) -> ir.Value:
-    """The policy of the L2 cache that a hint such as `L2::evict_last` stands for."""
+    """Return the policy of the L2 cache that a hint such as `L2::evict_last` stands for."""
     (made,) = b.asm(f"createpolicy.fractional.{name}.b64 $0, 1.0;", "=l", [], [int_type(64)], pure=True)
     return made

@@ -45,7 +45,7 @@ every: weakref.WeakSet[Kernels] = weakref.WeakSet()
 
 
 def active() -> bool:
-    """Whether launches are to be noted only."""
+    """Return whether launches are to be noted only."""
     return bool(_open)
 
 

@@ -65,7 +65,7 @@ class Expansion:
     module: ir.Module
     handlers: Handlers
     arch: Architecture
-    blocks: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
+    blocks: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     """Threads of a block of each kernel, where known."""
     merged: frozenset[str] = frozenset()
     """The kernels whose branches share memory."""
@@ -91,7 +91,7 @@ class Expansion:
         value: ir.Attribute | None = None,
         linkage: str = "internal",
     ) -> str:
-        """A global variable, made once; its name."""
+        """Return a global variable, made once; its name."""
         if name not in self.declared:
             self.declared.add(name)
             attributes = {
@@ -112,7 +112,7 @@ class Expansion:
         return name
 
     def string(self, text: str) -> str:
-        """The name of a global constant that holds a C string."""
+        """Return the name of a global constant that holds a C string."""
         name = self.strings.setdefault(text, f"kiln_str_{len(self.strings)}")
         data = text.encode() + b"\0"
         type_ = parsed_type(f"!llvm.array<{len(data)} x i8>")
@@ -128,7 +128,7 @@ def _pointer_in(space: str) -> ir.Type:
 
 @functools.lru_cache(maxsize=4096)
 def device_type(type_: ir.Type) -> ir.Type:
-    """What a `cute` type is in device code; other types are themselves."""
+    """Return what a `cute` type is in device code; other types are themselves."""
     return lowered_type(type_, _pointer_in)
 
 
@@ -194,7 +194,7 @@ class Expander(lowering.Expander):
         self.registers.write(b, b.value("llvm.bitcast", words, (value,)) if words else value, address, alignment)
 
     def _once(self, key: Any, name: str, type_: ir.Type, attributes: dict[str, ir.Attribute] | None) -> ir.Value:
-        """The result of an operation at the start of the function, made once."""
+        """Return the result of an operation at the start of the function, made once."""
         found = self._shared.get(key)
         if found is None:
             b = self.at_entry(ir.Location.unknown(context()))
@@ -206,13 +206,13 @@ class Expander(lowering.Expander):
         return self._once(value, "llvm.mlir.constant", i32, {"value": ir.IntegerAttr.get(i32, value)})
 
     def elements(self, b: Builder, vector: ir.Value) -> list[ir.Value]:
-        """The elements of a vector. (MLIR takes five times as long to make them of operations on vectors.)"""
+        """Return the elements of a vector. (MLIR takes five times as long to make them of operations on vectors.)"""
         type_: Any = vector.type
         element = type_.element_type
         return [b.value("llvm.extractelement", element, (vector, self._number(n))) for n in range(type_.shape[0])]
 
     def joined(self, b: Builder, type_: ir.Type, parts: Sequence[ir.Value]) -> ir.Value:
-        """A vector of what registers hold."""
+        """Return a vector of what registers hold."""
         vector = _vector_type(len(parts), parts[0].type)
         made = self._once(vector, "llvm.mlir.poison", vector, None)
         for number, part in enumerate(parts):

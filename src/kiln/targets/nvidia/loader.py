@@ -248,7 +248,7 @@ def enter(device: i32, said: Ptr[Text]) -> i32:
 
 @loading.export
 def has(where: u64) -> bool:
-    """Whether memory is a GPU's; of none, whether there is a GPU."""
+    """Return whether memory is a GPU's; of none, whether there is a GPU."""
     said, memory, kind = local(Text), local(u8, 256), local(i64)
     begin(said, memory, 256)
     if find_driver(said) != 0:
@@ -284,7 +284,8 @@ def attribute(number: i32, device: i32) -> i32:
 
 @native
 def merit(image: Ptr[Image], capability: i32) -> i32:
-    """How well an image suits a device: 0, not at all; code made for it before code that runs there, that before PTX."""
+    """Return how well an image suits a device: 0, not at all; code made for it before code that runs there, that
+    before PTX."""
     found, kind = image.capability, image.kind
     if image.ptx != 0:
         return 1000 + found if kind == PLAIN and found <= capability else i32(0)
@@ -403,7 +404,7 @@ def choose_slowly(module: Ptr[Module], said: Ptr[Text], status: Ptr[i32]) -> Ptr
 
 @loading.export
 def choose(module: Ptr[Module], said: Ptr[Text], status: Ptr[i32]) -> Ptr[Code]:
-    """The code that the current device runs, loaded; null after an error."""
+    """Return the code that the current device runs, loaded; null after an error."""
     only = atomic_load(ref(module).only, "acquire")
     if only != 0:
         return Ptr[Code](only)
@@ -482,7 +483,7 @@ def after(index: i32, site: i32, stream: u64, variant: Ptr[Variant]) -> i32:
 
 @loading.export
 def assertion(variant: Ptr[Variant], said: Ptr[Text]) -> bool:
-    """Whether an assertion in a kernel failed; what it says, then."""
+    """Return whether an assertion in a kernel failed; what it says, then."""
     fault = Ptr[i64](ref(variant).fault)
     if fault[15] == 0:
         return False

@@ -80,7 +80,7 @@ def lower(
 
 
 def has_wgmma(module: ir.Module) -> bool:
-    """Whether a module of device functions has WGMMAs."""
+    """Return whether a module of device functions has WGMMAs."""
     found = find(module.operation, ("cute_nvgpu.wgmma", "llvm.inline_asm"))
     return any(
         "asm_string" not in op.attributes or "wgmma.mma_async" in op.attributes["asm_string"].value for op in found
@@ -97,7 +97,8 @@ def text_of(compilation: Compilation) -> str:
 
 
 def is_alone(module: ir.Module, kernels: Sequence[str]) -> bool:
-    """Whether what a lowered module defines, besides memory of other modules, are kernels and their shared memory."""
+    """Return whether what a lowered module defines, besides memory of other modules, are kernels and their shared
+    memory."""
     own, parts = {*kernels, *(f"{kernel}_smem" for kernel in kernels)}, tuple(f"{kernel}_smem_" for kernel in kernels)
     for op in operations(module):
         name = symbol(op)
@@ -184,7 +185,7 @@ _FATAL = frozenset(
 
 
 def _reason(name: str) -> str:
-    """Why an operation must not reach LLVM: its code generator ends the process on what it cannot select."""
+    """Return why an operation must not reach LLVM: its code generator ends the process on what it cannot select."""
     if name in _FATAL:
         return f"the NVIDIA target cannot lower {name}"
     if name.startswith(("llvm.", "nvvm.")) or name == "builtin.module":

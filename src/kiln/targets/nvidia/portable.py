@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.architectures import Architecture
-from ..host import jit
+from ..host import elf, jit
 from ..host.call_context import WRAPPER
-from ..host.elf import objects as elf
 from ..host.exported import Portable, place_code, place_sites
 from .launch import TABLE
 from .loader import ASSERTS, FAMILY, FEATURES, PLAIN, PRINTS, Image, Kernel, Module, Variant, loading
@@ -23,7 +22,7 @@ _COUNTER = {"llvm.readcyclecounter": f"{loading.prefix}clock"}
 
 
 def portable(executable: NvidiaExecutable, ptx: bool = True) -> Portable:
-    """What an exported object needs of an executable; `ptx`: also what later GPUs can run."""
+    """Return what an exported object needs of an executable; `ptx`: also what later GPUs can run."""
 
     def host_code(processor: Any, suffix: str) -> elf.Object:
         optimized = jit.optimize(executable.artifacts["llvm_host"], 1, processor, _COUNTER)
@@ -38,7 +37,7 @@ def portable(executable: NvidiaExecutable, ptx: bool = True) -> Portable:
 
 
 def _images(code: Any, ptx: bool) -> dict[bool, bytes]:
-    """What there is to load: a cubin (False), PTX (True)."""
+    """Return what there is to load: a cubin (False), PTX (True)."""
     found = {False: code.cubin} if code.cubin else {}
     if (ptx and not code.arch.suffix) or not code.cubin:
         found[True] = code.ptx.encode() + b"\0"

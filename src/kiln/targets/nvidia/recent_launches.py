@@ -36,17 +36,17 @@ _registered = 0
 
 
 def address() -> int:
-    """Where the ring lies."""
+    """Return where the ring lies."""
     return ctypes.addressof(_ring)
 
 
 def count() -> int:
-    """How many launches there were."""
+    """Return how many launches there were."""
     return _ring[0]
 
 
 def register(kernels: Kernels) -> int:
-    """The number under which launches of an executable are noted."""
+    """Return the number under which launches of an executable are noted."""
     global _registered
     _registered += 1
     _owners[_registered] = kernels
@@ -76,7 +76,7 @@ def counter(b: Builder) -> ir.Value:
 
 @functools.lru_cache(maxsize=1)
 def _clock() -> Callable[[], int]:
-    """What notes of launches have as time, as a function of Python."""
+    """Return what notes of launches have as time, as a function of Python."""
     if not HAS_COUNTER:
         return time.monotonic_ns
     from ...base_dsl.compiler import Compilation
@@ -105,7 +105,7 @@ def _clock() -> Callable[[], int]:
 
 
 def _seconds_since() -> Callable[[int], float]:
-    """A function from a time in ticks to how many seconds ago that was."""
+    """Return a function from a time in ticks to how many seconds ago that was."""
     clock = _clock()
     first, start = clock(), time.perf_counter()
     time.sleep(0.01)
@@ -114,7 +114,7 @@ def _seconds_since() -> Callable[[int], float]:
 
 
 def suspects() -> str:
-    """The launches made last, newest first, for people; empty if there were none."""
+    """Return the launches made last, newest first, for people; empty if there were none."""
     entries = [tuple(_ring[WORDS * n : WORDS * (n + 1)]) for n in range(1, ENTRIES + 1)]
     newest = sorted((entry for entry in entries if entry[0]), reverse=True)
     ago = None

@@ -56,7 +56,7 @@ class Registers:
             self._arrays.add(made)
 
     def read(self, b: DeviceBuilder, type_: ir.Type, address: ir.Value, alignment: int) -> ir.Value:
-        """The value at an address."""
+        """Return the value at an address."""
         register = self._register(address)
         if register is None:
             return b.load(type_, address, alignment)
@@ -91,7 +91,7 @@ class Registers:
                     store.erase()
 
     def _register(self, address: ir.Value) -> _Register | None:
-        """What an address leads to; None if to other memory."""
+        """Return what an address leads to; None if to other memory."""
         known = self._by_address.get(address, _UNKNOWN)
         if known is not _UNKNOWN:
             return known
@@ -143,7 +143,8 @@ class Registers:
 
 
 def _is_of_registers(pointer: ir.Value) -> bool:
-    """Whether all that uses a pointer, or one made of it, are products, and accesses to registers at known places."""
+    """Return whether all that uses a pointer, or one made of it, are products, and accesses to registers at known
+    places."""
     todo = [pointer]
     while todo:
         value = todo.pop()
@@ -173,6 +174,6 @@ def _length(type_: ir.Type) -> int:
 
 
 def _is_whole(offset: ir.Value, bits: int) -> bool:
-    """Whether so many elements are known to be whole registers."""
+    """Return whether so many elements are known to be whole registers."""
     number = constant_value(offset)
     return number is not None and number * bits % (8 * _BYTES) == 0

@@ -80,7 +80,7 @@ def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
 
 
 def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], cubin: bytes) -> list[Remark]:
-    """All remarks on compiled kernels. Lines come from the code's line information."""
+    """Return all remarks on compiled kernels. Lines come from the code's line information."""
     remarks = [_summary(info, resources[info.name]) for info in kernels if info.name in resources]
     remarks += about_wgmma(kernels, resources)
     for info in kernels:
@@ -126,7 +126,8 @@ _ADVICE = {
 
 
 def about_wgmma(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> list[Remark]:
-    """What ptxas says of products that wait for each other, of fences that it adds, and of requests for registers that it ignores."""
+    """Return what ptxas says of products that wait for each other, of fences that it adds, and of requests for
+    registers that it ignores."""
     return [
         Remark("products", info.name, f"{text} (ptxas); {_ADVICE.get(text[:5], '')}".rstrip("; "), info.file, info.line)
         for info in kernels

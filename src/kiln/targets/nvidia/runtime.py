@@ -153,7 +153,8 @@ class Kernels:
             self._table[HANDLES + number] = handle
 
     def describer(self) -> Callable[[int, int], str]:
-        """A function that describes a launch for people, by kernel and site; it does not refer to this object."""
+        """Return a function that describes a launch for people, by kernel and site; it does not refer to this
+        object."""
         return functools.partial(_describe, [info.name for info in self.infos], self._host_sites)
 
     # -- called from native code -------------------------------------------------------------------------
@@ -286,7 +287,7 @@ def explain(
 
 
 def _cluster_of(config: driver.LaunchConfig) -> tuple[int, ...]:
-    """The blocks of a launch's clusters along each axis."""
+    """Return the blocks of a launch's clusters along each axis."""
     for number in range(config.count):
         at = config.attributes + ATTRIBUTE_BYTES * number
         if ctypes.c_int32.from_address(at).value == CLUSTER:

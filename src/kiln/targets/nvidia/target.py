@@ -111,7 +111,7 @@ class NvidiaExecutable(Executable):
 
 
 def _reporter(kernels: Kernels, sites: list[Site]) -> Callable[[int], None]:
-    """A function that raises what a wrapper reported."""
+    """Return a function that raises what a wrapper reported."""
 
     def report(record: int) -> None:
         from ..host import faults
@@ -129,7 +129,7 @@ def _reporter(kernels: Kernels, sites: list[Site]) -> Callable[[int], None]:
 
 
 def _caller(wrapper: int, report: Callable[[int], None], prints: bool, library: Library) -> Any:
-    """A function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
+    """Return a function that runs a wrapper on the slots at an address. As a method it would cost 0.07 us more."""
     native = _WRAPPER_TYPE(wrapper)
 
     def call(address: int) -> None:
@@ -151,11 +151,11 @@ class NvidiaTarget(Target):
     name = "nvidia"
 
     def available(self) -> bool:
-        """Whether there is a driver and a GPU."""
+        """Return whether there is a driver and a GPU."""
         return driver.available()
 
     def launches(self) -> bool:
-        """Whether calls launch kernels now."""
+        """Return whether calls launch kernels now."""
         from . import dry_run
 
         return not dry_run.active()
@@ -170,14 +170,14 @@ class NvidiaTarget(Target):
         return driver.several()
 
     def device_of(self, address: int) -> int | None:
-        """The GPU's number; None for memory of the host."""
+        """Return the GPU's number; None for memory of the host."""
         return driver.device_of(address)
 
     def driver_function(self, name: str) -> int:
         return ctypes.cast(driver.function(name), ctypes.c_void_p).value or 0
 
     def device_guards(self, number: int | None) -> list[Guard]:
-        """One where there are several devices."""
+        """Return one where there are several devices."""
         if number is None or not driver.several():
             return []
         return [Guard(IS_TRUE, functools.partial(driver.is_current, number))]
@@ -240,52 +240,10 @@ class NvidiaTarget(Target):
         self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
         running: contextlib.ExitStack,
     ) -> Callable[[], None]:  # fmt: skip
-        """Compile the kernels as far as PTX and start ptxas, which ends with `running`; what waits for it."""
-        from .lower import has_wgmma, is_alone, lower, take_in, text_of
-        from .passes.kernel_outlining import apart
-
+        """Compile the kernels to PTX and start ptxas, which ends with `running`; returns the function that waits for it."""
         options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
-        compilation.timings = whole.timings
         lines = options.generate_line_info or bool(options.remark_filter)
-        libraries = _libraries(options)
-        wgmma = has_wgmma(compilation.module)
-        together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
-        parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
-        expansion, texts = None, list[str]()
-        beside: list[codegen.Beside] = []
-        with codegen.tuned(wgmma), contextlib.ExitStack() as threads:
-            # LLVM begins with the longest kernel, in a thread of its own, while others are lowered
-            for module, known in parts[:-1]:
-                part = Compilation(module, compilation.name, options)
-                part.timings = whole.timings
-                expansion = lower(part, arch, known, lines)
-                if is_alone(module, [fact.name for fact in known]):
-                    texts.append(text_of(part))
-                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt)))
-            expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
-            if len(beside) < len(parts) - 1:
-                take_in(compilation.module, parts[0][0])
-            text = text_of(compilation)
-            texts.append(text)
-            compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
-            try:
-                with compilation.stage("optimize"):
-                    optimized = codegen.optimize(text, arch, opt, libraries)
-                with compilation.stage("codegen"):
-                    own = codegen.emit_ptx(optimized, arch, opt)
-                    code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
-                    if lines:
-                        code.ptx = codegen.with_plain_files(code.ptx)
-            except RuntimeError as failure:
-                path = compilation.write_rejected("failed.ll", "\n".join(texts))
-                raise CompilerDiagnosticError(
-                    f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
-                ) from failure
-        lowered = [module.operation for module, _ in parts]
-        artifacts.add("mlir_lowered", lambda: "\n".join(module.get_asm() for module in lowered))
-        artifacts.add("llvm_unoptimized", lambda: "\n".join(texts))
-        modules = [*(thread.module for thread in beside), optimized]
-        artifacts.add("llvm", lambda: "\n".join(map(str, modules)))
+        expansion = self._compile_to_ptx(whole, compilation, facts, code, artifacts, lines)
         code.sites = expansion.sites
         code.kernels = [_info(fact, expansion, {}) for fact in facts]
         if not codegen.ptxas_version():
@@ -318,6 +276,55 @@ class NvidiaTarget(Target):
             remarks.warn_of_slow_wgmma(code.kernels, code.resources)
 
         return assembled
+
+    def _compile_to_ptx(
+        self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
+        lines: bool,
+    ) -> Expansion:  # fmt: skip
+        """Lower the kernels and fill `code.ptx`; the longest kernel is compiled by LLVM while others are lowered."""
+        from .lower import has_wgmma, is_alone, lower, take_in, text_of
+        from .passes.kernel_outlining import apart
+
+        options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
+        compilation.timings = whole.timings
+        libraries, wgmma = _libraries(options), has_wgmma(compilation.module)
+        together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
+        parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
+        expansion, texts = None, list[str]()
+        beside: list[codegen.Beside] = []
+        with codegen.tuned(wgmma), contextlib.ExitStack() as threads:
+            for module, known in parts[:-1]:
+                part = Compilation(module, compilation.name, options)
+                part.timings = whole.timings
+                expansion = lower(part, arch, known, lines)
+                if is_alone(module, [fact.name for fact in known]):
+                    texts.append(text_of(part))
+                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt)))
+            expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
+            if len(beside) < len(parts) - 1:
+                take_in(compilation.module, parts[0][0])
+            text = text_of(compilation)
+            texts.append(text)
+            compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
+            try:
+                with compilation.stage("optimize"):
+                    optimized = codegen.optimize(text, arch, opt, libraries)
+                with compilation.stage("codegen"):
+                    own = codegen.emit_ptx(optimized, arch, opt)
+                    code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
+                    if lines:
+                        code.ptx = codegen.with_plain_files(code.ptx)
+            except RuntimeError as failure:
+                path = compilation.write_rejected("failed.ll", "\n".join(texts))
+                raise CompilerDiagnosticError(
+                    f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
+                ) from failure
+        lowered = [module.operation for module, _ in parts]
+        artifacts.add("mlir_lowered", lambda: "\n".join(module.get_asm() for module in lowered))
+        artifacts.add("llvm_unoptimized", lambda: "\n".join(texts))
+        modules = [*(thread.module for thread in beside), optimized]
+        artifacts.add("llvm", lambda: "\n".join(map(str, modules)))
+        return expansion
 
     def _compile_host(
         self,
@@ -383,7 +390,7 @@ class NvidiaTarget(Target):
         return "/".join([*parts, *jit.host(), llvmlite.__version__])
 
     def serialize(self, executable: Executable) -> Entry | None:
-        """The code of an executable."""
+        """Return the code of an executable."""
         assert isinstance(executable, NvidiaExecutable)
         code = executable.code
         facts = {
@@ -426,7 +433,7 @@ _OWN_ARTIFACTS = ("ptx", "cubin", "sass", "object")
 
 
 def _libraries(options: CompileOptions) -> list[bytes]:
-    """The bitcode of `LinkLibraries`."""
+    """Return the bitcode of `LinkLibraries`."""
     found: list[bytes] = []
     for path in filter(None, map(str.strip, options.link_libraries.split(","))):
         try:
@@ -464,7 +471,7 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
 
 
 def _with_smem(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Resources:
-    """What ptxas said of a kernel, with the shared memory that its launches give it as far as that is known."""
+    """Return what ptxas said of a kernel, with the shared memory that its launches give it as far as that is known."""
     dynamic = info.dynamic_smem(fact.smem)
     return dataclasses.replace(reported, smem=info.static_smem + dynamic, dynamic_smem=dynamic)
 

@@ -88,7 +88,7 @@ def enter_context() -> bool:
 
 @native
 def ask_driver(request: Ptr[Request], map_: Ptr) -> i32:
-    """The driver's status."""
+    """Return the driver's status."""
     sizes, strides, steps = ref(request).sizes, ref(request).strides, ref(request).element_strides
     if request.im2col != 0:
         if im2col.value == 0:
@@ -111,7 +111,7 @@ def ask_driver(request: Ptr[Request], map_: Ptr) -> i32:
 
 @native
 def place_of(request: Ptr[u64]) -> Ptr[Entry]:
-    """Where a request is kept."""
+    """Return where a request is kept."""
     hash_ = u64(0)
     for number, factor in _FACTORS:
         hash_ = hash_ + request[number] * factor

@@ -30,6 +30,7 @@ from ..core.environment import environment
 from ..core.loading import load
 from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
+from ..core.text import fields_text, table
 from ..verify import cli as verify
 from ..verify.cheating import CHECKS
 from . import jobs
@@ -123,19 +124,19 @@ class _Failed(Exception):
         self.error = outcome.error or {}
 
     @property
-    def gone(self) -> bool:
+    def worker_ended(self) -> bool:
         """Whether its worker ended, perhaps through another's fault."""
-        return self.error.get("type") == jobs.Gone.__name__
+        return self.error.get("type") == jobs.WorkerEnded.__name__
 
     def described(self) -> dict[str, Any]:
-        status = "crash" if self.gone else self.outcome.status
+        status = "crash" if self.worker_ended else self.outcome.status
         found = {"status": status, **{name: self.error.get(name) for name in ("type", "message", "file", "line")}}
         if status in ("crash", "timeout", "oom"):  # only its output says why
             found["stderr"] = self.outcome.stderr[-2000:]
         return found
 
 
-class _Held:
+class _WorkerCandidate:
     """A candidate in a worker, with the interface that `in_rounds` takes."""
 
     def __init__(self, candidate: Candidate, runner: Runner) -> None:
@@ -149,9 +150,7 @@ class _Held:
         for outcome in self._runner.run([job]):
             if outcome.status == "ok":
                 return outcome.result
-            error = outcome.error or {}
-            if error.get("type") == "ContractError":
-                raise ContractError(error.get("message", ""), error.get("file"), error.get("line"))
+            worker_case.raise_bad_contract(outcome)
             raise _Failed(name, outcome)
         raise AssertionError("a job without an outcome")
 
@@ -189,29 +188,35 @@ def timed(
     shared = {"problem": dict(problem), "seed": seed, "l2": l2, "steady": steady, "quick": quick}
     with _runners(candidates, runner) as runners:
         while left and left[0] is first:
-            held = {each.name: _Held(each, runners[each.case.where]) for each in left}
+            in_workers = {each.name: _WorkerCandidate(each, runners[each.case.where]) for each in left}
             try:
-                for name, each in held.items():
+                for name, each in in_workers.items():
                     progress(f"prepares {name}", 0)
                     arguments = {
                         "where": each.candidate.case.where,
                         "what": each.candidate.what,
                         "config": each.candidate.config,
                     }
-                    ready = each.do("hold", **arguments, **shared, workers=len(runners))
+                    ready = each.do("prepare", **arguments, **shared, workers=len(runners))
                     dtype = dtype or ready["dtype"]
                 least = model and work and model.least_us(*work, dtype, most=True)
                 comparison = in_rounds(
-                    held, rounds=rounds, seed=seed, at_least_us=least or 0.0, after_each=lambda: progress("measures")
+                    in_workers,
+                    rounds=rounds,
+                    seed=seed,
+                    at_least_us=least or 0.0,
+                    after_each=lambda: progress("measures"),
                 )
             except _Failed as reason:
-                if reason.gone and not restarted:
+                if reason.worker_ended and not restarted:
                     restarted = True
                     continue
                 failed[reason.name] = reason.described()
                 left = [each for each in left if each.name != reason.name]
                 continue
-            failed |= {name: {"status": "cheat", "message": each.wrong} for name, each in held.items() if each.wrong}
+            failed |= {
+                name: {"status": "cheat", "message": each.wrong} for name, each in in_workers.items() if each.wrong
+            }
             return Benched(first.case, dict(problem), first.config, comparison, failed, dtype, work, model)
     return Benched(first.case, dict(problem), first.config, None, failed, dtype, work, model)
 
@@ -241,38 +246,26 @@ def record(found: Benched, options: Mapping[str, Any]) -> Record:
         for name, ratio in found.comparison.ratios.items():
             peer = found.comparison.measurements[name]
             more["against"][name] = {
-                "us": [peer.low, peer.us, peer.high],
-                "ratio": [ratio.low, ratio.median, ratio.high],
-                "verdict": found.comparison.verdicts[name],
-                "flags": peer.flags,
-                "status": peer.status,
-            }
+                "us": [peer.low, peer.us, peer.high], "ratio": [ratio.low, ratio.median, ratio.high],
+                "verdict": found.comparison.verdicts[name], "flags": peer.flags, "status": peer.status,
+            }  # fmt: skip
     more["against"] |= {name: why for name, why in found.failed.items() if name != KERNEL}
     words = [f"--l2={options['l2']}", *(["--steady"] if options.get("steady") else [])]
     return Record(
-        "bench",
-        key_of("bench", found.case, found.problem, found.config, env, protocol),
-        found.case.name,
-        found.problem,
-        found.config,
+        "bench", key_of("bench", found.case, found.problem, found.config, env, protocol), found.case.name,
+        found.problem, found.config,
         str(found.failed[KERNEL]["status"]) if KERNEL in found.failed else own.status if own else "error",
-        us=[own.low, own.us, own.high] if own else None,
-        n=own.n if own else 0,
-        protocol=protocol,
-        env=env,
-        clock=own.to_json()["clock"] if own else {},
-        flags=own.flags if own else [],
-        error=wrong,
-        again=command_line.again("bench", found.case, found.problem, *words, config=found.config),
-        more=more,
-    )
+        us=[own.low, own.us, own.high] if own else None, n=own.n if own else 0, protocol=protocol, env=env,
+        clock=own.to_json()["clock"] if own else {}, flags=own.flags if own else [], error=wrong,
+        again=command_line.again("bench", found.case, found.problem, *words, config=found.config), more=more,
+    )  # fmt: skip
 
 
 # --- the verb --------------------------------------------------------------------------------------------------------
 
 
 def parser() -> Any:
-    made = command_line.arguments("kiln bench", "Time a kernel beside what it is compared with.", several=True)
+    made = command_line.arguments("kiln bench", "Time a kernel beside its reference and baselines.", several=True)
     more = made.add_argument_group("how it is measured")
     more.add_argument(
         "--against", action="append", metavar="NAMES",
@@ -280,7 +273,9 @@ def parser() -> Any:
     )  # fmt: skip
     more.add_argument("--l2", choices=("cold", "warm", "rotate"), default="cold", help="the L2 cache before each call")
     more.add_argument("--steady", action="store_true", help="back to back, without idleness: what is left under load")
-    more.add_argument("--lock", metavar="base|max|MHZ", nargs="?", const="base", help="hold the GPU's clock meanwhile")
+    more.add_argument(
+        "--lock", metavar="base|max|MHZ", nargs="?", const="base", help="lock the GPU's clock during the run"
+    )
     more.add_argument("--strict", action="store_true", help="exit status 5 if a flag makes the numbers doubtful")
     more.add_argument("--since", metavar="REV", help="time the kernel of this git revision, too")
     more.add_argument(
@@ -376,7 +371,7 @@ def _verified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> b
 def _locked(wanted: str) -> Iterator[None]:
     try:
         with clocks.locked(nvml.Gpu(driver.uuid(0)), wanted) as mhz:
-            print(f"the clock is held at {mhz} MHz", file=sys.stderr)
+            print(f"the clock is locked at {mhz} MHz", file=sys.stderr)
             yield
     except nvml.NvmlError as refused:
         hint = (
@@ -443,8 +438,10 @@ def _us(value: float) -> str:
 def show(found: Benched, args: Any) -> None:
     """Print the table of a problem."""
     out = command_line.console(args)
-    problem = " ".join(f"{name}={value}" for name, value in found.problem.items())
-    out.print(f"{found.case.name} {problem}{f' config={found.config}' if found.config else ''}".strip(), markup=False)
+    out.print(
+        f"{found.case.name} {fields_text(found.problem)}{f' config={found.config}' if found.config else ''}".strip(),
+        markup=False,
+    )
     rows: list[list[str]] = []
     measured = found.comparison.measurements if found.comparison else {}
     for name, one in measured.items():
@@ -472,10 +469,9 @@ def show(found: Benched, args: Any) -> None:
     ]
     head = ["", "us", "95 %", "TFLOP/s", "TB/s", "roofline", "MHz", "W", "time / kernel's", "", "flags"]
     used = [at for at in range(len(head)) if at < 2 or any(row[at] for row in rows)]
-    widths = {at: max(len(row[at]) for row in [head, *rows]) for at in used}
-    for row in [head, *rows]:
-        cells = [row[at].ljust(widths[at]) if at in (0, 9, 10) else row[at].rjust(widths[at]) for at in used]
-        out.print("  ".join(cells).rstrip(), markup=False)
+    left = {number for number, at in enumerate(used) if at in (0, 9, 10)}
+    for line in table([[row[at] for at in used] for row in [head, *rows]], left):
+        out.print(line, markup=False)
     for name, why in found.failed.items():
         for line in why.get("stderr", "").strip().splitlines()[-5:]:
             out.print(f"{name}: {line}", markup=False)
@@ -507,7 +503,7 @@ def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> i
             job = Job("kiln.workbench.profile.jobs:static", arguments, **command_line.job_options(_TIMEOUT))
             (outcome,) = runners[case.where].run([job])
             step()
-            text = " ".join(f"{name}={value}" for name, value in problem.items())
+            text = fields_text(problem)
             if outcome.status != "ok":
                 out.print(f"{case.name} {text}: {outcome.status}: {(outcome.error or {}).get('message')}", markup=False)
                 continue

@@ -54,5 +54,5 @@ def resources_of(launch: Any) -> dict[str, Any]:
     runs = occupancy(launch.arch, math.prod(launch.block), used["registers"], used["smem"], used["barriers"])
     return {
         "arch": launch.arch, "grid": launch.grid, "block": launch.block, "cluster": launch.cluster, "launches": 1,
-        **used, "blocks_per_multiprocessor": runs.blocks, "limited_by": runs.limiter,
+        **used, "blocks_per_sm": runs.blocks, "limited_by": runs.limiter,
     }  # fmt: skip

@@ -6,7 +6,6 @@ or a dataclass that becomes one.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 import importlib
@@ -24,6 +23,7 @@ from ...hardware import current
 from ...hardware.architectures import generation_of, refusal
 from . import source_closure
 from .contracts import NAMES, ContractError, contract_error, is_array, line_of, short
+from .text import did_you_mean
 
 
 class Problem(dict[str, Any]):
@@ -89,9 +89,8 @@ class Case:
         made = Problem(problem)
         for name, value in fields.items():
             if name not in made:
-                near = difflib.get_close_matches(name, made, 1)
-                meant = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(made) or 'none'}"
-                raise ContractError(f"the problems of {self.name} have no field {name!r}{meant}")
+                hint = did_you_mean(name, made) or f"there are: {', '.join(made) or 'none'}"
+                raise ContractError(f"the problems of {self.name} have no field {name!r}; {hint}")
             made[name] = _like(made[name], value, name)
         return made
 
@@ -125,7 +124,7 @@ class Case:
             try:
                 json.dumps(problem)
             except TypeError as reason:
-                raise self._bad(f"problem {number} is no JSON ({reason}): name types by text", "problems") from None
+                raise self._bad(f"problem {number} is not JSON ({reason}): name types by text", "problems") from None
             made.append(problem)
         return made
 
@@ -264,7 +263,7 @@ class Case:
                 raise TypeError(f"{short(value)} is neither a dict nor a dataclass")
             return json.loads(json.dumps(dict(made)))
         except TypeError as reason:
-            raise self._bad(f"a config is no JSON: {reason}", "configs") from None
+            raise self._bad(f"a config is not JSON: {reason}", "configs") from None
 
     def _reasons(self, value: Any, problem: Mapping[str, Any]) -> list[str]:
         """Return why a config is refused."""

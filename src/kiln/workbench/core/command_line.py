@@ -29,6 +29,7 @@ from . import environment, loading, tuned_file
 from .cases import Case, Problem, arch_fits
 from .contracts import ContractError
 from .runners import InfrastructureLost
+from .text import near_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -179,7 +180,7 @@ def problems(args: argparse.Namespace, case: Case, default: str = "0") -> list[P
         if case.problems and name not in case.problems[0]:
             near = difflib.get_close_matches(name, [*case.problems[0], *args.options], 1)
             meant = f"did you mean --{near[0]}?" if near else f"its fields are: {', '.join(case.problems[0]) or 'none'}"
-            raise ContractError(f"--{name} is no option, and no field of the problems of {case.name}; {meant}")
+            raise ContractError(f"--{name} is neither an option nor a field of the problems of {case.name}; {meant}")
     which = args.problem or default
     if which == "all":
         chosen: list[Mapping[str, Any]] = [*case.problems]
@@ -215,7 +216,7 @@ def config(args: argparse.Namespace, case: Case, problem: Mapping[str, Any]) -> 
 
 def again(verb: str, case: Case, problem: Mapping[str, Any], *more: str, config: Any = None) -> str:
     """Return a command line that repeats a measurement."""
-    words = ["kiln", verb, _near(case.where)]
+    words = ["kiln", verb, near_path(case.where) if os.path.isabs(case.where) else case.where]
     for name, value in problem.items():
         text = value if isinstance(value, str) else json.dumps(value)
         words += [f"--set={name}={text}"] if name in _OPTIONS else [f"--{name}={text}"]
@@ -270,13 +271,6 @@ _OPTIONS = frozenset(
     ]
 )
 """Options of the verbs: `--set` gives a field of such a name its value."""
-
-
-def _near(where: str) -> str:
-    if not os.path.isabs(where):
-        return where
-    near = os.path.relpath(where)
-    return near if not near.startswith("..") else where
 
 
 # Printing

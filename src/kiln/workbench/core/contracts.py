@@ -22,6 +22,7 @@ from kiln.base_dsl.target import get_target
 
 from .. import serve_cuda
 from . import source_closure
+from .text import near_path
 
 NAMES = {
     "kernel_fn": "kernel_fn(*inputs) runs the kernel and returns its output; with `configs` it takes config=",
@@ -54,14 +55,9 @@ class ContractError(Exception):
         self.message, self.file, self.line = message, str(file) if file else None, line
 
     def __str__(self) -> str:
-        place = f"{_shown(self.file)}:{self.line or 1}: " if self.file else ""
+        place = f"{near_path(self.file)}:{self.line or 1}: " if self.file else ""
         source = linecache.getline(self.file, self.line).strip() if self.file and self.line else ""
         return f"{place}{self.message}" + (f"\n    {source}" if source else "")
-
-
-def _shown(file: str) -> str:
-    near = os.path.relpath(file)
-    return near if not near.startswith("..") else file
 
 
 def import_file(path: Path) -> ModuleType:
@@ -155,7 +151,7 @@ def check_names(names: Mapping[str, Any], file: str | None) -> None:
             line = line_of(file, near[0]) if near else None
             raise ContractError(f"a contract defines {name!r}, and this one does not{meant}\n    {what}", file, line)
         if near:
-            text = f"{near[0]!r} is no name of a contract; did you mean {name!r}? (or begin it with an underscore)"
+            text = f"{near[0]!r} is not a name of contracts; did you mean {name!r}? (or begin it with an underscore)"
             raise ContractError(f"{text}\n    {what}", file, line_of(file, near[0]))
 
 

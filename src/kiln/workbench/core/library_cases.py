@@ -81,7 +81,7 @@ _FUNCTIONS = {
 def case(name: str | None) -> Case:
     """Return the Case of a function of `kiln.kernels`."""
     if name not in _FUNCTIONS:
-        raise ContractError(f"kiln.kernels:{name or '?'} is no Case; there are: {', '.join(_FUNCTIONS)}")
+        raise ContractError(f"kiln.kernels:{name or '?'} is not a Case; there are: {', '.join(_FUNCTIONS)}")
     function = _FUNCTIONS[name]
 
     def kernel_fn(*inputs: Any, config: Mapping[str, Any] | None = None) -> Any:
@@ -112,15 +112,10 @@ def case(name: str | None) -> Case:
         return asked.flops, asked.bytes
 
     names = {
-        "fields": function.problem,
-        "kernel_fn": kernel_fn,
-        "reference_fn": function.reference,
-        "get_inputs": get_inputs,
-        "configs": configs,
-        "validate": validate,
-        "perf_model": perf_model,
+        "fields": function.problem, "kernel_fn": kernel_fn, "reference_fn": function.reference,
+        "get_inputs": get_inputs, "configs": configs, "validate": validate, "perf_model": perf_model,
         "flops_bytes": flops_bytes,
-    }
+    }  # fmt: skip
     return Case(name, f"kiln.kernels:{name}", None, names)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import re
@@ -14,6 +13,7 @@ from typing import Any
 
 from .cases import Case
 from .contracts import REQUIRED, ContractError, check_names, import_file, import_name
+from .text import did_you_mean
 
 
 def load(where: Any) -> Case:
@@ -36,8 +36,8 @@ def load(where: Any) -> Case:
     if name.endswith(".py") or os.sep in name or os.path.isfile(name):
         path = Path(name).resolve()
         if not path.is_file():
-            near = difflib.get_close_matches(path.name, [each.name for each in path.parent.glob("*.py")], 1)
-            raise ContractError(f"there is no file {name}" + (f"; did you mean {near[0]}?" if near else ""))
+            hint = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
+            raise ContractError(f"there is no file {name}{f'; {hint}' if hint else ''}")
         module = import_file(path)
         return _of_module(module, f"{path}:{plan}" if plan else str(path), plan)
     if name == "kiln.kernels":
@@ -53,8 +53,8 @@ def _of_module(module: ModuleType, where: str, plan: str | None) -> Case:
     names = vars(module)
     if plan is not None:
         if plan not in names:
-            near = difflib.get_close_matches(plan, [name for name in names if not name.startswith("_")], 1)
-            raise ContractError(f"there is no {plan!r} in it" + (f"; did you mean {near[0]!r}?" if near else ""), file)
+            hint = did_you_mean(plan, [name for name in names if not name.startswith("_")])
+            raise ContractError(f"there is no {plan!r} in it{f'; {hint}' if hint else ''}", file)
         return _of_plan(names[plan], where)
     plans = [each for each in names.values() if _is_plan(each) and each.__module__ == module.__name__]
     if plans and not any(name in names for name in REQUIRED):
@@ -77,7 +77,7 @@ def _of_plan(plan: Any, where: str) -> Case:
     kind = plan if isinstance(plan, type) else type(plan)
     if not _is_plan(kind) or not is_dataclass(kind):
         raise ContractError(
-            f"{where} is no contract module and no KernelPlan: a dataclass with prepare_inputs, reference_fn, plan"
+            f"{where} is neither a contract module nor a KernelPlan: a dataclass with prepare_inputs, reference_fn, plan"
         )
     file = inspect.getsourcefile(kind)
     problem_fields = [each for each in fields(kind) if each.init]

@@ -224,12 +224,9 @@ class Ray(Runner):
         if slot.gpu is not None:
             options |= {"num_cpus": 0, "num_gpus": 1}
         work = {
-            "do": job.do,
-            "arguments": arguments,
-            "timeout": timeout,
-            "memory": job.memory or self.memory,
+            "do": job.do, "arguments": arguments, "timeout": timeout, "memory": job.memory or self.memory,
             "env": job.env,
-        }
+        }  # fmt: skip
         reference = self._perform.options(**options).remote(json.dumps(work), slot.gpu is not None)
         self._flights[reference] = _Flight(job, slot, time.monotonic() + 2 * timeout + _PATIENCE, attempt)
 

@@ -308,20 +308,13 @@ class _Slot:
         jobs_end, self.jobs = os.pipe()
         self.results, results_end = os.pipe()
         self.printed, printed_end = os.pipe()
-        root = str(Path(__file__).resolve().parents[3])
-        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        whole = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": self._visible(), **env}
+        whole = child_environment(CUDA_VISIBLE_DEVICES=self._visible()) | env
         command = [sys.executable, "-m", "kiln.workbench.core.worker", *map(str, (jobs_end, results_end, os.getpid()))]
         try:
             self.process = subprocess.Popen(
-                command,
-                env=whole,
-                stdin=subprocess.DEVNULL,
-                stdout=printed_end,
-                stderr=printed_end,
-                pass_fds=(jobs_end, results_end),
-                start_new_session=True,
-            )
+                command, env=whole, stdin=subprocess.DEVNULL, stdout=printed_end, stderr=printed_end,
+                pass_fds=(jobs_end, results_end), start_new_session=True,
+            )  # fmt: skip
         finally:
             for descriptor in (jobs_end, results_end, printed_end):
                 os.close(descriptor)
@@ -394,6 +387,13 @@ class _Slot:
             os.close(descriptor)
         self.process = None
         self.sent = False
+
+
+def child_environment(**variables: str) -> dict[str, str]:
+    """Return the environment of a Python process that imports this Kiln, with some variables set."""
+    root = str(Path(__file__).resolve().parents[3])
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, **variables}
 
 
 def _how_it_ended(status: int) -> str:

@@ -13,20 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 CLASSES = {
-    "tensor": "MMA",
-    "fp": "arithmetic of floating-point numbers and conversions",
+    "tensor": "MMA", "fp": "arithmetic of floating-point numbers and conversions",
     "int": "arithmetic of integers, bits, predicates, moves between registers",
     "lanes": "exchange between the threads of a warp",
     "global": "loads, stores and atomics of global memory by threads",
     "shared": "loads, stores and atomics of shared memory",
     "local": "local memory: spills, and arrays indexed by what is not known",
     "constant": "loads of constants: arguments of the kernel",
-    "copy": "asynchronous copies to and from shared memory",
-    "tmem": "tensor memory",
-    "barrier": "barriers, fences and waits",
-    "control": "branches, calls and what is no work",
+    "copy": "asynchronous copies to and from shared memory", "tmem": "tensor memory",
+    "barrier": "barriers, fences and waits", "control": "branches, calls and what is no work",
     "uniform": "done once for a warp",
-}
+}  # fmt: skip
 """Classes of instructions, in the order of tables."""
 
 _PREFIXES = (

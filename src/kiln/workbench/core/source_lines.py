@@ -231,7 +231,6 @@ def read_ptx(text: str) -> Text:
 _SASS_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
 _SASS_CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?(\S.*?)\s*(?:;.*)?$")
 _SASS_KERNEL = re.compile(r"^\.text\.(\S+):")
-_SASS_NOISE = re.compile(r"^\s*(?:\.|//-|//## )")
 
 
 def read_sass(text: str) -> Text:

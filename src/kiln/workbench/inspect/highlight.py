@@ -64,7 +64,6 @@ _LETTERS = (
     (Operator.Word, "k"), (Name.Function, "n"), (Name.Decorator, "a"), (Name.Class, "a"), (Name.Label, "a"), (Name.Variable, "v"),
     (Name.Builtin, "t"), (Operator, "o"), (Punctuation, "o"),
 )  # fmt: skip
-LETTERS = "".join(dict.fromkeys(letter for _, letter in _LETTERS))
 
 
 class Colours:

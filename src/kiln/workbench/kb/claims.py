@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import re
 import warnings
@@ -29,46 +30,27 @@ from . import pages as kb_pages
 from .pages import Claim, Page
 
 METRICS = {
-    "registers": "of a thread (the most of all kernels)",
-    "spills": "bytes that registers ran out for",
-    "local": "bytes of a thread's own memory",
-    "shared": "bytes of shared memory of a block",
-    "blocks": "that an SM runs at a time",
-    "warps": "that an SM runs at a time",
+    "registers": "of a thread (the most of all kernels)", "spills": "bytes that registers ran out for",
+    "local": "bytes of a thread's own memory", "shared": "bytes of shared memory of a block",
+    "blocks": "that an SM runs at a time", "warps": "that an SM runs at a time",
     "messages": "that ptxas has against the kernel: WGMMAs that it serialises, requests for registers it ignores",
-    "message": "the text of the first of them",
-    "instructions": "in all, as they stand in the program",
-    "sass:REGEX": "instructions whose name begins so",
-    "mix:CLASS": "instructions of a class of `sass.CLASSES`",
-    "loop:REGEX": "the same in the innermost loops with MMAs",
-    "per_mma": "instructions per MMA in these loops",
+    "message": "the text of the first of them", "instructions": "in all, as they stand in the program",
+    "sass:REGEX": "instructions whose name begins so", "mix:CLASS": "instructions of a class of `sass.CLASSES`",
+    "loop:REGEX": "the same in the innermost loops with MMAs", "per_mma": "instructions per MMA in these loops",
     "operations": "of the traced program",
-    "bank_conflicts": "wavefronts of shared memory that are lost to conflicts",
-    "findings": "of the sanitizer",
+    "bank_conflicts": "wavefronts of shared memory that are lost to conflicts", "findings": "of the sanitizer",
     "finding": "the text of the first of them",
     "error": "largest error against fp64, relative to the larger of the value and the root mean square",
     "refused": "what the error says that the call raises",
     "number:NAME": "a number that the case's `numbers(config, problem)` counts",
     "ratio": "time before over time after the change; on a GPU",
-}
+}  # fmt: skip
 """What can be claimed of a case."""
 
 _DRY = (
-    "registers",
-    "spills",
-    "local",
-    "shared",
-    "blocks",
-    "warps",
-    "messages",
-    "message",
-    "instructions",
-    "per_mma",
-    "operations",
-    "sass",
-    "mix",
-    "loop",
-)
+    "registers", "spills", "local", "shared", "blocks", "warps", "messages", "message", "instructions", "per_mma",
+    "operations", "sass", "mix", "loop",
+)  # fmt: skip
 _MODES = dict.fromkeys(_DRY, "dry") | {
     "bank_conflicts": "banks", "findings": "sanitize", "finding": "sanitize", "error": "run", "refused": "refused",
     "number": "number", "ratio": "time",
@@ -197,19 +179,16 @@ def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: li
     messages = [text for each in used for text in each.messages]
     shared = [each.static_smem + launch.smem for each, launch in zip(used, launches)]
     runs = [
-        occupancy(arch, _product(launch.block), each.registers, bytes_, each.barriers)
+        occupancy(arch, math.prod(launch.block), each.registers, bytes_, each.barriers)
         for launch, each, bytes_ in zip(launches, used, shared)
     ]
     found: dict[str, Any] = {
         "registers": max(each.registers for each in used),
         "spills": sum(each.spill_stores + each.spill_loads for each in used),
-        "local": max(each.stack for each in used),
-        "shared": max(shared),
-        "blocks": min(each.blocks for each in runs),
-        "warps": min(each.warps for each in runs),
-        "messages": len(messages),
-        "message": messages[0] if messages else "",
-    }
+        "local": max(each.stack for each in used), "shared": max(shared),
+        "blocks": min(each.blocks for each in runs), "warps": min(each.warps for each in runs),
+        "messages": len(messages), "message": messages[0] if messages else "",
+    }  # fmt: skip
     if "operations" in metrics:
         texts = {id(launch.artifacts): launch.artifacts["mlir"] for launch in launches}
         found["operations"] = sum(
@@ -219,13 +198,6 @@ def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: li
     if read:
         found |= _instructions({id(each.artifacts): each.artifacts["sass"] for each in launches}.values(), read)
     return {name: found[name] for name in metrics}
-
-
-def _product(numbers: Iterable[int]) -> int:
-    made = 1
-    for number in numbers:
-        made *= number
-    return made
 
 
 def _instructions(texts: Iterable[str], metrics: list[str]) -> dict[str, Any]:
@@ -294,7 +266,7 @@ def _tools(metric: str) -> tuple[str, ...]:
     return ("ptxas",) if metric in of_ptxas else ("ptxas", "nvdisasm")
 
 
-class Checking:
+class ClaimCheck:
     """The claims of pages with their results so far. Several claims about one config of a case are one job."""
 
     def __init__(self, pages: Iterable[Page], folder: Path, metrics: Sequence[str] = ()) -> None:
@@ -309,9 +281,9 @@ class Checking:
         self._users: dict[str, list[tuple[Result, str]]] = {}
         here = device()
         for _, result in self.results:
-            self._plan(result, here)
+            self._schedule(result, here)
 
-    def _plan(self, result: Result, here: str | None) -> None:
+    def _schedule(self, result: Result, here: str | None) -> None:
         claim = result.claim
         mode = mode_of(claim.metric)
         if mode is None:

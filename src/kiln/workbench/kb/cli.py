@@ -12,7 +12,6 @@ kiln kb log CASE -m TEXT     add to the kernel's devlog in docs/kernels
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 from ...base_dsl import packages
 from ..core.command_line import EXIT, progress, report_errors
 from ..core.runners import Inline, Local
+from ..core.text import did_you_mean
 from . import claims, devlog
 from . import pages as kb_pages
 from . import search as kb_search
@@ -101,15 +101,15 @@ def _index(args: argparse.Namespace, folder: Path) -> int:
 
 def _check(args: argparse.Namespace, folder: Path) -> int:
     pages = [kb_pages.find(folder, name) for name in args.names] or kb_pages.pages(folder)
-    checking = claims.Checking(pages, folder, args.metric.split(",") if args.metric else ())
-    results = checking.results
+    check = claims.ClaimCheck(pages, folder, args.metric.split(",") if args.metric else ())
+    results = check.results
     if not results:
         print("kiln kb check: there is no claim to measure", file=sys.stderr)
         return EXIT.FAILED
     try:
         with Inline() if args.inline else Local(jobs=args.jobs) as runner:
-            with progress(len(checking), "measured", args.quiet) as tell:
-                checking.run(runner, tell)
+            with progress(len(check), "measured", args.quiet) as tell:
+                check.run(runner, tell)
     finally:  # an interruption loses no results
         if not args.no_write:
             for page in pages:
@@ -171,8 +171,7 @@ def _examples(args: argparse.Namespace, folder: Path) -> int:
         chosen = found["examples"]
     else:
         if args.goal not in found["paths"]:
-            near = difflib.get_close_matches(args.goal, found["paths"], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found['paths'])}"
+            hint = did_you_mean(args.goal, found["paths"]) or f"there are: {', '.join(found['paths'])}"
             print(f"kiln kb examples: no goal {args.goal!r}; {hint}", file=sys.stderr)
             return 2
         by_path = {example["path"]: example for example in found["examples"]}

@@ -7,12 +7,14 @@ runs nothing.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import operator
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from ..core.text import did_you_mean
+from ..core.text import near_path as shown
 
 KINDS = {
     "optimization": "docs/knowledge/optimizations",
@@ -47,14 +49,6 @@ class PageError(Exception):
 
     def __str__(self) -> str:
         return f"{shown(self.path)}:{self.line}: {self.message}"
-
-
-def shown(path: Path) -> str:
-    """Return a path relative to the current directory, if it is below it."""
-    try:
-        return path.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return str(path)
 
 
 # --- expectations ----------------------------------------------------------------------------------------------------
@@ -201,9 +195,8 @@ def find(folder: Path, name: str) -> Page:
     """Return a page by its name or path."""
     matching = [path for path in files(folder) if name in (path.stem, path.name, shown(path))]
     if not matching:
-        near = difflib.get_close_matches(name, [path.stem for path in files(folder)], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise PageError(f"there is no page {name!r}{hint}", folder / "docs" / "knowledge")
+        hint = did_you_mean(name, [path.stem for path in files(folder)])
+        raise PageError(f"there is no page {name!r}{f'; {hint}' if hint else ''}", folder / "docs" / "knowledge")
     return read(matching[0], folder)
 
 
@@ -221,7 +214,7 @@ def read(path: Path, folder: Path) -> Page:
     except yaml.YAMLError as reason:
         mark = getattr(reason, "problem_mark", None)
         said = getattr(reason, "problem", None) or str(reason)
-        raise PageError(f"the head is no YAML: {said}", path, mark.line + 2 if mark else 1) from None
+        raise PageError(f"the head is not YAML: {said}", path, mark.line + 2 if mark else 1) from None
     if not isinstance(head, dict):
         raise PageError("the head is a mapping", path)
 
@@ -230,16 +223,16 @@ def read(path: Path, folder: Path) -> Page:
 
     for name in head:
         if name not in FIELDS:
-            raise PageError(f"{name!r} is no field of a page; there are: {', '.join(FIELDS)}", path, line(name))
+            raise PageError(f"{name!r} is not a field of pages; there are: {', '.join(FIELDS)}", path, line(name))
     missing = [name for name in FIELDS if head.get(name) in (None, "", [])]
     if missing:
         raise PageError(f"{missing[0]!r} is missing", path, line(missing[0]))
     if head["kind"] not in KINDS:
-        raise PageError(f"kind: {head['kind']!r} is none of: {', '.join(KINDS)}", path, line("kind"))
+        raise PageError(f"kind: {head['kind']!r} is not one of: {', '.join(KINDS)}", path, line("kind"))
     if path.parent != (folder / KINDS[head["kind"]]).resolve() and path.parent != folder / KINDS[head["kind"]]:
         raise PageError(f"kind: a page of this kind is in {KINDS[head['kind']]}", path, line("kind"))
     if head["status"] not in STATUSES:
-        raise PageError(f"status: {head['status']!r} is none of: {', '.join(STATUSES)}", path, line("status"))
+        raise PageError(f"status: {head['status']!r} is not one of: {', '.join(STATUSES)}", path, line("status"))
     if not isinstance(head["evidence"], list):
         raise PageError("evidence: a list of claims", path, line("evidence"))
     claims = [_claim(item, path, line("evidence", number)) for number, item in enumerate(head["evidence"])]
@@ -254,7 +247,7 @@ def _claim(item: Any, path: Path, line: int) -> Claim:
     item = {"on" if name is True else name: value for name, value in item.items()}  # YAML reads a plain `on` as true
     for name in item:
         if name not in EVIDENCE_FIELDS:
-            raise PageError(f"evidence: {name!r} is none of: {', '.join(sorted(EVIDENCE_FIELDS))}", path, line)
+            raise PageError(f"evidence: {name!r} is not one of: {', '.join(sorted(EVIDENCE_FIELDS))}", path, line)
     for name in ("claim", "case", "metric", "expect"):
         if name not in item:
             raise PageError(f"evidence: {name!r} is missing", path, line)
@@ -304,7 +297,9 @@ def _check_body(page: Page, folder: Path) -> None:
     source = {line.strip() for case in cases for line in case.read_text().splitlines()}
     for number, line in _code(lines):
         if line.strip() and line.strip() not in source and not line.strip().startswith("#"):
-            raise PageError(f"{line.strip()!r} is no line of {', '.join(sorted(map(shown, cases)))}", page.path, number)
+            raise PageError(
+                f"{line.strip()!r} is not a line of {', '.join(sorted(map(shown, cases)))}", page.path, number
+            )
 
 
 def _code(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -354,25 +349,16 @@ def new(title: str, kind: str, evidence: list[dict[str, Any]], source: str = "TO
 
     title = " ".join(title.split())
     head = {
-        "title": title,
-        "kind": kind,
-        "when": "TODO: one line",
-        "arch": "sm_80+",
-        "metrics": ["TODO"],
-        "source": source,
-        "status": "unmeasured",
-        "evidence": evidence,
-    }
+        "title": title, "kind": kind, "when": "TODO: one line", "arch": "sm_80+", "metrics": ["TODO"],
+        "source": source, "status": "unmeasured", "evidence": evidence,
+    }  # fmt: skip
     hints = {
         "When to Apply": "- TODO: which kernels, which shapes, which bottleneck",
-        "Mechanism": "TODO: why it works, and by which functions",
-        "Affected Metrics": "- TODO",
-        "Implementation": "TODO: lines of the case, in a block of Python",
-        "Source": source,
+        "Mechanism": "TODO: why it works, and by which functions", "Affected Metrics": "- TODO",
+        "Implementation": "TODO: lines of the case, in a block of Python", "Source": source,
         "Performance Evidence": f"{BEGIN}\n{END}",
-        "Generalization": "TODO: what holds on other devices and for other kernels",
-        "Pitfalls": "- TODO",
+        "Generalization": "TODO: what holds on other devices and for other kernels", "Pitfalls": "- TODO",
         "Interactions": "- TODO: other pages",
-    }
+    }  # fmt: skip
     body = "\n\n".join(f"## {name}\n\n{text}" for name, text in hints.items())
     return f"---\n{yaml.safe_dump(head, sort_keys=False, width=120)}---\n\n# {title}\n\n{body}\n"

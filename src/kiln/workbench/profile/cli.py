@@ -21,6 +21,7 @@ from ..core.contracts import ContractError
 from ..core.environment import environment
 from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
+from ..core.text import fields_text
 from ..verify import cli as verify
 from . import kernel_ranges, ncu, nsys
 from .ncu import CannotProfile
@@ -34,7 +35,7 @@ PROF_TYPES = {
     "disabled": "the time only, as `kiln bench` measures it",
     "annotation": "the time, with NVTX ranges for a profiler that watches",
     "ncu": "counters and stalls by line, by Nsight Compute",
-    "nsys": "the time line of host and GPU, by Nsight Systems",
+    "nsys": "the timeline of host and GPU, by Nsight Systems",
     "trace": "ranges inside the kernel (`cute.testing.range`), as a file for Perfetto",
     "static": "what the machine code tells: needs no GPU",
 }
@@ -234,7 +235,7 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
         if outcome.status == "ok":
             found.extra["bank_conflicts"] = outcome.result["places"]
             if outcome.result["problem"] != job["problem"]:
-                fields = ", ".join(f"{name}={value}" for name, value in outcome.result["problem"].items())
+                fields = fields_text(outcome.result["problem"], ", ")
                 found.notes.append(f"bank conflicts are those of a smaller problem: {fields}")
         else:
             why = (outcome.error or {}).get("message", outcome.status)
@@ -266,9 +267,7 @@ def _done(runner: Runner, job: Job) -> Any:
     (outcome,) = runner.run([job])
     if outcome.status == "ok":
         return outcome.result
-    error = outcome.error or {}
-    if error.get("type") == "ContractError":
-        raise ContractError(error["message"], error.get("file"), error.get("line"))
+    worker_case.raise_bad_contract(outcome)
     raise _Failed(outcome)
 
 
@@ -399,13 +398,9 @@ def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[Ren
         waves = f"{found.waves(model):.2f}" if runs.blocks else "-"
         least = model.least_us(*work) if work else None
         cells = (
-            runs.blocks,
-            runs.warps,
-            f"{100 * runs.fraction:.0f}",
-            runs.limiter,
-            waves,
+            runs.blocks, runs.warps, f"{100 * runs.fraction:.0f}", runs.limiter, waves,
             f"{least:.3g}" if least else "-",
-        )
+        )  # fmt: skip
         add_row(table, model.name, f"sm_{model.generation.number}", *cells)
     parts += [table, f"With the registers that ptxas gave it for {found.arch}.\n"]
     return parts

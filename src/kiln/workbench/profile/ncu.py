@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import packages
 from ..core.contracts import ContractError
+from ..core.runners import child_environment
 from .result import KernelProfile, LineProfile, Profile, Value
 
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ def find(tool: str) -> str:
     )
     if found is None:
         package = {"ncu": "Nsight Compute", "nsys": "Nsight Systems"}[tool]
-        raise CannotProfile(
-            f"{tool} was not found: it is part of {package} (developer.nvidia.com) and of the CUDA toolkit"
-        )
+        raise CannotProfile(f"{tool} was not found: install {package} (developer.nvidia.com) or the CUDA toolkit")
     return found
 
 
@@ -79,17 +78,11 @@ def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, ca
 
 def ended(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls: int) -> tuple[str, int]:
     """Run one Case under another program; return output and exit status. Raises CannotProfile if it does not end."""
-    root = str(Path(__file__).resolve().parents[3])
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    program = [
-        sys.executable,
-        "-m",
-        "kiln.workbench.profile.jobs",
-        json.dumps({**job, "path": sys.path, "calls": calls}),
-    ]
+    arguments = json.dumps({**job, "path": sys.path, "calls": calls})
+    program = [sys.executable, "-m", "kiln.workbench.profile.jobs", arguments]
     process = subprocess.Popen(
         [*command, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONPATH": path, "CUTE_DSL_LINEINFO": "1", **ON_GPU}, start_new_session=True,
+        env=child_environment(CUTE_DSL_LINEINFO="1", **ON_GPU), start_new_session=True,
     )  # fmt: skip
     try:
         said, _ = process.communicate(timeout=timeout)
@@ -128,12 +121,9 @@ _FIRST = {
 }  # fmt: skip
 """For each number the metrics that give it, with a factor; the first in the report is used."""
 _LIMITS = {
-    "registers": "registers",
-    "shared_mem": "shared memory",
-    "warps": "warps",
-    "blocks": "blocks",
+    "registers": "registers", "shared_mem": "shared memory", "warps": "warps", "blocks": "blocks",
     "barriers": "barriers",
-}
+}  # fmt: skip
 _STALL = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)$")
 
 
@@ -147,9 +137,9 @@ def read(path: str | Path) -> Profile:
         parts = [report.range_by_idx(number) for number in range(report.num_ranges())]
         kernels = [_kernel(part.action_by_idx(number)) for part in parts for number in range(part.num_actions())]
     except Exception as reason:
-        raise ContractError(f"{path} is no report of Nsight Compute that can be read: {reason}") from None
+        raise ContractError(f"{path} is not a readable report of Nsight Compute: {reason}") from None
     if not kernels:
-        raise ContractError(f"{path} is no report of Nsight Compute, or one without a kernel")
+        raise ContractError(f"{path} is not a report of Nsight Compute, or has no kernel")
     return Profile("ncu", Path(path).stem, kernels)
 
 
@@ -163,7 +153,7 @@ def _reader() -> Any:
             if (folder / "ncu_report.py").is_file():
                 sys.path.append(str(folder))
                 return packages.load("ncu_report")
-    raise CannotProfile("reports of ncu are read by the package ncu-report: pip install ncu-report")
+    raise CannotProfile("reading reports of ncu needs the package ncu-report: pip install ncu-report")
 
 
 def _kernel(action: Any) -> KernelProfile:

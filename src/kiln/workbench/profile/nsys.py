@@ -25,12 +25,9 @@ _OPTIONS = (
     "--export=sqlite", "--force-overwrite=true",
 )  # fmt: skip
 _COPIES = {
-    1: "host to device",
-    2: "device to host",
-    8: "device to device",
-    10: "device to device (peer)",
+    1: "host to device", 2: "device to host", 8: "device to device", 10: "device to device (peer)",
     11: "unified memory",
-}
+}  # fmt: skip
 
 
 def record(job: Mapping[str, Any], export: Path, timeout: float) -> Profile:
@@ -39,7 +36,7 @@ def record(job: Mapping[str, Any], export: Path, timeout: float) -> Profile:
     export.parent.mkdir(parents=True, exist_ok=True)
     run_under([tool, *_OPTIONS, f"--output={export.with_suffix('')}"], job, timeout, CALLS)
     if not export.exists():
-        raise CannotProfile("nsys exported no time line: it saw no kernel")
+        raise CannotProfile("nsys exported no timeline: it saw no kernel")
     return read(export)
 
 
@@ -51,7 +48,7 @@ def read(path: str | Path) -> Profile:
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             return _profile(database, Path(path).stem)
     except sqlite3.Error as reason:
-        raise ContractError(f"{path} is no SQLite export of Nsight Systems that can be read: {reason}") from None
+        raise ContractError(f"{path} is not a readable SQLite export of Nsight Systems: {reason}") from None
 
 
 def _profile(database: sqlite3.Connection, name: str) -> Profile:

@@ -9,6 +9,8 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ..core.text import near_path
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -16,40 +18,31 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 METRICS = {
-    "Duration (us)": "time on the GPU",
-    "TC%": "of the cycles in which the tensor cores could work",
-    "DRAM%": "of the bandwidth of the GPU's memory",
-    "L2 hit%": "of the accesses to the L2 cache",
-    "Occupancy%": "resident warps, of those that an SM can hold",
-    "Theoretical%": "warps that could be there",
-    "Limited by": "what keeps more CTAs from an SM",
-    "Registers/thread": "",
+    "Duration (us)": "time on the GPU", "TC%": "of the cycles in which the tensor cores could work",
+    "DRAM%": "of the bandwidth of the GPU's memory", "L2 hit%": "of the accesses to the L2 cache",
+    "Occupancy%": "resident warps, of those that an SM can hold", "Theoretical%": "warps that could be there",
+    "Limited by": "what keeps more CTAs from an SM", "Registers/thread": "",
     "SMEM/block (KB)": "shared memory, in 1024 bytes",
     "Spills (B)": "stored to and loaded from local memory for want of registers, per thread",
     "Roofline (us)": "no kernel can do these operations and bytes in less",
-}
+}  # fmt: skip
 """The metrics that are shown first, in this order."""
 
 STALLS = {
     "barrier": "waits for other warps at a barrier, or for WGMMA",
-    "branch_resolving": "waits for the target of a branch",
-    "dispatch_stall": "the dispatcher holds it back",
-    "drain": "ended, and waits for its stores",
-    "gmma": "waits for WGMMA",
+    "branch_resolving": "waits for the target of a branch", "dispatch_stall": "the dispatcher holds it back",
+    "drain": "ended, and waits for its stores", "gmma": "waits for WGMMA",
     "imc_miss": "waits for a constant that is not in the cache: the kernel's arguments, at its beginning",
     "lg_throttle": "too many accesses to global or local memory: fewer and wider ones",
     "long_scoreboard": "waits for data of global or local memory, or for an mbarrier",
-    "math_pipe_throttle": "waits for a pipeline that computes",
-    "membar": "waits at a fence",
+    "math_pipe_throttle": "waits for a pipeline that computes", "membar": "waits at a fence",
     "mio_throttle": "too many accesses to shared memory, shuffles or special functions",
     "no_instructions": "waits for its next instruction: code that jumps, or does not fit into the cache",
-    "not_selected": "ready, but another warp had its turn",
-    "selected": "works",
-    "short_scoreboard": "waits for data of shared memory, or for a special function",
-    "sleeping": "sleeps",
+    "not_selected": "ready, but another warp had its turn", "selected": "works",
+    "short_scoreboard": "waits for data of shared memory, or for a special function", "sleeping": "sleeps",
     "wait": "the fixed latency of the instruction before",
     "warpgroup_arrive": "waits for the other warps of its warpgroup",
-}
+}  # fmt: skip
 """Stall reasons, by Nsight Compute's names."""
 
 Value = float | int | str
@@ -251,8 +244,8 @@ def _delta(first: Value | None, second: Value | None) -> str:
 
 def shorter(file: str) -> str:
     """Return a path relative to the current directory if it is below it, else its last two parts."""
-    near = os.path.relpath(file) if os.path.isabs(file) else file
-    return near if not near.startswith("..") else os.path.join(*file.split(os.sep)[-2:])
+    near = near_path(file)
+    return near if near != file or not os.path.isabs(file) else os.path.join(*file.split(os.sep)[-2:])
 
 
 def new_table(*columns: str, left: Sequence[int] = ()) -> Table:

@@ -134,12 +134,9 @@ class StaticProfile:
         """Return the profile as JSON, with the values that follow from it."""
         runs = self.occupancy
         return {
-            **dataclasses.asdict(self),
-            "blocks_per_multiprocessor": runs.blocks,
-            "occupancy": runs.fraction,
-            "limited_by": runs.limiter,
-            "bytes_in_flight": self.bytes_in_flight,
-        }
+            **dataclasses.asdict(self), "blocks_per_sm": runs.blocks, "occupancy": runs.fraction,
+            "limited_by": runs.limiter, "bytes_in_flight": self.bytes_in_flight,
+        }  # fmt: skip
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StaticProfile:

@@ -50,15 +50,10 @@ def _case(name: str, records: list[Record]) -> dict[str, Any]:
     verified = collections.Counter(record.status == "ok" for record in _newest(records, "verify"))
     tuning = _tuning([record for record in records if record.kind == "tune"])
     return {
-        "name": name,
-        "records": len(records),
-        "results": results,
-        "verified": [verified[True], verified[False]],
-        "sweeps": _sweeps(results),
-        "roofline": _roofline(results),
-        "tuning": tuning,
+        "name": name, "records": len(records), "results": results, "verified": [verified[True], verified[False]],
+        "sweeps": _sweeps(results), "roofline": _roofline(results), "tuning": tuning,
         "failures": _failures(list(last.values())),
-    }
+    }  # fmt: skip
 
 
 def _newest(records: list[Record], kind: str) -> list[Record]:

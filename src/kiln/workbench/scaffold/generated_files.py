@@ -57,4 +57,4 @@ def literal(value: Any, what: str, path: Path) -> str:
             return made
     except (ValueError, SyntaxError, RecursionError):
         pass
-    raise ContractError(f"{what} is {made}, and no constant of Python", path)
+    raise ContractError(f"{what} is {made}, which is not a Python constant", path)

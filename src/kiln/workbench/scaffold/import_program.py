@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     elif whole >= _GPU_MODE:
         kind, files = "a GPU MODE problem", _gpu_mode(source, also, args)
     elif source.jit or source.kernels:
-        kind, files = "a program with jit functions", _plan(source, also, args, name)
+        kind, files = "a program with jit functions", _kernel_plan(source, also, args, name)
     else:
         print(f"{shown(source.path)}: no function with @cute.jit or @cute.kernel, and neither Model and get_inputs (KernelBench) nor "
               f"custom_kernel and generate_input (GPU MODE)\n  it defines: {', '.join(source.names) or 'nothing'}\n"
@@ -78,9 +78,7 @@ def main(argv: Sequence[str]) -> int:
         try:
             compile(text, file, "exec")
         except (SyntaxError, ValueError) as reason:
-            raise ContractError(
-                f"{file} would be no Python ({reason}): this is an error of Kiln's", source.path
-            ) from None
+            raise ContractError(f"{file} would not be Python ({reason}): this is a bug of Kiln", source.path) from None
     write_files(folder, {**{file: each.data for file, each in copies.items()}, **files})
     del files["__init__.py"]
     _report(kind, source, folder, copies, files)
@@ -296,7 +294,7 @@ def _returns_input(node: ast.AST) -> bool:
 # --- programs with jit functions -------------------------------------------------------------------------------------
 
 
-def _plan(source: Source, also: dict[str, Source], args: argparse.Namespace, name: str) -> dict[str, str]:
+def _kernel_plan(source: Source, also: dict[str, Source], args: argparse.Namespace, name: str) -> dict[str, str]:
     entry = args.entry or _entry(source)
     function = source.jit.get(entry) or source.kernels.get(entry)
     if function is None and entry in source.names:  # a class: its __call__
@@ -455,5 +453,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--reference", metavar="FILE[:NAME]|NAME", help="what computes the right result")
     parser.add_argument("--baseline", metavar="FILE[:NAME]", help="what else to compare with")
     parser.add_argument("-o", "--out", metavar="FOLDER", help="where the package goes; by default here")
-    parser.add_argument("--force", action="store_true", help="write over a package that is there")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing package")
     return parser

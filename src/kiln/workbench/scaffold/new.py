@@ -63,19 +63,21 @@ sys.exit(main(["{verb}", *sys.argv[1:]]))
 def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     if not is_name(args.name):
-        raise ContractError(f"{args.name!r} is no name for a kernel: letters, digits and underscores, no digit first")
+        raise ContractError(
+            f"{args.name!r} is not a valid name of a kernel: letters, digits and underscores, no digit first"
+        )
     parents = args.package.split(".") if args.package is not None else []
     for part in parents:
         if not is_name(part):
             raise ContractError(
-                f"--package {args.package}: {part!r} is no name of a package: names with dots between them, as in my.kernels; "
+                f"--package {args.package}: {part!r} is not a valid name of a package: names with dots between them, as in my.kernels; "
                 "it is made in the current folder"
             )
     folder = Path(*parents, args.name)
     files = contents(args.name, args.kind)
     there = [name for name in files if (folder / name).exists()]
     if there and not args.force:
-        raise ContractError(f"{folder / there[0]} is there already; --force writes over it")
+        raise ContractError(f"{folder / there[0]} already exists; --force overwrites it")
     write_files(folder, files)
     for part in [*folder.parents][:-1]:
         (part / "__init__.py").touch()
@@ -118,5 +120,5 @@ def _parser() -> argparse.ArgumentParser:
         "--kind", choices=KINDS, default="elementwise", help="what to start from (default: elementwise)"
     )
     parser.add_argument("--package", metavar="PKG", help="make it part of a Python package, as in my.kernels")
-    parser.add_argument("--force", action="store_true", help="write over files that are there")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
     return parser

@@ -70,14 +70,10 @@ def attribute(number: int) -> int:
     }.get(int(number), 0)  # fmt: skip
 
 
-def _record(event: int) -> None:
-    _events[event] = streams.seconds()
-
-
 def _size(number: Any) -> int:
     """Return a size in bytes or elements; raise OverflowError beyond 64 bits."""
     if not 0 <= int(number) < 1 << 64:
-        raise OverflowError(f"{number} is no size of 64 bits")
+        raise OverflowError(f"{number} is not a 64-bit size")
     return int(number)
 
 
@@ -135,200 +131,186 @@ def _filled(address: Any, value: Any, width: int, count: Any) -> bool:
     return True
 
 
-def _driver_functions(cuda: Any) -> dict[str, Any]:
-    result = cuda.CUresult
-    good, bad = (result.CUDA_SUCCESS,), (result.CUDA_ERROR_INVALID_VALUE,)
+class _Calls:
+    """The calls that both interfaces have. They differ in names, types and error codes, the names of which follow."""
 
-    def success(*values: Any) -> Any:
-        return lambda *_, **__: (*good, *values)
+    def __init__(self, codes: Any, success: str, value: str, device: str, handle: str, memory: str) -> None:
+        self.codes, self.good, self.bad = codes, (getattr(codes, success),), (getattr(codes, value),)
+        self._bad_device, self._bad_handle = getattr(codes, device), getattr(codes, handle)
+        self.no_memory = getattr(codes, memory)
 
-    def on_device(device: Any, *values: Any) -> Any:
-        return (*good, *values) if int(device) == 0 else (result.CUDA_ERROR_INVALID_DEVICE, *[None for _ in values])
+    def done(self, *values: Any) -> Callable[..., Any]:
+        """Return a function that does nothing and returns values."""
+        return lambda *_, **__: (*self.good, *values)
 
-    def allocated(size: int, kind: str = "device") -> Any:
-        address = memory.allocate(size, kind) if _size(size) > 0 else None
-        if address is None:
-            return (result.CUDA_ERROR_OUT_OF_MEMORY if int(size) > 0 else bad[0]), None
-        return *good, address if kind == "host" else cuda.CUdeviceptr(address)
+    def on_device(self, device: Any, *values: Any) -> Any:
+        """Return values for device 0, the error for others."""
+        return (*self.good, *values) if int(device) == 0 else (self._bad_device, *[None for _ in values])
 
-    def freed(kind: str) -> Any:
-        return lambda address, *_: good if memory.free(memory.address_of(address, 0), kind) else bad
+    def attribute(self, which: Any, device: Any) -> Any:
+        return self.on_device(device, attribute(int(which)))
 
-    def copied(target: Any, source: Any, size: int, *_: Any) -> Any:
-        return good if _copied(target, source, size) else bad
+    def memory_info(self) -> Any:
+        return *self.good, served.current().free_memory, served.current().total_memory
 
-    def copied_rows(copy: Any, *_: Any) -> Any:
-        rows = (*_side(copy, "dst"), *_side(copy, "src"), copy.WidthInBytes, copy.Height)
-        return good if _copied_rows(*rows) else bad
+    def status(self, good: bool) -> Any:
+        return self.good if good else self.bad
 
-    def filled(width: int) -> Any:
-        return lambda address, value, count, *_: good if _filled(address, value, width, count) else bad
+    def free(self, kind: str) -> Callable[..., Any]:
+        return lambda address, *_: self.status(memory.free(memory.address_of(address, 0), kind))
 
-    def recorded(event: Any, *_: Any) -> Any:
-        _record(int(event))
-        return good
+    def fill(self, width: int) -> Callable[..., Any]:
+        return lambda address, value, count, *_: self.status(_filled(address, value, width, count))
 
-    def elapsed(start: Any, end: Any) -> Any:
+    def handle(self, kind: Any) -> Callable[..., Any]:
+        """Return a function that creates a stream or an event."""
+        return lambda *_, **__: (*self.good, kind(streams.new_handle()))
+
+    def record(self, event: Any, *_: Any) -> Any:
+        _events[int(event)] = streams.seconds()
+        return self.good
+
+    def elapsed(self, start: Any, end: Any) -> Any:
         if int(start) not in _events or int(end) not in _events:
-            return result.CUDA_ERROR_INVALID_HANDLE, None
-        return *good, (_events[int(end)] - _events[int(start)]) * 1e3
+            return self._bad_handle, None
+        return *self.good, (_events[int(end)] - _events[int(start)]) * 1e3
+
+    def error_name(self, code: Any) -> Any:
+        return *self.good, self.codes(int(code)).name.encode()
+
+
+_ERRORS = ("INVALID_VALUE", "INVALID_DEVICE", "INVALID_HANDLE", "OUT_OF_MEMORY")
+_RUNTIME_ERRORS = ("InvalidValue", "InvalidDevice", "InvalidResourceHandle", "MemoryAllocation")
+
+
+def _driver_functions(cuda: Any) -> dict[str, Any]:
+    calls = _Calls(cuda.CUresult, "CUDA_SUCCESS", *(f"CUDA_ERROR_{name}" for name in _ERRORS))
+    nothing = ("Init", "CtxDestroy", "CtxSetCurrent", "CtxPushCurrent", "CtxSynchronize", "StreamDestroy")
+    nothing += ("StreamSynchronize", "StreamQuery", "StreamWaitEvent", "EventDestroy", "EventQuery", "EventSynchronize")
+    functions = dict.fromkeys((f"cu{name}" for name in nothing), calls.done())
+    functions |= _driver_devices(cuda, calls) | _driver_memory(cuda, calls)
 
     def capturing(stream: Any) -> Any:
         status = cuda.CUstreamCaptureStatus
         active = graphs.is_current_stream_capturing()
-        return *good, (status.CU_STREAM_CAPTURE_STATUS_ACTIVE if active else status.CU_STREAM_CAPTURE_STATUS_NONE)
+        return *calls.good, status.CU_STREAM_CAPTURE_STATUS_ACTIVE if active else status.CU_STREAM_CAPTURE_STATUS_NONE
 
-    def named(error: Any) -> Any:
-        return *good, result(int(error)).name.encode()
+    return functions | {
+        "cuDriverGetVersion": calls.done(_VERSION),
+        **dict.fromkeys(["cuGetErrorName", "cuGetErrorString"], calls.error_name),
+        **dict.fromkeys(["cuStreamCreate", "cuStreamCreateWithPriority"], calls.handle(cuda.CUstream)),
+        "cuStreamIsCapturing": capturing,
+        "cuEventCreate": calls.handle(cuda.CUevent),
+        **dict.fromkeys(["cuEventRecord", "cuEventRecordWithFlags"], calls.record),
+        "cuEventElapsedTime": calls.elapsed,
+    }
 
+
+def _driver_devices(cuda: Any, calls: _Calls) -> dict[str, Any]:
+    """Return the functions about the device and its context."""
+    on_device, context = calls.on_device, lambda: cuda.CUcontext(_CONTEXT)
     return {
-        "cuInit": success(),
-        "cuDriverGetVersion": success(_VERSION),
-        "cuGetErrorName": named,
-        "cuGetErrorString": named,
-        "cuDeviceGetCount": success(1),
+        "cuDeviceGetCount": calls.done(1),
         "cuDeviceGet": lambda ordinal: on_device(ordinal, cuda.CUdevice(0)),
         "cuDeviceGetName": lambda length, device: on_device(device, served.current().name.encode()[:length]),
-        "cuDeviceGetAttribute": lambda which, device: on_device(device, attribute(int(which))),
+        "cuDeviceGetAttribute": calls.attribute,
         "cuDeviceTotalMem": lambda device: on_device(device, served.current().total_memory),
         "cuDeviceComputeCapability": lambda device: on_device(device, served.current().major, served.current().minor),
-        "cuDevicePrimaryCtxRetain": lambda device: on_device(device, cuda.CUcontext(_CONTEXT)),
-        "cuDevicePrimaryCtxRelease": on_device,
-        "cuDevicePrimaryCtxReset": on_device,
+        "cuDevicePrimaryCtxRetain": lambda device: on_device(device, context()),
+        **dict.fromkeys(["cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset"], on_device),
         "cuDevicePrimaryCtxGetState": lambda device: on_device(device, 0, 1),
         "cuDevicePrimaryCtxSetFlags": lambda device, flags: on_device(device),
-        "cuCtxCreate": lambda *arguments: on_device(arguments[-1], cuda.CUcontext(_CONTEXT)),
-        "cuCtxDestroy": success(),
-        "cuCtxGetCurrent": lambda: (*good, cuda.CUcontext(_CONTEXT)),
-        "cuCtxSetCurrent": success(),
-        "cuCtxPushCurrent": success(),
-        "cuCtxPopCurrent": lambda: (*good, cuda.CUcontext(_CONTEXT)),
-        "cuCtxGetDevice": lambda *_: (*good, cuda.CUdevice(0)),
-        "cuCtxSynchronize": success(),
-        "cuMemAlloc": allocated,
-        "cuMemAllocManaged": lambda size, flags: allocated(size),
-        "cuMemAllocAsync": lambda size, stream: allocated(size),
-        "cuMemAllocHost": lambda size: allocated(size, "host"),
-        "cuMemHostAlloc": lambda size, flags: allocated(size, "host"),
-        "cuMemFree": freed("device"),
-        "cuMemFreeAsync": freed("device"),
-        "cuMemFreeHost": freed("host"),
-        "cuMemGetInfo": lambda: (*good, served.current().free_memory, served.current().total_memory),
-        **dict.fromkeys(
-            [
-                "cuMemcpy",
-                *(f"cuMemcpy{way}{how}" for way in ("HtoD", "DtoH", "DtoD", "") for how in ("", "Async")),
-            ],
-            copied,
-        ),
-        **dict.fromkeys(["cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy2DAsync"], copied_rows),
-        **{f"cuMemsetD{8 * width}{how}": filled(width) for width in (1, 2, 4) for how in ("", "Async")},
-        "cuStreamCreate": lambda flags: (*good, cuda.CUstream(streams.new_handle())),
-        "cuStreamCreateWithPriority": lambda flags, priority: (*good, cuda.CUstream(streams.new_handle())),
-        "cuStreamDestroy": success(),
-        "cuStreamSynchronize": success(),
-        "cuStreamQuery": success(),
-        "cuStreamWaitEvent": success(),
-        "cuStreamIsCapturing": capturing,
-        "cuEventCreate": lambda flags: (*good, cuda.CUevent(streams.new_handle())),
-        "cuEventDestroy": success(),
-        "cuEventRecord": recorded,
-        "cuEventRecordWithFlags": recorded,
-        "cuEventQuery": success(),
-        "cuEventSynchronize": success(),
-        "cuEventElapsedTime": elapsed,
+        "cuCtxCreate": lambda *arguments: on_device(arguments[-1], context()),
+        **dict.fromkeys(["cuCtxGetCurrent", "cuCtxPopCurrent"], lambda: (*calls.good, context())),
+        "cuCtxGetDevice": lambda *_: (*calls.good, cuda.CUdevice(0)),
+    }
+
+
+def _driver_memory(cuda: Any, calls: _Calls) -> dict[str, Any]:
+    """Return the functions that allocate, copy and fill memory."""
+
+    def allocate(size: int, kind: str = "device") -> Any:
+        address = memory.allocate(size, kind) if _size(size) > 0 else None
+        if address is None:
+            return (calls.no_memory if int(size) > 0 else calls.bad[0]), None
+        return *calls.good, address if kind == "host" else cuda.CUdeviceptr(address)
+
+    def copy(target: Any, source: Any, size: int, *_: Any) -> Any:
+        return calls.status(_copied(target, source, size))
+
+    def copy_rows(copy: Any, *_: Any) -> Any:
+        rows = (*_side(copy, "dst"), *_side(copy, "src"), copy.WidthInBytes, copy.Height)
+        return calls.status(_copied_rows(*rows))
+
+    ways = [f"cuMemcpy{way}{how}" for way in ("HtoD", "DtoH", "DtoD", "") for how in ("", "Async")]
+    return {
+        "cuMemAlloc": allocate,
+        **dict.fromkeys(["cuMemAllocManaged", "cuMemAllocAsync"], lambda size, _: allocate(size)),
+        "cuMemAllocHost": lambda size: allocate(size, "host"),
+        "cuMemHostAlloc": lambda size, flags: allocate(size, "host"),
+        **dict.fromkeys(["cuMemFree", "cuMemFreeAsync"], calls.free("device")),
+        "cuMemFreeHost": calls.free("host"),
+        "cuMemGetInfo": calls.memory_info,
+        **dict.fromkeys(ways, copy),
+        **dict.fromkeys(["cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy2DAsync"], copy_rows),
+        **{f"cuMemsetD{8 * width}{how}": calls.fill(width) for width in (1, 2, 4) for how in ("", "Async")},
     }
 
 
 def _runtime_functions(cuda: Any) -> dict[str, Any]:
-    error = cuda.cudaError_t
-    good, bad = (error.cudaSuccess,), (error.cudaErrorInvalidValue,)
+    calls = _Calls(cuda.cudaError_t, "cudaSuccess", *(f"cudaError{name}" for name in _RUNTIME_ERRORS))
+    nothing = ("GetLastError", "PeekAtLastError", "DeviceSynchronize", "DeviceReset", "StreamDestroy", "StreamQuery")
+    nothing += ("StreamSynchronize", "StreamWaitEvent", "EventDestroy", "EventQuery", "EventSynchronize")
+    streams_ = [f"cudaStreamCreate{how}" for how in ("", "WithFlags", "WithPriority")]
+    return dict.fromkeys((f"cuda{name}" for name in nothing), calls.done()) | {
+        **dict.fromkeys(["cudaRuntimeGetVersion", "cudaDriverGetVersion"], calls.done(_VERSION)),
+        **dict.fromkeys(["cudaGetErrorName", "cudaGetErrorString"], calls.error_name),
+        "cudaGetDeviceCount": calls.done(1), "cudaGetDevice": calls.done(0), "cudaSetDevice": calls.on_device,
+        "cudaDeviceGetAttribute": calls.attribute, **_runtime_memory(calls),
+        **dict.fromkeys(streams_, calls.handle(cuda.cudaStream_t)),
+        **dict.fromkeys(["cudaEventCreate", "cudaEventCreateWithFlags"], calls.handle(cuda.cudaEvent_t)),
+        **dict.fromkeys(["cudaEventRecord", "cudaEventRecordWithFlags"], calls.record),
+        "cudaEventElapsedTime": calls.elapsed,
+    }  # fmt: skip
 
-    def success(*values: Any) -> Any:
-        return lambda *_, **__: (*good, *values)
 
-    def on_device(device: Any, *values: Any) -> Any:
-        return (*good, *values) if int(device) == 0 else (error.cudaErrorInvalidDevice, *[None for _ in values])
+def _runtime_memory(calls: _Calls) -> dict[str, Any]:
+    """Return the functions that allocate, copy and fill memory."""
+    bad_direction = (calls.codes.cudaErrorInvalidMemcpyDirection,)
 
-    def allocated(kind: str) -> Any:
-        def allocate(size: int, *_: Any) -> Any:
+    def allocate(kind: str) -> Callable[..., Any]:
+        def allocated(size: int, *_: Any) -> Any:
             address = memory.allocate(_size(size), kind) if _size(size) else 0
-            return (error.cudaErrorMemoryAllocation, None) if address is None else (*good, address)
+            return (calls.no_memory, None) if address is None else (*calls.good, address)
 
-        return allocate
+        return allocated
 
-    def freed(kind: str) -> Any:
-        return lambda address, *_: good if memory.free(memory.address_of(address, 0), kind) else bad
+    def copy(target: Any, source: Any, size: int, kind: Any = 4, *_: Any) -> Any:
+        return calls.status(_copied(target, source, size)) if int(kind) in range(5) else bad_direction
 
-    def copied(target: Any, source: Any, size: int, kind: Any = 4, *_: Any) -> Any:
+    def copy_rows(target: Any, pitch: Any, source: Any, other: Any, width: Any, height: Any, kind: Any, *_: Any) -> Any:
         if int(kind) not in range(5):
-            return (error.cudaErrorInvalidMemcpyDirection,)
-        return good if _copied(target, source, size) else bad
+            return bad_direction
+        return calls.status(_copied_rows(target, pitch, source, other, width, height))
 
-    def copied_rows(
-        target: Any, pitch: Any, source: Any, other: Any, width: Any, height: Any, kind: Any, *_: Any
-    ) -> Any:
-        if int(kind) not in range(5):
-            return (error.cudaErrorInvalidMemcpyDirection,)
-        return good if _copied_rows(target, pitch, source, other, width, height) else bad
-
-    def copied_between(target: Any, device: Any, source: Any, other: Any, size: int, *_: Any) -> Any:
+    def copy_between(target: Any, device: Any, source: Any, other: Any, size: int, *_: Any) -> Any:
         if int(device) or int(other):
-            return (error.cudaErrorInvalidDevice,)
-        return good if _copied(target, source, size) else bad
+            return calls.on_device(int(device) or int(other))
+        return calls.status(_copied(target, source, size))
 
-    def filled(address: Any, value: int, count: int, *_: Any) -> Any:
-        return good if _filled(address, value, 1, count) else bad
-
-    def stream(*_: Any) -> Any:
-        return *good, cuda.cudaStream_t(streams.new_handle())
-
-    def event(*_: Any) -> Any:
-        return *good, cuda.cudaEvent_t(streams.new_handle())
-
-    def recorded(event: Any, *_: Any) -> Any:
-        _record(int(event))
-        return good
-
-    def elapsed(start: Any, end: Any) -> Any:
-        if int(start) not in _events or int(end) not in _events:
-            return error.cudaErrorInvalidResourceHandle, None
-        return *good, (_events[int(end)] - _events[int(start)]) * 1e3
-
-    def named(code: Any) -> Any:
-        return *good, error(int(code)).name.encode()
-
-    return {
-        "cudaRuntimeGetVersion": success(_VERSION),
-        "cudaDriverGetVersion": success(_VERSION),
-        "cudaGetErrorName": named,
-        "cudaGetErrorString": named,
-        "cudaGetLastError": success(),
-        "cudaPeekAtLastError": success(),
-        "cudaGetDeviceCount": success(1),
-        "cudaGetDevice": success(0),
-        "cudaSetDevice": on_device,
-        "cudaDeviceGetAttribute": lambda which, device: on_device(device, attribute(int(which))),
-        "cudaDeviceSynchronize": success(),
-        "cudaDeviceReset": success(),
-        "cudaMemGetInfo": lambda: (*good, served.current().free_memory, served.current().total_memory),
-        **dict.fromkeys(["cudaMalloc", "cudaMallocManaged", "cudaMallocAsync"], allocated("device")),
-        **dict.fromkeys(["cudaMallocHost", "cudaHostAlloc"], allocated("host")),
-        **dict.fromkeys(["cudaFree", "cudaFreeAsync"], freed("device")),
-        "cudaFreeHost": freed("host"),
-        **dict.fromkeys(["cudaMemcpy", "cudaMemcpyAsync"], copied),
-        **dict.fromkeys(["cudaMemcpy2D", "cudaMemcpy2DAsync"], copied_rows),
-        **dict.fromkeys(["cudaMemcpyPeer", "cudaMemcpyPeerAsync"], copied_between),
-        **dict.fromkeys(["cudaMemset", "cudaMemsetAsync"], filled),
-        **dict.fromkeys(["cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority"], stream),
-        **dict.fromkeys(["cudaEventCreate", "cudaEventCreateWithFlags"], event),
-        **dict.fromkeys(["cudaEventRecord", "cudaEventRecordWithFlags"], recorded),
-        "cudaStreamDestroy": success(),
-        "cudaStreamSynchronize": success(),
-        "cudaStreamQuery": success(),
-        "cudaStreamWaitEvent": success(),
-        "cudaEventDestroy": success(),
-        "cudaEventQuery": success(),
-        "cudaEventSynchronize": success(),
-        "cudaEventElapsedTime": elapsed,
+    functions = {
+        "cudaMallocHost": allocate("host"),
+        "cudaHostAlloc": allocate("host"),
+        "cudaFreeHost": calls.free("host"),
+        "cudaMemGetInfo": calls.memory_info,
     }
+    functions |= dict.fromkeys(["cudaMalloc", "cudaMallocManaged", "cudaMallocAsync"], allocate("device"))
+    for name, function in {
+        "cudaFree": calls.free("device"),
+        "cudaMemcpy": copy,
+        "cudaMemcpy2D": copy_rows,
+        "cudaMemcpyPeer": copy_between,
+        "cudaMemset": calls.fill(1),
+    }.items():
+        functions[name] = functions[f"{name}Async"] = function
+    return functions

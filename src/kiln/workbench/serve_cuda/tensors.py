@@ -302,24 +302,14 @@ def _record_stream(tensor: torch.Tensor, *_: Any) -> None:
 
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
-    torch.Tensor.to: _to,
-    torch.Tensor.cuda: _cuda,
-    torch.Tensor.cpu: _cpu,
-    torch.Tensor.data.__set__: _set_data,
-    torch.Tensor.device.__get__: _device_of,
-    torch.Tensor.is_cuda.__get__: _is_cuda,
-    torch.Tensor.is_cpu.__get__: _is_cpu,
-    torch.Tensor.get_device: _get_device,
-    torch.Tensor.numpy: _numpy,
-    torch.Tensor.__array__: _array,
-    torch.Tensor.__repr__: _repr,
-    torch.Tensor.pin_memory: _pin_memory,
-    torch.Tensor.type: _type,
-    torch.Tensor.type_as: _type_as,
-    torch.Tensor.__dlpack_device__: _dlpack_device,
+    torch.Tensor.to: _to, torch.Tensor.cuda: _cuda, torch.Tensor.cpu: _cpu, torch.Tensor.data.__set__: _set_data,
+    torch.Tensor.device.__get__: _device_of, torch.Tensor.is_cuda.__get__: _is_cuda,
+    torch.Tensor.is_cpu.__get__: _is_cpu, torch.Tensor.get_device: _get_device, torch.Tensor.numpy: _numpy,
+    torch.Tensor.__array__: _array, torch.Tensor.__repr__: _repr, torch.Tensor.pin_memory: _pin_memory,
+    torch.Tensor.type: _type, torch.Tensor.type_as: _type_as, torch.Tensor.__dlpack_device__: _dlpack_device,
     torch.Tensor.register_hook: _register_hook,
     torch.Tensor.__cuda_array_interface__.__get__: _cuda_array_interface,
-}
+}  # fmt: skip
 
 
 # --- the default device ----------------------------------------------------------------------------------------------

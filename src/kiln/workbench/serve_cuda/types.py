@@ -35,53 +35,24 @@ def _handles(*names: str) -> dict[str, type]:
     return {name: type(name, (_Handle,), {"__module__": __name__}) for name in names}
 
 
-class CUresult(enum.IntEnum):
-    CUDA_SUCCESS = 0
-    CUDA_ERROR_INVALID_VALUE = 1
-    CUDA_ERROR_OUT_OF_MEMORY = 2
-    CUDA_ERROR_NOT_INITIALIZED = 3
-    CUDA_ERROR_DEINITIALIZED = 4
-    CUDA_ERROR_NO_DEVICE = 100
-    CUDA_ERROR_INVALID_DEVICE = 101
-    CUDA_ERROR_INVALID_IMAGE = 200
-    CUDA_ERROR_INVALID_CONTEXT = 201
-    CUDA_ERROR_NO_BINARY_FOR_GPU = 209
-    CUDA_ERROR_INVALID_PTX = 218
-    CUDA_ERROR_INVALID_HANDLE = 400
-    CUDA_ERROR_NOT_FOUND = 500
-    CUDA_ERROR_NOT_READY = 600
-    CUDA_ERROR_ILLEGAL_ADDRESS = 700
-    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701
-    CUDA_ERROR_LAUNCH_TIMEOUT = 702
-    CUDA_ERROR_ILLEGAL_INSTRUCTION = 715
-    CUDA_ERROR_MISALIGNED_ADDRESS = 716
-    CUDA_ERROR_LAUNCH_FAILED = 719
-    CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720
-    CUDA_ERROR_NOT_PERMITTED = 800
-    CUDA_ERROR_NOT_SUPPORTED = 801
-    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
-    CUDA_ERROR_INVALID_CLUSTER_SIZE = 912
-    CUDA_ERROR_UNKNOWN = 999
+def _enum(name: str, values: dict[str, int]) -> Any:
+    return enum.IntEnum(name, values, module=__name__)
 
 
-class cudaError_t(enum.IntEnum):
-    cudaSuccess = 0
-    cudaErrorInvalidValue = 1
-    cudaErrorMemoryAllocation = 2
-    cudaErrorInitializationError = 3
-    cudaErrorInvalidConfiguration = 9
-    cudaErrorInvalidMemcpyDirection = 21
-    cudaErrorNoDevice = 100
-    cudaErrorInvalidDevice = 101
-    cudaErrorInvalidResourceHandle = 400
-    cudaErrorNotReady = 600
-    cudaErrorIllegalAddress = 700
-    cudaErrorLaunchOutOfResources = 701
-    cudaErrorLaunchFailure = 719
-    cudaErrorCooperativeLaunchTooLarge = 720
-    cudaErrorNotSupported = 801
-    cudaErrorUnknown = 999
-
+_RESULTS = {
+    "INVALID_VALUE": 1, "OUT_OF_MEMORY": 2, "NOT_INITIALIZED": 3, "DEINITIALIZED": 4, "NO_DEVICE": 100,
+    "INVALID_DEVICE": 101, "INVALID_IMAGE": 200, "INVALID_CONTEXT": 201, "NO_BINARY_FOR_GPU": 209,
+    "INVALID_PTX": 218, "INVALID_HANDLE": 400, "NOT_FOUND": 500, "NOT_READY": 600, "ILLEGAL_ADDRESS": 700,
+    "LAUNCH_OUT_OF_RESOURCES": 701, "LAUNCH_TIMEOUT": 702, "ILLEGAL_INSTRUCTION": 715, "MISALIGNED_ADDRESS": 716,
+    "LAUNCH_FAILED": 719, "COOPERATIVE_LAUNCH_TOO_LARGE": 720, "NOT_PERMITTED": 800, "NOT_SUPPORTED": 801,
+    "STREAM_CAPTURE_UNSUPPORTED": 900, "INVALID_CLUSTER_SIZE": 912, "UNKNOWN": 999,
+}  # fmt: skip
+_RUNTIME_RESULTS = {
+    "InvalidValue": 1, "MemoryAllocation": 2, "InitializationError": 3, "InvalidConfiguration": 9,
+    "InvalidMemcpyDirection": 21, "NoDevice": 100, "InvalidDevice": 101, "InvalidResourceHandle": 400,
+    "NotReady": 600, "IllegalAddress": 700, "LaunchOutOfResources": 701, "LaunchFailure": 719,
+    "CooperativeLaunchTooLarge": 720, "NotSupported": 801, "Unknown": 999,
+}  # fmt: skip
 
 _ATTRIBUTES = {
     "MAX_THREADS_PER_BLOCK": 1, "MAX_BLOCK_DIM_X": 2, "MAX_BLOCK_DIM_Y": 3, "MAX_BLOCK_DIM_Z": 4, "MAX_GRID_DIM_X": 5,
@@ -101,19 +72,19 @@ _RUNTIME_ATTRIBUTES = {
     "CooperativeLaunch": 95, "MaxSharedMemoryPerBlockOptin": 97, "MaxBlocksPerMultiprocessor": 106,
 }  # fmt: skip
 
+_COPIES = ("HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice", "Default")
+
 DRIVER: dict[str, Any] = {
-    "CUresult": CUresult,
-    "CUdevice_attribute": enum.IntEnum(
-        "CUdevice_attribute", {f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in _ATTRIBUTES.items()}
-    ),
-    "CUstream_flags": enum.IntEnum("CUstream_flags", {"CU_STREAM_DEFAULT": 0, "CU_STREAM_NON_BLOCKING": 1}),
-    "CUevent_flags": enum.IntEnum(
+    "CUresult": _enum("CUresult", {"CUDA_SUCCESS": 0} | {f"CUDA_ERROR_{k}": v for k, v in _RESULTS.items()}),
+    "CUdevice_attribute": _enum("CUdevice_attribute", {f"CU_DEVICE_ATTRIBUTE_{k}": v for k, v in _ATTRIBUTES.items()}),
+    "CUstream_flags": _enum("CUstream_flags", {"CU_STREAM_DEFAULT": 0, "CU_STREAM_NON_BLOCKING": 1}),
+    "CUevent_flags": _enum(
         "CUevent_flags",
         {"CU_EVENT_DEFAULT": 0, "CU_EVENT_BLOCKING_SYNC": 1, "CU_EVENT_DISABLE_TIMING": 2, "CU_EVENT_INTERPROCESS": 4},
     ),
-    "CUctx_flags": enum.IntEnum("CUctx_flags", {"CU_CTX_SCHED_AUTO": 0, "CU_CTX_SCHED_SPIN": 1, "CU_CTX_MAP_HOST": 8}),
-    "CUmemAttach_flags": enum.IntEnum("CUmemAttach_flags", {"CU_MEM_ATTACH_GLOBAL": 1, "CU_MEM_ATTACH_HOST": 2}),
-    "CUstreamCaptureStatus": enum.IntEnum(
+    "CUctx_flags": _enum("CUctx_flags", {"CU_CTX_SCHED_AUTO": 0, "CU_CTX_SCHED_SPIN": 1, "CU_CTX_MAP_HOST": 8}),
+    "CUmemAttach_flags": _enum("CUmemAttach_flags", {"CU_MEM_ATTACH_GLOBAL": 1, "CU_MEM_ATTACH_HOST": 2}),
+    "CUstreamCaptureStatus": _enum(
         "CUstreamCaptureStatus", {"CU_STREAM_CAPTURE_STATUS_NONE": 0, "CU_STREAM_CAPTURE_STATUS_ACTIVE": 1}
     ),
     **_handles("CUstream", "CUevent", "CUcontext", "CUdevice", "CUdeviceptr"),
@@ -121,24 +92,10 @@ DRIVER: dict[str, Any] = {
 """Names of `cuda.bindings.driver`."""
 
 RUNTIME: dict[str, Any] = {
-    "cudaError_t": cudaError_t,
-    "cudaDeviceAttr": enum.IntEnum("cudaDeviceAttr", {f"cudaDevAttr{k}": v for k, v in _RUNTIME_ATTRIBUTES.items()}),
-    "cudaMemcpyKind": enum.IntEnum(
-        "cudaMemcpyKind",
-        {
-            "cudaMemcpyHostToHost": 0,
-            "cudaMemcpyHostToDevice": 1,
-            "cudaMemcpyDeviceToHost": 2,
-            "cudaMemcpyDeviceToDevice": 3,
-            "cudaMemcpyDefault": 4,
-        },
-    ),
-    "cudaStreamDefault": 0,
-    "cudaStreamNonBlocking": 1,
-    "cudaEventDefault": 0,
-    "cudaEventBlockingSync": 1,
-    "cudaEventDisableTiming": 2,
-    "cudaMemAttachGlobal": 1,
-    **_handles("cudaStream_t", "cudaEvent_t"),
-}
+    "cudaError_t": _enum("cudaError_t", {"cudaSuccess": 0} | {f"cudaError{k}": v for k, v in _RUNTIME_RESULTS.items()}),
+    "cudaDeviceAttr": _enum("cudaDeviceAttr", {f"cudaDevAttr{k}": v for k, v in _RUNTIME_ATTRIBUTES.items()}),
+    "cudaMemcpyKind": _enum("cudaMemcpyKind", {f"cudaMemcpy{way}": number for number, way in enumerate(_COPIES)}),
+    "cudaStreamDefault": 0, "cudaStreamNonBlocking": 1, "cudaEventDefault": 0, "cudaEventBlockingSync": 1,
+    "cudaEventDisableTiming": 2, "cudaMemAttachGlobal": 1, **_handles("cudaStream_t", "cudaEvent_t"),
+}  # fmt: skip
 """Names of `cuda.bindings.runtime`."""

@@ -22,8 +22,9 @@ from ..core.command_line import EXIT
 from ..core.contracts import ContractError
 from ..core.ray_runner import Ray
 from ..core.runners import Local, Runner
+from ..core.text import fields_text, near_path
 from . import result, tuner
-from .result import Tuning, fields_text
+from .result import Tuning
 from .tuner import Settings, Tuner
 
 LOST = 0.03
@@ -140,14 +141,14 @@ def _count(text: str) -> int:
 def _seconds(text: str) -> float:
     found = re.fullmatch(r"([\d.]+)([smh]?)", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: 90s, 10m, 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: 90s, 10m, 1h")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _bytes(text: str) -> int:
     found = re.fullmatch(r"([\d.]+)([KMGT]?)i?B?", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: 512M, 4G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: 512M, 4G")
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " "))
 
 
@@ -206,7 +207,7 @@ def _tell(args: argparse.Namespace, found: Tuning, timed: bool) -> int:
         console.print(str(found), markup=False)
     if good:
         if not args.quiet and not args.config:
-            console.print(f"written to {_near(tuned_file.path_of(found.case))}", markup=False)
+            console.print(f"written to {near_path(tuned_file.path_of(found.case))}", markup=False)
         return EXIT.GOOD
     if not timed and found.counts()["ranked"]:
         print(
@@ -216,11 +217,6 @@ def _tell(args: argparse.Namespace, found: Tuning, timed: bool) -> int:
         return EXIT.NOT_HERE
     print("no config was measured" if found.stopped else "no config works", file=sys.stderr)
     return EXIT.FAILED
-
-
-def _near(path: Any) -> str:
-    near = os.path.relpath(path)
-    return str(path) if near.startswith("..") else near
 
 
 # --- checking --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ The prediction orders and does nothing else: it never excludes a config.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,16 +34,10 @@ def launch_facts(launch: Any) -> dict[str, Any]:
     """Return what is kept of a launch of a dry run, as JSON."""
     used = launch.resources
     return {
-        "kernel": launch.kernel,
-        "grid": list(launch.grid),
-        "block": list(launch.block),
-        "cluster": list(launch.cluster),
-        "smem": launch.smem + used.static_smem,
-        "registers": used.registers,
-        "spills": used.spill_stores + used.spill_loads,
-        "local": used.stack,
-        "barriers": used.barriers,
-    }
+        "kernel": launch.kernel, "grid": list(launch.grid), "block": list(launch.block),
+        "cluster": list(launch.cluster), "smem": launch.smem + used.static_smem, "registers": used.registers,
+        "spills": used.spill_stores + used.spill_loads, "local": used.stack, "barriers": used.barriers,
+    }  # fmt: skip
 
 
 def predict(launches: Sequence[Mapping[str, Any]], device: Device, floor: float = 1.0) -> Prediction:
@@ -51,10 +46,10 @@ def predict(launches: Sequence[Mapping[str, Any]], device: Device, floor: float 
     It grows with the work of the busiest SM relative to the average one, and if too few warps are resident to hide
     latency. Launches share the time by their threads.
     """
-    total = sum(_product(launch["grid"]) * _product(launch["block"]) for launch in launches)
+    total = sum(math.prod(launch["grid"]) * math.prod(launch["block"]) for launch in launches)
     factor, spills = 0.0, 0
     for launch in launches:
-        blocks, threads = _product(launch["grid"]), _product(launch["block"])
+        blocks, threads = math.prod(launch["grid"]), math.prod(launch["block"])
         fit = occupancy(device.generation, max(threads, 1), launch["registers"], launch["smem"], launch["barriers"])
         if not fit.blocks:
             return Prediction(float("inf"), 0, _why_not(launch, threads, fit.limiter, device))
@@ -83,10 +78,3 @@ def order(predictions: Iterable[tuple[int, Prediction | None]]) -> list[int]:
         return (1 if prediction.spills else 0, prediction.us, place)
 
     return [place for place, _ in sorted(predictions, key=rank)]
-
-
-def _product(extents: Iterable[int]) -> int:
-    result = 1
-    for extent in extents:
-        result *= extent
-    return result

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ... import tunings
 from ..core import tuned_file
 from ..core.records import STATUSES, Journal, Record, journal_of
+from ..core.text import fields_text
 from . import selection
 from .selection import Decision
 
@@ -103,10 +104,6 @@ def _row(record: Record, us: Sequence[float] | None, config: str, decision: sele
     return f"  {chosen} {_time(record, us)}  {config}{_flags(record)}"
 
 
-def fields_text(problem: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in problem.items())
-
-
 def _time(record: Record, us: Sequence[float] | None) -> str:
     predicted = record.more.get("predicted_us")
     if us is not None and not record.env.get("gpu"):
@@ -155,16 +152,11 @@ def _entry(
 ) -> dict[str, Any]:
     chosen = next(r for r in selection.newest(records) if r.config == decision.config and r.status == "ok")
     return {
-        "case": case.name,
-        "file": tuned_file.file_name_of(case),
-        "gpu": gpu,
-        "problem": dict(problem),
-        "config": decision.config,
-        "us": [round(time, 4) for time in decision.us],
+        "case": case.name, "file": tuned_file.file_name_of(case), "gpu": gpu, "problem": dict(problem),
+        "config": decision.config, "us": [round(time, 4) for time in decision.us],
         "env": {name: chosen.env.get(name) for name in ("kiln", "ptxas", "driver")},
-        "source": chosen.more.get("source"),
-        "key": chosen.key,
-    }
+        "source": chosen.more.get("source"), "key": chosen.key,
+    }  # fmt: skip
 
 
 def replay(case: Case, together: bool = False, journal: Journal | None = None) -> Tuning:

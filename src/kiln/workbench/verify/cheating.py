@@ -29,7 +29,7 @@ CHECKS = {
     "plain-arrays": "outputs are plain arrays, no subclasses that compute later",
     "no-threads": "no thread is left over",
     "honest-tools": "functions that time and compare, and the contract's file, are as they were",
-    "physics": "no time is shorter than the roofline allows",
+    "physics": "no time is below the roofline's",
 }
 """The checks, with what each makes sure of."""
 

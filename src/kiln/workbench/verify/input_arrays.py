@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ...base_dsl import packages
@@ -32,10 +33,14 @@ _ALIGNMENT = 128
 _PATTERN = 0xA5
 
 
+def _torch() -> Any:
+    """Return torch if the program has loaded it."""
+    return packages.loaded("torch")
+
+
 def is_torch(x: Any) -> bool:
     """Return whether a value is a tensor of torch."""
-    torch = packages.loaded("torch")
-    return torch is not None and isinstance(x, torch.Tensor)
+    return _torch() is not None and isinstance(x, _torch().Tensor)
 
 
 def is_floating(x: Any) -> bool:
@@ -48,13 +53,16 @@ def is_floating(x: Any) -> bool:
 def _is_float(dtype: np.dtype) -> bool:
     if dtype.kind == "f":
         return True
-    import ml_dtypes
-
     try:
         ml_dtypes.finfo(dtype)
     except ValueError:
         return False
     return dtype.kind == "V" or dtype.name.startswith(("bfloat", "float"))
+
+
+def _finfo(x: Any) -> Any:
+    """Return the limits of an array's floats."""
+    return _torch().finfo(x.dtype) if is_torch(x) else ml_dtypes.finfo(x.dtype)
 
 
 def dtype_name(x: Any) -> str:
@@ -64,15 +72,7 @@ def dtype_name(x: Any) -> str:
 
 def roundoff(x: Any) -> float:
     """Return half the distance from 1 to the next number of an array's type; 0 for integers."""
-    if not is_floating(x):
-        return 0.0
-    if is_torch(x):
-        import torch
-
-        return torch.finfo(x.dtype).eps / 2
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(x.dtype).eps) / 2
+    return float(_finfo(x).eps) / 2 if is_floating(x) else 0.0
 
 
 # Conversions
@@ -96,10 +96,8 @@ def plain(x: Any) -> Any:
 def alike(*arrays: Any) -> tuple[Any, list[Any]]:
     """Return torch or numpy, whichever can compute with all arrays, and their elements there as `numbers` does."""
     if all(map(is_torch, arrays)) and len({x.device for x in arrays}) == 1:
-        import torch
-
         plain = [x.detach() for x in arrays]
-        return torch, [x.double() if x.dtype.is_floating_point else x for x in plain]
+        return _torch(), [x.double() if x.dtype.is_floating_point else x for x in plain]
     return np, [numbers(x) for x in arrays]
 
 
@@ -108,9 +106,7 @@ def rounded(values: Any, like: Any) -> Any:
     if not is_floating(like):
         return values
     if is_torch(like):
-        import torch
-
-        there = values if is_torch(values) else torch.from_numpy(values)
+        there = values if is_torch(values) else _torch().from_numpy(values)
         back = there.to(like.dtype).double()
         return back if is_torch(values) else back.numpy()
     with np.errstate(over="ignore"):
@@ -120,9 +116,7 @@ def rounded(values: Any, like: Any) -> Any:
 def bits(x: Any) -> bytes:
     """Return the bytes of an array's elements, in order."""
     if is_torch(x):
-        import torch
-
-        return x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return x.detach().cpu().contiguous().reshape(-1).view(_torch().uint8).numpy().tobytes()
     return np.ascontiguousarray(x).tobytes()
 
 
@@ -143,7 +137,7 @@ def in_fp64(x: Any) -> Any:
 @contextlib.contextmanager
 def computing_in_fp64() -> Iterator[None]:
     """While open, make torch compute in fp64 where narrower floats are asked for: `x.float()` loses nothing."""
-    torch = packages.loaded("torch")
+    torch = _torch()
     if torch is None:
         yield
         return
@@ -190,7 +184,8 @@ def fill(x: Any, kind: str, seed: int, number: int) -> None:
     else:
         values = numbers(x).copy()
         flat = values.reshape(-1)
-        special = np.array([np.nan, np.inf, -np.inf, -0.0, _subnormal(x), -_subnormal(x)])
+        subnormal = float(_finfo(x).smallest_normal) / 2
+        special = np.array([np.nan, np.inf, -np.inf, -0.0, subnormal, -subnormal])
         count = min(flat.size, max(1, min(12, flat.size // 64)))
         places = draw.choice(flat.size, count, replace=False)
         flat[places] = special[draw.permutation(count) % len(special)]
@@ -200,22 +195,10 @@ def fill(x: Any, kind: str, seed: int, number: int) -> None:
 def assign(x: Any, values: np.ndarray) -> None:
     """Write numbers into an array in place."""
     if is_torch(x):
-        import torch
-
-        x.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(x.device))  # the conversion runs on the device
+        x.copy_(_torch().from_numpy(np.ascontiguousarray(values)).to(x.device))  # the conversion runs on the device
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             x[...] = values.astype(x.dtype)
-
-
-def _subnormal(x: Any) -> float:
-    if is_torch(x):
-        import torch
-
-        return torch.finfo(x.dtype).smallest_normal / 2
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(x.dtype).smallest_normal) / 2
 
 
 # Layouts, between guard bytes
@@ -233,9 +216,7 @@ class Zone:
         self._like, self._size = like, size
         self._bytes: Any
         if is_torch(like):
-            import torch
-
-            self._bytes = torch.full((total,), _PATTERN, dtype=torch.uint8, device=like.device)
+            self._bytes = _torch().full((total,), _PATTERN, dtype=_torch().uint8, device=like.device)
             address = self._bytes.data_ptr()
         else:
             self._bytes = np.full(total, _PATTERN, np.uint8)
@@ -273,11 +254,7 @@ class Zone:
         return not self._same(self._bytes, allowed)
 
     def _same(self, one: Any, other: Any) -> bool:
-        if is_torch(self._like):
-            import torch
-
-            return torch.equal(one, other)
-        return np.array_equal(one, other)
+        return _torch().equal(one, other) if is_torch(self._like) else np.array_equal(one, other)
 
 
 def placed(x: Any, layout: str = "") -> Zone | None:
@@ -314,9 +291,7 @@ def placed(x: Any, layout: str = "") -> Zone | None:
 def _is_plain(x: Any) -> bool:
     """Return whether an array is elements at strides."""
     if is_torch(x):
-        import torch
-
-        return x.layout is torch.strided and not x.dtype.is_complex
+        return x.layout is _torch().strided and not x.dtype.is_complex
     return isinstance(x, np.ndarray) and x.dtype != object
 
 
@@ -359,7 +334,7 @@ def poisoned_memory() -> Iterator[list[Zone]]:
 
     plain = {name: getattr(np, name) for name in ("empty", "empty_like")}
     with contextlib.ExitStack() as stack:
-        torch = packages.loaded("torch")
+        torch = _torch()
         if torch is not None:
             stack.enter_context(_poisoning(torch, poisoned))
         try:

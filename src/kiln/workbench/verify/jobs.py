@@ -6,6 +6,7 @@ Nothing here prints or writes records; the results are JSON (see `verdicts.Resul
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -79,13 +80,7 @@ def _possible(case: Case, problem: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _elements(arrays: Sequence[Any]) -> int:
-    total = 0
-    for x in arrays:
-        count = 1
-        for extent in x.shape:
-            count *= int(extent)
-        total += count
-    return total
+    return sum(math.prod(map(int, x.shape)) for x in arrays)
 
 
 # Checks
@@ -162,12 +157,12 @@ class _Trial:
         arrays = self.case.inputs(self.problem, seed)
         self.zones = [input_arrays.placed(x, self.layout) if contracts.is_array(x) else None for x in arrays]
         if self.layout and not any(self.zones):
-            raise _NotTried("no input has modes enough for it, in an array of torch or numpy")
+            raise _NotTried("no input that is a torch or numpy array has enough modes")
         if self.layout:  # arrays with too few modes keep their layout
             self.zones = [zone or input_arrays.placed(x) for zone, x in zip(self.zones, arrays)]
         self.inputs = [x if zone is None else zone.array for zone, x in zip(self.zones, arrays)]
         if kind != "normal" and not any(map(input_arrays.is_floating, self.inputs)):
-            raise _NotTried("no input holds floats, of torch or numpy")
+            raise _NotTried("no input is a torch or numpy array of floats")
         for number, (zone, x) in enumerate(zip(self.zones, self.inputs)):
             input_arrays.fill(x, kind, seed, number)
             if zone is not None:
@@ -228,7 +223,7 @@ class _Trial:
         with input_arrays.computing_in_fp64():
             oracle = self._outputs(self.case.oracle(*wide, problem=self.problem), wide, "reference_fn")
         if len(outputs) != len(references):
-            return _wrong(f"the kernel gives {len(outputs)} outputs, the reference {len(references)}")
+            return _wrong(f"the kernel returns {len(outputs)} outputs, the reference {len(references)}")
         found: dict[str, Any] = {"status": "ok", "error": 0.0, "bound": 0.0, "how": "", "notes": []}
         for number, each in enumerate(zip(outputs, references, oracle)):
             mine, theirs, truth = map(input_arrays.plain, each)
@@ -347,7 +342,7 @@ class _Trial:
         if torch is None or not all(
             input_arrays.is_torch(x) and x.is_cuda for x in self.inputs if contracts.is_array(x)
         ):
-            return {"status": "skipped", "message": "the inputs are no tensors of torch on a GPU"}
+            return {"status": "skipped", "message": "the inputs are not torch tensors on a GPU"}
         self.call()  # compiles
         fresh = [
             input_arrays.clone(x) if contracts.is_array(x) else x for x in self.case.inputs(self.problem, self.seed + 1)

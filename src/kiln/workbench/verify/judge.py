@@ -89,7 +89,7 @@ def _by_model(xp: Any, mine: Any, theirs: Any, truth: Any, factor: float, roundo
     if not is_fp64:
         bound += 64 * 2.0**-24
         notes.append(
-            "the reference rounds to a narrower type itself, so it is no fp64 oracle: give oracle_fn for a sharp bound"
+            "the reference rounds to a narrower type itself, so it is not an fp64 oracle: define oracle_fn for a tight bound"
         )
     wrong = xp.where(known, ~(mine_off <= bound), ~same)
     error = _largest(xp, xp.where(xp.isfinite(mine), mine_off, none))
@@ -118,13 +118,10 @@ def findings(got: Any, reference: Any, judged: Judgement, tile: tuple[int, ...] 
         "expected": _number(theirs[tuple(at)]),
     }
     return {
-        "wrong": int(wrong.sum()),
-        "elements": int(wrong.size),
-        "first": element(places[0]),
-        "worst": [element(places[number]) for number in order],
-        "where": _where(wrong, tile),
+        "wrong": int(wrong.sum()), "elements": int(wrong.size), "first": element(places[0]),
+        "worst": [element(places[number]) for number in order], "where": _where(wrong, tile),
         "look": _look(mine, theirs, wrong),
-    }
+    }  # fmt: skip
 
 
 def _number(value: Any) -> float | int | bool | str:
@@ -221,7 +218,7 @@ def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
             )
         endless = np.isinf(got) & np.isfinite(want)
         if endless.any():
-            found.append(f"{int(endless.sum())} are infinite: beyond the largest number of the type on the way?")
+            found.append(f"{int(endless.sum())} are infinite: an overflow of the type?")
         real = np.isfinite(got) & np.isfinite(want)
         got, want = got[real], want[real]
         if got.size < 2 or got.size < 0.5 * wrong.sum():
@@ -239,7 +236,9 @@ def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
                 found += _moved(mine, theirs, wrong)
         relative = np.abs(got - want) / (np.abs(want) + np.sqrt(np.mean(np.square(want))))
         if not found and wrong.mean() > 0.05 and np.median(relative) < 2.0**-4:
-            found.append(f"many are off by little, {np.median(relative):.1e} of their size: sums in too narrow a type?")
+            found.append(
+                f"many are off by little, {np.median(relative):.1e} of their size: an accumulator of too narrow a type?"
+            )
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..core.cases import Case, Problem
 from ..core.command_line import EXIT
+from ..core.text import fields_text
 
 KINDS = {
     "normal": "data as get_inputs draws it",
@@ -64,7 +65,7 @@ class Result:
     def report(self) -> str:
         """Return a failure in full: what, where, what it looks like, and the command that repeats it."""
         of = f" {self.variant}" if self.variant else ""
-        fields = " ".join(f"{name}={value}" for name, value in self.problem.items())
+        fields = fields_text(self.problem)
         lines = [f"{self.kind}{of}, seed {self.seed}{': ' + fields if fields else ''}", *self.message.splitlines()]
         if self.output is not None:
             lines += _shown(self.output, self)
@@ -148,12 +149,9 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
         return {
-            "case": self.case.name,
-            "ok": self.ok,
-            "where": self.where,
-            "skipped": self.skipped,
+            "case": self.case.name, "ok": self.ok, "where": self.where, "skipped": self.skipped,
             "checks": [asdict(each) for each in self.checks],
-        }
+        }  # fmt: skip
 
     def __str__(self) -> str:
         if self.skipped:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from kiln.llvm import binding as llvm
-from kiln.targets.host import jit
-from kiln.targets.host.elf import objects as elf
+from kiln.targets.host import elf, jit
 from kiln.targets.host.elf import shared_library
 
 PROGRAM = """
@@ -132,7 +131,7 @@ def test_addresses_in_instructions_of_aarch64() -> None:
             (299, 0x3DC00000),
         ):
             code = bytearray(first.to_bytes(4, "little"))
-            shared_library._patch_arm(code, 0, kind, target, place)
+            shared_library.patch(code, 0, kind, target, place)
             word = int.from_bytes(code, "little")
             if kind == 283:
                 assert place + 4 * signed(word & 0x3FFFFFF, 26) == target and word >> 26 == first >> 26
@@ -146,11 +145,11 @@ def test_addresses_in_instructions_of_aarch64() -> None:
 
 def test_what_cannot_be_placed() -> None:
     with pytest.raises(ValueError, match="does not fit 26 bits"):
-        shared_library._patch_arm(bytearray(4), 0, 283, 1 << 30, 0)
+        shared_library.patch(bytearray(4), 0, 283, 1 << 30, 0)
     with pytest.raises(ValueError, match="relocation 999 of aarch64 is not known"):
-        shared_library._patch_arm(bytearray(4), 0, 999, 0, 0)
+        shared_library.patch(bytearray(4), 0, 999, 0, 0)
     with pytest.raises(ValueError, match="relocation 11 of x86-64 is not known"):
-        shared_library._patch_x86(bytearray(4), 0, 11, 0, 0)
+        shared_library.patch(bytearray(4), 0, 11, 0, 0)
 
 
 COMPILER, QEMU = (

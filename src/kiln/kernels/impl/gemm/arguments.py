@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class GemmArguments(NamedTuple):
-    """The arrays of a GEMM, which lie as its problem says, and its scalars. Results are written to `out` and `extra_outs`."""
+    """The arrays of a GEMM, with the layouts of its problem, and its scalars. Results go to `out` and `extra_outs`."""
 
     a: Any
     b: Any
@@ -33,8 +33,8 @@ class GemmArguments(NamedTuple):
     def launch(
         self, kernel: Any, problem: GemmProblem, widths: tuple[int, int, int], row_partials: Sequence[Any] = ()
     ) -> None:
-        """Launch a kernel on A, B and D, which it accesses some elements at a time, and the other arrays that there are:
-        group bounds, block or group scales, partial row sums, further results, epilogue inputs."""
+        """Launch a kernel on A, B and D, which it accesses some elements at a time, and the other arrays that there
+        are: group bounds, block or group scales, partial row sums, further results, epilogue inputs."""
         modes = problem.a.leading((1, 2)), problem.b.leading((2, 1)), 2
         rest = [] if self.group_bounds is None else [(self.group_bounds, arrays.dynamic(self.group_bounds, 0, 1))]
         scales = list(zip(self.block_scales, problem.block_scales, strict=True))

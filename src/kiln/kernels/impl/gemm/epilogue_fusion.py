@@ -1,4 +1,4 @@
-"""The computation that the epilogue of a GEMM does with accumulators: scales, C, bias, activation, a user's function."""
+"""The computation that the epilogue of a GEMM fuses: scales, C, bias, activation, a user's function."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _NO_FUNCTIONS = Functions(_identity)
 class EpilogueFusion:
     """epilogue(activation(alpha * acc * scales + beta * c + bias), *extras), as values of `outs` results.
 
-    `functions` are the activation and, if there are any, the epilogue and the function of the first value that is summed
-    along rows. `scaled`: accumulators are converted to f32 and multiplied by alpha; integers may stay as they are.
-    `scales` is the number of tensors that multiply the accumulators.
+    `functions` are the activation and, if there are any, the epilogue and the function of the first value that is
+    summed along rows. `scaled`: accumulators are converted to f32 and multiplied by alpha; integers may stay as they
+    are. `scales` is the number of tensors that multiply the accumulators.
     """
 
     c: bool = False
@@ -59,8 +59,8 @@ class EpilogueFusion:
 
     @classmethod
     def of(
-        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: Any = (), scales: int = 0, outs: int = 1,
-        row_sum: Any = None,
+        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: Any = (), scales: int = 0,
+        outs: int = 1, row_sum: Any = None,
     ) -> EpilogueFusion:  # fmt: skip
         """Return the fusion for arguments of `gemm`; `branching` functions are called for one element at a time."""
         function: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
@@ -77,7 +77,8 @@ class EpilogueFusion:
         )
         functions = [f for f in (function, epilogue, row_function) if f is not None]
         return cls(
-            c, bias, Functions(*functions, branching=branching), scaled, scales, outs, epilogue is not None, row_function is not None
+            c, bias, Functions(*functions, branching=branching), scaled, scales, outs, epilogue is not None,
+            row_function is not None,
         )  # fmt: skip
 
     @property
@@ -91,10 +92,10 @@ class EpilogueFusion:
         return not (self.c or self.bias or self.scales) and self.functions == _NO_FUNCTIONS
 
     def combiner(self) -> Callable[..., Any]:
-        """Return the function of a thread's accumulators, alpha, beta and its fragments of the epilogue inputs: scales, C, the
-        bias, extras. It returns the values of each result, and then what is summed along rows."""
-        activation, *others = self.functions.callables()
-        epilogue, row_function = others[: int(self.epilogue)], others[int(self.epilogue) :]
+        """Return the function of a thread's accumulators, alpha, beta and its fragments of the epilogue inputs: scales,
+        C, the bias, extras. It returns the values of each result, and then what is summed along rows."""
+        activation, *functions = self.functions.callables()
+        epilogue, row_function = functions[: int(self.epilogue)], functions[int(self.epilogue) :]
         # kernels hold these plain values, not the fusion: a loop looks through everything that it reaches
         c, bias, scaled, scales, outs = self.c, self.bias, self.scaled, self.scales, self.outs
 

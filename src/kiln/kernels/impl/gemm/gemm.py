@@ -23,34 +23,38 @@ __all__ = ["gemm"]
 
 @kernel_function("a", "b", "out", "scale_a", "scale_b", "c", "bias", "extras", numbers=("alpha", "beta"))
 def gemm(
-    a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, alpha: float = 1.0, beta: float = 1.0, scale_a: Any = None,
-    scale_b: Any = None, c: Any = None, bias: Any = None, activation: str | Callable[[Any], Any] | None = None,
+    a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, alpha: float = 1.0, beta: float = 1.0,
+    scale_a: Any = None, scale_b: Any = None, c: Any = None, bias: Any = None,
+    activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None, extras: Sequence[Any] = (),
     row_sum: str | Callable[[Any], Any] | None = None, precision: str = "ieee", config: Any = None,
 ) -> Any:  # fmt: skip
-    """Return `epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`, written to `out` if args.
+    """Return `epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`.
+
+    The result is written to `out`, if that is given.
 
     `a` is (M, K) or (L, M, K), `b` is (K, N) or (L, K, N); one of them may lack L. An operand that is contiguous along
-    neither of its last two modes is copied first. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. Accumulators are
-    f32, of integers i32; `out_dtype` is the framework's or Kiln's (default: the type of `a`; f32 for 8-bit floats, i32 for
-    integers).
+    neither of its last two modes is copied first. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. Accumulators
+    are f32, of integers i32; `out_dtype` is the framework's or Kiln's (default: the type of `a`; f32 for 8-bit floats,
+    i32 for integers).
 
     `c`, `bias` and `extras` are broadcast to the result: a bias of N is a row; with a beta of 0 `c` is not read.
-    `activation` is "relu", "silu", "gelu" or a function of a value; `epilogue` is a function of the value and of each of the
-    `extras`, element by element: floats in f32, integers and truth values as they are. An epilogue that returns several
-    values has as many results, a tuple of arrays: `out` and `out_dtype` may be tuples, too. `row_sum` is "squares" or a
-    function of the first of those values, in f32: its sums along rows are returned after the results, in f32, (M,) or
-    (L, M), always added in the same order.
+    `activation` is "relu", "silu", "gelu" or a function of a value; `epilogue` is a function of the value and of each
+    of the `extras`, element by element: floats in f32, integers and truth values as they are. An epilogue that returns
+    several values has as many results, a tuple of arrays: `out` and `out_dtype` may be tuples, too. `row_sum` is
+    "squares" or a function of the first of those values, in f32: its sums along rows are returned after the results, in
+    f32, (M,) or (L, M), always added in the same order.
 
-    `scale_a` is one scale, (1,), or one for each row, (M, 1); `scale_b` one, or one for each column, (N,). 8-bit floats may
-    have block scales instead, in f32: (M, K / 128) for `a`, one for 128 elements of a row, and (K / 128, N / 128) for `b`,
-    rounded up. Where `a` is f16 or bf16, `b` may be 8-bit integers, or (K / 2, N) bytes with two 4-bit integers each,
-    neighbours in K, the first in the low half; `scale_b` may then be (groups, N) for as many equal groups of K.
+    `scale_a` is one scale, (1,), or one for each row, (M, 1); `scale_b` one, or one for each column, (N,). 8-bit floats
+    may have block scales instead, in f32: (M, K / 128) for `a`, one for 128 elements of a row, and (K / 128, N / 128)
+    for `b`, rounded up. Where `a` is f16 or bf16, `b` may be 8-bit integers, or (K / 2, N) bytes with two 4-bit
+    integers each, neighbours in K, the first in the low half; `scale_b` may then be (groups, N) for as many equal
+    groups of K.
 
-    `precision` is "ieee", or for f32 "tf32", which rounds both operands to 10 bits of mantissa and uses the tensor cores, or
-    for 8-bit floats "fast", which leaves accumulation to the tensor cores, with some 13 bits (products of scaled blocks are
-    added in f32 even so). `config` is the config, a `Sm80GemmConfig` or one of another implementation; by default the one that
-    is expected to take least time.
+    `precision` is "ieee", or for f32 "tf32", which rounds both operands to 10 bits of mantissa and uses the tensor
+    cores, or for 8-bit floats "fast", which leaves accumulation to the tensor cores, with some 13 bits (accumulators of
+    scaled blocks are added in f32 even so). `config` is the config, a `Sm80GemmConfig` or one of another
+    implementation; by default the one that is expected to take least time.
     """
     call = GemmCall(
         a, b, out, out_dtype, alpha, beta, (scale_a, scale_b), c, bias, activation, epilogue, extras, precision, row_sum
@@ -113,7 +117,7 @@ class GemmCall:
         return batches, a.shape[-2], b.shape[-1]
 
     def validate(self) -> bool:
-        """Refuse arguments that do not go together, allocate results, and return whether there is anything to compute."""
+        """Refuse arguments that do not fit, allocate results, and return whether there is anything to compute."""
         name = self.function
         arrays.require(
             isinstance(self.extras, (list, tuple)),
@@ -168,7 +172,7 @@ class GemmCall:
             self.a, self.b = _zeros(self.a, -1), _zeros(self.b, -2)
 
     def allocate(self, shape: tuple[int, ...]) -> None:
-        """Set the results, and allocate those that are not args."""
+        """Set the results, and allocate those that are missing."""
         flat = shape[1:] if self.a.ndim == self.b.ndim == 2 else shape
         outs, types = (list(x) if isinstance(x, (tuple, list)) else [x] for x in (self.out, self.out_dtype))
         count = max(len(outs), len(types))
@@ -213,8 +217,9 @@ class GemmCall:
             inputs = [arrays.transposed(x) for x in inputs]
         fusion, layout = self.fusion(arrays.element_type(a), inputs, branching, len(scales)), arrays.layout_of
         problem = GemmProblem(
-            layout(a), layout(b), layout(out), tuple(map(layout, inputs)), fusion, self.precision, tuple(map(layout, block_scales)),
-            tuple(map(layout, extra_outs)), self.int4, None if group_scales is None else layout(group_scales),
+            layout(a), layout(b), layout(out), tuple(map(layout, inputs)), fusion, self.precision,
+            tuple(map(layout, block_scales)), tuple(map(layout, extra_outs)), self.int4,
+            None if group_scales is None else layout(group_scales),
         )  # fmt: skip
         return (
             problem,
@@ -252,18 +257,18 @@ class GemmCall:
 
     @functools.cached_property
     def block_scaled(self) -> bool:
-        """Whether operands have block scales. Those of a single block are scales of rows, and one of b, for all types."""
+        """Whether operands have block scales. Those of a single block are scales of rows and of b, for all types."""
         _, m, n = self.shape
         return max(n, self.a.shape[-1]) > SCALE_BLOCK and are_block_scales(self.scales, m, n, self.a.shape[-1])
 
     @property
     def row_scales(self) -> tuple[Any, ...]:
-        """Scales of rows or columns, which the epilogue mma_dtype with."""
+        """Scales of rows or columns, by which the epilogue multiplies."""
         return () if self.block_scaled else self.scales[:1] if self.group_scaled else self.scales
 
 
 def num_values(epilogue: Callable[..., Any], types: list[Any]) -> int:
-    """Return how many values an epilogue returns for a value and extras of some types; found out once for equal functions."""
+    """Return how many values an epilogue returns for a value and extras of some types, found by tracing it once."""
 
     def trace(branching: Sequence[Any]) -> int:
         function = Functions(epilogue, branching=branching).callables()[0]
@@ -319,11 +324,11 @@ def _zeros(x: Any, k_mode: int) -> Any:
     return zeros
 
 
-def check_broadcast(what: str, own: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def check_broadcast(what: str, extents: tuple[int, ...], shape: tuple[int, ...]) -> None:
     """Refuse an array that is not broadcast to a result."""
-    fits = len(own) <= 3 and all(x in (1, s) for x, s in zip(reversed(own), reversed(shape), strict=False))
+    fits = len(extents) <= 3 and all(x in (1, s) for x, s in zip(reversed(extents), reversed(shape), strict=False))
     arrays.require(
         fits,
-        f"{what} of shape {own} is not broadcast to a result of {shape}",
+        f"{what} of shape {extents} is not broadcast to a result of {shape}",
         hint="a row is (N,), a column (M, 1)",
     )

@@ -38,12 +38,13 @@ def grouped_gemm(
 ) -> Any:  # fmt: skip
     """Return `epilogue(activation(alpha * rows of a @ b[group]), *extras)` for each group of rows; `b` is (G, K, N).
 
-    With `offsets` (G,) `a` is (T, K), group after group: the rows of a group end before its offset, and begin where those of
-    the group before end. Rows behind the last offset are not computed. With `counts` (G,) `a` is (G, M, K), of which the
-    first rows of each group count; other rows of the result are undefined. The device reads offsets and counts (int32 or
-    int64) and clamps those that lead out of the array. `expected_rows` of a group help to choose a config (default: T / G,
-    or M). `scale_a` and `scale_b` are block scales of 8-bit floats: (T, K / 128) or (G, M, K / 128), and (G, K / 128,
-    N / 128). Elements, `activation`, `epilogue`, `extras`, `out` and `out_dtype` are as in `gemm`.
+    With `offsets` (G,) `a` is (T, K), group after group: the rows of a group end before its offset, and begin where
+    those of the group before end. Rows behind the last offset are not computed. With `counts` (G,) `a` is (G, M, K), of
+    which the first rows of each group count; other rows of the result are undefined. The device reads offsets and
+    counts (int32 or int64) and clamps those that lead out of the array. `expected_rows` of a group help to choose a
+    config (default: T / G, or M). `scale_a` and `scale_b` are block scales of 8-bit floats: (T, K / 128) or (G, M, K /
+    128), and (G, K / 128, N / 128). Elements, `activation`, `epilogue`, `extras`, `out` and `out_dtype` are as in
+    `gemm`.
     """
     arrays.require(
         (offsets is None) != (counts is None),
@@ -84,15 +85,16 @@ class GroupedGemmCall(GemmCall):
         arrays.require_usable(bounds, f"grouped_gemm: {name}")
         kind = str(bounds.dtype).rpartition(".")[2]
         arrays.require(
-            tuple(bounds.shape) == (b.shape[0],) and kind in ("int32", "int64") and arrays.strides(bounds) in ((1,), (0,)),
+            tuple(bounds.shape) == (b.shape[0],) and kind in ("int32", "int64")
+            and arrays.strides(bounds) in ((1,), (0,)),
             f"grouped_gemm: {name} is {kind} of shape {tuple(bounds.shape)} for {b.shape[0]} groups",
             hint="a contiguous array of int32 or int64, one for each group",
         )  # fmt: skip
         return (1 if self.contiguous else a.shape[0]), a.shape[-2], b.shape[2]
 
     def allocate(self, shape: tuple[int, ...]) -> None:
-        own = shape[1:] if self.contiguous else shape
-        self.add_out(self.out, self.out_dtype, own, [own])
+        out_shape = shape[1:] if self.contiguous else shape
+        self.add_out(self.out, self.out_dtype, out_shape, [out_shape])
         (out,) = self.computed = self.outs
         arrays.require(
             arrays.strides(out)[-1] == 1 or out.shape[-1] == 1 or 0 in shape,
@@ -136,7 +138,7 @@ class PerGroupFallbackConfig:
 
 @REGISTRY.register
 class PerGroupFallback(Fallback):
-    """A GEMM for each group with bounds that the host reads, or one batched GEMM, if rows that do not count may be computed."""
+    """A GEMM for each group, whose bounds the host reads; groups of `counts` are one batched GEMM."""
 
     config = PerGroupFallbackConfig
     repeats = False

@@ -189,8 +189,8 @@ class Sm80MixedInputGemm(MultistageGemm):
         config.check_mixed_input(problem.int4, self.smem_bytes(problem, config), device.smem)
         arrays.require(
             self.suits(problem, config),
-            f"{config}: groups of {problem.group_size} must be parts or multiples of a K tile, and K of {problem.k} must be "
-            "whole tiles",
+            f"{config}: groups of {problem.group_size} must be parts or multiples of a K tile, and K of {problem.k} "
+            "must be whole tiles",
         )
 
     def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
@@ -199,14 +199,14 @@ class Sm80MixedInputGemm(MultistageGemm):
 
 @REGISTRY.register
 class SimtGemm(MultistageGemm):
-    """f32 without tensor cores: each thread mma_dtype and adds."""
+    """f32 without tensor cores: each thread multiplies and adds."""
 
     kernel = SimtGemmKernel
     epilogue = SimtEpilogue
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.dtype is not Float32:
-            return f"it mma_dtype Float32, not {problem.dtype.__name__}"
+            return f"it multiplies Float32, not {problem.dtype.__name__}"
         if problem.reduces_rows:
             return _NO_ROW_SUM
         return None if problem.precision != "tf32" else "tensor cores are faster where 10 bits of mantissa will do"
@@ -230,7 +230,7 @@ _NO_BLOCK_SCALES = "block scales multiply accumulators of 128 elements of K, and
 
 
 class Fallback(Implementation):
-    """An implementation for every target and alignment that leaves the GEMM to others; it is taken where nothing else can."""
+    """An implementation for every target and alignment, made of other GEMMs; taken where nothing else is able."""
 
     repeats = True
 
@@ -243,7 +243,7 @@ class Fallback(Implementation):
 
 @dataclasses.dataclass(frozen=True)
 class BlockScaledFallbackConfig:
-    """A GEMM for each block of 128 of K, with the config expected to be fastest, that adds to the accumulators before."""
+    """A GEMM for each block of 128 of K, with its best config, that adds to the accumulators of those before."""
 
 
 @REGISTRY.register
@@ -280,7 +280,7 @@ class BlockScaledFallback(Fallback):
 
 @dataclasses.dataclass(frozen=True)
 class RowSumFallbackConfig:
-    """The values that `row_sum` adds are written as another result, with the config expected to be fastest, and reduced."""
+    """The values that `row_sum` adds are written as another result, with the best config, and then reduced."""
 
 
 @REGISTRY.register
@@ -307,7 +307,7 @@ _PASS_US, _PASS_TB_PER_S = 4.0, 3.5
 
 @dataclasses.dataclass(frozen=True)
 class DequantizeFallbackConfig:
-    """B is converted to the type of A, times scales of groups, and multiplied with the config expected to be fastest."""
+    """B is converted to the type of A, times scales of groups, and multiplied with the best config."""
 
 
 @REGISTRY.register
@@ -323,8 +323,8 @@ class DequantizeFallback(Fallback):
         return sum(self.cost_terms(problem, config, device).values())
 
     def cost_terms(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> dict[str, float]:
-        """Return the times of the GEMM and of the passes over B: low and high halves of bytes have two passes that write every
-        other element, and scales of groups are multiplied in place."""
+        """Return the times of the GEMM and of the passes over B: low and high halves of bytes have two passes that
+        write every other element, and scales of groups are multiplied in place."""
         dequantized = self.dequantized(problem)
         passes = 1 + 3 * problem.int4 + (problem.group_scales is not None)
         moved = passes * (problem.b.bytes + dequantized.b.bytes) / 1e6 / _PASS_TB_PER_S

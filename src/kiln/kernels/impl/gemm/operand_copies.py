@@ -1,9 +1,9 @@
 """Copies of operand tiles from global to shared memory by all threads.
 
-A thread copies the same places of every tile. Rows behind the last are copies of the last: they are never written. (With fewer
-rows than a tile they are zeros, since all SMs would read the same few lines of memory again and again.) K begins with what
-is left of it beyond whole tiles, and that tile alone is filled with zeros; so the tiles after it need no predicate but
-whether they exist.
+A thread copies the same places of every tile. Rows behind the last are copies of the last: they are never written.
+(With fewer rows than a tile they are zeros, since all SMs would read the same few lines of memory again and again.) K
+begins with what is left of it beyond whole tiles, and that tile alone is filled with zeros; so the tiles after it need
+no predicate but whether they exist.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class _Piece(NamedTuple):
-    """One access of a thread: its place among the thread's, its k, its byte offset from the address all threads share (known
-    when the kernel runs, and static), and a predicate of its row, or None."""
+    """One access of a thread: its place among the thread's, its k, its byte offset from the address all threads share
+    (known when the kernel runs, and static), and a predicate of its row, or None."""
 
     row: int
     column: int
@@ -32,8 +32,8 @@ class _Piece(NamedTuple):
 class OperandCopy:
     """What one thread copies of the tiles (rows, K) of an operand.
 
-    `lanes` neighbouring threads copy `width` elements each along the contiguous mode; with a `width` less than the operand's,
-    K is transposed on the way.
+    `lanes` neighbouring threads copy `width` elements each along the contiguous mode; with a `width` less than the
+    operand's, K is transposed on the way.
     """
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets
@@ -44,12 +44,12 @@ class OperandCopy:
         self.rows = rows
         self.tile_k = tile_k
         self.atom = _copy_atom(operand.dtype, width)
-        others = threads // lanes
+        rows_of_threads = threads // lanes
         if operand.k_major:
-            layout = cute.make_layout((others, lanes), stride=(lanes, 1))
+            layout = cute.make_layout((rows_of_threads, lanes), stride=(lanes, 1))
             self.copy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((1, width)))
         else:
-            layout = cute.make_layout((lanes, others), stride=(1, lanes))
+            layout = cute.make_layout((lanes, rows_of_threads), stride=(1, lanes))
             self.copy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((width, 1)))
 
     def start(self, tensor: Any, stages: Any, tile: Any, thread: Any) -> Any:

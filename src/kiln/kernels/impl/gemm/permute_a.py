@@ -16,8 +16,9 @@ _LANES = 4
 
 
 class PermuteA:
-    """Permutes (L, M, K) of 16-bit elements, for stages with `words` words of B to a lane, each of `word_k` elements, of which number
-    n and number n + half are a pair.
+    """Permutes K of A (L, M, K), of 16 bits, for stages with `words` words of B to a lane, of `word_k` elements each.
+
+    Elements n and n + word_k / 2 of a word are a pair.
 
     A thread has a word of all lanes: it writes 4 lanes of the first pair, 4 of the second, ...
     """

@@ -114,8 +114,8 @@ class GemmProblem(Problem):
 
     @property
     def promoted(self) -> bool:
-        """Whether accumulators of each stage are added in f32 registers: tensor cores keep few bits for 8-bit floats, and
-        block scales differ from stage to stage."""
+        """Whether accumulators of each stage are added in f32 registers: tensor cores keep few bits for 8-bit floats,
+        and block scales differ from stage to stage."""
         return self.dtype in FLOATS8 and (bool(self.block_scales) or self.precision != "fast")
 
     @property
@@ -187,8 +187,8 @@ class GemmProblem(Problem):
 class GroupedGemmProblem(GemmProblem):
     """A GEMM of rows of A with the matrix of their group, for B (G, K, N).
 
-    `contiguous`: A is (1, T, K), group after group, and the device knows where each ends. Otherwise A is (G, M, K), and the
-    device knows how many rows of each group count.
+    `contiguous`: A is (1, T, K), group after group, and the device knows where each ends. Otherwise A is (G, M, K), and
+    the device knows how many rows of each group count.
     """
 
     contiguous: bool = True

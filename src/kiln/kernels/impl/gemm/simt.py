@@ -1,7 +1,7 @@
 """GEMM in f32 as IEEE rounds it, without tensor cores.
 
-A thread has accumulators at 4 x 4 neighbours, repeated over the tile. Tiles of A and B lie in shared memory with M and N
-contiguous, so that four neighbours are one access; the copies in transpose operands whose K is contiguous.
+A thread has accumulators at 4 x 4 neighbours, repeated over the tile. Tiles of A and B lie in shared memory with M and
+N contiguous, so that four neighbours are one access; the copies in transpose operands whose K is contiguous.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .sm80_config import Sm80GemmConfig
 
 _K_LANES = 8
-"""Threads that copy along K together: 32 bytes of gmem, and all banks of smem, whose rows are a vector longer than the tile."""
+"""Threads that copy along K together: 32 bytes of gmem, and no bank conflicts in smem, whose rows are padded."""
 
 
 class SimtGemmKernel(MultistageGemmKernel):

@@ -63,11 +63,12 @@ class Sm80GemmKernel(MultistageGemmKernel):
 class OperandFragments:
     """Fragments of A (`side` 0) or B (1) of a thread, from shared memory to the registers of an MMA.
 
-    Where K is contiguous, and for 16-bit elements, `ldmatrix` gives fragments as they are. 8-bit elements whose K is not
-    contiguous are read as pairs, 16-bit elements of transposed matrices: a lane gets two neighbours in M or N at each of its k,
-    and a byte permutation makes two registers of them. So neighbours belong to the rows g and g + 8 of an instruction, or to the
-    columns g of two instructions, which `row_order` tells the tiled MMA. 32-bit elements are read one by one, and rounded.
-    8-bit floats may become f16: a register of four neighbours in K is two registers of an instruction of half the K.
+    Where K is contiguous, and for 16-bit elements, `ldmatrix` gives fragments as they are. 8-bit elements whose K is
+    not contiguous are read as pairs, 16-bit elements of transposed matrices: a lane gets two neighbours in M or N at
+    each of its k, and a byte permutation makes two registers of them. So neighbours belong to the rows g and g + 8 of
+    an instruction, or to the columns g of two instructions, which `row_order` tells the tiled MMA. 32-bit elements are
+    read one by one, and rounded. 8-bit floats may become f16: a register of four neighbours in K is two registers of an
+    instruction of half the K.
     """
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets
@@ -144,7 +145,7 @@ class OperandFragments:
         return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits)
 
     def _pair_copy(self) -> Any:
-        """Return the copy that gives lane (t, g) pair g at k = 4 t, 4 t + 1, then 4 t + 2, 4 t + 3, then the same 16 further on."""
+        """Return the copy that gives lane (t, g) pair g at k = 4 t to 4 t + 3, and at the same k 16 further on."""
         row = 8 * self.warp_layout_mn[self.side]  # from a k to the next
         warps = (0, 8) if self.side else (8, 0)
         layout = cute.make_layout(

@@ -115,7 +115,7 @@ def tensor_core_candidates(dtype: Any) -> tuple[Candidate, ...]:
 
 
 # Microseconds, and TB/s, of an H200.
-_LAUNCH = 0.5
+LAUNCH_US = 0.5
 _WAVE = (1.7, 1.0)
 """A wave's start and end, and what is added for each 128 x 128 of a tile."""
 _CACHE = 10.0
@@ -137,7 +137,7 @@ _LEAST_PART_ALONE = 512
 """A shorter part of K costs more to add than it saves: in a cluster, and by a second kernel."""
 _MOST_SUMS = 1 << 15
 """Larger tiles have no registers left to tell parts of K apart."""
-_SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
+CLUSTER_OCCUPANCY = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
 """The share of multiprocessors that clusters of 1, 2, ... blocks can have: they lie within groups of multiprocessors."""
 
 
@@ -168,7 +168,7 @@ def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
         return float("inf")
     tile_m, tile_n, tile_k = config.tile_shape_mnk
     clustered = config.in_clusters(device)
-    slots = int(device.multiprocessors * (_SLOTS[config.split_k - 1] if clustered else 1))
+    slots = int(device.multiprocessors * (CLUSTER_OCCUPANCY[config.split_k - 1] if clustered else 1))
     slots = max(1, slots - slots % config.split_k if clustered else slots)
     blocks = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k
     each = _ceil(blocks, slots)  # on the multiprocessor that has most
@@ -197,7 +197,7 @@ def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
         took += _CLUSTER[0] + _CLUSTER[1] * area * each
     elif config.split_k > 1:
         took += _SECOND_KERNEL + 2 * config.split_k * m * n * 4 / _MEMORY / 1e6
-    return _LAUNCH + took
+    return LAUNCH_US + took
 
 
 def _ceil(a: int, b: int) -> int:

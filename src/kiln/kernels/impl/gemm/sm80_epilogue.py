@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class EpilogueTensors(NamedTuple):
     """The results and epilogue inputs of a kernel, (M, N, L) or (M, N) of a batch, and its scalars.
 
-    With TMA stores, each result has an atom that stores a part of a tile, and TMA coordinates (M, N, L). `row_partials`: where the
-    row sums of each tile in N go, (tiles, L, M).
+    With TMA stores, each result has an atom that stores a part of a tile, and TMA coordinates (M, N, L).
+    `row_partials`: where the row sums of each tile in N go, (tiles, L, M).
     """
 
     outs: Any
@@ -43,10 +43,12 @@ class EpilogueTensors(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Sm80Epilogue:
-    """Writes the values of combine(acc, alpha, beta, *inputs) of a tile, each to a result. With `split_k` the CTAs of a cluster
-    add their accumulators first.
+    """Writes the values of combine(acc, alpha, beta, *inputs) of a tile, each to a result.
 
-    `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most scaled.
+    With `split_k` the CTAs of a cluster add their accumulators first.
+
+    `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most
+    scaled.
     """
 
     tile: tuple[int, int]
@@ -122,13 +124,13 @@ class Sm80Epilogue:
         targets = [cute.group_modes(copy.partition_D(cute.local_tile(x, self.tile, tile)), 1, 3) for x in outs]
         sources = [cute.group_modes(copy.partition_S(cute.local_tile(x, self.tile, tile)), 1, 3) for x in inputs]
         vectors = cute.size(coords, mode=[1])
-        own = -(-vectors // split_k)
-        ahead = self.vectors_ahead(own, width * (1 + len(inputs)))
+        cta_vectors = -(-vectors // split_k)
+        ahead = self.vectors_ahead(cta_vectors, width * (1 + len(inputs)))
         fragments = [cute.make_rmem_tensor((width, ahead), x.element_type) for x in inputs]
         total = cute.make_rmem_tensor((width, ahead), self.acc_dtype)
         loaded = cute.make_rmem_tensor((width, split_k), self.acc_dtype)
         inside = cute.make_rmem_tensor((ahead,), Boolean)
-        for first in range(0, own, ahead):
+        for first in range(0, cta_vectors, ahead):
             for i in range_constexpr(ahead):
                 number = rank + (first + i) * split_k
                 vector = min(number, vectors - 1)
@@ -143,7 +145,7 @@ class Sm80Epilogue:
                 total[None, i].store(loaded[None, 0].load())
                 for other in range_constexpr(1, split_k):
                     total[None, i].store(total[None, i].load() + loaded[None, other].load())
-            if const_expr(split_k > 1 and ahead == own):  # before stores, which would have to arrive first
+            if const_expr(split_k > 1 and ahead == cta_vectors):  # before stores, which would have to arrive first
                 arch.cluster_arrive()
             for i in range_constexpr(ahead):
                 values = [x[None, i].load() for x in fragments]
@@ -154,7 +156,7 @@ class Sm80Epilogue:
                     result.store(value.to(kind))
                     cute.copy(store, result, target[None, vector], pred=inside[i])
         if const_expr(split_k > 1):  # nobody's shared memory is read any more
-            if const_expr(ahead < own):
+            if const_expr(ahead < cta_vectors):
                 arch.cluster_arrive()
             arch.cluster_wait()
 

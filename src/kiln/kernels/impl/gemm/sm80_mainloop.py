@@ -1,7 +1,8 @@
 """The multistage main loop: all threads copy with `cp.async` and multiply with `mma.sync` or FMA.
 
-A CTA computes a tile of D. Tiles of A and B stream through stages in shared memory, several K tiles ahead; fragments are loaded
-from there one step ahead of the MMAs that use them. The scheduler says which tile a CTA has; the epilogue writes it.
+A CTA computes a tile of D. Tiles of A and B stream through stages in shared memory, several K tiles ahead; fragments
+are loaded from there one step ahead of the MMAs that use them. The scheduler says which tile a CTA has; the epilogue
+writes it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MultistageGemmKernel:
-    """The kernel for operands of some types. A subclass says how tiles are copied, lie in shared memory, and are multiplied."""
+    """The kernel for operands of some types; subclasses say how tiles are copied, laid out and multiplied."""
 
     def __init__(
         self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: SingleTileScheduler, epilogue: Sm80Epilogue
@@ -43,8 +44,8 @@ class MultistageGemmKernel:
         return (n, m) if self.swap_ab else (m, n)
 
     def min_ctas_per_sm(self) -> int:
-        """Return how many CTAs are to fit on an SM; 0: no bound. (With 1 ptxas takes 255 registers for 8-bit floats and spills,
-        where it needs 178.)"""
+        """Return how many CTAs are to fit on an SM; 0: no bound. (With 1 ptxas takes 255 registers for 8-bit floats and
+        spills, where it needs 178.)"""
         return 0
 
     def smem_bytes(self) -> int:
@@ -65,7 +66,7 @@ class MultistageGemmKernel:
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
-        """Launch the kernel for (L, M, K), (L, K, N) and (L, M, N): the first result; then the others and the epilogue inputs."""
+        """Launch the kernel for (L, M, K), (L, K, N), the first result (L, M, N), and the other results and inputs."""
         a = permuted(a, [1, 2, 0], self.a.width)  # (M, K, L)
         b = permuted(b, [2, 1, 0], self.b.width)  # (N, K, L)
         scales, rest = self.group_scale_tensors(rest)
@@ -86,7 +87,7 @@ class MultistageGemmKernel:
         return [], rest
 
     def group_scales(self, acc: RegisterAccumulator, scales: Any, smem: Any, tile_n: Any, thread: Any) -> Any:
-        """Return what mma_dtype accumulators of groups of K by scales, or None. `smem`: behind the stages of A and B."""
+        """Return the scaling of accumulators of groups of K, or None. `smem`: behind the stages of A and B."""
         return None
 
     @cute.jit
@@ -142,7 +143,7 @@ class MultistageGemmKernel:
         mma: Any,
         acc: cute.Tensor,
     ):
-        """Accumulate all K tiles. Each is copied `stages - 1` tiles ahead, and its fragments are loaded one step ahead."""
+        """Accumulate all K tiles: each is copied `stages - 1` tiles ahead, its fragments are loaded one step ahead."""
         a_next, b_next, first, k_tiles = position
         (a_frag, b_frag), ahead, scales = fragments, self.config.stages - 1, copier.group_scales
         consumer.wait()
@@ -177,7 +178,8 @@ class MultistageGemmKernel:
 class StageCopier:
     """What a thread copies into the stages of a pipeline: all but one of them ahead, `tile_k` of K at a time.
 
-    With `split_k` each CTA of a cluster takes its own part of K. `group_scales`: scales of groups of K that come with each tile.
+    With `split_k` each CTA of a cluster takes its own part of K. `group_scales`: scales of groups of K that come with
+    each tile.
     """
 
     __kiln_immutable__ = True
@@ -195,7 +197,7 @@ class StageCopier:
     def prologue(
         self, producer: Any, a: cute.Tensor, b: cute.Tensor, stages: Any, tile: Any, thread: Int32, rank: Any
     ):  # fmt: skip
-        """Fill all stages but one. Return where the next K tiles of A and B are, the CTA's first K tile, and how many it has."""
+        """Fill all stages but one; return the next K tiles of A and B, the CTA's first K tile, and how many it has."""
         split_k, tile_k, scales = self.split_k, self.tile_k, self.group_scales
         copy_a, copy_b = self.copies
         a_next = copy_a.start(a, stages[0], tile[0], thread)

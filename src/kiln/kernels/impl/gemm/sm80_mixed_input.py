@@ -1,9 +1,10 @@
 """GEMM with few rows of A and an 8- or 4-bit integer B, by `mma.sync`: B streams through shared memory as it is, and is
 dequantised in registers.
 
-Swap-AB: rows of B are rows of an instruction, which has 16 of them for 8 rows of A. Accumulators do not depend on which k an
-instruction calls its first: of 32 k in succession each of the four lanes that share a row takes 8, an access of 16 bytes (of B 8
-or 4), which become the registers of two instructions. 4-bit integers come out of a word in pairs 4 apart, so A is paired alike.
+Swap-AB: rows of B are rows of an instruction, which has 16 of them for 8 rows of A. Accumulators do not depend on which
+k an instruction calls its first: of 32 k in succession each of the four lanes that share a row takes 8, an access of 16
+bytes (of B 8 or 4), which become the registers of two instructions. 4-bit integers come out of a word in pairs 4 apart,
+so A is paired alike.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _BANK_BYTES = 128
 
 
 class Sm80MixedInputGemmKernel(MultistageGemmKernel):
-    """The kernel for an integer B: `int4` with two elements in a byte; `group_size` of K with one scale factor, or 0."""
+    """The kernel for an integer B, `int4` with two elements in a byte, and scales of `group_size` of K, or 0."""
 
     swap_ab = True
 
@@ -88,7 +89,7 @@ class Sm80MixedInputEpilogue(Sm80Epilogue):
 
 
 def mixed_input_smem_bytes(config: Sm80GemmConfig, int4: bool, group_size: int) -> int:
-    """Return the shared memory of the stages of operands and group scales, or of the accumulators of a tile after them."""
+    """Return the shared memory of all stages and group scales, or later of the accumulators of a tile."""
     m, n, k = config.tile_shape_mnk
     scales = 4 * _scale_columns(config) * (k // min(k, group_size)) if group_size else 0
     return max(((4 * m + (1 if int4 else 2) * n) * k // 2 + scales) * config.stages, 4 * m * n)
@@ -100,8 +101,8 @@ def _scale_columns(config: Sm80GemmConfig) -> int:
 
 
 def _stage_layout(dtype: Any, shape: tuple[int, int, int], lane_bytes: int) -> Any:
-    """Return a layout (rows, K, stages) from which four lanes load some bytes each of a row, one row after the other, from
-    different banks."""
+    """Return a layout (rows, K, stages) from which four lanes load some bytes each of a row, one row after the other,
+    from different banks."""
     row_bytes = math.gcd(shape[1] * dtype.width // 8, _BANK_BYTES)
     elements, size = row_bytes * 8 // dtype.width, dtype.width // 8
     bits = (_BANK_BYTES // (4 * lane_bytes)).bit_length() - 1  # rows at once

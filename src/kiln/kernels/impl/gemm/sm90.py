@@ -1,9 +1,9 @@
 """GEMM on sm_90a: TMA loads, warpgroups multiply with WGMMA, TMA stores.
 
-The kernel is persistent and warp-specialised: there is a CTA for each SM, which computes one tile after the other. One warp of its
-first warpgroup, the producer, loads tiles of A and B through a pipeline of stages in shared memory (another warp loads block
-scales); the other warpgroups, the consumers, multiply them. The scheduler says which tiles a CTA has; the epilogue stores
-accumulators.
+The kernel is persistent and warp-specialised: there is a CTA for each SM, which computes one tile after the other. One
+warp of its first warpgroup, the producer, loads tiles of A and B through a pipeline of stages in shared memory (another
+warp loads block scales); the other warpgroups, the consumers, multiply them. The scheduler says which tiles a CTA has;
+the epilogue stores accumulators.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ class MmaOperands(NamedTuple):
 class Sm90GemmKernel:
     """The kernel for operands of some types.
 
-    `batched`: whether A, B and D differ from batch to batch. `promoted`: accumulators of each stage are added to others in f32
-    registers, since tensor cores keep fewer bits for 8-bit floats; with `scales` they are multiplied by block scales first.
+    `batched`: whether A, B and D differ from batch to batch. `promoted`: accumulators of each stage are added to others
+    in f32 registers, since tensor cores keep fewer bits for 8-bit floats; with `scales` they are multiplied by block
+    scales first.
     """
 
     __kiln_fixed__ = True
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, scales: bool, config: Sm90GemmConfig,
-        scheduler: PersistentTileScheduler, epilogue: TmaStoreEpilogue | SmemEpilogue,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, scales: bool,
+        config: Sm90GemmConfig, scheduler: PersistentTileScheduler, epilogue: TmaStoreEpilogue | SmemEpilogue,
     ) -> None:  # fmt: skip
         # TMA rounds f32 to TF32; tensor cores would truncate.
         a, b = (dataclasses.replace(x, dtype=TFloat32) if x.dtype is Float32 else x for x in (a, b))
@@ -65,13 +66,13 @@ class Sm90GemmKernel:
         self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
-        # Every other tile goes through K backwards: what was loaded last is in the L2 cache. (Mixed inputs have scales by K.)
+        # Every other tile goes through K backwards: what was loaded last is in the L2 cache. (Not of mixed inputs.)
         self.alternates_k = scheduler.num_bounds == 0 and a.dtype is b.dtype
         self.skips_empty = scheduler.skips_empty_warpgroups and config.warpgroups_per_tile > 1 and not config.swap_ab
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
-        """Launch the kernel for (L, M, K), (L, K, N), (L, M, N), and the other tensors, in the order of `GemmArguments.launch`.
+        """Launch the kernel for (L, M, K), (L, K, N), (L, M, N), and other tensors, as `GemmArguments.launch` does.
 
         With swap-AB, M is N in the kernel, and N is M.
         """
@@ -102,7 +103,7 @@ class Sm90GemmKernel:
         )  # fmt: skip
 
     def permuted(self, x: Any, modes: list[int], width: int, batched: bool, rounded: bool = False) -> Any:
-        """Return a tensor with its modes in another order, strides known to be multiples of a width; `rounded`: f32 is TF32."""
+        """Return a tensor with permuted modes and strides that a width divides; `rounded`: f32 becomes TF32."""
         if x.element_type is Float32 and rounded:
             x = cute.recast_tensor(x, TFloat32)
         x = permuted(x, modes, width)
@@ -141,14 +142,15 @@ class Sm90GemmKernel:
         """Return the tiled MMA of the warpgroups that share a tile."""
         a_mode, b_mode = _major(self.a).sm90_mma_major_mode(), _major(self.b).sm90_mma_major_mode()
         return sm90.make_trivial_tiled_mma(
-            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype, (self.config.warpgroups_per_tile, 1, 1),
-            (64, self.config.tile_shape_mnk[1]),
+            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype,
+            (self.config.warpgroups_per_tile, 1, 1), (64, self.config.tile_shape_mnk[1]),
         )  # fmt: skip
 
     @cute.kernel
     def kernel(
         self, a: TmaOperand, b: TmaOperand, mma: cute.TiledMma, tensors: EpilogueTensors, bounds: Any, scales: Any
     ):
+        """Set up shared memory and barriers, then run the producer warps or the consumer warpgroups."""
         config = self.config
         thread = arch.thread_idx()[0]
         warp = arch.make_warp_uniform(arch.warp_idx())
@@ -192,7 +194,7 @@ class Sm90GemmKernel:
             )
 
     def make_pipeline(self) -> Any:
-        """Return the pipeline of stages: one producer thread (and a warp for scales) and all warps that share a tile."""
+        """Return the pipeline of a producer thread (with a warp for scales) and all warps that share a tile."""
         config, thread = self.config, pipeline.Agent.Thread
         return pipeline.PipelineTmaAsync.create(
             num_stages=config.ab_stages,
@@ -241,7 +243,7 @@ class Sm90GemmKernel:
         producer.tail()  # other CTAs may still release stages here
 
     def tma_loads(self, operands: Any, place: Any, sides: tuple[int, ...] = (0, 1)) -> list[TmaLoads]:
-        """Return the loads of A and B, each of which has a place in shared memory, by the CTA at a place of its cluster."""
+        """Return the TMA loads of A and B into their stages, for this CTA of the cluster."""
         tiles = tuple(zip(self.config.tile_shape_mnk, self.stage_k()))
         cluster, cta = place
         pairs = [(side, *operands[side]) for side in sides]
@@ -280,8 +282,8 @@ class Sm90GemmKernel:
 
     @cute.jit
     def consume(
-        self, pipe: Any, order: Any, mma: Any, consumer_idx: Any, thread: Any, k_range: Any, stages: Any, buffers: Any, tiles: Any,
-        tensors: EpilogueTensors,
+        self, pipe: Any, order: Any, mma: Any, consumer_idx: Any, thread: Any, k_range: Any, stages: Any,
+        buffers: Any, tiles: Any, tensors: EpilogueTensors,
     ):  # fmt: skip
         """Multiply the tiles of a consumer warpgroup, and store the results."""
         config, scheduler, k_tiles = self.config, self.scheduler, k_range[1]
@@ -313,7 +315,7 @@ class Sm90GemmKernel:
                 empty = next_tile.m * config.tile_shape_mnk[0] + consumer_idx * ATOM_M
                 count = select_(empty < next_tile.rows, k_tiles, 0)
             if const_expr(config.pingpong):
-                # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
+                # A stage is waited for after its use before was: mbarriers tell no more than two uses apart.
                 order.wait()
             if const_expr(self.promoted):
                 self.accumulate_promoted(pipe, order, operands, reading, count, stage_acc, acc, scales)
@@ -331,7 +333,7 @@ class Sm90GemmKernel:
                     releasing.advance()
             if const_expr(self.skips_empty):
                 self.skip_stages(pipe, reading, releasing, k_tiles - count)
-            # Sooner, CTAs of the next kernel would come one by one, and not lie beside those that share operands with them.
+            # Sooner, CTAs of the next kernel would come one by one, and not beside those with the same operands.
             if const_expr(not scheduler.reduces_later):
                 arch.griddepcontrol_launch_dependents()
             if const_expr(not self.skips_empty) or count > 0:
@@ -356,8 +358,8 @@ class Sm90GemmKernel:
     def accumulate(
         self, pipe: Any, order: Any, operands: MmaOperands, reading: Any, releasing: Any, k_tiles: Any, acc: cute.Tensor
     ):
-        """The main loop: multiply the K tiles of a tile. A stage is released when the MMAs of the next are in flight; those of
-        the last one still are at the end."""
+        """The main loop: multiply the K tiles of a tile. A stage is released when the MMAs of the next are in flight;
+        those of the last one still are at the end."""
         operands.mma.set(warpgroup.Field.ACCUMULATE, False)  # the first MMA overwrites the accumulators
         for k in range(k_tiles):
             pipe.consumer_wait(reading)
@@ -374,10 +376,10 @@ class Sm90GemmKernel:
 
     @cute.jit
     def accumulate_promoted(
-        self, pipe: Any, order: Any, operands: MmaOperands, reading: Any, k_tiles: Any, stage_acc: cute.Tensor, acc: cute.Tensor,
-        scales: Any,
+        self, pipe: Any, order: Any, operands: MmaOperands, reading: Any, k_tiles: Any, stage_acc: cute.Tensor,
+        acc: cute.Tensor, scales: Any,
     ):  # fmt: skip
-        """The main loop with accumulators of each stage that are added in f32, multiplied by block scales if there are any."""
+        """The main loop with accumulators of each stage, which are scaled by block scales and added in f32."""
         acc.fill(0)
         for _ in range(k_tiles):
             pipe.consumer_wait(reading)

@@ -1,7 +1,7 @@
-"""Block scales of 8-bit floats: accumulators of 128 elements of K are multiplied by those of their row of A and block of B.
+"""Block scales of 8-bit floats: they multiply accumulators of 128 elements of K, by rows of A and blocks of B.
 
-A warp beside the producer loads the scales of each stage into shared memory, where they count as part of the stage. (Loaded to
-registers by the consumers, they would be waited for between MMAs.)
+A warp beside the producer loads the scales of each stage into shared memory, where they count as part of the stage.
+(Loaded to registers by the consumers, they would be waited for between MMAs.)
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BlockScaleLoader:
 
 
 class BlockScales:
-    """The block scales of a consumer thread's accumulators: of each of its rows, and of columns that have one in common."""
+    """The block scales of a consumer thread's accumulators: of each of its rows, and of its blocks of columns."""
 
     __kiln_immutable__ = True
 

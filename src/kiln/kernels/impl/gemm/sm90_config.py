@@ -42,15 +42,17 @@ _FLAGS = "pingpong", "swap_ab", "transpose_out"
 class Sm90GemmConfig:
     """The parameters of a warp-specialised persistent GEMM on sm_90a.
 
-    `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load operands for each
-    other by multicast: those with the same rows A, those with the same columns B. `ab_stages`: stages of A and B.
-    `raster_group`: rows of clusters that are computed side by side, for reuse in the L2 cache. `pingpong`: two consumer warpgroups
-    take tiles in turn, and one mma_dtype while the other stores; without it they halve each tile in M (cooperative).
+    `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load
+    operands for each other by multicast: those with the same rows A, those with the same columns B. `ab_stages`: stages
+    of A and B. `raster_group`: rows of clusters that are computed side by side, for reuse in the L2 cache. `pingpong`:
+    two consumer warpgroups take tiles in turn, and one multiplies while the other stores; without it they halve each
+    tile in M (cooperative).
 
-    `split_k_cluster`: CTAs of a cluster that split the K of a tile and add their accumulators in a fixed order. `split_k`: parts
-    of K whose partials a second kernel adds; both may be used at once. `swap_ab`: for few rows, D^T = B^T A^T, so that M of the
-    tile is N of the result, and N of the tile (from 8 on) its M. `epi_stages`: stages of a warpgroup for epilogue tiles in shared
-    memory. `transpose_out`: results of swap-AB are transposed there, for TMA to store; without it threads write whole rows.
+    `split_k_cluster`: CTAs of a cluster that split the K of a tile and add their accumulators in a fixed order.
+    `split_k`: parts of K whose partials a second kernel adds; both may be used at once. `swap_ab`: for few rows, D^T =
+    B^T A^T, so that M of the tile is N of the result, and N of the tile (from 8 on) its M. `epi_stages`: stages of a
+    warpgroup for epilogue tiles in shared memory. `transpose_out`: results of swap-AB are transposed there, for TMA to
+    store; without it threads write whole rows.
     """
 
     __kiln_fixed__ = True
@@ -67,19 +69,19 @@ class Sm90GemmConfig:
     transpose_out: bool = False
 
     def __post_init__(self) -> None:
-        own = type(self).__name__
+        name_of_class = type(self).__name__
         for name, count in _EXTENTS:
             value = getattr(self, name)
             if not (isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value)):
-                raise arrays.refusal(f"{own}: {name} is {value!r}; it must be {count} positive integers")
+                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be {count} positive integers")
         for name in _COUNTS:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise arrays.refusal(f"{own}: {name} is {value!r}; it must be a positive integer")
+                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be a positive integer")
         for name in _FLAGS:
             value = getattr(self, name)
             if not isinstance(value, bool):
-                raise arrays.refusal(f"{own}: {name} is {value!r}; it must be True or False")
+                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be True or False")
 
     @property
     def mma_warpgroups(self) -> int:
@@ -103,18 +105,19 @@ class Sm90GemmConfig:
 
     @property
     def smem_epilogue_bytes(self) -> int:
-        """Bytes of such accumulators: of a tile, of one for each warpgroup (pingpong), or those that other CTAs send."""
+        """Bytes of such accumulators: of a tile, one tile for each warpgroup (pingpong), or those of other CTAs."""
         m, n, _ = self.tile_shape_mnk
         if self.split_k_cluster > 1:
             return m * n * 4 // self.split_k_cluster * (self.split_k_cluster - 1)
         return m * n * 4 * (self.mma_warpgroups if self.pingpong else 1)
 
     def epi_tile_n(self, out_bits: int, fused: bool = False, extra_bits: tuple[int, ...] = ()) -> int:
-        """Return the columns of an epilogue tile, which a warpgroup stores at a time; 0: none fits. Further results of some
-        bits each have as many columns.
+        """Return the columns of an epilogue tile, which a warpgroup stores at a time; 0: none fits.
 
-        A number of epilogue tiles that the stages divide is better, since stages are used in turn from one tile to the next;
-        rows shorter than 64 bytes are worst.
+        Further results, of `extra_bits`, have as many columns.
+
+        A number of epilogue tiles that the stages divide is better, since stages are used in turn from one tile to the
+        next; rows shorter than 64 bytes are worst.
         """
         n = self.tile_shape_mnk[1]
         if self.transpose_out:
@@ -162,7 +165,7 @@ class Sm90GemmConfig:
         transposable = self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)
         by_threads = self.smem_epilogue or self.transpose_out
         by_tma = n % 16 == 0 and n <= 256 and self.epi_tile_n(out_bits, bool(extra_bits), tuple(extra_bits)) > 0
-        self._require(
+        self.require(
             (not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N,
              f"N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}"),
             (not self.transpose_out or transposable,
@@ -171,12 +174,13 @@ class Sm90GemmConfig:
             (by_threads or by_tma,
              f"N of a tile must be at most 256, and epilogue tiles with rows of {spans} bytes of {out_names}"),
             (k * bits // 8 in _SWIZZLE_BYTES,
-             f"K of a stage must be {spans} bytes: {', '.join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)} of {dtype.__name__}"),
+             f"K of a stage must be {spans} bytes: "
+             f"{', '.join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)} of {dtype.__name__}"),
             (self.ab_stages >= 2, "there must be at least 2 stages"),
             (self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written"),
         )  # fmt: skip
         self._check_cluster()
-        self._require(
+        self.require(
             (registers <= MAX_ACC_REGISTERS, f"a thread has {registers} accumulators; it may have {MAX_ACC_REGISTERS}",
              "a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False"),
             (used <= device.smem, f"it takes {used} bytes of shared memory, and a CTA has {device.smem}",
@@ -187,7 +191,7 @@ class Sm90GemmConfig:
         """Refuse extents of tile and cluster that do not go together."""
         (m, n, _), (cluster_m, cluster_n), split_k = self.tile_shape_mnk, self.cluster_shape_mn, self.split_k_cluster
         rows, rows_a, rows_b = ATOM_M * self.warpgroups_per_tile, m // cluster_n, n // cluster_m
-        self._require(
+        self.require(
             (m % rows == 0, f"M of a tile must be a multiple of {rows}, the rows of its warpgroups"),
             (self.raster_group <= _MAX_RASTER_GROUP,
              f"raster_group is {self.raster_group}; it must be at most {_MAX_RASTER_GROUP}"),
@@ -195,33 +199,34 @@ class Sm90GemmConfig:
             (split_k * self.split_k == 1 or (cluster_m, cluster_n) == (1, 1),
              "with split-K the cluster is the CTAs of a tile", "cluster_shape_mn=(1, 1)"),
             (split_k == 1 or n % (8 * split_k) == 0,
-             f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns, which must be a multiple of 8"),
+             f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns, which must be a "
+             "multiple of 8"),
             (m % (8 * cluster_n) == 0 and n % (8 * cluster_m) == 0,
              f"each CTA of a cluster loads {rows_a} rows of A and {rows_b} of B for all; they must be multiples of 8"),
             (rows_a <= _MAX_BOX_ROWS,
-             f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}", "a smaller tile"),
+             f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}",
+             "a smaller tile"),
         )  # fmt: skip
 
-    def _require(self, *rules: tuple[Any, ...]) -> None:
+    def require(self, *rules: tuple[Any, ...]) -> None:
         """Refuse the config by the first of some rules that does not hold: (whether it holds, the rule, a hint)."""
         for holds, rule, *hint in rules:
             arrays.require(holds, f"{self}: {rule}", *hint)
 
     def check_split_k_smem(self, row_bytes: int) -> None:
-        """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were, with some bytes of each row."""
+        """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were."""
         m, n, _ = self.tile_shape_mnk
         written, stages = m * n * 4 // self.split_k_cluster, self.ab_stages * m * row_bytes
-        arrays.require(
-            self.split_k_cluster == 1 or written <= stages,
-            f"{self}: accumulators that a CTA writes, {written} bytes, take the place of its stages of A, which have {stages}",
-            hint="more stages, or a larger split_k_cluster",
+        rule = (
+            f"accumulators that a CTA writes, {written} bytes, take the place of its stages of A, which have {stages}"
         )
+        self.require((self.split_k_cluster == 1 or written <= stages, rule, "more stages, or a larger split_k_cluster"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Sm90MixedInputConfig(Sm90GemmConfig):
-    """The parameters of a GEMM with an 8- or 4-bit integer B on sm_90a: rows of the tile are columns of B (swap-AB), and each 64 of
-    them have a warpgroup, 2 or 4 in all. K of a stage is 64 or 128."""
+    """The parameters of a GEMM with an 8- or 4-bit integer B on sm_90a: rows of the tile are columns of B (swap-AB),
+    and each 64 of them have a warpgroup, 2 or 4 in all. K of a stage is 64 or 128."""
 
     swap_ab: bool = True
 

@@ -1,69 +1,126 @@
-"""What a matrix product cut by a `Sm90GemmConfig` is expected to take: waves of tiles, as in `sm80_cost.py`.
+"""The configs that GEMM on sm_90a chooses among, and the model that chooses.
 
-A multiprocessor computes its tiles one after the other, a stage of K at a time, and a stage takes as long as its products, or as its operands
-take to come: from the L2 cache, whose lines are asked for once for all blocks of a cluster, and into the multiprocessor. Where warp groups take
-turns, all but the last of its results are written beside the next tile. No product is faster than memory. There are no figures of single
-tiles: what is said of one that was never measured is as good as what is said of others. The figures are in `sm90_coefficients.py`.
+The model is a roofline of one SM. It computes its tiles one after the other, in steps of one stage of K. A step takes as long as
+its MMA, or as its operands take to come: out of the L2 cache, once for all CTAs of a cluster, and into shared memory. The epilogue of
+a tile is hidden with pingpong warpgroups only. No GEMM is faster than DRAM, or than the power limit lets large ones be. Terms
+that overlap are joined by a norm that is little more than the longest of them (`total`).
+
+Coefficients are in `kernels/tuned/h200.json`; `python benchmarks/fit.py fit gemm` fits them to measurements. There are none of single
+tile shapes, so that a shape that was never measured is judged like the others.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from .... import Float32
-from .sm90_coefficients import MODEL
+from ...tuned import coefficients
+from .sm80_cost import CLUSTER_OCCUPANCY, LAUNCH_US
 from .sm90_config import MAX_ACC_REGISTERS, Sm90GemmConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...dispatch.devices import Device
+    from ...dispatch.problem import TensorLayout
     from .problem import GemmProblem
 
-_ROWS = 2048
-"""Of the result that are computed side by side."""
-_MOST_STAGES, _LEAST_STAGES = 12, 3
-_MOST_OF_FEW = 20
-"""Stages where rows are few, and stages small: what counts is how much memory is asked for ahead."""
-_LEAST_PART = 4
-"""Stages of a part of K: fewer cost more to add than they save."""
-_LEAST_SUM = 6
-"""The same of a part that a second kernel adds."""
-_MOST_SHARED = 96
-"""Sums of a thread where blocks share a tile: they are sent from registers."""
-_BUFFERS = 4
-"""For pieces of results where nothing is multiplied meanwhile: none waits for the one before."""
-_COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 224, 256)
-"""N of tiles with operands swapped: the least that has all rows of the result is taken."""
-_L2 = 38e6
-"""Bytes that stay in the L2 cache from one product to the next, with sums that a second kernel adds."""
-_HOT = 8e10
-"""Operations of a product that is large enough for the power limit to be felt."""
-_WAVES = (1, 2, 3, 4)
-"""Rounds of tiles for which N of a tile is made as small as it can be."""
-_BESIDE = 8
-"""How little what is done beside something that takes longer adds to it: the power of a norm."""
-_OWN = 1.03
-"""How much better a tile has to be that is compiled for one shape alone."""
-_LINE, _SECTOR = 128, 32
-"""Bytes of K of a stage, and of a line of the L2 cache; of what it reads at a time."""
-_SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
-"""The share of multiprocessors that clusters of 1, 2, ... blocks can have: they lie within groups of multiprocessors."""
+_LINE_BYTES, _SECTOR_BYTES = 128, 32
+"""Bytes of a line of the L2 cache, which are the K of a stage, and of what the cache reads at a time."""
+_L2_RESIDENT_BYTES = 38e6
+"""Bytes that stay in the L2 cache from one GEMM to the next."""
+_POWER_LIMITED_FLOPS = 8e10
+"""The operations from which on a GEMM is long enough for the power limit to be felt."""
+_OVERLAP_NORM = 8
+"""The exponent of the norm that joins terms which overlap."""
+_SINGLE_SHAPE_FACTOR = 1.03
+"""How much better a tile must be that is compiled for one problem shape alone."""
+
+_RASTER_ROWS = 2048
+"""Rows of the result that are computed side by side, for reuse in the L2 cache."""
+_MIN_STAGES, _MAX_STAGES = 3, 12
+_MAX_SWAP_AB_STAGES = 20
+"""The most stages with swap-AB, whose stages are small: the bytes in flight count."""
+_MIN_CLUSTER_SPLIT_STAGES = 4
+"""Stages of K for each CTA of a split-K cluster; fewer cost more to reduce than they save."""
+_MIN_SPLIT_STAGES = 6
+"""Stages of K for each split whose partials a second kernel adds."""
+_MAX_SPLIT_ACC_REGISTERS = 96
+"""Accumulators of a thread with split-K in a cluster, which sends them from registers."""
+_EPI_STAGES = 4
+"""Stages of the epilogue where no MMA runs beside it: none waits for the one before."""
+_SWAP_AB_TILE_N = (8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 224, 256)
+"""N of tiles with swap-AB: the least that holds all rows of the result is taken."""
+_SWAP_AB_WAVES = (1, 2, 3, 4)
+"""Waves of tiles for which N of a swap-AB tile is made as small as it can be."""
+_SWAP_AB_TILE_M = ((64, True), (128, False), (192, True), (256, False))
+"""M of tiles with swap-AB, and whether they are computed by pingpong warpgroups."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Coefficients:
+    """The fitted constants of the model. Rates are of one SM, unless said; `factor`s multiply times."""
+
+    cooperative_tflops: float
+    """TFLOP/s of f16 WGMMA with two warpgroups on one tile."""
+    pingpong_tflops: float
+    """TFLOP/s of f16 WGMMA with pingpong warpgroups."""
+    mma_operand_cycles: float
+    """Cycles of shared memory for the A operand (64 rows) of a cooperative WGMMA, beside those for B."""
+    mma_issue_cycles: float
+    """The same of a pingpong warpgroup, which also waits between its instructions."""
+    pingpong_cluster_factor: float
+    """MMA of pingpong warpgroups in clusters, whose CTAs wait for each other."""
+    swap_ab_factor: float
+    """All of a GEMM with swap-AB."""
+    fp8_promotion_factor: float
+    """The rate of MMA whose accumulators are added up in f32 registers; squared with pingpong, where nothing runs beside that."""
+    l2_tbps: float
+    """TB/s out of the L2 cache."""
+    smem_fill_tbps: float
+    """TB/s into shared memory, with multicast and the zeros that TMA fills in."""
+    misaligned_factor: float
+    """L2 reads of rows that begin within a line; squared for those within a sector."""
+    idle_sm_exponent: float
+    """The power of the share of busy SMs with which each one's L2 reads get longer."""
+    cluster_sync_us: float
+    """Microseconds in which the CTAs of a cluster with multicast wait for each other, at the begin and at the end."""
+    epilogue_us: float
+    """Microseconds to write a tile."""
+    fused_epilogue_us: float
+    """Microseconds of a fused epilogue, for 128 x 128 of a tile."""
+    cluster_reduce_us: float
+    """Microseconds to reduce the accumulators of a split-K cluster, for 128 x 128 of a tile."""
+    split_k_kernel_us: float
+    """Microseconds of the kernel that adds split-K partials."""
+    split_k_tbps: float
+    """TB/s of the GPU for partials, written and read."""
+    dram_tbps: float
+    """TB/s of the GPU's DRAM."""
+    power_tflops: float
+    """TFLOP/s of the GPU that the power limit leaves to MMA alone."""
+    power_l2_tbps: float
+    """TB/s of the GPU that it leaves to L2 reads alone."""
+
+
+COEFFICIENTS = Coefficients(**coefficients("gemm_sm90"))
+
+
+# --- configs -----------------------------------------------------------------------------------------------------------
 
 
 class Tile(NamedTuple):
-    """A tile to choose from, in clusters of so many; K may be cut into so many parts."""
+    """A tile shape to choose from, with its cluster; K may be split among so many CTAs of a cluster."""
 
     tile_shape_mn: tuple[int, int]
     cluster_shape_mn: tuple[int, int] = (1, 1)
     pingpong: bool = False
-    parts: tuple[int, ...] = (1,)
+    cluster_splits: tuple[int, ...] = (1,)
 
 
-_ANY = (1, 2, 4, 8)
+_ANY_SPLIT = (1, 2, 4, 8)
 TILES = (
     Tile((128, 256), (2, 1)),
     Tile((128, 256)),
@@ -86,259 +143,285 @@ TILES = (
     Tile((128, 128), (2, 1), True),
     Tile((128, 128), (1, 1), True),
     Tile((128, 128), (2, 1)),
-    Tile((128, 128), (1, 1), False, _ANY),
+    Tile((128, 128), (1, 1), False, _ANY_SPLIT),
     Tile((128, 96), (1, 1), True),
-    Tile((128, 96), (1, 1), False, _ANY),
+    Tile((128, 96), (1, 1), False, _ANY_SPLIT),
     Tile((128, 64), (2, 1)),
-    Tile((128, 64), (1, 1), False, _ANY),
+    Tile((128, 64), (1, 1), False, _ANY_SPLIT),
     Tile((128, 32), (1, 2)),
-    Tile((128, 32), (1, 1), False, _ANY),
-    Tile((128, 16), (1, 1), False, _ANY),
+    Tile((128, 32), (1, 1), False, _ANY_SPLIT),
+    Tile((128, 16), (1, 1), False, _ANY_SPLIT),
     Tile((64, 256), (2, 1), True),
     Tile((64, 256), (1, 1), True),
     Tile((64, 224), (1, 1), True),
     Tile((64, 192), (1, 1), True),
     Tile((64, 160), (1, 1), True),
     Tile((64, 128), (2, 1), True),
-    Tile((64, 128), (1, 1), True, _ANY),
+    Tile((64, 128), (1, 1), True, _ANY_SPLIT),
     Tile((64, 96), (1, 1), True, (1, 2, 4)),
     Tile((64, 64), (1, 2), True),
-    Tile((64, 64), (1, 1), True, _ANY),
+    Tile((64, 64), (1, 1), True, _ANY_SPLIT),
     Tile((64, 32), (1, 2), True),
     Tile((64, 32), (1, 1), True),
 )
-_SWAPPED = ((64, True), (128, False), (192, True), (256, False))
-"""M of tiles with operands swapped, and whether warp groups take turns."""
 
 
 def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> Iterator[Sm90GemmConfig]:
-    """Configs to choose from, each with as many stages as fit. `grouped`: of groups, behind whose rows others lie."""
-    turning = not grouped and all(kind.width == 16 for kind in problem.out_types)
-    able, (_, rows, columns) = not (problem.block_scales or problem.reduces_rows), problem.shape
-    swapped = [(tile, True) for tile in _swapped(problem, device, turning)] if able else []
-    for tile, swap in [*((tile, False) for tile in TILES), *swapped]:
-        (m, n), (_, along_n) = tile.tile_shape_mn, tile.cluster_shape_mn
-        if able and not (swap or grouped) and 2 * rows <= m:
-            continue  # rows that are not there are slow to fill in
-        if along_n > 1 and n < 128 and columns > along_n * n:
-            continue  # these are for all columns at once, so that rows are read once
-        for splits in tile.parts:
-            config = _config(problem, device, tile, swap, splits, turning)
+    """Yield the configs to choose from, each with as many stages as fit. `grouped`: of a grouped GEMM."""
+    # TMA would write rows of the next group
+    transposes = not grouped and all(kind.width == 16 for kind in problem.out_types)
+    swaps = not (problem.block_scales or problem.reduces_rows)
+    _, rows, columns = problem.shape
+    swap_ab = [(tile, True) for tile in _swap_ab_tiles(problem, device, transposes)] if swaps else []
+    for tile, swap in [*((tile, False) for tile in TILES), *swap_ab]:
+        (tile_m, tile_n), (_, cluster_n) = tile.tile_shape_mn, tile.cluster_shape_mn
+        if swaps and not (swap or grouped) and 2 * rows <= tile_m:
+            continue  # TMA is slow to fill in rows that are not there
+        if cluster_n > 1 and tile_n < 128 and columns > cluster_n * tile_n:
+            continue  # these are for clusters that have all columns, so that rows are read once
+        for splits in tile.cluster_splits:
+            config = _config(problem, device, tile, swap, splits, transposes)
             if config is not None:
                 yield config
-                yield from _second_kernels(problem, config, device)
+                yield from _split_k_configs(problem, config, device)
 
 
 def _config(
-    problem: GemmProblem, device: Device, tile: Tile, swapped: bool, splits: int, turning: bool
+    problem: GemmProblem, device: Device, tile: Tile, swap_ab: bool, splits: int, transposes: bool
 ) -> Sm90GemmConfig | None:
-    """The config of a tile, if there is one."""
-    bits, (out_bits, *more) = problem.dtype.width, (kind.width for kind in problem.out_types)
-    (m, n), stages = tile.tile_shape_mn, _ceil(problem.k, 8 * _LINE // bits)
-    if splits > 1 and (problem.reduces_rows or stages < splits * _LEAST_PART or n % (8 * splits)):
+    """Return the config of a tile; None: there is none."""
+    bits, (out_bits, *extra_bits) = problem.dtype.width, (kind.width for kind in problem.out_types)
+    (tile_m, tile_n), tile_k = tile.tile_shape_mn, 8 * _LINE_BYTES // bits
+    too_short = _ceil(problem.k, tile_k) < splits * _MIN_CLUSTER_SPLIT_STAGES
+    if splits > 1 and (problem.reduces_rows or too_short or tile_n % (8 * splits)):
         return None
-    turned = turning and swapped and splits == 1
+    transpose_out = transposes and swap_ab and splits == 1
     _, rows, columns = problem.shape
-    # Where all rows are computed side by side, blocks that read the same tile of the larger operand are neighbours.
-    beside = swapped and n < rows <= min(_ROWS, columns // 2)
-    group = 1 if beside else max(1, _ROWS // (m * tile.cluster_shape_mn[0]))
+    # where all rows are computed side by side, CTAs that read the same tile of the larger operand are neighbours
+    one_wide = swap_ab and tile_n < rows <= min(_RASTER_ROWS, columns // 2)
+    raster_group = 1 if one_wide else max(1, _RASTER_ROWS // (tile_m * tile.cluster_shape_mn[0]))
     config = Sm90GemmConfig(
-        (m, n, 8 * _LINE // bits), tile.cluster_shape_mn, 1, group, tile.pingpong, splits, swapped,
-        epi_stages=_BUFFERS if out_bits <= 16 and not (tile.pingpong or turned) else 2, transpose_out=turned,
+        (tile_m, tile_n, tile_k), tile.cluster_shape_mn, 1, raster_group, tile.pingpong, splits, swap_ab,
+        epi_stages=_EPI_STAGES if out_bits <= 16 and not (tile.pingpong or transpose_out) else 2,
+        transpose_out=transpose_out,
     )  # fmt: skip
-    if config.acc_registers(problem.promoted) > (_MOST_SHARED if splits > 1 else MAX_ACC_REGISTERS):
+    if config.acc_registers(problem.promoted) > (_MAX_SPLIT_ACC_REGISTERS if splits > 1 else MAX_ACC_REGISTERS):
         return None
-    if not (config.smem_epilogue or config.epi_tile_n(out_bits, bool(more), tuple(more))):
+    if not (config.smem_epilogue or config.epi_tile_n(out_bits, bool(extra_bits), tuple(extra_bits))):
         return None
-    blocks = bool(problem.block_scales)
-    ahead = (device.smem - config.smem_bytes(bits, out_bits, tuple(more), blocks)) // config.stage_bytes(bits, blocks)
-    stages = min(_MOST_OF_FEW if swapped else _MOST_STAGES, 1 + ahead)
-    return dataclasses.replace(config, ab_stages=stages) if stages >= _LEAST_STAGES else None
+    scaled = bool(problem.block_scales)
+    free = device.smem - config.smem_bytes(bits, out_bits, tuple(extra_bits), scaled)
+    stages = min(_MAX_SWAP_AB_STAGES if swap_ab else _MAX_STAGES, 1 + free // config.stage_bytes(bits, scaled))
+    return dataclasses.replace(config, ab_stages=stages) if stages >= _MIN_STAGES else None
 
 
-def _swapped(problem: GemmProblem, device: Device, turning: bool) -> Iterator[Tile]:
-    """Tiles with operands swapped: all rows of the result in one, if they are few; otherwise as narrow as some rounds of tiles allow."""
+def _swap_ab_tiles(problem: GemmProblem, device: Device, transposes: bool) -> Iterator[Tile]:
+    """Yield tiles with swap-AB: all rows of the result in one, if they are few; else as narrow as some waves allow."""
     batches, rows, columns = problem.shape
-    own = [n for n in _COLUMNS if n >= rows][:1]
-    for m, pingpong in _SWAPPED:
-        across = batches * _ceil(columns, m)
-        unit = 16 if problem.dtype.is_integer else 8  # the tensor cores have no others
-        fit = [n for waves in _WAVES if (n := _narrowest(rows, waves * device.multiprocessors // across, unit)) >= 64]
-        for n in own:
-            yield Tile((m, n), (1, 1), pingpong, (*_ANY, 3) if n % 24 == 0 else _ANY)
-        if rows > 64 and turning and (m, pingpong) != (64, True):
-            for n in set(fit) - set(own):
-                yield Tile((m, n), (1, 1), pingpong)
-                if (
-                    n % 16 == 0 and across % 2 == 0 and any(x % _LINE for x, _ in _facts(problem)[0])
-                ):  # more lines are asked for
-                    yield Tile((m, n), (2, 1), pingpong)
+    all_rows = [n for n in _SWAP_AB_TILE_N if n >= rows][:1]
+    unit = 16 if problem.dtype.is_integer else 8  # of N of WGMMA
+    for tile_m, pingpong in _SWAP_AB_TILE_M:
+        tiles_m = batches * _ceil(columns, tile_m)
+        tiles_n = (waves * device.multiprocessors // tiles_m for waves in _SWAP_AB_WAVES)
+        narrow = {n for count in tiles_n if (n := _narrowest(rows, count, unit)) >= 64}
+        for n in all_rows:
+            yield Tile((tile_m, n), (1, 1), pingpong, (*_ANY_SPLIT, 3) if n % 24 == 0 else _ANY_SPLIT)
+        if rows > 64 and transposes and (tile_m, pingpong) != (64, True):
+            misaligned = any(pitch % _LINE_BYTES for pitch, _ in _pitches(problem))
+            for n in narrow - set(all_rows):
+                yield Tile((tile_m, n), (1, 1), pingpong)
+                if n % 16 == 0 and tiles_m % 2 == 0 and misaligned:  # multicast saves the additional lines
+                    yield Tile((tile_m, n), (2, 1), pingpong)
 
 
 def _narrowest(rows: int, tiles: int, unit: int) -> int:
-    """Columns of tiles, a multiple of a unit, so many of which have all rows; 0: none has."""
+    """Return the least N, a multiple of a unit, with which so many tiles have all rows; 0: there is none."""
     n = _ceil(_ceil(rows, tiles), unit) * unit if tiles else 0
     return n if n <= 256 else 0
 
 
-def _second_kernels(problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Sm90GemmConfig]:
-    """The same with K cut into products of their own, as many as there are multiprocessors for, or half as many."""
+def _split_k_configs(problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Sm90GemmConfig]:
+    """Yield a config with K split for a second kernel, among all SMs or half of them."""
     (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, config.tile_shape_mnk
-    if (
-        config.cluster_shape_mn != (1, 1)
-        or batches > 1
-        or n % 4
-        or problem.block_scales
-        or problem.reduces_rows
-        or problem.acc_dtype is not Float32
-    ):
+    refused = problem.block_scales or problem.reduces_rows or problem.acc_dtype is not Float32
+    if config.cluster_shape_mn != (1, 1) or batches > 1 or n % 4 or refused:
         return
     if config.swap_ab:
         m, n = n, m
-    tiles, stages = _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k_cluster, _ceil(problem.k, tile_k)
-    bits, counts = problem.dtype.width, set[int]()
-    for blocks in (device.multiprocessors, device.multiprocessors // 2):
-        if most := min(blocks // tiles, stages // (_LEAST_SUM * config.split_k_cluster)):
-            counts.add(_ceil(stages, _ceil(stages, most * config.split_k_cluster) * config.split_k_cluster))
+    clusters, splits = _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k_cluster, config.split_k_cluster
+    bits, stages, counts = problem.dtype.width, _ceil(problem.k, tile_k), set[int]()
+    for ctas in (device.multiprocessors, device.multiprocessors // 2):
+        if most := min(ctas // clusters, stages // (_MIN_SPLIT_STAGES * splits)):
+            counts.add(_ceil(stages, _ceil(stages, most * splits) * splits))
     counts.discard(1)
     if not counts:
         return
     config = dataclasses.replace(config, transpose_out=False)
-    more = config.smem_bytes(bits, 32) - device.smem  # of f32
-    ahead = config.ab_stages - max(0, _ceil(more, config.stage_bytes(bits)))
-    if ahead >= _LEAST_STAGES and (config.smem_epilogue or config.epi_tile_n(32)):
-        yield from (dataclasses.replace(config, split_k=sums, ab_stages=ahead) for sums in counts)
+    missing = config.smem_bytes(bits, 32) - device.smem  # partials are f32
+    stages = config.ab_stages - max(0, _ceil(missing, config.stage_bytes(bits)))
+    if stages >= _MIN_STAGES and (config.smem_epilogue or config.epi_tile_n(32)):
+        yield from (dataclasses.replace(config, split_k=count, ab_stages=stages) for count in counts)
 
 
-def expected(problem: GemmProblem, config: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL) -> float:
-    """Microseconds that a product takes."""
-    own = _OWN if config.transpose_out and config.tile_shape_mnk[1] not in _COLUMNS else 1.0
-    return own * _besides(problem, config, device, model) * total(bounds(problem, config, device, model), model)
+# --- the model ---------------------------------------------------------------------------------------------------------
 
 
-def _besides(problem: GemmProblem, config: Sm90GemmConfig, device: Device, model: dict[str, float]) -> float:
-    """How many times as long configs of a kind take as their bounds say, where each block has one tile, and where it has several."""
-    (batches, m, n), (tile_m, tile_n, _) = problem.shape, config.tile_shape_mnk
-    if config.swap_ab:
-        m, n = n, m
-    tiles = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k_cluster * config.split_k
-    rounds = "once" if tiles <= device.multiprocessors else "often"
-    found = model[f"{rounds}_rows"] ** math.log2(tile_m / 128) * model[f"{rounds}_columns"] ** math.log2(tile_n / 128)
-    for name, has in (("turns", config.pingpong), ("swapped", config.swap_ab), ("turned", config.transpose_out)):
-        found *= model[f"{rounds}_{name}"] if has else 1.0
-    return found
+def expected(problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS) -> float:
+    """Return the microseconds that a GEMM is expected to take."""
+    single_shape = config.transpose_out and config.tile_shape_mnk[1] not in _SWAP_AB_TILE_N
+    factor = (_SINGLE_SHAPE_FACTOR if single_shape else 1.0) * (c.swap_ab_factor if config.swap_ab else 1.0)
+    return factor * total(bounds(problem, config, device, c))
 
 
-def total(found: dict[str, float], model: dict[str, float] = MODEL) -> float:
-    """Microseconds of what is spent side by side, and of a launch."""
-    return model["launch"] + sum(us**_BESIDE for us in found.values()) ** (1 / _BESIDE)
+def total(terms: dict[str, float]) -> float:
+    """Return the microseconds of a launch, and of terms that overlap."""
+    return LAUNCH_US + sum(us**_OVERLAP_NORM for us in terms.values()) ** (1 / _OVERLAP_NORM)
 
 
 def bounds(
-    problem: GemmProblem, config: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL, grouped: bool = False
+    problem: GemmProblem,
+    config: Sm90GemmConfig,
+    device: Device,
+    c: Coefficients = COEFFICIENTS,
+    grouped: bool = False,
 ) -> dict[str, float]:
-    """Microseconds that are spent side by side: on MMA, on what comes from the L2 cache and into multiprocessors, on waiting for stages, and on
-    memory; and what the power limit lets large ones take."""
-    (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
-    rows_apart, moved, wide, large = _facts(problem)
-    sides = reversed(config.tile_shape_mnk[:2]) if config.swap_ab else config.tile_shape_mnk[:2]
-    a, b = (_lines(*apart, tile * bits // 8, model) for tile, apart in zip(sides, rows_apart))
-    if config.swap_ab:
-        m, n, a, b = n, m, b, a
-    if config.split_k > 1:
-        batches, wide, moved = config.split_k, 32, moved + config.split_k * m * n * 4
-    (tile_m, tile_n, tile_k), (along_m, along_n) = config.tile_shape_mnk, config.cluster_shape_mn
-    down, across = _ceil(m, tile_m * along_m) * along_m, _ceil(n, tile_n * along_n) * along_n
-    tiles = batches * down * across * config.split_k_cluster
-    slots = at_once(config, device)
-    each = _ceil(tiles, slots)
-    steps = each * _ceil(_ceil(k, tile_k), config.split_k_cluster * config.split_k)
-    area = tile_m * tile_n / 128**2
-    # A stage: products read rows of 64 from shared memory for all columns; the copy engine asks for lines, and fills in rows that are not there.
-    faster = model["promoted" if problem.promoted else "bytes"] if bits == 8 else 1.0
-    if problem.promoted and config.pingpong:  # nothing is multiplied while sums are added
-        faster *= model["alone"]
-    # From shared memory, beside products; a warp group that multiplies by itself waits between them.
-    fed = (model["asked" if config.pingpong else "operands"] + tile_n / 4) / (tile_n / 2)
-    speed = model["turns" if config.pingpong else "shared"] * faster / (1 + fed**_BESIDE) ** (1 / _BESIDE)
-    busy = (tiles / (each * slots)) ** model["busy"]  # the fewer ask, the sooner each has what it asks for
-    beyond = (down * tile_m - m) * _ceil(each, down) / each + (across * tile_n - n) * _ceil(each, across) / each
-    lines = a * tile_m / along_n + b * tile_n / along_m
-    arrival = max(lines / model["lines"], (tile_m + tile_n) / model["arrival"])
-    arrival += 0.0 if grouped else beyond * model["beyond"] / model["arrival"]
-    fixed = model["start"] + (model["meet"] if along_m * along_n > 1 else 0.0)
-    if config.pingpong:  # nobody multiplies beside the last tile
-        fixed += model["single"]
-    if tile_n <= 16 and moved <= _L2:  # stages of so few rows are slower than their bytes
-        fixed += model["small"]
-    if config.smem_epilogue:
-        store = model["staged"] + (model["staged_area"] + model["others"] * large) * area / config.split_k_cluster
-    else:
-        alone = 2 if config.pingpong else 1  # a warp group writes the tile by itself
-        store = model["store"] + (model["store_area"] * alone * wide / 16 + model["others"] * large) * area
-        if config.transpose_out:  # 8 columns at a time, if no more divide the tile
-            store += model["pieces"] * tile_n / config.epi_tile_n(16)
-    if not (problem.fusion.plain or config.pingpong):  # nothing is multiplied meanwhile
-        store += model["followed"] * area
-    fixed += store * (1 if config.pingpong else each)
-    after = 0.0  # when everything has come
-    if config.split_k_cluster > 1:
-        after = model["parts"] + model["parts_area"] * area * (config.split_k_cluster - 1) / config.split_k_cluster
-        fixed += (model["start"] + after) * (each - 1)  # blocks do not take one tile after the other
-    if config.split_k > 1:
-        after += (
-            model["second"] + model["round"] * config.split_k / 8 + config.split_k * m * n * 8 / 1e6 / model["added"]
-        )
-        if tiles > 0.75 * device.multiprocessors:  # its blocks find no room beside those of the first
-            after += model["crowded"]
-    apart = model["apart"] ** math.log2(config.split_k_cluster)
-    paired = model["paired"] if config.pingpong and along_m * along_n > 1 else 1.0
-    found = {
-        "MMA": fixed + paired * apart * steps * 2 * tile_m * tile_n * 64 / 1e6 / speed,
-        "L2 cache": fixed + apart * steps * busy * arrival * _LINE / 1e6,
-        "latency": fixed + steps * busy * model["stage"] / (config.ab_stages - 1),
-    }
-    read = tiles * (tile_m / along_n + tile_n / along_m) * steps / each * _LINE / 1e6
-    if problem.flops > _HOT:
-        found["power"] = problem.flops / 1e6 / (model["power"] * faster * 16 / bits) + read / model["power_cache"]
-    if moved > _L2:
-        rest, own = (
-            tiles - (each - 1) * slots,
-            config.stage_bytes(bits) * (config.ab_stages - 1) / 1e6 / model["latency"],
-        )
-        rates = [min(model["memory"], blocks * own) for blocks in (slots, rest)]
-        again = max(0.0, read - moved / 1e6)  # from the L2 cache, at some cost
-        came = moved / 1e6 + model["again"] * again
-        found["memory"] = fixed + apart * came / tiles * ((tiles - rest) / rates[0] + rest / rates[1])
-    return {name: us + after for name, us in found.items()}
+    """Return the microseconds of the model's terms, which overlap: each with the epilogues that nothing hides."""
+    work = _Work.of(problem, config, device)
+    mma_us, l2_us = _mma_us(problem, config, c), _operand_us(problem, config, work, c, grouped)
+    reduce_us = c.cluster_reduce_us * work.area * (1 - 1 / config.split_k_cluster)
+    # with pingpong only the last epilogue is not hidden; CTAs of a split-K cluster reduce each tile before the next
+    fixed_us = _epilogue_us(problem, config, work, c) * (1 if config.pingpong else work.waves)
+    fixed_us += reduce_us * work.waves + (c.cluster_sync_us if config.cluster_shape_mn != (1, 1) else 0.0)
+    partials = config.split_k * work.m * work.n * 4 if config.split_k > 1 else 0
+    if partials:
+        fixed_us += c.split_k_kernel_us + 2 * partials / (c.split_k_tbps * 1e6)
+    terms = {"MMA": work.steps * mma_us, "L2 cache": work.steps * l2_us}
+    moved = problem.bytes + partials
+    if moved > _L2_RESIDENT_BYTES:
+        terms["DRAM"] = moved / (c.dram_tbps * 1e6)
+    terms = {name: us + fixed_us for name, us in terms.items()}
+    if problem.flops > _POWER_LIMITED_FLOPS:
+        tflops = c.power_tflops * _fp8_rate(problem, config, c) * 16 / problem.dtype.width
+        l2_bytes = work.tiles * work.steps / work.waves * sum(_tile_rows(config)) * _LINE_BYTES
+        terms["power"] = (problem.flops / tflops + l2_bytes / c.power_l2_tbps) / 1e6
+    return terms
+
+
+class _Work(NamedTuple):
+    """How a config divides a problem: M and N after swap-AB, tiles, and what the SM with most of them does."""
+
+    m: int
+    n: int
+    tiles: int
+    """Tiles of all CTAs, those that split K and the padding to whole clusters included."""
+    ctas: int
+    """CTAs that run at once."""
+    waves: int
+    """Tiles of the SM."""
+    steps: int
+    """Stages of K that it loads for them."""
+    padding: float
+    """Rows and columns beyond the problem, of one of its tiles on average."""
+    area: float
+    """The area of a tile, in units of 128 x 128."""
+
+    @classmethod
+    def of(cls, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> _Work:
+        (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, config.tile_shape_mnk
+        cluster_m, cluster_n = config.cluster_shape_mn
+        if config.swap_ab:
+            m, n = n, m
+        tiles_m = _ceil(m, tile_m * cluster_m) * cluster_m
+        tiles_n = _ceil(n, tile_n * cluster_n) * cluster_n
+        tiles = batches * config.split_k * tiles_m * tiles_n * config.split_k_cluster
+        ctas = at_once(config, device)
+        waves = _ceil(tiles, ctas)
+        steps = waves * _ceil(_ceil(problem.k, tile_k), config.split_k_cluster * config.split_k)
+        padding = (tiles_m * tile_m - m) * _ceil(waves, tiles_m) + (tiles_n * tile_n - n) * _ceil(waves, tiles_n)
+        return cls(m, n, tiles, ctas, waves, steps, padding / waves, tile_m * tile_n / 128**2)
+
+
+def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> float:
+    """Return the microseconds of MMA of a tile and a stage."""
+    tile_m, tile_n, _ = config.tile_shape_mnk
+    # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles, and shared memory tile_n / 4 for B, and more for A
+    operand_cycles = (c.mma_issue_cycles if config.pingpong else c.mma_operand_cycles) + tile_n / 4
+    stalls = (1 + (operand_cycles / (tile_n / 2)) ** _OVERLAP_NORM) ** (1 / _OVERLAP_NORM)
+    if config.pingpong and config.cluster_shape_mn != (1, 1):
+        stalls *= c.pingpong_cluster_factor
+    tflops = (c.pingpong_tflops if config.pingpong else c.cooperative_tflops) * _fp8_rate(problem, config, c)
+    return 2 * tile_m * tile_n * (_LINE_BYTES // 2) * stalls / (tflops * 1e6)
+
+
+def _fp8_rate(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> float:
+    """Return the rate of MMA with accumulators that are promoted, relative to others."""
+    return c.fp8_promotion_factor ** (2 if config.pingpong else 1) if problem.promoted else 1.0
+
+
+def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Coefficients, grouped: bool) -> float:
+    """Return the microseconds in which the operands of a tile and a stage come into shared memory."""
+    tile_m, tile_n, _ = config.tile_shape_mnk
+    element_bytes = problem.dtype.width // 8
+    sides = (tile_n, tile_m) if config.swap_ab else (tile_m, tile_n)
+    factors = [
+        c.misaligned_factor ** _misalignment(pitch, k_major, tile * element_bytes)
+        for tile, (pitch, k_major) in zip(sides, _pitches(problem), strict=True)
+    ]
+    lines = sum(
+        rows * factor for rows, factor in zip(_tile_rows(config), reversed(factors) if config.swap_ab else factors)
+    )
+    filled = 0.0 if grouped else work.padding  # rows that TMA fills in; those of a grouped GEMM are the next group's
+    us_per_row = _LINE_BYTES / 1e6
+    us = us_per_row * max(lines / c.l2_tbps, (tile_m + tile_n) / c.smem_fill_tbps)
+    # the fewer SMs read, the sooner each has its operands
+    busy = (work.tiles / (work.waves * work.ctas)) ** c.idle_sm_exponent
+    return busy * (us + us_per_row * filled / c.smem_fill_tbps)
+
+
+def _tile_rows(config: Sm90GemmConfig) -> tuple[float, float]:
+    """Return the rows of M and of N that a CTA reads from the L2 cache for a tile: multicast brings the others."""
+    (tile_m, tile_n, _), (cluster_m, cluster_n) = config.tile_shape_mnk, config.cluster_shape_mn
+    return tile_m / cluster_n, tile_n / cluster_m
+
+
+def _epilogue_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Coefficients) -> float:
+    """Return the microseconds of the epilogue of a tile."""
+    us = c.epilogue_us
+    input_bytes = sum(2 * 128**2 for x in problem.epilogue_inputs if not _broadcast(x))
+    us += work.area * input_bytes / (c.smem_fill_tbps * 1e6) / config.split_k_cluster
+    if not (problem.fusion.plain or config.pingpong):
+        us += c.fused_epilogue_us * work.area
+    return us
+
+
+def _broadcast(x: TensorLayout) -> bool:
+    """Return whether a tensor has fewer elements than its shape says."""
+    return not all(step for step, extent in zip(x.strides, x.shape, strict=True) if extent > 1)
 
 
 def at_once(config: Sm90GemmConfig, device: Device) -> int:
-    """Blocks of a config that run at a time, in whole clusters, of which there is one at least."""
-    return (
-        max(1, round(device.multiprocessors * _SLOTS[config.cluster_size - 1]) // config.cluster_size)
-        * config.cluster_size
-    )
+    """Return the CTAs of a config that run at once, in whole clusters, of which there is one at least."""
+    size = config.cluster_size
+    return max(1, round(device.multiprocessors * CLUSTER_OCCUPANCY[size - 1]) // size) * size
 
 
 @functools.lru_cache(64)
-def _facts(problem: GemmProblem) -> tuple[tuple[tuple[int, bool], ...], int, int, int]:
-    """Bytes from one row of an operand to the next, and whether those are rows of K; bytes of all arrays; bits of a result of each; other tensors that
-    are as large."""
-    rows_apart = tuple(
+def _pitches(problem: GemmProblem) -> tuple[tuple[int, bool], ...]:
+    """Return the bytes between rows of A and of B, and whether these are rows of K."""
+    return tuple(
         ((problem.k if x.k_major else extent) * x.dtype.width // 8, x.k_major)
         for x, extent in zip(problem.operands(), problem.shape[1:], strict=True)
     )
-    large = sum(all(step for step, extent in zip(x.strides, x.shape) if extent > 1) for x in problem.epilogue_inputs)
-    return rows_apart, problem.bytes, sum(kind.width for kind in problem.out_types), large
 
 
-def _lines(apart: int, k_major: bool, tile: int, model: dict[str, float]) -> float:
-    """How much longer the L2 cache takes for lines of an operand with so many bytes from row to row. Where those are not rows of K, a tile that is no whole
-    number of lines is asked for in shorter pieces."""
-    if apart % _SECTOR or not (k_major or tile % _LINE == 0):
-        return model["between"]
-    return model["cut"] if apart % _LINE else 1.0
+def _misalignment(pitch: int, k_major: bool, tile_bytes: int) -> int:
+    """Return 0 for an operand whose rows begin with lines of the L2 cache, 1 for sectors, 2 for neither.
+
+    Where rows are not those of K, a tile that is no whole number of lines is read in shorter pieces.
+    """
+    if pitch % _SECTOR_BYTES or not (k_major or tile_bytes % _LINE_BYTES == 0):
+        return 2
+    return 1 if pitch % _LINE_BYTES else 0
 
 
 def _ceil(a: int, b: int) -> int:

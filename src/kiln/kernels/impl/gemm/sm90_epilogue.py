@@ -1,8 +1,8 @@
 """The epilogue of sm_90a with TMA stores.
 
-A warpgroup combines and converts its accumulators some columns at a time, in registers; each such epilogue tile of 64 rows goes
-through one of its stages in shared memory. While one is stored the next is computed, and the last of a tile are stored while the
-next tile is multiplied.
+A warpgroup combines and converts its accumulators some columns at a time, in registers; each such epilogue tile of 64
+rows goes through one of its stages in shared memory. While one is stored the next is computed, and the last of a tile
+are stored while the next tile is multiplied.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 _FIRST_BARRIER = 1
 """The named barrier of the first consumer warpgroup; the others follow."""
 _MANY_ACCUMULATORS, _STEP, _LEAST_STEP = 160, 16, 8
-"""With more accumulators than this a thread combines 16 columns at a time, or 8, where inputs are loaded one by one since the
-tile is transposed, or threads store rows: registers for inputs and results are few."""
+"""With more accumulators than this a thread combines 16 columns at a time, or 8, where inputs are loaded one by one
+since the tile is transposed, or threads store rows: registers for inputs and results are few."""
 _INPUT_BITS = 16
-"""With at most these bits of epilogue inputs for an element, inputs of a whole epilogue tile are loaded at once even so."""
+"""With at most these bits of inputs for an element, those of a whole epilogue tile are loaded at once."""
 
 
 class _Store(NamedTuple):
-    """How a result is stored: its type, the copy to shared memory and its target, and the TMA store with source and target."""
+    """How a result is stored: its type, the copy to shared memory, and the TMA store from there."""
 
     dtype: Any
     copy: Any
@@ -46,7 +46,7 @@ class _Store(NamedTuple):
 
 
 class _TileStores(NamedTuple):
-    """The stores of a tile's results by a warpgroup: the first epilogue tile (row, column) of the result, and who stores."""
+    """The stores of a tile's results by a warpgroup, and what they need to know."""
 
     stores: Any
     consumer_idx: Any
@@ -58,19 +58,20 @@ class _TileStores(NamedTuple):
 
 
 class TmaStoreEpilogue:
-    """Stores the values of combine(acc, alpha, beta, *inputs) of tiles, each to a result, `epi_tile_n` columns at a time.
+    """Stores the values of combine(acc, alpha, beta, *inputs) of tiles, each to a result, an epilogue tile at a time.
 
-    `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most scaled.
-    A `row_width` that is not 0: a tile has rows of a group, and those of the next lie behind them; epilogue tiles that are not
-    whole are stored by threads, so many neighbours at a time. With `transpose_out` tiles lie across the results.
-    `reduces_rows`: the last value is summed along rows of the tile.
+    `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most
+    scaled. A `row_width` that is not 0: a tile has rows of a group, and those of the next lie behind them; epilogue
+    tiles that are not whole are stored by threads, so many neighbours at a time. With `transpose_out` tiles lie across
+    the results. `reduces_rows`: the last value is summed along rows of the tile.
     """
 
     __kiln_fixed__ = True
 
     def __init__(
-        self, config: Sm90GemmConfig, epi_tile_n: int, acc_dtype: Any, out_types: tuple[Any, ...], combine: Callable[..., Any],
-        input_widths: tuple[int, ...] | None, row_width: int = 0, reduces_rows: bool = False,
+        self, config: Sm90GemmConfig, epi_tile_n: int, acc_dtype: Any, out_types: tuple[Any, ...],
+        combine: Callable[..., Any], input_widths: tuple[int, ...] | None, row_width: int = 0,
+        reduces_rows: bool = False,
     ) -> None:  # fmt: skip
         self.tile_mn = config.tile_shape_mnk[:2]
         self.warpgroups_per_tile, self.warpgroups = config.warpgroups_per_tile, config.mma_warpgroups
@@ -98,7 +99,7 @@ class TmaStoreEpilogue:
         return [sm90.make_smem_layout_epi(kind, order, shape, count) for kind in self.out_types]
 
     def tma_stores(self, d: Any) -> tuple[list[Any], list[Any]]:
-        """Return the atoms that store an epilogue tile, and TMA coordinates (M, N, L), for each result. Called on the host."""
+        """Return the atoms that store an epilogue tile, and TMA coordinates (M, N, L), of each result. Host only."""
         op, tile = cpasync.CopyBulkTensorTileS2GOp(), (ATOM_M, self.epi_tile_n)
         pairs = [
             cpasync.make_tiled_tma_atom(op, x, cute.slice_(layout, (None, None, 0)), tile)
@@ -115,7 +116,8 @@ class TmaStoreEpilogue:
 
     @cute.jit
     def write(
-        self, acc: RegisterAccumulator, thread: Int32, consumer_idx: Int32, buffers: Any, tensors: EpilogueTensors, tile: GemmTile
+        self, acc: RegisterAccumulator, thread: Int32, consumer_idx: Int32, buffers: Any, tensors: EpilogueTensors,
+        tile: GemmTile,
     ):  # fmt: skip
         """Store the accumulators that a thread of a warpgroup has of a tile."""
         coords = tensors.tma_coords
@@ -151,7 +153,7 @@ class TmaStoreEpilogue:
 
     @cute.jit
     def write_fused(self, acc: RegisterAccumulator, first: Any, stored: _TileStores):
-        """Combine accumulators with epilogue inputs, and store the results: a loop, so that there is one copy of the code."""
+        """Combine accumulators with epilogue inputs and store the results, in a loop, since its code is long."""
         tensors, tile, thread = stored.tensors, stored.tile, stored.thread
         d, inputs = tensors.outs[0], tensors.inputs
         steps, count, fragment = self.epi_tile_n // self.step, self.step // 2, acc.fragment
@@ -169,10 +171,10 @@ class TmaStoreEpilogue:
         self.load_inputs(loaded, inputs, last, tile.batch, coords, 0, row_steps // steps_loaded)
         for number in dynamic_range(total, unroll=1):
             values = cute.make_rmem_tensor((count,), self.acc_dtype)
-            for each in range_constexpr(total):  # registers have no numbers that a loop could count
-                if number == each:
+            for other in range_constexpr(total):  # registers have no numbers that a loop could count
+                if number == other:
                     for i in range_constexpr(count):
-                        values[i] = fragment[each * count + i]
+                        values[i] = fragment[other * count + i]
             step_inputs = [x.load() for x in self.step_inputs(loaded, number % steps_loaded, steps_loaded)]
             results = self.combine(values.load(), tensors.alpha, tensors.beta, *step_inputs)
             if const_expr(steps_loaded == 1) or number % steps_loaded == steps_loaded - 1:
@@ -258,7 +260,7 @@ class TmaStoreEpilogue:
 
     @cute.jit
     def store_rows(self, rows: Int32, coord: Any, slot: Int32, stored: _TileStores):
-        """Store some rows of an epilogue tile by threads. Its stage is written again after all threads have met once more."""
+        """Store some rows of an epilogue tile by threads, which meet before its stage is written again."""
         (d,), (stages,), width = stored.tensors.outs, stored.buffers, self.row_width
         dtype, tile = self.out_types[0], (ATOM_M, self.epi_tile_n)
         atom = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)
@@ -279,8 +281,8 @@ class TmaStoreEpilogue:
                 cute.copy(atom, fragment[None, i, j], target[None, i, j], pred=inside)
 
     def input_registers(self, inputs: Any) -> tuple[list[Any], int]:
-        """Return registers for the epilogue inputs of some steps, and how many: those of an epilogue tile where there is room,
-        since a thread waits for what it loads."""
+        """Return registers for the epilogue inputs of some steps, and how many: those of an epilogue tile where there
+        is room, since a thread waits for what it loads."""
         steps = self.epi_tile_n // self.step if sum(x.element_type.width for x in inputs) <= _INPUT_BITS else 1
         return [cute.make_rmem_tensor((steps * self.step // 2,), x.element_type) for x in inputs], steps
 
@@ -293,15 +295,15 @@ class TmaStoreEpilogue:
         for x, fragment in zip(loaded, fragments):
             source, target = (cute.recast_tensor(t, Int32) if x.element_type.width == 16 else t for t in (x, fragment))
             count = cute.size(target)
-            for each in range_constexpr(steps):
-                if step == each:
+            for other in range_constexpr(steps):
+                if step == other:
                     for i in range_constexpr(count):
-                        target[i] = source[each * count + i]
+                        target[i] = source[other * count + i]
         return fragments
 
     @cute.jit
     def load_inputs(self, loaded: Any, inputs: Any, last: Any, batch: Any, coords: Any, number: Any, row_steps: Any):
-        """Load the epilogue inputs of some columns; outside of the result, where nothing is stored, those of its end."""
+        """Load the epilogue inputs of some columns; outside of the result those of its last row or column."""
         last_row, last_column = last
         eights = cute.size(loaded[0]) // 4 if loaded else 0
         for i in range_constexpr(2 * eights):

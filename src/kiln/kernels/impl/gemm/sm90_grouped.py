@@ -57,14 +57,14 @@ class Sm90GroupedGemm(Sm90Gemm):
         halved = tile_rows == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
         steps = ATOM_M if halved and _few_rows(problem) else tile_rows, tile_rows
         multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // tile_rows) * tile_rows) for step in steps)
-        factors = {"MMA": multiplied, "power": multiplied, "L2 cache": loaded}
-        return {name: us * factors.get(name, 1.0) for name, us in terms.items()}
+        growth = {"MMA": multiplied, "power": multiplied, "L2 cache": loaded}
+        return {name: us * growth.get(name, 1.0) for name, us in terms.items()}
 
     def check(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> None:
         super().check(problem, config, device)
         arrays.require(
             config.split_k_cluster * config.split_k == 1 and not config.transpose_out,
-            f"{config}: groups have no split-K and no transpose_out, since a group's rows of a tile begin and end anywhere",
+            f"{config}: groups have no split-K and no transpose_out, since rows of a group begin and end anywhere",
             hint="split_k_cluster=1, split_k=1, transpose_out=False",
         )
         used = _smem_bytes(problem, config)
@@ -87,8 +87,8 @@ class Sm90GroupedGemm(Sm90Gemm):
     def scheduler(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
         groups, contiguous, few_rows = self.scheduler_options(problem)
         return schedulers.GroupedRowsTileScheduler(
-            config.tile_shape_mnk[:2], config.cluster_shape_mn, config.raster_group, clusters, groups, contiguous, config.swap_ab,
-            few_rows,
+            config.tile_shape_mnk[:2], config.cluster_shape_mn, config.raster_group, clusters, groups, contiguous,
+            config.swap_ab, few_rows,
         )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def _suits_groups(config: Sm90GemmConfig, problem: GroupedGemmProblem) -> bool:
     tile_m, few_rows = config.tile_shape_mnk[0], _few_rows(problem)
     if config.split_k_cluster * config.split_k > 1:
         return False
-    if tile_m == ATOM_M and not config.swap_ab:  # reads B twice as often; of few rows a tile of 128 mma_dtype half
+    if tile_m == ATOM_M and not config.swap_ab:  # reads B twice as often; of few rows a tile of 128 multiplies half
         return False
     if few_rows and (config.pingpong or config.swap_ab):  # multiply rows that are not there
         return False
@@ -120,5 +120,7 @@ def _table_groups(problem: GroupedGemmProblem) -> int:
 
 def _smem_bytes(problem: GroupedGemmProblem, config: Sm90GemmConfig) -> int:
     """Return the shared memory of a CTA, with the table of groups."""
-    own = config.smem_bytes(problem.dtype.width, problem.out.dtype.width, block_scaled=bool(problem.block_scales))
-    return own + 8 * (_table_groups(problem) + 1)
+    kernel_bytes = config.smem_bytes(
+        problem.dtype.width, problem.out.dtype.width, block_scaled=bool(problem.block_scales)
+    )
+    return kernel_bytes + 8 * (_table_groups(problem) + 1)

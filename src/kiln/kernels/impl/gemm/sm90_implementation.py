@@ -85,27 +85,18 @@ class Sm90Gemm(Implementation):
         (batches, _, n), tile_k = problem.shape, config.tile_shape_mnk[2]
         config.check(problem.dtype, stored, problem.promoted, device, bool(problem.block_scales))
         config.check_split_k_smem(tile_k * problem.dtype.width // 8)
-        arrays.require(
-            not problem.reduces_rows or not (config.smem_epilogue or config.swap_ab or config.split_k > 1),
-            f"{config}: row_sum needs whole accumulators, in rows of the tile",
-            hint="split_k_cluster=1, swap_ab=False, split_k=1",
-        )
-        if problem.block_scales:
-            arrays.require(
-                tile_k == SCALE_BLOCK and not config.swap_ab,
-                f"{config}: block scales are of {SCALE_BLOCK} of K, and of rows of the tile",
-                hint=f"K of {SCALE_BLOCK}, swap_ab=False",
-            )
-        k_tiles = -(-problem.k // tile_k)
-        arrays.require(
-            config.split_k_cluster * config.split_k <= k_tiles,
-            f"{config}: K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
-        )
-        one_floats = batches == 1 and problem.acc_dtype is Float32 and not problem.block_scales
-        arrays.require(
-            config.split_k == 1 or (one_floats and n % 4 == 0),
-            f"{config}: split_k is for one GEMM of floats without block scales, and N of {n} must be a multiple of 4",
-        )
+        whole = not (config.smem_epilogue or config.swap_ab or config.split_k > 1)
+        k_tiles, floats = -(-problem.k // tile_k), problem.acc_dtype is Float32
+        config.require(
+            (not problem.reduces_rows or whole, "row_sum needs whole accumulators, in rows of the tile",
+             "split_k_cluster=1, swap_ab=False, split_k=1"),
+            (not problem.block_scales or (tile_k == SCALE_BLOCK and not config.swap_ab),
+             f"block scales are of {SCALE_BLOCK} of K, and of rows of the tile", f"K of {SCALE_BLOCK}, swap_ab=False"),
+            (config.split_k_cluster * config.split_k <= k_tiles,
+             f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least"),
+            (config.split_k == 1 or (batches == 1 and floats and not problem.block_scales and n % 4 == 0),
+             f"split_k is for one GEMM of floats without block scales, and N of {n} must be a multiple of 4"),
+        )  # fmt: skip
 
     def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         if config.split_k > 1:
@@ -129,8 +120,8 @@ class Sm90Gemm(Implementation):
         operands = a.dtype, a.k_major, b.dtype, b.k_major, problem.acc_dtype, problem.out_types
         out_width = problem.out_width if config.smem_epilogue or self.ragged(problem) else 0
         key = (
-            type(self), operands, batched, *self.kernel_options(problem), config, clusters, out_width, problem.epilogue_input_widths,
-            fusion.key, *self.scheduler_options(problem),
+            type(self), operands, batched, *self.kernel_options(problem), config, clusters, out_width,
+            problem.epilogue_input_widths, fusion.key, *self.scheduler_options(problem),
         )  # fmt: skip
         kernel = launches.cached_kernel_of(fusion.functions, make, *key)
         (batches, rows, n), partials = problem.shape, []
@@ -151,7 +142,7 @@ class Sm90Gemm(Implementation):
         return False
 
     def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
-        """Return what the kernel depends on besides element types: whether accumulators are promoted, and have block scales."""
+        """Return the kernel's options: whether accumulators are promoted, and have block scales."""
         return problem.promoted, bool(problem.block_scales)
 
     def scheduler_options(self, problem: Any) -> tuple[Any, ...]:
@@ -185,8 +176,8 @@ def is_batched(x: TensorLayout) -> bool:
 
 
 def rows_end_aligned(x: TensorLayout) -> bool:
-    """Return whether TMA stores rows of a result and nothing behind them: it leaves out whole 16 bytes only, and writes zeros
-    behind the last column up to there (seen on an H200)."""
+    """Return whether TMA stores rows of a result and nothing behind them: it leaves out whole 16 bytes only, and writes
+    zeros behind the last column up to there (seen on an H200)."""
     return x.shape[2] * x.size % TMA_ALIGNMENT == 0
 
 

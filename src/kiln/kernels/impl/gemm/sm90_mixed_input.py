@@ -1,8 +1,9 @@
 """GEMM with an 8- or 4-bit integer B on sm_90a: B becomes f16 or bf16 in registers, from where WGMMA reads it.
 
-Swap-AB: B is the left operand of the MMA, which may come from registers. A warpgroup loads its part of a stage of B and dequantises
-it while the MMAs of the stage before run. Accumulators do not depend on which k an instruction calls its first: of a stage each of
-the four lanes that share a row takes 8, 16 or 32 bytes in succession, and a kernel before (`PermuteA`) permutes A alike.
+Swap-AB: B is the left operand of the MMA, which may come from registers. A warpgroup loads its part of a stage of B and
+dequantises it while the MMAs of the stage before run. Accumulators do not depend on which k an instruction calls its
+first: of a stage each of the four lanes that share a row takes 8, 16 or 32 bytes in succession, and a kernel before
+(`PermuteA`) permutes A alike.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ _ALIGNMENT_BYTES = 1024
 
 
 class _BSource(NamedTuple):
-    """How a thread gets B of a stage: the copy from shared memory, its source and registers; and group scales: where they come from,
-    and registers for those of the next stage."""
+    """How a thread gets B of a stage: the copy from shared memory, its source and registers; and group scales: where
+    they come from, and registers for those of the next stage."""
 
     copy: Any
     source: Any
@@ -76,8 +77,8 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
     """
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], int4: bool, group_size: int, config: Sm90MixedInputConfig,
-        scheduler: Any, epilogue: Any,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], int4: bool, group_size: int,
+        config: Sm90MixedInputConfig, scheduler: Any, epilogue: Any,
     ) -> None:  # fmt: skip
         super().__init__(a, b, batched, False, bool(group_size), config, scheduler, epilogue)
         self.int4 = int4
@@ -103,7 +104,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
 
     @cute.jit
     def produce(self, pipe: Any, a: TmaOperand, stages_a: Any, b: TmaOperand, stages_b: Any, tiles: Any):
-        """Load tiles as other kernels do; but the integers that fill the stages at first are loaded while A is still permuted."""
+        """Load tiles as other kernels do, but the first integers, all that fit, while A is still permuted."""
         operands, place = ((a, stages_a), (b, stages_b)), cluster_coord(self.config.cluster_shape_mn)
         loads = self.tma_loads(operands, place)
         first_k, k_tiles = self.k_range(a.coords, tiles)
@@ -129,8 +130,8 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
 
     @cute.jit
     def consume(
-        self, pipe: Any, order: Any, mma: Any, consumer_idx: Any, thread: Any, k_range: Any, stages: Any, buffers: Any, tiles: Any,
-        tensors: EpilogueTensors,
+        self, pipe: Any, order: Any, mma: Any, consumer_idx: Any, thread: Any, k_range: Any, stages: Any,
+        buffers: Any, tiles: Any, tensors: EpilogueTensors,
     ):  # fmt: skip
         config, scheduler = self.config, self.scheduler
         thr_mma, uniform = mma.get_slice(thread), mma.get_slice(consumer_idx * WARPGROUP_THREADS)
@@ -177,9 +178,10 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
 
     @cute.jit
     def mma_and_dequantize(
-        self, pipe: Any, mma: Any, states: Any, operands: Any, number: Any, b: Any, acc: Any, integers: _BSource, steps: Any
+        self, pipe: Any, mma: Any, states: Any, operands: Any, number: Any, b: Any, acc: Any, integers: _BSource,
+        steps: Any,
     ):  # fmt: skip
-        """Multiply a stage, and dequantise the next one, which is in registers, a part beside each MMA; then load the one after it."""
+        """Multiply a stage and dequantise the next, a part beside each MMA; then load the one after it."""
         reading, releasing, loading = states
         k, first_k, k_tiles = steps
         operand, next_operand = operands[number], operands[1 - number]
@@ -222,7 +224,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         return copy, copy.partition_S(stages)
 
     def dequantize(self, fragment: Any, number: int, scales: Any, operand: Any) -> None:
-        """Dequantise a word of each of a thread's rows: pairs in K, rows 8 apart, pairs of those 8 apart, for each 16 of K."""
+        """Dequantise a word of both rows of a thread to pairs in K; rows and pairs are 8 apart, for each 16 of K."""
         words, targets = (cute.recast_tensor(x, Int32) for x in (fragment, operand))
         for row in range(2):
             word = words[number + self.words * row]
@@ -264,7 +266,9 @@ class Sm90MixedInputGemm(Sm90Gemm):
         if problem.reduces_rows:
             return "its tiles lie across the result, and row_sum adds rows"
         if not (tma_readable(problem.a, 2) and tma_readable(problem.b, 1)):
-            return f"a or b are not contiguous in K, or rows of them do not begin at multiples of 16 bytes: {problem.a}, {problem.b}"
+            return (
+                f"a or b are not contiguous in K, or rows begin between multiples of 16 bytes: {problem.a}, {problem.b}"
+            )
         if problem.out.offset % TMA_ALIGNMENT:
             return f"the result does not begin at a multiple of {TMA_ALIGNMENT} bytes: {problem.out}"
         if problem.group_size % _STAGE_K[0] or problem.k % _STAGE_K[0]:
@@ -337,37 +341,38 @@ class Sm90MixedInputGemm(Sm90Gemm):
         }
 
     def check(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> None:
-        (tile_m, tile_n, stage_k), stages = config.tile_shape_mnk, config.ab_stages
-        arrays.require(
-            config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and config.swap_ab
-            and not config.pingpong and config.split_k == 1 and config.cluster_shape_mn in ((1, 1), (2, 1)),
-            f"{config}: an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",
-            hint="tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)",
+        (tile_m, tile_n, stage_k), stages, k_tiles = (
+            config.tile_shape_mnk,
+            config.ab_stages,
+            -(-problem.k // config.tile_shape_mnk[2]),
+        )
+        plain = (
+            config.swap_ab
+            and not config.pingpong
+            and config.split_k == 1
+            and config.cluster_shape_mn in ((1, 1), (2, 1))
+        )
+        config.require(
+            (config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and plain,
+             "an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",
+             "tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)"),
+            (problem.group_size % stage_k == 0 and problem.k % stage_k == 0,
+             f"K, or groups of it, are no multiples of {stage_k}"),
+            (config.split_k_cluster <= k_tiles,
+             f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
+             f"split_k_cluster up to {k_tiles}"),
+            (not config.transpose_out or _tma_outs(problem),
+             "TMA stores rows that begin and end at multiples of 16 bytes", "transpose_out=False"),
         )  # fmt: skip
-        arrays.require(
-            problem.group_size % stage_k == 0 and problem.k % stage_k == 0,
-            f"{config}: K, or groups of it, are no multiples of {stage_k}",
-        )
-        k_tiles = problem.k // stage_k
-        arrays.require(
-            config.split_k_cluster <= k_tiles,
-            f"{config}: K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
-            hint=f"split_k_cluster up to {k_tiles}",
-        )
-        arrays.require(
-            not config.transpose_out or _tma_outs(problem),
-            f"{config}: TMA stores rows that begin and end at multiples of 16 bytes",
-            hint="transpose_out=False",
-        )
         narrow = dataclasses.replace(config, tile_shape_mnk=(tile_m, tile_n, 64), ab_stages=2)
         narrow.check(problem.dtype, problem.out_types, False, device)
         config.check_split_k_smem(_row_bytes(config, problem.int4))
         used = stages * self.stage_bytes(problem, config) + self.epilogue_bytes(problem, config)
-        arrays.require(
-            stages >= _MIN_STAGES and used <= device.smem,
-            f"{config} takes {used} bytes of shared memory for {stages} stages, and a CTA has {device.smem}",
-            hint=f"from {_MIN_STAGES} stages on (one is multiplied, one dequantised, one loaded), as many as fit, or a smaller tile",
-        )
+        config.require(
+            (stages >= _MIN_STAGES and used <= device.smem,
+             f"it takes {used} bytes of shared memory for {stages} stages, and a CTA has {device.smem}",
+             f"from {_MIN_STAGES} stages on (one is multiplied, one dequantised, one loaded), or a smaller tile"),
+        )  # fmt: skip
 
     def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
         return problem.int4, problem.group_size

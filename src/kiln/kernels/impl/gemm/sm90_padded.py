@@ -24,8 +24,8 @@ _COPY_US, _COPY_TB_PER_S = 3.0, 1.5
 
 
 class Sm90PaddedGemm(Implementation):
-    """Another implementation on copies of the arrays whose rows do not begin at multiples of 16 bytes, or of results with
-    something else within 16 bytes behind a row."""
+    """Another implementation on copies of the arrays whose rows do not begin at multiples of 16 bytes, or of results
+    with something else within 16 bytes behind a row."""
 
     config = Sm90GemmConfig
     repeats = True
@@ -75,7 +75,7 @@ def _arrays(problem: GemmProblem) -> tuple[TensorLayout, ...]:
 
 
 def _contiguous_modes(problem: GemmProblem) -> tuple[int, ...]:
-    """Return the modes along which arrays must be contiguous: K for operands that have no 16 bits, and for rows of groups."""
+    """Return the modes that must be contiguous: K for operands that have no 16 bits, and for rows of groups."""
     a, b = problem.operands()
     k_major, grouped = problem.dtype.width != 16, isinstance(problem, GroupedGemmProblem)
     return 2 if a.k_major or k_major or grouped else 1, 1 if b.k_major or k_major else 2, *(2 for _ in problem.outs)

@@ -1,8 +1,8 @@
 """The epilogue of sm_90a without TMA stores: threads write whole rows, by way of shared memory.
 
-It is for split-K in a cluster, and for swap-AB without `transpose_out`, whose tiles lie across the result. With split-K each CTA
-writes some columns of the tile: the others send it their accumulators of those from registers, and an mbarrier counts what has
-come, so that nobody waits for more.
+It is for split-K in a cluster, and for swap-AB without `transpose_out`, whose tiles lie across the result. With split-K
+each CTA writes some columns of the tile: the others send it their accumulators of those from registers, and an mbarrier
+counts what has come, so that nobody waits for more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIRST_BARRIER = 1
 
 
 class SmemEpilogue(Sm80Epilogue):
-    """Writes combine(acc, alpha, beta, *inputs) of tiles; with split-K the CTAs of a cluster add accumulators first, in order.
+    """Writes combine(acc, alpha, beta, *inputs) of tiles; CTAs of a split-K cluster add accumulators first, in order.
 
     `ragged`: a tile has rows of a group, which begin and end anywhere.
     """
@@ -36,8 +36,8 @@ class SmemEpilogue(Sm80Epilogue):
     reduces_rows = False
 
     def __init__(
-        self, config: Sm90GemmConfig, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int, combine: Callable[..., Any],
-        input_widths: tuple[int, ...] | None, ragged: bool = False,
+        self, config: Sm90GemmConfig, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int,
+        combine: Callable[..., Any], input_widths: tuple[int, ...] | None, ragged: bool = False,
     ) -> None:  # fmt: skip
         m, n, _ = config.tile_shape_mnk
         self.columns = n // config.split_k_cluster
@@ -56,8 +56,8 @@ class SmemEpilogue(Sm80Epilogue):
     def allocate(self, smem: Any, stages_a: Any):
         """Return shared memory for the accumulators of a tile, or of one for each warpgroup.
 
-        With split-K: for those that other CTAs send, with an mbarrier that counts them; and the stages of A, which are free when the
-        only tile of a CTA is written.
+        With split-K: for those that other CTAs send, with an mbarrier that counts them; and the stages of A, which are
+        free when the only tile of a CTA is written.
         """
         memory, arrived = smem.allocate(self.config.smem_epilogue_bytes, 128), smem.allocate(Int64, 8)
         if const_expr(self.config.split_k_cluster > 1):
@@ -115,7 +115,8 @@ class SmemEpilogue(Sm80Epilogue):
     def reduce_in_cluster(self, acc: cute.Tensor, thread: Any, rank: Any, memory: Any, arrived: Any):
         """Return the sums of all CTAs' accumulators of the columns that this CTA writes, added in the order of CTAs.
 
-        Eight columns of 64 rows are four accumulators of a thread: the same thread of another CTA has those of the same place.
+        Eight columns of 64 rows are four accumulators of a thread: the same thread of another CTA has those of the same
+        place.
         """
         split_k, eights = self.config.split_k_cluster, self.columns // 8
         atoms = cute.size(acc) // (4 * eights * split_k)

@@ -1,4 +1,4 @@
-"""Split-K by two kernels: a batched GEMM of parts of K, then a reduction that adds the partials and runs the epilogue."""
+"""Split-K by two kernels: a batched GEMM of parts of K, then a reduction with the epilogue."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _THREADS = 128
 _LOADS_AHEAD = (8, 16)
 """How many partials are loaded before the first is added: the least of these that has all, or the most."""
 _CTAS_PER_SM = 4
-"""Without a bound the compiler aims at the highest occupancy and has registers for two loads at a time. CTAs that leave the
-L1 cache as it is (one of them, or shared memory preferred) gather on the few SMs that the kernel before leaves free."""
+"""Without a bound the compiler aims at the highest occupancy and has registers for two loads at a time. CTAs that leave
+the L1 cache as it is (one of them, or shared memory preferred) gather on the few SMs that the kernel before leaves
+free."""
 
 
 def run_split_k(implementation: Any, problem: GemmProblem, config: Any, split_k: int, args: GemmArguments) -> None:
@@ -56,7 +57,8 @@ def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) ->
     width = min(problem.out_width, arrays.layout_of(partials).width(2))
     ahead = next((n for n in _LOADS_AHEAD if partials.shape[0] <= n), _LOADS_AHEAD[-1])
     kernel = launches.cached_kernel_of(
-        fusion.functions, lambda: SplitKReduction(out, width, ahead, fusion.combiner()), SplitKReduction, out, width, ahead, fusion.key
+        fusion.functions, lambda: SplitKReduction(out, width, ahead, fusion.combiner()), SplitKReduction, out, width,
+        ahead, fusion.key,
     )  # fmt: skip
     rest = args.epilogue_tensors(problem)
     tensors = [arrays.dynamic(partials, 2, width), arrays.dynamic(args.out, 2, width), *(x for _, x in rest)]

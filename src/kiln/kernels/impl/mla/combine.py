@@ -46,7 +46,7 @@ class Combine(CombineRows):
         thread = arch.thread_idx()[0]
         lane, way = thread % self.lanes, thread // self.lanes
         column = cute.assume(lane * WIDTH, divby=WIDTH)
-        shared = self.shared() if const_expr(self.ways > 1) else None
+        shared = self.allocate() if const_expr(self.ways > 1) else None
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_wait()
         sequence, start, each, count = (tensors.splits[split, i] for i in range(SPLIT_FIELDS))
@@ -55,20 +55,20 @@ class Combine(CombineRows):
             first = start // each
             others = (start + count - 1) // each - first
             for row in range(number * others + split - first - 1, tensors.out.shape[1], arch.grid_dim()[0] * others):
-                state = self.added((tensors.partial, row, first), others + 1, column, way)
+                state = self.merge_splits((tensors.partial, row, first), others + 1, column, way)
                 if const_expr(self.ways > 1):
-                    self.leave(state, shared, lane, way)
+                    self.publish(state, shared, lane, way)
                     arch.sync_threads()
                     if way == 0:
-                        self.add_others(state, shared, lane)
+                        self.merge_ways(state, shared, lane)
                     arch.sync_threads()
                 if way == 0:
                     self.store(state, tensors.out[sequence, row, None], column, True)
                     if const_expr(tensors.lse is not None):
                         if column == 0:
-                            tensors.lse[sequence, row % scalars.heads, row // scalars.heads] = self.logarithm(state)
+                            tensors.lse[sequence, row % scalars.heads, row // scalars.heads] = self.lse(state)
 
-    def row_of(self, parts: Any, number: Any) -> Any:
+    def partial_row(self, parts: Any, number: Any) -> Any:
         partial, row, first = parts
         # a split begins with the rest of a sequence, and ends with the beginning of another
         return partial[2 * (first + number) + Int32(number == 0), row, None]

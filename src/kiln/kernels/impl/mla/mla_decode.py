@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from ..attention.paged_attention import check_out, check_places, check_rows, check_table, factor_of, most_keys, results
+from ..attention.args import check_aligned, check_arrays, check_lengths, check_out, check_page_table, resolve_scale
 from ..attention.problem import ELEMENTS
 from .implementations import REGISTRY, MlaArguments
 from .problem import CACHE_DTYPES, PAGE_SIZE, MlaProblem
@@ -52,35 +53,43 @@ def mla_decode(
     if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:
         cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
     check(q, cache, page_table, lengths, out, value_dim, cache_scale)
-    factor = factor_of(name, q, scale)
+    softmax_scale = resolve_scale(name, q, scale)
     require(num_splits is None or num_splits >= 1, f"{name}: num_splits is {num_splits}, and must be at least 1")
     require(
         num_splits is None or config is None,
         f"{name}: num_splits is {num_splits}, and config has its own; pass one of them",
     )
     batch, queries, heads, _ = q.shape
-    keys = most_keys(name, page_table.shape[1] * PAGE_SIZE, max_length)
+    require(max_length is None or max_length >= 0, f"{name}: max_length is {max_length}; it must be at least 0")
+    capacity = page_table.shape[1] * PAGE_SIZE
+    keys = capacity if max_length is None else min(int(max_length), capacity)
     problem = MlaProblem(
         batch, queries, heads, max(1, keys), q.shape[3], value_dim, ELEMENTS[str(q.dtype).rpartition(".")[2]], causal,
         return_lse, CACHE_DTYPES.get(str(cache.dtype).rpartition(".")[2]),
     )  # fmt: skip
 
-    def run(out: Any, lse: Any) -> None:
+    if out is None:
+        out = arrays.empty(q, (batch, queries, heads, value_dim), None)
+    lse = arrays.empty(q, (batch, heads, queries), arrays.dtype_named(q, "float32")) if return_lse else None
+    if page_table.shape[1] * cache.shape[0] > 0 and 0 not in out.shape:
         rows = q if arrays.is_contiguous(q) else arrays.contiguous(q)
         device, chosen = devices.current(), config
         if num_splits is not None:
             chosen = dataclasses.replace(default_config(problem, device), num_splits=int(num_splits))
-        given = MlaArguments(rows, cache, page_table, lengths, out, lse, factor, cache_scale)
-        REGISTRY.run(problem, device, given, chosen)
-
-    return results(q, value_dim, out, return_lse, page_table.shape[1] * cache.shape[0] > 0, run)
+        args = MlaArguments(rows, cache, page_table, lengths, out, lse, softmax_scale, cache_scale)
+        REGISTRY.run(problem, device, args, chosen)
+    else:
+        arrays.fill(out, 0.0)
+        if lse is not None:
+            arrays.fill(lse, -math.inf)
+    return out if lse is None else (out, lse)
 
 
 def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int, scale: Any) -> None:
     """Raises if arrays do not go together."""
     require, name = arrays.require, "mla_decode"
     given = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out, "cache_scale": scale}
-    check_places(name, given)
+    check_arrays(name, given, {"out", "cache_scale"})
     shapes = f"{tuple(q.shape)} and {tuple(cache.shape)}"
     require(
         q.ndim == 4 and cache.ndim == 3,
@@ -98,10 +107,11 @@ def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int
         scale is None or (narrow and tuple(scale.shape) == (1,) and str(scale.dtype).endswith("float32")),
         f"{name}: cache_scale must be an array of one float32, for an 8-bit cache",
     )
-    check_table(name, table, lengths, q.shape[0])
+    check_page_table(name, table, q.shape[0])
+    check_lengths(name, "lengths", lengths, q.shape[0])
     require(
         out is None or arrays.is_contiguous(out),
         f"{name} into an array with strides {None if out is None else arrays.strides(out)}: it must be contiguous",
     )
-    check_out(name, out, q, value_dim, {"q": q, "cache": cache})
-    check_rows(name, "cache", cache)
+    check_out(name, out, (*q.shape[:3], value_dim), [q.dtype], {"q": q, "cache": cache})
+    check_aligned(name, "cache", cache)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ...dispatch import arrays
 from ...dispatch.registry import Implementation, passes
 from ..attention import AttentionProblem
-from ..attention import Given as Rows
+from ..attention.args import AttentionArguments, AttentionParams
 from ..attention.fwd.implementations import Sm80Attention
-from ..attention.fwd.sm80 import Lengths
 from ..attention.fwd.sm80_config import Sm80AttentionConfig
 from ..attention.fwd.sm80_cost import expected, splits_for
 from .problem import PAGE_SIZE
@@ -72,13 +71,16 @@ class Sm80Mla(Implementation):
 
     def run(self, problem: MlaProblem, config: Sm80AttentionConfig, args: MlaArguments) -> None:
         part, compute = _part(problem), Sm80Attention()
-        lengths = Lengths(None, None, args.lengths, args.page_table)
+        params = AttentionParams(
+            scale=args.scale, seqused_k=args.lengths, page_table=args.page_table, max_seqlen_q=problem.queries,
+            max_seqlen_k=problem.keys,
+        )  # fmt: skip
         for first in range(0, problem.value_dim, part.head_dim_v):
             columns = slice(first, first + part.head_dim_v)
             lse = args.lse if first == 0 else None
-            rows = Rows(
+            rows = AttentionArguments(
                 args.q, _as_heads(args.cache), _as_heads(arrays.part(args.cache, 2, columns)),
-                arrays.part(args.out, 3, columns), lse, lengths, problem.queries, problem.keys, args.scale, 0.0,
+                arrays.part(args.out, 3, columns), lse, params,
             )  # fmt: skip
             compute.run(dataclasses.replace(part, return_lse=lse is not None), config, rows)
 

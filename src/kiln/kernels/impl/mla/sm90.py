@@ -21,8 +21,8 @@ from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import LayoutEnum, sm90
 from ...dispatch import devices
+from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
-from ..attention.paged_kv import Pages
 from . import split_kv_scheduler
 from .combine import Combine
 from .fp8_to_f16 import Fp8Converter, raw_layout, warp_pipe
@@ -230,9 +230,9 @@ class Sm90MlaKernel(MlaKernel):
         tiles = Int32(1) if part == ROPE_PART else Int32(self.tiles)
         while self.in_split(tensors, sequence, start, work):
             _, own = self.kv_range(tensors, sequence, start, work)
-            pages = Pages(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(of, mode=[3])))
+            pages = PageTable(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
-                page = pages.number((own.last - 1 - i) * KV_TILE)
+                page = pages.page((own.last - 1 - i) * KV_TILE)
                 stage, phase, first, column = self.raw_stage(count, part)
                 pipe.sync_object_empty.wait(stage, phase ^ 1)
                 if const_expr(self.cache_dtype is not None):

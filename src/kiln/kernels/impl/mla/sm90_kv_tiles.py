@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from .... import Int32, cute, pipeline, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority, cpasync
-from ..attention.fwd.query_tile import only_here
-from ..attention.fwd.sm80_mainloop import NOTHING
+from ...parts.online_softmax import NEG_ROW_MAX_INIT as NOTHING
+from ...parts.rematerialize import rematerialized as only_here
 from . import split_kv_scheduler
 from .sm90_config import WARPGROUP
 from .split_kv_scheduler import KV_TILE

@@ -8,9 +8,9 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_co
 from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
-from ..attention.fwd.query_tile import only_here
-from ..attention.fwd.sm80_epilogue import LN_2
-from ..attention.fwd.sm80_mainloop import hiding
+from ...parts.online_softmax import LN_2
+from ...parts.online_softmax import nonzero_scale as hiding
+from ...parts.rematerialize import rematerialized as only_here
 from .sm90_config import Q_TILE, ROPE_DIM, ROPE_PART, WARPGROUP
 from .sm90_kv_tiles import BARRIERS, ConsumerWarpgroup
 from .split_kv_scheduler import KV_TILE

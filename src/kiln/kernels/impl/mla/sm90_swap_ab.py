@@ -18,9 +18,9 @@ from ....cute import arch
 from ....cute.nvgpu import cpasync
 from ....utils import LayoutEnum, sm90
 from ...dispatch import devices
+from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
-from ..attention.fwd.query_tile import only_here
-from ..attention.paged_kv import Pages
+from ...parts.rematerialize import rematerialized as only_here
 from . import split_kv_scheduler
 from .combine import Combine
 from .sm90_config import REGISTERS, THREADS, WARPGROUP
@@ -178,9 +178,9 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         count = Int32(0)
         while self.in_split(tensors, sequence, start, work):
             _, own = self.kv_range(tensors, sequence, start, work)
-            pages = Pages(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(of, mode=[3])))
+            pages = PageTable(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
-                page = pages.number((own.last - 1 - i) * KV_TILE)
+                page = pages.page((own.last - 1 - i) * KV_TILE)
                 for piece in range_constexpr(self.column_tiles):
                     state = self.stage_state(count, piece, 1)
                     pipe.producer_acquire(state)

@@ -15,8 +15,8 @@ from ....cute import arch
 from ....cute.nvgpu import warp, warpgroup
 from ....utils import sm90
 from ...parts.fp8 import widened
-from ..attention.fwd.query_tile import only_here
-from ..attention.fwd.sm80_mainloop import hiding
+from ...parts.online_softmax import nonzero_scale as hiding
+from ...parts.rematerialize import rematerialized as only_here
 from .sm90_config import WARPGROUP
 from .sm90_mainloop import f16_exponent
 from .sm90_swap_ab_mainloop import SwapAbWarpgroup

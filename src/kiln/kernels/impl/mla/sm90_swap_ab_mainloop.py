@@ -8,8 +8,8 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ....utils import sm90
-from ..attention.fwd.query_tile import only_here
-from ..attention.fwd.sm80_epilogue import LN_2
+from ...parts.online_softmax import LN_2
+from ...parts.rematerialize import rematerialized as only_here
 from .sm90_config import WARPGROUP
 from .sm90_kv_tiles import ConsumerWarpgroup
 from .sm90_mainloop import updated_neg_max

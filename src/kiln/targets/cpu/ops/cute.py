@@ -35,13 +35,13 @@ def _linear_thread(x: Expander, b: Builder) -> ir.Value:
 @HANDLERS.expands(cute.LaneIdx)
 def _lane_idx(x: Expander, op: cute.LaneIdx, b: Builder) -> ir.Value:
     x.kernel_only(op)
-    return b.binary("andi", _linear_thread(x, b), b.i32(31))
+    return b.binary("andi", _linear_thread(x, b), 31)
 
 
 @HANDLERS.expands(cute.WarpIdx)
 def _warp_idx(x: Expander, op: cute.WarpIdx, b: Builder) -> ir.Value:
     x.kernel_only(op)
-    return b.binary("shrui", _linear_thread(x, b), b.i32(5))
+    return b.binary("shrui", _linear_thread(x, b), 5)
 
 
 @HANDLERS.expands(cute.AllocSmem)
@@ -66,7 +66,8 @@ def _dynamic_smem(x: Expander, op: cute.DynamicSmem, _b: Builder) -> ir.Value:
 
 
 def shared_pointer(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
-    """The pointer whose lowest 32 bits are a shared-memory address: the one nearest to this block's shared memory."""
+    """Return the pointer whose lowest 32 bits are a shared-memory address: the one nearest to this block's shared
+    memory."""
     i32, i64 = int_type(32), int_type(64)
     base = b.value("llvm.ptrtoint", i64, (x.function.smem,))
     distance = b.binary("subi", address, b.value("arith.trunci", i32, (base,)))

@@ -45,7 +45,7 @@ def _access(x: Expander, op: ir.Operation, b: Builder, at: int, type_: ir.Type, 
 
 
 def _is_own(pointer: ir.Value) -> bool:
-    """Whether a pointer leads into memory of the thread's call, which nobody else reaches."""
+    """Return whether a pointer leads into memory of the thread's call, which nobody else reaches."""
     while not isinstance(pointer.owner, ir.Block):
         op = pointer.owner.operation
         if op.name != "llvm.getelementptr":

@@ -35,7 +35,7 @@ def _is_float(type_: ir.Type) -> bool:
 def atomic_rmw(
     x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
 ) -> ir.Value:
-    """The old element. Inline PTX gives its order and scope as modifiers."""
+    """Return the old element. Inline PTX gives its order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
     pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
     attributes = {"ordering": int_attr(int_type(64), SEQUENTIAL)}
@@ -55,7 +55,7 @@ def atomic_rmw(
 
 
 def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
-    """The old element. In f32, as all arithmetic of bf16 is; again until no other thread came in between."""
+    """Return the old element. In f32, as all arithmetic of bf16 is; again until no other thread came in between."""
     bits = int_type(8 * value_bytes(value.type))
     ordered = {
         "ordering": int_attr(int_type(64), _RELAXED),
@@ -74,12 +74,12 @@ def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.V
 
 
 def _bitcast(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """The bits of a value as another type; elements of a vector may become one number."""
+    """Return the bits of a value as another type; elements of a vector may become one number."""
     return b.value("llvm.bitcast", type_, (value,))
 
 
 def _compare_exchange(b: Builder, pointer: ir.Value, compare: ir.Value, value: ir.Value) -> ir.Value:
-    """The old element, and whether it was the one expected."""
+    """Return the old element, and whether it was the one expected."""
     pair = ir.Type.parse(f"!llvm.struct<({value.type}, i1)>")
     attributes = {
         "success_ordering": int_attr(int_type(64), SEQUENTIAL),
@@ -102,7 +102,7 @@ def atomic_cas(
     value: ir.Value,
     modifiers: str = "",
 ) -> ir.Value:
-    """The old element. Inline PTX gives its order and scope as modifiers."""
+    """Return the old element. Inline PTX gives its order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
     pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
     result, bits = value.type, value.type
@@ -133,7 +133,7 @@ def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribut
 def ordered_load(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, shared: bool = False
 ) -> ir.Value:
-    """A load that happens here. `shared`: it is known to be from shared memory."""
+    """Return a load that happens here. `shared`: it is known to be from shared memory."""
     x.let_others_run(op, b, "loop around a load")
     carrier = carrier_type(type_)
     pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)

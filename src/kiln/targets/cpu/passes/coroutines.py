@@ -46,7 +46,7 @@ class Frame:
 
 
 def has_suspends(func: ir.Operation) -> bool:
-    """Whether an `llvm.func` contains suspend points."""
+    """Return whether an `llvm.func` contains suspend points."""
     return any(_is_suspend(op.operation) for block in func.regions[0].blocks for op in block.operations)
 
 
@@ -102,7 +102,7 @@ class _Machine:
         return self._op("llvm.mlir.constant", at, (type_,), (), {"value": int_attr(type_, value)}).result
 
     def _field(self, at: ir.InsertionPoint, offset: int) -> ir.Value:
-        """The address of a byte of the frame."""
+        """Return the address of a byte of the frame."""
         return self._op(
             "llvm.getelementptr", at, (ptr_type(),), (self.frame,),
             {
@@ -118,7 +118,7 @@ class _Machine:
         return offset
 
     def _new_entry(self) -> tuple[ir.Block, ir.Block]:
-        """(the block the function used to start with, the block it starts with now: it keeps the arguments)."""
+        """Return (the block the function used to start with, the block it starts with now: it keeps the arguments)."""
         old_entry = ir.Block.create_after(self.entry)
         for op in list(self.entry.operations):
             old_entry.append(op.operation)

@@ -57,7 +57,7 @@ def guarded_versions(module: ir.Module, kernel: ir.Operation, name: str, first_i
 
 
 def _find_guard(entry: ir.Block) -> tuple[int, ir.Operation | None]:
-    """The first `if` of the entry block, and its position, if it has no results and no `else`."""
+    """Return the first `if` of the entry block, and its position, if it has no results and no `else`."""
     for position, view in enumerate(entry.operations):
         op = view.operation
         if op.name == "scf.if":
@@ -88,7 +88,8 @@ class _Guard:
         self._dims: dict[ir.Value, frozenset[int] | None] = {}
 
     def dims(self, value: ir.Value) -> frozenset[int] | None:
-        """The thread indices an integer depends on, each linearly; empty if it is uniform, None if it is neither."""
+        """Return the thread indices an integer depends on, each linearly; empty if it is uniform, None if it is
+        neither."""
         if value not in self._dims:
             self._dims[value] = self._find_dims(value)
         return self._dims[value]
@@ -112,7 +113,7 @@ class _Guard:
         return None
 
     def condition_dims(self, condition: ir.Value) -> frozenset[int] | None:
-        """The thread indices a condition depends on; None if its corners do not decide it."""
+        """Return the thread indices a condition depends on; None if its corners do not decide it."""
         uniform = self.dims(condition)
         if uniform is not None and not uniform:
             return uniform
@@ -169,7 +170,7 @@ class _Guard:
         self._require(self.b.compare(_ORDERS[predicate], a, b))
 
     def _copy(self, value: ir.Value) -> ir.Value:
-        """A uniform value, computed as the kernel does."""
+        """Return a uniform value, computed as the kernel does."""
         if value not in self.copies:
             op = value.owner.operation
             operands = [self._copy(operand) for operand in op.operands]
@@ -180,7 +181,7 @@ class _Guard:
         return self.copies[value]
 
     def _exact(self, value: ir.Value) -> ir.Value:
-        """A value that depends on threads, computed without overflow; that it fits its own type is required."""
+        """Return a value that depends on threads, computed without overflow; that it fits its own type is required."""
         if value in self.wide:
             return self.wide[value]
         exact = self.exact

@@ -105,7 +105,7 @@ def _may_come_between(op: ir.Operation) -> bool:
 
 
 def _is_register(pointer: ir.Value) -> bool:
-    """Whether an address is in a register array of the thread."""
+    """Return whether an address is in a register array of the thread."""
     while not isinstance(pointer.owner, ir.Block):
         op = pointer.owner.operation
         if op.name == "llvm.alloca":
@@ -127,7 +127,7 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _stages(run: _Run) -> list[tuple[list[ir.Operation], ir.Operation | None]]:
-    """What a lane does before each operation, and the operation; at the end nothing follows."""
+    """Return what a lane does before each operation, and the operation; at the end nothing follows."""
     stages: list[tuple[list[ir.Operation], ir.Operation | None]] = []
     before: list[ir.Operation] = []
     for op in run.operations:
@@ -233,9 +233,9 @@ def _lane_loop(
 ) -> None:  # fmt: skip
     """For each lane: take the result of the previous operation, compute, leave what the next operation needs."""
     each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
-    here = each.binary("andi", each.binary("shrui", lanes, lane), each.i32(1))
-    c = each.if_(each.compare("ne", here, each.i32(0)))
-    offset = c.binary("muli", lane, c.i32(PAYLOAD))
+    here = each.binary("andi", each.binary("shrui", lanes, lane), 1)
+    c = each.if_(each.compare("ne", here, 0))
+    offset = c.binary("muli", lane, PAYLOAD)
     area, slot = c.load(ptr_type(), c.byte_gep(payload, offset)), c.byte_gep(slots, offset)
     known: dict[ir.Value, ir.Value] = {}
 

@@ -108,11 +108,11 @@ def _run_pieces(machine: Machine, statements: Sequence[Statement | Label]) -> No
     i32 = int_type(32)
     following = x.at_entry(op.location).alloca(i32)
     b.store(b.i32(0), following)
-    body, _ = b.while_(lambda c: (c.compare("slt", c.load(i32, following), c.i32(end)),))
+    body, _ = b.while_(lambda c: (c.compare("slt", c.load(i32, following), end),))
     if OPEN_LOOP in op.attributes:
         x.stop_if_asked(op, body, None)
     for number, piece in enumerate(pieces):
-        inside = body.if_(body.compare("eq", body.load(i32, following), body.i32(number)))
+        inside = body.if_(body.compare("eq", body.load(i32, following), number))
         inside.store(inside.i32(number + 1), following)
         machine.b = inside
         for statement in piece:
@@ -129,7 +129,7 @@ _BRANCHES = ("bra", "ret", "exit")
 
 
 def _target(op: ir.Operation, branch: Statement, labels: dict[str, int], end: int) -> int:
-    """The piece that a branch goes to."""
+    """Return the piece that a branch goes to."""
     if branch.name != "bra":
         message = f"inline PTX `{branch.text}` is not executed on the CPU: it would end the program's thread"
         raise report_at(op.location, DSLNotImplemented, message)
@@ -145,7 +145,7 @@ _LETTERS = {"b": 1, "c": 8, "h": 16, "r": 32, "f": 32, "l": 64, "d": 64, "q": 12
 
 
 def _output_width(constraint: str) -> int:
-    """The width of an operand by its constraint."""
+    """Return the width of an operand by its constraint."""
     return _LETTERS[constraint.lstrip("=+&")]
 
 
@@ -155,7 +155,8 @@ def _struct_types(type_: ir.Type) -> list[ir.Type]:
 
 
 def _register(b: Builder, value: ir.Value) -> ir.Value:
-    """A value of the program as the bits of a register; truth values and bytes are widened to a word when they are used."""
+    """Return a value of the program as the bits of a register; truth values and bytes are widened to a word when they
+    are used."""
     if str(value.type).startswith("!llvm.ptr"):
         return b.value("llvm.ptrtoint", int_type(64), (value,))
     value = to_carrier(b, value)
@@ -167,7 +168,7 @@ def _register(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def _value(b: Builder, bits: ir.Value, type_: ir.Type) -> ir.Value:
-    """The bits of a register as a value of the program."""
+    """Return the bits of a register as a value of the program."""
     if str(type_).startswith("!llvm.ptr"):
         return b.value("llvm.inttoptr", type_, (bits,))
     if isinstance(type_, ir.IntegerType):

@@ -109,7 +109,7 @@ def _float_constant(b: Builder, type_: ir.Type, value: float) -> ir.Value:
 
 
 def _limited(b: Builder, value: ir.Value, modifiers: tuple[str, ...]) -> ir.Value:
-    """A float as `.relu` (not negative; NaN stays) and `.sat` (from 0 to 1; NaN is 0) say."""
+    """Return a float as `.relu` (not negative; NaN stays) and `.sat` (from 0 to 1; NaN is 0) say."""
     type_ = value.type
     if "relu" in modifiers:
         value = b.value("arith.maximumf", type_, (value, _float_constant(b, type_, 0.0)))
@@ -246,10 +246,10 @@ def _shf(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     """Funnel shift of (high, low) = (b, a)."""
     b = m.b
     low, high, amount = (m.bits(o, 32) for o in operands[1:])
-    by = b.binary("andi", amount, b.i32(31)) if "wrap" in modifiers else b.binary("minui", amount, b.i32(32))
-    both = b.binary("ori", resized(b, low, 64), b.binary("shli", resized(b, high, 64), b.i64(32)))
+    by = b.binary("andi", amount, 31) if "wrap" in modifiers else b.binary("minui", amount, 32)
+    both = b.binary("ori", resized(b, low, 64), b.binary("shli", resized(b, high, 64), 32))
     if "l" in modifiers:
-        moved = b.binary("shrui", b.binary("shli", both, resized(b, by, 64)), b.i64(32))
+        moved = b.binary("shrui", b.binary("shli", both, resized(b, by, 64)), 32)
     else:
         moved = b.binary("shrui", both, resized(b, by, 64))
     m.set(operands[0], b.value("arith.trunci", int_type(32), (moved,)))
@@ -287,11 +287,10 @@ for _name in ("popc", "clz", "brev"):
 
 
 def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.Value, ir.Value]:
-    """Where a field of bits starts, at most at the width, and a mask of its length; twice as wide as the value."""
+    """Return where a field of bits starts, at most at the width, and a mask of its length; twice as wide as the
+    value."""
     b = m.b
-    first, count = (
-        b.binary("minui", b.binary("andi", m.bits(o, 32), b.i32(255)), b.i32(width)) for o in (start, length)
-    )
+    first, count = (b.binary("minui", b.binary("andi", m.bits(o, 32), 255), width) for o in (start, length))
     wide = int_type(2 * width)
     one = b.const(wide, 1)
     mask = b.binary("subi", b.binary("shli", one, resized(b, count, 2 * width)), one)
@@ -365,7 +364,7 @@ def _dot(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
 
 
 def _part(b: Builder, word: ir.Value, width: int, number: int, kind: str) -> ir.Value:
-    part = resized(b, b.binary("shrui", word, b.i32(number * width)), width)
+    part = resized(b, b.binary("shrui", word, number * width), width)
     return b.value("arith.extsi" if kind == "s32" else "arith.extui", int_type(32), (part,))
 
 
@@ -455,12 +454,12 @@ def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
             raise Refused("this conversion to tf32")
         value, half = m.bits(operands[1], 32), b.i32(0x1000)  # what is added before 13 bits are dropped
         if "rn" in modifiers:  # to even: a little less than half, and what the last bit that stays makes of it
-            last = b.binary("andi", b.binary("shrui", value, b.i32(13)), b.i32(1))
+            last = b.binary("andi", b.binary("shrui", value, 13), 1)
             half = b.binary("addi", b.i32(0xFFF), last)
         if direction not in ("", "rz"):
             raise Refused(f"rounding .{direction} of tf32")
         value = value if direction else b.binary("addi", value, half)
-        m.set(operands[0], b.binary("andi", value, b.i32(-0x2000)))
+        m.set(operands[0], b.binary("andi", value, -0x2000))
         return
     if is_float(source):
         value = m.float(operands[1], source)
@@ -502,7 +501,8 @@ def _widened(b: Builder, bits: ir.Value, kind: str) -> ir.Value:
 def _narrowed(
     b: Builder, x: Expander, value: ir.Value, kind: str, direction: str, modifiers: tuple[str, ...]
 ) -> ir.Value:
-    """A float as the bits of a type, rounded to nearest or in a direction, and within the limits that are asked for."""
+    """Return a float as the bits of a type, rounded to nearest or in a direction, and within the limits that are asked
+    for."""
     value = _limited(b, value, modifiers)
     if "satfinite" in modifiers and kind in _LARGEST:
         largest = _LARGEST[kind]
@@ -527,7 +527,7 @@ def _narrowed(
 
 
 def _exact_function(m: Machine, name: str, kind: str, operand: Operand, modifiers: tuple[str, ...]) -> ir.Value:
-    """A square root or a reciprocal, rounded to nearest or in a direction."""
+    """Return a square root or a reciprocal, rounded to nearest or in a direction."""
     b, x, type_, value = m.b, m.x, float_type(kind), m.float(operand, kind)
     direction = rounding_of(modifiers)
     values = [value] if name == "sqrt" else [_float_constant(b, type_, 1.0), value]

@@ -17,8 +17,7 @@ from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import KEEP, Handler
 from ..expand import Expander
 from ..ops.cute import shared_pointer
-from ..runtime.record_access import Fields
-from ..runtime.records import BlockRecord, FrameHeader
+from ..runtime.record_access import block_of
 from .syntax import Address, Immediate, Operand, Register, Statement, Vector
 
 BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128} | {
@@ -48,7 +47,7 @@ class Machine:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def bits(self, operand: Operand, width: int) -> ir.Value:
-        """An operand as an integer of a width."""
+        """Return an operand as an integer of a width."""
         b = self.b
         if isinstance(operand, Immediate):
             return b.const(int_type(width), self._pattern(operand, width))
@@ -90,7 +89,7 @@ class Machine:
         return self.bits(operand, 1)
 
     def float(self, operand: Operand, kind: str) -> ir.Value:
-        """An operand as an f32 or f64; f16 and bf16 are widened."""
+        """Return an operand as an f32 or f64; f16 and bf16 are widened."""
         if isinstance(operand, Immediate) and operand.width == 32 and kind == "f64":
             raise Refused("an f32 immediate where an f64 is expected")
         if isinstance(operand, Immediate) and operand.width == 0:
@@ -98,7 +97,7 @@ class Machine:
         return as_float(self.b, self.x, self.bits(operand, BITS[kind]), kind)
 
     def pointer(self, operand: Operand, space: str) -> ir.Value:
-        """The host address that `[base + offset]` is in a state space; "": generic."""
+        """Return the host address that `[base + offset]` is in a state space; "": generic."""
         if not isinstance(operand, Address):
             raise Refused(f"{operand} where an address is expected")
         width = 32 if isinstance(operand.base, Register) and self._width(operand.base) == 32 else 64
@@ -149,30 +148,30 @@ class Machine:
             return x.function.indices[triples[root]]["xyz".index(axis)]
         (tx, ty, tz), (dx, dy, dz) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
         linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
-        lane = b.binary("andi", linear, b.i32(31))
+        lane = b.binary("andi", linear, 31)
         if root == "laneid":
             return lane
         if root == "warpid":
-            return b.binary("shrui", linear, b.i32(5))
+            return b.binary("shrui", linear, 5)
         if root == "nwarpid":
             threads = b.binary("muli", dx, b.binary("muli", dy, dz))
-            return b.binary("shrui", b.binary("addi", threads, b.i32(31)), b.i32(5))
+            return b.binary("shrui", b.binary("addi", threads, 31), 5)
         if root == "WARP_SZ":
             return b.i32(32)
         if root.startswith("lanemask_"):
             here = b.binary("shli", b.i32(1), lane)
-            below = b.binary("subi", here, b.i32(1))
+            below = b.binary("subi", here, 1)
             through = b.binary("ori", below, here)
             return {
-                "lt": below, "le": through, "eq": here, "gt": b.binary("xori", through, b.i32(-1)),
-                "ge": b.binary("xori", below, b.i32(-1)),
+                "lt": below, "le": through, "eq": here, "gt": b.binary("xori", through, -1),
+                "ge": b.binary("xori", below, -1),
             }[root.removeprefix("lanemask_")]  # fmt: skip
         if root in ("clock", "clock64", "globaltimer"):
             now = x.call(b, "kiln_cpu_now", [], int_type(64))
             return now if root != "clock" else resized(b, now, 32)
         if root in ("smid", "gridid"):
             return b.i32(0)
-        record = Fields(b, Fields(b, x.frame_of(self.op), FrameHeader).load("block"), BlockRecord)
+        record = block_of(b, x.frame_of(self.op))
         if root == "dynamic_smem_size":
             return record.load("dynamic_smem")
         if root == "cluster_ctarank":
@@ -236,7 +235,7 @@ class Machine:
 
 
 def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
-    """An integer of another width: zeros in front, or the low bits."""
+    """Return an integer of another width: zeros in front, or the low bits."""
     have = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
     if have == width:
         return value
@@ -244,7 +243,7 @@ def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
 
 
 def expanded(x: Expander, b: Builder, name: str, result: ir.Type, *operands: ir.Value, **attributes: Any) -> ir.Value:
-    """The result of an operation, expanded as the same operation of a program would be."""
+    """Return the result of an operation, expanded as the same operation of a program would be."""
     op = b.op(name, (result,), operands, attributes or None)
     handler = Handler(in_f32) if computes_in_f32(op) else x.module.handlers.get(name)
     value = handler.expand(x, op, Builder(ir.InsertionPoint(op), b.location)) if handler else KEEP
@@ -267,7 +266,7 @@ def as_float(b: Builder, x: Expander, bits: ir.Value, kind: str) -> ir.Value:
 
 
 def float_bits(b: Builder, x: Expander, value: ir.Value, kind: str) -> ir.Value:
-    """An f32 (or f64) as the bits of a float, rounded to nearest."""
+    """Return an f32 (or f64) as the bits of a float, rounded to nearest."""
     want = float_type(kind)
     if value.type != want:
         value = expanded(x, b, "arith.truncf" if value.type.width > want.width else "arith.extf", want, value)  # pyright: ignore[reportAttributeAccessIssue]
@@ -279,7 +278,7 @@ def is_float(kind: str) -> bool:
 
 
 def typed(modifiers: tuple[str, ...]) -> str:
-    """The type an instruction names last."""
+    """Return the type an instruction names last."""
     for part in reversed(modifiers):
         if part in BITS:
             return part

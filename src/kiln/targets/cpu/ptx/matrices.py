@@ -107,7 +107,7 @@ def _movmatrix(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand])
 def _wgmma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """What stands around products; products themselves are operations of the language."""
     if modifiers[0] == "fence":
-        Hooks(m.x, m.op).product_fence(m.b)
+        Hooks(m.x, m.op).wgmma_fence(m.b)
     elif modifiers[0] == "commit_group":
         wgmma.commit(m.x, m.op, m.b)
     elif modifiers[0] == "wait_group" and isinstance(operands[0], Immediate):

@@ -15,7 +15,7 @@ _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 
 def _box(m: Machine, operand: Operand) -> tuple[ir.Value, list[ir.Value]]:
-    """The map and the coordinates of `[map, {a, b}]`."""
+    """Return the map and the coordinates of `[map, {a, b}]`."""
     if not isinstance(operand, Address) or not isinstance(operand.base, Vector) or len(operand.base.parts) != 2:
         raise Refused("a box is written [map, {coordinates}]")
     map_, places = operand.base.parts

@@ -47,7 +47,7 @@ class Group:
 
 
 def read(details: bytes) -> Group:
-    """What native code recorded (`groups.py`)."""
+    """Return what native code recorded (`groups.py`)."""
     numbers = struct.unpack(f"<{len(details) // 4}i", details)
     _, blocks, per_block = numbers[:3]
     group = Group([], {})
@@ -97,7 +97,7 @@ def _article(what: str) -> str:
 
 
 def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
-    """What the threads at a place wait for."""
+    """Return what the threads at a place wait for."""
     if site.message == "mbarrier":
         states: list[str] = []
         for word in sorted({t.word for t in threads})[:2]:
@@ -129,7 +129,7 @@ def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
 
 
 def _lines(group: Group, sites: Sequence[Site]) -> list[tuple[Site | None, str]]:
-    """A line for each place, those with threads that wait first."""
+    """Return a line for each place, those with threads that wait first."""
     places: dict[tuple[int, int], list[Thread]] = {}
     for thread in group.threads:
         if thread.state != EXITED:
@@ -137,7 +137,7 @@ def _lines(group: Group, sites: Sequence[Site]) -> list[tuple[Site | None, str]]
     lines: list[tuple[Site | None, str]] = []
 
     def rank(place: tuple[tuple[int, int], list[Thread]]) -> tuple[bool, int, int]:
-        """Who waits for registers, or for its own warpgroup, is what others wait for."""
+        """Return who waits for registers, or for its own warpgroup, is what others wait for."""
         (number, state), threads = place
         site = sites[number] if 0 <= number < len(sites) else None
         cause = 2 if site is None else 0 if site.kind == "registers" else 1 if site.message == _WGMMAS else 2
@@ -184,7 +184,8 @@ def deadlock(sites: Sequence[Site], details: bytes) -> DeadlockFault:
 def timeout(
     site: Site, sites: Sequence[Site], details: bytes, alone: tuple[Any, Any] | None = None, steps: bool = False
 ) -> TimeoutFault:
-    """The time of a launch is up, or it took too many steps. `alone`: block and thread that ran, if nothing waits."""
+    """Return the time of a launch is up, or it took too many steps. `alone`: block and thread that ran, if nothing
+    waits."""
     lines = _lines(read(details), sites) if details else []
     first = next((s for s, _ in lines if s is not None), site)
     if alone is not None and not lines:

@@ -82,7 +82,7 @@ def land(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
 
 @native
 def new_operation(block: Ptr[BlockRecord]) -> Ptr[Operation]:
-    """One more in the list of a block; without any left the list starts over."""
+    """Return one more in the list of a block; without any left the list starts over."""
     if block.operations_left == 0:
         block.operations_count = 0
     count = block.operations_count

@@ -20,7 +20,7 @@ max_steps = launching.variable("max_steps", i64)
 
 @native
 def stop_reason(context: Ptr[Context]) -> i32:
-    """Why the kernels of a context have to stop; 0: they do not."""
+    """Return why the kernels of a context have to stop; 0: they do not."""
     return (volatile(stop.place) | volatile(ref(context).stop)) & STOPS
 
 
@@ -36,7 +36,7 @@ def step(context: Ptr[Context], steps: i32) -> i32:
 
 @launching.export
 def now() -> i64:
-    """A monotonic clock in nanoseconds."""
+    """Return a monotonic clock in nanoseconds."""
     time = local(i64, 2)
     clock_gettime(MONOTONIC, time)
     return time[0] * SECOND + time[1]

@@ -106,7 +106,7 @@ def next_chunk(job: Ptr[Job]) -> u64:
 
 @native
 def worker(job: Ptr[Job]) -> Ptr:
-    """The body of a helper thread."""
+    """Return the body of a helper thread."""
     smem = aligned_alloc(SMEM_ALIGNMENT, job.smem)
     first = next_chunk(job)
     while first < job.total:
@@ -192,7 +192,7 @@ def can_run(
     grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64, cluster_x: u64, cluster_y: u64,
     cluster_z: u64, dynamic: u64, room: i64, most_threads: u32, most_cluster: u32, resident: i32,
 ) -> bool:  # fmt: skip
-    """Whether a grid can run: the one place that decides. `limits.broken_rule` says why it cannot."""
+    """Return whether a grid can run: the one place that decides. `limits.broken_rule` says why it cannot."""
     good = room >= 0
     for size, limit in zip((grid_x, grid_y, grid_z, block_x, block_y, block_z), (*GRID, *BLOCK), strict=True):
         good &= size - 1 < limit

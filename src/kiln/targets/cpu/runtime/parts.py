@@ -43,7 +43,7 @@ def set_seed(seed: int | None = None) -> None:
 
 
 def seed_variable() -> ctypes.c_int64:
-    """Where the seed of the schedule is."""
+    """Return where the seed of the schedule is."""
     return _variable("kiln_cpu_schedule", ctypes.c_int64)
 
 

@@ -48,7 +48,7 @@ def combined_numbers(old, new, reduction):
 
 @native
 def combined_floats(old: f32, new: f32, reduction: i32) -> f32:
-    """A number beats what is none."""
+    """Return a number beats what is none."""
     result = old + new
     if reduction != ADD:
         least = reduction == MIN

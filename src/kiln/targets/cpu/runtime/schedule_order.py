@@ -24,7 +24,7 @@ def seed(number: u32, random: Ptr[u64]) -> i32:
 
 @launching.export
 def random(state: Ptr[u64], limit: u32) -> u32:
-    """A number from 0 to limit - 1: the high bits of a linear congruential generator."""
+    """Return a number from 0 to limit - 1: the high bits of a linear congruential generator."""
     state[0] = state[0] * 6364136223846793005 + 1442695040888963407
     return u32((state[0] >> 33) % limit)
 

@@ -39,7 +39,7 @@ TOGETHER = tuple(range(8))
 
 
 def kind_of(a: str, b: str, accumulator: str, n: int, a_in_registers: bool, a_major: str, b_major: str) -> int:
-    """The number that `Wgmma.kind` has."""
+    """Return the number that `Wgmma.kind` has."""
     types = INPUTS.index(a) << A_SHIFT | INPUTS.index(b) << B_SHIFT | ACCUMULATORS.index(accumulator) << D_SHIFT
     majors = A_ALONG_M * (a_major == "mn") | B_ALONG_N * (b_major == "mn")
     return types | n << N_SHIFT | A_IN_REGISTERS * a_in_registers | majors
@@ -106,7 +106,7 @@ def field(descriptor, first):
 
 @inline
 def repeats_of(descriptor):
-    """How many times 16 bytes the pattern of a swizzle is wide."""
+    """Return how many times 16 bytes the pattern of a swizzle is wide."""
     swizzle = u32(descriptor >> 62)
     return u32(1) if swizzle == 0 else u32(16) >> swizzle
 
@@ -288,7 +288,7 @@ def to_f16(total: i64, exponent: i32) -> u32:
 def special_sum(
     k: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32], gb: Ptr[i32], ec: i32, sc: u32, gc: i32
 ) -> u32:  # fmt: skip
-    """Returns the class of a sum with terms that are not finite: 1 or 2 for a positive or negative infinity, 3 for NaN; 0 if
+    """Return the class of a sum with terms that are not finite: 1 or 2 for a positive or negative infinity, 3 for NaN; 0 if
     it has no such terms."""
     found = u32(0)
     if ec == SPECIAL:
@@ -436,7 +436,8 @@ def multiply_floats(
 
 @native
 def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
-    """One wgmma of a warpgroup of a block with so many bytes of shared memory; 0 unless an operand is not in it."""
+    """Return one wgmma of a warpgroup of a block with so many bytes of shared memory; 0 unless an operand is not in
+    it."""
     kind = wgmma.kind
     a_type, b_type = (kind >> A_SHIFT) & 15, (kind >> B_SHIFT) & 15
     n, k = (kind >> N_SHIFT) & 511, u32(32) // bytes_of(a_type)

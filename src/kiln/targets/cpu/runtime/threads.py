@@ -154,7 +154,7 @@ def matches(meeting, mask, kind):
 
 @native
 def find_meeting(warp: Ptr[Warp], mask: u32, kind: i32) -> Ptr[Meeting]:
-    """The open meeting of a mask and kind, or a free record opened for it."""
+    """Return the open meeting of a mask and kind, or a free record opened for it."""
     chosen = Ptr[Meeting](None)
     for number in range(WARP):
         meeting = warp.meetings[number]
@@ -176,7 +176,7 @@ def find_meeting(warp: Ptr[Warp], mask: u32, kind: i32) -> Ptr[Meeting]:
 
 @native
 def come_to_meeting(frame: Ptr[FrameHeader], mask: u32, kind: i32) -> Ptr[Meeting]:
-    """The meeting this lane comes to, with this lane in it."""
+    """Return the meeting this lane comes to, with this lane in it."""
     meeting = frame.warp.latest
     if not matches(meeting, mask, kind):
         meeting = find_meeting(frame.warp, mask, kind)

@@ -8,20 +8,7 @@ pieces of 16 bytes by bits of their addresses. Rows are what is copied at a time
 from __future__ import annotations
 
 from ....hardware.limits import TENSOR_MAP_BOX
-from ....native import (
-    Ptr,
-    address,
-    i16,
-    i32,
-    i64,
-    inline,
-    local,
-    native,
-    u8,
-    u16,
-    u32,
-    u64,
-)
+from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u16, u32, u64
 from ...host.libc import memcpy, memset
 from .engine_table import BULK_QUEUE
 from .engines import BYTES, GROUP, give
@@ -76,7 +63,7 @@ def row_distance(map, bits):
 
 @inline
 def swizzled(at, mask):
-    """Where a byte of shared memory lies: bits 4 on of its address are changed by bits 7 on."""
+    """Return where a byte of shared memory lies: bits 4 on of its address are changed by bits 7 on."""
     return at ^ ((at >> 7 & mask) << 4)
 
 
@@ -125,7 +112,7 @@ def round_row(row: Ptr[u32], count: u32) -> None:
 
 @inline
 def part_inside(start, count, size):
-    """(elements of a row before the tensor, elements of it inside)."""
+    """Return (elements of a row before the tensor, elements of it inside)."""
     first = max(i64(0), -i64(start))
     last = min(i64(count), i64(size) - start)
     return u32(min(first, i64(count))), u32(max(last - min(first, i64(count)), i64(0)))
@@ -267,7 +254,7 @@ def store_box(operation: Ptr[Operation]) -> None:
 
 @native
 def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i32, rank: i32, im2col: i32) -> i64:
-    """Why a copy cannot be made, 0 if it can."""
+    """Return why a copy cannot be made, 0 if it can."""
     if map.magic != MAGIC:
         return NOT_A_MAP
     if map.rank != rank:
@@ -302,7 +289,7 @@ def tma_load(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
     rank: i32, im2col: i32, mask: i32,
 ) -> i64:  # fmt: skip
-    """A box to shared memory: of this block, or with a mask of those blocks of the cluster."""
+    """Return a box to shared memory: of this block, or with a mask of those blocks of the cluster."""
     why = refused(frame.block, map, target, coordinates[0], rank, im2col)
     if why != 0:
         return why
@@ -328,7 +315,7 @@ def tma_store(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], source: Ptr, coordinates: Ptr[i32], offsets: Ptr[i16], rank: i32, im2col: i32,
     reduction: i32,
 ) -> i64:  # fmt: skip
-    """A box to global memory, or combined with what is there."""
+    """Return a box to global memory, or combined with what is there."""
     why = refused(frame.block, map, source, coordinates[0], rank, im2col)
     if why != 0:
         return why

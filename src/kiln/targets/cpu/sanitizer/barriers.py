@@ -149,7 +149,7 @@ def passed_cluster() -> None:
 
 @inline
 def meetings_of_warp(st):
-    """The records of the running thread's warp: 32, as many as there are lanes."""
+    """Return the records of the running thread's warp: 32, as many as there are lanes."""
     warps = (st.per_block + 31) >> 5
     warp = (st.tid % st.per_block) >> 5
     return ref(st.meetings)[((st.tid // st.per_block) * warps + warp) * 32]
@@ -157,7 +157,7 @@ def meetings_of_warp(st):
 
 @native
 def find_meeting(mask: u32) -> Ptr[Meeting]:
-    """An open meeting of a mask, else a free record."""
+    """Return an open meeting of a mask, else a free record."""
     meetings = meetings_of_warp(state.place)
     free = Ptr[Meeting](None)
     for i in range(32):

@@ -45,7 +45,7 @@ def row_access(first: u64, bytes_: u32, flags: u32, site: u32, limit: u64) -> No
 
 @inline
 def memory_end(base):
-    """Where the array that a tensor starts in ends; 0 if that is not known."""
+    """Return where the array that a tensor starts in ends; 0 if that is not known."""
     st = state.place
     end = u64(0)
     for i in range(st.extents_count):
@@ -81,7 +81,8 @@ def rows(map: Ptr[TensorMap], coordinates: Ptr[i32], offsets: Ptr[i16], shared: 
 
 @inline
 def swizzle_code(map):
-    """The swizzle of a map as `tiles.tile` takes it: of absolute addresses, 4 bits on, by those 3 bits higher."""
+    """Return the swizzle of a map as `tiles.tile` takes it: of absolute addresses, 4 bits on, by those 3 bits
+    higher."""
     return u32(map.swizzle) | u32(4 << BITS | 3 << 2 * BITS)
 
 

@@ -16,13 +16,13 @@ from .state import MAPS, VIEWS, Clock, Foreign, state
 
 @inline
 def numbers(clock):
-    """A clock's array, by identity."""
+    """Return a clock's array, by identity."""
     return Ptr[u32](clock + 1)
 
 
 @native
 def clock_new() -> Ptr[Clock]:
-    """A clock of this group that knows nothing, held once."""
+    """Return a clock of this group that knows nothing, held once."""
     st = state.place
     made = st.free_clocks
     if made == None:
@@ -41,7 +41,7 @@ def clock_new() -> Ptr[Clock]:
 
 @native
 def clock_lowest(clock: Ptr[Clock]) -> u32:
-    """The least of a clock's numbers for threads. Nobody changes the clock any more."""
+    """Return the least of a clock's numbers for threads. Nobody changes the clock any more."""
     if clock.lowest == 0:
         known = numbers(clock)
         least = u32(0xFFFF_FFFE)
@@ -73,7 +73,7 @@ def clock_drop(clock: Ptr[Clock]) -> None:
 
 @native
 def foreign_find(known: Ptr[Foreign], group: u32) -> Ptr[Clock]:
-    """What a list knows of a group; None if nothing."""
+    """Return what a list knows of a group; None if nothing."""
     while known != None:
         if known.group == group:
             return known.clock
@@ -83,7 +83,7 @@ def foreign_find(known: Ptr[Foreign], group: u32) -> Ptr[Clock]:
 
 @native
 def foreign_add(known: Ptr[Foreign], group: u32, clock: Ptr[Clock]) -> Ptr[Foreign]:
-    """A list of what is known of other groups, with what `clock` knows of `group`."""
+    """Return a list of what is known of other groups, with what `clock` knows of `group`."""
     old = foreign_find(known, group)
     if old == clock:
         return known
@@ -148,7 +148,7 @@ def release_into(into: Ptr[Clock], base: Ptr[Clock], own: Ptr[u32]) -> None:
 
 @native
 def clock_union(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
-    """A clock that knows what both know, held once for the caller; one of them, where possible."""
+    """Return a clock that knows what both know, held once for the caller; one of them, where possible."""
     st = state.place
     result = a
     if b != None and a != b:
@@ -176,7 +176,7 @@ def clock_union(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
 
 @native
 def which_knows_all(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
-    """The one of two clocks that knows all that the other one knows; None if neither does."""
+    """Return the one of two clocks that knows all that the other one knows; None if neither does."""
     st = state.place
     if a == None or b.group != st.group:
         return None
@@ -218,7 +218,7 @@ def release(into: Ptr[Clock]) -> None:
 
 @native
 def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
-    """Whether an access of another identity at `clock` happened before now, for the running thread.
+    """Return whether an access of another identity at `clock` happened before now, for the running thread.
 
     With a `view`, for what works for it through another proxy: what the generic proxy did counts if it was fenced.
     """
@@ -257,7 +257,7 @@ def sections(engines):
 
 @inline
 def identity(engine):
-    """(who makes an access: the running thread or what it gave to an engine, and its time)."""
+    """Return (who makes an access: the running thread or what it gave to an engine, and its time)."""
     st = state.place
     me, clock = engine * st.threads + st.tid, st.current.own[0]
     if engine == BULK_LOAD:

@@ -10,24 +10,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from . import (  # noqa: F401 - they define functions
-    barriers,
-    boxes,
-    independent_threads,
-    launches,
-    mbarriers,
-    memory_order,
-    schedules,
-    shadow,
-    tiles,
-    wgmma,
-)
+from . import barriers, boxes, independent_threads, launches, mbarriers, memory_order, schedules, shadow, tiles, wgmma  # noqa: F401 - they define functions
 from .state import detector
 
 
 @functools.lru_cache(maxsize=1)
 def functions() -> dict[str, tuple[str, list[int], int]]:
-    """What instrumented code may call, by name: the symbol, the widths of its arguments (addresses are numbers), of its result."""
+    """Return what instrumented code may call, by name: the symbol, the widths of its arguments (addresses are
+    numbers), of its result."""
 
     def width(kind: Any) -> int:
         return 0 if kind is None else getattr(kind, "width", 64)

@@ -75,7 +75,7 @@ _TRIED_CALLS = 2
 
 
 def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable[[int], None]:
-    """The call of an instrumented executable: what was found is delivered when it returns or fails."""
+    """Return the call of an instrumented executable: what was found is delivered when it returns or fails."""
     from .library import lock, state
 
     calls = 0
@@ -138,7 +138,7 @@ def _cause(finding: Finding) -> int:
 
 
 def _place(sizes: Sizes, group: int, tid: int) -> tuple[Triple, Triple, int]:
-    """(block, thread, engine) of an identity: the engine is 0 for a thread itself."""
+    """Return (block, thread, engine) of an identity: the engine is 0 for a thread itself."""
     grid, block, cluster = list(sizes.grid), list(sizes.block), list(sizes.cluster)
     per_block = block[0] * block[1] * block[2]
     threads = max(1, per_block * sizes.group)
@@ -164,7 +164,8 @@ def _who(block: Triple, thread: Triple, engine: int = 0, of: Triple | None = Non
 
 
 def _coordinate(argument: Argument, offset: int, leaves: list[int], beyond: bool = False) -> tuple[int, ...] | None:
-    """The coordinate of the element at a byte offset from a tensor's first one; `beyond`: it may be past the end."""
+    """Return the coordinate of the element at a byte offset from a tensor's first one; `beyond`: it may be past the
+    end."""
     swizzle, layout = swizzled_layout(argument.layout)
     parts = layout_leaves(layout)
     if parts is None:
@@ -280,7 +281,7 @@ def _words(record: native.Finding, sanitizer: Instrumentation) -> Finding:
 
 
 def _deadlock(failure: DeadlockFault) -> Finding:
-    """A deadlock, which the target itself has noticed, as a finding."""
+    """Return a deadlock, which the target itself has noticed, as a finding."""
     other = failure.notes[0][0] if failure.notes else None
     found = re.match(r"deadlock in kernel (\S+):", failure.message)
     return Finding(

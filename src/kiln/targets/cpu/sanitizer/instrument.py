@@ -12,7 +12,7 @@ import functools
 import linecache
 import re
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
@@ -84,7 +84,7 @@ class KernelInfo:
     """Where dynamic shared memory starts, from the start of the block's shared memory."""
 
     def view_at(self, offset: int) -> tuple[SharedView, int] | None:
-        """The smallest tensor at a byte of a block's shared memory, and how far into it that is."""
+        """Return the smallest tensor at a byte of a block's shared memory, and how far into it that is."""
         found: tuple[SharedView, int] | None = None
         for view in self.views:
             inside = offset - view.start - (self.dynamic_start if view.dynamic else 0)
@@ -121,6 +121,38 @@ class Allocation:
 
 
 Origin = tuple[str, Any]
+
+
+class AccessedMemory(NamedTuple):
+    """The memory that an access is to, as far as that is known when compiling."""
+
+    origin: str
+    """"argument", "shared", "private" or "unknown"."""
+    source: Any
+    """The number of the argument, the allocation, or the address of the register array."""
+    space: str
+    element: str
+    element_bits: int
+    low: int = 0
+    """Of shared memory, where the allocation starts; of an argument, its number plus 1."""
+    high: int = 0x7FFF_FFFF
+    name: str = ""
+    start: int = 0
+
+    @property
+    def space_flags(self) -> int:
+        if self.origin == "shared" or self.space in ("smem", "dsmem"):
+            return SHARED
+        return GLOBAL if self.space == "gmem" else 0
+
+    @property
+    def site_fields(self) -> dict[str, Any]:
+        """The fields of the `SanitizedSite` of an access."""
+        return {
+            "memory": self.name, "start": self.start, "element": self.element, "element_bits": self.element_bits
+        }  # fmt: skip
+
+
 _DYNAMIC_END = 0x7FFF_FFFF
 
 
@@ -217,12 +249,12 @@ class Instrumentation:
             self.kernels[number].views.append(view)
 
     def _static_place(self, value: ir.Value) -> tuple[Allocation, int] | None:
-        """The allocation that an address is in and its offset there, if that is known."""
+        """Return the allocation that an address is in and its offset there, if that is known."""
         found = self._static_offset(value, self._allocations)
         return None if found is None else (self._allocations[found[0]], found[1])
 
     def _static_offset(self, value: ir.Value, bases: Container[ir.Value]) -> tuple[ir.Value, int] | None:
-        """One of some addresses, and how many bytes past it a value points, if that is known."""
+        """Return one of some addresses, and how many bytes past it a value points, if that is known."""
         offset = 0
         while value not in bases:
             op = None if isinstance(value.owner, ir.Block) else value.owner.operation
@@ -239,13 +271,13 @@ class Instrumentation:
         return value, offset
 
     def through(self, op: cute.Through, b: Builder, pointer: ir.Value) -> ir.Value:
-        """The address of a tensor in shared memory that is seen through a swizzle, or through none."""
+        """Return the address of a tensor in shared memory that is seen through a swizzle, or through none."""
         made = b.byte_gep(pointer, 0)
         self._seen_through[made] = swizzles.swizzled(op, pointer)
         return made
 
     def _swizzle_of(self, value: ir.Value, seen: tuple[ir.Value, ...] = ()) -> swizzles.Swizzled | None:
-        """What an address is seen through; None where that is not known, or not the same on all ways."""
+        """Return what an address is seen through; None where that is not known, or not the same on all ways."""
         for _ in range(256):
             if value in self._seen_through:
                 return self._seen_through[value]
@@ -267,11 +299,11 @@ class Instrumentation:
             self._multiplied[value] = _assigned_name(source_span(op.location)[0])
 
     def site(self, op: AnyOp, x: Expander, what: str, **more: Any) -> int:
-        """The number of a place; the same for code that was traced several times at one place."""
+        """Return the number of a place; the same for code that was traced several times at one place."""
         return self.site_in(op, x.function.name, what, **more)
 
     def site_in(self, op: AnyOp, kernel: str, what: str, **more: Any) -> int:
-        """The number of a place in a kernel."""
+        """Return the number of a place in a kernel."""
         span, calls = source_span(op.location)
         site = SanitizedSite(what, span, calls, kernel, **more)
         number = self._site_numbers.get(site)
@@ -281,7 +313,7 @@ class Instrumentation:
         return number
 
     def name_of(self, address: ir.Value) -> str:
-        """The variable that an address in shared memory, or one that it is computed from, was assigned to."""
+        """Return the variable that an address in shared memory, or one that it is computed from, was assigned to."""
         for _ in range(16):
             if isinstance(address.owner, ir.Block):
                 break
@@ -293,7 +325,7 @@ class Instrumentation:
         return ""
 
     def name_at(self, span: Span | None) -> str:
-        """The variable that the statement at a source line assigns, if it is one name."""
+        """Return the variable that the statement at a source line assigns, if it is one name."""
         return _assigned_name(span)
 
     # -- calls -------------------------------------------------------------------------------------------
@@ -338,100 +370,96 @@ class Instrumentation:
         self.engines = max(self.engines, engine + 1)
 
     def access(
-        self,
-        x: Expander,
-        op: AnyOp,
-        b: Builder,
-        address: ir.Value,
-        type_: ir.Type | None,
-        bytes_: int | ir.Value,
-        write: bool,
-        alignment: int = 1,
-        atomic: bool = False,
-        engine: int = 0,
-        what: str = "",
-        written: bool = True,
+        self, x: Expander, op: AnyOp, b: Builder, address: ir.Value, type_: ir.Type | None, bytes_: int | ir.Value,
+        write: bool, alignment: int = 1, atomic: bool = False, engine: int = 0, what: str = "", written: bool = True,
         value: ir.Value | None = None,
-    ) -> ir.Value:
-        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`; the address to use.
+    ) -> ir.Value:  # fmt: skip
+        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`, and return the address to use.
 
         Without a type the address may be anywhere. `value` is what a plain write writes, if that is known: threads that
         write the same value at the same place do not race.
         """
         if not x.function.is_kernel:
             return address
-        space, element, bits = "generic", "bytes", 8
-        if type_ is not None:
-            info = cute.info(type_)
-            space, element, bits = info.space, str(info.element), cute.element_bits(info.element)
-        if space == "tmem":
-            return address
-        origin, source = self._origin(x, address)
+        memory = self._classify(x, address, type_)
         what = what or ("write" if write else "read")
-        if origin == "private" or space == "rmem":
-            if source in self._multiplied and "race" in self.kinds:
-                site = self.site(op, x, what, memory=self._multiplied[source], element=element, element_bits=bits)
-                self.call(x.module, b, "register", address, source, bytes_, int(write), site)
-            if origin != "private" or "memory" not in self.kinds:
-                return address
-            found = self._static_offset(address, self._private)
-            if found is not None and isinstance(bytes_, int) and 0 <= found[1] <= self._private[source] - bytes_:
-                return address
-            site = self.site(op, x, what, memory="register array", element=element, element_bits=bits)
-            checked = self.call(x.module, b, "private", address, source, self._private[source], bytes_, site)
-            return b.value("llvm.inttoptr", ptr_type(), (checked,))
-        low, high, name, start = 0, _DYNAMIC_END, "", 0
-        flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT
-        if not written:
-            flags |= NO_INIT
-        if origin == "shared":
-            low, high, name, start = source.start, source.end, source.name, source.start
-            start = -1 if high == _DYNAMIC_END else start
-        argument = self._argument(x, source) if origin == "argument" else None
-        if argument is not None:
-            space = argument.space if type_ is None else space
-            if type_ is None:
-                element, bits = argument.element, argument.element_bits
-        if origin == "shared" or space in ("smem", "dsmem"):
-            flags |= SHARED
-        elif space == "gmem":
-            flags |= GLOBAL
-        if argument is not None and not flags & SHARED and source < MAX_OBJECTS:
-            low, name = source + 1, argument.name
+        if memory.space == "tmem":
+            return address
+        if memory.origin == "private" or memory.space == "rmem":
+            return self._private_access(x, op, b, address, memory, bytes_, write, what)
         if isinstance(bytes_, int):  # what a pointer is said to be aligned to beyond that, no access needs
             alignment = min(alignment, 1 << (bytes_ - 1).bit_length())
-        flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
-        if isinstance(bytes_, int):
             whole = bytes_ | alignment
             self.granule = min(self.granule, whole & -whole)
+        flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
+        flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
         facts = self.facts[x.function.name]
-        looks = facts.swizzled and flags & SHARED and space != "dsmem"
+        looks = facts.swizzled and flags & SHARED and memory.space != "dsmem"
         plain = engine < GENERIC and not atomic and written and not swizzles.is_uniform(value)
         through = self._swizzle_of(address) if looks and plain else None
-        more = {"swizzle": through.name} if through is not None else {}
-        site = self.site(op, x, what, memory=name, start=start, element=element, element_bits=bits, **more)
+        swizzle = {"swizzle": through.name} if through is not None else {}
+        site = self.site(op, x, what, **memory.site_fields, **swizzle)
         facts.ordered |= bool(flags & (SHARED | ATOMIC) or engine)
         if write and not flags & SHARED:
-            if low:
-                facts.written.add(low - 1)
+            if memory.low:
+                facts.written.add(memory.low - 1)
             else:
                 facts.writes_unknown = True
         calls: list[ir.Operation] = []
         if value is not None and "race" in self.kinds:
-            memory = x.at_entry(op.location).alloca(value.type)
-            calls.append(b.op("llvm.store", (), (value, memory)))
-            calls.append(call_operation(x.module, b, "writes", address, memory))
-        made = call_operation(x.module, b, "access", address, bytes_, flags, site, low, high)
+            place = x.at_entry(op.location).alloca(value.type)
+            calls.append(b.op("llvm.store", (), (value, place)))
+            calls.append(call_operation(x.module, b, "writes", address, place))
+        made = call_operation(x.module, b, "access", address, bytes_, flags, site, memory.low, memory.high)
         checked = made.results[0]
         if isinstance(bytes_, int) and not engine:
-            argument = low - 1 if not flags & SHARED else -1
+            argument = memory.low - 1 if not flags & SHARED else -1
             facts.accesses.append(inline.Access(made, tuple(calls), argument, bytes_, alignment, site, write))
         if looks:
             swizzles.look(b, functools.partial(self.call, x.module, b), checked, bytes_, through, write, site)
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
+    def _classify(self, x: Expander, address: ir.Value, type_: ir.Type | None) -> AccessedMemory:
+        """Return the memory that an access through a pointer of a type is to."""
+        space, element, bits = "generic", "bytes", 8
+        if type_ is not None:
+            info = cute.info(type_)
+            space, element, bits = info.space, str(info.element), cute.element_bits(info.element)
+        if space == "tmem":
+            return AccessedMemory("unknown", None, space, element, bits)
+        origin, source = self._origin(x, address)
+        found = AccessedMemory(origin, source, space, element, bits)
+        if origin == "shared":
+            start = -1 if source.end == _DYNAMIC_END else source.start
+            return found._replace(low=source.start, high=source.end, name=source.name, start=start)
+        argument = self._argument(x, source) if origin == "argument" else None
+        if argument is not None and type_ is None:
+            found = found._replace(space=argument.space, element=argument.element, element_bits=argument.element_bits)
+        if argument is not None and not found.space_flags & SHARED and source < MAX_OBJECTS:
+            found = found._replace(low=source + 1, name=argument.name)
+        return found
+
+    def _private_access(
+        self, x: Expander, op: AnyOp, b: Builder, address: ir.Value, memory: AccessedMemory, bytes_: int | ir.Value,
+        write: bool, what: str,
+    ) -> ir.Value:  # fmt: skip
+        """Check an access to a register array, and return the address to use."""
+        source, fields = memory.source, {"element": memory.element, "element_bits": memory.element_bits}
+        if source in self._multiplied and "race" in self.kinds:
+            site = self.site(op, x, what, memory=self._multiplied[source], **fields)
+            self.call(x.module, b, "register", address, source, bytes_, int(write), site)
+        if memory.origin != "private" or "memory" not in self.kinds:
+            return address
+        found = self._static_offset(address, self._private)
+        if found is not None and isinstance(bytes_, int) and 0 <= found[1] <= self._private[source] - bytes_:
+            return address
+        site = self.site(op, x, what, memory="register array", **fields)
+        checked = self.call(x.module, b, "private", address, source, self._private[source], bytes_, site)
+        return b.value("llvm.inttoptr", ptr_type(), (checked,))
+
     def shared_place(self, x: Expander, op: AnyOp, address: ir.Value, what: str) -> tuple[int, int, int]:
-        """The bounds of the allocation that an address in shared memory is in, and the site of an access to it."""
+        """Return the bounds of the allocation that an address in shared memory is in, and the site of an access to
+        it."""
         origin, source = self._origin(x, address)
         low, high, name = (source.start, source.end, source.name) if origin == "shared" else (0, _DYNAMIC_END, "")
         start = -1 if high == _DYNAMIC_END else low
@@ -446,7 +474,7 @@ class Instrumentation:
         for low, high, size in zip(numbers[:modes], numbers[modes : 2 * modes], numbers[2 * modes :], strict=True):
             outside = b.compare("uge", high, size)  # a negative one is large
             if low != high:
-                outside = b.binary("ori", outside, b.compare("slt", low, b.i64(0)))
+                outside = b.binary("ori", outside, b.compare("slt", low, 0))
             bad = outside if bad is None else b.binary("ori", bad, outside)
         assert bad is not None
         info = cute.info(type_)
@@ -525,7 +553,7 @@ class Instrumentation:
         runs = self.call(x.module, each, "schedule", x.function.context, number)
         assert runs is not None
         self.call(x.module, b, "scheduled")
-        return each.if_(each.compare("ne", runs, each.i32(0)))
+        return each.if_(each.compare("ne", runs, 0))
 
 
 _MOVING = {
@@ -537,7 +565,7 @@ _MOST_MERGES = 8
 
 
 def _passed_on(value: ir.Value) -> list[ir.Value]:
-    """The values that an address may be made of; the first of a loop comes first."""
+    """Return the values that an address may be made of; the first of a loop comes first."""
     if isinstance(value.owner, ir.Block):
         block, number = value.owner, ir.BlockArgument(value).arg_number
         parent = block.owner.operation
@@ -586,14 +614,15 @@ def _last(block: ir.Block) -> ir.Operation:
 
 
 def _launches_together(module: ir.Module) -> bool:
-    """Whether a module launches kernels that may run at the same time: on several streams, or programmatically."""
+    """Return whether a module launches kernels that may run at the same time: on several streams, or
+    programmatically."""
     launches = cute.Launch.all_in(module.operation)
     streams = {(constant_values(op.stream) or [op.stream])[0] for op in launches}
     return any(op.use_pdl for op in launches) or len(streams) > 1
 
 
 def call_operation(expansion: Any, b: Builder, name: str, *arguments: Any) -> ir.Operation:
-    """The call of a function of the detector."""
+    """Return the call of a function of the detector."""
     symbol, inputs, result = detector.functions()[name]
     values: list[ir.Value] = []
     for argument, width in zip(arguments, inputs, strict=True):
@@ -615,7 +644,7 @@ def _resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
 
 
 def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, list[ir.Value]]:
-    """The pointer and the dynamic leaves (i64) of an argument."""
+    """Return the pointer and the dynamic leaves (i64) of an argument."""
     widths = cute.leaf_widths(argument.layout) if argument.layout else ()
     if not widths:
         return value, []
@@ -630,7 +659,7 @@ _SWIZZLED = re.compile(r"S<(\d+),(\d+),(-?\d+)> o 0 o (.*)")
 
 
 def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, str | None]:
-    """(the swizzle S<b,m,s>, if there is one, the layout that it is composed with) of a layout's text."""
+    """Return (the swizzle S<b,m,s>, if there is one, the layout that it is composed with) of a layout's text."""
     found = _SWIZZLED.fullmatch(layout or "")
     if found is None:
         return None, layout
@@ -639,7 +668,7 @@ def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, st
 
 
 def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
-    """The leaves of the shape and of the stride of a layout's text; None for layouts that are not plain."""
+    """Return the leaves of the shape and of the stride of a layout's text; None for layouts that are not plain."""
     if layout is None or layout.count(":") != 1 or "o" in layout or "@" in layout or "E" in layout:
         return None
     shape, stride = (_LEAF.findall(part) for part in layout.split(":"))
@@ -647,7 +676,7 @@ def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
 
 
 def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]) -> ir.Value:
-    """The bytes from a tensor's first element to the end of its last (i64); 0 if that is not known."""
+    """Return the bytes from a tensor's first element to the end of its last (i64); 0 if that is not known."""
     found = layout_leaves(layout)
     if found is None:
         return b.i64(0)
@@ -655,10 +684,10 @@ def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]
     shape, stride = ([next(dynamic) if leaf[0] == "?" else b.i64(int(leaf)) for leaf in part] for part in found)
     last = b.i64(0)
     for s, d in zip(shape, stride, strict=True):
-        step = b.binary("muli", b.binary("subi", s, b.i64(1)), d)
-        last = b.binary("addi", last, b.binary("maxsi", step, b.i64(0)))
-    total = b.binary("muli", b.binary("addi", last, b.i64(1)), b.i64(bits))
-    return b.binary("divui", b.binary("addi", total, b.i64(7)), b.i64(8))
+        step = b.binary("muli", b.binary("subi", s, 1), d)
+        last = b.binary("addi", last, b.binary("maxsi", step, 0))
+    total = b.binary("muli", b.binary("addi", last, 1), bits)
+    return b.binary("divui", b.binary("addi", total, 7), 8)
 
 
 def _name(location: ir.Location) -> str:
@@ -667,7 +696,7 @@ def _name(location: ir.Location) -> str:
 
 
 def _assigned_name(span: Span | None) -> str:
-    """The variable that the statement at a source line assigns, if it is one name."""
+    """Return the variable that the statement at a source line assigns, if it is one name."""
     if span is None:
         return ""
     text = linecache.getline(span.filename, span.line).strip()

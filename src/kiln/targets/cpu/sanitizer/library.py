@@ -23,5 +23,5 @@ def library() -> jit.Library:
 
 
 def state() -> State:
-    """The detector's memory."""
+    """Return the detector's memory."""
     return State.from_address(library().addresses[memory.symbol])

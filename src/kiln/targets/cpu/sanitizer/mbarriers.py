@@ -77,7 +77,7 @@ def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
 
 @native
 def known_to_warp(came: Ptr[Arrival]) -> bool:
-    """Whether any lane of the running thread's warp knows of an arrival."""
+    """Return whether any lane of the running thread's warp knows of an arrival."""
     st = state.place
     me, thread = st.tid, st.current
     local = me % st.per_block
@@ -99,7 +99,7 @@ def known_to_warp(came: Ptr[Arrival]) -> bool:
 
 @native
 def mbarrier_at(address: u64, site: u32) -> Ptr[Location]:
-    """The record of an mbarrier that is used, or None: it is none, which is reported."""
+    """Return the record of an mbarrier that is used, or None: it is none, which is reported."""
     mbarrier_after(address)  # a copy may have landed meanwhile
     found = location(address, True)
     if found != None:

@@ -28,13 +28,13 @@ _MIX = 0x9E37_79B9_7F4A_7C15
 
 @inline
 def hashed(key, entries):
-    """A place for a key among a power of two of entries."""
+    """Return a place for a key among a power of two of entries."""
     return (key * u64(_MIX)) >> (64 - entries.bit_length() + 1)
 
 
 @native
 def location(address: u64, create: bool) -> Ptr[Location]:
-    """The record of an address, or None: it has none and `create` is false, or there is no place."""
+    """Return the record of an address, or None: it has none and `create` is false, or there is no place."""
     st = state.place
     if st.locations == None:
         st.locations = many(Location, LOCATIONS)
@@ -121,7 +121,7 @@ def atomic(address: u64, order: u32, scope: u32, how: u32) -> None:
 
 @inline
 def released_by(thread, explicit, scope):
-    """What a write releases: all that the thread knows, or what it knew at its last fence."""
+    """Return what a write releases: all that the thread knows, or what it knew at its last fence."""
     base, own = thread.base, ref(thread).own
     if not explicit:
         base, own = thread.fences[scope].base, ref(thread.fences[scope]).own

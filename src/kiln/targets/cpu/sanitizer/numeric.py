@@ -27,14 +27,14 @@ def watch(sanitizer: Instrumentation, x: Expander) -> None:
 
 
 def _exponent_mask(type_: ir.Type) -> int:
-    """The bits of the exponent of a floating-point type, or of a vector's elements; 0 for other types."""
+    """Return the bits of the exponent of a floating-point type, or of a vector's elements; 0 for other types."""
     element = type_.element_type if isinstance(type_, ir.VectorType) else type_
     kinds = ((ir.F16Type, 0x7C00), (ir.BF16Type, 0x7F80), (ir.F32Type, 0x7F80_0000), (ir.F64Type, 0x7FF0 << 48))
     return next((mask for kind, mask in kinds if isinstance(element, kind)), 0)
 
 
 def _not_finite(b: Builder, value: ir.Value) -> ir.Value:
-    """Whether a number is infinite or not a number; for each element of a vector."""
+    """Return whether a number is infinite or not a number; for each element of a vector."""
     element = value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
     bits = like(value.type, int_type(element.width))  # pyright: ignore[reportAttributeAccessIssue]
     mask = b.const(bits, _exponent_mask(value.type))
@@ -93,7 +93,7 @@ class _Watch:
         self.sanitizer.call(self.x.module, inside, "number", site, index, count, len(same), *values)
 
     def _checked_address(self, op: ir.Operation) -> ir.Value | None:
-        """The address of a store to shared or global memory: the detector was asked about it."""
+        """Return the address of a store to shared or global memory: the detector was asked about it."""
         owner = op.operands[1].owner
         if isinstance(owner, ir.Block) or owner.operation.name != "llvm.inttoptr":
             return None
@@ -111,7 +111,7 @@ class _Watch:
         inside = b.if_(b.any(bad))
         element = value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
         offset = inside.value("arith.extui", int_type(64), (_first(inside, bad),))
-        offset = inside.binary("muli", offset, inside.i64(element.width // 8))  # pyright: ignore[reportAttributeAccessIssue]
+        offset = inside.binary("muli", offset, element.width // 8)  # pyright: ignore[reportAttributeAccessIssue]
         address = self._checked_address(op)
         assert address is not None
         self.sanitizer.call(self.x.module, inside, "stored", inside.binary("addi", address, offset))
@@ -147,7 +147,7 @@ class _Watch:
 
 
 def _first(b: Builder, bad: ir.Value) -> ir.Value:
-    """The number (i32) of the first true element of a vector of i1; 0 for an i1."""
+    """Return the number (i32) of the first true element of a vector of i1; 0 for an i1."""
     if not isinstance(bad.type, ir.VectorType):
         return b.i32(0)
     (count,) = bad.type.shape
@@ -163,13 +163,13 @@ def _position(index: int) -> ir.Attribute:
 
 
 def _as_double(b: Builder, value: ir.Value, index: ir.Value) -> ir.Value:
-    """An element of a value as the bits of an f64."""
+    """Return an element of a value as the bits of an f64."""
     if isinstance(value.type, ir.VectorType):
         (count,) = value.type.shape
         chosen = b.value("vector.extract", value.type.element_type, (value,), {"static_position": _position(0)})
         for number in range(1, count):
             other = b.value("vector.extract", value.type.element_type, (value,), {"static_position": _position(number)})
-            chosen = b.select(b.compare("eq", index, b.i32(number)), other, chosen)
+            chosen = b.select(b.compare("eq", index, number), other, chosen)
         value = chosen
     wide = ir.F64Type.get(context())
     if value.type != wide:

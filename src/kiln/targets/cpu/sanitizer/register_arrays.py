@@ -53,10 +53,9 @@ def unproven_arrays(entry: ir.Block, places: dict[ir.Value, RegisterPlace]) -> s
             op = found.operation
             store = cute.Store.of(op)
             access = store or cute.Load.of(op)
-            pointer = store.target if store else access.source if access else None
-            if pointer is not None and pointer in places:
-                place = places[pointer]
-                start, bytes_ = _span(access, pointer, place)
+            if access and access.memory in places:
+                place = places[access.memory]
+                start, bytes_ = _span(access, place)
                 array, bits = id(place.array), ((1 << bytes_) - 1) << start if start is not None else -1
                 if store and start is not None:
                     written[array] = written.get(array, 0) | bits
@@ -88,7 +87,7 @@ class RegisterUse(NamedTuple):
 
 
 def registers_of(op: ir.Operation) -> list[RegisterUse]:
-    """Returns the registers that an operation uses if it is a WGMMA: its accumulator, and A unless that lies in smem."""
+    """Return the registers that an operation uses if it is a WGMMA: its accumulator, and A unless that lies in smem."""
     wgmma = Wgmma.of(op)
     if wgmma is None:
         return []
@@ -98,10 +97,9 @@ def registers_of(op: ir.Operation) -> list[RegisterUse]:
     return [RegisterUse(wgmma.d, bytes_, accumulates, True), *a]
 
 
-def _span(access: cute.Load | cute.Store, pointer: ir.Value, place: RegisterPlace) -> tuple[int | None, int]:
-    """Returns the first byte of an access, if that is known, and the number of bytes; no byte for parts of one."""
-    bits = cute.element_bits(cute.info(pointer.type).element)
-    type_ = (access.value if isinstance(access, cute.Store) else access.result).type
+def _span(access: cute.Load | cute.Store, place: RegisterPlace) -> tuple[int | None, int]:
+    """Return the first byte of an access, if that is known, and the number of bytes; no byte for parts of one."""
+    bits, type_ = cute.element_bits(cute.info(access.memory.type).element), access.value.type
     count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
     if count * bits % 8:
         return None, 1

@@ -16,13 +16,13 @@ _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 
 @inline
 def _bits(rules):
-    """A word with the bits of some rules."""
+    """Return a word with the bits of some rules."""
     return sum(1 << RULE[name] for name in rules)
 
 
 @native
 def is_wanted(rule: u32) -> bool:
-    """Whether the build looks for findings of a rule."""
+    """Return whether the build looks for findings of a rule."""
     st = state.place
     wanted = u64(0)
     for number, kind in tuple(enumerate(KINDS)):
@@ -102,7 +102,7 @@ def report(
 
 @inline
 def report_alone(rule, site, *more):
-    """A finding about the running thread and no other."""
+    """Return a finding about the running thread and no other."""
     st = state.place
     return report(RULE[rule], site, site, st.group, st.tid, *more)
 
@@ -144,7 +144,7 @@ def about(tid, rule, *more):
 
 @native
 def writes_what_is_there(place: u64) -> bool:
-    """Whether the access writes, at the bytes of a cell, what they hold already."""
+    """Return whether the access writes, at the bytes of a cell, what they hold already."""
     st = state.place
     if st.value == 0:
         return False

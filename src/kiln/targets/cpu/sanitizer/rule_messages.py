@@ -50,14 +50,14 @@ class Case:
 
 
 def triple(value: Triple) -> str:
-    """(5, 0, 0) as 5, and so on: what is zero at the end is left out."""
+    """Return (5, 0, 0) as 5, and so on: what is zero at the end is left out."""
     if not value[1] and not value[2]:
         return str(value[0])
     return str(value if value[2] else value[:2])
 
 
 def explain(case: Case) -> Words:
-    """A finding in words."""
+    """Return a finding in words."""
     return _RULES[case.rule](case)
 
 
@@ -226,7 +226,7 @@ def _uninitialized(case: Case) -> Words:
 
 
 def _unset(case: Case) -> Words:
-    """A value that nobody set decides something."""
+    """Return a value that nobody set decides something."""
     doing = {
         "write": f"writes {case.memory} with",
         "address": "accesses memory at an address that depends on",

@@ -81,7 +81,7 @@ def empty(log: Ptr[Log]) -> None:
 
 @detector.export
 def schedule(context: Ptr[Context], number: u32) -> u32:
-    """Whether a launch is to run under schedule `number`, after those before; the first one is 0."""
+    """Return whether a launch is to run under schedule `number`, after those before; the first one is 0."""
     st = state.place
     if number == 0:
         st.recording = 1 if st.further != 0 and st.seed[0] == 0 else 0

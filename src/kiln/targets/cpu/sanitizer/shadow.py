@@ -46,7 +46,7 @@ _ATOMIC_BIT = 1 << 31
 
 @native
 def global_cell(address: u64) -> Ptr[Cell]:
-    """The cell of a global address, or None where there is no memory for it."""
+    """Return the cell of a global address, or None where there is no memory for it."""
     st = state.place
     key = (address >> PAGE_SHIFT) + 1
     if st.last_page != key:
@@ -59,7 +59,7 @@ def global_cell(address: u64) -> Ptr[Cell]:
 
 @native
 def find_page(key: u64) -> Ptr[Cell]:
-    """The cells of a page, made if there is memory for them."""
+    """Return the cells of a page, made if there is memory for them."""
     st = state.place
     if st.pages == None:
         st.pages = many(Page, MAX_PAGES)
@@ -78,7 +78,7 @@ def find_page(key: u64) -> Ptr[Cell]:
 
 @native
 def readers_new() -> Ptr[Reader]:
-    """An array over all identities, or None where there is no memory for it."""
+    """Return an array over all identities, or None where there is no memory for it."""
     st = state.place
     spare = st.free_arrays
     if spare != None:
@@ -195,7 +195,8 @@ def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool
 
 @native
 def may_be_late(array: Ptr[Reader], latest: u32, me: u32, engine: u32) -> bool:
-    """Whether it has to be looked at each reader: most often all are ordered, which is quick to see without branches."""
+    """Return whether it has to be looked at each reader: most often all are ordered, which is quick to see without
+    branches."""
     st = state.place
     base = st.current.base
     if base == None or engine != 0:  # an engine is not ordered with itself
@@ -389,7 +390,7 @@ def undefined(address: u64, size: u32, site: u32, source: u32, element: u32) -> 
 
 @detector.export
 def any_unset(shadow: u64, size: u32) -> u32:
-    """Whether some of the registers whose shadow this is hold nothing; not 0 if so."""
+    """Return whether some of the registers whose shadow this is hold nothing; not 0 if so."""
     found = u32(0)
     for i in range(size):
         found |= Ptr[u8](shadow)[i]

@@ -41,12 +41,12 @@ class Swizzled:
 
 
 def any_in(func: ir.Operation) -> bool:
-    """Whether a kernel has a swizzled tensor in shared memory."""
+    """Return whether a kernel has a swizzled tensor in shared memory."""
     return any(op.swizzle_name for op in Through.all_in(func))
 
 
 def swizzled(op: Through, pointer: ir.Value) -> Swizzled | None:
-    """Returns the swizzle of a `cute.through`; None for one that moves bits upwards."""
+    """Return the swizzle of a `cute.through`; None for one that moves bits upwards."""
     numbers = [int(n) for n in op.swizzle.split(",")] if op.swizzle else []
     if any(n < 0 for n in numbers):
         return None
@@ -55,7 +55,7 @@ def swizzled(op: Through, pointer: ir.Value) -> Swizzled | None:
 
 
 def is_uniform(value: ir.Value | None) -> bool:
-    """Whether a write of a value puts the same into all of its elements: it does not matter which goes where."""
+    """Return whether a write of a value puts the same into all of its elements: it does not matter which goes where."""
     if value is None or isinstance(value.owner, ir.Block):
         return False
     op = value.owner.operation

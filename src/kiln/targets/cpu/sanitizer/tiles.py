@@ -20,13 +20,13 @@ _NEAR = 1024
 
 @inline
 def mark_of(plain):
-    """What is remembered of an address without its swizzle; not 0."""
+    """Return what is remembered of an address without its swizzle; not 0."""
     return (u32(plain) & 0x7FFF_FFFF) + 1
 
 
 @native
 def differ(a: u64, b: u64) -> bool:
-    """Whether the bytes of two cells do."""
+    """Return whether the bytes of two cells do."""
     first, second = Ptr[u8](a), Ptr[u8](b)
     for i in range(u64(1) << state.place.shift):
         if first[i] != second[i]:
@@ -36,7 +36,8 @@ def differ(a: u64, b: u64) -> bool:
 
 @native
 def brings_another(rank: u64, cell: u64, plain: u64) -> bool:
-    """Whether what was written as the element of address `plain` lies somewhere, with another value than a cell has."""
+    """Return whether what was written as the element of address `plain` lies somewhere, with another value than a cell
+    has."""
     st = state.place
     start, cells = st.arena + rank * st.chunk, u64(st.cells_per_block)
     marks = ref(st.tiles)[rank * cells]

@@ -67,7 +67,7 @@ _STORES = {
 
 
 def _splat(b: Builder, type_: ir.Type, bits: int) -> ir.Value:
-    """The same bits in every element of a vector."""
+    """Return the same bits in every element of a vector."""
     integers = like(type_, int_type(ir.VectorType(type_).element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
     made = b.const(integers, bits)
     return made if integers == type_ else b.value("arith.bitcast", type_, (made,))
@@ -135,7 +135,7 @@ class _Watch:
             self.sure = {value: place for value, place in self.sure.items() if id(place.array) not in unset}
 
     def _stores_of_unset(self) -> list[cute.Store]:
-        """Returns the stores of values that may be unset."""
+        """Return the stores of values that may be unset."""
         stores = (store for op in self.operations if (store := cute.Store.of(op)))
         return [store for store in stores if store.value in self.maybe]
 
@@ -166,7 +166,7 @@ class _Watch:
     def _address(
         self, b: Builder, place: RegisterPlace, offset: ir.Value, element: ir.Type, bytes_: int
     ) -> tuple[ir.Value, int]:
-        """(the address of the shadow of some bytes, its alignment)."""
+        """Return (the address of the shadow of some bytes, its alignment)."""
         bits = cute.element_bits(element)
         place = place.moved(offset, bits)
         known = place.constant()
@@ -190,7 +190,8 @@ class _Watch:
         return b.byte_gep(place.array.shadow, b.select(inside, total, b.i64(0))), 1
 
     def _access(self, op: ir.Operation, pointer: ir.Value, offset: ir.Value, type_: ir.Type) -> tuple[Any, ...]:
-        """(builder, type of the shadow in memory, its address, alignment) of an access; per element if that is possible."""
+        """Return (builder, type of the shadow in memory, its address, alignment) of an access; per element if that is
+        possible."""
         element = cute.info(pointer.type).element
         bits = cute.element_bits(element)
         count = 1
@@ -243,7 +244,7 @@ class _Watch:
                     self._add(target)
 
     def _passed(self, op: ir.Operation) -> list[tuple[ir.Value, list[ir.Value]]]:
-        """(value, what it becomes) for the end of a region."""
+        """Return (value, what it becomes) for the end of a region."""
         parent = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
         values = list(op.operands)[1 if op.name == "scf.condition" else 0 :]
         if op.name == "scf.condition":
@@ -259,7 +260,7 @@ class _Watch:
         return list(zip(values, targets))
 
     def _started(self, op: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:
-        """(value, what it becomes in the first round, or without any) of a loop."""
+        """Return (value, what it becomes in the first round, or without any) of a loop."""
         arguments = list(op.regions[0].blocks[0].arguments)
         if op.name == "scf.while":
             return list(zip(op.operands, arguments))
@@ -269,12 +270,12 @@ class _Watch:
     # -- shadows -----------------------------------------------------------------------------------------
 
     def _shadow(self, b: Builder, value: ir.Value) -> ir.Value:
-        """The shadow of a value: an i1, or a vector of them."""
+        """Return the shadow of a value: an i1, or a vector of them."""
         found = self.shadows.get(value)
         return found if found is not None else b.const(like(value.type, int_type(1)), 0)
 
     def _any(self, b: Builder, values: Sequence[ir.Value]) -> ir.Value | None:
-        """Whether any part of any of some values is unset; None if it cannot be."""
+        """Return whether any part of any of some values is unset; None if it cannot be."""
         result: ir.Value | None = None
         for value in values:
             if value not in self.shadows:
@@ -293,7 +294,7 @@ class _Watch:
         return b.any(shadow)
 
     def _shaped(self, b: Builder, shadow: ir.Value, type_: ir.Type) -> ir.Value:
-        """A shadow for a value of a type: element by element if the shapes agree, else any for all."""
+        """Return a shadow for a value of a type: element by element if the shapes agree, else any for all."""
         wanted = like(type_, int_type(1))
         if shadow.type == wanted:
             return shadow
@@ -402,7 +403,7 @@ class _Watch:
             if use.may_be_read:
                 unset = self.sanitizer.call(self.expansion, b, "any_unset", address, use.bytes)
                 assert unset is not None
-                bad = b.compare("ne", unset, b.i32(0))
+                bad = b.compare("ne", unset, 0)
                 bad = b.binary("andi", bad, Wgmma(op).accumulate) if use.is_written else bad
                 what = "sums of a wgmma" if use.is_written else "A of a wgmma"
                 site = self.sanitizer.site_in(op, self.kernel, what)
@@ -411,7 +412,7 @@ class _Watch:
                 self._fill(b, address, use.bytes, 0)
 
     def _computed(self, op: ir.Operation, b: Builder) -> ir.Value:
-        """The shadow of an operation's result."""
+        """Return the shadow of an operation's result."""
         name, type_ = op.name, op.results[0].type
         if name == "cute.undef":
             return b.const(like(type_, int_type(1)), 1)
@@ -437,7 +438,7 @@ class _Watch:
             move = Shuffle(op)
             whole = b.value("arith.extui", int_type(32), (self._whole(b, self._shadow(b, move.value)),))
             word = shuffle(move.kind, whole, move.offset, move.mask, move.clamp, b.value)
-            return self._shaped(b, b.compare("ne", word, b.i32(0)), type_)
+            return self._shaped(b, b.compare("ne", word, 0), type_)
         if name == "arith.select":
             condition, x, y = op.operands
             chosen = b.select(condition, self._shadow(b, x), self._shadow(b, y))
@@ -460,7 +461,7 @@ class _Watch:
         return self._either(b, list(op.operands), type_)
 
     def _mma(self, op: ir.Operation, b: Builder) -> ir.Value:
-        """The shadow of a MMA: row i of A, column j of B and element (i, j) of C make element (i, j).
+        """Return the shadow of a MMA: row i of A, column j of B and element (i, j) of C make element (i, j).
 
         Ones in place of what is unset and zeros elsewhere, multiplied with ones, tell which rows and columns that are.
         """
@@ -580,7 +581,8 @@ class _Watch:
         return {"element": str(element), "element_bits": cute.element_bits(element)}
 
     def _source(self, value: ir.Value) -> tuple[int, int]:
-        """(the place where what is unset was made, the element of the register tensor or -1) as far as that is plain."""
+        """Return (the place where what is unset was made, the element of the register tensor or -1) as far as that is
+        plain."""
         todo, seen = [value], set[Any]()
         while todo and len(seen) < 200:
             value = todo.pop(0)

@@ -24,7 +24,7 @@ from .tiles import BITS, tile
 
 @inline
 def leader_of(st):
-    """The first thread of the running thread's warpgroup."""
+    """Return the first thread of the running thread's warpgroup."""
     return st.tid - st.tid % st.per_block % WARPGROUP
 
 

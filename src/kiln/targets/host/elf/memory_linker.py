@@ -1,32 +1,18 @@
 # pyright: reportReturnType=false
-"""Objects that Kiln wrote, put into memory by native code: a linker for the few relocations that they have.
+"""A linker in native code: it loads objects that Kiln wrote into memory, for the few relocations that they have.
 
-Sections are laid out by kinds of memory, with one place for an address (GOT) and one jump to what is far away for each symbol. Every
-offset of the file is looked at before it is followed.
+Sections are laid out by kinds of memory, with one word for the address (GOT) and one jump to a far target for each
+symbol. Every offset of the file is checked before it is followed.
 """
 
 from __future__ import annotations
 
-from ....native import (
-    Array,
-    Library,
-    Ptr,
-    address,
-    extern,
-    i32,
-    i64,
-    local,
-    native,
-    ref,
-    size_of,
-    struct,
-    u8,
-    u16,
-    u32,
-    u64,
-)
+from ....native import Library, Ptr, address, extern, i32, i64, local, native, ref, size_of, struct, u8, u32, u64
 from ..libc import calloc, dlsym, memcpy
-from .objects import ALLOC, EXECUTE, MACHINES, NOBITS, RELA, RELOCATABLE, SYMTAB, WRITE
+from . import format as elf
+from .format import ALLOC, EXECUTE, MACHINES, NOBITS, RELA, RELOCATABLE, SYMTAB, WRITE, Header, RelocationEntry
+from .format import SectionHeader as Section
+from .format import SymbolEntry as Symbol
 
 SUCCESS, INVALID_ARGUMENT, CANNOT_READ, NOT_AN_OBJECT, OTHER_MACHINE, DAMAGED, UNKNOWN_SYMBOL, NO_MEMORY, NOT_FOUND, CALL_FAILED = range(10)  # fmt: skip
 ERRORS = {
@@ -41,7 +27,7 @@ ERRORS = {
     "Not_Found": "there is no exported function of this name",
     "Call_Failed": "the call failed: the last argument points to its status",
 }
-"""Their names and what they mean, by number."""
+"""Names and meanings of errors, by number."""
 
 _PAGE = 65536
 _READ, _WRITE, _EXECUTE = 1, 2, 4
@@ -50,65 +36,15 @@ _STUB = 16
 
 
 @struct
-class Header:
-    magic: Array[u8, 16]
-    kind: u16
-    machine: u16
-    version: u32
-    entry: u64
-    segments: u64
-    sections: u64
-    flags: u32
-    bytes: u16
-    segment_bytes: u16
-    segment_count: u16
-    section_bytes: u16
-    section_count: u16
-    names: u16
-
-
-@struct
-class Section:
-    name: u32
-    kind: u32
-    flags: u64
-    address: u64
-    offset: u64
-    size: u64
-    link: u32
-    info: u32
-    alignment: u64
-    entry_bytes: u64
-
-
-@struct
-class Symbol:
-    name: u32
-    info: u8
-    other: u8
-    section: u16
-    value: u64
-    size: u64
-
-
-@struct
-class Relocation:
-    offset: u64
-    kind: u32
-    symbol: u32
-    addend: i64
-
-
-@struct
 class Module:
-    """What was loaded: an object, or libraries."""
+    """A loaded object, or loaded libraries."""
 
     file: Ptr
     size: u64
     memory: u64
     memory_size: u64
     places: Ptr[u64]
-    """Where each section lies; 0: nowhere."""
+    """The address of each section; 0 if it has none."""
     got: u64
     stubs: u64
     symbols: Ptr[Symbol]
@@ -118,12 +54,12 @@ class Module:
     libraries: Ptr[Ptr]
     library_count: u64
     unloads: Ptr[u64]
-    """Functions that give back what functions have loaded."""
+    """Functions that unload what the module's functions have loaded."""
     unload_count: u64
 
 
 machine = Library("machine", prefix="kiln_").variable("machine", i32)
-"""ELF's number of the machine that this is compiled for; who makes the archive writes it."""
+"""ELF's number of the machine that this is compiled for; written into the archive."""
 
 
 @extern
@@ -140,17 +76,19 @@ def munmap(where: Ptr, bytes_: u64) -> i32: ...
 
 @native
 def fits(offset: u64, bytes_: u64, size: u64) -> bool:
+    """Whether bytes lie in a file."""
     return offset <= size and bytes_ <= size - offset
 
 
 @native
 def rounded(number: u64, alignment: u64) -> u64:
+    """Round up to a multiple of a power of two."""
     return (number + alignment - 1) & (u64(0) - alignment)
 
 
 @native
 def check(module: Ptr[Module], machine: i32) -> i32:
-    """Whether all that the headers name lies in the file; finds the symbols."""
+    """Check that everything the headers refer to lies in the file, and find the symbols. Returns 0 or an error."""
     size, header = module.size, Ptr[Header](module.file)
     if not fits(0, size_of(Header), size) or Ptr[u32](module.file)[0] != 0x464C457F:
         return NOT_AN_OBJECT
@@ -192,7 +130,7 @@ def check(module: Ptr[Module], machine: i32) -> i32:
 
 @native
 def belongs(flags: u64, kind: i32) -> bool:
-    """To the memory of a kind: 0 code, 1 constants, 2 what changes."""
+    """Whether a section is of a kind of memory: 0 code, 1 constants, 2 data."""
     if flags & ALLOC == 0:
         return False
     if flags & WRITE != 0:
@@ -202,7 +140,7 @@ def belongs(flags: u64, kind: i32) -> bool:
 
 @native
 def lay_out(module: Ptr[Module], ends: Ptr[u64]) -> None:
-    """Give each section its place, counted from the start of the memory; and where each kind of memory ends."""
+    """Assign each section its offset in memory, and find where each kind of memory ends."""
     header = Ptr[Header](module.file)
     sections, at = Ptr[Section](module.file + header.sections), u64(0)
     for kind in (0, 1, 2):
@@ -225,9 +163,9 @@ def lay_out(module: Ptr[Module], ends: Ptr[u64]) -> None:
 
 @native
 def resolve(module: Ptr[Module], number: u64, found: Ptr[u64]) -> i32:
-    """The address of a symbol."""
+    """Find the address of a symbol. Returns 0 or an error."""
     symbol, header = ref(module.symbols)[number], Ptr[Header](module.file)
-    if symbol.section == 0xFFF1:
+    if symbol.section == elf.ABSOLUTE_SECTION:
         found[0] = symbol.value
         return 0
     if symbol.section != 0:
@@ -241,17 +179,18 @@ def resolve(module: Ptr[Module], number: u64, found: Ptr[u64]) -> i32:
     if number == 0:
         return 0
     found[0] = address(dlsym(None, name))
-    return i32(UNKNOWN_SYMBOL) if found[0] == 0 and symbol.info >> 4 != 2 else i32(0)
+    return i32(UNKNOWN_SYMBOL) if found[0] == 0 and symbol.info >> 4 != elf.WEAK else i32(0)
 
 
 @native
 def is_near(difference: i64) -> bool:
+    """Whether an offset fits 32 bits."""
     return difference == i64(i32(difference))
 
 
 @native
 def stub_of(module: Ptr[Module], number: u64, target: u64, is_arm: bool) -> u64:
-    """A jump to a target that is far away."""
+    """Write a jump to a far target, and return its address."""
     place = module.stubs + number * _STUB
     words = Ptr[u32](Ptr(place))
     if is_arm:
@@ -268,70 +207,52 @@ def stub_of(module: Ptr[Module], number: u64, target: u64, is_arm: bool) -> u64:
 
 
 @native
-def relocate_x86(module: Ptr[Module], kind: u32, place: u64, number: u64, target: u64, addend: i64) -> i32:
-    value, to = Ptr(place), target
-    if kind == 1:
-        Ptr[u64](value)[0] = target + u64(addend)
+def relocate_symbol(
+    module: Ptr[Module], kind: u32, place: u64, number: u64, target: u64, addend: i64, is_arm: bool
+) -> i32:
+    """Write the address of a symbol, or its offset, at a place."""
+    form, through, shift = i32(-1), i32(elf.DIRECT), u32(0)
+    if (kind >= elf.FIRST_OF_AARCH64) == is_arm:
+        for known, relocation in elf.RELOCATIONS.items():
+            if kind == known:
+                form = i32(relocation.form)
+                through = i32(relocation.target)
+                shift = u32(relocation.shift)
+    to = target + u64(addend)
+    if through == elf.THROUGH_GOT:
+        slot = module.got + 8 * number
+        Ptr[u64](Ptr(slot))[0] = target
+        to = slot + u64(addend)
+    word, difference = Ptr[u32](Ptr(place)), i64(to - place)
+    if form == elf.ADDRESS64 or form == elf.OFFSET64:
+        Ptr[u64](Ptr(place))[0] = to if form == elf.ADDRESS64 else u64(difference)
         return 0
-    if kind == 9 or kind == 41 or kind == 42:
-        to = module.got + 8 * number
-        Ptr[u64](Ptr(to))[0] = target
-    difference = i64(to + u64(addend) - place)
-    if kind == 4 and not is_near(difference):
-        difference = i64(stub_of(module, number, target, False) + u64(addend) - place)
-    if kind == 24:
-        Ptr[i64](value)[0] = difference
-        return 0
-    if (kind != 2 and kind != 4 and kind != 9 and kind != 41 and kind != 42) or not is_near(difference):
-        return DAMAGED
-    Ptr[i32](value)[0] = i32(difference)
-    return 0
-
-
-@native
-def relocate_arm(module: Ptr[Module], kind: u32, place: u64, number: u64, target: u64, addend: i64) -> i32:
-    word, to = Ptr[u32](Ptr(place)), target + u64(addend)
-    if kind == 257:
-        Ptr[u64](Ptr(place))[0] = to
-        return 0
-    if kind == 260:
-        Ptr[u64](Ptr(place))[0] = to - place
-        return 0
-    if kind == 261:
-        Ptr[i32](Ptr(place))[0] = i32(i64(to - place))
-        return 0 if is_near(i64(to - place)) else i32(DAMAGED)
-    if kind == 282 or kind == 283:
-        steps = i64(to - place) >> 2
+    if form == elf.OFFSET32:
+        if through == elf.CALL and not is_near(difference):
+            difference = i64(stub_of(module, number, target, is_arm) + u64(addend) - place)
+        Ptr[i32](word)[0] = i32(difference)
+        return 0 if is_near(difference) else i32(DAMAGED)
+    if form == elf.BRANCH26:
+        steps = difference >> 2
         if steps < -(1 << 25) or steps >= 1 << 25:
-            steps = i64(stub_of(module, number, to, True) - place) >> 2
-        word[0] = (word[0] & 0xFC000000) | (u32(steps) & 0x3FFFFFF)
+            steps = i64(stub_of(module, number, to, is_arm) - place) >> 2
+        word[0] = elf.with_branch(word[0], u32(steps))
         return 0
-    if kind == 311 or kind == 312:
-        to = module.got + 8 * number
-        Ptr[u64](Ptr(to))[0] = target
-    if kind == 275 or kind == 311:
+    if form == elf.PAGE21:
         pages = (i64(to & (u64(0) - 4096)) - i64(place & (u64(0) - 4096))) >> 12
         if pages < -(1 << 20) or pages >= 1 << 20:
             return DAMAGED
-        word[0] = (word[0] & 0x9F00001F) | ((u32(pages) & 3) << 29) | (((u32(pages) >> 2) & 0x7FFFF) << 5)
+        word[0] = elf.with_page(word[0], u32(pages))
         return 0
-    shift = u32(0)
-    if kind == 284:
-        shift = u32(1)
-    elif kind == 285:
-        shift = u32(2)
-    elif kind == 286 or kind == 312:
-        shift = u32(3)
-    elif kind == 299:
-        shift = u32(4)
-    elif kind != 277 and kind != 278:
+    if form != elf.LOW12:
         return DAMAGED
-    word[0] = (word[0] & 0xFFC003FF) | (((u32(to) & 4095) >> shift) << 10)
+    word[0] = elf.with_low_bits(word[0], u32(to), shift)
     return 0
 
 
 @native
 def relocate(module: Ptr[Module], is_arm: bool) -> i32:
+    """Apply all relocations of loaded sections. Returns 0 or an error."""
     header = Ptr[Header](module.file)
     sections = Ptr[Section](module.file + header.sections)
     for number in range(u64(header.section_count)):
@@ -341,8 +262,8 @@ def relocate(module: Ptr[Module], is_arm: bool) -> i32:
             if base != 0:
                 if each.offset & 7 != 0:
                     return DAMAGED
-                entries = Ptr[Relocation](module.file + each.offset)
-                for position in range(each.size // size_of(Relocation)):
+                entries = Ptr[RelocationEntry](module.file + each.offset)
+                for position in range(each.size // size_of(RelocationEntry)):
                     entry, found = ref(entries)[position], local(u64)
                     wide = entry.kind == 1 or entry.kind == 24 or entry.kind == 257 or entry.kind == 260
                     if not fits(entry.offset, u64(8) if wide else u64(4), bytes_):
@@ -353,10 +274,7 @@ def relocate(module: Ptr[Module], is_arm: bool) -> i32:
                     if status != 0:
                         return status
                     place, symbol = base + entry.offset, u64(entry.symbol)
-                    if is_arm:
-                        status = relocate_arm(module, entry.kind, place, symbol, found[0], entry.addend)
-                    else:
-                        status = relocate_x86(module, entry.kind, place, symbol, found[0], entry.addend)
+                    status = relocate_symbol(module, entry.kind, place, symbol, found[0], entry.addend, is_arm)
                     if status != 0:
                         return status
     return 0
@@ -364,7 +282,7 @@ def relocate(module: Ptr[Module], is_arm: bool) -> i32:
 
 @native
 def place_object(module: Ptr[Module]) -> i32:
-    """Put the object of a module into memory."""
+    """Load the object of a module into memory. Returns 0 or an error."""
     is_arm = machine.value == MACHINES["aarch64"]
     status = check(module, machine.value)
     if status != 0:

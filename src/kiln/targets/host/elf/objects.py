@@ -1,61 +1,46 @@
-"""Object files (64-bit ELF, little-endian, relocatable): read, put together, written.
+"""Relocatable objects: read, linked to one object, written.
 
-Several objects become one, as `ld -r` does it: sections of one name follow each other, names that others need not see become
-local. No linker is needed, and the machine only matters for the number of a relocation.
+Several objects become one, as `ld -r` does it: sections of one name are concatenated, and names that need not be
+exported become local. No linker is needed, and the machine matters only for the numbers of relocations.
 """
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
-import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import format as elf
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
-SYMBOL = struct.Struct("<IBBHQQ")
-RELOCATION = struct.Struct("<QQq")
-
-MACHINES = {"x86_64": 62, "aarch64": 183}
-"""Numbers of architectures."""
-ABSOLUTE = {62: 1, 183: 257}
-"""By machine: the relocation that is an address of 64 bits."""
-RELOCATABLE, SHARED = 1, 3
-"""Kinds of files."""
-PROGBITS, SYMTAB, STRTAB, RELA, NOBITS, DYNSYM, INIT_ARRAY = 1, 2, 3, 4, 8, 11, 14
-WRITE, ALLOC, EXECUTE, _MERGE, _STRINGS, EXCLUDE = 1, 2, 4, 16, 32, 0x80000000
-LOCAL, GLOBAL = range(2)
-OBJECT, FUNCTION, SECTION = 1, 2, 3
-_ABSOLUTE_SECTION = 0xFFF1
-
 
 class NotElf(ValueError):
-    """A file that is no ELF file, or not whole. Says so in a sentence without a subject."""
+    """A file is no ELF file, or not whole. The message is a sentence without its subject, the file."""
 
 
 @dataclasses.dataclass(eq=False)
 class Section:
-    """What has a place in memory. One without data has only a size."""
+    """A section; one without data has only a size."""
 
     name: str
-    flags: int = ALLOC
+    flags: int = elf.ALLOC
     alignment: int = 1
     data: bytearray = dataclasses.field(default_factory=bytearray)
     size: int = 0
-    kind: int = PROGBITS
+    kind: int = elf.PROGBITS
     relocations: list[tuple[int, int, Symbol, int]] = dataclasses.field(default_factory=list)
     """Offset, kind, symbol, addend."""
 
     def reserve(self, size: int, alignment: int) -> int:
-        """The offset of the next bytes of a size."""
+        """Return the offset of the next bytes of a size."""
         start = -(-self.size // alignment) * alignment
         self.size, self.alignment = start + size, max(self.alignment, alignment)
         return start
 
     def append(self, data: bytes, alignment: int = 1) -> int:
-        """Add bytes; their offset."""
+        """Append bytes, and return their offset."""
         start = self.reserve(len(data), alignment)
         self.data += bytes(start - len(self.data)) + data
         return start
@@ -63,13 +48,13 @@ class Section:
 
 @dataclasses.dataclass(eq=False)
 class Symbol:
-    """A name for a place, or for one that another object has."""
+    """A name for a place in this object, or in another."""
 
     name: str
     section: Section | None = None
     value: int = 0
     size: int = 0
-    binding: int = GLOBAL
+    binding: int = elf.GLOBAL
     kind: int = 0
     absolute: bool = False
 
@@ -90,39 +75,48 @@ class Object:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
+class FileSymbol(NamedTuple):
+    """A symbol of a file; its section is a number."""
+
+    name: str
+    binding: int
+    kind: int
+    section: int
+    value: int
+    size: int
+
+
 class File:
-    """The header and the sections of an ELF file of any kind, all of which are known to lie in it."""
+    """The elf.header and the sections of an ELF file of any kind, all of which lie in it."""
 
     def __init__(self, data: bytes) -> None:
         if data[:4] != b"\x7fELF":
             raise NotElf("is no ELF file (an object or a shared library)")
-        if len(data) < HEADER.size:
+        if len(data) < ctypes.sizeof(elf.Header):
             raise NotElf(f"is truncated: it ends after {len(data)} bytes, in the header")
         if data[4:6] != b"\x02\x01":
             raise NotElf("is no 64-bit little-endian ELF file")
-        _, self.kind, self.machine, _, _, segments, at, _, _, segment_size, segments_count, size, count, names = (
-            HEADER.unpack_from(data)
-        )
-        self.data = data
-        ends = [at + size * count, segments + segment_size * segments_count]
-        if size != SECTION_HEADER.size and count:
+        head = elf.Header.from_buffer_copy(data)
+        self.data, self.kind, self.machine, count = data, head.kind, head.machine, head.section_count
+        ends = [head.sections + head.section_bytes * count, head.segments + head.segment_bytes * head.segment_count]
+        if head.section_bytes != ctypes.sizeof(elf.SectionHeader) and count:
             raise NotElf("is damaged: its section headers have another size than those of ELF")
         if ends[0] <= len(data):
-            self.headers = [SECTION_HEADER.unpack_from(data, at + size * number) for number in range(count)]
-            ends += [header[4] + header[5] for header in self.headers if header[1] != NOBITS]
+            self.headers = list((elf.SectionHeader * count).from_buffer_copy(data, head.sections)) if count else []
+            ends += [each.offset + each.size for each in self.headers if each.kind != elf.NOBITS]
         if max(ends) > len(data):
             raise NotElf(f"is truncated: it has {len(data)} bytes and would have at least {max(ends)}")
-        if count and names >= count:
+        if count and head.names >= count:
             raise NotElf("is damaged: it names a section that is not there")
-        self.names = [self.text(names, header[0]) for header in self.headers]
+        self.names = [self.text(head.names, each.name) for each in self.headers]
 
     def contents(self, number: int) -> bytes:
-        """The bytes of a section."""
-        header = self.headers[number]
-        return b"" if header[1] == NOBITS else self.data[header[4] : header[4] + header[5]]
+        """Return the bytes of a section."""
+        found = self.headers[number]
+        return b"" if found.kind == elf.NOBITS else self.data[found.offset : found.offset + found.size]
 
     def text(self, section: int, at: int) -> str:
-        """A text of a section."""
+        """Return a string of a section."""
         if section >= len(self.headers):
             raise NotElf("is damaged: it names a section that is not there")
         table = self.contents(section)
@@ -131,46 +125,54 @@ class File:
             raise NotElf("is damaged: a name is not in its table of names")
         return table[at:end].decode(errors="replace")
 
-    def symbols(self, kind: int) -> list[tuple[str, int, int, int, int, int]]:
-        """Of the table of a kind: name, binding, kind, section, value and size of each symbol."""
-        found: list[tuple[str, int, int, int, int, int]] = []
-        for number, header in enumerate(self.headers):
-            if header[1] == kind:
-                table = self.contents(number)
-                if len(table) % SYMBOL.size:
-                    raise NotElf("is damaged: its table of symbols is no whole number of them")
-                for name, info, _, section, value, size in SYMBOL.iter_unpack(table):
-                    found.append((self.text(header[6], name), info >> 4, info & 15, section, value, size))
-        return found
+    def entries(self, number: int, layout: Any, what: str) -> list[Any]:
+        """Return the entries of a section that is a table."""
+        table, size = self.contents(number), ctypes.sizeof(layout)
+        if len(table) % size:
+            raise NotElf(f"is damaged: its table of {what} is no whole number of them")
+        return list((layout * (len(table) // size)).from_buffer_copy(table)) if table else []
+
+    def symbols(self, kind: int) -> list[FileSymbol]:
+        """Return the symbols of the tables of a kind."""
+        return [
+            FileSymbol(self.text(table.link, x.name), x.info >> 4, x.info & 15, x.section, x.value, x.size)
+            for number, table in enumerate(self.headers)
+            if table.kind == kind
+            for x in self.entries(number, elf.SymbolEntry, "symbols")
+        ]
 
 
 def read(data: bytes) -> Object:
-    """A relocatable object. Raises `NotElf`."""
+    """Return a relocatable object. Raises `NotElf`."""
     file = File(data)
-    if file.kind != RELOCATABLE:
+    if file.kind != elf.RELOCATABLE:
         raise NotElf("is no relocatable object")
     sections: dict[int, Section] = {}
-    for number, (name, header) in enumerate(zip(file.names, file.headers, strict=True)):
-        if header[1] in (PROGBITS, NOBITS) or (header[1] not in (SYMTAB, STRTAB, RELA) and header[2] & ALLOC):
-            made = Section(name, header[2] & ~(_MERGE | _STRINGS), max(header[8], 1), size=header[5], kind=header[1])
+    for number, (name, found) in enumerate(zip(file.names, file.headers, strict=True)):
+        if found.kind in (elf.PROGBITS, elf.NOBITS) or (
+            found.kind not in (elf.SYMTAB, elf.STRTAB, elf.RELA) and found.flags & elf.ALLOC
+        ):
+            alignment = max(found.alignment, 1)
+            made = Section(name, found.flags & ~(elf.MERGE | elf.STRINGS), alignment, size=found.size, kind=found.kind)
             made.data += file.contents(number)
             sections[number] = made
     symbols = [
-        Symbol(name, sections.get(section), value, size, binding, kind, section == _ABSOLUTE_SECTION)
-        for name, binding, kind, section, value, size in file.symbols(SYMTAB)
+        Symbol(x.name, sections.get(x.section), x.value, x.size, x.binding, x.kind, x.section == elf.ABSOLUTE_SECTION)
+        for x in file.symbols(elf.SYMTAB)
     ]
-    for number, header in enumerate(file.headers):
-        if header[1] != RELA or header[7] not in sections:
+    for number, found in enumerate(file.headers):
+        if found.kind != elf.RELA or found.info not in sections:
             continue
-        for offset, info, addend in RELOCATION.iter_unpack(file.contents(number)):
-            if info >> 32 >= len(symbols):
+        for entry in file.entries(number, elf.RelocationEntry, "relocations"):
+            if entry.symbol >= len(symbols):
                 raise NotElf("is damaged: a relocation names a symbol that is not there")
-            sections[header[7]].relocations.append((offset, info & 0xFFFFFFFF, symbols[info >> 32], addend))
+            relocation = (entry.offset, entry.kind, symbols[entry.symbol], entry.addend)
+            sections[found.info].relocations.append(relocation)
     return Object(file.machine, list(sections.values()), symbols)
 
 
 def renamed(made: Object, names: Collection[str], suffix: str) -> Object:
-    """An object, some names of which end in a suffix."""
+    """Append a suffix to some names of an object, and return it."""
     for symbol in made.symbols:
         if symbol.name in names:
             symbol.name += suffix
@@ -181,50 +183,10 @@ def renamed(made: Object, names: Collection[str], suffix: str) -> Object:
 
 
 def linked(objects: Sequence[Object], exports: Collection[str]) -> Object:
-    """One object of several. Of what they define others see `exports`."""
-    merged: dict[str, Section] = {}
-    places: dict[Section, tuple[Section, int]] = {}
-    for each in objects:
-        for section in each.sections:
-            if section.name == ".note.GNU-stack" or not section.flags & ALLOC:
-                continue
-            into = merged.setdefault(section.name, Section(section.name, section.flags, kind=section.kind))
-            if section.kind == NOBITS:
-                start = into.reserve(section.size, section.alignment)
-            else:
-                start = into.append(bytes(section.data), section.alignment)
-            places[section] = into, start
-    defined: dict[str, Symbol] = {}
-    undefined: dict[str, Symbol] = {}
-    made: dict[Symbol, Symbol] = {}
-    of_section = {section: Symbol("", section, binding=LOCAL, kind=SECTION) for section in merged.values()}
-    for each in objects:
-        for symbol in each.symbols:
-            if symbol.section is None and not symbol.absolute:
-                continue
-            if symbol.section is not None and symbol.section not in places:
-                continue
-            if symbol.kind == SECTION and symbol.section is not None:
-                made[symbol] = of_section[places[symbol.section][0]]
-                continue
-            copy = dataclasses.replace(symbol)
-            if symbol.section is not None:
-                copy.section, start = places[symbol.section]
-                copy.value += start
-            if symbol.binding != LOCAL:
-                if symbol.name in defined:
-                    raise ValueError(f"{symbol.name} is defined twice")
-                defined[symbol.name] = copy
-                copy.binding = GLOBAL if symbol.name in exports else LOCAL
-            made[symbol] = copy
-    for each in objects:
-        for symbol in each.symbols:
-            if symbol in made or symbol.is_defined or not symbol.name:
-                continue
-            found = defined.get(symbol.name) or undefined.get(symbol.name)
-            if found is None:
-                found = undefined[symbol.name] = Symbol(symbol.name)
-            made[symbol] = found
+    """Link several objects to one, which exports only the names `exports`."""
+    merged, places = _merged_sections(objects)
+    of_section = {section: Symbol("", section, binding=elf.LOCAL, kind=elf.SECTION) for section in merged}
+    made = _resolved_symbols(objects, exports, places, of_section)
     for each in objects:
         for section in each.sections:
             if section not in places:
@@ -232,14 +194,61 @@ def linked(objects: Sequence[Object], exports: Collection[str]) -> Object:
             into, start = places[section]
             for offset, kind, symbol, addend in section.relocations:
                 target = symbol.section
-                if symbol.kind == SECTION and target is not None:
+                if symbol.kind == elf.SECTION and target is not None:
                     addend += places[target][1]
                 into.relocations.append((offset + start, kind, made[symbol], addend))
-    used = {symbol for section in merged.values() for _, _, symbol, _ in section.relocations}
+    used = {symbol for section in merged for _, _, symbol, _ in section.relocations}
     symbols = [s for s in of_section.values() if s in used]
-    named = [s for s in dict.fromkeys(made.values()) if s.kind != SECTION]
+    named = [s for s in dict.fromkeys(made.values()) if s.kind != elf.SECTION]
     symbols += [s for s in named if s.is_defined or s in used]
-    return Object(objects[0].machine, list(merged.values()), symbols)
+    return Object(objects[0].machine, merged, symbols)
+
+
+def _merged_sections(objects: Sequence[Object]) -> tuple[list[Section], dict[Section, tuple[Section, int]]]:
+    """Concatenate sections of one name. Returns them, and where each of the original ones is."""
+    merged: dict[str, Section] = {}
+    places: dict[Section, tuple[Section, int]] = {}
+    for section in (section for each in objects for section in each.sections):
+        if section.name == ".note.GNU-stack" or not section.flags & elf.ALLOC:
+            continue
+        into = merged.setdefault(section.name, Section(section.name, section.flags, kind=section.kind))
+        if section.kind == elf.NOBITS:
+            start = into.reserve(section.size, section.alignment)
+        else:
+            start = into.append(bytes(section.data), section.alignment)
+        places[section] = into, start
+    return list(merged.values()), places
+
+
+def _resolved_symbols(
+    objects: Sequence[Object], exports: Collection[str], places: dict[Section, tuple[Section, int]],
+    of_section: dict[Section, Symbol],
+) -> dict[Symbol, Symbol]:  # fmt: skip
+    """Return the symbol of the linked object for each original one."""
+    defined: dict[str, Symbol] = {}
+    made: dict[Symbol, Symbol] = {}
+    symbols = [symbol for each in objects for symbol in each.symbols]
+    for symbol in symbols:
+        if not symbol.is_defined or (symbol.section is not None and symbol.section not in places):
+            continue
+        if symbol.kind == elf.SECTION and symbol.section is not None:
+            made[symbol] = of_section[places[symbol.section][0]]
+            continue
+        copy = dataclasses.replace(symbol)
+        if symbol.section is not None:
+            copy.section, start = places[symbol.section]
+            copy.value += start
+        if symbol.binding != elf.LOCAL:
+            if symbol.name in defined:
+                raise ValueError(f"{symbol.name} is defined twice")
+            defined[symbol.name] = copy
+            copy.binding = elf.GLOBAL if symbol.name in exports else elf.LOCAL
+        made[symbol] = copy
+    undefined: dict[str, Symbol] = {}
+    for symbol in symbols:
+        if symbol not in made and not symbol.is_defined and symbol.name:
+            made[symbol] = defined.get(symbol.name) or undefined.setdefault(symbol.name, Symbol(symbol.name))
+    return made
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -253,6 +262,7 @@ class Names:
         self._known = {"": 0}
 
     def at(self, name: str) -> int:
+        """Return the offset of a name; adds it."""
         if name not in self._known:
             self._known[name] = len(self.data)
             self.data += name.encode() + b"\0"
@@ -260,115 +270,109 @@ class Names:
 
 
 def written(made: Object) -> bytes:
-    """The file of an object."""
-    names, out = Names(), bytearray(HEADER.size)
-    symbols = sorted(made.symbols, key=lambda symbol: symbol.binding != LOCAL)
+    """Return the file of an object."""
+    names, out = Names(), bytearray(ctypes.sizeof(elf.Header))
+    symbols = sorted(made.symbols, key=lambda symbol: symbol.binding != elf.LOCAL)
     number_of = {symbol: number for number, symbol in enumerate(symbols, 1)}
     sections = [*made.sections, Section(".note.GNU-stack", 0)]
     section_of = {section: number for number, section in enumerate(sections, 1)}
-    headers: list[tuple[Any, ...]] = [(0,) * 10]
+    headers = [elf.SectionHeader()]
 
-    def place(alignment: int, data: bytes) -> int:
+    def add(name: str, kind: int, data: bytes, alignment: int, **fields: int) -> None:
         out.extend(bytes(-len(out) % alignment))
-        start = len(out)
+        size = fields.pop("size", len(data))
+        headers.append(
+            elf.SectionHeader(names.at(name), kind, offset=len(out), size=size, alignment=alignment, **fields)
+        )
         out.extend(data)
-        return start
 
     for section in sections:
-        start = place(section.alignment, bytes(section.data))
-        size = section.size if section.kind == NOBITS else len(section.data)
-        headers.append(
-            (names.at(section.name), section.kind, section.flags, 0, start, size, 0, 0, section.alignment, 0)
-        )
+        size = section.size if section.kind == elf.NOBITS else len(section.data)
+        add(section.name, section.kind, bytes(section.data), section.alignment, flags=section.flags, size=size)
     relocated = [section for section in sections if section.relocations]
     table = 1 + len(sections) + len(relocated)
     for section in relocated:
-        packed = b"".join(
-            RELOCATION.pack(offset, number_of[symbol] << 32 | kind, addend)
-            for offset, kind, symbol, addend in section.relocations
-        )
-        link = 0x40, 0, place(8, packed), len(packed), table, section_of[section], 8, RELOCATION.size
-        headers.append((names.at(f".rela{section.name}"), RELA, *link))
-    entries = [SYMBOL.pack(0, 0, 0, 0, 0, 0)]
+        entries = [elf.RelocationEntry(at, kind, number_of[x], addend) for at, kind, x, addend in section.relocations]
+        add(
+            f".rela{section.name}", elf.RELA, b"".join(map(bytes, entries)), 8, flags=0x40, link=table,
+            info=section_of[section], entry_bytes=ctypes.sizeof(elf.RelocationEntry),
+        )  # fmt: skip
+    entries = [elf.SymbolEntry()]
     for symbol in symbols:
-        at = _ABSOLUTE_SECTION if symbol.absolute else section_of[symbol.section] if symbol.section else 0
-        kind = symbol.binding << 4 | symbol.kind
-        entries.append(SYMBOL.pack(names.at(symbol.name), kind, 0, at, symbol.value, symbol.size))
-    local = 1 + sum(symbol.binding == LOCAL for symbol in symbols)
-    packed = b"".join(entries)
-    link = 0, 0, place(8, packed), len(packed), table + 1, local, 8, SYMBOL.size
-    headers.append((names.at(".symtab"), SYMTAB, *link))
-    name = names.at(".strtab")
-    headers.append((name, STRTAB, 0, 0, place(1, bytes(names.data)), len(names.data), 0, 0, 1, 0))
-    at = place(8, b"".join(SECTION_HEADER.pack(*header) for header in headers))
-    magic = b"\x7fELF\x02\x01\x01" + bytes(9)
-    HEADER.pack_into(
-        out, 0, magic, RELOCATABLE, made.machine, 1, 0, 0, at, 0, HEADER.size, 0, 0, SECTION_HEADER.size, len(headers),
-        len(headers) - 1,
-    )  # fmt: skip
-    return bytes(out)
+        at = elf.ABSOLUTE_SECTION if symbol.absolute else section_of[symbol.section] if symbol.section else 0
+        info = symbol.binding << 4 | symbol.kind
+        entries.append(elf.SymbolEntry(names.at(symbol.name), info, 0, at, symbol.value, symbol.size))
+    local = 1 + sum(symbol.binding == elf.LOCAL for symbol in symbols)
+    size = ctypes.sizeof(elf.SymbolEntry)
+    add(".symtab", elf.SYMTAB, b"".join(map(bytes, entries)), 8, link=table + 1, info=local, entry_bytes=size)
+    names.at(".strtab")
+    add(".strtab", elf.STRTAB, bytes(names.data), 1)
+    out.extend(bytes(-len(out) % 8))
+    head = elf.header(made.machine, elf.RELOCATABLE, len(out), len(headers))
+    out[: len(head)] = head
+    return bytes(out) + b"".join(map(bytes, headers))
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
 def _offset(record: Any, field: str) -> int:
-    """Of a field, which may be one of a field: `code.entry`."""
+    """Return the offset of a field, which may be inside another: `code.entry`."""
     first, _, rest = field.partition(".")
     return getattr(record, first).offset + (_offset(dict(record._fields_)[first], rest) if rest else 0)
 
 
 class Data:
-    """Constants and records that refer to each other and to code, as an object."""
+    """An object of constants and records, which may refer to each other and to code."""
 
     def __init__(self, machine: int) -> None:
         self._machine = machine
-        self._constants, self._records = Section(".rodata"), Section(".data", ALLOC | WRITE)
-        self._starts = Section(".init_array", ALLOC | WRITE, 8, kind=INIT_ARRAY)
+        self._constants, self._records = Section(".rodata"), Section(".data", elf.ALLOC | elf.WRITE)
+        self._starts = Section(".init_array", elf.ALLOC | elf.WRITE, 8, kind=elf.INIT_ARRAY)
         self._symbols: dict[str, Symbol] = {}
         self._texts: dict[bytes, Symbol] = {}
 
     def symbol(self, name: str) -> Symbol:
-        """What another object defines, or this one."""
+        """Return the symbol of a name, which this object or another defines."""
         return self._symbols.setdefault(name, Symbol(name))
 
     def constant(self, data: bytes, alignment: int = 1, name: str = "") -> Symbol:
-        """Bytes that nothing changes."""
+        """Add constant bytes."""
         return self._placed(self._constants, self._constants.append(data, alignment), len(data), name)
 
     def text(self, text: str) -> Symbol:
-        """A text with a zero at its end; one for equal ones."""
+        """Add a string, terminated by zero; equal ones share it."""
         data = text.encode() + b"\0"
         if data not in self._texts:
             self._texts[data] = self.constant(data)
         return self._texts[data]
 
     def records(self, records: Sequence[tuple[Any, dict[str, Symbol]]], name: str = "") -> Symbol:
-        """Structures one after the other, each with those of its fields that are addresses of something."""
+        """Add an array of structures, each with the symbols of its fields that are addresses."""
         body = b"".join(bytes(record) for record, _ in records)
         start, offset = self._records.append(body, 16), 0
         for record, addresses in records:
             for field, symbol in addresses.items():
                 at = start + offset + _offset(type(record), field)
-                self._records.relocations.append((at, ABSOLUTE[self._machine], symbol, 0))
+                self._records.relocations.append((at, elf.ABSOLUTE[self._machine], symbol, 0))
             offset += len(bytes(record))
         return self._placed(self._records, start, len(body), name)
 
     def call_at_start(self, function: Symbol) -> None:
-        """Have a function called where the file is loaded."""
+        """Let a function be called when the file is loaded."""
         at = self._starts.append(bytes(8), 8)
-        self._starts.relocations.append((at, ABSOLUTE[self._machine], function, 0))
+        self._starts.relocations.append((at, elf.ABSOLUTE[self._machine], function, 0))
 
     def object(self) -> Object:
-        """All of it."""
+        """Return the object."""
         sections = [section for section in (self._constants, self._records, self._starts) if section.size]
         return Object(self._machine, sections, [*self._symbols.values(), *self._texts.values(), *self._anonymous])
 
     @property
     def _anonymous(self) -> list[Symbol]:
-        return [symbol for _, _, symbol, _ in self._records.relocations if symbol.binding == LOCAL]
+        return [symbol for _, _, symbol, _ in self._records.relocations if symbol.binding == elf.LOCAL]
 
     def _placed(self, section: Section, start: int, size: int, name: str) -> Symbol:
-        made = self.symbol(name) if name else Symbol("", binding=LOCAL)
-        made.section, made.value, made.size, made.kind = section, start, size, OBJECT
+        made = self.symbol(name) if name else Symbol("", binding=elf.LOCAL)
+        made.section, made.value, made.size, made.kind = section, start, size, elf.OBJECT
         return made

@@ -1,7 +1,7 @@
-"""Shared libraries (64-bit ELF, little-endian), made of an object without a linker, for this machine or another.
+"""Shared libraries, made from an object without a linker, for this machine or another.
 
-Three pieces of memory: what is read (the tables that the loader of the system looks at, constants), code, and what changes. Names of other
-libraries are found when the library is loaded: each has one word that holds its address, and one jump for calls of it.
+A library has three pieces of memory: constants, with the tables of the dynamic linker; code; and data. Symbols of other
+libraries are resolved when the library is loaded: each has one word with its address, and one jump for calls.
 """
 
 from __future__ import annotations
@@ -9,41 +9,40 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from . import objects as elf
+from . import format as elf
+from .objects import Names, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from .objects import Object, Section, Symbol
+    from .objects import Object, Symbol
 
-_SEGMENT = struct.Struct("<IIQQQQQQ")
-FREE, FREE_BYTES = elf.HEADER.size + 7 * _SEGMENT.size, 56
-"""Where in each file there are bytes, loaded with the rest, for who writes it."""
+FREE, FREE_BYTES = ctypes.sizeof(elf.Header) + 7 * ctypes.sizeof(elf.Segment), 56
+"""Where each file has free bytes that are loaded with the rest."""
 _LOAD, _DYNAMIC, _EH_FRAME, _STACK = 1, 2, 0x6474E550, 0x6474E551
 _EXECUTE, _WRITE, _READ = 1, 2, 4
-_PAGE = {62: 0x1000, 183: 0x10000}
-_RELATIVE, _GLOBAL = {62: 8, 183: 1027}, {62: 6, 183: 1025}
-"""By machine: relocations that are an address of the library itself, and one of another's symbol."""
+_PAGE = {elf.X86_64: 0x1000, elf.AARCH64: 0x10000}
+_RELATIVE, _GLOBAL = {elf.X86_64: 8, elf.AARCH64: 1027}, {elf.X86_64: 6, elf.AARCH64: 1025}
+"""By machine: relocations for an address in the library itself, and for a symbol of another library."""
 _NULL, _NEEDED, _HASH, _STRTAB, _SYMTAB, _RELA, _RELASZ, _RELAENT = 0, 1, 4, 5, 6, 7, 8, 9
-_STRSZ, _SYMENT, _INIT_ARRAY, _INIT_ARRAYSZ, _FLAGS, _FLAGS_1 = 10, 11, 25, 27, 30, 0x6FFFFFFB
-_NOW, _NOW_1 = 8, 1
+_STRSZ, _SYMENT, _INIT_ARRAY, _INIT_ARRAYSZ, _FLAGS, _NOW = 10, 11, 25, 27, 30, 8
+"""Tags of the dynamic section, and the flag BIND_NOW."""
 _KIND_HASH, _KIND_DYNAMIC = 5, 6
 _JUMP_BYTES = 16
-
-_CALLS = {62: (4,), 183: (282, 283)}
-_THROUGH_GOT = {62: (9, 41, 42), 183: (311, 312)}
+_SYMBOL_BYTES, _RELOCATION_BYTES = ctypes.sizeof(elf.SymbolEntry), ctypes.sizeof(elf.RelocationEntry)
 
 
 def written(made: Object) -> tuple[bytes, int]:
-    """The file of a library that shows the global symbols of an object, and how much of it, from its start, is loaded."""
+    """Return the file of a library that exports the global symbols of an object, and how many of its first bytes are
+    loaded."""
     library = _Library(made)
     return library.file(), library.end
 
 
 def libraries_of(names: Sequence[str]) -> list[str]:
-    """Which libraries of the system have some names."""
+    """Return the libraries of the system that define some names."""
     found = ["libc.so.6"]
     rest = [name for name in names if not _has("libc.so.6", name)]
     for library in ("libm.so.6", "libgcc_s.so.1"):
@@ -66,17 +65,17 @@ class _Library:
         self._shown = [s for s in made.symbols if s.binding != elf.LOCAL and s.is_defined]
         sections = [section for section in made.sections if section.flags & elf.ALLOC]
         used = [entry for section in sections for entry in section.relocations]
-        called = [s for _, kind, s, _ in used if kind in _CALLS[made.machine] and not s.is_defined]
+        called = [s for _, kind, s, _ in used if _target_of(kind) == elf.CALL and not s.is_defined]
         self._foreign = list(dict.fromkeys(s for _, _, s, _ in used if not s.is_defined))
         self._slots = {
             s: 8 * number
             for number, s in enumerate(
-                dict.fromkeys([s for _, kind, s, _ in used if kind in _THROUGH_GOT[made.machine]] + called)
+                dict.fromkeys([s for _, kind, s, _ in used if _target_of(kind) == elf.THROUGH_GOT] + called)
             )
         }
         self._jumps = {s: _JUMP_BYTES * number for number, s in enumerate(dict.fromkeys(called))}
         self._index = {s: number for number, s in enumerate([*self._foreign, *self._shown], 1)}
-        self._names, self._dynamic_names = elf.Names(), elf.Names()
+        self._names, self._dynamic_names = Names(), Names()
         self._needed = [
             self._dynamic_names.at(name) for name in libraries_of([s.name for s in self._foreign])
         ]  # fmt: skip
@@ -85,14 +84,14 @@ class _Library:
         self._lay_out()
         self._relocate()
 
-    # -- where everything lies ---------------------------------------------------------------------------
+    # -- layout ------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        """Give each section its offset in the file and its address. Tables whose contents are not known yet have their size."""
-        sections_ = self._object_sections
-        reads = [s for s in sections_ if not s.flags & (elf.WRITE | elf.EXECUTE)]
-        runs = [s for s in sections_ if s.flags & elf.EXECUTE]
-        changes = sorted((s for s in sections_ if s.flags & elf.WRITE), key=lambda s: s.kind == elf.NOBITS)
+        """Assign each section its offset in the file and its address; tables that are filled later have their sizes."""
+        sections = self._object_sections
+        reads = [s for s in sections if not s.flags & (elf.WRITE | elf.EXECUTE)]
+        runs = [s for s in sections if s.flags & elf.EXECUTE]
+        changes = sorted((s for s in sections if s.flags & elf.WRITE), key=lambda s: s.kind == elf.NOBITS)
         frames = next((s for s in reads if s.name == ".eh_frame"), None)
         if frames is not None:
             frames.append(bytes(8))  # the end of the list
@@ -100,12 +99,12 @@ class _Library:
         for symbol in [*self._foreign, *self._shown]:
             self._dynamic_names.at(symbol.name)
         count = len(self._index) + 1
-        fixed = sum(kind == elf.ABSOLUTE[self._machine] for s in sections_ for _, kind, _, _ in s.relocations)
+        fixed = sum(kind == elf.ABSOLUTE[self._machine] for s in sections for _, kind, _, _ in s.relocations)
         alloc = elf.ALLOC
         self._hash = _table(".hash", alloc, 8 + 4 * (2 * count), _KIND_HASH)
-        self._symbols = _table(".dynsym", alloc, elf.SYMBOL.size * count, elf.DYNSYM)
+        self._symbols = _table(".dynsym", alloc, _SYMBOL_BYTES * count, elf.DYNSYM)
         self._strings = _table(".dynstr", alloc, len(self._dynamic_names.data), elf.STRTAB)
-        self._relocations = _table(".rela.dyn", alloc, elf.RELOCATION.size * (fixed + len(self._slots)), elf.RELA)
+        self._relocations = _table(".rela.dyn", alloc, _RELOCATION_BYTES * (fixed + len(self._slots)), elf.RELA)
         self._frames_head = _table(".eh_frame_hdr", alloc, 8 if frames else 0)
         self._jump_code = _table(".plt", alloc | elf.EXECUTE, _JUMP_BYTES * len(self._jumps))
         self._jump_code.alignment = 16
@@ -125,7 +124,7 @@ class _Library:
         address, self._offsets, self._segments, self._sections = offset, {}, [], []
         offsets: dict[Section, int] = self._offsets
         for number, (rights, sections) in enumerate(groups):
-            if number:  # the next page, at the same place in it: no bytes of the file are lost
+            if number:  # the same offset in the next page, so that the file has no gap
                 offset += -offset % 16
                 address = -(-address // self._page) * self._page + offset % self._page
             start, end = (0, 0) if number == 0 else (offset, address)
@@ -144,7 +143,7 @@ class _Library:
             self._segments.append((_LOAD, rights, start, end, end, offset - start, address - end, self._page))
         self.end = offset
 
-    # -- addresses that are known, and those that the system fills in ------------------------------------
+    # -- relocations -------------------------------------------------------------------------------------
 
     def _address(self, symbol: Symbol) -> int:
         if symbol.section is None:
@@ -155,22 +154,21 @@ class _Library:
         machine, entries = self._machine, []
         relative, of_global, absolute = _RELATIVE[machine], _GLOBAL[machine], elf.ABSOLUTE[machine]
         got, jumps = self._addresses.get(self._got, 0), self._addresses.get(self._jump_code, 0)
-        patch: Callable[..., None] = {62: _patch_x86, 183: _patch_arm}[machine]
         for symbol, at in self._slots.items():
             if symbol.is_defined and not symbol.absolute:
-                entries.append((got + at, relative, self._address(symbol)))
+                entries.append(elf.RelocationEntry(got + at, relative, 0, self._address(symbol)))
             else:
-                entries.append((got + at, self._index.get(symbol, 0) << 32 | of_global, 0))
+                entries.append(elf.RelocationEntry(got + at, of_global, self._index.get(symbol, 0), 0))
         for section in self._object_sections:
             for offset, kind, symbol, addend in section.relocations:
                 place = self._addresses[section] + offset
                 if kind == absolute:
                     if symbol.is_defined:
-                        entries.append((place, relative, self._address(symbol) + addend))
+                        entries.append(elf.RelocationEntry(place, relative, 0, self._address(symbol) + addend))
                     else:
-                        entries.append((place, self._index[symbol] << 32 | absolute, addend))
+                        entries.append(elf.RelocationEntry(place, absolute, self._index[symbol], addend))
                     continue
-                if kind in _THROUGH_GOT[machine]:
+                if _target_of(kind) == elf.THROUGH_GOT:
                     target = got + self._slots[symbol]
                 elif symbol.is_defined:
                     target = self._address(symbol)
@@ -183,19 +181,20 @@ class _Library:
             code = bytearray(_JUMP_BYTES)
             _write_jump(machine, code, jumps + at, got + self._slots[symbol])
             self._jump_code.data += code
-        self._relocations.data += b"".join(elf.RELOCATION.pack(*entry) for entry in sorted(entries, key=lambda e: e[1] != relative))  # fmt: skip
+        entries.sort(key=lambda entry: entry.kind != relative)
+        self._relocations.data += b"".join(map(bytes, entries))
 
     # -- the file ----------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """The tables that the system looks at."""
+        """Fill the tables of the dynamic linker."""
         number_of = {section: number for number, section in enumerate(self._sections, 1)}
-        entries, names = [elf.SYMBOL.pack(0, 0, 0, 0, 0, 0)], self._dynamic_names
+        entries, names = [bytes(elf.SymbolEntry())], self._dynamic_names
         for symbol in self._index:
             section = number_of[symbol.section] if symbol.section else 0
             value = self._address(symbol) if symbol.is_defined else 0
             kind = symbol.binding << 4 | symbol.kind
-            entries.append(elf.SYMBOL.pack(names.at(symbol.name), kind, 0, section, value, symbol.size))
+            entries.append(bytes(elf.SymbolEntry(names.at(symbol.name), kind, 0, section, value, symbol.size)))
         self._symbols.data += b"".join(entries)
         self._strings.data += names.data
         count = len(entries)
@@ -210,8 +209,8 @@ class _Library:
             tags += [(_INIT_ARRAY, at[self._init]), (_INIT_ARRAYSZ, self._init.size)]
         tags += [
             (_HASH, at[self._hash]), (_STRTAB, at[self._strings]), (_SYMTAB, at[self._symbols]), (_STRSZ, self._strings.size),
-            (_SYMENT, elf.SYMBOL.size), (_RELA, at.get(self._relocations, 0)), (_RELASZ, self._relocations.size),
-            (_RELAENT, elf.RELOCATION.size), (_FLAGS, _NOW), (_NULL, 0),
+            (_SYMENT, _SYMBOL_BYTES), (_RELA, at.get(self._relocations, 0)), (_RELASZ, self._relocations.size),
+            (_RELAENT, _RELOCATION_BYTES), (_FLAGS, _NOW), (_NULL, 0),
         ]  # fmt: skip
         self._dynamic.data += b"".join(struct.pack("<QQ", *tag) for tag in tags)
         if self._frames is not None:
@@ -224,13 +223,13 @@ class _Library:
         self._segments.append((_STACK, _READ | _WRITE, 0, 0, 0, 0, 0, 16))
 
     def file(self) -> bytes:
-        """The bytes of it."""
+        """Return the bytes of the file."""
         self._fill()
         out, names, number_of = bytearray(self.end), self._names, {s: n for n, s in enumerate(self._sections, 1)}
-        headers: list[Any] = [(0,) * 10]
+        headers = [elf.SectionHeader()]
         links = {
-            self._hash: (self._symbols, 0, 4), self._symbols: (self._strings, 1, elf.SYMBOL.size),
-            self._relocations: (self._symbols, 0, elf.RELOCATION.size), self._dynamic: (self._strings, 0, 16),
+            self._hash: (self._symbols, 0, 4), self._symbols: (self._strings, 1, _SYMBOL_BYTES),
+            self._relocations: (self._symbols, 0, _RELOCATION_BYTES), self._dynamic: (self._strings, 0, 16),
         }  # fmt: skip
         for section in self._sections:
             start = self._offsets[section]
@@ -238,38 +237,39 @@ class _Library:
                 assert len(section.data) == section.size, section.name
                 out[start : start + section.size] = section.data
             to, info, each = links.get(section, (None, 0, 0))
-            headers.append((
+            headers.append(elf.SectionHeader(
                 names.at(section.name), section.kind, section.flags, self._addresses[section], start, section.size,
                 number_of[to] if to else 0, info, section.alignment, each,
             ))  # fmt: skip
         name = names.at(".shstrtab")
-        headers.append((name, elf.STRTAB, 0, 0, len(out), len(names.data), 0, 0, 1, 0))
+        headers.append(elf.SectionHeader(name, elf.STRTAB, 0, 0, len(out), len(names.data), 0, 0, 1, 0))
         out += names.data
         out += bytes(-len(out) % 8)
         where = len(out)
-        out += b"".join(elf.SECTION_HEADER.pack(*header) for header in headers)
-        magic = b"\x7fELF\x02\x01\x01" + bytes(9)
-        elf.HEADER.pack_into(
-            out, 0, magic, elf.SHARED, self._machine, 1, 0, elf.HEADER.size, where, 0, elf.HEADER.size, _SEGMENT.size,
-            len(self._segments), elf.SECTION_HEADER.size, len(headers), len(headers) - 1,
-        )  # fmt: skip
+        out += b"".join(map(bytes, headers))
         assert len(self._segments) == self._segment_count
-        for number, segment in enumerate(self._segments):
-            _SEGMENT.pack_into(out, elf.HEADER.size + number * _SEGMENT.size, *segment)
+        head = elf.header(self._machine, elf.SHARED, where, len(headers), len(self._segments))
+        head += b"".join(bytes(elf.Segment(*segment)) for segment in self._segments)
+        out[: len(head)] = head
         return bytes(out)
 
 
 def _table(name: str, flags: int, size: int, kind: int = elf.PROGBITS) -> Section:
-    return elf.Section(name, flags, 8, size=size, kind=kind)
+    return Section(name, flags, 8, size=size, kind=kind)
 
 
 def _hashed(name: str) -> int:
-    """As ELF's tables of names want it."""
+    """Return the hash of a name in ELF's hash tables."""
     value = 0
     for byte in name.encode():
         value = (value << 4) + byte
         value = (value ^ (value & 0xF0000000) >> 24) & 0x0FFFFFFF
     return value
+
+
+def _target_of(kind: int) -> int:
+    relocation = elf.RELOCATIONS.get(kind)
+    return elf.DIRECT if relocation is None else relocation.target
 
 
 def _limited(value: int, bits: int, place: int) -> int:
@@ -278,41 +278,30 @@ def _limited(value: int, bits: int, place: int) -> int:
     return value
 
 
-def _patch_x86(data: bytearray, offset: int, kind: int, target: int, place: int) -> None:
-    if kind == 24:
-        struct.pack_into("<q", data, offset, target - place)
-    elif kind in (2, 4, 9, 41, 42):
-        struct.pack_into("<i", data, offset, _limited(target - place, 32, place))
-    else:
-        raise ValueError(f"relocation {kind} of x86-64 is not known")
-
-
-_SHIFTS = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4, 312: 3}
-"""Of addresses within a page, by relocation."""
-
-
-def _patch_arm(data: bytearray, offset: int, kind: int, target: int, place: int) -> None:
-    if kind == 260:
+def patch(data: bytearray, offset: int, kind: int, target: int, place: int) -> None:
+    """Write the address `target`, or its offset from `place`, into a section as a relocation encodes it."""
+    relocation = elf.RELOCATIONS.get(kind)
+    if relocation is None or relocation.form == elf.ADDRESS64:
+        machine = "x86-64" if kind < elf.FIRST_OF_AARCH64 else "aarch64"
+        raise ValueError(f"relocation {kind} of {machine} is not known")
+    if relocation.form == elf.OFFSET64:
         struct.pack_into("<q", data, offset, target - place)
         return
-    if kind == 261:
+    if relocation.form == elf.OFFSET32:
         struct.pack_into("<i", data, offset, _limited(target - place, 32, place))
         return
     (word,) = struct.unpack_from("<I", data, offset)
-    if kind in (282, 283):
-        word = word & 0xFC000000 | _limited((target - place) >> 2, 26, place) & 0x3FFFFFF
-    elif kind in (275, 311):
-        pages = _limited((target >> 12) - (place >> 12), 21, place)
-        word = word & 0x9F00001F | (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
-    elif kind in _SHIFTS:
-        word = word & 0xFFC003FF | (target & 0xFFF) >> _SHIFTS[kind] << 10
+    if relocation.form == elf.BRANCH26:
+        word = elf.with_branch(word, _limited((target - place) >> 2, 26, place))
+    elif relocation.form == elf.PAGE21:
+        word = elf.with_page(word, _limited((target >> 12) - (place >> 12), 21, place))
     else:
-        raise ValueError(f"relocation {kind} of aarch64 is not known")
+        word = elf.with_low_bits(word, target, relocation.shift)
     struct.pack_into("<I", data, offset, word)
 
 
 def _write_jump(machine: int, code: bytearray, place: int, slot: int) -> None:
-    """To the address in a word."""
+    """Write a jump to the address in a word."""
     if machine == elf.MACHINES["x86_64"]:
         code[:] = b"\xcc" * len(code)
         struct.pack_into("<Hi", code, 0, 0x25FF, slot - (place + 6))  # jmp *slot(%rip)
@@ -320,5 +309,5 @@ def _write_jump(machine: int, code: bytearray, place: int, slot: int) -> None:
     struct.pack_into(
         "<IIII", code, 0, 0x90000010, 0xF9400211, 0xD61F0220, 0xD503201F
     )  # adrp x16; ldr x17, [x16]; br x17; nop
-    _patch_arm(code, 0, 275, slot, place)
-    _patch_arm(code, 4, 286, slot, place + 4)
+    patch(code, 0, 275, slot, place)
+    patch(code, 4, 286, slot, place + 4)

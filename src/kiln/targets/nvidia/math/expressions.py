@@ -57,7 +57,7 @@ class Float:
         return self.call("absf")
 
     def call(self, name: str, *others: Any) -> Float:
-        """A function of `math` that has an instruction."""
+        """Return a function of `math` that has an instruction."""
         return Float(self.b, self.b.value(f"math.{name}", self.v.type, (self.v, *(self._of(o).v for o in others))))
 
     def fma(self, factor: Any, addend: Any) -> Float:
@@ -65,11 +65,11 @@ class Float:
         return self.call("fma", factor, addend)
 
     def sign_of(self, other: Float) -> Float:
-        """The magnitude with the sign of another number."""
+        """Return the magnitude with the sign of another number."""
         return self.call("copysign", other)
 
     def compare(self, predicate: str, other: Any) -> ir.Value:
-        """An ordered comparison (`olt`, ...), or `uno`."""
+        """Return an ordered comparison (`olt`, ...), or `uno`."""
         number = {"oeq": 1, "ogt": 2, "oge": 3, "olt": 4, "ole": 5, "one": 6, "uno": 14}[predicate]
         attributes = {"predicate": ir.IntegerAttr.get(int_type(64), number)}
         return self.b.value("arith.cmpf", int_type(1), (self.v, self._of(other).v), attributes)
@@ -79,22 +79,22 @@ class Float:
         return Float(self.b, self.b.select(condition, self.v, self._of(otherwise).v))
 
     def bits(self) -> ir.Value:
-        """The bit pattern."""
+        """Return the bit pattern."""
         return self.b.value("arith.bitcast", int_type(self.v.type.width), (self.v,))
 
     def of_bits(self, bits: ir.Value) -> Float:
-        """The number of a bit pattern."""
+        """Return the number of a bit pattern."""
         return Float(self.b, self.b.value("arith.bitcast", self.v.type, (bits,)))
 
     def to_int(self) -> ir.Value:
-        """A whole number as an i32."""
+        """Return a whole number as an i32."""
         return self.b.value("arith.fptosi", int_type(32), (self.v,))
 
     def of_int(self, value: ir.Value) -> Float:
         return Float(self.b, self.b.value("arith.sitofp", self.v.type, (value,)))
 
     def as_type(self, type_: ir.Type) -> Float:
-        """The number in another precision."""
+        """Return the number in another precision."""
         if type_ == self.v.type:
             return self
         name = "arith.extf" if type_.width > self.v.type.width else "arith.truncf"
@@ -102,7 +102,7 @@ class Float:
 
 
 def poly(x: Float, *coefficients: float) -> Float:
-    """A polynomial, highest power first, by fused steps."""
+    """Return a polynomial, highest power first, by fused steps."""
     result = x.const(coefficients[0])
     for c in coefficients[1:]:
         result = result.fma(x, c)
@@ -110,6 +110,6 @@ def poly(x: Float, *coefficients: float) -> Float:
 
 
 def clamp(x: Float, low: float, high: float) -> Float:
-    """The number, or the limit that it exceeds; a NaN gives a limit."""
+    """Return the number, or the limit that it exceeds; a NaN gives a limit."""
     x = x.where(x.compare("ogt", low), low)
     return x.where(x.compare("olt", high), high)

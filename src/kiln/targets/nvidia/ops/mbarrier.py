@@ -24,7 +24,7 @@ def _mbarrier_inval(_x: Expander, op: nvgpu.mbarrier.MbarrierInval, b: DeviceBui
 
 
 def _peer_address(b: DeviceBuilder, address: ir.Value, peer: ir.Value) -> tuple[ir.Value, bool]:
-    """The address of an mbarrier of this block or of a peer, and whether it is a peer's."""
+    """Return the address of an mbarrier of this block or of a peer, and whether it is a peer's."""
     if constant_value(peer) == -1:
         return address, False
     (mapped,) = b.asm("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", [address, peer], [int_type(32)], pure=True)
@@ -59,7 +59,7 @@ def _mbarrier_expect_tx(x: Expander, op: nvgpu.mbarrier.MbarrierExpectTx, b: Dev
 
 
 def _waiting(x: Expander) -> str:
-    """Returns the instruction that may wait, where the architecture has it."""
+    """Return the instruction that may wait, where the architecture has it."""
     return "try_wait" if features.MBARRIER_TRY_WAIT.on(x.arch) else "test_wait"
 
 
@@ -68,7 +68,7 @@ def _poll(b: DeviceBuilder, kind: str, pointer: ir.Value, operands: list[ir.Valu
     code = f"{{ .reg .pred p; mbarrier.{kind}.parity.shared.b64 p, [$1], {names}; selp.u32 $0, 1, 0, p; }}"
     constraints = ",".join(["=r", "r", *("r" for _ in operands)])
     (flag,) = b.asm(code, constraints, [shared_address(b, pointer), *operands], [int_type(32)])
-    return b.compare("ne", flag, b.i32(0))
+    return b.compare("ne", flag, 0)
 
 
 @HANDLERS.expands(nvgpu.mbarrier.MbarrierTryWait)

@@ -18,13 +18,13 @@ HANDLERS = Handlers()
 
 
 def _space(pointer: ir.Value) -> tuple[str, str]:
-    """The PTX name of a pointer's address space with its dot, and the constraint letter of the pointer."""
+    """Return the PTX name of a pointer's address space with its dot, and the constraint letter of the pointer."""
     text = str(pointer.type)
     return {"!llvm.ptr<1>": (".global", "l"), "!llvm.ptr<3>": (".shared", "r")}.get(text, ("", "l"))
 
 
 def _atomic_type(kind: str, type_: ir.Type) -> str:
-    """The PTX type of an atomic operation."""
+    """Return the PTX type of an atomic operation."""
     element, bits = element_of(type_), bits_of(type_)
     if isinstance(element, ir.FloatType):
         vector = "x2" if isinstance(type_, ir.VectorType) else ""
@@ -62,7 +62,7 @@ def _check_scope(x: Expander, op: AnyOp, modifiers: str) -> None:
 
 
 def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
-    """Whether PTX has the operation: others are loops around a compare-and-swap."""
+    """Return whether PTX has the operation: others are loops around a compare-and-swap."""
     if is_float(type_):
         if kind == "exch":
             return bits_of(type_) >= 32
@@ -72,7 +72,7 @@ def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
 
 
 def _combination(kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Value], ir.Value]:
-    """The new element, from the old one."""
+    """Return the new element, from the old one."""
     names = {
         "add": ("arith.addf", "arith.addi"), "max": ("arith.maxnumf", "arith.maxsi"), "min": ("arith.minnumf", "arith.minsi"),
         "umax": ("", "arith.maxui"), "umin": ("", "arith.minui"), "and": ("", "arith.andi"), "or": ("", "arith.ori"),
@@ -126,7 +126,7 @@ def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: DeviceBuilder) -> ir
 
 
 def _access(type_: ir.Type) -> tuple[int, int]:
-    """How a value is moved by one access: bits of a register, and how many registers."""
+    """Return how a value is moved by one access: bits of a register, and how many registers."""
     bits = bits_of(type_)
     if bits in (8, 16, 32, 64):
         return bits, 1
@@ -157,9 +157,7 @@ def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: DeviceBuilder) -
     if count == 1:
         value = made[0] if width != 8 else b.value("arith.trunci", int_type(8), (made[0],))
     else:
-        value = b.value(
-            "vector.from_elements", ir.VectorType.get([count], register, loc=ir.Location.unknown(context())), made
-        )
+        value = b.vector(made)
     return from_bits(b, value, op.result.type)
 
 
@@ -181,10 +179,7 @@ def _ordered_store(x: Expander, op: nvgpu.memory.OrderedStore, b: DeviceBuilder)
     else:
         words = ir.VectorType.get([count], register, loc=ir.Location.unknown(context()))
         value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
-        parts = [
-            b.value("vector.extract", register, (value,), {"static_position": ir.DenseI64ArrayAttr.get([n], context())})
-            for n in range(count)
-        ]
+        parts = b.elements(value)
     last = f", ${count + 1}" if policy else ""
     code = _modified("st", modifiers, space, f"{vector}.b{width} [$0], {source}{last};")
     b.asm(code, ",".join([address, *[letter] * count, *"l" * len(policy)]), [op.pointer, *parts, *policy])
@@ -199,7 +194,7 @@ def _hinted(b: DeviceBuilder, modifiers: str) -> tuple[str, list[ir.Value]]:
 
 
 def _modified(name: str, modifiers: str, space: str, rest: str) -> str:
-    """A load or store: the order and scope come before the space, cache hints after it."""
+    """Return a load or store: the order and scope come before the space, cache hints after it."""
     parts = [part for part in modifiers.split(".") if part]
     before = [
         p

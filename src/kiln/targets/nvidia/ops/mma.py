@@ -28,7 +28,7 @@ def _vector(count: int, element: ir.Type) -> ir.Type:
 
 
 def _registers(x: Expander, b: DeviceBuilder, vector: ir.Value, as_bits: bool) -> list[ir.Value]:
-    """A fragment as registers of PTX: f16 in pairs, and words where the instruction wants bits.
+    """Return a fragment as registers of PTX: f16 in pairs, and words where the instruction wants bits.
 
     Those of a fragment that an operation made, or a part of one, are known. Another goes into many products, and is taken apart
     for the first of them in a block: operations of a block are expanded in their order.
@@ -47,7 +47,7 @@ def _registers(x: Expander, b: DeviceBuilder, vector: ir.Value, as_bits: bool) -
 
 @functools.lru_cache(maxsize=64)
 def _as_words(type_: Any, as_bits: bool) -> Any:
-    """The vector of registers that a fragment is."""
+    """Return the vector of registers that a fragment is."""
     element = type_.element_type
     if isinstance(element, ir.F16Type):
         return _vector(type_.shape[0] // 2, int_type(32))
@@ -55,7 +55,7 @@ def _as_words(type_: Any, as_bits: bool) -> Any:
 
 
 def _made_registers(x: Expander, vector: ir.Value) -> list[ir.Value] | None:
-    """The registers of a fragment that an operation made, or of a part of one."""
+    """Return the registers of a fragment that an operation made, or of a part of one."""
     found = x.results.get(vector)
     if found is not None or (op := store_forwarding.part_of(vector)) is None:
         return found
@@ -106,7 +106,7 @@ def _name(type_: ir.Type) -> str:
 def _mma_text(
     shape: mma_shapes.Shape, a_type: str, b_type: str, d_type: str, kinds: tuple[tuple[int, str], ...]
 ) -> tuple[str, str]:
-    """Returns an instruction and its constraints; `kinds` counts the registers of each type of D, A, B and C."""
+    """Return an instruction and its constraints; `kinds` counts the registers of each type of D, A, B and C."""
     names: list[str] = []
     letters: list[str] = []
     for place, (count, kind) in enumerate(kinds):

@@ -21,13 +21,13 @@ def _barrier(_x: Expander, op: nvgpu.sync.Barrier, b: DeviceBuilder) -> None:
     elif count is not None:
         b.asm("bar.sync $0, $1;", f"{_number(op.id)},{_number(op.threads)}", [op.id, op.threads])
     else:  # 0 is not a count to PTX
-        whole, part = b.if_else(b.compare("eq", op.threads, b.i32(0)))
+        whole, part = b.if_else(b.compare("eq", op.threads, 0))
         type(b)(whole.point, b.location).asm("bar.sync $0;", _number(op.id), [op.id])
         type(b)(part.point, b.location).asm("bar.sync $0, $1;", f"{_number(op.id)},r", [op.id, op.threads])
 
 
 def _number(value: ir.Value) -> str:
-    """The constraint of an operand that may be a constant in the instruction."""
+    """Return the constraint of an operand that may be a constant in the instruction."""
     return "r" if constant_value(value) is None else "n"
 
 

@@ -36,7 +36,7 @@ class _Asm:
         return "{" + ", ".join(self(value, letter) for value in values) + "}"
 
     def box(self, b: DeviceBuilder, map_: ir.Value, coordinates: ir.Value) -> str:
-        """A place in a tensor."""
+        """Return a place in a tensor."""
         return f"[{self(_generic(b, map_), 'l')}, {self.group(cute.unpack(coordinates), 'r')}]"
 
     def emit(self, b: DeviceBuilder, code: str) -> list[ir.Value]:

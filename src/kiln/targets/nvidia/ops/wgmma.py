@@ -27,10 +27,10 @@ _ACCUMULATORS = {"i32": "s32"}
 def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: DeviceBuilder) -> ir.Value:
     x.require(op, mma_shapes.WARPGROUP_MMA)
     leading, stride = op.leading >> 4, op.stride >> 4
-    address = b.binary("shrui", shared_address(b, op.pointer), b.i32(4))
-    low = b.binary("ori", b.binary("andi", address, b.i32(0x3FFF)), b.i32(leading << 16))
+    address = b.binary("shrui", shared_address(b, op.pointer), 4)
+    low = b.binary("ori", b.binary("andi", address, 0x3FFF), leading << 16)
     high = (stride | SWIZZLES[op.swizzle] << 30) << 32
-    return b.binary("ori", b.value("arith.extui", int_type(64), (low,)), b.i64(high))
+    return b.binary("ori", b.value("arith.extui", int_type(64), (low,)), high)
 
 
 # --- registers -------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 @functools.lru_cache(maxsize=1024)
 def _wgmma_text(form: _Form, registers: str, place: int) -> tuple[str, str]:
-    """Returns an instruction and the constraints of its operands, which are numbered from `place` on."""
+    """Return an instruction and the constraints of its operands, which are numbered from `place` on."""
     if form.a_in_registers:
         a, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
     else:

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def is_wide(type_: ir.Type, address: ir.Value, alignment: int) -> bool:
-    """Whether an access to global memory is one of 32 bytes."""
+    """Return whether an access to global memory is one of 32 bytes."""
     if alignment < 32 or address.type != parsed_type("!llvm.ptr<1>"):
         return False
     return isinstance(type_, ir.VectorType) and type_.shape[0] * type_.element_type.width == 256
 
 
 def _words_of(type_: Any) -> tuple[ir.Type, int, str]:
-    """What 32 bytes are moved in: the type of a register, how many, and the letter of its constraint."""
+    """Return what 32 bytes are moved in: the type of a register, how many, and the letter of its constraint."""
     return (int_type(64), 4, "l") if type_.element_type.width == 64 else (int_type(32), 8, "r")
 
 
@@ -38,8 +38,7 @@ def store(b: DeviceBuilder, value: ir.Value, address: ir.Value) -> None:
     word, count, letter = _words_of(value.type)
     words = ir.VectorType.get([count], word, loc=ir.Location.unknown(context()))
     value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
-    positions = [{"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(count)]
-    parts = [b.value("vector.extract", word, (value,), position) for position in positions]
+    parts = b.elements(value)
     names = ", ".join(f"${n + 1}" for n in range(count))
     code = f"st.global.v{count}.b{word.width} [$0], {{{names}}};"
     b.asm(code, ",".join(["l"] + [letter] * count), [address, *parts])

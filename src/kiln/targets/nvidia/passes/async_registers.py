@@ -70,7 +70,7 @@ class Instructions(NamedTuple):
 def holds(
     instructions: Instructions, function: ir.Operation, writers: dict[ir.Operation, list[RegisterArray]]
 ) -> Holds:
-    """Returns where arrays are to be held in a function; `writers` are the operations that write some, with these."""
+    """Return where arrays are to be held in a function; `writers` are the operations that write some, with these."""
     events = _events(instructions, function, writers)
     return _Flow(instructions, writers, _Needs(instructions).follow(events)).follow(events)
 
@@ -87,7 +87,7 @@ class _Event:
 
 
 def _events(instructions: Instructions, function: ir.Operation, writers: dict[ir.Operation, Any]) -> list[_Event]:
-    """Returns the operations that order instructions or write their registers, in the regions that they stand in."""
+    """Return the operations that order instructions or write their registers, in the regions that they stand in."""
     bodies: dict[ir.Block, list[_Event]] = {}
 
     def body_of(block: ir.Block) -> list[_Event]:
@@ -131,12 +131,12 @@ class _Needs:
         self._behind: dict[ir.Operation, set[RegisterArray]] = {}
 
     def follow(self, body: list[_Event]) -> dict[ir.Operation, set[RegisterArray]]:
-        """Returns the arrays that are read behind a fence, and those of all fences of a loop."""
+        """Return the arrays that are read behind a fence, and those of all fences of a loop."""
         self._body(body, {})
         return self._behind
 
     def _body(self, body: list[_Event], reads: Reads) -> Reads:
-        """Returns what is read from the beginning of a body on, given what is read from its end on."""
+        """Return what is read from the beginning of a body on, given what is read from its end on."""
         for event in reversed(body):
             reads = self._event(event, reads)
         return reads

@@ -32,7 +32,8 @@ def allow_contraction(module: ir.Module) -> None:
 
 
 def _is_in_one_sum(value: ir.Value, block: ir.Block) -> bool:
-    """Whether all that becomes of a number, or of each element of a vector, is that one sum of the block takes it."""
+    """Return whether all that becomes of a number, or of each element of a vector, is that one sum of the block takes
+    it."""
     users = [use.owner.operation for use in value.uses]
     if len(users) != 1 and not _are_of_different_elements(users):
         return False

@@ -20,7 +20,7 @@ def convert_branches(module: ir.Module) -> None:
 
 
 def _only_store(branch: ir.Operation) -> cute.Store | None:
-    """The only operation of a branch, if it sets an element of a thread's memory at a known place."""
+    """Return the only operation of a branch, if it sets an element of a thread's memory at a known place."""
     if len(branch.results):
         return None
     then, orelse = branch.regions

@@ -58,7 +58,7 @@ def outline_kernels(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
 
 
 def _device(module: ir.Module, functions: dict[str, ir.Operation], kernels: list[str]) -> ir.Module:
-    """A module of the kernels, and of copies of what they need."""
+    """Return a module of the kernels, and of copies of what they need."""
     needed = _reachable(functions, kernels)
     others = {func for name, func in functions.items() if name not in needed}
     moved = {functions[name] for name in kernels}

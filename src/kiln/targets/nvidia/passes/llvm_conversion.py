@@ -26,7 +26,7 @@ _DIALECTS = ("arith", "cf", "func", "index", "llvm", "math", "nvvm", "scf", "ub"
 
 
 def conversion(module: ir.Module) -> str:
-    """The passes that convert a module; parts of vectors become shuffles."""
+    """Return the passes that convert a module; parts of vectors become shuffles."""
     plain = True
     for op in find(module.operation, _IN_ROWS):
         if not _is_row(op.operands[0].type) or not _is_row(op.results[0].type):
@@ -45,7 +45,7 @@ def convert_to_llvm(module: ir.Module) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _is_row(type_: ir.Type) -> bool:
-    """Whether it is not a vector of no or several dimensions."""
+    """Return whether it is not a vector of no or several dimensions."""
     return not isinstance(type_, ir.VectorType) or type_.rank == 1
 
 

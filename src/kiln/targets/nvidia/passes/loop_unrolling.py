@@ -37,7 +37,7 @@ def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts] = ()) -> None:
 
 
 def _unheeded(loop: ir.Operation) -> str:
-    """The hint of a loop that changes nothing."""
+    """Return the hint of a loop that changes nothing."""
     if "cute.prefetch_stages" in loop.attributes:
         return f"prefetch_stages={loop.attributes['cute.prefetch_stages'].value}"
     asked = "cute.vectorize" in loop.attributes and isinstance(loop.attributes["cute.vectorize"], ir.UnitAttr)
@@ -68,7 +68,7 @@ def _wish(op: ir.Operation) -> str:
 
 
 def _indexes_memory(loop: ir.Operation) -> bool:
-    """Whether an address of a thread's own memory in a loop depends on its counter."""
+    """Return whether an address of a thread's own memory in a loop depends on its counter."""
     reached = [loop.regions[0].blocks[0].arguments[0]]
     seen = set(reached)
     while reached:
@@ -84,7 +84,7 @@ def _indexes_memory(loop: ir.Operation) -> bool:
 
 
 def _is_local(pointer: ir.Value) -> bool:
-    """Whether a pointer comes from an allocation of this function."""
+    """Return whether a pointer comes from an allocation of this function."""
     while True:
         owner = pointer.owner
         if isinstance(owner, ir.Block):

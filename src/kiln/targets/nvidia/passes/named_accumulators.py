@@ -34,7 +34,7 @@ Accesses = dict[ir.Operation, range]
 
 
 def place_of(pointer: ir.Value) -> tuple[Any, int | None]:
-    """Returns the allocation that a pointer leads to, and how many bits into it; the pointer and None where that is not known."""
+    """Return the allocation that a pointer leads to, and how many bits into it; the pointer and None where that is not known."""
     at, first = pointer, 0
     while not isinstance(at.owner, ir.Block):
         op = at.owner.operation
@@ -49,7 +49,7 @@ def place_of(pointer: ir.Value) -> tuple[Any, int | None]:
 
 
 def accesses_by_register(array: RegisterArray) -> Accesses | None:
-    """Returns the registers of the accesses to an array that a kernel only clears or scales, as far as single stores tell.
+    """Return the registers of the accesses to an array that a kernel only clears or scales, as far as single stores tell.
 
     None for others, for arrays without stores, and where a register does not hold one element.
     """
@@ -63,9 +63,8 @@ def accesses_by_register(array: RegisterArray) -> Accesses | None:
 
 
 def _registers(access: cute.Load | cute.Store, places: dict[ir.Value, int | None]) -> range | None:
-    """Returns the registers of an access; `places` keeps how far pointers lead into an allocation."""
-    stores = isinstance(access, cute.Store)
-    memory, type_ = (access.target, access.value.type) if stores else (access.source, access.result.type)
+    """Return the registers of an access; `places` keeps how far pointers lead into an allocation."""
+    memory, type_ = access.memory, access.value.type
     if memory not in places:
         is_whole = cute.info(memory.type).element in (f32(), int_type(32))
         places[memory] = place_of(memory)[1] if is_whole else None
@@ -106,7 +105,7 @@ class Update(NamedTuple):
 
 
 def updates(arrays: dict[RegisterArray, Accesses]) -> dict[ir.Operation, Update]:
-    """Returns the stores that clear or scale registers, and can be done to registers with names."""
+    """Return the stores that clear or scale registers, and can be done to registers with names."""
     done: dict[ir.Operation, Update] = {}
     accesses: dict[ir.Operation, tuple[RegisterArray, range]] = {}
     blocks: dict[ir.Block, None] = {}
@@ -130,7 +129,7 @@ def updates(arrays: dict[RegisterArray, Accesses]) -> dict[ir.Operation, Update]
 
 
 def _scalings(block: ir.Block, accesses: dict[ir.Operation, tuple[RegisterArray, range]]) -> dict[ir.Operation, Update]:
-    """Returns the stores of a block of what was read of the same registers, times scales."""
+    """Return the stores of a block of what was read of the same registers, times scales."""
     done: dict[ir.Operation, Update] = {}
     read: dict[ir.Value, list[tuple[RegisterArray, int, int]]] = {}
     """Which registers vectors have been read of: the array, the number, and how often it was written before."""
@@ -164,7 +163,7 @@ def _scalings(block: ir.Block, accesses: dict[ir.Operation, tuple[RegisterArray,
 def runs(
     function: ir.Operation, writers: dict[ir.Operation, list[RegisterArray]], stores: dict[ir.Operation, Update]
 ) -> list[list[ir.Operation]]:
-    """Returns stores to one array in a block that clear, or scale by the same vector, with nothing else done to registers between."""
+    """Return stores to one array in a block that clear, or scale by the same vector, with nothing else done to registers between."""
     grouped: list[list[ir.Operation]] = []
     before = None
     for op in find(function, _ORDERED):
@@ -208,7 +207,7 @@ def erase_with_operands(op: ir.Operation) -> None:
 
 
 def _may_be_done_to_registers(store: cute.Store) -> bool:
-    """Whether the value of a store may be zeros, or a vector of what was there times scales."""
+    """Return whether the value of a store may be zeros, or a vector of what was there times scales."""
     by = _maker(store.value)
     if by is None or by.name != "arith.mulf":
         return by is not None and by.name == "arith.constant"
@@ -216,7 +215,7 @@ def _may_be_done_to_registers(store: cute.Store) -> bool:
 
 
 def _maker(value: ir.Value) -> ir.Operation | None:
-    """Returns the operation that made a value, or the one that it is a part of."""
+    """Return the operation that made a value, or the one that it is a part of."""
     while not isinstance(value.owner, ir.Block):
         op = value.owner.operation
         if op.name not in _PARTS:
@@ -226,7 +225,7 @@ def _maker(value: ir.Value) -> ir.Operation | None:
 
 
 def _part(value: ir.Value) -> tuple[ir.Value, int]:
-    """Returns the vector that another is a part of, and from which element on; the value itself where it is none."""
+    """Return the vector that another is a part of, and from which element on; the value itself where it is none."""
     op = None if isinstance(value.owner, ir.Block) else value.owner.operation
     if op is None or op.name != "vector.extract_strided_slice":
         return value, 0
@@ -235,7 +234,7 @@ def _part(value: ir.Value) -> tuple[ir.Value, int]:
 
 
 def _source_of_element(vector: ir.Value, number: int) -> tuple[ir.Value, int]:
-    """Returns the vector that an element of another was taken from, and which it is; 0 where that is no vector."""
+    """Return the vector that an element of another was taken from, and which it is; 0 where that is no vector."""
     op = None if isinstance(vector.owner, ir.Block) else vector.owner.operation
     if op is None or op.name not in ("vector.broadcast", "vector.shuffle"):
         return vector, number
@@ -248,7 +247,7 @@ def _source_of_element(vector: ir.Value, number: int) -> tuple[ir.Value, int]:
 
 
 def _is_zero(op: ir.Operation) -> bool:
-    """Whether a constant is zeros, none of them negative."""
+    """Return whether a constant is zeros, none of them negative."""
     value: Any = op.attributes["value"]
     if isinstance(value, ir.DenseElementsAttr):
         if not value.is_splat:

@@ -58,12 +58,12 @@ def _change_sizes(kernel: Kernel, by: int) -> None:
     """Add a number to the size of dynamic shared memory wherever the program asks for it."""
     for op in kernel.smem_sizes if by else ():
         b = DeviceBuilder(ir.InsertionPoint.after(op), op.location)
-        asked = b.binary("addi", op.result, b.i32(by))
+        asked = b.binary("addi", op.result, by)
         op.result.replace_all_uses_except(asked, [asked.owner.operation])
 
 
 def _smem_offsets(kernel: Kernel) -> dict[str, int]:
-    """Where each piece of static shared memory lies; how much there is becomes known."""
+    """Return where each piece of static shared memory lies; how much there is becomes known."""
     body = kernel.operation.regions[0].blocks[0] if kernel.merge_smem else None
     offsets, kernel.smem_bytes = place(kernel.smem, body, _piece_of)
     return offsets
@@ -74,7 +74,7 @@ def _piece_of(op: ir.Operation) -> str | None:
 
 
 def dynamic_variable(expansion: Expansion) -> str:
-    """The name of dynamic shared memory, which is declared once."""
+    """Return the name of dynamic shared memory, which is declared once."""
     return expansion.variable(
         DYNAMIC_SMEM, parsed_type("!llvm.array<0 x i8>"), 3, DYNAMIC_SMEM_ALIGNMENT, linkage="external"
     )

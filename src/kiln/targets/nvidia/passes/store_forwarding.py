@@ -43,7 +43,7 @@ class _Memory:
     """The units that are read."""
 
     def enter(self, block: ir.Block) -> tuple[dict[int, _Source], dict[int, _Access]]:
-        """What a block knows; blocks inside it are done."""
+        """Return what a block knows; blocks inside it are done."""
         if self.block is not None and block == self.block:
             return self.blocks[self.block]
         self.block = block
@@ -142,15 +142,14 @@ def _pointers(pointer: ir.Value) -> dict[ir.Value, tuple[_Memory, int]]:
 def _accesses(
     operations: Mapping[int, tuple[ir.Operation, str]], pointers: Mapping[ir.Value, tuple[_Memory, int]]
 ) -> list[_Access]:
-    """The accesses through pointers."""
+    """Return the accesses through pointers."""
     found: list[_Access] = []
     constants: dict[ir.Value, int | None] = {}
     for number, (op, name) in operations.items():
         if name == "cute.alloc_rmem":
             continue
         access = cute.Store(op) if name == "cute.store" else cute.Load(op)
-        stores = isinstance(access, cute.Store)
-        memory, step = pointers.get(access.target if stores else access.source, (None, 0))
+        memory, step = pointers.get(access.memory, (None, 0))
         if memory is None:
             continue
         offset = access.offset
@@ -158,12 +157,12 @@ def _accesses(
             place = constants[offset]
         else:
             place = constants[offset] = constant_value(offset)
-        size = _vector_bytes((access.value if stores else access.result).type)
+        size = _vector_bytes(access.value.type)
         if place is None or not size:
             memory.is_known = False
             continue
         memory.unit = math.gcd(memory.unit, place * step, size)
-        found.append(_Access(number, op, memory, place * step, size, stores))
+        found.append(_Access(number, op, memory, place * step, size, isinstance(access, cute.Store)))
     return found
 
 
@@ -249,7 +248,7 @@ def _replace(access: _Access, known: dict[int, _Source]) -> bool:
 
 
 def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
-    """A vector whose elements were written by several writes."""
+    """Return a vector whose elements were written by several writes."""
     type_ = access.op.results[0].type
     if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or type_.shape[0] > _MOST_GATHERED:
         return None
@@ -291,7 +290,7 @@ def _part(op: ir.Operation, root: ir.Value, start: int, size: int) -> ir.Value |
 
 @functools.lru_cache(maxsize=1024)
 def _can_be_recast(type_: ir.Type) -> bool:
-    """Whether it is a vector in one row whose elements are whole bytes also in registers."""
+    """Return whether it is a vector in one row whose elements are whole bytes also in registers."""
     if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1:
         return False
     size = _bytes(type_.element_type)
@@ -302,7 +301,7 @@ def _can_be_recast(type_: ir.Type) -> bool:
 
 
 def _root(value: ir.Value) -> tuple[ir.Value, int]:
-    """The value that a value is a part of, and the byte where the part begins."""
+    """Return the value that a value is a part of, and the byte where the part begins."""
     start = 0
     while (op := part_of(value)) is not None:
         source = op.operands[0]
@@ -314,7 +313,7 @@ def _root(value: ir.Value) -> tuple[ir.Value, int]:
 
 
 def part_of(value: ir.Value) -> ir.Operation | None:
-    """The operation that took a value out of another, or gave it another type; None if none did."""
+    """Return the operation that took a value out of another, or gave it another type; None if none did."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return None
@@ -324,7 +323,7 @@ def part_of(value: ir.Value) -> ir.Operation | None:
 
 
 def first_element(op: ir.Operation) -> int:
-    """The element where a part begins, among those of the vector that `part_of` names."""
+    """Return the element where a part begins, among those of the vector that `part_of` names."""
     return 0 if op.name == "vector.bitcast" else op.attributes["offsets"][0].value  # pyright: ignore
 
 

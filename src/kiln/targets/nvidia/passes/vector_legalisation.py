@@ -29,7 +29,7 @@ _ACCESS = 16
 
 @functools.lru_cache(maxsize=4096)
 def is_long(type_: ir.Type) -> bool:
-    """Whether it is the type of a long vector."""
+    """Return whether it is the type of a long vector."""
     if not isinstance(type_, ir.VectorType):
         return False
     shape = type_.shape
@@ -37,7 +37,7 @@ def is_long(type_: ir.Type) -> bool:
 
 
 def _vector(type_: Any, count: int) -> ir.Type:
-    """Returns the type of a vector of some of a vector's elements."""
+    """Return the type of a vector of some of a vector's elements."""
     return vector_of(type_.element_type, count)
 
 
@@ -87,7 +87,7 @@ class _Cutter:
     # -- operations that make long vectors ---------------------------------------------------------------------------
 
     def _cut(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        """The pieces of each result; None if the operation stays as it is."""
+        """Return the pieces of each result; None if the operation stays as it is."""
         return _MAKERS.get(op.name, _Cutter._element_wise)(self, op)
 
     def _load(self, op: ir.Operation) -> list[list[ir.Value]] | None:
@@ -113,7 +113,7 @@ class _Cutter:
         op.erase()
 
     def _accesses(self, access: cute.Load | cute.Store, type_: Any) -> tuple[int, list[ir.Value]]:
-        """Returns how many elements each access to a part of a long vector has, and their offsets."""
+        """Return how many elements each access to a part of a long vector has, and their offsets."""
         offset = access.offset
         first, width = constant_value(offset, 0), _ACCESS * 8 // cute.element_bits(type_.element_type)
         return width, [self._offset(access.operation, offset.type, first + n) for n in range(0, type_.shape[0], width)]
@@ -181,7 +181,7 @@ class _Cutter:
         ]
 
     def _insert_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        """A shorter vector put into a long one."""
+        """Return a shorter vector put into a long one."""
         value, target = op.operands
         type_: Any = value.type
         (first,) = _numbers(op, "offsets")
@@ -197,7 +197,7 @@ class _Cutter:
         return [pieces]
 
     def _extract_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        """A long part of a longer vector."""
+        """Return a long part of a longer vector."""
         (first,), (length,) = _numbers(op, "offsets"), _numbers(op, "sizes")
         if first % LENGTH or length % LENGTH or _numbers(op, "strides") != [1]:
             return None
@@ -212,7 +212,7 @@ class _Cutter:
         return [[self._span(op, value, first) for value in op.operands for first in range(0, half, LENGTH)]]
 
     def _span(self, before: ir.Operation, value: ir.Value, first: int) -> ir.Value:
-        """A short vector out of a longer one: out of the one of two it was made of, where that is known."""
+        """Return a short vector out of a longer one: out of the one of two it was made of, where that is known."""
         pieces = self._pieces.get(value)
         if pieces is not None:
             return pieces[first // LENGTH]
@@ -237,7 +237,7 @@ class _Cutter:
         return [[_made(op, op.name, short, (piece,), None) for piece in self._cut_value(op.operands[0])]]
 
     def _cut_value(self, value: ir.Value) -> list[ir.Value]:
-        """The pieces of a long vector; one that was not cut is taken apart where it is made."""
+        """Return the pieces of a long vector; one that was not cut is taken apart where it is made."""
         found = self._pieces.get(value)
         if found is None:
             owner = value.owner
@@ -293,7 +293,7 @@ class _Cutter:
         user.erase()
 
     def _element(self, user: ir.Operation, place: int, value: ir.Value) -> ir.Value:
-        """An element of the two vectors that a shuffle takes."""
+        """Return an element of the two vectors that a shuffle takes."""
         first: Any = user.operands[0].type
         number, place = (0, place) if place < first.shape[0] else (1, place - first.shape[0])
         source = user.operands[number]
@@ -332,12 +332,12 @@ NAMES = (
 
 
 def _is_private(access: cute.Load | cute.Store) -> bool:
-    """Whether an access to a vector can be made of accesses of `_ACCESS` bytes to a thread's own memory, at a known place."""
-    stores = isinstance(access, cute.Store)
-    memory, type_ = (access.target, access.value.type) if stores else (access.source, access.result.type)
+    """Return whether an access to a vector can be made of accesses of `_ACCESS` bytes to a thread's own memory, at a
+    known place."""
+    type_: Any = access.value.type
     width = _ACCESS * 8 // cute.element_bits(type_.element_type)
     return (
-        cute.info(memory.type).space == "rmem"
+        cute.info(access.memory.type).space == "rmem"
         and bool(access.alignment)
         and access.alignment % _ACCESS == 0
         and width >= LENGTH
@@ -347,14 +347,14 @@ def _is_private(access: cute.Load | cute.Store) -> bool:
 
 
 def _concatenates(op: ir.Operation) -> bool:
-    """Whether a shuffle puts two vectors of one length one after the other."""
+    """Return whether a shuffle puts two vectors of one length one after the other."""
     first, second = (value.type for value in op.operands)
     mask = _numbers(op, "mask")
     return first == second and len(mask) == 2 * first.shape[0] and mask == list(range(len(mask)))
 
 
 def _count(type_: Any) -> int:
-    """How many pieces a long vector has."""
+    """Return how many pieces a long vector has."""
     return type_.shape[0] // LENGTH
 
 
@@ -372,7 +372,7 @@ def _slice(before: ir.Operation, value: ir.Value, first: int, length: int) -> ir
 
 
 def _joined(before: ir.Operation, pieces: Sequence[ir.Value]) -> ir.Value:
-    """Returns one vector of its pieces."""
+    """Return one vector of its pieces."""
     return (
         pieces[0] if len(pieces) == 1 else joined(before, _vector(pieces[0].type, LENGTH * len(pieces)), list(pieces))
     )

@@ -102,7 +102,7 @@ class _Function:
                     self._split(access)
 
     def _use(self, operation: ir.Operation) -> Use:
-        """Returns what a WGMMA does to registers."""
+        """Return what a WGMMA does to registers."""
         op, arrays = Wgmma(operation), self._writers[operation]
         accumulator = _Accumulator.of(op)
         overwrites = constant(op.accumulate) == 0 and all(
@@ -157,7 +157,7 @@ class _Function:
         return named
 
     def _allocations(self) -> Iterable[cute.AllocRmem]:
-        """Returns the allocations of the registers of WGMMAs; all of the function where pointers cannot be followed to them."""
+        """Return the allocations of the registers of WGMMAs; all of the function where pointers cannot be followed to them."""
         allocations: dict[ir.Operation, cute.AllocRmem] = {}
         for op in self._wgmmas:
             for pointer in (op.d, op.a):
@@ -198,18 +198,17 @@ class _Function:
 
     def _split(self, access: cute.Load | cute.Store) -> None:
         """Make of an access to a vector accesses to its registers."""
-        stores, op = isinstance(access, cute.Store), access.operation
-        value, memory = (access.value, access.target) if stores else (access.result, access.source)
-        type_, offset = value.type, access.offset
+        value, offset, op = access.value, access.offset, access.operation
+        type_ = value.type
         first = constant_value(offset)
         if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or first is None:
             return
-        count, bits = type_.shape[0], cute.element_bits(cute.info(memory.type).element)
+        count, bits = type_.shape[0], cute.element_bits(cute.info(access.memory.type).element)
         each = max(1, 32 // bits)
         if bits < 8 or count % each or first % each or count == each:
             return
         offsets, alignment = [self._constant(offset.type, first + n) for n in range(0, count, each)], each * bits // 8
-        if stores:
+        if isinstance(access, cute.Store):
             values = [part_of_vector(op, value, n, each) for n in range(0, count, each)]
             cute.stores_before(access, offsets, values, alignment)
         else:
@@ -227,7 +226,7 @@ class _Function:
 
 
 def _uses(pointer: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
-    """Returns the operations that use a pointer, or one made of it, and which of their operands it is."""
+    """Return the operations that use a pointer, or one made of it, and which of their operands it is."""
     todo, seen = [pointer], {pointer}
     while todo:
         for use in todo.pop().uses:
@@ -241,7 +240,7 @@ def _uses(pointer: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
 
 
 def _carried(op: ir.Operation, number: int) -> list[ir.Value] | None:
-    """Returns the values that an operand of control flow becomes; None if it is none of that."""
+    """Return the values that an operand of control flow becomes; None if it is none of that."""
     name = op.name
     if name == "scf.for":
         return [op.regions[0].blocks[0].arguments[number - 2], op.results[number - 3]]
@@ -296,7 +295,7 @@ class _Accumulator(NamedTuple):
     count: int
 
     def is_apart_from(self, other: _Accumulator) -> bool:
-        """Whether the two have no register in common, for sure."""
+        """Return whether the two have no register in common, for sure."""
         if self.first is None or other.first is None:
             return False
         return (

@@ -30,7 +30,7 @@ def unroll_wgmma(module: ir.Module) -> None:
 
 
 def _turns(loop: ir.Operation) -> range | None:
-    """What the counter of a loop is in each turn, if all is known and simple."""
+    """Return what the counter of a loop is in each turn, if all is known and simple."""
     bounds = [constant_value(v) for v in list(loop.operands)[:3]]
     lower, upper, step = bounds
     if lower is None or upper is None or step is None or step <= 0 or lower < 0:
@@ -100,7 +100,7 @@ class _Unrolling:
         return found
 
     def _computed(self, op: ir.Operation) -> int | None:
-        """What an operation on known numbers gives, if it is one of those that addresses are made with."""
+        """Return what an operation on known numbers gives, if it is one of those that addresses are made with."""
         compute = _COMPUTED.get(op.name)
         if compute is None:
             return None

@@ -1,0 +1,36 @@
+"""Text for people that several verbs print: paths, fields of problems, suggestions, tables."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+
+def near_path(path: str | os.PathLike[str]) -> str:
+    """Return a path relative to the current directory, if it is below it."""
+    near = os.path.relpath(path)
+    return os.fspath(path) if near.startswith("..") else near
+
+
+def fields_text(fields: Mapping[str, Any], separator: str = " ") -> str:
+    """Return the fields of a problem: `m=128 n=64`."""
+    return separator.join(f"{name}={value}" for name, value in fields.items())
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return "did you mean X?" for the known name that is most like a wrong one; "" if none is."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def table(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
+    """Return rows as lines with aligned columns, those in `left` to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(_aligned(row, widths, left)).rstrip() for row in rows]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], left: Container[int]) -> list[str]:
+    cells = enumerate(zip(row, widths))
+    return [cell.ljust(width) if at in left else cell.rjust(width) for at, (cell, width) in cells]
