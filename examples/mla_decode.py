@@ -15,8 +15,8 @@ import torch
 
 from kiln import kernels
 from kiln import workbench as wb
-from kiln.kernels.impl.mla.sm90 import LatentForward
-from kiln.kernels.impl.mla.sm90_swap_ab import TurnedForward
+from kiln.kernels.impl.mla.sm90 import Sm90MlaKernel
+from kiln.kernels.impl.mla.sm90_swap_ab import Sm90MlaSwapAbKernel
 
 KV_RANK, ROPE, PAGE = 512, 64, 64
 SWAP_AB_ROWS = 32
@@ -99,7 +99,7 @@ class MlaDecode(wb.KernelPlan):
             kernels.mla_decode(q, cache, table, lengths, out=out, config=config)
 
         return wb.CuteKernel(
-            kernel_fn=(TurnedForward if turned else LatentForward).kernel,
+            kernel_fn=(Sm90MlaSwapAbKernel if turned else Sm90MlaKernel).kernel,
             launch_fn=launch,
             input_tensors=[q, cache, table, lengths],
             output_tensors=[out],

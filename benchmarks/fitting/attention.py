@@ -42,7 +42,7 @@ from kiln.kernels.impl.attention.bwd import sm90_cost as backward_cost
 from kiln.kernels.impl.attention.bwd import sm90_hd256_config
 from kiln.kernels.impl.attention.bwd.problem import AttentionBackwardProblem
 from kiln.kernels.impl.attention.fwd import decode_cost, sm90_cost
-from kiln.kernels.impl.mla.problem import LatentAttention
+from kiln.kernels.impl.mla.problem import MlaProblem
 
 _H200 = dataclasses.replace(device_of("sm_90a"), name="H200")
 _NEAR, _BEST = 1.15, 12
@@ -200,7 +200,7 @@ class Decode:
         """In pages, queries are of bf16; else they are as keys."""
         kind, page, batch, queries, keys = shape
         dtype = BFloat16 if kind == "bf16" else Float8E4M3FN
-        more: dict[str, Any] = {"partial": True, "page": page, "room": keys} if page else {}
+        more: dict[str, Any] = {"has_seqused_k": True, "page_size": page, "kv_capacity": keys} if page else {}
         if kind == "e4m3":
             more |= {"out_dtype": BFloat16, "q_dtype": BFloat16 if page else None}
         return AttentionProblem(batch, queries, keys, 32, 8, 128, 128, dtype, None, 0, **more)
@@ -259,7 +259,7 @@ class Mla:
     @staticmethod
     def problem(shape: Any) -> Any:
         bits, batch, tokens, heads, keys = shape
-        return LatentAttention(batch, tokens, heads, keys, causal=False, stored=None if bits == 16 else Float8E4M3FN)
+        return MlaProblem(batch, tokens, heads, keys, causal=False, cache_dtype=None if bits == 16 else Float8E4M3FN)
 
     @staticmethod
     def small(shape: Any) -> Any:
@@ -269,8 +269,8 @@ class Mla:
     def kernel(shape: Any, config: Any) -> Any:
         if not hasattr(config, "turned"):
             return shape[0], _named(_fields(dataclasses.replace(config, num_splits=min(2, config.num_splits))))
-        many = config.shares > 8 * shape[1]
-        return shape[0], config.turned and min(32, shape[2] * shape[3]), many, config.early
+        many = config.num_splits > 8 * shape[1]
+        return shape[0], config.swap_ab and min(32, shape[2] * shape[3]), many, config.early
 
     @staticmethod
     def group(shape: Any) -> Any:

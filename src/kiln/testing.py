@@ -67,7 +67,9 @@ def _assert_fits(made: tuple[Any, ...], bad: Callable[[Any], Any]) -> None:
         kernel = getattr(one, "kernel", None)
         known = {kernel: one.resources} if kernel is not None else one.resources
         if not known:
-            raise AssertionError(f"no resources are known of the kernels of {one!r}: was it compiled for a GPU, with ptxas?")
+            raise AssertionError(
+                f"no resources are known of the kernels of {one!r}: was it compiled for a GPU, with ptxas?"
+            )
         remarks = one.remarks if kernel is not None else one.executable.remarks
         for name, used in known.items():
             if used is None or not used.registers:

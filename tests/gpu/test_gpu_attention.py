@@ -141,7 +141,7 @@ def test_packed_sequences():
 hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="for Hopper"
 )
-CONFIGS = {
+PLANS = {
     64: [(3, 112, 4)],
     96: [(2, 128, 3)],
     40: [(2, 128, 3)],
@@ -155,11 +155,11 @@ CONFIGS = {
 @hopper
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (300, 70), "softcap": 9.0}], ids=str)
 @pytest.mark.parametrize(
-    ("dim", "fields"), [(dim, fields) for dim, configs in CONFIGS.items() for fields in configs], ids=str
+    ("dim", "config"), [(dim, config) for dim, configs in PLANS.items() for config in configs], ids=str
 )
-def test_warp_groups(dim, fields, options):
+def test_warp_groups(dim, config, options):
     """More tiles than multiprocessors, of odd lengths, heads that lie before rows; and the same twice."""
-    config = kernels.Sm90AttentionConfig(*fields)
+    config = kernels.Sm90AttentionConfig(*config)
     q = normal(3, 12, 1777, dim, dtype=torch.float16).transpose(1, 2)
     k, v = (normal(3, 2001, 4, dim, dtype=torch.float16) for _ in range(2))
     got = kernels.flash_attention(q, k, v, return_lse=True, config=config, **options)
@@ -171,7 +171,7 @@ def test_warp_groups(dim, fields, options):
 
 @hopper
 @pytest.mark.parametrize(
-    "config", [{}, {"dynamic_scheduler": True}, {"pack_gqa": True}, {"q_in_regs": True, "lazy": False}], ids=str
+    "config", [{}, {"dynamic_scheduler": True}, {"pack_gqa": True}, {"q_in_regs": True, "lazy_rescale": False}], ids=str
 )
 @pytest.mark.parametrize("causal", [False, True])
 def test_warp_groups_of_packed_sequences(config, causal):

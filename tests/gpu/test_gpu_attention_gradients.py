@@ -125,8 +125,8 @@ def test_gradients_made_meanwhile(shape, causal):
     of = AttentionProblem(batches, rows, rows, heads, heads, dim, dim, window_right=0 if causal else None)
     problem = AttentionBackwardProblem(of)
     config = sm90_cost.default_config(problem, device)
-    side, _, parts = sm90_config.side_by_side(problem, config, device)
-    assert 0 < sm90_config.made_meanwhile(problem, config, side, parts) < heads
+    side, _, parts = sm90_config.head_groups(problem, config, device)
+    assert 0 < sm90_config.converted_heads(problem, config, side, parts) < heads
     check(shape, rows, heads, causal=causal)
 
 

@@ -1,4 +1,4 @@
-"""Matrix products on a GPU at full sizes, against float64."""
+"""GEMM on a GPU at full sizes, against float64."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOLERANCE = {
     torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 2e-6, torch.int8: 0.0, torch.float8_e4m3fn: 2e-3,
     torch.float8_e5m2: 2e-3,
 }  # fmt: skip
-"""Relative to the sum of the absolute values of the products: the rounding of the result, or of sums in f32."""
+"""Relative to the sum of the absolute values of the addends: the rounding of the result, or of accumulators in f32."""
 
 
 def operand(rows, columns, dtype, layout, batch=()):
@@ -59,7 +59,7 @@ def test_tf32_is_rounded_to_nearest(layout):
         bits = x.contiguous().view(torch.int32)
         return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
 
-    # sums in the tensor cores keep fewer bits than f32
+    # accumulators of the tensor cores keep fewer bits than f32
     check(kernels.gemm(a, b, precision="tf32"), rounded(a), rounded(b), 1e-5)
 
 
@@ -84,14 +84,14 @@ def test_bytes_of_any_layout(dtype, layout):
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(2048, 2048, 512), (3072, 3072, 64), (64, 4096, 4096), (333, 777, 1000)])
-def test_everything_after_large_products(m, n, k):
+def test_everything_in_the_epilogue_of_large_gemms(m, n, k):
     a, b = operand(m, k, torch.float16, "N"), operand(k, n, torch.float16, "T")
     c, bias, gate = (torch.randn(shape, device="cuda") for shape in ((m, n), (n,), (m, 1)))
     options = {"alpha": 0.5, "beta": -2.0, "c": c, "bias": bias.half(), "activation": "gelu", "extras": [gate]}
     got = kernels.gemm(a, b, **options, epilogue=lambda value, gate: value * gate, out_dtype=torch.float32)
     sums = 0.5 * (a.double() @ b.double()) - 2.0 * c.double() + bias.half().double()
     wanted = torch.nn.functional.gelu(sums) * gate.double()
-    # sums in the tensor cores keep fewer bits than f32
+    # accumulators of the tensor cores keep fewer bits than f32
     size = 0.5 * (a.double().abs() @ b.double().abs()) + 2.0 * c.double().abs() + bias.half().double().abs()
     error = (got.double() - wanted).abs() / (size * gate.double().abs()).clamp(min=1e-3)
     assert error.max().item() <= 3e-5
@@ -113,7 +113,7 @@ def test_batches_and_everything_after():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_parts_of_k(dtype):
+def test_split_k(dtype):
     a, b = operand(64, 8192, dtype, "N"), operand(8192, 128, dtype, "T")
     bias = torch.randn(128, device="cuda")
     got = kernels.gemm(a, b, bias=bias)  # so few tiles that K is cut
@@ -186,7 +186,7 @@ def test_bytes_of_warp_groups(dtype, pingpong):
 
 
 @pytest.mark.parametrize(("tile", "pingpong"), [((128, 128), False), ((128, 128), True), ((128, 192), True)])
-def test_what_follows_warp_groups(tile, pingpong):
+def test_fused_epilogues_of_warpgroups(tile, pingpong):
     m, n = 1000, 520
     a, b = operand(m, 264, torch.bfloat16, "N"), operand(264, n, torch.bfloat16, "T")
     c, bias, gate = (torch.randn(shape, device="cuda").to(torch.bfloat16) for shape in ((m, n), (n,), (m, 1)))
@@ -219,7 +219,7 @@ FEW = [
 
 
 @pytest.mark.parametrize("config", FEW, ids=str)
-def test_few_rows_and_parts_of_k(config):
+def test_few_rows_and_split_k(config):
     for m, n, k in ((1, 4096, 4096), (13, 1000, 2056), (300, 520, 4104)):
         a, b = operand(m, k, torch.bfloat16, "N"), operand(k, n, torch.bfloat16, "T")
         got = kernels.gemm(a, b, config=config)
@@ -261,7 +261,7 @@ def test_groups(config):
 
 @pytest.mark.parametrize("config", [None, kernels.Sm90GemmConfig((128, 128, 64), (2, 1), 5, 8, pingpong=True)], ids=str)
 def test_columns_behind_the_last(config):
-    """Stay as they are, where rows of the result are parts of longer ones: the copy engine would store whole 16 bytes."""
+    """Stay as they are, where rows of the result are parts of longer ones: TMA would store whole 16 bytes."""
     a, whole = operand(600, 520, torch.float16, "N"), torch.full((600, 1040), 7.0, device="cuda", dtype=torch.float16)
     for columns in (1027, 1028, 1032):
         b = operand(520, columns, torch.float16, "T")
@@ -301,7 +301,7 @@ def test_more_batches_than_a_mode_of_a_grid(dtype, config):
 
 @pytest.mark.parametrize(("m", "n", "k"), [(72, 11008, 2048), (200, 5120, 2048), (328, 8192, 4096)])
 def test_integers_into_floats(m, n, k):
-    """Of 16 bits: tiles are turned around, and as narrow as integers can have them."""
+    """Of 16 bits: tiles are transposed, and as narrow as integers can have them."""
     a, b = (torch.randint(-3, 4, x, device="cuda", dtype=torch.int8) for x in ((m, k), (n, k)))
     check(kernels.gemm(a, b.T, out_dtype=torch.float16), a, b.T, TOLERANCE[torch.float16])
 
@@ -316,7 +316,7 @@ def test_activations_of_what_is_no_number(activation):
     torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-def test_factors_of_blocks():
+def test_block_scales():
     a, b = operand(1000, 1168, torch.float8_e4m3fn, "N"), operand(1168, 720, torch.float8_e4m3fn, "T")
     of_a, of_b = torch.rand(1000, 10, device="cuda") + 0.5, torch.rand(10, 6, device="cuda") + 0.5
     spread = torch.repeat_interleave
@@ -327,7 +327,7 @@ def test_factors_of_blocks():
     for precision in ("ieee", "fast"):
         assert torch.equal(got, kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, precision=precision))
     check(kernels.gemm(a, b, precision="fast"), a, b, 1e-2)
-    a = a[:, :1165].contiguous()  # rows begin anywhere: not for the copy engine
+    a = a[:, :1165].contiguous()  # rows begin anywhere: not for TMA
     check(kernels.gemm(a, b[:1165], scale_a=of_a, scale_b=of_b), left[:, :1165], right[:1165], 2e-3)
 
 
@@ -340,7 +340,7 @@ def test_rows_that_begin_anywhere(layout):
         check(got, a, b, TOLERANCE[torch.float16])
 
 
-def test_sums_of_a_second_kernel():
+def test_split_k_by_a_second_kernel():
     a, b = operand(300, 16384, torch.bfloat16, "N"), operand(16384, 520, torch.bfloat16, "T")
     config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 4, 8, pingpong=True, split_k=7)
     got = kernels.gemm(a, b, config=config)
@@ -349,7 +349,7 @@ def test_sums_of_a_second_kernel():
 
 
 @pytest.mark.parametrize("config", [None, kernels.Sm90GemmConfig((128, 256, 64), (2, 1), 3, 8)])
-def test_several_results_and_sums_of_rows(config):
+def test_several_results_and_row_sums(config):
     """The same bits each time."""
     a, b = operand(1000, 520, torch.bfloat16, "N"), operand(520, 776, torch.bfloat16, "T")
     bias = torch.randn(776, device="cuda")
@@ -359,7 +359,7 @@ def test_several_results_and_sums_of_rows(config):
         bias=bias,
         epilogue=lambda x: (x, x * 0.5),
         out_dtype=(torch.bfloat16, torch.float32),
-        row_sum="squares",
+        row_reduction="squares",
         config=config,
     )
     got = call()
@@ -392,7 +392,7 @@ def test_tf32_of_warp_groups_is_rounded_to_nearest(config):
 
 @pytest.mark.parametrize("m", [1, 40, 300])
 @pytest.mark.parametrize(("bits", "groups"), [(8, 0), (8, 4), (4, 0), (4, 8)])
-def test_weights_of_few_bits(m, bits, groups):
+def test_mixed_inputs(m, bits, groups):
     n, k = 1000, 1024
     a, scale = operand(m, k, torch.bfloat16, "N"), torch.rand((groups, n) if groups else (n,), device="cuda") + 0.5
     if bits == 8:

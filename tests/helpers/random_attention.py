@@ -24,8 +24,8 @@ from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl import attention, mla
 from kiln.kernels.impl.attention import AttentionProblem, bwd
 from kiln.kernels.impl.attention.bwd import AttentionBackwardProblem
-from kiln.kernels.impl.attention.score_mod import check_score
-from kiln.kernels.impl.mla import LatentAttention
+from kiln.kernels.impl.attention.score_mod import check_score_mod
+from kiln.kernels.impl.mla import MlaProblem
 
 HOPPER = device_of("sm_90a")
 DIMS = ((64, 64), (128, 128), (40, 72), (192, 128), (8, 8), (136, 136))
@@ -186,11 +186,13 @@ def configs(rng: Rng) -> None:
     narrow, heads_k, page = rng.random() < 0.3, any_of(rng, 1, 8), any_of(rng, 0, 0, 1, 16, 24, 64)
     dims = [int(rng.integers(1, 17)) * 16 if narrow else int(rng.integers(1, 33)) * 8 for _ in range(2)]
     keys, some = any_of(rng, 1, 7, 300, 8192, 131072), [bool(rng.integers(2)) for _ in range(6)]
-    flags = dict(zip(("capped", "lse", "packed", "partial", "sloped", "sinks"), some, strict=True))
+    flags = dict(
+        zip(("has_softcap", "return_lse", "varlen", "has_seqused_k", "has_alibi", "has_sinks"), some, strict=True)
+    )
     of = AttentionProblem(
         any_of(rng, 1, 7, 64, 65535), any_of(rng, 1, 3, 16, 64, 300, 4096), keys, heads_k * any_of(rng, 1, 3, 4, 16, 128), heads_k,
         dims[0], dims[1], Float8E4M3FN if narrow else any_of(rng, Float16, BFloat16), any_of(rng, None, 0, 100), any_of(rng, None, 0, 50),
-        page_size=page, kv_capacity=keys if page else 0, score_mod=check_score(lowered) if rng.random() < 0.3 else None,
+        page_size=page, kv_capacity=keys if page else 0, score_mod=check_score_mod(lowered) if rng.random() < 0.3 else None,
         out_dtype=BFloat16 if narrow else None, **flags,
     )  # fmt: skip
     values = any_of(rng, 8, 64, 128, 264, 384, 512)
@@ -198,8 +200,8 @@ def configs(rng: Rng) -> None:
     if not narrow and not page:
         asked.append((bwd.REGISTRY, AttentionBackwardProblem(of, some[0])))
     stored = any_of(rng, None, Float8E4M3FN, Float8E5M2) if values % 128 == 0 else None
-    shape = (of.batches, of.queries, of.heads, keys, values + 64, values)
-    asked.append((mla.REGISTRY, LatentAttention(*shape, stored=stored)))
+    shape = (of.batch, of.seqlen_q, of.heads, keys, values + 64, values)
+    asked.append((mla.REGISTRY, MlaProblem(*shape, cache_dtype=stored)))
     for chooses, problem in asked:
         chooses.choose(problem, HOPPER)
         for choice in chooses.choices(problem, HOPPER):

@@ -11,8 +11,14 @@ FOLDER = Path(kiln.__file__).parent / "kernels"
 SHARED = ("dispatch", "parts")
 """Folders below the families: what chooses and launches kernels, and device code that several families use."""
 PUBLIC = (
-    "kiln", "kiln.cute", "kiln.cute.nvgpu", "kiln.utils", "kiln.utils.reductions", "kiln.utils.schedulers", "kiln.utils.schedulers", "kiln.pipeline",
-)  # fmt: skip
+    "kiln",
+    "kiln.cute",
+    "kiln.cute.nvgpu",
+    "kiln.utils",
+    "kiln.utils.reductions",
+    "kiln.utils.schedulers",
+    "kiln.pipeline",
+)
 """What families may import besides the library itself; `dispatch` brings arrays to them."""
 ABOVE = {
     "mla": {"attention"},

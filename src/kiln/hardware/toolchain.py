@@ -18,10 +18,7 @@ from pathlib import Path
 from ..base_dsl import settings
 from ..base_dsl.diagnostics import DSLRuntimeError
 
-TOOLS = {
-    "ptxas": ("bin/ptxas", "nvidia-cuda-nvcc"),
-    "nvdisasm": ("bin/nvdisasm", "nvidia-cuda-nvdisasm"),
-}
+TOOLS = {"ptxas": ("bin/ptxas", "nvidia-cuda-nvcc"), "nvdisasm": ("bin/nvdisasm", "nvidia-cuda-nvdisasm")}
 """Each tool's place below a CUDA root, and the distribution whose wheel holds it."""
 
 

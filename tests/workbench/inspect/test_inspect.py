@@ -27,7 +27,7 @@ from kiln.workbench.inspect import capture, outline, resources
 from kiln.workbench.inspect import cli as inspect
 from kiln.workbench.inspect import model as inspect_model
 from kiln.workbench.inspect import page as inspect_page
-from kiln.workbench.inspect.capture import Compiled, Kept, keeping
+from kiln.workbench.inspect.capture import Captured, Compiled, capturing
 from kiln.workbench.main import main
 
 HERE = str(Path(__file__))
@@ -92,7 +92,7 @@ def run():
         plain = Plain()
         watchers.append(plain)
         try:
-            with keeping() as kept:
+            with capturing() as kept:
                 small(np.zeros(32, np.float32))
         finally:
             watchers.remove(plain)
@@ -294,7 +294,7 @@ def test_stalls_are_those_of_the_last_profile_of_the_program(tmp_path):
     found = inspect_model.stalls_of(str(tmp_path / "kernel.py"))
     assert found == [{("/a/p.py", 4): 100.0}, {(HERE, 3): 75.0, (HERE, 4): 25.0}, {(HERE, 4): 100.0}]
     assert inspect_model.stalls_of(str(tmp_path / "none" / "kernel.py")) == []
-    (unit,) = inspect_model.build([Kept([compiled()], [])], "p.py", "", found)["units"]
+    (unit,) = inspect_model.build([Captured([compiled()], [])], "p.py", "", found)["units"]
     (column,) = [column for column in unit["columns"] if column["id"] == "stalls"]
     assert column["values"] == {"0:3": 75.0, "0:4": 25.0}
 
@@ -317,7 +317,7 @@ def compiled(entry="f", sass="", **more) -> Compiled:
 
 
 def test_without_ptxas_there_is_a_page_without_sass():
-    model = inspect_model.build([Kept([compiled()], [])], "p.py")
+    model = inspect_model.build([Captured([compiled()], [])], "p.py")
     assert {text["kind"] for text in model["units"][0]["texts"]} == {"mlir", "llvm", "ptx"}
     assert [text["title"] for text in of_kind(model, "mlir")] == [
         "traced"
@@ -333,7 +333,7 @@ def test_two_configs_are_compared():
         "EXIT",
     )
     other = code.replace("R1", "R7").replace("EXIT", "NOP ;\n        /*0020*/  EXIT")
-    runs = [Kept([compiled(sass=text)], [], config={"n": n}) for n, text in ((1, code), (2, other))]
+    runs = [Captured([compiled(sass=text)], [], config={"n": n}) for n, text in ((1, code), (2, other))]
     model = inspect_model.build(runs, "p.py")
     assert [unit["config"] for unit in model["units"]] == ["n=1", "n=2"]
     diff = model["diffs"]["0:1"]["sass/sm_90a"]
@@ -438,14 +438,14 @@ def test_lines_light_up_by_mouse_and_by_keys(page, model):
 
 
 @pytest.fixture(scope="module")
-def product() -> Kept:
+def product() -> Captured:
     """The product of `examples/hopper/step_4_roles.py`, compiled for Hopper."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUTE_DSL_ARCH", "sm_90a")
         patch.setenv("CUTE_DSL_LINEINFO", "1")
         patch.setattr(capture, "live_registers", lambda cubin: "")  # the small kernel has them
         arrays = (np.zeros(shape, np.float16) for shape in ((128, 128), (256, 128), (128, 256)))
-        with keeping() as kept:
+        with capturing() as kept:
             load("hopper/step_4_roles.py").gemm(*arrays)
     if not LONG:
         kept.compiled[0].states = kept.compiled[0].states[:1]
@@ -521,7 +521,7 @@ STRUCTURE = """module {
 
 def test_buffers_of_a_structure():
     one = dataclasses.replace(compiled(), states=[("traced", STRUCTURE)])
-    found = [(item.place and item.place[1], item.words.strip(), item.depth) for item in outline.sections(one, Kept([], []))["shared memory"]]  # fmt: skip
+    found = [(item.place and item.place[1], item.words.strip(), item.depth) for item in outline.sections(one, Captured([], []))["shared memory"]]  # fmt: skip
     assert found == [(1, "320 bytes, aligned to 16", 0), (2, "64 bytes at 0", 1), (3, "256 bytes at 64", 1)]
 
 

@@ -3,6 +3,7 @@ platform."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import struct
 from typing import TYPE_CHECKING, Any
@@ -68,8 +69,9 @@ def cutlass_call(
     if not outputs:
         raise error(
             DSLUserCodeValueError,
-            f"cutlass_call() got output_shape_dtype={output_shape_dtype!r}: JAX leaves out calls that give nothing, and arrays are never written to",
-            hint="say the shape and dtype of an output; one that is to be an input changed is named by input_output_aliases, too",
+            f"cutlass_call() got output_shape_dtype={output_shape_dtype!r}: "
+            "JAX drops calls without results, and never writes to arrays",
+            hint="pass the shape and dtype of an output; input_output_aliases makes it an input that is changed",
         )
     types = [jax.numpy.result_type(np.dtype(o.dtype)) for o in outputs]  # float64 is float32 where JAX has no 64 bits
     shapes = tuple(jax.ShapeDtypeStruct(tuple(o.shape), kind) for o, kind in zip(outputs, types, strict=True))
@@ -81,7 +83,7 @@ def cutlass_call(
         aliases = _aliases(input_output_aliases or {}, leaves, shapes)
         made = _Call(
             fn, tree, output_tree, shapes, specs, output_specs, aliases, allow_cuda_graph, ffi_call_target,
-            _options(compile_options), compile_key, use_static_tensors, vmap_method, tuple(kwargs.items()),
+            _options(compile_options), compile_key, use_static_tensors, vmap_method, kwargs,
         )  # fmt: skip
         results = _primitive.bind(*leaves, call=made)
         return jax.tree.unflatten(output_tree, results)
@@ -148,8 +150,7 @@ def _broadcast(specs: Any, tree: Any, is_spec: Any) -> list[Any]:
     return found
 
 
-def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
+def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[Any]) -> dict[int, int]:
     for i, o in aliases.items():
         if not (0 <= i < len(leaves) and 0 <= o < len(shapes)):
             raise error(
@@ -162,42 +163,43 @@ def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence
                 DSLUserCodeValueError,
                 f"input {i} is {np.dtype(before.dtype)}{tuple(before.shape)} and output {o}, which is to be the same, {after.dtype}{tuple(after.shape)}",
             )
-        found.append((i, o))
-    return tuple(found)
+    return dict(aliases)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _Call:
     """A call without its arrays. Equal calls share compiled code."""
 
-    def __init__(
-        self, fn: Any, tree: Any, output_tree: Any, shapes: tuple[Any, ...], specs: tuple[TensorSpec, ...],
-        output_specs: tuple[TensorSpec, ...], aliases: tuple[tuple[int, int], ...], captured: bool, target: str | None,
-        options: Any, key: Any, static: bool, vmap_method: str, keywords: tuple[tuple[str, Any], ...],
-    ) -> None:  # fmt: skip
-        self._arguments: tuple[Any, ...] = (
-            fn, tree, output_tree, shapes, specs, output_specs, aliases, captured, target, options, key, static, vmap_method,
-            keywords,
-        )  # fmt: skip
-        self.fn, self.tree, self.output_tree, self.shapes = fn, tree, output_tree, shapes
-        self.specs, self.output_specs, self.aliases = specs, output_specs, dict(aliases)
-        self.captured, self.target, self.options, self.static = captured, target, options, static
-        self.vmap_method, self.keywords = vmap_method, dict(keywords)
-        parts = (
-            fn, tree, output_tree, tuple((str(s.shape), str(s.dtype)) for s in shapes), specs, output_specs, aliases, captured,
-            target, options, key, static, vmap_method, tuple((n, type(v), v) for n, v in keywords),
-        )  # fmt: skip
+    fn: Any
+    tree: Any
+    output_tree: Any
+    shapes: tuple[Any, ...]
+    specs: tuple[TensorSpec, ...]
+    output_specs: tuple[TensorSpec, ...]
+    aliases: dict[int, int]
+    captured: bool
+    target: str | None
+    options: Any
+    key: Any
+    static: bool
+    vmap_method: str
+    keywords: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        shapes = tuple((str(shape.shape), str(shape.dtype)) for shape in self.shapes)
+        keywords = tuple((name, type(value), value) for name, value in self.keywords.items())
+        values = vars(self) | {"shapes": shapes, "aliases": tuple(self.aliases.items()), "keywords": keywords}
+        self._key: Any = tuple(values.values())
         try:
-            hash(parts)
-            self._key: Any = parts
+            hash(self._key)
         except TypeError:
             self._key = id(self)
 
     def with_axis(self, size: int) -> _Call:
         """Return the call for arrays with one more axis in front."""
-        fn, tree, output_tree, shapes, specs, output_specs, *rest = self._arguments
-        longer = tuple(jax.ShapeDtypeStruct((size, *s.shape), s.dtype) for s in shapes)
-        specs, output_specs = (tuple(spec.with_axis() for spec in each) for each in (specs, output_specs))
-        return _Call(fn, tree, output_tree, longer, specs, output_specs, *rest)
+        shapes = tuple(jax.ShapeDtypeStruct((size, *s.shape), s.dtype) for s in self.shapes)
+        specs, output_specs = (tuple(spec.with_axis() for spec in each) for each in (self.specs, self.output_specs))
+        return dataclasses.replace(self, shapes=shapes, specs=specs, output_specs=output_specs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Call) and self._key == other._key

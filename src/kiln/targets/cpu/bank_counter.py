@@ -36,7 +36,7 @@ _MIX = MIX - (1 << 64)
 
 
 _lock = fork_safe.rlock()
-"""Held during an instrumented call: there is one counter."""
+"""A lock that is held during an instrumented call: there is one counter."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -92,10 +92,10 @@ class BankCounter:
             self.places.append(place)
         self._operations += 1
         i32, i64 = int_type(32), int_type(64)
-        key = b.binary("addi", b.binary("muli", self._moment(x, op, b), b.i64(_MIX)), b.i64(self._operations))
+        key = b.binary("addi", b.binary("muli", self._moment(x, op, b), _MIX), self._operations)
         (bx, by, bz), (gx, gy, _) = x.function.indices["block_idx"], x.function.indices["grid_dim"]
         block = b.binary("addi", bx, b.binary("muli", gx, b.binary("addi", by, b.binary("muli", gy, bz))))
-        key = b.binary("addi", b.binary("muli", key, b.i64(_MIX)), b.value("arith.extui", i64, (block,)))
+        key = b.binary("addi", b.binary("muli", key, _MIX), b.value("arith.extui", i64, (block,)))
         (tx, ty, tz), (dx, dy, dz) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
         thread = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
         threads = b.binary("muli", dx, b.binary("muli", dy, dz))
@@ -129,7 +129,7 @@ class BankCounter:
             start = Builder(ir.InsertionPoint(loop), loop.location)
             start.store(start.i64(0), cell)
             each = Builder(ir.InsertionPoint.at_block_begin(loop.regions[1].blocks[0]), loop.location)
-            each.store(each.binary("addi", each.load(i64, cell), each.i64(1)), cell)
+            each.store(each.binary("addi", each.load(i64, cell), 1), cell)
         return self._loops[loop]
 
     def end_of_block(self, b: Builder) -> None:
@@ -152,7 +152,7 @@ def _mixed(b: Builder, moment: ir.Value, number: ir.Value) -> ir.Value:
         number = b.value("arith.index_cast", int_type(64), (number,))
     elif number.type != int_type(64):
         number = b.value("arith.extui", int_type(64), (number,))
-    return b.binary("addi", b.binary("muli", moment, b.i64(_MIX)), b.binary("addi", number, b.i64(1)))
+    return b.binary("addi", b.binary("muli", moment, _MIX), b.binary("addi", number, 1))
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------

@@ -169,8 +169,8 @@ class Expander(host.Expander):
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
-        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
-        value: ir.Value | None = None,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *,
+        write: bool, value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
         """Return the address of an access; in an instrumented build it is checked first."""
         sanitizer, banks = self.module.sanitizer, self.module.banks
@@ -213,7 +213,7 @@ class Expander(host.Expander):
         """The same for a number (i32) that is not in a range."""
         known = constant_value(value)
         if known is None:
-            outside = lambda c: c.compare("ugt", c.binary("subi", value, c.i32(least)), c.i32(most - least))
+            outside = lambda c: c.compare("ugt", c.binary("subi", value, least), most - least)
             self.refuse(op, b, outside, value, what, limit)
         elif not least <= known <= most:
             raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
@@ -243,7 +243,7 @@ class Expander(host.Expander):
 
     def suspend_if(self, b: Builder, must_wait: ir.Value) -> None:
         """Let the other threads run, if a number is not 0."""
-        self.suspend(b.if_(b.compare("ne", must_wait, b.i32(0))))
+        self.suspend(b.if_(b.compare("ne", must_wait, 0)))
 
     def let_others_run(self, op: AnyOp, b: Builder, what: str) -> None:
         """A look at memory that a loop may repeat until another thread changes it: suspend without waiting for anything."""
@@ -255,7 +255,7 @@ class Expander(host.Expander):
         self.suspend(b)
 
     def stop_if_asked(self, op: AnyOp, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
-        """In a loop of a kernel: give the thread up if kernels have to stop after so many more steps."""
+        """Give the thread up in a loop of a kernel, if kernels have to stop after so many more steps."""
         if not self.function.is_kernel:
             super().stop_if_asked(op, b, steps)
             return
@@ -265,11 +265,11 @@ class Expander(host.Expander):
             self.function.loops = True
         ctx, frame = self.function.context, self.function.frame
         assert frame is not None
-        asked = b.if_(b.compare("ne", stopped(self.module, b, ctx), b.i32(0)))
+        asked = b.if_(b.compare("ne", stopped(self.module, b, ctx), 0))
         taken = asked.i32(1) if steps is None else steps(asked)
         stop = self.call(asked, "kiln_cpu_step", [ctx, taken], int_type(32))
-        then = asked.if_(asked.compare("ne", stop, asked.i32(0)))
-        has_frame = then.compare("ne", then.value("llvm.ptrtoint", int_type(64), (frame,)), then.i64(0))
+        then = asked.if_(asked.compare("ne", stop, 0))
+        has_frame = then.compare("ne", then.value("llvm.ptrtoint", int_type(64), (frame,)), 0)
         site = self.site_of(op, "loop")
         waits, ends = then.if_else(has_frame)
         Fields(waits, frame, FrameHeader).store("site", waits.i32(site))

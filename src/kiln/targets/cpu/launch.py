@@ -105,7 +105,7 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
         "addi", block_idx[0], b.binary("muli", grid_dim[0], b.binary("addi", block_idx[1], b.binary("muli", grid_dim[1], block_idx[2])))
     )  # fmt: skip
     shuffled = scheduler.Shuffled(b, block_dim)
-    seeded, b = b.if_else(b.compare("ne", seed, b.i64(0)))
+    seeded, b = b.if_else(b.compare("ne", seed, 0))
     each, thread_idx = shuffled.threads(expansion, seeded, number)
     hidden = [ctx, smem, dynamic, *thread_idx, *block_idx, *block_dim, *grid_dim, no_frame]
     each.call(thread, [], [*arguments, *hidden])
@@ -115,7 +115,7 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
         return
     expansion.inlined |= {versions.guard, versions.inside}
     zero = b.i32(0)
-    ends = [b.binary("subi", size, b.i32(1)) for size in block_dim]
+    ends = [b.binary("subi", size, 1) for size in block_dim]
     everywhere = b.const(int_type(1), 1)
     for corner in itertools.product((False, True), repeat=len(versions.dims)):
         at = {dim: ends[dim] if end else zero for dim, end in zip(versions.dims, corner, strict=True)}
@@ -203,7 +203,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     if x.module.sanitizer is not None and not prints(x.module, name):
         b = x.module.sanitizer.schedules(x, b, state)
     if x.module.sanitizer is not None:
-        more = b.binary("subi", b.binary("maxui", op.smem, b.i64(held)), b.i64(held))
+        more = b.binary("subi", b.binary("maxui", op.smem, held), held)
         narrow = [b.value("arith.trunci", i32, (number,)) for number in (more, *sizes)]
         x.module.sanitizer.launch(x, b, op, state, b.binary("addi", static, narrow[0]), arguments, narrow[1:])
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])

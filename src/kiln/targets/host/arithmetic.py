@@ -328,9 +328,7 @@ def _libm(function: str) -> Callable[..., ir.Value]:
         operands = [reshape(b, value, flat) for value in op.operands]
         made: list[ir.Value] = []
         for number in range(flat.shape[0]):
-            position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-            parts = [b.value("vector.extract", element, (value,), position) for value in operands]
-            made.append(b.call(name, [element], parts).results[0])
+            made.append(b.call(name, [element], [b.element(value, number) for value in operands]).results[0])
         return reshape(b, b.value("vector.from_elements", flat, made), result)
 
     return expand
@@ -349,11 +347,9 @@ def _reduction(_x: Expander, op: ir.Operation, b: Builder) -> Any:
     kind = str(op.attributes["kind"]).removeprefix("#vector.kind<").removesuffix(">")
     combine = {"add": "addf", "mul": "mulf"}.get(kind, kind)
     vector: Any = op.operands[0].type
-    element = op.results[0].type
     value = op.operands[1] if len(op.operands) > 1 else None
     for number in range(vector.shape[0]):
-        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-        part = b.value("vector.extract", element, (op.operands[0],), position)
+        part = b.element(op.operands[0], number)
         if value is None:
             value = part
             continue

@@ -13,16 +13,7 @@ from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...mlir import context, ir
 from ..lowering import expansion as lowering
-from ..lowering.builder import (
-    Builder,
-    declare,
-    global_,
-    int_type,
-    operations,
-    parsed_type,
-    ptr_type,
-    symbol,
-)
+from ..lowering.builder import Builder, declare, global_, int_type, operations, parsed_type, ptr_type, symbol
 from ..lowering.expansion import AnyOp, Handler, Handlers, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
@@ -226,11 +217,12 @@ class Expander(lowering.Expander):
         b.call(END, [], [])
 
     def stop_if_asked(self, op: ir.Operation, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
-        """In a loop: end if Ctrl-C asks for it. Kernels count steps, one in each round where there is no function for them."""
+        """End a loop if Ctrl-C asks for it. Kernels count steps, one in each round where there is no function for
+        them."""
         del steps
         self.function.loops = True
-        stop = b.binary("andi", stopped(self.module, b, self.function.context), b.i32(STOPS))
-        then = b.if_(b.compare("ne", stop, b.i32(0)))
+        stop = b.binary("andi", stopped(self.module, b, self.function.context), STOPS)
+        then = b.if_(b.compare("ne", stop, 0))
         then.atomic("_or", then.byte_gep(self.function.context, offset("stop")), stop)
         self.fault(then, self.module.site(op, "wait", "loop", ""))
         self.end(then)

@@ -1,4 +1,4 @@
-"""From a module with `cute` operations to LLVM IR text of host code."""
+"""The lowering of host code: from a module with `cute` operations to LLVM IR text."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..lowering.memory import carrier_type, from_carrier, to_carrier
 from . import arithmetic, call_context, loops, math, ops, splitting, tensor_map_encode
 from .call_context import WRAPPER
 from .expand import Expansion, expand_module, host_type
+from .process_symbols import has_symbol
 
 HANDLERS = combined(
     shared_arithmetic.HANDLERS, memory.HANDLERS, arithmetic.HANDLERS, math.HANDLERS, loops.HANDLERS, ops.HANDLERS,
@@ -159,7 +160,7 @@ def _guarded(
     expansion.declare("kiln_cpu_guarded", [ptr] * 4, [i32])
     operands = [b.address_of_function(inner, [ptr], []), pair, b.address_of(expansion.string(entry)), caught]
     signalled = b.call("kiln_cpu_guarded", [i32], operands).results[0]
-    failed = b.if_(b.compare("ne", signalled, b.i32(0)))
+    failed = b.if_(b.compare("ne", signalled, 0))
     expansion.declare("kiln_cpu_fault", [ptr, i32, *[i32] * 6, i32, ptr], [])
     where = [failed.i32(-1)] * 6
     failed.call(
@@ -210,8 +211,6 @@ def _attributes(expansion: Expansion, module: ir.Module) -> None:
 
 def _missing_functions(module: ir.Module) -> set[str]:
     """Declared C functions that this process does not have; the linker would only say that it failed."""
-    from .jit import has_symbol
-
     return {
         symbol(op)
         for op in operations(module)

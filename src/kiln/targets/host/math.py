@@ -21,17 +21,17 @@ def prmt(b: Builder, low: ir.Value, high: ir.Value, selector: ir.Value) -> ir.Va
     """Four of eight bytes."""
     i64 = int_type(64)
     both = b.binary(
-        "ori", b.value("arith.extui", i64, (low,)), b.binary("shli", b.value("arith.extui", i64, (high,)), b.i64(32))
+        "ori", b.value("arith.extui", i64, (low,)), b.binary("shli", b.value("arith.extui", i64, (high,)), 32)
     )
     result = b.i32(0)
     for n in range(4):
-        nibble = b.binary("andi", b.binary("shrui", selector, b.i32(4 * n)), b.i32(15))
-        shift = b.value("arith.extui", i64, (b.binary("shli", b.binary("andi", nibble, b.i32(7)), b.i32(3)),))
-        byte = b.binary("andi", b.value("arith.trunci", int_type(32), (b.binary("shrui", both, shift),)), b.i32(255))
-        sign = b.binary("subi", b.i32(0), b.binary("shrui", byte, b.i32(7)))
-        copies = b.compare("ne", b.binary("andi", nibble, b.i32(8)), b.i32(0))
-        byte = b.select(copies, b.binary("andi", sign, b.i32(255)), byte)
-        result = b.binary("ori", result, b.binary("shli", byte, b.i32(8 * n)))
+        nibble = b.binary("andi", b.binary("shrui", selector, 4 * n), 15)
+        shift = b.value("arith.extui", i64, (b.binary("shli", b.binary("andi", nibble, 7), 3),))
+        byte = b.binary("andi", b.value("arith.trunci", int_type(32), (b.binary("shrui", both, shift),)), 255)
+        sign = b.binary("subi", b.i32(0), b.binary("shrui", byte, 7))
+        copies = b.compare("ne", b.binary("andi", nibble, 8), 0)
+        byte = b.select(copies, b.binary("andi", sign, 255), byte)
+        result = b.binary("ori", result, b.binary("shli", byte, 8 * n))
     return result
 
 
@@ -42,7 +42,7 @@ def _prmt(_x: Expander, op: nvgpu.units.Prmt, b: Builder) -> ir.Value:
 
 def lop3(b: Builder, table: int, words: Sequence[ir.Value]) -> ir.Value:
     """Return a logical function of three words by its table."""
-    negated = [b.binary("xori", w, b.i32(-1)) for w in words]
+    negated = [b.binary("xori", w, -1) for w in words]
     result = b.i32(0)
     for n in range(8):
         if not table >> n & 1:

@@ -43,7 +43,7 @@ def _encode(x: Expander, op: nvgpu.tma.TensorMapEncode, b: Builder) -> ir.Value:
     name = f"kiln_cpu_{ENCODER}"
     x.module.declare(name, [ptr] * 4, [int_type(32)])
     rule = b.call(name, [int_type(32)], [request, known, map_, finding]).results[0]
-    failed = b.if_(b.compare("ne", rule, b.i32(0)))
+    failed = b.if_(b.compare("ne", rule, 0))
     x.fault_with(failed, x.module.site(op, "tensor_map", op.tensor, ""), _words(Finding), finding)
     x.end(failed)
     return map_

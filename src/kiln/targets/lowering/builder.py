@@ -135,14 +135,15 @@ class Builder:
         """Return a 64-bit constant."""
         return self.const(int_type(64), value)
 
-    def binary(self, name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        """`arith.<name>` of two values of one type."""
-        return self.value(f"arith.{name}", a.type, (a, b))
+    def binary(self, name: str, a: ir.Value, b: ir.Value | int) -> ir.Value:
+        """Emit `arith.<name>` of two values of one type; an integer becomes a constant of it."""
+        return self.value(f"arith.{name}", a.type, (a, self.const(a.type, b) if isinstance(b, int) else b))
 
-    def compare(self, predicate: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        """`arith.cmpi`, an i1 or a vector of them."""
+    def compare(self, predicate: str, a: ir.Value, b: ir.Value | int) -> ir.Value:
+        """Emit `arith.cmpi`, an i1 or a vector of them; an integer becomes a constant."""
         number = _predicate(_COMPARISONS.index(predicate))
-        return self.value("arith.cmpi", like(a.type, int_type(1)), (a, b), {"predicate": number})
+        operands = (a, self.const(a.type, b) if isinstance(b, int) else b)
+        return self.value("arith.cmpi", like(a.type, int_type(1)), operands, {"predicate": number})
 
     def select(self, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         """`a` where the condition holds, else `b`."""
@@ -196,6 +197,20 @@ class Builder:
     def insert(self, struct: ir.Value, value: ir.Value, index: int) -> ir.Value:
         """Return the struct value with field `index` replaced."""
         return self.value("llvm.insertvalue", struct.type, (struct, value), {"position": _i64_array((index,))})
+
+    def element(self, vector: ir.Value, number: int) -> ir.Value:
+        """Return an element of a vector of one dimension."""
+        position = {"static_position": _i64_array((number,))}
+        return self.value("vector.extract", vector.type.element_type, (vector,), position)  # pyright: ignore
+
+    def elements(self, vector: ir.Value) -> list[ir.Value]:
+        """Return all elements of a vector of one dimension."""
+        return [self.element(vector, number) for number in range(vector.type.shape[0])]  # pyright: ignore
+
+    def vector(self, elements: Sequence[ir.Value]) -> ir.Value:
+        """Return a vector of its elements."""
+        type_ = ir.VectorType.get([len(elements)], elements[0].type, loc=self.location)
+        return self.value("vector.from_elements", type_, elements)
 
     def any(self, condition: ir.Value) -> ir.Value:
         """Return whether an i1, or any element of a vector of them, is true."""

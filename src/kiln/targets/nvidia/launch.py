@@ -80,8 +80,8 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
 
     # a call that has failed launches nothing more
     status = outside.load(i32, outside.byte_gep(x.function.context, shared.offset("status")))
-    failed = outside.binary("andi", status, outside.i32(shared.FAULT))
-    sound = outside.if_(outside.compare("eq", failed, outside.i32(0)))
+    failed = outside.binary("andi", status, shared.FAULT)
+    sound = outside.if_(outside.compare("eq", failed, 0))
     # what the driver could not be operands: it takes 32 bits
     numbers = [*op.grid, *op.block, *op.cluster, op.smem]
     narrow = [sound.value("arith.trunci", i32, (number,)) for number in numbers]
@@ -109,7 +109,7 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
     b.store(_launch_attributes(b, op, attributes, sizes, smem, events), b.byte_gep(config, _COUNT))
 
     handle = _entry(b, HANDLES + index)
-    missing = b.compare("eq", b.value("llvm.ptrtoint", i64, (handle,)), b.i64(0))
+    missing = b.compare("eq", b.value("llvm.ptrtoint", i64, (handle,)), 0)
 
     def launch(c: Builder) -> ir.Value:
         return c.call_pointer(_entry(c, LAUNCH), [config, handle, pointers, c.null()], i32)
@@ -120,37 +120,37 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
         operands = [c.i32(index), c.i32(site), launched, config, pointers, _entry(c, OWNER)]
         return c.call_pointer(_entry(c, SLOW), operands, i32)
 
-    result = b.choose(b.compare("ne", launched, b.i32(0)), slow, lambda _: launched, i32)
+    result = b.choose(b.compare("ne", launched, 0), slow, lambda _: launched, i32)
     refusal = x.module.site(op, "refused", "", op.name)
-    done, refused = b.if_else(b.compare("eq", result, b.i32(0)))
+    done, refused = b.if_else(b.compare("eq", result, 0))
     x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
     _note(x, done, index, site)
     if op.reports:
         operands = [done.i32(index), done.i32(site), op.stream, _entry(done, OWNER)]
         result = done.call_pointer(_entry(done, AFTER), operands, i32)
-        refused = done.if_(done.compare("ne", result, done.i32(0)))
+        refused = done.if_(done.compare("ne", result, 0))
         x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
 
 
 def _dynamic_smem(b: Builder, op: DriverLaunch, requested: ir.Value) -> ir.Value:
     """Return the bytes of dynamic shared memory of a launch (`KernelInfo.dynamic_smem`); too many stay too many."""
     if op.extra_smem is not None:
-        return b.binary("addi", requested, b.i32(op.extra_smem))
+        return b.binary("addi", requested, op.extra_smem)
     if op.held_smem is None:
         return requested
     held = b.i32(op.held_smem)
     beyond = b.binary("subi", b.binary("maxui", requested, held), held)
-    return b.binary("maxui", beyond, b.i32(op.least_smem))
+    return b.binary("maxui", beyond, op.least_smem)
 
 
 def _note(x: Expander, b: Builder, index: int, site: int) -> None:
     """Note a launch in the ring of `recent_launches.py`. Two threads may overwrite each other's note: it is for people."""
     i64 = int_type(64)
     ring = _entry(b, RECENT)
-    number = b.binary("addi", b.load(i64, ring), b.i64(1))
+    number = b.binary("addi", b.load(i64, ring), 1)
     b.store(number, ring)
-    place = b.binary("addi", b.binary("andi", number, b.i64(recent_launches.ENTRIES - 1)), b.i64(1))
-    entry = b.gep(ring, i64, b.binary("muli", place, b.i64(recent_launches.WORDS)))
+    place = b.binary("addi", b.binary("andi", number, recent_launches.ENTRIES - 1), 1)
+    entry = b.gep(ring, i64, b.binary("muli", place, recent_launches.WORDS))
     owner = b.value("llvm.ptrtoint", i64, (_entry(b, OWNER),))
     for word, value in enumerate((number, owner, b.i64(index << 32 | site), _time(x, b))):
         b.store(value, b.gep(entry, i64, word))
@@ -163,7 +163,7 @@ def _time(x: Expander, b: Builder) -> ir.Value:
     i64 = int_type(64)
     now = x.at_entry(b.location).alloca(i64, 2)  # a timespec: seconds, nanoseconds
     b.call_pointer(_entry(b, CLOCK), [b.i32(_MONOTONIC), now], int_type(32))
-    seconds = b.binary("muli", b.load(i64, now), b.i64(1_000_000_000))
+    seconds = b.binary("muli", b.load(i64, now), 1_000_000_000)
     return b.binary("addi", seconds, b.load(i64, b.gep(now, i64, 1)))
 
 
@@ -207,7 +207,7 @@ def _launch_attributes(
     add(CLUSTER, sizes[6:9])
     volume = b.binary("muli", sizes[6], b.binary("muli", sizes[7], sizes[8]))
     # an architecture without clusters takes no such attribute, not even one of size 1
-    return b.select(b.compare("eq", volume, b.i32(1)), b.i32(count - 1), b.i32(count))
+    return b.select(b.compare("eq", volume, 1), b.i32(count - 1), b.i32(count))
 
 
 def _carveout(b: Builder, op: DriverLaunch, smem: ir.Value) -> ir.Value | None:
@@ -217,6 +217,6 @@ def _carveout(b: Builder, op: DriverLaunch, smem: ir.Value) -> ir.Value | None:
     blocks = op.min_blocks or 0
     if blocks < 2:
         return None
-    used = b.binary("addi", smem, b.i32(op.static_smem))
-    percent = b.binary("ceildivui", b.binary("muli", used, b.i32(100 * blocks)), b.i32(op.smem_per_sm))
-    return b.binary("minui", percent, b.i32(100))
+    used = b.binary("addi", smem, op.static_smem)
+    percent = b.binary("ceildivui", b.binary("muli", used, 100 * blocks), op.smem_per_sm)
+    return b.binary("minui", percent, 100)

@@ -124,19 +124,19 @@ class _Failed(Exception):
         self.error = outcome.error or {}
 
     @property
-    def gone(self) -> bool:
+    def worker_ended(self) -> bool:
         """Whether its worker ended, perhaps through another's fault."""
-        return self.error.get("type") == jobs.Gone.__name__
+        return self.error.get("type") == jobs.WorkerEnded.__name__
 
     def described(self) -> dict[str, Any]:
-        status = "crash" if self.gone else self.outcome.status
+        status = "crash" if self.worker_ended else self.outcome.status
         found = {"status": status, **{name: self.error.get(name) for name in ("type", "message", "file", "line")}}
         if status in ("crash", "timeout", "oom"):  # only its output says why
             found["stderr"] = self.outcome.stderr[-2000:]
         return found
 
 
-class _Held:
+class _WorkerCandidate:
     """A candidate in a worker, with the interface that `in_rounds` takes."""
 
     def __init__(self, candidate: Candidate, runner: Runner) -> None:
@@ -188,29 +188,35 @@ def timed(
     shared = {"problem": dict(problem), "seed": seed, "l2": l2, "steady": steady, "quick": quick}
     with _runners(candidates, runner) as runners:
         while left and left[0] is first:
-            held = {each.name: _Held(each, runners[each.case.where]) for each in left}
+            in_workers = {each.name: _WorkerCandidate(each, runners[each.case.where]) for each in left}
             try:
-                for name, each in held.items():
+                for name, each in in_workers.items():
                     progress(f"prepares {name}", 0)
                     arguments = {
                         "where": each.candidate.case.where,
                         "what": each.candidate.what,
                         "config": each.candidate.config,
                     }
-                    ready = each.do("hold", **arguments, **shared, workers=len(runners))
+                    ready = each.do("prepare", **arguments, **shared, workers=len(runners))
                     dtype = dtype or ready["dtype"]
                 least = model and work and model.least_us(*work, dtype, most=True)
                 comparison = in_rounds(
-                    held, rounds=rounds, seed=seed, at_least_us=least or 0.0, after_each=lambda: progress("measures")
+                    in_workers,
+                    rounds=rounds,
+                    seed=seed,
+                    at_least_us=least or 0.0,
+                    after_each=lambda: progress("measures"),
                 )
             except _Failed as reason:
-                if reason.gone and not restarted:
+                if reason.worker_ended and not restarted:
                     restarted = True
                     continue
                 failed[reason.name] = reason.described()
                 left = [each for each in left if each.name != reason.name]
                 continue
-            failed |= {name: {"status": "cheat", "message": each.wrong} for name, each in held.items() if each.wrong}
+            failed |= {
+                name: {"status": "cheat", "message": each.wrong} for name, each in in_workers.items() if each.wrong
+            }
             return Benched(first.case, dict(problem), first.config, comparison, failed, dtype, work, model)
     return Benched(first.case, dict(problem), first.config, None, failed, dtype, work, model)
 

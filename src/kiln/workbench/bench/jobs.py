@@ -18,10 +18,10 @@ KERNEL = "kernel"
 PEERS = ("reference", "torch.compile")
 """What every Case can be compared with, besides its `baselines`."""
 
-_held: dict[str, _Held] = {}
+_candidates: dict[str, _Candidate] = {}
 
 
-class _Held:
+class _Candidate:
     """A candidate between turns: its batches, and the results of its calls."""
 
     def __init__(self, case: Case, function: Callable[..., Any], inputs: list[Any], options: Mapping[str, Any]) -> None:
@@ -45,41 +45,41 @@ class _Held:
         return "outputs of timed calls are not those of a call that is not timed"
 
 
-def hold(
+def prepare(
     name: str, where: str, what: str, problem: dict[str, Any], config: dict[str, Any] | None, seed: int, **options: Any
 ) -> dict[str, Any]:
     """Prepare a candidate: `what` is the kernel, the reference, the reference under torch.compile, or a baseline."""
     case, _ = opened(where)
     inputs = _inputs(case, problem, seed)
-    _held[name] = _Held(case, candidate(case, what, problem, config), inputs, options)
-    return {"dtype": dtype_of(inputs), "protocol": _held[name].series.batch.protocol}
+    _candidates[name] = _Candidate(case, candidate(case, what, problem, config), inputs, options)
+    return {"dtype": dtype_of(inputs), "protocol": _candidates[name].series.batch.protocol}
 
 
-class Gone(Exception):
+class WorkerEnded(Exception):
     """The worker that held a candidate has ended."""
 
 
-def _of(name: str) -> _Held:
+def _prepared(name: str) -> _Candidate:
     try:
-        return _held[name]
+        return _candidates[name]
     except KeyError:
-        raise Gone(f"the worker that held {name} ended") from None
+        raise WorkerEnded(f"the worker that held {name} ended") from None
 
 
 def warm_up(name: str) -> None:
     """Run until times are steady."""
-    _of(name).series.warm_up()
+    _prepared(name).series.warm_up()
 
 
 def turn(name: str) -> list[float]:
     """Time one batch; return the microseconds of each call."""
-    return _of(name).series.run()
+    return _prepared(name).series.run()
 
 
 def result(name: str, at_least_us: float) -> dict[str, Any]:
     """Return the measurement of all turns, and what is `wrong` with outputs."""
-    held = _of(name)
-    return {"measurement": held.series.result(at_least_us).to_json(), "wrong": held.complaint()}
+    prepared = _prepared(name)
+    return {"measurement": prepared.series.result(at_least_us).to_json(), "wrong": prepared.complaint()}
 
 
 _made: dict[str, list[Any]] = {}

@@ -28,7 +28,7 @@ from ...hardware import toolchain
 from .. import run, serve_cuda
 from ..core import command_line, loading
 from ..core.runners import child_environment
-from ..verify import jobs as checking
+from ..verify import jobs as verify_jobs
 
 
 @dataclasses.dataclass
@@ -65,7 +65,7 @@ class Compiled:
 
 
 @dataclasses.dataclass
-class Kept:
+class Captured:
     """What a run of a subject left."""
 
     compiled: list[Compiled]
@@ -83,7 +83,7 @@ class Kept:
     """Why `accesses` and `findings` are missing."""
 
 
-class _Keeper(Watcher):
+class _Recorder(Watcher):
     def __init__(self, sass: bool) -> None:
         self.compiled: list[Compiled] = []
         self._sass = sass
@@ -102,7 +102,7 @@ class _Keeper(Watcher):
         mine = [
             (of, name, text) for of, name, text in states if of.name == host.name
         ]  # the others are parts of the runtime
-        kept = [(name, text) for number, (of, name, text) in enumerate(mine) if not number or of is not host]
+        captured = [(name, text) for number, (of, name, text) in enumerate(mine) if not number or of is not host]
         made = executable.artifacts
         cubin = made.get("cubin")
         sass, live = "", ""
@@ -124,7 +124,7 @@ class _Keeper(Watcher):
             if info.name in executable.resources
         ] or [{"name": info.name, "file": info.file, "line": info.line} for info in infos]
         arch = executable.code.arch.name
-        self.compiled.append(Compiled(entry, arch, kept, made["llvm"], made["ptx"], sass, live, kernels))
+        self.compiled.append(Compiled(entry, arch, captured, made["llvm"], made["ptx"], sass, live, kernels))
 
 
 def live_registers(cubin: bytes) -> str:
@@ -139,41 +139,43 @@ def live_registers(cubin: bytes) -> str:
 
 
 @contextlib.contextmanager
-def keeping(sass: bool = True) -> Iterator[Kept]:
+def capturing(sass: bool = True) -> Iterator[Captured]:
     """While open, compile calls for the NVIDIA target, launch nothing, and keep what is compiled."""
-    keeper = _Keeper(sass)
+    recorder = _Recorder(sass)
     tool = toolchain.find("ptxas")
-    kept = Kept(keeper.compiled, [], ptxas=(tool.version() or "") if tool else "")
-    watchers.append(keeper)
+    captured = Captured(recorder.compiled, [], ptxas=(tool.version() or "") if tool else "")
+    watchers.append(recorder)
     try:
         with target("nvidia") as chosen, chosen.dry_run() as launches:
-            yield kept
+            yield captured
     finally:
-        watchers.remove(keeper)
+        watchers.remove(recorder)
         names = ("kernel", "arch", "grid", "block", "cluster", "smem")
-        kept.launches += [{name: getattr(one, name) for name in names} for one in launches]
+        captured.launches += [{name: getattr(one, name) for name in names} for one in launches]
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def keep(subject: Subject, arch: str = "", sass: bool = True, timeout: float = 600.0) -> Kept:
+def compile_subject(subject: Subject, arch: str = "", sass: bool = True, timeout: float = 600.0) -> Captured:
     """Run a subject in a process of its own, which compiles for an architecture and launches nothing."""
     variables = {"KILN_TARGET": "nvidia", "CUTE_DSL_LINEINFO": "1"} | ({"CUTE_DSL_ARCH": arch} if arch else {})
     with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
-        out = Path(folder) / "kept.json"
+        out = Path(folder) / "captured.json"
         asked = json.dumps({**dataclasses.asdict(subject), "out": str(out), "sass": sass})
         try:
             done = _python(["-m", __spec__.name, asked], variables, timeout)
         except subprocess.TimeoutExpired:
-            return Kept([], [], f"it took longer than {timeout:.0f} s")
+            return Captured([], [], f"it took longer than {timeout:.0f} s")
         if not out.exists():
-            return Kept([], [], f"the program ended its process ({_ending(done.returncode)})\n{done.stderr[-2000:]}")
+            return Captured(
+                [], [], f"the program ended its process ({_ending(done.returncode)})\n{done.stderr[-2000:]}"
+            )
         found = json.loads(out.read_text())
-    return Kept(**found | {"compiled": [Compiled(**one) for one in found["compiled"]]})
+    return Captured(**found | {"compiled": [Compiled(**one) for one in found["compiled"]]})
 
 
-def observe(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
+def run_on_cpu(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
     """Run a subject on the CPU target; return `accesses`, `findings` and `unobserved` of `Kept`. Shrinks problems."""
     with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
         banks, findings = Path(folder) / "banks.json", Path(folder) / "findings.json"
@@ -218,7 +220,7 @@ def _run(subject: Subject) -> Any:
     problem = case.changed(case.problem(subject.problem.get("number", 0)), subject.problem.get("set", {}))
     config = None if subject.config is None else _config(case, problem, subject.config)
     if os.environ.get("KILN_TARGET") == "cpu":
-        problem = checking.describe(case.where, dict(problem), _FEW_ELEMENTS)["problem"]
+        problem = verify_jobs.describe(case.where, dict(problem), _FEW_ELEMENTS)["problem"]
     case.kernel(*case.inputs(problem), config=config, problem=problem)
     return config
 
@@ -239,14 +241,14 @@ def main(argv: Sequence[str]) -> None:
     if not out:
         _run(subject)
         return
-    with keeping(sass) as kept:
+    with capturing(sass) as captured:
         try:
-            kept.config = _run(subject)
+            captured.config = _run(subject)
         except SystemExit as end:
-            kept.failure = f"status {end.code}" if end.code not in (0, None) else ""
+            captured.failure = f"status {end.code}" if end.code not in (0, None) else ""
         except BaseException as error:
-            kept.failure = f"{type(error).__name__}: {error}"
-    Path(out).write_text(json.dumps(dataclasses.asdict(kept)))
+            captured.failure = f"{type(error).__name__}: {error}"
+    Path(out).write_text(json.dumps(dataclasses.asdict(captured)))
     sys.stdout.flush()
     os._exit(0)  # without waiting for threads and exit handlers of the program
 

@@ -68,48 +68,58 @@ def _describe_exported(path: str) -> int:
 
 
 def _look(args: argparse.Namespace, program: list[str], parser: argparse.ArgumentParser) -> int:
-    is_case = program[0] != "-m" and names_case(program[0])
-    if not is_case and (args.config or args.problem or args.set):
-        parser.error(f"--config, --problem and --set are for Cases, and {program[0]} is none: it has no kernel_fn and get_inputs, and no KernelPlan")  # fmt: skip
-    if not is_case and program[0] != "-m" and not os.path.exists(program[0]):
-        parser.error(f"there is no file {program[0]}")
-    fields = [f"--set={one}" for one in args.set] + (program[1:] if is_case else [])
-    problem = {"number": args.problem, "set": command_line.parse(_fields(), fields).fields}
-    subjects = [
-        Subject(case=program[0], problem=problem, config=config) if is_case else Subject(program=program)
-        for config in (args.config or [None])
-    ]
+    """Compile a program or a Case, run it on the CPU target for a page, and print or write what was asked for."""
+    subjects = _subjects(args, program, parser)
     whole = bool(args.html or args.json)
-    watched = whole and not args.no_run
-    names = f"{subjects[0].name} for {args.arch}" if args.arch else subjects[0].name
-    what = f"compiling {names} (nothing is launched)" + (", running it on the CPU target" if watched else "")
-    with (
-        ThreadPoolExecutor(2) as pool,
-        command_line.progress(len(subjects) * (1 + watched), what, args.quiet) as advance,
-    ):
-        compiling = [pool.submit(capture.keep, one, args.arch, whole) for one in subjects]
-        observing = [pool.submit(capture.observe, one, args.timeout) for one in subjects] if watched else []
-        for one in (*compiling, *observing):
-            one.add_done_callback(lambda _: advance())
-        runs = [one.result() for one in compiling]
-        for kept, seen in zip(runs, observing):
-            for name, value in seen.result().items():
-                setattr(kept, name, value)
-    for kept in runs:
-        if kept.failure.startswith("ContractError: "):
-            print(kept.failure.removeprefix("ContractError: "), file=sys.stderr)
+    runs = _captured(args, subjects, whole)
+    for captured in runs:
+        if captured.failure.startswith("ContractError: "):
+            print(captured.failure.removeprefix("ContractError: "), file=sys.stderr)
             return command_line.EXIT.BAD_USE
-        if not kept.compiled:
-            print(f"kiln inspect: no kernel was compiled{f': {kept.failure}' if kept.failure else ''}", file=sys.stderr)
+        if not captured.compiled:
+            why = f": {captured.failure}" if captured.failure else ""
+            print(f"kiln inspect: no kernel was compiled{why}", file=sys.stderr)
             return 1
-    status = 0
     if args.outline:
-        print("\n\n".join(outline.outline(one, kept) for kept in runs for one in kept.compiled))
+        print("\n\n".join(outline.outline(one, captured) for captured in runs for one in captured.compiled))
     if args.resources:
         print(resources.resources(runs))
-    if whole:
-        status = _write_page(args, subjects, runs)
-    return status
+    return _write_page(args, subjects, runs) if whole else 0
+
+
+def _subjects(args: argparse.Namespace, program: list[str], parser: argparse.ArgumentParser) -> list[Subject]:
+    """Return the program, or the Case with each config, as subjects."""
+    is_case = program[0] != "-m" and names_case(program[0])
+    if not is_case and (args.config or args.problem or args.set):
+        parser.error(
+            f"--config, --problem and --set are for Cases, and {program[0]} is none: it has no kernel_fn and get_inputs, "
+            "and no KernelPlan"
+        )
+    if not is_case and program[0] != "-m" and not os.path.exists(program[0]):
+        parser.error(f"there is no file {program[0]}")
+    if not is_case:
+        return [Subject(program=program)]
+    fields = command_line.parse(_fields(), [*(f"--set={one}" for one in args.set), *program[1:]]).fields
+    problem = {"number": args.problem, "set": fields}
+    return [Subject(case=program[0], problem=problem, config=config) for config in args.config or [None]]
+
+
+def _captured(args: argparse.Namespace, subjects: list[Subject], whole: bool) -> list[capture.Captured]:
+    """Compile the subjects, and for a whole page run them on the CPU target beside it, with progress."""
+    on_cpu = whole and not args.no_run
+    names = f"{subjects[0].name} for {args.arch}" if args.arch else subjects[0].name
+    what = f"compiling {names} (nothing is launched)" + (", running it on the CPU target" if on_cpu else "")
+    steps = len(subjects) * (1 + on_cpu)
+    with ThreadPoolExecutor(2) as pool, command_line.progress(steps, what, args.quiet) as advance:
+        compiling = [pool.submit(capture.compile_subject, one, args.arch, whole) for one in subjects]
+        running = [pool.submit(capture.run_on_cpu, one, args.timeout) for one in subjects] if on_cpu else []
+        for one in (*compiling, *running):
+            one.add_done_callback(lambda _: advance())
+        runs = [one.result() for one in compiling]
+        for captured, observed in zip(runs, running):
+            for name, value in observed.result().items():
+                setattr(captured, name, value)
+    return runs
 
 
 def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) -> int:

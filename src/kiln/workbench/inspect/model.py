@@ -26,7 +26,7 @@ from ..core.records import Journal
 from ..core.sass import class_of
 from ..core.source_lines import Place, Text, instruction_of
 from ..report.model import words
-from .capture import Compiled, Kept
+from .capture import Captured, Compiled
 from .outline import sections
 from .resources import described
 
@@ -59,31 +59,31 @@ class Files:
 
 
 def build(
-    runs: list[Kept], title: str, command: str = "", stalls: list[dict[Place, float]] | None = None
+    runs: list[Captured], title: str, command: str = "", stalls: list[dict[Place, float]] | None = None
 ) -> dict[str, Any]:
     """Return the model of runs; of the profiles in `stalls`, the first that is of this program counts."""
     files = Files()
     units: list[dict[str, Any]] = []
     said: list[str] = []
-    for kept in runs:
-        for one in kept.compiled:
-            unit = _unit(one, kept, files)
-            unit["columns"] += _observed(files, kept, stalls or [])
+    for captured in runs:
+        for one in captured.compiled:
+            unit = _unit(one, captured, files)
+            unit["columns"] += _observed(files, captured, stalls or [])
             units.append(unit)
-        where = f" ({words(kept.config)})" if kept.config is not None else ""
-        if kept.failure and kept.compiled:
-            said.append(f"The program ended with {kept.failure.splitlines()[0]}{where}. Its kernels were compiled before; nothing was launched, so results were not there to check.")  # fmt: skip
-        if kept.unobserved:
-            said.append(kept.unobserved + where)
+        where = f" ({words(captured.config)})" if captured.config is not None else ""
+        if captured.failure and captured.compiled:
+            said.append(f"The program ended with {captured.failure.splitlines()[0]}{where}. Its kernels were compiled before; nothing was launched, so results were not there to check.")  # fmt: skip
+        if captured.unobserved:
+            said.append(captured.unobserved + where)
     if units and not any(text["kind"] == "sass" for text in units[0]["texts"]):
         said.append("There is no ptxas or nvdisasm here, so there is no SASS: pip install 'kiln-dsl[cuda]'.")
     return {
-        "title": title, "command": command, "kiln": __version__, "ptxas": next((kept.ptxas for kept in runs), ""), "notes": said,
+        "title": title, "command": command, "kiln": __version__, "ptxas": next((captured.ptxas for captured in runs), ""), "notes": said,
         "files": files.found, "units": units, "diffs": _diffs(units),
     }  # fmt: skip
 
 
-def _unit(one: Compiled, kept: Kept, files: Files) -> dict[str, Any]:
+def _unit(one: Compiled, captured: Captured, files: Files) -> dict[str, Any]:
     """Return what a page shows of one compiled function."""
     for kernel in one.kernels:  # first, so that the file of the first kernel is the first to be shown
         files.place((os.path.normpath(kernel["file"]), kernel["line"]) if kernel["file"] else None)
@@ -98,15 +98,15 @@ def _unit(one: Compiled, kept: Kept, files: Files) -> dict[str, Any]:
         texts.append(("sass", one.arch, source_lines.read_sass(one.sass)))
     calls = {call for _, _, text in texts for call in text.calls}
     unit = {
-        "name": one.entry, "arch": one.arch, "config": None if kept.config is None else words(kept.config),
-        "kernels": [described(kernel, one.arch, kept.launches) for kernel in one.kernels],
+        "name": one.entry, "arch": one.arch, "config": None if captured.config is None else words(captured.config),
+        "kernels": [described(kernel, one.arch, captured.launches) for kernel in one.kernels],
         "texts": [
             {"kind": kind, "title": title, "lines": text.lines, "labels": text.labels if any(text.labels) else None,
              "places": [files.place(place) for place in text.places]}
             for kind, title, text in texts
         ],
         "calls": sorted([inner, outer] for a, b in calls if (inner := files.place(a)) and (outer := files.place(b)) and inner != outer),
-        "columns": [], "outline": _outline(one, kept, files),
+        "columns": [], "outline": _outline(one, captured, files),
     }  # fmt: skip
     by_kind = {text["kind"]: text for text in unit["texts"]}
     if "sass" in by_kind:
@@ -117,9 +117,9 @@ def _unit(one: Compiled, kept: Kept, files: Files) -> dict[str, Any]:
     return unit
 
 
-def _outline(one: Compiled, kept: Kept, files: Files) -> list[Any]:
+def _outline(one: Compiled, captured: Captured, files: Files) -> list[Any]:
     """Return how the kernels are built: [title, [[words, place, depth], ...]]."""
-    found = sections(one, kept).items()
+    found = sections(one, captured).items()
     return [[title, [[item.words, files.place(item.place), item.depth] for item in items]] for title, items in found]
 
 
@@ -153,7 +153,7 @@ def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dic
     return columns
 
 
-def _observed(files: Files, kept: Kept, stalls: list[dict[Place, float]]) -> list[dict[str, Any]]:
+def _observed(files: Files, captured: Captured, stalls: list[dict[Place, float]]) -> list[dict[str, Any]]:
     """Return the columns of what happened when the program ran."""
 
     def at(where: Any) -> str | None:
@@ -163,7 +163,7 @@ def _observed(files: Files, kept: Kept, stalls: list[dict[Place, float]]) -> lis
     columns: list[dict[str, Any]] = []
     lost: collections.Counter[str] = collections.Counter()
     said: dict[str, list[str]] = collections.defaultdict(list)
-    for one in kept.accesses:
+    for one in captured.accesses:
         where = at(one["span"])
         if where:
             lost[where] += one["conflicts"]
@@ -171,7 +171,7 @@ def _observed(files: Files, kept: Kept, stalls: list[dict[Place, float]]) -> lis
     if lost:
         columns.append(_column("banks", "conflicts", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in said.items()}))  # fmt: skip
     found: dict[str, list[str]] = collections.defaultdict(list)
-    for one in kept.findings:
+    for one in captured.findings:
         for where in filter(None, {at(one["span"]), at(one["other_span"])}):
             found[where].append(one["message"])
     if found:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..core import source_lines
 from ..core.source_lines import Place
-from .capture import Compiled, Kept
+from .capture import Captured, Compiled
 
 
 @dataclasses.dataclass
@@ -83,7 +83,7 @@ def operations(text: source_lines.Text) -> tuple[list[Operation], dict[tuple[str
     return found, numbers
 
 
-def sections(one: Compiled, kept: Kept) -> dict[str, list[Item]]:
+def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
     """Return the parts of an outline by title, without empty ones."""
     ops, numbers = operations(source_lines.read_mlir(one.states[0][1]))
 
@@ -94,7 +94,7 @@ def sections(one: Compiled, kept: Kept) -> dict[str, list[Item]]:
     for op in ops:
         by_name[op.name.removeprefix("cute_nvgpu.").removeprefix("cute.")].append(op)
     made = {
-        "launches": [_launch(op, number, kept) for op in by_name["launch"]],
+        "launches": [_launch(op, number, captured) for op in by_name["launch"]],
         "tensor maps": [_tensor_map(op) for op in by_name["tensor_map_encode"]],
         "shared memory": _shared(by_name, numbers), "roles": _roles(ops), "pipelines": _pipelines(by_name, number),
         "barriers": _barriers(by_name, number), "copies": _counted(_copies(by_name)),
@@ -103,10 +103,10 @@ def sections(one: Compiled, kept: Kept) -> dict[str, list[Item]]:
     return {title: items for title, items in made.items() if items}
 
 
-def _launch(op: Operation, number: Callable[[Operation, int], int | str], kept: Kept) -> Item:
+def _launch(op: Operation, number: Callable[[Operation, int], int | str], captured: Captured) -> Item:
     sizes = [[number(op, 3 * part + axis) for axis in range(3)] for part in range(3)]
     name = op.attributes.get("kernel", "?").lstrip("@")
-    launched = next((one for one in kept.launches if one["kernel"] == name), None)
+    launched = next((one for one in captured.launches if one["kernel"] == name), None)
     if launched:
         sizes = [launched["grid"], launched["block"], launched["cluster"]]
     words = [f"{title} {_extents(size)}" for title, size in zip(("grid", "block", "cluster"), sizes) if title != "cluster" or list(size) != [1, 1, 1]]  # fmt: skip
@@ -275,11 +275,11 @@ def _counted(found: Iterable[tuple[Place | None, str]]) -> list[Item]:
 # --- as text ---------------------------------------------------------------------------------------------------------
 
 
-def outline(one: Compiled, kept: Kept) -> str:
+def outline(one: Compiled, captured: Captured) -> str:
     """Return the outline of a compiled function as text."""
     home = one.kernels[0]["file"] if one.kernels else ""
     lines = [f"{one.entry} for {one.arch}" + (f", {os.path.basename(home)}" if home else "")]
-    for title, items in sections(one, kept).items():
+    for title, items in sections(one, captured).items():
         lines += ["", title]
         places = [_where(item.place, home) if item.place else "" for item in items]
         width = max(5, *map(len, places))

@@ -9,7 +9,7 @@ from typing import Any
 from ...hardware.occupancy import occupancy
 from ..core.text import table
 from ..report.model import words
-from .capture import Kept
+from .capture import Captured
 
 
 def described(kernel: dict[str, Any], arch: str, launches: list[dict[str, Any]]) -> dict[str, Any]:
@@ -33,14 +33,14 @@ def resident(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
     return {"blocks": found.blocks, "warps": found.warps, "most_warps": found.most_warps, "limiter": found.limiter}
 
 
-def resources(runs: list[Kept]) -> str:
+def resources(runs: list[Captured]) -> str:
     """Return a table of the resources of kernels."""
     head = ("kernel", "config", "arch", "registers", "spills", "local", "shared", "threads", "blocks/SM", "occupancy", "limited by")  # fmt: skip
     rows: list[tuple[str, ...]] = [head]
-    for kept in runs:
-        for one in kept.compiled:
+    for captured in runs:
+        for one in captured.compiled:
             for kernel in one.kernels:
-                rows.append(_row(described(kernel, one.arch, kept.launches), one.arch, kept.config))
+                rows.append(_row(described(kernel, one.arch, captured.launches), one.arch, captured.config))
     if all(not row[1] for row in rows[1:]):
         rows = [(row[0], *row[2:]) for row in rows]
     return "\n".join(table(rows, range(len(head))))

@@ -266,7 +266,7 @@ def _tools(metric: str) -> tuple[str, ...]:
     return ("ptxas",) if metric in of_ptxas else ("ptxas", "nvdisasm")
 
 
-class Checking:
+class ClaimCheck:
     """The claims of pages with their results so far. Several claims about one config of a case are one job."""
 
     def __init__(self, pages: Iterable[Page], folder: Path, metrics: Sequence[str] = ()) -> None:
@@ -281,9 +281,9 @@ class Checking:
         self._users: dict[str, list[tuple[Result, str]]] = {}
         here = device()
         for _, result in self.results:
-            self._plan(result, here)
+            self._schedule(result, here)
 
-    def _plan(self, result: Result, here: str | None) -> None:
+    def _schedule(self, result: Result, here: str | None) -> None:
         claim = result.claim
         mode = mode_of(claim.metric)
         if mode is None:

@@ -101,15 +101,15 @@ def _index(args: argparse.Namespace, folder: Path) -> int:
 
 def _check(args: argparse.Namespace, folder: Path) -> int:
     pages = [kb_pages.find(folder, name) for name in args.names] or kb_pages.pages(folder)
-    checking = claims.Checking(pages, folder, args.metric.split(",") if args.metric else ())
-    results = checking.results
+    check = claims.ClaimCheck(pages, folder, args.metric.split(",") if args.metric else ())
+    results = check.results
     if not results:
         print("kiln kb check: there is no claim to measure", file=sys.stderr)
         return EXIT.FAILED
     try:
         with Inline() if args.inline else Local(jobs=args.jobs) as runner:
-            with progress(len(checking), "measured", args.quiet) as tell:
-                checking.run(runner, tell)
+            with progress(len(check), "measured", args.quiet) as tell:
+                check.run(runner, tell)
     finally:  # an interruption loses no results
         if not args.no_write:
             for page in pages:

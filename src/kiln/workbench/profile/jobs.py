@@ -19,7 +19,7 @@ from ..bench.jobs import dtype_of
 from ..core import command_line
 from ..core.cases import Case
 from ..core.opened_case import opened
-from ..verify import jobs as checking
+from ..verify import jobs as verify_jobs
 from . import ncu
 from .kernel_ranges import chrome, spans, summary
 from .static_profile import calls_of, static_profile
@@ -42,7 +42,7 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
 def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
     """Return bank conflicts by line, counted on the CPU target on a problem that is shrunk if it is large."""
     case, _ = opened(where)
-    smaller = checking.describe(where, dict(problem), CONFLICTS_ELEMENTS)["problem"]
+    smaller = verify_jobs.describe(where, dict(problem), CONFLICTS_ELEMENTS)["problem"]
     inputs = case.inputs(smaller, seed)
     with bank_conflicts.Session() as report:
         case.kernel(*inputs, config=config, problem=smaller)

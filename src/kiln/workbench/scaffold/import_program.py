@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     elif whole >= _GPU_MODE:
         kind, files = "a GPU MODE problem", _gpu_mode(source, also, args)
     elif source.jit or source.kernels:
-        kind, files = "a program with jit functions", _plan(source, also, args, name)
+        kind, files = "a program with jit functions", _kernel_plan(source, also, args, name)
     else:
         print(f"{shown(source.path)}: no function with @cute.jit or @cute.kernel, and neither Model and get_inputs (KernelBench) nor "
               f"custom_kernel and generate_input (GPU MODE)\n  it defines: {', '.join(source.names) or 'nothing'}\n"
@@ -294,7 +294,7 @@ def _returns_input(node: ast.AST) -> bool:
 # --- programs with jit functions -------------------------------------------------------------------------------------
 
 
-def _plan(source: Source, also: dict[str, Source], args: argparse.Namespace, name: str) -> dict[str, str]:
+def _kernel_plan(source: Source, also: dict[str, Source], args: argparse.Namespace, name: str) -> dict[str, str]:
     entry = args.entry or _entry(source)
     function = source.jit.get(entry) or source.kernels.get(entry)
     if function is None and entry in source.names:  # a class: its __call__

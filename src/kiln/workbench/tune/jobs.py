@@ -16,7 +16,7 @@ from ..core.cases import Case
 from ..core.environment import environment
 from ..core.opened_case import opened
 from ..core.worker import described
-from ..verify import jobs as checking
+from ..verify import jobs as verify_jobs
 from . import predicted_time
 
 _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
@@ -86,7 +86,7 @@ def screen(
     """
     case = _case(where)
     for kind in ("integers", "normal"):
-        found = checking.check(where, kind, dict(problem), seed, config=dict(config))
+        found = verify_jobs.check(where, kind, dict(problem), seed, config=dict(config))
         if found["status"] not in ("ok", "skipped"):
             status = "invalid" if found["status"] == "refused" else found["status"]
             return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}

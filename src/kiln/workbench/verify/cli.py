@@ -27,7 +27,7 @@ from ..core.records import Record, journal_of
 from ..core.runners import Inline, Job, Local, Outcome, Runner
 from ..core.worker_case import raise_bad_contract
 from ..profile import ncu
-from . import jobs as checking
+from . import jobs as verify_jobs
 from .jobs import LAYOUT_KINDS
 from .verdicts import FATAL, KINDS, Result, Verdict, first_line
 
@@ -123,7 +123,7 @@ def _run(
     jobs: list[Job] = []
     arguments = [{"where": case.where, "problem": dict(each), "max_elements": limit} for each in problems]
     with command_line.progress(len(arguments), f"verify {case.name}, problems", quiet) as step:
-        for outcome in runner.run(Job(f"{checking.__name__}:describe", each, **common) for each in arguments):
+        for outcome in runner.run(Job(f"{verify_jobs.__name__}:describe", each, **common) for each in arguments):
             step()
             raise_bad_contract(outcome)
             if outcome.status != "ok":
@@ -133,10 +133,10 @@ def _run(
             asked = next(each for each in problems if dict(each) == outcome.job.arguments["problem"])
             verdict.problems.append((asked, outcome.result))
             verdict.checks += _left_out(outcome.result, options)
-            for each in _plan(case, outcome.result, options, on_gpu):
+            for each in _checks_of(case, outcome.result, options, on_gpu):
                 common_arguments = {"where": case.where, "config": options.config, "tolerance": options.tolerance}
                 words = {name: value for name, value in each.items() if name not in ("label", "base", "shown")}
-                jobs.append(Job(f"{checking.__name__}:check", common_arguments | words, tag=each, **common))
+                jobs.append(Job(f"{verify_jobs.__name__}:check", common_arguments | words, tag=each, **common))
     verdict.problems.sort(key=lambda each: problems.index(each[0]))
     with command_line.progress(len(jobs), f"verify {case.name}", quiet) as step:
         verdict.checks += _checked(case, jobs, options, runner, step)
@@ -180,7 +180,7 @@ def _environment(timeout: float) -> dict[str, str]:
     return {"KILN_TARGET": get_target().name, "KILN_CPU_TIMEOUT": patience, **({"CUTE_DSL_ARCH": arch} if arch else {})}
 
 
-def _plan(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
+def _checks_of(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
     """Return the checks of one problem: the arguments of `jobs.check`, and a label for each."""
     problem, first = described["problem"], options.seeds[0]
     found: list[dict[str, Any]] = []

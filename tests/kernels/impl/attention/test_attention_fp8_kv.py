@@ -18,7 +18,7 @@ from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl.attention import REGISTRY, AttentionProblem
 
 E4M3, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
-Sm80GemmConfig = kernels.Sm80AttentionConfig
+Sm80AttentionConfig = kernels.Sm80AttentionConfig
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +38,11 @@ def factors(heads: int = 2) -> np.ndarray:
 @pytest.mark.parametrize(
     ("dims", "config", "options"),
     [
-        ((32, 32), Sm80GemmConfig(16, 16, 1, 2, 1, True), {"causal": True}),
+        ((32, 32), Sm80AttentionConfig(16, 16, 1, 2, 1, True), {"causal": True}),
         # parts, 32 rows to a warp; of what is copied some is padding
         (
             (48, 64),
-            Sm80GemmConfig(64, 16, 2, 1, 3, True),
+            Sm80AttentionConfig(64, 16, 2, 1, 3, True),
             {"window": (70, 0), "softcap": 3.0, "alibi_slopes": np.float32([0.1, 0.2, 0.3, 0.4])},
         ),
     ],
@@ -80,7 +80,7 @@ def test_factors_that_are_zero_hide_no_less(factor, num_splits):
         q,
         k,
         v,
-        config=Sm80GemmConfig(32, 16, 2, 1, num_splits, True),
+        config=Sm80AttentionConfig(32, 16, 2, 1, num_splits, True),
         q_descale=of_q,
         k_descale=of_k,
         v_descale=of_v,
@@ -103,7 +103,7 @@ def test_caches_of_8_bits(dtype, size):
     scales = factors(), factors()
     scales[0][0, 1] = 0.0
     options: dict[str, Any] = {"k_descale": scales[0], "v_descale": scales[1], "scale": 0.1}
-    config = Sm80GemmConfig(16, 16, 1, 2, 2, True)
+    config = Sm80AttentionConfig(16, 16, 1, 2, 2, True)
     out, lse = kernels.paged_attention(q, *caches, table, used, return_lse=True, config=config, **options)
     assert out.dtype == dtype
     held = np.clip(q.astype(np.float64), -65504, 65504)
@@ -115,20 +115,20 @@ def test_caches_of_8_bits(dtype, size):
 def test_few_queries_are_widened_and_many_are_not():
     device, serving = device_of("sm_90a"), AttentionProblem(1, 1, 32768, 32, 8, 128, 128, Float8E4M3FN)
     few = REGISTRY.choose(serving, device).config
-    assert isinstance(few, Sm80GemmConfig)
+    assert isinstance(few, Sm80AttentionConfig)
     assert few.num_splits > 8
     many = AttentionProblem(4, 4096, 4096, 16, 16, 128, 128, Float8E4M3FN)
     assert isinstance(REGISTRY.choose(many, device).config, kernels.Sm90AttentionConfig)
-    assert "does not convert" in REGISTRY.validate(serving, few, device_of("sm_80"))[0]
+    assert "cannot convert" in REGISTRY.validate(serving, few, device_of("sm_80"))[0]
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"q": normal(2, 1, 2, 32, dtype=np.float32)}, "float16 or bfloat16"),
-        ({"v_cache": normal(6, 4, 1, 32)}, "caches of the type of q, or of float8_e4m3fn"),
-        ({"k_descale": np.ones((1, 1), np.float32)}, "k_descale .1, 1. is a contiguous array of f32, .2, 1."),
-        ({"k_cache": normal(6, 4, 1, 32), "v_cache": normal(6, 4, 1, 32), "v_descale": np.ones((2, 1), np.float32)}, "v_descale of a cache of"),
+        ({"v_cache": normal(6, 4, 1, 32)}, "they must be of one type, or the caches of float8_e4m3fn"),
+        ({"k_descale": np.ones((1, 1), np.float32)}, "k_descale is float32 of shape .1, 1.; it must be a contiguous array of float32, .2, 1."),
+        ({"k_cache": normal(6, 4, 1, 32), "v_cache": normal(6, 4, 1, 32), "v_descale": np.ones((2, 1), np.float32)}, "K and V must be float8_e4m3fn for that, not float16"),
     ],
 )  # fmt: skip
 def test_what_is_refused(wrong, message):

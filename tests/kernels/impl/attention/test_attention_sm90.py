@@ -18,12 +18,14 @@ from sass import check_products
 import kiln
 from kiln import BFloat16, Float8E4M3FN, Float16, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl.attention import REGISTRY, AttentionProblem
+from kiln.kernels.impl.attention.args import AttentionTensors
 from kiln.kernels.impl.attention.fwd import sm90, sm90_cost
 from kiln.kernels.impl.attention.fwd.implementations import Sm90Attention, _compiled_sm90
 from kiln.kernels.impl.attention.fwd.sm90_config import Sm90AttentionConfig
-from kiln.kernels.impl.attention.score_mod import check_score
+from kiln.kernels.impl.attention.score_mod import ScoreMod, check_score_mod
 
 HOPPER = device_of("sm_90a")
 ONE, TWO = Sm90AttentionConfig(1, 32), Sm90AttentionConfig(2, 32)
@@ -326,7 +328,7 @@ def test_all_options_at_once(dtype, page):
 
 @pytest.mark.usefixtures("few_multiprocessors")
 def test_outputs_where_queries_were(monkeypatch):
-    monkeypatch.setattr(Sm90AttentionConfig, "own_outputs", lambda *_: False)
+    monkeypatch.setattr(Sm90AttentionConfig, "separate_o", lambda *_: False)
     check(normal(1, 300, 2, 32), normal(1, 40, 1, 32), normal(1, 40, 1, 32), TWO)
 
 
@@ -346,9 +348,11 @@ def test_clean_under_the_sanitizer():
 @pytest.mark.usefixtures("few_multiprocessors")
 def test_queries_are_not_freed_before_the_last_scores(monkeypatch):
     """A mutant: the sanitizer sees it."""
-    freed = sm90.Sm90ForwardKernel.free_queries
-    monkeypatch.setattr(sm90.Sm90ForwardKernel, "free_queries", lambda self, q, left: freed(self, q, left - 1))
-    forget = (sm90.sm90_forward_kernel.cache_clear, _compiled_sm90.cache_clear)
+    release = sm90.Sm90ForwardKernel.release_q
+    monkeypatch.setattr(
+        sm90.Sm90ForwardKernel, "release_q", lambda self, loop, remaining: release(self, loop, remaining - 1)
+    )
+    forget = (launches.cached_kernel.cache_clear, _compiled_sm90.cache_clear)
     for clear in forget:
         clear()
     with pytest.raises(Exception, match="race"), kiln.sanitize():
@@ -402,7 +406,7 @@ def test_who_is_chosen():
         assert not isinstance(REGISTRY.choose(training, device_of(arch)).implementation, Sm90Attention)
 
 
-def test_configs_are_chosen_as_measured():
+def test_plans_are_chosen_as_measured():
     """No choice is more than 5 % behind the best config that was measured for a shape; runs are compared by cuDNN's times in them."""
     lines = (Path(__file__).parents[4] / "benchmarks/data/attention_h200.jsonl").read_text().splitlines()
     shapes: dict[Any, dict[Any, float]] = {}
@@ -421,7 +425,7 @@ def test_configs_are_chosen_as_measured():
 
 
 @pytest.mark.parametrize("dim", [8, 64, 80, 128, 192, 256])
-def test_configs_work(dim):
+def test_plans_work(dim):
     problem = AttentionProblem(4, 8192, 8192, 16, 16, dim, dim)
     configs = list(Sm90Attention().configs(problem, HOPPER))
     assert configs[0] == sm90_cost.default_config(problem, HOPPER)
@@ -430,7 +434,7 @@ def test_configs_work(dim):
 
 
 @pytest.mark.parametrize("dtype", [Float16, Float8E4M3FN])
-def test_configs_of_heads_of_two_sizes_work(dtype):
+def test_plans_of_heads_of_two_sizes_work(dtype):
     """Outputs are not put where queries were: steps have fewer keys where shared memory has no room for them."""
     for dim, value_dim in itertools.product((16, 64, 96, 128, 144, 192, 224, 256), repeat=2):
         problem = AttentionProblem(4, 8192, 8192, 16, 4, dim, value_dim, dtype, window_left=100, has_seqused_k=True)
@@ -440,9 +444,9 @@ def test_configs_of_heads_of_two_sizes_work(dtype):
 
 
 @pytest.mark.parametrize("page", [0, 16, 56])
-def test_configs_of_8_bits_work(page):
+def test_plans_of_8_bits_work(page):
     """With a function of scores steps have fewer keys, and still multiples of 32; pages need not divide them."""
-    score = check_score(lambda s, b, h, q, k: s + h)
+    score = check_score_mod(lambda s, b, h, q, k: s + h)
     for dim in (64, 128, 256):
         problem = AttentionProblem(
             4, 8192, 8192, 16, 16, dim, dim, Float8E4M3FN, score_mod=score, page_size=page, has_seqused_k=page > 0
@@ -453,14 +457,14 @@ def test_configs_of_8_bits_work(page):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (Sm90AttentionConfig(4), "1 to 3 warp groups"),
+        (Sm90AttentionConfig(4), "consumer_warpgroups must be 1 to 3"),
         (Sm90AttentionConfig(2, 24), "multiple of 16"),
-        (Sm90AttentionConfig(2, 128, 1), "at least two buffers"),
+        (Sm90AttentionConfig(2, 128, 1), "kv_stages must be at least 2"),
         (Sm90AttentionConfig(2, 192), "take 208 registers of a thread, which has 240"),
-        (Sm90AttentionConfig(2, 128, 4), "bytes of shared memory"),
+        (Sm90AttentionConfig(2, 128, 4), "bytes of smem"),
     ],
 )
-def test_configs_that_are_refused(config, message):
+def test_plans_that_are_refused(config, message):
     x = np.zeros((1, 128, 1, 128), np.float16)
     with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
         kernels.flash_attention(x, x, x, config=config)
@@ -473,9 +477,9 @@ def compiled(
     head_dims: tuple[int, int], config: Sm90AttentionConfig, more: Any = (), dtype: Any = Float16, **options: Any
 ) -> Any:
     """A causal kernel, for arrays `more`."""
-    own_outputs = config.own_outputs(*head_dims, HOPPER.smem, dtype.width)
-    kernel = sm90.Sm90ForwardKernel(dtype, head_dims, config, (True, False, False), own_outputs, **options)
-    given = tuple(name in more for name in sm90.More._fields)
+    separate_o = config.separate_o(*head_dims, HOPPER.smem, dtype.width)
+    kernel = sm90.Sm90ForwardKernel(dtype, head_dims, config, (True, False, False), separate_o, **options)
+    given = tuple(name in more for name in AttentionTensors._fields)
     with kiln.target("nvidia"):
         return _compiled_sm90.__wrapped__(None, kernel, cute.AddressSpace.gmem, False, given)
 
@@ -486,8 +490,11 @@ def test_nothing_waits_where_there_is_much_besides(monkeypatch):
     """Sequences of any length, slopes, sinks, a function, queries in registers: nothing is spilled, and products run asynchronously."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     made = compiled(
-        (192, 128), Sm90AttentionConfig(2, 80, q_in_regs=True), ("starts_q", "starts_k", "used", "slopes", "sinks", "counter"),
-        share=4, packed=True, partial=True, sloped=True, score=lambda s, b, h, q, k: s + 0.1 * h,
+        (192, 128), Sm90AttentionConfig(2, 80, q_in_regs=True), (
+            "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "tile_counter",
+        ),
+        group_size=4, varlen=True, has_seqused_k=True,
+        score_mod=ScoreMod(True, check_score_mod(lambda s, b, h, q, k: s + 0.1 * h)),
     )  # fmt: skip
     check_products(made, moves=8)
 
@@ -515,9 +522,10 @@ def test_nothing_waits_where_there_is_much_besides(monkeypatch):
 def test_warps_that_load_have_registers_enough(dtype, dim, page, config, monkeypatch):
     """To look pages up ahead, with 32 of them; and those that compute, steps of 128 keys of 8 bits beside outputs of 256."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    narrow, more = dtype.width == 8, ("starts_q", "used", "counter") + (("table",) if page else ("starts_k",))
-    factors = ("factors_q", "factors_k", "factors_v") if narrow else ()
-    options = {"packed": True, "partial": True, "page": page, "out_dtype": BFloat16 if narrow else None}
+    narrow, more = dtype.width == 8, ("cu_seqlens_q", "seqused_k", "tile_counter")
+    more += ("page_table",) if page else ("cu_seqlens_k",)
+    factors = ("q_descale", "k_descale", "v_descale") if narrow else ()
+    options = {"varlen": True, "has_seqused_k": True, "page_size": page, "out_dtype": BFloat16 if narrow else None}
     check_products(compiled((dim, dim), config, more + factors, dtype, **options), moves=8)
 
 

@@ -217,7 +217,7 @@ def test_every_part_counts_as_its_sum_does():
     check(q, k, normal(1, 96, 1, 32), dataclasses.replace(PARTS, num_splits=6), scale=1.0)
 
 
-def test_the_config_cuts_keys_where_blocks_are_few():
+def test_the_plan_cuts_keys_where_blocks_are_few():
     hopper = device_of("sm_90a")
     serving = AttentionProblem(1, 1, 32768, 32, 8, 128, 128)
     few = default_config(serving, hopper)
@@ -231,17 +231,17 @@ def test_the_config_cuts_keys_where_blocks_are_few():
 def test_problems_count_what_is_seen():
     problem = AttentionProblem(3, 5, 9, 4, 2, 32, 64)
     assert problem.visible_pairs == 5 * 9
-    assert dataclasses.replace(problem, window_right=0).seen == 5 + 6 + 7 + 8 + 9
-    assert dataclasses.replace(problem, window_left=1, window_right=0).seen == 5 * 2
+    assert dataclasses.replace(problem, window_right=0).visible_pairs == 5 + 6 + 7 + 8 + 9
+    assert dataclasses.replace(problem, window_left=1, window_right=0).visible_pairs == 5 * 2
     assert (
-        dataclasses.replace(problem, seqlen_k=2, window_right=0).seen == 1 + 2
+        dataclasses.replace(problem, seqlen_k=2, window_right=0).visible_pairs == 1 + 2
     )  # the last query is aligned with the last key
     assert problem.flops == 2 * 3 * 4 * 5 * 9 * (32 + 64)
     assert problem.bytes == 3 * 2 * (32 + 64) * (5 * 4 + 9 * 2)
     assert dataclasses.replace(problem, return_lse=True).bytes == problem.bytes + 4 * 3 * 4 * 5
 
 
-def test_configs_are_for_tuners():
+def test_plans_are_for_tuners():
     problem, device = AttentionProblem(1, 1, 32768, 32, 8, 128, 128), device_of("sm_90a")
     choices = REGISTRY.choices(problem, device)
     assert REGISTRY.choose(problem, device).config == default_config(problem, device)
@@ -311,29 +311,38 @@ REFUSED = [
     (lambda: kernels.flash_attention(X, X[:, ::-1], X), "negative strides"),
     (lambda: kernels.flash_attention(X, X, X, out=np.broadcast_to(X.copy(), X.shape)), "out is read-only"),
     (lambda: kernels.flash_attention(X, X, X, window=5), "keys before, keys after"),
-    (lambda: kernels.flash_attention(X, X, X, scale=float("nan")), "scale nan: it is positive"),
-    (lambda: kernels.flash_attention(X, X, X, seqused_k=np.zeros(2, np.int32)), "2 numbers for 1 sequences"),
+    (lambda: kernels.flash_attention(X, X, X, scale=float("nan")), "scale is nan; it must be positive"),
+    (
+        lambda: kernels.flash_attention(X, X, X, seqused_k=np.zeros(2, np.int32)),
+        r"seqused_k is int32 of shape \(2,\).* for 1 sequences",
+    ),
     (lambda: kernels.flash_attention(X, X, X, config=(16, 16)), "config is tuple"),
-    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 1, 1, num_splits=0)), "1 to 256 parts"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 1, 1, num_splits=0)), "num_splits must be 1 to 256"),
     (lambda: kernels.flash_attention(X, X[:, :8], X), "agree"),
-    (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and k"),
-    (lambda: kernels.flash_attention(X, X[:, :, [0, 1, 1]], X[:, :, [0, 1, 1]]), "2 heads with 3 of keys"),
+    (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and K"),
+    (lambda: kernels.flash_attention(X, X[:, :, [0, 1, 1]], X[:, :, [0, 1, 1]]), "q has 2 heads and k has 3"),
     (lambda: kernels.flash_attention(*[np.zeros((1, 4, 1, 12), np.float16)] * 3), "multiple of 8, up to 256"),
     (lambda: kernels.flash_attention(*[np.zeros((1, 4, 1, 264), np.float16)] * 3), "multiple of 8, up to 256"),
-    (lambda: kernels.flash_attention(*[X.astype(np.float32)] * 3), "flash_attention of float32"),
-    (lambda: kernels.flash_attention(X, X.astype(ml_dtypes.bfloat16), X), "float16, bfloat16"),
+    (lambda: kernels.flash_attention(*[X.astype(np.float32)] * 3), "q is float32; it must be float16 or bfloat16"),
+    (
+        lambda: kernels.flash_attention(X, X.astype(ml_dtypes.bfloat16), X),
+        "q is float16, k is bfloat16 and v is float16",
+    ),
     (lambda: kernels.flash_attention(X, X, X, window=(-2, 0)), "at least 0, or -1"),
-    (lambda: kernels.flash_attention(X, X, X, scale=0.0), "scale 0.0: it is positive"),
-    (lambda: kernels.flash_attention(X, X, X, softcap=-1.0), "softcap -1.0"),
-    (lambda: kernels.flash_attention(X, X, X, score=0.5), "score 0.5: a function"),
-    (lambda: kernels.flash_attention(X, X, X, score=lambda s: s), "score is called with a score, its sequence"),
+    (lambda: kernels.flash_attention(X, X, X, scale=0.0), "scale is 0.0; it must be positive"),
+    (lambda: kernels.flash_attention(X, X, X, softcap=-1.0), "softcap is -1.0"),
+    (lambda: kernels.flash_attention(X, X, X, score=0.5), "score is 0.5; it must be a function"),
+    (lambda: kernels.flash_attention(X, X, X, score=lambda s: s), "score must take a score, its sequence"),
     (lambda: kernels.flash_attention(X, X, X, score=lambda s, *_: None), "score returned None"),
     (
         lambda: kernels.flash_attention(X, X, X, sinks=np.zeros(3, np.float32)),
-        r"sinks \(3,\) is a contiguous array of f32",
+        r"sinks is float32 of shape \(3,\); it must be a contiguous array of float32, \(2,\)",
     ),
     (lambda: kernels.flash_attention(X, X, X, alibi_slopes=np.zeros(2)), "alibi_slopes"),
-    (lambda: kernels.flash_attention(X, X, X, out=X[:, :8].copy()), "into an array"),
+    (
+        lambda: kernels.flash_attention(X, X, X, out=X[:, :8].copy()),
+        r"out is float16 of shape \(1, 8, 2, 32\); it must be float16 of shape",
+    ),
     (lambda: kernels.flash_attention(X[0], X[0], X[0], cu_seqlens_q=np.zeros(2, np.int32)), "one of cu_seqlens"),
     (
         lambda: kernels.flash_attention(X[0], X[0], X[0], cu_seqlens_q=np.zeros(2), cu_seqlens_k=np.zeros(2)),
@@ -344,15 +353,18 @@ REFUSED = [
         lambda: kernels.flash_attention(*[np.zeros((1, 16, 2, 36), np.float16)[..., 4:]] * 3),
         "begin at multiples of 16 bytes",
     ),
-    (lambda: kernels.flash_attention(X, X, X, config=T(24, 16, 1, 1)), "multiple of 16 for each warp"),
-    (lambda: kernels.flash_attention(X, X, X, config=T(64, 8, 4, 1)), "keys of a step"),
+    (
+        lambda: kernels.flash_attention(X, X, X, config=T(24, 16, 1, 1)),
+        "tile_m must be a multiple of 16, 16 rows for each warp",
+    ),
+    (lambda: kernels.flash_attention(X, X, X, config=T(64, 8, 4, 1)), "tile_n must be a multiple of 16"),
     (lambda: kernels.flash_attention(X, X, X, config=T(64, 16, 4, 1)), "32 rows that 128 threads copy"),
-    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 0, 1)), "1 to 32 warps"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 0, 1)), "warps must be 1 to 32"),
     (lambda: kernels.flash_attention(X, X, X, config=T(128, 512, 4, 1)), "registers of a thread"),
     (lambda: kernels.flash_attention(X, X, X, config=T(128, 64, 4, 4)), "registers of a thread"),
     (
         lambda: kernels.flash_attention(*[np.zeros((1, 16, 1, 256), np.float16)] * 3, config=T(128, 96, 8, 1)),
-        "bytes of shared memory for heads of 256",
+        "bytes of smem for head_dim 256",
     ),
 ]
 
@@ -363,7 +375,7 @@ def test_refused(call, says):
         call()
 
 
-def test_default_configs_fit():
+def test_default_tilings_fit():
     for device in map(device_of, ("sm_86", "sm_80", "sm_90a")):
         for dim in range(8, 257, 8):
             for dim_v in (dim, 64, 256):

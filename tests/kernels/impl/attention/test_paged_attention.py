@@ -71,7 +71,7 @@ def test_what_is_refused():
         ({"lengths": cache.lengths[:0]}, "for 2 sequences"),
         ({"lengths": cache.lengths.astype(np.int64)}, "int32"),
         ({"v_cache": cache.v[:, :2]}, "agree"),
-        ({"out": cache.k[:2, :1].repeat(2, 2)[..., :16]}, "it is \\(2, 1, 2, 32\\)"),
+        ({"out": cache.k[:2, :1].repeat(2, 2)[..., :16]}, "it must be float16 of shape \\(2, 1, 2, 32\\)"),
         ({"q": q.astype(np.float32)}, "float16 or bfloat16"),
         ({"out": np.lib.stride_tricks.as_strided(q.copy(), q.shape, (0, *q.strides[1:]))}, "its elements lie apart"),
     ):

@@ -41,7 +41,7 @@ def exact(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def close(got: np.ndarray, wanted: np.ndarray, ulps: float = 4.0) -> None:
-    """Within the rounding of the result's type, of sums made in f32."""
+    """Within the rounding of the result's type, accumulated in f32."""
     step = float(ml_dtypes.finfo(got.dtype).eps) if got.dtype.kind in "fV" else 0.0
     np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=ulps * step, atol=ulps * step * 8 + 1e-5)
 
@@ -116,7 +116,7 @@ def test_types(dtype, k, transposed):
 
 @pytest.mark.parametrize("arch", ["sm_89", "sm_90a"])
 def test_8_bit_floats_as_they_are_and_as_f16(arch, monkeypatch):
-    """The tensor cores of one take them; for the other they are converted in registers. Sums are the same."""
+    """The tensor cores of one take them; for the other they are converted in registers. Accumulators are the same."""
     monkeypatch.setenv("CUTE_DSL_ARCH", arch)
     a, b = normal((40, 80), ml_dtypes.float8_e4m3fn), operand(80, 24, ml_dtypes.float8_e5m2, True)
     config = kernels.Sm80GemmConfig((32, 32, 64), (1, 2), 2)
@@ -152,7 +152,7 @@ def test_activations_of_what_is_no_number():
     np.testing.assert_allclose(gelu, [np.nan, np.nan, np.inf, -0.0455003, 2.9959502, 0, 0, 0], rtol=1e-5, atol=1e-30)
 
 
-def test_factors_of_no_blocks():
+def test_scales_of_no_blocks():
     """K of 0 has none: what is added is left."""
     a, b = np.zeros((5, 0), ml_dtypes.float8_e4m3fn), np.zeros((0, 130), ml_dtypes.float8_e4m3fn)
     bias = normal((130,), np.float32)
@@ -164,7 +164,7 @@ def test_factors_of_no_blocks():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.float8_e4m3fn])
-def test_factors_of_one_block_are_those_of_rows(dtype):
+def test_scales_of_one_block_are_those_of_rows(dtype):
     """Of elements of all types, and with columns of the result contiguous."""
     a, b = normal((40, 48), dtype), normal((32, 48), dtype).T
     rows, one = normal((40, 1), np.float32), normal((1, 1), np.float32)
@@ -184,8 +184,8 @@ def test_the_smallest_tiles(a_transposed, b_transposed):
 
 
 @pytest.mark.parametrize(("dtype", "splits"), [(np.float16, 3), (np.float16, 9), (np.float32, 2), (np.float32, 9)])
-def test_parts_of_k(dtype, splits):
-    """Added by the blocks of a cluster; more than those, by a second kernel."""
+def test_split_k(dtype, splits):
+    """Partials are added by the CTAs of a cluster; more than those, by a second kernel."""
     small = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
     config = dataclasses.replace(small, split_k=splits)
     k = 16 * splits * (2 if splits < 9 else 1)
@@ -201,15 +201,15 @@ def test_parts_of_k(dtype, splits):
 
 
 @pytest.mark.parametrize("k", [203, 30])
-def test_ragged_parts_in_clusters(k):
-    """Any K, also less than there are parts; batches; columns of the result contiguous."""
+def test_ragged_split_k_in_clusters(k):
+    """Any K, also less than `split_k`; batches; columns of the result contiguous."""
     a, b, c = normal((2, 41, k), np.float16), normal((k, 71), np.float16), normal((2, 41, 71), np.float32)
     out = np.zeros((2, 71, 41), np.float32).swapaxes(1, 2)
     kernels.gemm(a, b, c=c, beta=2.0, out=out, config=dataclasses.replace(SMALL, split_k=5))
     close(out, exact(a, b) + 2.0 * c, 64.0)
 
 
-def test_integers_in_parts_are_exact():
+def test_split_k_of_integers_is_exact():
     a, b = (RNG.integers(-128, 128, shape).astype(np.int8) for shape in ((40, 200), (200, 72)))
     got = kernels.gemm(a, b, config=kernels.Sm80GemmConfig((32, 32, 64), (1, 2), 2, 3))
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
@@ -232,7 +232,7 @@ def test_bytes_whose_k_is_not_contiguous(a_transposed, b_transposed):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_truth_values(dtype):
-    """As results: of sums as they are, and of an epilogue, also one that follows a second kernel."""
+    """As results: of accumulators as they are, and of an epilogue, also one of a second kernel."""
     a, b = RNG.integers(-1, 2, (9, 256)).astype(dtype), RNG.integers(-1, 2, (256, 24)).astype(dtype)
     small = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
     assert (kernels.gemm(a, b, out_dtype=np.dtype(bool), config=small) == (exact(a, b) != 0)).all()
@@ -265,7 +265,7 @@ def test_arrays_of_any_strides(view):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, ml_dtypes.float8_e4m3fn])
-def test_sums_of_nothing(dtype):
+def test_a_k_of_zero(dtype):
     a, b, bias = np.zeros((2, 40, 0), dtype), np.zeros((0, 24), dtype), normal((24,), np.float32)
     got = kernels.gemm(a, b, bias=bias, out_dtype=np.float32)
     np.testing.assert_array_equal(got, np.broadcast_to(bias, (2, 40, 24)))
@@ -300,7 +300,7 @@ def test_epilogues():
     close(got, np.maximum(sums, 0) * scale.astype(np.float64) + 1.0, 64.0)
 
 
-def test_several_results_and_sums_of_rows():
+def test_several_results_and_row_sums():
     """A tuple of arrays; those that do not lie in rows too; functions that branch; what is given for each, and how many there are."""
     a, b = RNG.standard_normal((9, 40)).astype(np.float16), RNG.standard_normal((40, 21)).astype(np.float16)
     wanted = a.astype(np.float64) @ b.astype(np.float64)
@@ -309,19 +309,19 @@ def test_several_results_and_sums_of_rows():
     def halves(value):
         return value, max(value, 0.0)
 
-    got = kernels.gemm(a, b, epilogue=halves, out=(None, other), row_sum=lambda x: x + 1.0)
+    got = kernels.gemm(a, b, epilogue=halves, out=(None, other), row_reduction=lambda x: x + 1.0)
     assert got[1] is other
     np.testing.assert_allclose(got[0], wanted, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(other, np.maximum(wanted, 0.0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got[2], wanted.sum(1) + 21, rtol=1e-4, atol=1e-4)
-    both = kernels.gemm(np.stack([a, a]), b, row_sum="squares")
+    both = kernels.gemm(np.stack([a, a]), b, row_reduction="squares")
     assert both[1].shape == (2, 9)
     np.testing.assert_allclose(both[1][1], (wanted**2).sum(1), rtol=1e-4)
-    assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_sum="squares")[1].any()
+    assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_reduction="squares")[1].any()
     with pytest.raises(TypeError, match="returned 2 values for 3 results"):
         kernels.gemm(a, b, epilogue=halves, out_dtype=(np.float16,) * 3)
-    with pytest.raises(TypeError, match="row_sum is 'cubes'; it must be one of squares"):
-        kernels.gemm(a, b, row_sum="cubes")
+    with pytest.raises(TypeError, match="row_reduction is 'cubes'; it must be one of squares"):
+        kernels.gemm(a, b, row_reduction="cubes")
 
 
 def test_epilogues_of_arrays_of_other_types_and_in_place():
@@ -423,7 +423,7 @@ def test_refused(call, says):
 H200, A100, ADA = map(device_of, ("sm_90a", "sm_80", "sm_89"))
 
 
-def product(dtype: Any, shape: tuple[int, int, int], k: int, out: Any = kiln.Float32, **options: Any) -> GemmProblem:
+def problem_of(dtype: Any, shape: tuple[int, int, int], k: int, out: Any = kiln.Float32, **options: Any) -> GemmProblem:
     """The problem of arrays without gaps."""
     batches, m, n = shape
     a, b = TensorLayout.dense(dtype, batches, m, k), TensorLayout.dense(dtype, batches, k, n)
@@ -436,14 +436,14 @@ def test_chosen_configs_fit():
         for shape in shapes:
             for dtype in (kiln.Float16, kiln.Float32, kiln.Int8, kiln.Float8E4M3FN):
                 for k in (8, 4096) if device is not A100 or dtype.width > 8 or dtype.is_integer else ():
-                    problem = product(dtype, shape, k, precision="tf32" if dtype is kiln.Float32 else "ieee")
+                    problem = problem_of(dtype, shape, k, precision="tf32" if dtype is kiln.Float32 else "ieee")
                     chosen = REGISTRY.choose(problem, device)
                     chosen.implementation.check(problem, chosen.config, device)
                     assert chosen.cost == chosen.implementation.cost(problem, chosen.config, device)
-            REGISTRY.choose(product(kiln.Float32, shape, 4096), device)
+            REGISTRY.choose(problem_of(kiln.Float32, shape, 4096), device)
 
     def config(shape: tuple[int, int, int], k: int, device: Device) -> Any:
-        return REGISTRY.choose(product(kiln.Float16, shape, k, kiln.Float16), device).config
+        return REGISTRY.choose(problem_of(kiln.Float16, shape, k, kiln.Float16), device).config
 
     for n in (3072, 8192):
         assert sorted(config((1, n, n), n, H200).tile_shape_mnk) == [64, 128, 192]
@@ -453,14 +453,14 @@ def test_chosen_configs_fit():
 
 
 def test_8_bit_floats_need_a_device_that_knows_them():
-    problem = product(kiln.Float8E4M3FN, (1, 64, 64), 64)
+    problem = problem_of(kiln.Float8E4M3FN, (1, 64, 64), 64)
     with pytest.raises(TypeError, match="converted from sm_89 on, and .* is sm_80"):
         REGISTRY.choose(problem, A100)
     REGISTRY.choose(problem, ADA)
 
 
 def test_problems_count_their_work():
-    problem = product(kiln.Float16, (2, 64, 48), 32)
+    problem = problem_of(kiln.Float16, (2, 64, 48), 32)
     assert problem.flops == 2 * 2 * 64 * 48 * 32
     assert problem.bytes == 2 * (2 * (64 + 48) * 32 + 2 * 64 * 48 * 2)
     row = TensorLayout(kiln.Float16, (2, 64, 48), (0, 0, 1))
@@ -469,7 +469,7 @@ def test_problems_count_their_work():
 
 def test_configs_are_for_tuners():
     """Every config works, the first is the one that is taken, and configs print as what makes them."""
-    problem = product(kiln.Float16, (1, 100, 100), 1024)
+    problem = problem_of(kiln.Float16, (1, 100, 100), 1024)
     choices = REGISTRY.choices(problem, H200)
     assert choices[0] == REGISTRY.choose(problem, H200)
     assert len({choice.config for choice in choices}) == len(choices) > 10
@@ -481,17 +481,17 @@ def test_configs_are_for_tuners():
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (lambda: product(kiln.Float64, (1, 8, 8), 8), "a is Float64 and b is Float64"),
-        (lambda: product(kiln.Float16, (1, 8, 8), 8, precision="quick"), "precision is 'quick'"),
+        (lambda: problem_of(kiln.Float64, (1, 8, 8), 8), "a is Float64 and b is Float64"),
+        (lambda: problem_of(kiln.Float16, (1, 8, 8), 8, precision="quick"), "precision is 'quick'"),
         (
             lambda: dataclasses.replace(
-                product(kiln.Float16, (1, 8, 8), 8), b=TensorLayout.dense(kiln.Float16, 1, 9, 8)
+                problem_of(kiln.Float16, (1, 8, 8), 8), b=TensorLayout.dense(kiln.Float16, 1, 9, 8)
             ),
             "a is .* b is .* out is",
         ),
         (
             lambda: dataclasses.replace(
-                product(kiln.Float16, (1, 8, 8), 8), out=TensorLayout(kiln.Float16, (1, 8, 8), (128, 16, 2))
+                problem_of(kiln.Float16, (1, 8, 8), 8), out=TensorLayout(kiln.Float16, (1, 8, 8), (128, 16, 2))
             ),
             "rows or columns must be contiguous",
         ),
@@ -502,8 +502,8 @@ def test_problems_that_make_no_sense(asked, says):
         asked()
 
 
-def test_an_epilogue_of_columns_in_parts():
-    """A second kernel adds parts of K, into a result whose columns are contiguous, too."""
+def test_split_k_with_contiguous_columns():
+    """A second kernel adds partials, into a result whose columns are contiguous, too."""
     a, b, bias = normal((16, 1024), np.float16), normal((1024, 24), np.float16), normal((24,), np.float32)
     out = np.zeros((24, 16), np.float32).T
     kernels.gemm(a, b, bias=bias, out=out, config=kernels.Sm80GemmConfig((32, 32, 32), (1, 2), 2, 16))

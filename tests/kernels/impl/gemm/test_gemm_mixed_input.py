@@ -1,4 +1,4 @@
-"""Products with weights of 8 and 4 bits."""
+"""GEMM with an integer B of 8 or 4 bits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONFIG = T((32, 32, 64), (1, 1), 2)
 
 
 def stored(whole, bits):
-    """Weights (N, K) as (K, N), contiguous in K, two in a byte if they have 4 bits."""
+    """Integers (N, K) as (K, N), contiguous in K, two in a byte if they have 4 bits."""
     return whole.T if bits == 8 else (whole[:, ::2] & 15 | whole[:, 1::2] << 4).astype(np.uint8).T
 
 
@@ -81,7 +81,7 @@ def test_every_value(config, kind, bits, dtype):
         (5, 96, 4, 12, None),  # groups that suit nobody: converted first
     ],
 )
-def test_products(m, k, bits, groups, config):
+def test_gemms(m, k, bits, groups, config):
     n = 40
     dtype = BF16 if bits == 4 else F16
     a, scale = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((groups or 1, n)).astype(F32)
@@ -94,15 +94,15 @@ def test_products(m, k, bits, groups, config):
         )
     assert not found
     left = a.astype(np.float64)
-    rounded = groups and not isinstance(config, T)  # weights times factors
+    rounded = groups and not isinstance(config, T)  # integers times scales
     np.testing.assert_allclose(
         got, left @ scaled, rtol=0, atol=(2.0**-9 if rounded else 2.0**-20) * (np.abs(left) @ np.abs(scaled)).max()
     )
 
 
 @pytest.mark.parametrize("config", [T((8, 16, 64), (1, 1), 2), H(8, 64)])
-def test_factors_of_each_product_of_a_batch(config):
-    """For weights that all products have in common, and factors that are contiguous along groups."""
+def test_scales_of_each_gemm_of_a_batch(config):
+    """With a B that the batch shares, and scales that are contiguous along groups."""
     a, scale = RNG.standard_normal((2, 5, 128)).astype(F16), RNG.standard_normal((2, 40, 2)).astype(F32).swapaxes(1, 2)
     whole = RNG.integers(-128, 128, (40, 128)).astype(np.int8)
     got = kernels.gemm(a, stored(whole, 8), scale_b=scale, out_dtype=np.dtype(F32), config=config)
@@ -111,7 +111,7 @@ def test_factors_of_each_product_of_a_batch(config):
 
 
 def test_results_of_16_bits_by_the_copy_engine():
-    """And a cluster, whose blocks have what they multiply with in common."""
+    """And a cluster, whose CTAs share A."""
     config = kernels.Sm90MixedInputConfig((128, 32, 128), (2, 1), 4, 8, transpose_out=True)
     a, whole = RNG.standard_normal((40, 256)).astype(BF16), RNG.integers(-8, 8, (200, 256)).astype(np.int8)
     with kiln.sanitize("all") as found:
@@ -139,8 +139,8 @@ def test_configs_fit(bits):
             one.implementation.check(problem(rows, bits, groups=groups), one.config, H200)
 
 
-def test_a_device_with_fewer_multiprocessors_than_a_cluster():
-    """Has some config for weights, and for others."""
+def test_a_device_with_fewer_sms_than_a_cluster():
+    """It has some config for mixed inputs, and for others."""
     small = dataclasses.replace(H200, multiprocessors=3)
     one = problem(64, 8)
     for x in (one, dataclasses.replace(one, b=one.b._replace(dtype=kiln.BFloat16))):
@@ -148,7 +148,7 @@ def test_a_device_with_fewer_multiprocessors_than_a_cluster():
 
 
 def test_choices():
-    """Few rows by `mma.sync`, more by warp groups; other architectures, and K that is not contiguous, have weights converted first where rows are many."""
+    """Few rows by `mma.sync`, more by WGMMA; otherwise B is dequantised first where rows are many."""
     for rows, kind in ((1, T), (64, kernels.Sm90MixedInputConfig), (512, kernels.Sm90MixedInputConfig)):
         assert type(REGISTRY.choose(problem(rows, 4, 28672, 8192), H200).config) is kind
     for rows, columns in (
@@ -169,7 +169,7 @@ def test_choices():
 
 
 def test_results_that_begin_anywhere():
-    """Are not written by warp groups that have weights."""
+    """They are not written by the mixed-input kernel of sm_90a."""
     one = problem(512, 4, 28672, 8192)
     assert type(REGISTRY.choose(one, H200).config) is kernels.Sm90MixedInputConfig
     moved = dataclasses.replace(one, out=one.out._replace(offset=6))
@@ -180,8 +180,8 @@ def test_results_that_begin_anywhere():
 
 
 @pytest.mark.parametrize("groups", [0, 64])
-def test_parts_of_k_without_clusters(groups):
-    """Nobody adds them: a second kernel would know nothing of factors, nor of two weights in a byte."""
+def test_split_k_without_clusters(groups):
+    """Nobody adds partials: a second kernel knows nothing of scales, nor of two integers in a byte."""
     for bits in (8, 4):
         one, device = problem(1, bits, 256, 32768, groups), device_of("sm_80")
         configs = [x.config for x in REGISTRY.choices(one, device) if isinstance(x.config, T)]
@@ -217,11 +217,11 @@ def test_configs_are_called_by_their_names():
         kernels.Sm90MixedInputConfig(ab_stages=0)
 
 
-def test_factors_of_groups_are_read():
+def test_bytes_of_group_scales_are_counted():
     assert problem(9, 4, groups=32).bytes - problem(9, 4).bytes == 32 * 4096 * 4
 
 
-def test_parts_of_k_without_a_stage():
+def test_split_k_without_a_stage():
     REGISTRY.choose(problem(9, 8, k=256), H200, H(32, 64, split_k_cluster=4))
     with pytest.raises(TypeError, match="K of 192 is 3 stages, and each part of split-K must have one at least"):
         REGISTRY.choose(problem(9, 8, k=192), H200, H(32, 64, split_k_cluster=4))
@@ -232,7 +232,7 @@ def test_parts_of_k_without_a_stage():
     [(16, 4, 16), (32, 8, 0), (200, 4, 0), (300, 8, 0), *([(64, 8, 16), (300, 4, 16)] if LONG else [])],
 )
 def test_nothing_is_spilled(rows, bits, groups):
-    """By the chosen configs, compiled for a GPU that is not there; nor do products wait for each other."""
+    """By the chosen configs, compiled for a GPU that is not there; nor do MMAs wait for each other."""
     a, b = np.zeros((rows, 2048), BF16), stored(np.zeros((2048, 2048), np.int8), bits)
     scale = np.zeros((groups, 2048) if groups else (2048,), F32)
     with kiln.target("nvidia"), dry_run("sm_90a"):
@@ -242,8 +242,8 @@ def test_nothing_is_spilled(rows, bits, groups):
     assert not [text for text in found.messages if not text.startswith(FENCE_ADDED)]
 
 
-def test_only_weights_are_loaded_before_rows_are_laid(monkeypatch):
-    """On a GPU the product starts beside the kernel that lays rows, where the CPU target runs one after the other: the order is that of the code."""
+def test_only_integers_are_loaded_before_a_is_permuted(monkeypatch):
+    """On a GPU the GEMM starts beside `PermuteA`; the CPU target runs one after the other: the order is that of the code."""
     monkeypatch.setattr(launches, "_compiled", {})
     a, b = np.zeros((64, 512), BF16), stored(np.zeros((512, 512), np.int8), 8)
     with kiln.target("nvidia"), dry_run("sm_90a"):
@@ -259,6 +259,6 @@ def test_only_weights_are_loaded_before_rows_are_laid(monkeypatch):
         [kinds[found] for found in re.findall("|".join(map(re.escape, kinds)), made.__ptx__)]
         for made in launches._compiled.values()
     )
-    assert laying == ["wait", "let go"]  # what wrote the weights has ended
-    # weights for the ring; threads that multiply; rows for it, and then both
+    assert laying == ["wait", "let go"]  # what wrote B has ended
+    # integers of the first stages; consumers; A of those, and then both
     assert product == ["load", "wait", "let go", "wait", "load", "load", "load"]

@@ -1,4 +1,4 @@
-"""The GEMM of sm_90a on the CPU target, against float64: layouts, types, edges, what follows; and what ptxas makes of it."""
+"""The GEMM of sm_90a on the CPU target, against float64: layouts, types, edges, epilogues; and what ptxas makes of it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ F16, BF16, F32, E4M3, E5M2 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtyp
 SMALL = kernels.Sm90GemmConfig((128, 32, 32), (1, 1), 2, 2)
 PAIRED = dataclasses.replace(SMALL, cluster_shape_mn=(2, 1))
 ACROSS = dataclasses.replace(SMALL, cluster_shape_mn=(1, 2))
-TURNS = kernels.Sm90GemmConfig((64, 64, 32), (1, 1), 3, 1, pingpong=True)
-PARTS = dataclasses.replace(SMALL, split_k_cluster=2)
-TURNS_IN_PARTS = kernels.Sm90GemmConfig((64, 32, 32), (1, 1), 3, 1, pingpong=True, split_k_cluster=2)
-SWAPPED = kernels.Sm90GemmConfig((128, 16, 32), (1, 1), 2, 2, swap_ab=True)
+PINGPONG = kernels.Sm90GemmConfig((64, 64, 32), (1, 1), 3, 1, pingpong=True)
+SPLIT_K = dataclasses.replace(SMALL, split_k_cluster=2)
+PINGPONG_SPLIT_K = kernels.Sm90GemmConfig((64, 32, 32), (1, 1), 3, 1, pingpong=True, split_k_cluster=2)
+SWAP_AB = kernels.Sm90GemmConfig((128, 16, 32), (1, 1), 2, 2, swap_ab=True)
 TIGHT = kernels.Sm90GemmConfig((128, 192, 32), (1, 1), 3, 1, pingpong=True)
-"""A thread has 192 sums."""
-TURNED = kernels.Sm90GemmConfig((64, 24, 32), (1, 1), 3, 1, pingpong=True, swap_ab=True, transpose_out=True)
+"""A thread has 192 accumulators."""
+TRANSPOSED = kernels.Sm90GemmConfig((64, 24, 32), (1, 1), 3, 1, pingpong=True, swap_ab=True, transpose_out=True)
 H200 = device_of("sm_90a")
 RNG = np.random.default_rng(0)
 LONG = bool(os.environ.get("KILN_LONG_TESTS"))
@@ -70,12 +70,12 @@ def exact(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def close(got: np.ndarray, wanted: np.ndarray, ulps: float = 4.0) -> None:
-    """Within the rounding of the result's type, of sums made in f32."""
+    """Within the rounding of the result's type, accumulated in f32."""
     step = float(ml_dtypes.finfo(got.dtype).eps) if np.dtype(got.dtype).kind in "fV" else 0.0
     np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=ulps * step, atol=ulps * step * 8 + 1e-5)
 
 
-@pytest.mark.parametrize(("layout", "config"), [("NN", PAIRED), ("NT", PAIRED), ("TN", TURNS), ("TT", ACROSS)])
+@pytest.mark.parametrize(("layout", "config"), [("NN", PAIRED), ("NT", PAIRED), ("TN", PINGPONG), ("TT", ACROSS)])
 def test_layouts(layout, config):
     """Odd extents: the last tiles and the last stage are not whole."""
     if "T" in layout[0] or "N" in layout[1]:  # rows of 64 elements are a swizzle of 128 bytes
@@ -100,8 +100,8 @@ def test_types(left, right, out, k):
         close(got, exact(a, b), 4.0 if np.dtype(out).itemsize == 4 else 1.0)
 
 
-def test_sums_of_8_bit_floats_keep_their_bits():
-    """The tensor cores align what they add, and keep 13 bits of it: sums of stages are added in f32."""
+def test_accumulators_of_8_bit_floats_keep_their_bits():
+    """The tensor cores align what they add, and keep 13 bits of it: accumulators of stages are added in f32."""
     a, b = operand(64, 512, E4M3), operand(512, 32, E4M3, "T")
     a[:, :128] = 0.0
     a[:, 0], b[0] = 256.0, 256.0
@@ -110,7 +110,7 @@ def test_sums_of_8_bit_floats_keep_their_bits():
 
 
 def test_tf32_is_rounded_to_nearest():
-    """By the copy engine: tensor cores would cut off the last bits."""
+    """TMA rounds: tensor cores would truncate."""
     a, b = operand(70, 72, F32), operand(72, 40, F32, "T")
     got = kernels.gemm(a, b, precision="tf32", config=SMALL)
 
@@ -123,7 +123,7 @@ def test_tf32_is_rounded_to_nearest():
 
 
 def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of blocks, some of them large and some small."""
+    """Block scales, some of them large and some small."""
     depth = -(-k // 128)
     return np.exp(3 * operand(m, depth, F32)), np.exp(3 * operand(depth, -(-n // 128), F32))
 
@@ -138,8 +138,8 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         (BlockScaledFallbackConfig(), 16, 16, 256),
     ],
 )
-def test_factors_of_blocks(config, m, n, k, monkeypatch):
-    """Sums of 128 products are multiplied in f32, whatever the factors of others are; K is gone through there and back."""
+def test_block_scales(config, m, n, k, monkeypatch):
+    """Accumulators of 128 of K are scaled in f32, whatever the other scales are; every other tile goes through K backwards."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 2)
     a, b, c = operand(m, k, E4M3), operand(k, n, E4M3, "T"), operand(m, n, F32)
     of_a, of_b = factors(m, n, k)
@@ -152,8 +152,8 @@ def test_factors_of_blocks(config, m, n, k, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["ieee", "fast"])
-def test_factors_of_blocks_of_every_precision(precision):
-    """They belong to sums of stages: none are left to the tensor cores."""
+def test_block_scales_of_every_precision(precision):
+    """They belong to accumulators of stages: none are left to the tensor cores."""
     a, b = operand(128, 256, E4M3), operand(256, 128, E4M3, "T")
     of_a, of_b = factors(128, 128, 256)
     got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, precision=precision)
@@ -162,7 +162,7 @@ def test_factors_of_blocks_of_every_precision(precision):
 
 
 @pytest.mark.parametrize(("n", "way"), [(1, "N"), (24, "T")])
-def test_factors_of_blocks_of_columns_that_are_contiguous(n, way):
+def test_block_scales_of_columns_that_are_contiguous(n, way):
     """Those of one column are, as all results of one; others are computed in rows."""
     a, b = operand(40, 256, E4M3), operand(256, n, E4M3, "T")
     (of_a, of_b), out = factors(40, n, 256), np.zeros((40, n) if way == "N" else (n, 40), F32)
@@ -172,8 +172,8 @@ def test_factors_of_blocks_of_columns_that_are_contiguous(n, way):
     assert (np.abs(out - left @ right) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
 
 
-def test_factors_of_a_batch_that_shares_operands():
-    """Each product of the batch has its own."""
+def test_scales_of_a_batch_that_shares_operands():
+    """Each GEMM of the batch has its own."""
     a, b = operand(9, 256, E4M3), operand(256, 32, E4M3, "T")
     of_a, of_b = (np.stack(x) for x in zip(*(factors(9, 32, 256) for _ in range(2)), strict=True))
     of_b[1] *= 2.0
@@ -188,7 +188,7 @@ def test_factors_of_a_batch_that_shares_operands():
             assert (np.abs(got[n] - left @ right) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
 
 
-def test_factors_of_rows_and_columns():
+def test_scales_of_rows_and_columns():
     """Of all types: integers become floats."""
     a, b = operand(70, 64, np.int8), operand(64, 40, np.int8, "T")
     rows, columns, bias = operand(70, 1, F32), operand(1, 40, F32)[0], operand(1, 40, F32)[0]
@@ -198,8 +198,8 @@ def test_factors_of_rows_and_columns():
     np.testing.assert_allclose(got, exact(a, b) * rows * columns + bias, rtol=1e-5, atol=1e-3)
 
 
-def test_fast_sums_of_8_bit_floats():
-    """They stay in the tensor cores: small products beside large sums lose bits, and only those."""
+def test_fast_accumulation_of_8_bit_floats():
+    """Tensor cores accumulate: small addends beside large accumulators lose bits, and only those."""
     a, b = operand(64, 256, E4M3), operand(256, 32, E4M3, "T")
     a[:, 0], b[0] = 256.0, 256.0
     config = kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2)
@@ -215,15 +215,15 @@ def test_clusters_share_operands(cluster):
     close(kernels.gemm(a, b, config=dataclasses.replace(SMALL, cluster_shape_mn=cluster)), exact(a, b))
 
 
-def test_more_tiles_than_multiprocessors(monkeypatch):
-    """Blocks take one tile after the other, warp groups in turn."""
+def test_more_tiles_than_sms(monkeypatch):
+    """CTAs take one tile after the other, warpgroups in turn."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 2)
     a, b = operand(330, 40), operand(40, 200, way="T")
-    for config in (SMALL, TURNS):
+    for config in (SMALL, PINGPONG):
         close(kernels.gemm(a, b, config=config), exact(a, b))
 
 
-@pytest.mark.parametrize("config", [SMALL, TURNS])
+@pytest.mark.parametrize("config", [SMALL, PINGPONG])
 def test_batches(config):
     """Of which B and the bias are the same for all."""
     a, b, bias = operand(70, 40, batch=(3,)), operand(40, 56), operand(3, 56)[:, None, :]
@@ -233,28 +233,28 @@ def test_batches(config):
     close(kernels.gemm(a, b, config=config), exact(a, b))
 
 
-def test_everything_after_the_sums():
+def test_everything_in_the_epilogue():
     a, b, c = operand(150, 40), operand(40, 88, way="T"), operand(150, 88, F32)
     bias, column, flags = operand(1, 88, BF16)[0], operand(150, 1, F32), RNG.integers(0, 2, (150, 88)).astype(bool)
     got = kernels.gemm(
         a, b, alpha=0.5, beta=2.0, c=c, bias=bias, activation="relu",
         epilogue=lambda value, gate, flag: cute.where(flag, value * gate, value), extras=[column, flags],
-        out_dtype=F32, config=TURNS,
+        out_dtype=F32, config=PINGPONG,
     )  # fmt: skip
     value = np.maximum(0.5 * exact(a, b) + 2.0 * c + bias.astype(np.float64), 0.0)
     close(got, np.where(flags, value * column, value), 64.0)
 
 
 @pytest.mark.parametrize(
-    ("config", "outs"), [(PAIRED, (F16, F16)), (TURNS, (F16, F32)), (TIGHT, (F16, E4M3)), (SWAPPED, (F16, E4M3))]
+    ("config", "outs"), [(PAIRED, (F16, F16)), (PINGPONG, (F16, F32)), (TIGHT, (F16, E4M3)), (SWAP_AB, (F16, E4M3))]
 )
 def test_several_results(config, outs):
-    """Of one kernel: each value of the epilogue, and sums of rows where tiles have whole sums of them."""
+    """One kernel writes each value of the epilogue, and row sums where it has whole accumulators."""
     rows = None if config.smem_epilogue else "squares"
-    a, b, bias = operand(140 if config is not SWAPPED else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
+    a, b, bias = operand(140 if config is not SWAP_AB else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
     with kiln.sanitize("all") as found:
         got = kernels.gemm(
-            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_sum=rows, config=config
+            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_reduction=rows, config=config
         )  # fmt: skip
     assert not found
     wanted = exact(a, b) + bias
@@ -280,7 +280,7 @@ def test_columns_of_the_result_may_be_contiguous():
 
 @pytest.mark.parametrize(("layout", "m"), [("NT", 1), ("TN", 23)])
 def test_few_rows(layout, m):
-    """Operands are swapped: N of the result is M of the tensor cores. Extents and the stages of parts of K are odd."""
+    """Swap-AB: N of the result is M of the MMA. Extents and the stages of split-K are odd."""
     a, b, c = (
         operand(m if layout == "NT" else 24, 136, F16, layout[0])[:m],
         operand(136, 200, F16, layout[1]),
@@ -288,7 +288,7 @@ def test_few_rows(layout, m):
     )
     for splits in (1, 2):
         config = dataclasses.replace(
-            SWAPPED, tile_shape_mnk=(128, 64 if layout == "TN" else 16, 32), split_k_cluster=splits
+            SWAP_AB, tile_shape_mnk=(128, 64 if layout == "TN" else 16, 32), split_k_cluster=splits
         )
         close(kernels.gemm(a, b, c=c, config=config), exact(a, b) + c)
     if layout == "NT":
@@ -299,13 +299,13 @@ def test_few_rows(layout, m):
 @pytest.mark.parametrize(
     "config",
     [
-        TURNED,
+        TRANSPOSED,
         kernels.Sm90GemmConfig((128, 40, 32), (1, 1), 2, 2, swap_ab=True, transpose_out=True),
-        dataclasses.replace(TURNED, tile_shape_mnk=(64, 8, 32)),
+        dataclasses.replace(TRANSPOSED, tile_shape_mnk=(64, 8, 32)),
     ],
 )
-def test_turned_results(config, monkeypatch):
-    """Of swapped operands, stored by the copy engine: of one tile after the other, with rows and columns that end inside of it."""
+def test_transposed_results(config, monkeypatch):
+    """Results of swap-AB, stored by TMA: one tile after the other, with rows and columns that end inside of it."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
     a, b, c, bias = operand(23, 72), operand(72, 200, way="T"), operand(23, 200), operand(1, 200)[0]
     with kiln.sanitize("all") as found:
@@ -315,8 +315,8 @@ def test_turned_results(config, monkeypatch):
     close(got, np.maximum(exact(a, b) + bias + c.astype(np.float64), 0.0))
 
 
-def test_parts_of_k():
-    """Blocks of a cluster have parts of K, and add their sums in a fixed order: the same bits each time."""
+def test_split_k():
+    """CTAs of a cluster split K, and add their accumulators in a fixed order: the same bits each time."""
     a, b, bias = operand(150, 200), operand(200, 56, way="T", batch=(2,)), operand(1, 56)[0]
     for splits in (2, 4):
         config = dataclasses.replace(SMALL, split_k_cluster=splits)
@@ -324,11 +324,11 @@ def test_parts_of_k():
         close(got, exact(a, b) + bias)
         assert got.tobytes() == kernels.gemm(a, b, bias=bias, config=config).tobytes()
     a, b = operand(130, 208, np.int8), operand(208, 40, np.int8, "T")
-    got = kernels.gemm(a, b, config=dataclasses.replace(PARTS, tile_shape_mnk=(128, 32, 64)))
+    got = kernels.gemm(a, b, config=dataclasses.replace(SPLIT_K, tile_shape_mnk=(128, 32, 64)))
     assert (got == a.astype(np.int64) @ b.astype(np.int64)).all()
 
 
-@pytest.mark.parametrize("config", [PARTS, SWAPPED])
+@pytest.mark.parametrize("config", [SPLIT_K, SWAP_AB])
 def test_numbers_that_are_hard_to_add(config):
     """Large means, numbers below the normal ones, infinities and what is no number, each in rows of its own. Each of the 16 steps
     of K loses up to 2**-23 of the sum of what is added."""
@@ -345,8 +345,8 @@ def test_numbers_that_are_hard_to_add(config):
     assert (np.abs(got[rows] - left @ right) <= 16 * 2.0**-23 * (np.abs(left) @ np.abs(right))).all()
 
 
-def test_odd_numbers_of_pieces(monkeypatch):
-    """The first piece of a tile has the buffer of the last of the tile before."""
+def test_odd_numbers_of_epilogue_tiles(monkeypatch):
+    """The first epilogue tile of a tile has the stage of the last of the tile before."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
     config = dataclasses.replace(SMALL, tile_shape_mnk=(128, 96, 32))
     assert [config.epi_tile_n(bits) for bits in (16, 32)] == [32, 16]
@@ -361,16 +361,16 @@ def test_odd_numbers_of_pieces(monkeypatch):
     [
         *(
             (config, seed)
-            for config in (PAIRED, dataclasses.replace(TURNS, cluster_shape_mn=(2, 1)))
+            for config in (PAIRED, dataclasses.replace(PINGPONG, cluster_shape_mn=(2, 1)))
             for seed in (0, 5)
         ),
         (
-            dataclasses.replace(PARTS, tile_shape_mnk=(128, 64, 32)),
+            dataclasses.replace(SPLIT_K, tile_shape_mnk=(128, 64, 32)),
             5,
-        ),  # sums of one warp group take the place of what the other reads
-        (SWAPPED, 0),
-        (TURNS_IN_PARTS, 5),
-        (dataclasses.replace(TURNS_IN_PARTS, tile_shape_mnk=(64, 24, 32), split_k_cluster=3, swap_ab=True), 0),
+        ),  # accumulators of one warpgroup take the place of what the other reads
+        (SWAP_AB, 0),
+        (PINGPONG_SPLIT_K, 5),
+        (dataclasses.replace(PINGPONG_SPLIT_K, tile_shape_mnk=(64, 24, 32), split_k_cluster=3, swap_ab=True), 0),
         (kernels.Sm90GemmConfig((64, 16, 32), (1, 2), 3, 1, pingpong=True, swap_ab=True), 5),
     ],
 )
@@ -393,7 +393,7 @@ def test_calls_are_repeated():
     assert None not in programs
 
 
-def product(dtype: Any, m: int, n: int, k: int, out: Any = kiln.Float16, **options: Any) -> GemmProblem:
+def problem_of(dtype: Any, m: int, n: int, k: int, out: Any = kiln.Float16, **options: Any) -> GemmProblem:
     """The problem of arrays without gaps, K contiguous."""
     a, b = TensorLayout.dense(dtype, 1, m, k), TensorLayout(dtype, (1, k, n), (n * k, 1, k))
     return GemmProblem(a, b, TensorLayout.dense(out, 1, m, n), **options)
@@ -401,17 +401,17 @@ def product(dtype: Any, m: int, n: int, k: int, out: Any = kiln.Float16, **optio
 
 SIZE = (256, 256, 256)
 UNFIT = [
-    (product(kiln.Float16, 256, 256, 100), "rows of a "),
-    (product(kiln.Float16, 256, 100, 256), "rows of the result"),
-    (dataclasses.replace(product(kiln.Float16, *SIZE), a=TensorLayout.dense(kiln.Float16, 1, 256, 256)._replace(offset=8)), "rows of a "),
-    (dataclasses.replace(product(kiln.Int8, *SIZE), b=TensorLayout.dense(kiln.Int8, 1, 256, 256)), "contiguous in K"),
-    (product(kiln.Float32, *SIZE), "rounded to TF32"),
-    (product(kiln.Float16, *SIZE, out=kiln.Float64), "stores no Float64"),
+    (problem_of(kiln.Float16, 256, 256, 100), "rows of a "),
+    (problem_of(kiln.Float16, 256, 100, 256), "rows of the result"),
+    (dataclasses.replace(problem_of(kiln.Float16, *SIZE), a=TensorLayout.dense(kiln.Float16, 1, 256, 256)._replace(offset=8)), "rows of a "),
+    (dataclasses.replace(problem_of(kiln.Int8, *SIZE), b=TensorLayout.dense(kiln.Int8, 1, 256, 256)), "contiguous in K"),
+    (problem_of(kiln.Float32, *SIZE), "rounded to TF32"),
+    (problem_of(kiln.Float16, *SIZE, out=kiln.Float64), "stores no Float64"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("problem", "says"), UNFIT, ids=[says for _, says in UNFIT])
-def test_what_the_copy_engine_cannot_take_is_computed_by_others(problem, says):
+def test_arrays_that_tma_cannot_access_have_other_implementations(problem, says):
     assert says in str(Sm90Gemm().supports(problem, H200))
     if "Float64" not in says:
         assert type(REGISTRY.choose(problem, H200).implementation) is not Sm90Gemm
@@ -441,27 +441,27 @@ def test_one_k_of_an_operand_that_a_batch_shares(dtype):
         close(kernels.gemm(x, y, config=config), exact(x, y))
 
 
-def test_large_products_are_copied_first():
+def test_large_operands_are_copied_first():
     """Rather than by threads, an element at a time; small ones are not."""
     for size, kind in ((2047, Sm90PaddedGemm), (63, Sm80Gemm)):
-        assert type(REGISTRY.choose(product(kiln.Float16, size, size, size), H200).implementation) is kind
+        assert type(REGISTRY.choose(problem_of(kiln.Float16, size, size, size), H200).implementation) is kind
 
 
-def test_sums_of_a_second_kernel():
-    """Parts of whole stages of K, not all of them as long; blocks of a cluster may share those. The same bits each time."""
+def test_split_k_by_a_second_kernel():
+    """Parts of whole stages of K, not all of them as long; CTAs of a cluster may split those. The same bits each time."""
     a, b, bias = operand(70, 264), operand(264, 56, way="T"), operand(1, 56)[0]
     with kiln.sanitize("all") as found:
-        for config in (dataclasses.replace(SMALL, split_k=4), dataclasses.replace(PARTS, split_k=3)):
+        for config in (dataclasses.replace(SMALL, split_k=4), dataclasses.replace(SPLIT_K, split_k=3)):
             got = kernels.gemm(a, b, bias=bias, config=config)
             close(got, exact(a, b) + bias)
             assert got.tobytes() == kernels.gemm(a, b, bias=bias, config=config).tobytes()
-        close(kernels.gemm(a[:9], b, config=dataclasses.replace(SWAPPED, split_k=5)), exact(a[:9], b))
+        close(kernels.gemm(a[:9], b, config=dataclasses.replace(SWAP_AB, split_k=5)), exact(a[:9], b))
     assert not found
     a, b = operand(9, 544), operand(544, 24, way="T")  # 16 are loaded at a time, and one is left
-    close(kernels.gemm(a, b, config=dataclasses.replace(SWAPPED, split_k=17)), exact(a, b))
+    close(kernels.gemm(a, b, config=dataclasses.replace(SWAP_AB, split_k=17)), exact(a, b))
 
 
-def test_parts_are_loaded_before_they_are_added():
+def test_partials_are_loaded_before_they_are_added():
     """Eight at least, by four elements: the compiler, left to itself, leaves registers for two of them."""
     a, b = (np.zeros((128, 4096), BF16) for _ in range(2))
     with kiln.target("nvidia"), dry_run("sm_90a"):
@@ -472,8 +472,8 @@ def test_parts_are_loaded_before_they_are_added():
 
 
 @pytest.mark.parametrize(("sums", "splits"), [(5, 1), (3, 2), (7, 1)])
-def test_parts_have_each_stage_once(sums, splits):
-    """Of any number of stages, as many to each part as to others, or one more."""
+def test_split_k_has_each_stage_once(sums, splits):
+    """Of any number of stages, as many in each part as in others, or one more."""
     config = dataclasses.replace(SMALL, split_k=sums, split_k_cluster=splits)
     for stages in range(sums * splits, 25):
         a, b = np.ones((1, 32 * stages), F16), padded((32 * stages, 8), F16)
@@ -485,25 +485,25 @@ def test_rows_that_begin_within_lines_take_longer_to_come():
     """Of the L2 cache: most where they begin within the 32 bytes that it reads at a time."""
     config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     whole, cut, between = (
-        sm90_cost.bounds(product(kiln.Float16, 1024, 1024, k), config, H200)["L2 cache"] for k in (1088, 1040, 1032)
+        sm90_cost.bounds(problem_of(kiln.Float16, 1024, 1024, k), config, H200)["L2 cache"] for k in (1088, 1040, 1032)
     )
     assert whole < cut < between
 
 
-def test_operands_come_sooner_where_few_blocks_ask():
+def test_operands_come_sooner_where_few_ctas_load():
     config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     few, all_of_them = (
-        sm90_cost.bounds(product(kiln.Float16, 128 * tiles, 128, 4096), config, H200) for tiles in (66, 132)
+        sm90_cost.bounds(problem_of(kiln.Float16, 128 * tiles, 128, 4096), config, H200) for tiles in (66, 132)
     )
     assert few["L2 cache"] < 0.9 * all_of_them["L2 cache"]
     assert few["MMA"] == all_of_them["MMA"]
 
 
-def test_blocks_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
+def test_ctas_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
     """Where rows of the result are few, and half as many as columns at most."""
     orders = {}
     for rows, columns in ((192, 7168), (2048, 4096), (4096, 4096), (2049, 8192), (1024, 1024)):
-        found = sm90_cost.candidates(product(kiln.BFloat16, rows, columns, 4096), H200)
+        found = sm90_cost.candidates(problem_of(kiln.BFloat16, rows, columns, 4096), H200)
         orders[rows] = {(config.tile_shape_mnk[1] < rows, config.raster_group) for config in found if config.swap_ab}
     assert {group for several, group in orders[192] if several} == {1}
     assert {group for several, group in orders[192] if not several} > {8, 16}
@@ -514,7 +514,7 @@ def test_blocks_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
 
 
 def test_other_architectures():
-    problem = product(kiln.Float16, 4096, 4096, 4096)
+    problem = problem_of(kiln.Float16, 4096, 4096, 4096)
     assert type(REGISTRY.choose(problem, H200).config) is kernels.Sm90GemmConfig
     for name in ("sm_80", "sm_90", "sm_100a", "sm_120a"):
         assert type(REGISTRY.choose(problem, device_of(name)).config) is kernels.Sm80GemmConfig
@@ -560,24 +560,24 @@ REFUSED = [
 @pytest.mark.parametrize(("made", "says"), REFUSED, ids=[says for _, says in REFUSED])
 def test_refused(made, says):
     with pytest.raises(TypeError, match=says):
-        REGISTRY.choose(product(kiln.Float16, *SIZE), H200, made())
+        REGISTRY.choose(problem_of(kiln.Float16, *SIZE), H200, made())
 
 
-BLOCKS = (TensorLayout.dense(kiln.Float32, 1, 256, 2), TensorLayout.dense(kiln.Float32, 1, 2, 2))
-ROWS = EpilogueFusion.of(False, False, None, None, True, False, row_sum="squares")
+BLOCK_SCALES = (TensorLayout.dense(kiln.Float32, 1, 256, 2), TensorLayout.dense(kiln.Float32, 1, 2, 2))
+ROWS = EpilogueFusion.of(False, False, None, None, True, False, row_reduction="squares")
 REFUSED_OF = [
-    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "row_sum needs whole accumulators"),
-    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True), "row_sum needs whole accumulators"),
-    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k=2), "row_sum needs whole accumulators"),
-    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 64), (1, 1)), "block scales are of 128 of K"),
-    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 128), (1, 1), swap_ab=True), "rows of the tile"),
-    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 128), (1, 1), split_k=2), "without block scales"),
-    (product(kiln.Int8, *SIZE), T((128, 64, 128), (1, 1), split_k=2), "one GEMM of floats"),
-    (product(kiln.Float16, 256, 90, 256), T((128, 64, 64), (1, 1), split_k=2), "N of 90 must be a multiple of 4"),
-    (product(kiln.Float16, 256, 256, 64), T((128, 64, 64), (1, 1), split_k=2), "is 1 stages"),
-    (product(kiln.Float16, *SIZE), T((64, 64, 64), (1, 1), 13, 8, True, split_k=2), "bytes of shared memory"),  # for f32
-    (product(kiln.Float16, *SIZE), T((128, 64, 64), (1, 1), 4, 8, swap_ab=True, split_k=2, transpose_out=True), "results of 16 bits"),
-    (product(kiln.Int8, *SIZE), T((128, 72, 128), (1, 1), 3, swap_ab=True), "must be a multiple of 16, or 8 or 24"),
+    (problem_of(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "row_reduction needs whole accumulators"),
+    (problem_of(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True), "row_reduction needs whole accumulators"),
+    (problem_of(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k=2), "row_reduction needs whole accumulators"),
+    (problem_of(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCK_SCALES), T((128, 64, 64), (1, 1)), "block scales are of 128 of K"),
+    (problem_of(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCK_SCALES), T((128, 64, 128), (1, 1), swap_ab=True), "rows of the tile"),
+    (problem_of(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCK_SCALES), T((128, 64, 128), (1, 1), split_k=2), "without block scales"),
+    (problem_of(kiln.Int8, *SIZE), T((128, 64, 128), (1, 1), split_k=2), "one GEMM of floats"),
+    (problem_of(kiln.Float16, 256, 90, 256), T((128, 64, 64), (1, 1), split_k=2), "N of 90 must be a multiple of 4"),
+    (problem_of(kiln.Float16, 256, 256, 64), T((128, 64, 64), (1, 1), split_k=2), "is 1 stages"),
+    (problem_of(kiln.Float16, *SIZE), T((64, 64, 64), (1, 1), 13, 8, True, split_k=2), "bytes of shared memory"),  # for f32
+    (problem_of(kiln.Float16, *SIZE), T((128, 64, 64), (1, 1), 4, 8, swap_ab=True, split_k=2, transpose_out=True), "results of 16 bits"),
+    (problem_of(kiln.Int8, *SIZE), T((128, 72, 128), (1, 1), 3, swap_ab=True), "must be a multiple of 16, or 8 or 24"),
 ]  # fmt: skip
 
 
@@ -589,7 +589,7 @@ def test_refused_of_some_problems(problem, config, says):
 
 @pytest.mark.parametrize("dtype", [kiln.Float16, kiln.Int8])
 def test_rows_of_results_end_with_what_is_stored(dtype):
-    """The copy engine stores whole 16 bytes: where others are behind the last of a row, it stores to an array of its own."""
+    """TMA stores whole 16 bytes: where something lies behind the last of a row, it stores to a copy."""
     each = 128 // dtype.width
     a, b = TensorLayout.dense(dtype, 1, 64, 128), TensorLayout(dtype, (1, 128, 100), (12800, 1, 128))
     for columns, whole in ((100, False), (96, True)):
@@ -628,7 +628,7 @@ def test_tiles_of_a_group_of_rows_are_counted_in_32_bits(tiles_m, tiles_n):
 @pytest.mark.parametrize("out", [kiln.Float16, kiln.Float32, kiln.Int8])
 def test_configs_fit(dtype, out):
     for size in ((72, 11008, 2048), (328, 5120, 2048), (8192, 8192, 8192), (256, 8192, 4096), (64, 128, 32)):
-        problem = product(dtype, *size, out=out)
+        problem = problem_of(dtype, *size, out=out)
         configs = Sm90Gemm().configs(problem, H200)
         assert len(configs) > 3
         for config in configs:
@@ -680,35 +680,33 @@ if LONG:
 
 @needs_nvdisasm
 @pytest.mark.parametrize(("dtype", "layout", "options"), [x[1:] for x in SHIPPED], ids=[x[0] for x in SHIPPED])
-def test_products_do_not_wait_for_each_other(dtype, layout, options):
+def test_mmas_do_not_wait_for_each_other(dtype, layout, options):
     """Nor are registers spilled: compiled for a GPU that is not there."""
     found = made(2048, dtype, layout, options)
-    if (
-        layout != "weights"
-    ):  # nothing that is multiplied comes from memory: a register would wait for it between products
+    if layout != "weights":  # nothing that is multiplied comes from memory: a register would wait for it between MMAs
         assert not [one for loop in found for one in loop.instructions if one.name.startswith("LDG")]
 
 
 LARGE = 8192
-FOLLOWED = [
+FUSED = [
     ("bf16, everything", BF16, {"bias": (LARGE,), "c": (LARGE, LARGE), "activation": "gelu"}),
     ("f16, two others", F16, {"epilogue": lambda x, y, z: cute.math.tanh(x * y + z) * x, "extras": 2}),
-    ("bf16, two results and sums of rows", BF16, {"bias": (LARGE,), "epilogue": lambda x: (x, x * x), "row_sum": "squares"}),
+    ("bf16, two results and sums of rows", BF16, {"bias": (LARGE,), "epilogue": lambda x: (x, x * x), "row_reduction": "squares"}),
     ("e4m3, factors", E4M3, {"scale_a": (LARGE, 1), "scale_b": (1, LARGE), "precision": "fast", "out_dtype": np.dtype(E4M3)}),
 ]  # fmt: skip
 
 
 @needs_nvdisasm
-@pytest.mark.parametrize(("dtype", "options"), [x[1:] for x in FOLLOWED], ids=[x[0] for x in FOLLOWED])
-def test_what_follows_large_products_is_kept_in_registers(dtype, options):
-    """Of which a thread has as many sums as it has registers for, or nearly."""
+@pytest.mark.parametrize(("dtype", "options"), [x[1:] for x in FUSED], ids=[x[0] for x in FUSED])
+def test_epilogues_of_large_tiles_stay_in_registers(dtype, options):
+    """A thread has as many accumulators as it has registers for, or nearly."""
     extras = [np.zeros((LARGE, LARGE), dtype)] * options.get("extras", 0)
     (loop,) = made(LARGE, dtype, "NT", {**options, "extras": extras})
     assert len({register for one in loop.products for register in sass.sums(one)}) >= 160
 
 
 def made(size: int, dtype: Any, layout: str, options: dict[str, Any]) -> list[sass.Loop]:
-    """The loops of a product of so many rows, columns and K, compiled for a GPU that is not there."""
+    """The loops of a GEMM of so many rows, columns and K, compiled for a GPU that is not there."""
     a, b = np.zeros((size, size), dtype), np.zeros((size, size), np.int8 if layout == "weights" else dtype)
     given = {
         key: np.zeros(x, F32 if "scale" in key else dtype) if isinstance(x, tuple) else x for key, x in options.items()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 
-import fit
 import pytest
 from choices import recorded  # which finds benchmarks
+from fit import TABLE, text_of, write
 from fitting import gemm as fitting
 
 from kiln.kernels.impl.gemm import REGISTRY
@@ -98,7 +98,7 @@ def test_the_model_has_at_most_twenty_coefficients():
 
 def test_the_tuned_table_is_written_as_it_is_read(tmp_path):
     path = tmp_path / "table.json"
-    path.write_text(fit.text_of({"model": {"rate_tbps": 1.5, "configs": [{"tile": [128, 64], "us": 2.0}]}}))
-    fit.write("model", {"rate_tbps": 1.75}, path)
+    path.write_text(text_of({"model": {"rate_tbps": 1.5, "configs": [{"tile": [128, 64], "us": 2.0}]}}))
+    write("model", {"rate_tbps": 1.75}, path)
     assert json.loads(path.read_text()) == {"model": {"rate_tbps": 1.75, "configs": [{"tile": [128, 64], "us": 2.0}]}}
-    assert fit.text_of(json.loads(fit.TABLE.read_text())) == fit.TABLE.read_text()
+    assert text_of(json.loads(TABLE.read_text())) == TABLE.read_text()

@@ -1,4 +1,4 @@
-"""Products of groups of rows on the CPU target, against float64, and what ptxas makes of them."""
+"""Grouped GEMM on the CPU target, against float64, and what ptxas makes of them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from kiln.testing import dry_run
 F16, BF16, F32, E4M3 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn
 T = kernels.Sm90GemmConfig
 WHOLE = T((128, 32, 32), (1, 1), 2, 2)
-TURNS = T((64, 64, 32), (1, 1), 3, 2, pingpong=True)
-SWAPPED = T((128, 16, 32), (1, 2), 2, 2, swap_ab=True)
+PINGPONG = T((64, 64, 32), (1, 1), 3, 2, pingpong=True)
+SWAP_AB = T((128, 16, 32), (1, 2), 2, 2, swap_ab=True)
 LONG = [PerGroupFallbackConfig()] if os.environ.get("KILN_LONG_TESTS") else []
-"""One product after the other, each compiled for the CPU."""
+"""One GEMM after the other, each compiled for the CPU."""
 RNG = np.random.default_rng(0)
 
 
@@ -51,7 +51,7 @@ def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, ends: list[int], tolera
 
 
 @pytest.mark.parametrize("rows", [None, 256])
-@pytest.mark.parametrize("config", [T((128, 32, 32), (2, 1), 2, 2), TURNS, SWAPPED, *LONG], ids=str)
+@pytest.mark.parametrize("config", [T((128, 32, 32), (2, 1), 2, 2), PINGPONG, SWAP_AB, *LONG], ids=str)
 def test_groups_one_after_another(config, rows):
     """Empty groups, groups of one row, of more than a tile, and rows behind the last, which stay as they are. What is no number
     is one row's own."""
@@ -78,7 +78,7 @@ def test_groups_one_after_another(config, rows):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_buffers_of_pieces_that_are_not_whole(seed, monkeypatch):
+def test_stages_of_epilogue_tiles_that_are_not_whole(seed, monkeypatch):
     """Those of whole ones before are written again when they have been read, however late that is."""
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
     monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
@@ -92,7 +92,7 @@ def test_buffers_of_pieces_that_are_not_whole(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("columns", [36, 38, 39])
-@pytest.mark.parametrize("config", [WHOLE, SWAPPED], ids=str)
+@pytest.mark.parametrize("config", [WHOLE, SWAP_AB], ids=str)
 def test_columns_behind_the_last(config, columns):
     """Belong to another array: rows of the result are parts of longer ones, and end between multiples of 16 bytes."""
     ends = [30, 37, 100]
@@ -116,7 +116,7 @@ def test_strides_of_one_group():
 
 
 def test_groups_that_share_a_matrix():
-    """And have factors of their own."""
+    """They have scales of their own."""
     ends, b = [9, 40], np.broadcast_to(normal(1, 32, 256, dtype=E4M3), (2, 32, 256)).swapaxes(1, 2)
     a, of_a, of_b = (normal(40, 256, dtype=E4M3), *(np.exp(normal(*x, dtype=F32)) for x in ((40, 2), (2, 2, 1))))
     config = T((128, 32, 128), (1, 1), 2, 2)
@@ -124,7 +124,7 @@ def test_groups_that_share_a_matrix():
     check(got, a.astype(np.float64) * np.repeat(of_a, 128, 1), b * np.repeat(of_b, 128, 1), ends, 2.0**-12)
 
 
-@pytest.mark.parametrize("config", [WHOLE, SWAPPED, *LONG], ids=str)
+@pytest.mark.parametrize("config", [WHOLE, SWAP_AB, *LONG], ids=str)
 def test_groups_of_which_some_rows_count(config):
     a, b, counts = normal(3, 70, 40), normal(3, 56, 40).swapaxes(1, 2), np.array([70, 0, 11])
     got = kernels.grouped_gemm(a, b, counts=counts, activation="relu", config=config)
@@ -155,7 +155,7 @@ def test_what_the_copy_engine_cannot_take(config):
 
 
 @pytest.mark.parametrize(("config", "k"), [(T((128, 64, 128), (1, 1), 2, 2), 304), *((config, 131) for config in LONG)])
-def test_factors_of_blocks(config, k):
+def test_block_scales(config, k):
     ends, depth = [9, 9, 150], -(-k // 128)
     a, b = normal(153, k, dtype=E4M3), normal(3, 200, k, dtype=E4M3).swapaxes(1, 2)
     of_a, of_b = np.exp(normal(153, depth, dtype=F32)), np.exp(normal(3, depth, 2, dtype=F32))
@@ -236,7 +236,7 @@ def test_refused(call, says):
 
 @pytest.mark.parametrize("rows", [16, 64, 256, 1024])
 def test_clusters_lie_along_columns(rows):
-    """A group's last rows fill one tile of two, as likely as not. Of few rows both warp groups have a tile, so that one without rows can leave them out."""
+    """A group's last rows fill one tile of two, as likely as not. Of few rows both warpgroups have a tile, so that one without rows can skip it."""
     a, b, out = (
         TensorLayout.dense(BFloat16, *x) for x in ((1, 32 * rows, 7168), (32, 7168, 4096), (1, 32 * rows, 4096))
     )
@@ -252,7 +252,7 @@ def test_nothing_to_compute():
 
 @needs_nvdisasm
 @pytest.mark.parametrize("rows", [16, 128] if LONG else [16])
-def test_products_do_not_wait_for_each_other(rows):
+def test_mmas_do_not_wait_for_each_other(rows):
     """Nor are registers spilled: compiled for a GPU that is not there. Matrices have more elements than 32 bits count."""
     a, b = np.zeros((256 * rows, 2048), BF16), np.zeros((256, 4096, 2048), BF16).swapaxes(1, 2)
     with kiln.target("nvidia"), dry_run("sm_90a"):

@@ -22,11 +22,11 @@ from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import warpgroup
 from kiln.kernels.dispatch import devices
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.mla import REGISTRY, LatentAttention, implementations, mla_prefill, sm90, sm90_swap_ab
-from kiln.kernels.impl.mla.implementations import HopperLatents, _fake
-from kiln.kernels.impl.mla.sm80 import LatentColumns
-from kiln.kernels.impl.mla.sm90_mainloop import Steps
-from kiln.kernels.impl.mla.sm90_swap_ab_mainloop import TurnedSteps
+from kiln.kernels.impl.mla import REGISTRY, MlaProblem, implementations, mla_prefill, sm90, sm90_swap_ab
+from kiln.kernels.impl.mla.implementations import Sm90Mla, _fake
+from kiln.kernels.impl.mla.sm80 import Sm80Mla
+from kiln.kernels.impl.mla.sm90_mainloop import MlaWarpgroup
+from kiln.kernels.impl.mla.sm90_swap_ab_mainloop import SwapAbWarpgroup
 
 VALUES = 128
 LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
@@ -80,7 +80,9 @@ def test_many_rows_are_put_together_by_one_block(num_splits, monkeypatch):
     with kiln.target("cpu"):
         few = dataclasses.replace(devices.current(), multiprocessors=1)
     monkeypatch.setattr(devices, "current", lambda: few)
-    monkeypatch.setattr(implementations, "turned_forward", sm90_swap_ab.TurnedForward)  # code is kept by kernel object
+    monkeypatch.setattr(
+        implementations, "sm90_mla_swap_ab_kernel", sm90_swap_ab.Sm90MlaSwapAbKernel
+    )  # code is kept by kernel object
     implementations._compiled.cache_clear()
     try:
         with kiln.sanitize() if LONG else contextlib.nullcontext():
@@ -166,7 +168,7 @@ def test_configs_work(arch):
     """All that are offered, by the checks of those that take them."""
     device = device_of(arch)
     for heads, (dim, value_dim) in itertools.product((1, 4, 20, 128), ((576, 512), (520, 512), (392, 384), (192, 128))):
-        problem = LatentAttention(7, 4, heads, 1000, dim, value_dim)
+        problem = MlaProblem(7, 4, heads, 1000, dim, value_dim)
         choices = REGISTRY.choices(problem, device)
         assert choices
         assert not [x for x in choices if REGISTRY.validate(problem, x.config, device)]
@@ -190,8 +192,8 @@ def test_latents_one_after_another_are_pages(dtype):
 def test_products_have_the_columns_of_a_half(value_dim):
     """And none of what lies behind it, whatever the type of latents."""
     for stored in (None, Float8E4M3FN):
-        kernel = sm90.LatentForward(BFloat16, value_dim, stored)
-        assert kernel.half % kernel.columns_at_once == 0
+        kernel = sm90.Sm90MlaKernel(BFloat16, value_dim, stored)
+        assert kernel.half % kernel.pv_columns == 0
 
 
 def test_options():
@@ -240,21 +242,21 @@ def _released_too_early(self, barriers, some, later: Constexpr):
 
 def _released_before_products_end(self, count, again):
     self.rescale()
-    self.add(self.here(count))
-    self.release(self.here(count), again)
+    self.issue_pv(self.uniform_here(count))
+    self.release(self.uniform_here(count), again)
     warpgroup.wait_group(0)
 
 
 MUTANTS = {
-    (Steps, "meet"): (lambda self: None, "race"),
-    (Steps, "end_others"): (_released_too_early, "race"),
-    (Steps, "rescale"): (lambda self, begun=False: None, "Mismatched"),
-    (Steps, "clear"): (lambda self, count, there: None, "nan"),
-    (TurnedSteps, "meet"): (lambda self: None, "race"),
-    (TurnedSteps, "meet_both"): (lambda self: None, "race"),
-    (TurnedSteps, "outputs"): (_released_before_products_end, "race"),
-    (TurnedSteps, "rescale"): (lambda self: None, "Mismatched"),
-    (TurnedSteps, "clear"): (lambda self, count, there: None, "nan"),
+    (MlaWarpgroup, "sync_warpgroup"): (lambda self: None, "race"),
+    (MlaWarpgroup, "wait_other_pv"): (_released_too_early, "race"),
+    (MlaWarpgroup, "rescale"): (lambda self, begun=False: None, "Mismatched"),
+    (MlaWarpgroup, "zero_missing"): (lambda self, count, there: None, "nan"),
+    (SwapAbWarpgroup, "sync_warpgroup"): (lambda self: None, "race"),
+    (SwapAbWarpgroup, "sync_consumers"): (lambda self: None, "race"),
+    (SwapAbWarpgroup, "update_o"): (_released_before_products_end, "race"),
+    (SwapAbWarpgroup, "rescale"): (lambda self: None, "Mismatched"),
+    (SwapAbWarpgroup, "zero_missing"): (lambda self, count, there: None, "nan"),
 }
 """What is left out or done wrong, and what is said of it."""
 
@@ -265,12 +267,12 @@ def test_mutants(steps, name, monkeypatch):
     mutant, said = MUTANTS[steps, name]
     monkeypatch.setattr(steps, name, mutant)
     # code is kept by kernel object
-    monkeypatch.setattr(sm90, "latent_forward", sm90.LatentForward)
-    monkeypatch.setattr(implementations, "turned_forward", sm90_swap_ab.TurnedForward)
+    monkeypatch.setattr(sm90, "sm90_mla_kernel", sm90.Sm90MlaKernel)
+    monkeypatch.setattr(implementations, "sm90_mla_swap_ab_kernel", sm90_swap_ab.Sm90MlaSwapAbKernel)
     implementations._compiled.cache_clear()
     try:
         with pytest.raises(Exception, match=f"(?i){said}"), kiln.sanitize():
-            check(8 * normal(2, 1, 40 if steps is Steps else 8, VALUES + 64), Cache(70, 600), num_splits=1)
+            check(8 * normal(2, 1, 40 if steps is MlaWarpgroup else 8, VALUES + 64), Cache(70, 600), num_splits=1)
     finally:
         implementations._compiled.cache_clear()
 
@@ -280,14 +282,14 @@ def test_mutants(steps, name, monkeypatch):
 @pytest.mark.parametrize("rows", [16, 32])
 def test_each_warp_group_sees_every_filling_of_its_buffers(rows, stored, value_dim):
     """A wait tells only two fillings of a buffer apart."""
-    kernel = sm90_swap_ab.TurnedForward(BFloat16, value_dim, rows, stored=stored)
+    kernel = sm90_swap_ab.Sm90MlaSwapAbKernel(BFloat16, value_dim, rows, cache_dtype=stored)
     filled: dict[int, list[int]] = {}
     for count in range(40):
-        for index, turn in (kernel.place(count, piece) for piece in range(kernel.pieces)):
+        for index, turn in (kernel.stage_of(count, piece) for piece in range(kernel.column_tiles)):
             groups = filled.setdefault(index, [])
             assert turn == len(groups) and set(groups) <= {count % 2}
             groups.append(count % 2)
-    assert sorted(filled) == list(range(kernel.buffers))
+    assert sorted(filled) == list(range(kernel.stages))
 
 
 def test_what_is_refused():
@@ -295,13 +297,13 @@ def test_what_is_refused():
     given = {"q": q, "cache": cache.pages, "page_table": cache.table, "lengths": cache.lengths, "value_dim": VALUES}
     for wrong, message in (
         ({"cache": cache.pages[:, :32]}, "pages have 32 rows, not 64"),
-        ({"q": q[..., :64]}, "as many columns"),
-        ({"value_dim": 1000}, "the latter the first columns of the former"),
-        ({"num_splits": 0}, "num_splits 0"),
-        ({"cache_scale": np.ones(1, np.float32)}, "for latents of 8 bits"),
-        ({"num_splits": 2, "config": kernels.Sm90MlaConfig(2)}, "a config says how"),
-        ({"config": kernels.Sm90MlaConfig(2, early=9)}, "early is 0 to 8"),
-        ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it is \\(2, 1, 2, 128\\)"),
+        ({"q": q[..., :64]}, "the same D"),
+        ({"value_dim": 1000}, "value_dim at most D"),
+        ({"num_splits": 0}, "num_splits is 0"),
+        ({"cache_scale": np.ones(1, np.float32)}, "for an 8-bit cache"),
+        ({"num_splits": 2, "config": kernels.Sm90MlaConfig(2)}, "config has its own"),
+        ({"config": kernels.Sm90MlaConfig(2, early=9)}, "early is 9, and must be 0 to 8"),
+        ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it must be float16 of shape \\(2, 1, 2, 128\\)"),
     ):
         with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
             kernels.mla_decode(**{**given, **wrong})
@@ -313,17 +315,17 @@ def test_what_is_refused():
 def test_who_is_chosen():
     hopper_device = device_of("sm_90a")
     for heads in (16, 32, 64, 128):
-        chosen = REGISTRY.choose(LatentAttention(128, 1, heads, 4096), hopper_device)
-        assert isinstance(chosen.implementation, HopperLatents)
+        chosen = REGISTRY.choose(MlaProblem(128, 1, heads, 4096), hopper_device)
+        assert isinstance(chosen.implementation, Sm90Mla)
         # 128 sequences are not cut, where that takes nearly all multiprocessors
-        assert chosen.config == kernels.Sm90MlaConfig(128 // max(1, heads // 64), turned=heads <= 32)
-    assert REGISTRY.choose(LatentAttention(100, 1, 16, 4096), hopper_device).config.shares == 132
+        assert chosen.config == kernels.Sm90MlaConfig(128 // max(1, heads // 64), swap_ab=heads <= 32)
+    assert REGISTRY.choose(MlaProblem(100, 1, 16, 4096), hopper_device).config.num_splits == 132
     for arch in ("sm_80", "sm_86", "sm_120a"):
         for heads in (16, 128):
-            chosen = REGISTRY.choose(LatentAttention(4, 2, heads, 4096), device_of(arch))
-            assert isinstance(chosen.implementation, LatentColumns)
-    explained = str(REGISTRY.explain(LatentAttention(128, 1, 16, 4096), hopper_device))
-    assert "HopperLatents" in explained
+            chosen = REGISTRY.choose(MlaProblem(4, 2, heads, 4096), device_of(arch))
+            assert isinstance(chosen.implementation, Sm80Mla)
+    explained = str(REGISTRY.explain(MlaProblem(128, 1, 16, 4096), hopper_device))
+    assert "Sm90Mla" in explained
     assert "bound by memory" in explained
 
 
@@ -334,15 +336,15 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
     """What is made of a kernel for bf16, nothing being spilled and no product waiting for another: its innermost loops of products,
     that of blocks, and all of it. `moves`: of scores, which are rounded and written where sums stay."""
     space = cute.AddressSpace.gmem
-    given = sm90.Given(
+    given = sm90.MlaTensors(
         _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
         _fake(BFloat16, 3, space, 16), None,
     )  # fmt: skip
     rows = [_fake(x, 3, space, 16) for x in (BFloat16, stored)]
-    numbers = sm90.Numbers(Float32(1.0), 1, 0, 1)
+    numbers = sm90.MlaScalars(Float32(1.0), 1, 0, 1)
     made = cute.compile(kernel, *rows, given, Int32(1), numbers, 0, target="nvidia")
     inner = check_products(made, moves=moves)
-    (code,) = (code for name, code in kernels_of(made.executable.artifacts["sass"]).items() if "Forward" in name)
+    (code,) = (code for name, code in kernels_of(made.executable.artifacts["sass"]).items() if "Mla" in name)
     blocks = [x for x in code.loops() if any(map(is_product, x.instructions)) and _powers(x.instructions)]
     return inner, min(blocks, key=lambda x: len(x.instructions)).instructions, code
 
@@ -357,7 +359,7 @@ def _powers(instructions: Any) -> list[int]:
 def test_products_are_begun_together(stored, monkeypatch):
     """Those of the other's weights and the scores run one after the other without a wait, unless sums have to be scaled between them."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    inner, loop, code = _machine_code(sm90.LatentForward(BFloat16, 512, stored), stored or BFloat16)
+    inner, loop, code = _machine_code(sm90.Sm90MlaKernel(BFloat16, 512, stored), stored or BFloat16)
     # of nine tiles' scores, four each: of 16 bits, two loops and the last tile; and with weights, of 256 columns, or of 128
     scored, weighted, left = (3 * 4, 1, 5) if stored is None else (9 * 4, 2, 1)
     # Loops of the other's weights, of its last ones, and of 16 bits of scores: products are in flight all through them.
@@ -391,7 +393,7 @@ def test_products_are_begun_together(stored, monkeypatch):
 def test_scores_after_the_others_weights(monkeypatch):
     """Nine groups are begun then, more than a wait can leave."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    _, loop, _ = _machine_code(sm90.LatentForward(BFloat16, 512, early=0))
+    _, loop, _ = _machine_code(sm90.Sm90MlaKernel(BFloat16, 512, early=0))
     assert [i.operands for i in loop if i.name.startswith("WARPGROUP.DEPBAR")][0].endswith("0x7")
 
 
@@ -401,7 +403,7 @@ def test_scores_after_the_others_weights(monkeypatch):
 def test_latents_as_rows(stored, monkeypatch):
     """Latents of 8 bits are widened while products of those before them run: a wait leaves one group."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    kernel = sm90_swap_ab.TurnedForward(BFloat16, 512, 32, stored=stored)
+    kernel = sm90_swap_ab.Sm90MlaSwapAbKernel(BFloat16, 512, 32, cache_dtype=stored)
     _, loop, _ = _machine_code(kernel, stored or BFloat16, 10)
     assert sum(map(is_product, loop)) == 36 + 32
     waits = sum(i.name.startswith("WARPGROUP.DEPBAR") for i in loop)

@@ -1,6 +1,7 @@
-"""Attention."""
+"""Attention: forward, backward and decode."""
 
-from .fwd.implementations import REGISTRY, Given
+from .args import AttentionArguments, AttentionParams
+from .fwd.implementations import REGISTRY
 from .problem import AttentionProblem
 
-__all__ = ["REGISTRY", "AttentionProblem", "Given"]
+__all__ = ["REGISTRY", "AttentionArguments", "AttentionParams", "AttentionProblem"]

@@ -1,4 +1,4 @@
-"""The gradients of attention, computed block by block without ever storing the scores."""
+"""`flash_attention_backward`: dQ, dK and dV of attention, tile by tile, without storing the scores."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import dataclasses
 from typing import Any
 
 from ...dispatch import arrays, devices
-from ...dispatch.recorder import cannot_repeat, kernel_function
-from .bwd.implementations import REGISTRY, Given
-from .bwd.preprocess import Sinks
+from ...dispatch.recorder import kernel_function
+from .args import AttentionArguments, AttentionParams, as_4d, check_aligned, check_arrays, longest, lse_shape
+from .bwd.implementations import REGISTRY, BackwardArguments
 from .bwd.problem import AttentionBackwardProblem
-from .bwd.score_mod import check_gradient
-from .flash_attention import Asked, _as_rows, _check_rows
-from .fwd.sm80 import Lengths
-from .problem import MAX_GRID_Z
+from .problem import ELEMENTS, MAX_GRID_Z
+from .score_mod import check_score_mod_gradient
 
 __all__ = ["flash_attention_backward"]
 
@@ -21,8 +19,8 @@ _NAME = "flash_attention_backward"
 
 
 @kernel_function(
-    "dout", "q", "k", "v", "out", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "dq", "dk", "dv",
-    "dsinks", written=("dq", "dk", "dv", "dsinks"),
+    "dout", "q", "k", "v", "out", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "dq",
+    "dk", "dv", "dsinks", written=("dq", "dk", "dv", "dsinks"),
 )  # fmt: skip
 def flash_attention_backward(
     dout: Any,
@@ -52,95 +50,79 @@ def flash_attention_backward(
     dsinks: Any = None,
     config: Any = None,
 ) -> tuple[Any, ...]:
-    """The gradients of q, k and v, and of `sinks` if there are any, given that of the outputs, `dout`, and what
-    `flash_attention(..., return_lse=True)` gave.
+    """Return the gradients of q, k and v, and of `sinks` if there are any, for `dout`, the gradient of the output.
 
-    Arrays and options are those of `flash_attention`; `dq`, `dk`, `dv` and `dsinks` are arrays for the gradients, or None. With a function
-    `score`, `score_gradient(s, b, h, q, k)` is its derivative at s: 1.0 where something is added to s. A query that sees no
-    key, and a key that no query sees, has gradient 0. Sums are in f32; scores and their gradients are rounded to the type of the arrays
-    before they are multiplied. `max_seqlen_q` and `max_seqlen_k` are at least the queries and keys of the longest of sequences that lie one after
-    another, as frameworks know them, and save looking that up: what a sequence has beyond them gets no gradients. The same
-    call gives the same bits; with `deterministic=False` only nearly, which may be faster.
-    """
-    given = (q, k, v, None, cu_seqlens_q, cu_seqlens_k, seqused_k, None, alibi_slopes, sinks)
-    functions = check_gradient(score, score_gradient)
-    asked = Asked(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, True, None, score)
-    _check(asked, dout, out, lse)
+    `out` and `lse` are what `flash_attention(..., return_lse=True)` returned; arrays and options are those of
+    `flash_attention`. `dq`, `dk`, `dv` and `dsinks` are arrays for the gradients, or None. With a function `score`,
+    `score_gradient(s, b, h, q, k)` is its derivative at s: 1.0 where something is added to s. A query that sees no key,
+    and a key that no query sees, has gradient 0. Accumulators are f32; P and dS are rounded to the type of the arrays
+    before they are multiplied. `max_seqlen_q` and `max_seqlen_k`, at least the queries and keys of the longest varlen
+    sequence, save looking them up; rows of a sequence beyond them get no gradients. Equal calls give equal bits, unless
+    `deterministic=False`, which may be faster."""
+    functions = check_score_mod_gradient(score, score_gradient)
+    params = AttentionParams(
+        causal, window, scale, softcap, score, alibi_slopes, sinks, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+    )  # fmt: skip
+    args = AttentionArguments(q, k, v, None, lse, params, _NAME)
+    _check(args, dout, out, lse)
     read = (dout, q, k, v, out, lse, *(x for x in (alibi_slopes, sinks) if x is not None))
-    wanted = (("dq", dq, q), ("dk", dk, k), ("dv", dv, v), ("dsinks", dsinks, sinks))
-    arrays.require(sinks is not None or dsinks is None, f"{_NAME} with dsinks and without sinks")
-    made = tuple(_result(name, x, like, read) for name, x, like in wanted if like is not None)
+    arrays.require(sinks is not None or dsinks is None, f"{_NAME}: dsinks is given without sinks")
+    dq, dk, dv, dsinks = (
+        _gradient(name, x, like, read)
+        for name, x, like in (("dq", dq, q), ("dk", dk, k), ("dv", dv, v), ("dsinks", dsinks, sinks))
+    )
+    results = (dq, dk, dv) if dsinks is None else (dq, dk, dv, dsinks)
     if 0 in out.shape or 0 in k.shape:
-        for x in made:
+        for x in results:
             arrays.fill(x, 0)
-        return made
-    for x in (dout, q, k, v, out, *made[:3]):
-        _check_rows(x)
+        return results
+    for label, x in (("dout", dout), ("q", q), ("k", k), ("v", v), ("out", out), ("dq", dq), ("dk", dk), ("dv", dv)):
+        check_aligned(_NAME, label, x)
+    longest_k = longest(cu_seqlens_k, max_seqlen_k, k)
     lse = lse if lse.ndim == 3 else arrays.with_batch(lse)
-    longest = asked.longest(), _longest_keys(asked)
-    rows, written = _as_rows((dout, q, k, v, out)), _as_rows(made[:3])
-    if alibi_slopes is not None and alibi_slopes.ndim == 1:
-        alibi_slopes = arrays.with_batch(alibi_slopes)
-    ends = Sinks(sinks, made[3]) if sinks is not None else None
-    taken = Given(*rows, lse, *written, Lengths(*given[4:7]), longest, asked.factor, float(softcap), alibi_slopes, ends)  # type: ignore
-    of = asked.problem(longest[0])
-    if cu_seqlens_k is None:
-        of = dataclasses.replace(of, seqlen_k=longest[1])  # that there are gradients of, whatever max_seqlen_k says
-    problem = AttentionBackwardProblem(of, deterministic, functions)
-    REGISTRY.run(problem, devices.current(), taken, config)
-    return made
+    args = dataclasses.replace(args, out=out, lse=lse).as_4d()
+    attention = args.problem(args.longest_q())
+    if cu_seqlens_k is None:  # there are gradients of all keys, whatever max_seqlen_k says
+        attention = dataclasses.replace(attention, seqlen_k=longest_k)
+    problem = AttentionBackwardProblem(attention, deterministic, functions)
+    backward = BackwardArguments(args, as_4d(dout), as_4d(dq), as_4d(dk), as_4d(dv), dsinks, longest_k)
+    REGISTRY.run(problem, devices.current(), backward, config)
+    return results
 
 
-def _check(asked: Asked, dout: Any, out: Any, lse: Any) -> None:
-    """Refuse arrays that do not go together."""
-    asked.check()
-    require = arrays.require
-    q, _, v, *_ = asked.given
-    for name, x in (("dout", dout), ("out", out), ("lse", lse)):
-        require(x is not None, f"{_NAME}: {name} is None")
-        arrays.require_usable(x, f"{_NAME}: {name}")
+def _check(args: AttentionArguments, dout: Any, out: Any, lse: Any) -> None:
+    """Raise if arrays do not fit together."""
+    args.check(ELEMENTS)
+    check_arrays(_NAME, {"q": args.q, "dout": dout, "out": out, "lse": lse}, set(), written=())
+    shape, require = (*args.q.shape[:-1], args.v.shape[-1]), arrays.require
+    for label, x in (("dout", dout), ("out", out)):
         require(
-            arrays.is_torch(x) == arrays.is_torch(q) and getattr(x, "device", None) == getattr(q, "device", None),
-            f"{_NAME}: {name} and q are on different devices, or of different libraries",
+            tuple(x.shape) == shape and x.dtype == args.q.dtype,
+            f"{_NAME}: {label} is {x.dtype} of shape {tuple(x.shape)}; it must be {args.q.dtype} of shape {shape}",
         )
-    shape = (*q.shape[:-1], v.shape[-1])
-    for name, x in (("dout", dout), ("out", out)):
-        require(
-            tuple(x.shape) == shape and x.dtype == q.dtype,
-            f"{_NAME}: {name} is {tuple(x.shape)} of {x.dtype}: it is {shape} of {q.dtype}",
-        )
-    queries = tuple(q.shape[:-2])
-    wanted = (q.shape[-2], *queries) if len(queries) == 1 else (queries[0], q.shape[-2], queries[1])
     require(
-        tuple(lse.shape) == wanted and str(lse.dtype).endswith("float32") and arrays.strides(lse)[-1] == 1,
-        f"{_NAME}: lse is {tuple(lse.shape)} of {lse.dtype}: it is {wanted} of float32, contiguous, as flash_attention gives it",
+        tuple(lse.shape) == lse_shape(args.q) and str(lse.dtype).endswith("float32") and arrays.strides(lse)[-1] == 1,
+        f"{_NAME}: lse is {lse.dtype} of shape {tuple(lse.shape)}; it must be a contiguous array of float32 of shape "
+        f"{lse_shape(args.q)}, as flash_attention returns it",
     )
-    require(asked.batches <= MAX_GRID_Z, f"{_NAME} of {asked.batches} sequences: {MAX_GRID_Z} at most")
+    require(args.batch <= MAX_GRID_Z, f"{_NAME}: there are {args.batch} sequences; a call takes at most {MAX_GRID_Z}")
 
 
-def _longest_keys(asked: Asked) -> int:
-    """Keys of the longest sequence, or more."""
-    starts = asked.given[5]
-    if starts is None:
-        return asked.given[1].shape[1]
-    if asked.max_k is not None:
-        return max(1, int(asked.max_k))
-    cannot_repeat("the longest sequence is looked up in the array")
-    return max(1, int((starts[1:] - starts[:-1]).max()))
-
-
-def _result(name: str, given: Any, like: Any, read: tuple[Any, ...]) -> Any:
-    """An array for a gradient."""
-    if given is None:
+def _gradient(name: str, x: Any, like: Any, read: tuple[Any, ...]) -> Any:
+    """Return the array for the gradient of `like`, a new one if none is given; None if `like` is None."""
+    if like is None:
+        return None
+    if x is None:
         return arrays.empty(like, tuple(like.shape), None)
-    arrays.require_usable(given, f"{_NAME}: {name}", written=True)
+    arrays.require_usable(x, f"{_NAME}: {name}", written=True)
     arrays.require(
-        tuple(given.shape) == tuple(like.shape) and given.dtype == like.dtype,
-        f"{_NAME}: {name} is {tuple(given.shape)} of {given.dtype}: it is {tuple(like.shape)} of {like.dtype}",
+        tuple(x.shape) == tuple(like.shape) and x.dtype == like.dtype,
+        f"{_NAME}: {name} is {x.dtype} of shape {tuple(x.shape)}; it must be {like.dtype} of shape {tuple(like.shape)}",
     )
     arrays.require(
-        not any(arrays.overlap(given, x) for x in read),
-        f"{_NAME}: {name} has memory in common with an array that is read after parts of it are written",
-        hint="another array",
+        not any(arrays.overlap(x, y) for y in read),
+        f"{_NAME}: {name} shares memory with an array that is read after parts of it are written",
+        hint="pass another array",
     )
-    return given
+    return x

@@ -24,9 +24,8 @@ MAX_GRID_Z = 65535
 class AttentionProblem(Problem):
     """softmax(scale Q K^T) V for `batch` sequences, whose lengths are the longest or the mean ones.
 
-    A query sees `window_left` keys before its own and `window_right` after it; None means all. Elements of a head are contiguous,
-    and heads begin at multiples of 16 bytes.
-    """
+    A query sees `window_left` keys before its own and `window_right` after it; None means all. Elements of a head are
+    contiguous, and heads begin at multiples of 16 bytes."""
 
     batch: int
     seqlen_q: int

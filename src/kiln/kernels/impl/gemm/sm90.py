@@ -150,6 +150,7 @@ class Sm90GemmKernel:
     def kernel(
         self, a: TmaOperand, b: TmaOperand, mma: cute.TiledMma, tensors: EpilogueTensors, bounds: Any, scales: Any
     ):
+        """Set up shared memory and barriers, then run the producer warps or the consumer warpgroups."""
         config = self.config
         thread = arch.thread_idx()[0]
         warp = arch.make_warp_uniform(arch.warp_idx())

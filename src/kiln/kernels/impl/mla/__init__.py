@@ -1,6 +1,6 @@
-"""Attention to latents (MLA)."""
+"""Multi-head latent attention (MLA)."""
 
-from .implementations import REGISTRY, Given
-from .problem import LatentAttention
+from .implementations import REGISTRY, MlaArguments
+from .problem import MlaProblem
 
-__all__ = ["REGISTRY", "Given", "LatentAttention"]
+__all__ = ["REGISTRY", "MlaArguments", "MlaProblem"]

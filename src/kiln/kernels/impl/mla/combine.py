@@ -1,4 +1,4 @@
-"""The second half of `mla_decode`: the pieces of sequences that lie in several shares are put together, in the order of their keys."""
+"""The combine kernel of `mla_decode`: it merges partial outputs of sequences that lie in several splits, in the order of their keys."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from .... import Int32, Int64, const_expr, cute
 from ....cute import arch
 from ...dispatch import devices
 from ..attention.fwd.combine import WIDTH, CombineRows
-from .split_kv_scheduler import MEMBERS
+from .split_kv_scheduler import SPLIT_FIELDS
 
 _THREADS = 1024
-"""Of a multiprocessor: fewer have too many rows each, and more take longer to start."""
+"""Threads of an SM: fewer have too many rows each, and more take longer to start."""
 
 
 class Combine(CombineRows):
-    """The kernel for outputs of some type. A sequence that goes on in other shares is put together by the blocks of threads of those, some of
-    its queries and heads by each. `ways`: groups of threads that each put some of the pieces together.
+    """The combine kernel. A sequence that continues in other splits is merged by their CTAs, some rows by each.
 
-    There are no more blocks than run at once: often none has anything to do, and starting them is what takes time."""
+    `ways`: thread groups that each merge some of the partial outputs. There are no more CTAs than run at once: often none has anything to
+    do, and starting them is what takes time.
+    """
 
     def __init__(self, dtype: Any, value_dim: int, ways: int = 1) -> None:
         super().__init__(dtype, value_dim, value_dim // WIDTH, ways)
 
     @cute.jit
-    def __call__(self, given: Any, numbers: Any, stream: Int64):
-        """Launch it."""
-        if numbers.shares > 1:
+    def __call__(self, tensors: Any, scalars: Any, stream: Int64):
+        """Launches the kernel, if there are several splits."""
+        if scalars.num_splits > 1:
             threads = self.lanes * self.ways
             at_once = devices.current().multiprocessors * (_THREADS // threads)
-            blocks = max(1, min(given.out.shape[1], at_once // (numbers.shares - 1)))
-            self.kernel(given, numbers).launch(
-                grid=(blocks, numbers.shares - 1, 1),
+            blocks = max(1, min(tensors.out.shape[1], at_once // (scalars.num_splits - 1)))
+            self.kernel(tensors, scalars).launch(
+                grid=(blocks, scalars.num_splits - 1, 1),
                 block=(threads, 1, 1),
                 min_blocks_per_mp=_THREADS // threads,
                 stream=stream,
@@ -39,35 +40,35 @@ class Combine(CombineRows):
             )
 
     @cute.kernel
-    def kernel(self, given: Any, numbers: Any):
-        number, share, _ = arch.block_idx()
-        share = share + 1
+    def kernel(self, tensors: Any, scalars: Any):
+        number, split, _ = arch.block_idx()
+        split = split + 1
         thread = arch.thread_idx()[0]
         lane, way = thread % self.lanes, thread // self.lanes
         column = cute.assume(lane * WIDTH, divby=WIDTH)
-        shared = self.shared() if const_expr(self.ways > 1) else None
+        shared = self.allocate() if const_expr(self.ways > 1) else None
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_wait()
-        sequence, start, each, count = (given.found[share, i] for i in range(MEMBERS))
-        begin = share * each
+        sequence, start, each, count = (tensors.splits[split, i] for i in range(SPLIT_FIELDS))
+        begin = split * each
         if start < begin and begin < start + count:
             first = start // each
             others = (start + count - 1) // each - first
-            for row in range(number * others + share - first - 1, given.out.shape[1], arch.grid_dim()[0] * others):
-                state = self.added((given.pieces, row, first), others + 1, column, way)
+            for row in range(number * others + split - first - 1, tensors.out.shape[1], arch.grid_dim()[0] * others):
+                state = self.merge_splits((tensors.partial, row, first), others + 1, column, way)
                 if const_expr(self.ways > 1):
-                    self.leave(state, shared, lane, way)
+                    self.publish(state, shared, lane, way)
                     arch.sync_threads()
                     if way == 0:
-                        self.add_others(state, shared, lane)
+                        self.merge_ways(state, shared, lane)
                     arch.sync_threads()
                 if way == 0:
-                    self.store(state, given.out[sequence, row, None], column, True)
-                    if const_expr(given.lse is not None):
+                    self.store(state, tensors.out[sequence, row, None], column, True)
+                    if const_expr(tensors.lse is not None):
                         if column == 0:
-                            given.lse[sequence, row % numbers.heads, row // numbers.heads] = self.logarithm(state)
+                            tensors.lse[sequence, row % scalars.heads, row // scalars.heads] = self.lse(state)
 
-    def row_of(self, parts: Any, number: Any) -> Any:
-        pieces, row, first = parts
-        # a share begins with the rest of a sequence, and ends with the beginning of another
-        return pieces[2 * (first + number) + Int32(number == 0), row, None]
+    def partial_row(self, parts: Any, number: Any) -> Any:
+        partial, row, first = parts
+        # a split begins with the rest of a sequence, and ends with the beginning of another
+        return partial[2 * (first + number) + Int32(number == 0), row, None]

@@ -1,4 +1,4 @@
-"""Latents of 8 bits: a warp group makes f16 of them, which the tensor cores multiply with queries."""
+"""Conversion of an 8-bit KV cache to f16 by a warpgroup, for the MMAs."""
 
 from __future__ import annotations
 
@@ -8,77 +8,79 @@ from .... import Constexpr, Float16, Int32, const_expr, cute, pipeline, range_co
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp
 from ...parts.fp8 import widened
-from .sm90_config import GROUP, ROPE_PART, ROWS
+from .sm90_config import Q_TILE, ROPE_PART, WARPGROUP
 
 if TYPE_CHECKING:
-    from .sm90 import LatentForward
+    from .sm90 import Sm90MlaKernel
 
 _AT_ONCE = 16
-"""Elements of 8 bits that a thread reads at once."""
+"""8-bit elements that a thread reads at once."""
 _PIECE = 64
 """Columns that lie side by side."""
 
 
 def warp_pipe(stages: int) -> Any:
-    """Buffers that a warp group fills, and another uses: one thread of a warp arrives for all of it."""
-    group = pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUP // 32)
+    """Returns a pipeline that one warpgroup fills and another empties: one thread arrives for a warp."""
+    group = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP // 32)
     made = pipeline.PipelineAsync.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
     made.is_signaling_thread = arch.lane_idx() == 0
     return made
 
 
 def raw_layout(columns: int, buffers: int) -> Any:
-    """Rows and columns of a tile as it comes: pieces of 64 columns, so that 8 threads, four to a row, read all banks."""
-    shape, strides = (ROWS, (_PIECE, columns // _PIECE), buffers), (_PIECE, (1, ROWS * _PIECE), ROWS * columns)
+    """Returns the layout of a tile as TMA loads it: 64 columns side by side, so that 8 threads, four to a row, read all banks."""
+    shape, strides = (Q_TILE, (_PIECE, columns // _PIECE), buffers), (_PIECE, (1, Q_TILE * _PIECE), Q_TILE * columns)
     return cute.make_layout(shape, stride=strides)
 
 
-class Widen:
-    """Converts blocks of keys: tiles and their pipeline, and tiles of 8 bits and theirs."""
+class Fp8Converter:
+    """Converts KV tiles: f16 tiles and their pipeline, 8-bit tiles and theirs."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: LatentForward, made: Any, raw: Any) -> None:
-        (keys, self.pipe), (given, self.pipe_raw) = made, raw
-        self.of = of
-        # halves, and last columns; each as it comes
-        halves = cute.make_tensor(keys.iterator, of.rows(of.half, of.halves).outer)
-        given_halves = cute.make_tensor(given.iterator, raw_layout(of.half, 2))
+    def __init__(self, of: Sm90MlaKernel, made: Any, raw: Any) -> None:
+        (keys, self.pipe), (tensors, self.pipe_raw) = made, raw
+        self.kernel = of
+        # halves and RoPE columns, with their sources
+        halves = cute.make_tensor(keys.iterator, of.tile_layout(of.half, of.halves).outer)
+        given_halves = cute.make_tensor(tensors.iterator, raw_layout(of.half, 2))
         rope = cute.domain_offset((0, 0, of.halves * of.tiles), keys)
-        self.tiles = (halves, given_halves), (rope, cute.domain_offset((0, 0, 2 * of.tiles), given))
+        self.tiles = (halves, given_halves), (rope, cute.domain_offset((0, 0, 2 * of.tiles), tensors))
 
-    def block(self, count: Any) -> None:
-        """Convert a block, the `count`th of all, in the order in which its warp group needs it."""
-        for part, _ in self.of.parts_of_scores:
+    def process_tile(self, count: Any) -> None:
+        """Converts KV tile `count`, in the order in which its warpgroup needs it."""
+        for part, _ in self.kernel.qk_parts:
             self.part(count, part)
 
     @cute.jit
     def part(self, count: Any, part: Constexpr):
-        """Convert the half that is needed first (0), the other (1), or the last columns."""
-        of, group, thread = self.of, count & 1, arch.thread_idx()[0] % GROUP
-        raw_stage, raw_phase, _, _ = of.loaded(count, Int32(part))
+        """Converts the half that is needed first (0), the other (1), or the RoPE columns."""
+        of, group, thread = self.kernel, count & 1, arch.thread_idx()[0] % WARPGROUP
+        raw_stage, raw_phase, _, _ = of.raw_stage(count, Int32(part))
         if const_expr(part == ROPE_PART):
             (tiles, raw), columns, index, raw_index = self.tiles[1], _PIECE, group, group
-            stage, phase = of.stage_of_rope(group), count >> 1 & 1
+            stage, phase = of.rope_stage(group), count >> 1 & 1
         else:
             (tiles, raw), columns, raw_index = self.tiles[0], of.half, part
-            index, time = of.place(count, group, group ^ part)
+            index, time = of.stage_of(count, group, group ^ part)
             stage, phase = index, time & 1
         raw_state = pipeline.PipelineState(4, 0, raw_stage, raw_phase)
         state = pipeline.PipelineState(of.halves + 2, 0, stage, phase ^ 1)
         across = _PIECE // _AT_ONCE
-        rows = GROUP // across
+        rows = WARPGROUP // across
         # of 8 threads four have a row, and write to other banks than those of the next: rows are swizzled
         row, column = thread // across, thread % across * _AT_ONCE
-        places = [(row + down, column + right) for right in range(0, columns, _PIECE) for down in range(0, ROWS, rows)]
-        read = cute.make_copy_atom(CopyUniversalOp(), of.stored, num_bits_per_copy=128)
+        places = [
+            (row + down, column + right) for right in range(0, columns, _PIECE) for down in range(0, Q_TILE, rows)
+        ]
+        read = cute.make_copy_atom(CopyUniversalOp(), of.cache_dtype, num_bits_per_copy=128)
         write = cute.make_copy_atom(CopyUniversalOp(), Float16, num_bits_per_copy=128)
-        held = cute.make_rmem_tensor((_AT_ONCE, len(places)), of.stored)
+        held = cute.make_rmem_tensor((_AT_ONCE, len(places)), of.cache_dtype)
         self.pipe_raw.consumer_wait(raw_state)
         for i in range_constexpr(len(places)):
             source = cute.domain_offset((*places[i], raw_index), raw).iterator.with_alignment(16)
             cute.copy(read, cute.make_tensor(source, cute.make_layout((_AT_ONCE,))), held[None, i])
-        # what was read is here before the copy engine may write again
+        # reads complete before TMA may write again
         arch.fence_proxy("async.shared", space="cta")
         self.pipe_raw.consumer_release(raw_state)
         self.pipe.producer_acquire(state)
@@ -87,7 +89,7 @@ class Widen:
         for i in range_constexpr(len(places)):
             narrow = cute.recast_tensor(held[None, i], Int32)
             for word in range_constexpr(_AT_ONCE // 4):
-                words[2 * word], words[2 * word + 1] = widened(narrow[word], of.stored)
+                words[2 * word], words[2 * word + 1] = widened(narrow[word], of.cache_dtype)
             for j in range_constexpr(2):
                 to = cute.domain_offset((places[i][0], places[i][1] + 8 * j, index), tiles).iterator
                 eight = cute.make_tensor(halves.iterator + 8 * j, cute.make_layout((8,)))

@@ -1,4 +1,4 @@
-"""The implementations of attention to latents."""
+"""The implementations of MLA decode."""
 
 from __future__ import annotations
 
@@ -11,95 +11,100 @@ from ...dispatch import arrays, launches, recorder
 from ...dispatch.registry import Implementation, Registry
 from ..attention.fwd.combine import partial_columns
 from . import sm90
-from .problem import LatentAttention
-from .sm80 import LatentColumns
-from .sm90_config import EARLY, TURNED_ROWS, Sm90MlaConfig, default_config, parts
-from .sm90_swap_ab import turned_forward
-from .split_kv_scheduler import MEMBERS
+from .problem import MlaProblem
+from .sm80 import Sm80Mla
+from .sm90_config import DEFAULT_EARLY, SWAP_AB_ROWS, Sm90MlaConfig, default_config, parts
+from .sm90_swap_ab import sm90_mla_swap_ab_kernel
+from .split_kv_scheduler import SPLIT_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...dispatch.devices import Device
 
-REGISTRY = Registry("latents")
+REGISTRY = Registry("mla_decode")
 
 _WAYS, _MANY = 8, 8
-"""Groups of threads that put pieces together where sequences have so many on average; else one."""
+"""Thread groups of the combine kernel where sequences have so many partial outputs on average; else one."""
 _LOG2_E = 1.4426950408889634
 
 
-class Given(NamedTuple):
-    """Queries (batch, queries, heads, columns), latents (pages, rows, columns), pages of sequences, lengths, outputs, logarithms or None,
-    factor of the scores, factor of latents or None."""
+class MlaArguments(NamedTuple):
+    """q (batch, queries, heads, columns), the cache (pages, rows, columns), page table, lengths, outputs, LSE or None, scale of the scores,
+    scale factor of the cache or None.
+    """
 
     q: Any
     cache: Any
-    table: Any
+    page_table: Any
     lengths: Any
     out: Any
     lse: Any
     scale: float
-    factor: Any = None
+    kv_scale: Any = None
 
 
-REGISTRY.register(LatentColumns)
+REGISTRY.register(Sm80Mla)
 
 
 @REGISTRY.register
-class HopperLatents(Implementation):
-    """Two warp groups that share the outputs of 64 rows (`wgmma`); the copy engine brings pages."""
+class Sm90Mla(Implementation):
+    """WGMMA with two consumer warpgroups, of which each has half of the outputs, or with swap-AB every other KV tile; TMA loads pages."""
 
     config = Sm90MlaConfig
     repeats = True
 
-    def supports(self, problem: LatentAttention, device: Device) -> str | None:
+    def supports(self, problem: MlaProblem, device: Device) -> str | None:
         if not device.warp_groups:
-            return "it is for sm_90a"
-        if problem.dim - problem.value_dim != sm90.ROPE or problem.value_dim % 128 or problem.value_dim > 512:
-            return f"values are a multiple of 128 columns, up to 512, and latents {sm90.ROPE} more"
+            return "it needs sm_90a"
+        if problem.dim - problem.value_dim != sm90.ROPE_DIM or problem.value_dim % 128 or problem.value_dim > 512:
+            return f"value_dim must be a multiple of 128 up to 512, and D {sm90.ROPE_DIM} more"
         return None
 
-    def configs(self, problem: LatentAttention, device: Device) -> Iterator[Sm90MlaConfig]:
+    def configs(self, problem: MlaProblem, device: Device) -> Iterator[Sm90MlaConfig]:
         first = default_config(problem, device)
         yield first
-        both = (first.turned, not first.turned) if problem.queries * problem.heads <= TURNED_ROWS else (first.turned,)
-        for turned in both:
-            one = dataclasses.replace(first, turned=turned)
+        both = (
+            (first.swap_ab, not first.swap_ab) if problem.queries * problem.heads <= SWAP_AB_ROWS else (first.swap_ab,)
+        )
+        for swap_ab in both:
+            one = dataclasses.replace(first, swap_ab=swap_ab)
             most = device.multiprocessors // one.tiles(problem)
-            for shares in dict.fromkeys((first.shares, max(1, most), *(first.shares * turns for turns in (2, 3, 4)))):
-                if shares != first.shares or one != first:
-                    yield dataclasses.replace(one, shares=shares)
+            for num_splits in dict.fromkeys(
+                (first.num_splits, max(1, most), *(first.num_splits * turns for turns in (2, 3, 4)))
+            ):
+                if num_splits != first.num_splits or one != first:
+                    yield dataclasses.replace(one, num_splits=num_splits)
 
-    def cost(self, problem: LatentAttention, config: Sm90MlaConfig, device: Device) -> float:
+    def cost(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> float:
         return max(parts(problem, config, device).values())
 
-    def cost_terms(self, problem: LatentAttention, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
         return parts(problem, config, device)
 
-    def check(self, problem: LatentAttention, config: Sm90MlaConfig, device: Device) -> None:
+    def check(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> None:
         config.check(problem, device)
 
-    def run(self, problem: LatentAttention, config: Sm90MlaConfig, given: Given) -> None:
-        q, lse = given.q, given.lse
+    def run(self, problem: MlaProblem, config: Sm90MlaConfig, args: MlaArguments) -> None:
+        q, lse = args.q, args.lse
         rows = problem.queries * problem.heads
-        pieces = arrays.empty(
-            q, (2 * config.shares, rows, partial_columns(problem.value_dim)), arrays.dtype_named(q, "float32")
+        partial = arrays.empty(
+            q, (2 * config.num_splits, rows, partial_columns(problem.value_dim)), arrays.dtype_named(q, "float32")
         )
-        found = arrays.empty(q, (config.shares, MEMBERS), arrays.dtype_named(q, "int32"))
-        ways = _WAYS if config.shares > _MANY * problem.batches else 1
+        splits = arrays.empty(q, (config.num_splits, SPLIT_FIELDS), arrays.dtype_named(q, "int32"))
+        ways = _WAYS if config.num_splits > _MANY * problem.batch else 1
         compiled = _compiled(
-            recorder.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.stored,
-            given.factor is not None, ways, min(-(-rows // 16) * 16, TURNED_ROWS) if config.turned else 0,
-            EARLY if config.turned else config.early,
+            recorder.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.cache_dtype,
+            args.kv_scale is not None, ways, min(-(-rows // 16) * 16, SWAP_AB_ROWS) if config.swap_ab else 0,
+            DEFAULT_EARLY if config.swap_ab else config.early,
         )  # fmt: skip
-        # of a query the keys of those after it are hidden
+        # of a query the keys of later ones are hidden
         hidden = problem.queries - 1 if problem.causal else 0
-        numbers = sm90.Numbers(given.scale * _LOG2_E, problem.heads, hidden, config.shares)
-        q, out = (arrays.reshaped(x, (x.shape[0], rows, x.shape[3])) for x in (q, given.out))
-        rest = sm90.Given(given.table, given.lengths, found, pieces, out, lse, given.factor)
+        numbers = sm90.MlaScalars(args.scale * _LOG2_E, problem.heads, hidden, config.num_splits)
+        q, out = (arrays.reshaped(x, (x.shape[0], rows, x.shape[3])) for x in (q, args.out))
+        tensors = sm90.MlaTensors(args.page_table, args.lengths, splits, partial, out, lse, args.kv_scale)
         launches.run_arguments(
-            compiled, [q, given.cache, rest, config.tiles(problem), numbers, arrays.stream_of(given.q)]
+            compiled, [q, args.cache, tensors, config.tiles(problem), numbers, arrays.stream_of(args.q)]
         )
 
 
@@ -110,36 +115,36 @@ def _compiled(
     space: Any,
     value_dim: int,
     lse: bool,
-    stored: Any = None,
+    cache_dtype: Any = None,
     scaled: bool = False,
     ways: int = 1,
-    turned: int = 0,
-    early: int = EARLY,
+    swap_ab: int = 0,
+    early: int = DEFAULT_EARLY,
 ) -> Any:
-    """The function for arrays of any shape and strides."""
-    given = sm90.Given(
+    """Compiles the kernels for arrays of any shape and strides."""
+    given = sm90.MlaTensors(
         _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
         _fake(element, 3, space, 16), _fake(Float32, 3, space) if lse else None,
         _fake(Float32, 1, space) if scaled else None,
     )  # fmt: skip
-    numbers = sm90.Numbers(Float32(1.0), 1, 0, 1)
-    rows = [_fake(x, 3, space, 16) for x in (element, stored or element)]
+    numbers = sm90.MlaScalars(Float32(1.0), 1, 0, 1)
+    rows = [_fake(x, 3, space, 16) for x in (element, cache_dtype or element)]
     kernel: Any = (
-        turned_forward(element, value_dim, turned, ways, stored)
-        if turned
-        else sm90.latent_forward(element, value_dim, stored, ways, early)
+        sm90_mla_swap_ab_kernel(element, value_dim, swap_ab, ways, cache_dtype)
+        if swap_ab
+        else sm90.sm90_mla_kernel(element, value_dim, cache_dtype, ways, early)
     )
     return cute.compile(kernel, *rows, given, Int32(1), numbers, 0)
 
 
 def _memory_of(x: Any) -> Any:
-    """Where an array lies: in a GPU, or anywhere."""
+    """Returns the address space of an array: global memory of a GPU, or generic."""
     on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
     return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
 
 
 def _fake(element: Any, modes: int, space: Any, align: int = 4) -> Any:
-    """The description of an array with the last mode contiguous."""
+    """Returns the description of an array with the last mode contiguous."""
     strides = [cute.sym_int(64) for _ in range(modes - 1)]
     return cute.runtime.make_fake_tensor(
         element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align

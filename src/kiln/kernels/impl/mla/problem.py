@@ -1,4 +1,4 @@
-"""What attention to latents is asked for."""
+"""The problem of MLA decode."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from ...dispatch.arrays import require
 from ...dispatch.problem import Problem, peak_name
 from ..attention.problem import ELEMENTS
 
-STORED = {"float8_e4m3fn": Float8E4M3FN, "float8_e5m2": Float8E5M2}
-PAGE = 64
-"""Rows of a page."""
+CACHE_DTYPES = {"float8_e4m3fn": Float8E4M3FN, "float8_e5m2": Float8E5M2}
+PAGE_SIZE = 64
+"""Keys of a page."""
 
 
 @dataclasses.dataclass(frozen=True)
-class LatentAttention(Problem):
-    """softmax(scale q c^T) c[:value_dim] over the latents c of each sequence, which all heads share: sequences, queries of each, heads, the
-    most latents of a sequence, columns of a latent and of them those that are values."""
+class MlaProblem(Problem):
+    """softmax(scale q c^T) c[:value_dim] over the compressed KV c of each sequence, which all heads share.
 
-    batches: int
+    Sequences, queries of each, heads, most keys of a sequence, columns of a key, and how many of them are values.
+    """
+
+    batch: int
     queries: int
     heads: int
     keys: int
@@ -29,27 +31,29 @@ class LatentAttention(Problem):
     dtype: Any = BFloat16
     causal: bool = True
     lse: bool = False
-    """Whether the logarithms of the sums are written, too."""
-    stored: Any = None
-    """The type of latents in the cache, if it is not that of queries: of 8 bits."""
+    """Whether LSE is returned."""
+    cache_dtype: Any = None
+    """The element type of the cache, if it is an 8-bit float; None if it is that of the queries."""
 
     name = "mla_decode"
 
     def __post_init__(self) -> None:
-        require(self.dtype in ELEMENTS.values(), f"mla_decode of {self.dtype.__name__}: Float16 or BFloat16")
         require(
-            self.stored in (None, *STORED.values()),
-            f"mla_decode of latents of {getattr(self.stored, '__name__', None)}: those of queries, Float8E4M3FN or Float8E5M2",
+            self.dtype in ELEMENTS.values(), f"mla_decode: q is {self.dtype.__name__}, and must be Float16 or BFloat16"
+        )
+        require(
+            self.cache_dtype in (None, *CACHE_DTYPES.values()),
+            f"mla_decode: the cache is {getattr(self.cache_dtype, '__name__', None)}, and must have the type of q, Float8E4M3FN or Float8E5M2",
         )
         require(
             0 < self.value_dim <= self.dim and self.dim % 8 == 0 and self.value_dim % 8 == 0,
-            f"mla_decode of latents of {self.dim} with values of {self.value_dim}: multiples of 8, the latter the first columns of the former",
+            f"mla_decode: D is {self.dim} and value_dim {self.value_dim}; both must be multiples of 8, and value_dim at most D",
         )
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of both products, for latents that are seen."""
-        return 2 * self.batches * self.heads * self.queries * self.keys * (self.dim + self.value_dim)
+        """FLOPs of both GEMMs, with all keys."""
+        return 2 * self.batch * self.heads * self.queries * self.keys * (self.dim + self.value_dim)
 
     @property
     def mma_dtype(self) -> str | None:
@@ -57,9 +61,7 @@ class LatentAttention(Problem):
 
     @property
     def bytes(self) -> int:
-        """Queries and latents read once, outputs written once."""
+        """Queries and cache are read once, outputs written once."""
         rows = self.queries * self.heads
-        size = 2 if self.stored is None else 1
-        return self.batches * (
-            size * self.keys * self.dim + 2 * rows * (self.dim + self.value_dim) + 4 * rows * self.lse
-        )
+        size = 2 if self.cache_dtype is None else 1
+        return self.batch * (size * self.keys * self.dim + 2 * rows * (self.dim + self.value_dim) + 4 * rows * self.lse)

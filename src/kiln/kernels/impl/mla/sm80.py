@@ -1,4 +1,4 @@
-"""Attention to latents on the tensor cores every GPU since sm_80 has: that of `flash_attention`, for some columns of the values at a time."""
+"""MLA decode with `mma.sync`: `flash_attention`'s kernel, for some columns of the values at a time."""
 
 from __future__ import annotations
 
@@ -8,43 +8,42 @@ from typing import TYPE_CHECKING, Any
 from ...dispatch import arrays
 from ...dispatch.registry import Implementation, passes
 from ..attention import AttentionProblem
-from ..attention import Given as Rows
+from ..attention.args import AttentionArguments, AttentionParams
 from ..attention.fwd.implementations import Sm80Attention
-from ..attention.fwd.sm80 import Lengths
 from ..attention.fwd.sm80_config import Sm80AttentionConfig
 from ..attention.fwd.sm80_cost import expected, splits_for
-from .problem import PAGE
-from .sm90_config import BYTES
+from .problem import PAGE_SIZE
+from .sm90_config import BYTES_PER_US
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...dispatch.devices import Device
-    from .implementations import Given
-    from .problem import LatentAttention
+    from .implementations import MlaArguments
+    from .problem import MlaProblem
 
 _MOST = 256
-"""Columns of values whose sums fit into registers."""
+"""Most columns of values whose accumulators fit into registers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Columns(AttentionProblem):
-    """Attention to some columns of latents, which may be longer than other heads."""
+    """Attention to some columns of the compressed KV, whose heads may be longer than others."""
 
     def __post_init__(self) -> None:
-        """Whoever makes one knows."""
+        """Accepts any sizes."""
 
 
-class LatentColumns(Implementation):
+class Sm80Mla(Implementation):
     """`mma.sync`, for some columns of the values at a time: scores are computed for each."""
 
     config = Sm80AttentionConfig
     repeats = True
 
-    def supports(self, problem: LatentAttention, device: Device) -> str | None:
-        return None if problem.stored is None else "latents are of the type of queries"
+    def supports(self, problem: MlaProblem, device: Device) -> str | None:
+        return None if problem.cache_dtype is None else "an 8-bit cache needs sm_90a"
 
-    def configs(self, problem: LatentAttention, device: Device) -> Iterator[Sm80AttentionConfig]:
+    def configs(self, problem: MlaProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
         rows = problem.queries * problem.heads
         warps = 1 if rows <= 16 else 2 if rows <= 32 else 4
         steps, able = -(-problem.keys // 16), []
@@ -54,44 +53,49 @@ class LatentColumns(Implementation):
                 if passes(lambda candidate: self.check(problem, candidate, device), config):
                     able.append(config)
         for config in able:
-            tiles = problem.batches * -(-rows // config.tile_m)
+            tiles = problem.batch * -(-rows // config.tile_m)
             yield dataclasses.replace(config, num_splits=splits_for(tiles, steps, 1.0, 1, device.multiprocessors))
 
-    def cost(self, problem: LatentAttention, config: Sm80AttentionConfig, device: Device) -> float:
+    def cost(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> float:
         part = _part(problem)
-        read = 2 * problem.batches * problem.keys * sum(part.head_dims) / (BYTES * device.multiprocessors)
+        read = 2 * problem.batch * problem.keys * sum(part.head_dims) / (BYTES_PER_US * device.multiprocessors)
         return max(expected(part, config, device), read) * (problem.value_dim // part.head_dim_v)
 
-    def check(self, problem: LatentAttention, config: Sm80AttentionConfig, device: Device) -> None:
+    def check(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> None:
         arrays.require(
-            config.pack_gqa, f"{config}: all heads share latents, and a tile has those of all", hint="pack_gqa=True"
+            config.pack_gqa,
+            f"{config}: all heads share the compressed KV, so pack_gqa must be True",
+            hint="pack_gqa=True",
         )
         Sm80Attention().check(_part(problem), config, device)
 
-    def run(self, problem: LatentAttention, config: Sm80AttentionConfig, given: Given) -> None:
+    def run(self, problem: MlaProblem, config: Sm80AttentionConfig, args: MlaArguments) -> None:
         part, compute = _part(problem), Sm80Attention()
-        lengths = Lengths(None, None, given.lengths, given.table)
+        params = AttentionParams(
+            scale=args.scale, seqused_k=args.lengths, page_table=args.page_table, max_seqlen_q=problem.queries,
+            max_seqlen_k=problem.keys,
+        )  # fmt: skip
         for first in range(0, problem.value_dim, part.head_dim_v):
             columns = slice(first, first + part.head_dim_v)
-            lse = given.lse if first == 0 else None
-            rows = Rows(
-                given.q, _as_heads(given.cache), _as_heads(arrays.part(given.cache, 2, columns)),
-                arrays.part(given.out, 3, columns), lse, lengths, problem.queries, problem.keys, given.scale, 0.0,
+            lse = args.lse if first == 0 else None
+            rows = AttentionArguments(
+                args.q, _as_heads(args.cache), _as_heads(arrays.part(args.cache, 2, columns)),
+                arrays.part(args.out, 3, columns), lse, params,
             )  # fmt: skip
             compute.run(dataclasses.replace(part, return_lse=lse is not None), config, rows)
 
 
-def _part(problem: LatentAttention) -> _Columns:
-    """The attention that is computed for some columns."""
+def _part(problem: MlaProblem) -> _Columns:
+    """Returns the attention that is computed for some columns."""
     times = -(-problem.value_dim // _MOST)
     while problem.value_dim % times or problem.value_dim // times % 8:
         times += 1
     return _Columns(
-        problem.batches, problem.queries, problem.keys, problem.heads, 1, problem.dim, problem.value_dim // times, problem.dtype,
-        window_right=0 if problem.causal else None, return_lse=problem.lse, has_seqused_k=True, page_size=PAGE,
+        problem.batch, problem.queries, problem.keys, problem.heads, 1, problem.dim, problem.value_dim // times, problem.dtype,
+        window_right=0 if problem.causal else None, return_lse=problem.lse, has_seqused_k=True, page_size=PAGE_SIZE,
     )  # fmt: skip
 
 
 def _as_heads(cache: Any) -> Any:
-    """Latents as keys of one head."""
+    """Returns the cache as keys of one head."""
     return arrays.reshaped(cache, (cache.shape[0], cache.shape[1], 1, cache.shape[2]))

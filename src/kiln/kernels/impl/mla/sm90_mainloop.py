@@ -1,4 +1,4 @@
-"""What a warp group does with a block of latents: its scores and weights, and what weights, its own or the other's, add to its outputs."""
+"""A consumer warpgroup of MLA: scores and softmax of its own KV tiles, and P V of its own and of the other's tiles."""
 
 from __future__ import annotations
 
@@ -8,339 +8,344 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_co
 from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
-from ..attention.fwd.query_tile import only_here
-from ..attention.fwd.sm80_epilogue import LN_2
-from ..attention.fwd.sm80_mainloop import hiding
-from .sm90_config import GROUP, ROPE, ROPE_PART, ROWS
-from .sm90_kv_tiles import BARRIERS, GroupSteps
-from .split_kv_scheduler import KEYS
+from ...parts.online_softmax import LN_2
+from ...parts.online_softmax import nonzero_scale as hiding
+from ...parts.rematerialize import rematerialized as only_here
+from .sm90_config import Q_TILE, ROPE_DIM, ROPE_PART, WARPGROUP
+from .sm90_kv_tiles import BARRIERS, ConsumerWarpgroup
+from .split_kv_scheduler import KV_TILE
 
 if TYPE_CHECKING:
-    from .sm90 import LatentForward
+    from .sm90 import Sm90MlaKernel
 
-_SLACK = 8.0
-"""So far, in powers of two, a score may exceed what counts as a row's maximum."""
-_WEIGHTS = BARRIERS
-"""Named barriers: weights of a block are there (two)."""
+_RESCALE_THRESHOLD = 8.0
+"""How far, in powers of two, a score may exceed the running maximum before it is updated and accumulators are rescaled."""
+_P_BARRIER = BARRIERS
+"""Named barriers: P of a tile is in shared memory (two)."""
 _EIGHT = 8
-"""Columns of queries that a thread converts at once."""
-_HIGHEST = 141
-"""The exponent of f32 that rows of queries are scaled to: 2 ** 14."""
+"""Columns of Q that a thread converts at once."""
+_Q_EXPONENT = 141
+"""The f32 exponent that rows of Q are scaled to: 2 ** 14."""
 
 
 @cute.jit
-def room(most: Float32):
-    """The exponent of the power of two with which a row of queries, the largest of which is given, is multiplied before it is made f16."""
-    return max(Int32(1), min(Int32(253), 127 + _HIGHEST - (most.bitcast(Int32) >> 23)))
+def f16_exponent(most: Float32):
+    """Returns the exponent of the power of two that scales a row of Q with this largest magnitude into the range of f16."""
+    return max(Int32(1), min(Int32(253), 127 + _Q_EXPONENT - (most.bitcast(Int32) >> 23)))
 
 
 @cute.jit
-def lower(before: Float32, most: Float32, scale: Float32):
-    """What powers are relative to, negative: the largest score, if it exceeds what it was before by much, so that sums are seldom scaled."""
-    return -(most * scale) if cute.math.fma(most, scale, before) > _SLACK else before
+def updated_neg_max(before: Float32, most: Float32, scale: Float32):
+    """Returns -row_max: updated only if the largest score exceeds it by much, so that accumulators are seldom rescaled."""
+    return -(most * scale) if cute.math.fma(most, scale, before) > _RESCALE_THRESHOLD else before
 
 
 def _eights(dtype: Any) -> Any:
     return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=_EIGHT * dtype.width)
 
 
-class Steps(GroupSteps):
-    """The steps of warp group `group`, 0 or 1: it has that half of the columns of the outputs, and the blocks of keys in that one of the two
-    buffers are its own."""
+class MlaWarpgroup(ConsumerWarpgroup):
+    """Consumer warpgroup `group`, 0 or 1: it has that half of the columns of O, and every other KV tile is its own."""
 
     def __init__(
-        self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipe: Any, scale: Any, factor: Any
+        self, of: Sm90MlaKernel, group: Any, tiles: Any, smem_statistics: Any, pipe: Any, scale: Any, kv_scale: Any
     ) -> None:  # fmt: skip
-        self.of, self.group, self.factor, self.pipe = of, group, factor, pipe
-        self.scale = scale if factor is None else hiding(scale * factor[0])
-        self.references, self.all_totals, self.row_scales = exchanged
-        self.queries, self.given_queries, self.keys = tiles
-        halves = cute.make_tensor(self.keys.iterator, of.columns(of.halves).outer)
-        self.weight_tiles = cute.domain_offset((0, 0, of.halves * of.tiles), self.keys)
-        thread = arch.thread_idx()[0] % GROUP
-        self.mma_scores, self.mma_own, self.mma_others = of.mma_scores(), of.mma_outputs(True), of.mma_outputs(False)
-        scores, outputs = self.mma_scores.get_slice(thread), self.mma_others.get_slice(thread)
-        self.q = self.mma_scores.make_fragment_A(scores.partition_A(self.queries))
-        self.k = self.mma_scores.make_fragment_B(scores.partition_B(self.keys))
-        self.v = self.mma_others.make_fragment_B(outputs.partition_B(halves))
-        self.given_weights = self.mma_others.make_fragment_A(outputs.partition_A(self.weight_tiles))
-        self.acc = cute.make_rmem_tensor(self.mma_scores.partition_shape_C((ROWS, KEYS)), Float32)
-        self.sums = cute.make_rmem_tensor(self.mma_own.partition_shape_C((ROWS, of.half)), Float32)
-        self.own_weights = cute.make_rmem_tensor(((2, 2, 2), 1, KEYS // 16), of.operand)
-        self.lowered, self.totals, self.factors = (cute.make_rmem_tensor((2,), Float32) for _ in range(3))
+        self.kernel, self.group, self.kv_scale, self.pipe = of, group, kv_scale, pipe
+        self.scale = scale if kv_scale is None else hiding(scale * kv_scale[0])
+        self.smem_neg_max, self.smem_row_sum, self.q_scales = smem_statistics
+        self.queries, self.raw_q, self.keys = tiles
+        halves = cute.make_tensor(self.keys.iterator, of.v_layout(of.halves).outer)
+        self.smem_p = cute.domain_offset((0, 0, of.halves * of.tiles), self.keys)
+        thread = arch.thread_idx()[0] % WARPGROUP
+        self.mma_qk, self.mma_pv, self.mma_other_pv = of.mma_qk(), of.mma_pv(True), of.mma_pv(False)
+        scores, outputs = self.mma_qk.get_slice(thread), self.mma_other_pv.get_slice(thread)
+        self.q = self.mma_qk.make_fragment_A(scores.partition_A(self.queries))
+        self.k = self.mma_qk.make_fragment_B(scores.partition_B(self.keys))
+        self.v = self.mma_other_pv.make_fragment_B(outputs.partition_B(halves))
+        self.other_p = self.mma_other_pv.make_fragment_A(outputs.partition_A(self.smem_p))
+        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((Q_TILE, KV_TILE)), Float32)
+        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((Q_TILE, of.half)), Float32)
+        self.p_regs = cute.make_rmem_tensor(((2, 2, 2), 1, KV_TILE // 16), of.mma_dtype)
+        self.neg_row_max, self.row_sum, self.correction = (cute.make_rmem_tensor((2,), Float32) for _ in range(3))
 
     @cute.jit
-    def convert_queries(self):
-        """Make f16 of queries where they are, scaled with powers of two, one for each row, for which f16 has room: four threads to a row."""
-        thread, of = only_here(arch.thread_idx()[0]) - GROUP, self.of
+    def convert_q(self):
+        """Converts Q to f16 in place, each row scaled by a power of two that fits f16: four threads to a row."""
+        thread, of = only_here(arch.thread_idx()[0]) - WARPGROUP, self.kernel
         row, first = thread // 4, thread % 4 * _EIGHT
         tiles, columns = cute.size(self.queries, mode=[2]), cute.size(self.queries, mode=[1])
         most = Float32(0.0)
         for start in dynamic_range(0, tiles * columns, 4 * _EIGHT, unroll=1):
-            values = self.eight(self.given_queries, row, start % columns + first, start // columns)
+            values = self.eight(self.raw_q, row, start % columns + first, start // columns)
             for i in range_constexpr(_EIGHT):
                 most = arch.fmax(most, arch.fmax(values[i], -values[i]))
         for distance in (1, 2):
             most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
-        up = room(most)
+        up = f16_exponent(most)
         for start in dynamic_range(0, tiles * columns, 4 * _EIGHT, unroll=1):
             place = row, start % columns + first, start // columns
-            values, rounded = self.eight(self.given_queries, *place), cute.make_rmem_tensor((_EIGHT,), of.operand)
-            rounded.store((values.load() * (up << 23).bitcast(Float32)).to(of.operand))
-            cute.copy(_eights(of.operand), rounded, self.places(self.queries, *place))
+            values, rounded = self.eight(self.raw_q, *place), cute.make_rmem_tensor((_EIGHT,), of.mma_dtype)
+            rounded.store((values.load() * (up << 23).bitcast(Float32)).to(of.mma_dtype))
+            cute.copy(_eights(of.mma_dtype), rounded, self.places(self.queries, *place))
         if first == 0:
-            self.row_scales[row] = hiding(((254 - up) << 23).bitcast(Float32) * self.scale)
+            self.q_scales[row] = hiding(((254 - up) << 23).bitcast(Float32) * self.scale)
         arch.fence_proxy("async.shared", space="cta")
-        self.meet_both()
+        self.sync_consumers()
 
     def places(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
-        """Eight columns of a row."""
+        """Returns eight columns of a row in shared memory."""
         place = cute.domain_offset((row, column, index), tile).iterator.with_alignment(16)
         return cute.make_tensor(place, cute.make_layout((_EIGHT,)))
 
     def eight(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
-        """What is there, as f32."""
-        held, values = (cute.make_rmem_tensor((_EIGHT,), dtype) for dtype in (self.of.dtype, Float32))
-        cute.copy(_eights(self.of.dtype), self.places(tile, row, column, index), held)
+        """Loads eight columns of a row as f32."""
+        held, values = (cute.make_rmem_tensor((_EIGHT,), dtype) for dtype in (self.kernel.dtype, Float32))
+        cute.copy(_eights(self.kernel.dtype), self.places(tile, row, column, index), held)
         values.store(held.load().to(Float32))
         return values
 
-    def begin_scores(self, number: Any, begin: int, end: int) -> None:
-        """Begin the scores that some of the tiles of a block give, in the order in which they are there."""
+    def issue_qk(self, number: Any, begin: int, end: int) -> None:
+        """Issues the scores of some of the column tiles of a KV tile, in the order in which they arrive."""
         before = 0
-        for part, count in self.of.parts_of_scores:
+        for part, count in self.kernel.qk_parts:
             tiles = range(max(begin - before, 0), min(end - before, count))
             if tiles:
-                self.scores_of(number, part, tiles, before + tiles.start == 0)
+                self.issue_qk_part(number, part, tiles, before + tiles.start == 0)
             before += count
 
     @cute.jit
-    def scores_of(self, number: Any, part: Constexpr, tiles: Constexpr, starts: Constexpr):
-        """Begin the scores that some tiles of a part of a block give; nothing was begun before, if that `starts`.
+    def issue_qk_part(self, number: Any, part: Constexpr, tiles: Constexpr, starts: Constexpr):
+        """Issues the scores of some column tiles of a part of a KV tile; with `starts` the accumulator is overwritten.
 
-        This is a loop, all through which products are in flight: ptxas takes its time for each of them that there is in the code. Each
-        turn is a group of its own, which it is for ptxas in any case. Where a half of a block comes at once there is no loop: if latents are
-        widened it would take longer to run, and if there is but one tile it would have one turn."""
-        of, group = self.of, self.here(self.group)
+        This is a loop in which MMAs stay in flight: ptxas takes its time for each MMA in the code. Each iteration is a group of its own, which
+        it is for ptxas in any case. Where a half arrives at once there is no loop: with a converted cache it would run longer, and with
+        one tile it would have one iteration.
+        """
+        of, group = self.kernel, self.uniform_here(self.group)
         if const_expr(part == ROPE_PART):
-            self.pipe.sync_object_full.wait(of.stage_of_rope(group), number >> 1 & 1)
-            self.scores_of_tile(2 * of.tiles, of.halves * of.tiles + group, True)
+            self.pipe.sync_object_full.wait(of.rope_stage(group), number >> 1 & 1)
+            self.issue_qk_tile(2 * of.tiles, of.halves * of.tiles + group, True)
         else:
             half = group ^ part
-            place, time = of.place(number, group, half)
+            place, time = of.stage_of(number, group, half)
             if const_expr(of.stages == 1):
                 if const_expr(tiles.start == 0):
                     self.pipe.sync_object_full.wait(place, time & 1)
                 for tile in range_constexpr(tiles.start, tiles.stop):
                     added = not starts or tile > tiles.start
-                    self.scores_of_tile(half * of.tiles + tile, place * of.tiles + tile, added)
+                    self.issue_qk_tile(half * of.tiles + tile, place * of.tiles + tile, added)
             else:
                 for tile in dynamic_range(tiles.start, tiles.stop, 1, unroll=1):
                     self.pipe.sync_object_full.wait(place * of.tiles + tile, time & 1)
                     added = not starts or tile > tiles.start
-                    self.scores_of_tile(half * of.tiles + tile, place * of.tiles + tile, added)
+                    self.issue_qk_tile(half * of.tiles + tile, place * of.tiles + tile, added)
 
-    def scores_of_tile(self, queries: Any, keys: Any, added: Any) -> None:
-        """Begin the scores that a tile gives, and whether they are added to what there is."""
+    def issue_qk_tile(self, queries: Any, keys: Any, added: Any) -> None:
+        """Issues the scores of one column tile."""
         warpgroup.fence()
-        for k in range(ROPE // 16):
-            self.mma_scores.set(warpgroup.Field.ACCUMULATE, added if k == 0 else True)
-            cute.gemm(self.mma_scores, self.acc, self.q[None, None, k, queries], self.k[None, None, k, keys], self.acc)
+        for k in range(ROPE_DIM // 16):
+            self.mma_qk.set(warpgroup.Field.ACCUMULATE, added if k == 0 else True)
+            cute.gemm(self.mma_qk, self.acc_s, self.q[None, None, k, queries], self.k[None, None, k, keys], self.acc_s)
         warpgroup.commit_group()
 
-    def end_scores(self) -> None:
-        """Wait for them, in all threads of the warp group: weights are put where some of the keys were."""
+    def wait_qk(self) -> None:
+        """Waits for the scores in all threads of the warpgroup: P is stored where some of the keys were."""
         warpgroup.wait_group(0)
-        self.meet()
+        self.sync_warpgroup()
 
     @cute.jit
-    def begin_others(self, count: Any):
-        """Begin to add what the other warp group's weights of a block give."""
-        group, row = self.here(self.group), self.row()
+    def issue_other_pv(self, count: Any):
+        """Issues P V of a tile of the other warpgroup."""
+        group, row = self.uniform_here(self.group), self.row()
         other = 1 - group
-        pipeline.NamedBarrier(_WEIGHTS + other, 2 * GROUP).arrive_and_wait()
+        pipeline.NamedBarrier(_P_BARRIER + other, 2 * WARPGROUP).arrive_and_wait()
         for half in range_constexpr(2):
-            now = self.references[row + 8 * half, other]
-            self.factors[half] = arch.exp2(now - self.lowered[half])
-            self.totals[half] = self.totals[half] * self.factors[half]
-            self.lowered[half] = now
-        self.rescale(self.of.early > 0)
-        self.mma_others.set(warpgroup.Field.ACCUMULATE, True)
-        place = self.of.place(count, other, group)[0]
-        for k in dynamic_range(0, KEYS // 16, 1, unroll=1):
-            weights, values = self.given_weights[None, None, k, other], self.v[None, None, k, place]
+            now = self.smem_neg_max[row + 8 * half, other]
+            self.correction[half] = arch.exp2(now - self.neg_row_max[half])
+            self.row_sum[half] = self.row_sum[half] * self.correction[half]
+            self.neg_row_max[half] = now
+        self.rescale(self.kernel.early > 0)
+        self.mma_other_pv.set(warpgroup.Field.ACCUMULATE, True)
+        place = self.kernel.stage_of(count, other, group)[0]
+        for k in dynamic_range(0, KV_TILE // 16, 1, unroll=1):
+            weights, values = self.other_p[None, None, k, other], self.v[None, None, k, place]
             warpgroup.fence()
-            cute.gemm(self.mma_others, self.sums, weights, values, self.sums)
+            cute.gemm(self.mma_other_pv, self.acc_o, weights, values, self.acc_o)
             warpgroup.commit_group()
 
-    def barriers_of_others(self, count: Any) -> list[Any]:
-        """The mbarriers of a block of the other warp group. Loads wait for what arrives there, and it is known before."""
-        group, of = self.here(self.group), self.of
-        stages = of.place(count, 1 - group, group)[0] * of.stages, of.stage_of_rope(1 - group)
-        return [self.pipe.sync_object_empty.get_barrier(self.here(stage)) for stage in stages]
+    def other_barriers(self, count: Any) -> list[Any]:
+        """Returns the empty mbarriers of a tile of the other warpgroup; computed early, since loads wait for the arrival."""
+        group, of = self.uniform_here(self.group), self.kernel
+        stages = of.stage_of(count, 1 - group, group)[0] * of.stages, of.rope_stage(1 - group)
+        return [self.pipe.sync_object_empty.get_barrier(self.uniform_here(stage)) for stage in stages]
 
     @cute.jit
-    def end_others(self, barriers: Any, some: Any, later: Constexpr):
-        """Wait for that, but not for so many groups of products that were begun `later`, and let the block's columns and weights be overwritten, if
-        there is `some` block."""
+    def wait_other_pv(self, barriers: Any, some: Any, later: Constexpr):
+        """Waits for that P V, but not for `later` groups of MMAs, and releases the tile's columns and P, if there is `some` tile."""
         warpgroup.wait_group(later)
-        arch.sync_warp()  # one thread arrives for all of a warp
+        arch.sync_warp()  # one thread arrives for a warp
         for barrier in barriers:
             if some & (arch.lane_idx() == 0):
                 arch.mbarrier_arrive(barrier)
 
-    def add_own(self, count: Any) -> None:
-        """Add what the weights of a block give, and let its columns be overwritten."""
-        group, of = self.here(self.group), self.of
+    def add_pv(self, count: Any) -> None:
+        """Adds P V of the warpgroup's own tile, and releases its columns."""
+        group, of = self.uniform_here(self.group), self.kernel
         self.rescale()
         warpgroup.fence()
-        self.mma_own.set(warpgroup.Field.ACCUMULATE, True)
-        place, time = of.place(count, group, group)
-        for k in range(KEYS // 16):
-            cute.gemm(self.mma_own, self.sums, self.own_weights[None, None, k], self.v[None, None, k, place], self.sums)
+        self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
+        place, time = of.stage_of(count, group, group)
+        for k in range(KV_TILE // 16):
+            cute.gemm(self.mma_pv, self.acc_o, self.p_regs[None, None, k], self.v[None, None, k, place], self.acc_o)
         warpgroup.commit_group()
         warpgroup.wait_group(0)
         stages = of.halves * of.stages + 2
         self.pipe.consumer_release(pipeline.PipelineState(stages, 0, place * of.stages, time & 1))
 
     def row(self) -> Any:
-        """The first of the two rows that a thread has, 8 apart."""
-        thread = only_here(arch.thread_idx()[0]) % GROUP
+        """Returns the first of the two rows that a thread has, 8 apart."""
+        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
 
     def of_row(self, half: int) -> Any:
-        """What a thread has of its first or second row: two columns of each eight."""
-        layout = cute.make_layout((2, self.of.half // 8), stride=(1, 4))
-        return cute.make_tensor(self.sums.iterator + 2 * half, layout)
+        """Returns a thread's elements of O of its first or second row: two columns of each eight."""
+        layout = cute.make_layout((2, self.kernel.half // 8), stride=(1, 4))
+        return cute.make_tensor(self.acc_o.iterator + 2 * half, layout)
 
     @cute.jit
     def rescale(self, begun: Constexpr = False):
-        """Scale what was summed by what the references have changed, if those of a warp have; products that were `begun` are waited for."""
-        if arch.vote_any_sync((self.factors[0] != 1.0) | (self.factors[1] != 1.0)):
+        """Rescales O if row_max of a row of the warp has changed; waits for MMAs that were `begun`."""
+        if arch.vote_any_sync((self.correction[0] != 1.0) | (self.correction[1] != 1.0)):
             if const_expr(begun):
                 warpgroup.wait_group(0)
-            self.scale_sums()
+            self.scale_acc()
 
-    def scale_sums(self) -> None:
-        """Scale what was summed."""
-        self.sums.store(self.sums.load() * self.factors.load().reshape(((1, 2, 1), 1, 1)))
+    def scale_acc(self) -> None:
+        """Multiplies O with the correction of each row."""
+        self.acc_o.store(self.acc_o.load() * self.correction.load().reshape(((1, 2, 1), 1, 1)))
 
     @cute.jit
-    def weights(self, count: Int32, there: Int32, which: Any):
-        """Scores to weights, for this warp group and, with their references, for the other. `there`: keys of the sequence from the block's
-        first on."""
-        if there - KEYS < which.hidden:
-            self.mask(there, which)
-        if there < KEYS:
-            self.clear(count, there)
-        self.powers()
-        self.own_weights.store(self.acc.load().to(self.of.operand).reshape(self.own_weights.shape))
+    def compute_p(self, count: Int32, there: Int32, work: Any):
+        """Computes P of this warpgroup's tile, in registers and, with -row_max, in shared memory for the other. `there`: keys of the
+        sequence from the tile's first on.
+        """
+        if there - KV_TILE < work.hidden:
+            self.mask(there, work)
+        if there < KV_TILE:
+            self.zero_missing(count, there)
+        self.softmax()
+        self.p_regs.store(self.acc_s.load().to(self.kernel.mma_dtype).reshape(self.p_regs.shape))
         row = self.row()
         if arch.lane_idx() % 4 == 0:
             for half in range_constexpr(2):
-                self.references[row + 8 * half, self.group] = self.lowered[half]
-        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.operand)
-        write = cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(atom, self.mma_scores))
-        writer = write.get_slice(only_here(arch.thread_idx()[0]) % GROUP)
-        rounded = cute.make_tensor(self.own_weights.iterator, cute.make_layout(self.acc.shape))
-        tile = self.weight_tiles[None, None, self.group]
+                self.smem_neg_max[row + 8 * half, self.group] = self.neg_row_max[half]
+        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.kernel.mma_dtype)
+        write = cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(atom, self.mma_qk))
+        writer = write.get_slice(only_here(arch.thread_idx()[0]) % WARPGROUP)
+        rounded = cute.make_tensor(self.p_regs.iterator, cute.make_layout(self.acc_s.shape))
+        tile = self.smem_p[None, None, self.group]
         cute.copy(write, write.retile(rounded), writer.partition_D(tile))
         arch.fence_proxy("async.shared", space="cta")
-        pipeline.NamedBarrier(_WEIGHTS + self.group, 2 * GROUP).arrive()
+        pipeline.NamedBarrier(_P_BARRIER + self.group, 2 * WARPGROUP).arrive()
 
     @cute.jit
-    def mask(self, there: Int32, which: Any):
-        """Hide the keys that a query does not see: those after its own."""
-        numbers = which.numbers
+    def mask(self, there: Int32, work: Any):
+        """Masks the keys behind a query's own."""
+        scalars = work.scalars
         column, hidden = arch.lane_idx() % 4 * 2, Float32(-float("inf"))
         for half in range_constexpr(2):
-            query = min(which.tile * ROWS + self.row() + 8 * half, which.rows - 1) // numbers.heads
-            end = min(there, there - numbers.hidden + query) - column
-            for n in range_constexpr(KEYS // 8):
+            query = min(work.tile * Q_TILE + self.row() + 8 * half, work.rows - 1) // scalars.heads
+            end = min(there, there - scalars.hidden + query) - column
+            for n in range_constexpr(KV_TILE // 8):
                 for c in range_constexpr(2):
-                    value = self.acc[(c, half, n), 0, 0]
-                    self.acc[(c, half, n), 0, 0] = value if end > 8 * n + c else hidden
+                    value = self.acc_s[(c, half, n), 0, 0]
+                    self.acc_s[(c, half, n), 0, 0] = value if end > 8 * n + c else hidden
 
     @cute.jit
-    def clear(self, count: Int32, there: Int32):
-        """Put zeros in the place of values that do not exist, where anything may be: what is weighted with zero must be a number."""
-        thread = only_here(arch.thread_idx()[0]) % GROUP
-        for row in range(max(there, Int32(0)), KEYS):
-            for i in range_constexpr(self.of.dim_v // GROUP):
-                half, column = (i * GROUP + thread) // self.of.half, (i * GROUP + thread) % self.of.half
-                tile = self.of.place(count, self.group, half)[0] * self.of.tiles + column // ROPE
-                self.keys[row, column % ROPE, tile] = self.of.operand(0.0)
+    def zero_missing(self, count: Int32, there: Int32):
+        """Zeroes values that do not exist, where anything may be: 0 times NaN is NaN."""
+        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
+        for row in range(max(there, Int32(0)), KV_TILE):
+            for i in range_constexpr(self.kernel.value_dim // WARPGROUP):
+                half, column = (i * WARPGROUP + thread) // self.kernel.half, (i * WARPGROUP + thread) % self.kernel.half
+                tile = self.kernel.stage_of(count, self.group, half)[0] * self.kernel.tiles + column // ROPE_DIM
+                self.keys[row, column % ROPE_DIM, tile] = self.kernel.mma_dtype(0.0)
         arch.fence_proxy("async.shared", space="cta")
-        self.meet()
+        self.sync_warpgroup()
 
-    def powers(self) -> None:
-        """Scores to powers of two, relative to the largest of their row so far; what was summed of them before is scaled."""
+    def softmax(self) -> None:
+        """P = exp2(S * scale - row_max), with the running row_max and row_sum."""
         chains = [(c, half) for half in range(2) for c in range(2)]
-        highest = {chain: self.acc[(*chain, 0), 0, 0] for chain in chains}
-        for n in range(1, KEYS // 8):
+        smem_max = {chain: self.acc_s[(*chain, 0), 0, 0] for chain in chains}
+        for n in range(1, KV_TILE // 8):
             for chain in chains:
-                highest[chain] = arch.fmax(highest[chain], self.acc[(*chain, n), 0, 0])
+                smem_max[chain] = arch.fmax(smem_max[chain], self.acc_s[(*chain, n), 0, 0])
         for half in range(2):
-            most = arch.fmax(highest[0, half], highest[1, half])
+            most = arch.fmax(smem_max[0, half], smem_max[1, half])
             for distance in (1, 2):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
-            before = self.lowered[half]
-            scale = self.scale if self.of.operand is self.of.dtype else self.row_scales[self.row() + 8 * half]
-            now = lower(before, most, scale)
-            factor = arch.exp2(now - before)
-            total = self.totals[half] * factor
-            for n in range(KEYS // 8):
+            before = self.neg_row_max[half]
+            scale = self.scale if self.kernel.mma_dtype is self.kernel.dtype else self.q_scales[self.row() + 8 * half]
+            now = updated_neg_max(before, most, scale)
+            kv_scale = arch.exp2(now - before)
+            total = self.row_sum[half] * kv_scale
+            for n in range(KV_TILE // 8):
                 for c in range(2):
-                    power = arch.exp2(cute.math.fma(self.acc[(c, half, n), 0, 0], scale, now))
-                    self.acc[(c, half, n), 0, 0] = power
+                    power = arch.exp2(cute.math.fma(self.acc_s[(c, half, n), 0, 0], scale, now))
+                    self.acc_s[(c, half, n), 0, 0] = power
                     total = total + power
-            self.lowered[half], self.totals[half], self.factors[half] = now, total, factor
+            self.neg_row_max[half], self.row_sum[half], self.correction[half] = now, total, kv_scale
 
     @cute.jit
-    def finish(
-        self, turn: Int32, given: Any, sequence: Int32, slot: Int32, whole: Any, which: Any
+    def epilogue(
+        self, turn: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any
     ):  # fmt: skip
-        """Write the outputs, divided by the sums of all weights, or if these are of a part of the keys, a piece of them."""
+        """Writes O / row_sum and LSE, or partial ones if the split has a part of the keys."""
         row, column = self.row(), only_here(arch.lane_idx()) % 4 * 2
         for half in range_constexpr(2):
-            total = self.totals[half]
+            total = self.row_sum[half]
             for distance in (1, 2):
                 total = total + arch.shuffle_sync_bfly(total, offset=distance)
-            self.totals[half] = total
+            self.row_sum[half] = total
             if column == 0:
-                self.all_totals[row + 8 * half, self.group, turn & 1] = total
-        self.meet_both()
+                self.smem_row_sum[row + 8 * half, self.group, turn & 1] = total
+        self.sync_consumers()
         for half in range_constexpr(2):
-            total = self.totals[half] + self.all_totals[row + 8 * half, 1 - self.group, turn & 1]
-            self.totals[half], self.factors[half] = total, Float32(0.0)
+            total = self.row_sum[half] + self.smem_row_sum[row + 8 * half, 1 - self.group, turn & 1]
+            self.row_sum[half], self.correction[half] = total, Float32(0.0)
             if total != 0.0:
-                self.factors[half] = arch.rcp_approx(total)
-                if const_expr(self.factor is not None):
-                    self.factors[half] = self.factors[half] * self.factor[0]
-        self.scale_sums()
+                self.correction[half] = arch.rcp_approx(total)
+                if const_expr(self.kv_scale is not None):
+                    self.correction[half] = self.correction[half] * self.kv_scale[0]
+        self.scale_acc()
         for half in range_constexpr(2):
-            own = which.tile * ROWS + row + 8 * half
+            own = work.tile * Q_TILE + row + 8 * half
             if whole:
-                self.write(given.out[sequence, own, None], self.of.dtype, half, own < which.rows)
+                self.write(tensors.out[sequence, own, None], self.kernel.dtype, half, own < work.rows)
             else:
-                self.write(given.pieces[slot, own, None], Float32, half, own < which.rows)
-        # two of the four threads of a row, and of that 8 behind it, have a logarithm each
+                self.write(tensors.partial[slot, own, None], Float32, half, own < work.rows)
+        # two of the four threads of a row, and of the row 8 behind it, write an LSE each
         second = column == 2
-        total, lowered = self.totals[1] if second else self.totals[0], self.lowered[1] if second else self.lowered[0]
-        own = which.tile * ROWS + row + 4 * column
-        if own < which.rows and self.group == 0 and column <= 2:
-            logarithm = cute.math.log2(total) - lowered if total != 0.0 else Float32(-float("inf"))
+        total, neg_row_max = (
+            self.row_sum[1] if second else self.row_sum[0],
+            self.neg_row_max[1] if second else self.neg_row_max[0],
+        )
+        own = work.tile * Q_TILE + row + 4 * column
+        if own < work.rows and self.group == 0 and column <= 2:
+            lse_log2 = cute.math.log2(total) - neg_row_max if total != 0.0 else Float32(-float("inf"))
             if whole:
-                if const_expr(given.lse is not None):
-                    heads = which.numbers.heads
-                    given.lse[sequence, own % heads, own // heads] = logarithm * LN_2
+                if const_expr(tensors.lse is not None):
+                    heads = work.scalars.heads
+                    tensors.lse[sequence, own % heads, own // heads] = lse_log2 * LN_2
             else:
-                given.pieces[slot, own, self.of.dim_v] = logarithm
+                tensors.partial[slot, own, self.kernel.value_dim] = lse_log2
 
     @cute.jit
     def write(self, row: Any, dtype: Constexpr, half: Constexpr, there: Any):
-        """Write what this thread has of a row, if that is `there`: two of each eight columns. Of 16 bits these would be 16 bytes of four threads;
-        memory takes 32 at once, and waits for the others. So two threads give each other what they have of every other eight."""
+        """Writes a thread's elements of a row, two of each eight columns, if the row is `there`.
+
+        16-bit elements of four threads would be 16 bytes, and memory takes 32 at once. So two threads exchange every other eight columns.
+        """
         own, thread = self.of_row(half), only_here(arch.lane_idx()) % 4
         values, each, start = own, 2, 2 * thread
         if const_expr(dtype.width == 16):
@@ -356,7 +361,7 @@ class Steps(GroupSteps):
                 words[i + 1] = second if upper else got
         if there:
             store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=each * dtype.width)
-            place = (row.iterator + (self.group * self.of.half + start)).with_alignment(each * dtype.width // 8)
-            shape = each, self.of.half // (4 * each)
+            place = (row.iterator + (self.group * self.kernel.half + start)).with_alignment(each * dtype.width // 8)
+            shape = each, self.kernel.half // (4 * each)
             held = cute.make_tensor(values.iterator, cute.make_layout(shape)) if const_expr(each == 4) else values
             cute.copy(store, held, cute.make_tensor(place, cute.make_layout(shape, stride=(1, 4 * each))))

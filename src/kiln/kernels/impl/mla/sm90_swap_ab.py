@@ -1,11 +1,11 @@
-"""The kernel of `mla_decode` for Hopper and few rows: latents are the rows of products, queries their columns.
+"""MLA decode for sm_90a and few rows (swap-AB): the compressed KV tile is operand A, the queries are operand B.
 
-A tile has up to 32 queries and heads of a sequence. As rows of products they would leave most of the 64 rows that the tensor
-cores multiply at once empty; latents, 64 to a block, fill them: S^T = C q^T, and O^T = V^T P^T from the same memory. Of the blocks each
-of two warp groups has every other one, from its scores to its outputs, so that one has its softmax while the tensor cores work for the
-other. Where a sequence ends, both put what they have summed into the memory of their last blocks, and write the sum of the two.
+A Q tile has up to 32 queries and heads of a sequence. As operand A they would leave most of the 64 rows of an MMA empty; the 64 keys of a
+KV tile fill them: S^T = C Q^T, and O^T = V^T P^T from the same memory. Of the KV tiles each of two consumer warpgroups has every
+other one, from its scores to its outputs, so that one computes its softmax while the tensor cores work for the other. Where a
+sequence ends, both store their accumulators in the memory of their last tiles, and write the sum of the two.
 
-Latents come in pieces of 64 columns, which lie in two rings, one of each warp group.
+The cache is loaded in tiles of 64 columns, into the stages of either warpgroup.
 """
 
 from __future__ import annotations
@@ -18,103 +18,107 @@ from ....cute import arch
 from ....cute.nvgpu import cpasync
 from ....utils import LayoutEnum, sm90
 from ...dispatch import devices
+from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
-from ..attention.fwd.query_tile import only_here
-from ..attention.paged_kv import Pages
+from ...parts.rematerialize import rematerialized as only_here
 from . import split_kv_scheduler
 from .combine import Combine
-from .sm90_config import GROUP, REGISTERS, THREADS
-from .sm90_kv_tiles import FOUND, PRIORITY, Forward, Which
-from .sm90_swap_ab_fp8 import NarrowSteps
-from .sm90_swap_ab_mainloop import TurnedSteps
-from .split_kv_scheduler import KEYS
+from .sm90_config import REGISTERS, THREADS, WARPGROUP
+from .sm90_kv_tiles import KV_PRIORITY, WORK_FIELDS, CtaWork, MlaKernel
+from .sm90_swap_ab_fp8 import Fp8SwapAbWarpgroup
+from .sm90_swap_ab_mainloop import SwapAbWarpgroup
+from .split_kv_scheduler import KV_TILE
 
-PIECE = 64
-"""Columns of a piece."""
+COLUMN_TILE = 64
+"""Columns of a column tile."""
 _ROOM = 224 * 1024
-"""Bytes of shared memory for queries, weights and latents; what is left is for small things."""
+"""Bytes of shared memory for Q, P and KV; the rest is for small things."""
 
 
-class TurnedForward(Forward):
-    """The kernel for queries of some type, values of so many columns, so many `rows` (queries and heads, 16 or 32). `stored`: the type of
-    latents in the cache, if that is another, of 8 bits. `ways`: of the second kernel."""
+class Sm90MlaSwapAbKernel(MlaKernel):
+    """The swap-AB kernel for `rows` queries and heads, 16 or 32.
 
-    def __init__(self, dtype: Any, value_dim: int, rows: int, ways: int = 1, stored: Any = None) -> None:
-        self.dtype, self.dim_v, self.rows, self.ways, self.stored = dtype, value_dim, rows, ways, stored
+    `cache_dtype`: the type of an 8-bit cache. `ways`: thread groups of the combine kernel.
+    """
+
+    def __init__(self, dtype: Any, value_dim: int, rows: int, ways: int = 1, cache_dtype: Any = None) -> None:
+        self.dtype, self.value_dim, self.rows, self.ways, self.cache_dtype = dtype, value_dim, rows, ways, cache_dtype
         self.tile_rows = rows
-        # what is multiplied: latents of 8 bits are such of f16 without a loss
-        self.operand = dtype if stored is None else Float16
-        self.pieces = value_dim // PIECE + 1
-        self.piece_bytes = KEYS * PIECE * (2 if stored is None else 1)
-        queries = 2 * rows * self.pieces * PIECE
-        used = queries * (1 if stored is None else 2) + 2 * 2 * rows * KEYS
-        # of each warp group as many; of 8 bits whole blocks, since who widens them has no time to divide
-        alike = 2 if stored is None else 2 * self.pieces
-        self.buffers = min(5 * self.pieces, (_ROOM - used) // self.piece_bytes) // alike * alike
+        # MMA inputs: 8-bit floats convert to f16 without loss
+        self.mma_dtype = dtype if cache_dtype is None else Float16
+        self.column_tiles = value_dim // COLUMN_TILE + 1
+        self.tile_bytes = KV_TILE * COLUMN_TILE * (2 if cache_dtype is None else 1)
+        queries = 2 * rows * self.column_tiles * COLUMN_TILE
+        used = queries * (1 if cache_dtype is None else 2) + 2 * 2 * rows * KV_TILE
+        # the same number for each warpgroup; whole KV tiles of 8 bits, since there is no time to divide while converting
+        alike = 2 if cache_dtype is None else 2 * self.column_tiles
+        self.stages = min(5 * self.column_tiles, (_ROOM - used) // self.tile_bytes) // alike * alike
 
     # --- how tiles lie ---
 
-    def queries(self, dtype: Any) -> Any:
-        """Rows and columns of queries."""
-        return sm90.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (KEYS, self.rows, self.pieces * PIECE), dtype, 1)
+    def q_layout(self, dtype: Any) -> Any:
+        """Returns the layout of Q (row, column)."""
+        return sm90.make_smem_layout_b(
+            LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, self.column_tiles * COLUMN_TILE), dtype, 1
+        )
 
-    def weights(self) -> Any:
-        """Rows and keys, for each warp group."""
-        return sm90.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (KEYS, self.rows, KEYS), self.operand, 2)
+    def p_layout(self) -> Any:
+        """Returns the layout of P (row, key, warpgroup)."""
+        return sm90.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, KV_TILE), self.mma_dtype, 2)
 
-    def latents(self) -> Any:
-        """Keys and columns of a piece, buffers."""
-        dtype = self.dtype if self.stored is None else self.stored
-        return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (KEYS, self.rows, PIECE), dtype, self.buffers)
+    def kv_layout(self) -> Any:
+        """Returns the layout of column tiles (key, column, stage)."""
+        dtype = self.dtype if self.cache_dtype is None else self.cache_dtype
+        return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, COLUMN_TILE), dtype, self.stages)
 
-    def values(self) -> Any:
-        """The same memory: columns and keys of a piece, buffers."""
-        return sm90.make_smem_layout_a(LayoutEnum.COL_MAJOR, (PIECE, self.rows, KEYS), self.dtype, self.buffers)
+    def v_layout(self) -> Any:
+        """Returns the layout of values in the same memory (column, key, stage)."""
+        return sm90.make_smem_layout_a(LayoutEnum.COL_MAJOR, (COLUMN_TILE, self.rows, KV_TILE), self.dtype, self.stages)
 
-    def place(self, count: Any, piece: Any) -> tuple[Any, Any]:
-        """The buffer of a piece of a block of keys, the `count`th of all, and how often it was filled before.
+    def stage_of(self, count: Any, piece: Any) -> tuple[Any, Any]:
+        """Returns the stage of a column tile of KV tile `count`, and how often it was filled before.
 
-        Each warp group has half of the buffers. Who waits for a buffer sees the last bit of how often it was filled: one that did not see
-        every filling, because the other had some of them, could take the one before the last for the one it waits for.
+        Each warpgroup has half of the stages. A wait sees the last bit of how often a stage was filled: a warpgroup that did not see every
+        filling, because the other had some of them, could take the one before the last for the one it waits for.
         """
-        own = self.buffers // 2
-        blocks, rest = divmod(own, self.pieces)
+        own = self.stages // 2
+        blocks, rest = divmod(own, self.column_tiles)
         if rest:
-            number = (count >> 1) * self.pieces + piece
+            number = (count >> 1) * self.column_tiles + piece
             index, turn = number % own, number // own
         else:
-            index, turn = (count >> 1) % blocks * self.pieces + piece, (count >> 1) // blocks
+            index, turn = (count >> 1) % blocks * self.column_tiles + piece, (count >> 1) // blocks
         return (count & 1) * own + index, turn
 
-    def state(self, count: Any, piece: Any, loads: int = 0) -> Any:
-        """Of a piece of a block of keys; who `loads` (1) waits for the phase before."""
-        index, turn = self.place(count, piece)
-        return pipeline.PipelineState(self.buffers, 0, index, (turn & 1) ^ loads)
+    def stage_state(self, count: Any, piece: Any, loads: int = 0) -> Any:
+        """Returns the pipeline state of a column tile; who `loads` (1) waits for the phase before."""
+        index, turn = self.stage_of(count, piece)
+        return pipeline.PipelineState(self.stages, 0, index, (turn & 1) ^ loads)
 
     @cute.jit
-    def __call__(self, q: cute.Tensor, cache: cute.Tensor, given: Any, tiles: Int32, numbers: Any, stream: Int64):
-        """Launch it for queries (batch, row, column) and latents (page, row, column)."""
+    def __call__(self, q: cute.Tensor, cache: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, stream: Int64):
+        """Launches the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
         load = cpasync.CopyBulkTensorTileG2SOp()
         maps: list[Any] = []
-        shapes = (self.rows, self.pieces * PIECE), (KEYS, PIECE)
-        for x, layout, shape in zip((q, cache), (self.queries(self.dtype), self.latents()), shapes, strict=True):
+        shapes = (self.rows, self.column_tiles * COLUMN_TILE), (KV_TILE, COLUMN_TILE)
+        for x, layout, shape in zip((q, cache), (self.q_layout(self.dtype), self.kv_layout()), shapes, strict=True):
             first, row, column = x.shape
             each = 128 // x.element_type.width
             strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
-            turned = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
+            swap_ab = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
             tile = cute.slice_(layout, (None, None, 0))
-            maps += cpasync.make_tiled_tma_atom(load, cute.make_tensor(x.iterator, turned), tile, shape)
-        self.kernel(*maps, given, tiles, numbers).launch(
-            grid=(tiles * numbers.shares, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream
+            maps += cpasync.make_tiled_tma_atom(load, cute.make_tensor(x.iterator, swap_ab), tile, shape)
+        self.kernel(*maps, tensors, tiles, scalars).launch(
+            grid=(tiles * scalars.num_splits, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream
         )
-        Combine(self.dtype, self.dim_v, self.ways)(given, numbers, stream)
+        Combine(self.dtype, self.value_dim, self.ways)(tensors, scalars, stream)
 
     # --- the kernel ---
 
     @cute.kernel
     def kernel(
-        self, load_q: cute.CopyAtom, q: cute.Tensor, load_k: cute.CopyAtom, k: cute.Tensor, given: Any, tiles: Int32,
-        numbers: Any,
+        self, load_q: cute.CopyAtom, q: cute.Tensor, load_k: cute.CopyAtom, k: cute.Tensor, tensors: Any, tiles: Int32,
+        scalars: Any,
     ):  # fmt: skip
         warp = arch.make_warp_uniform(arch.warp_idx())
         number = arch.block_idx()[0]
@@ -122,121 +126,109 @@ class TurnedForward(Forward):
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
         memory = utils.SmemAllocator()
-        cached, layout_q = self.dtype if self.stored is None else self.stored, self.queries(self.dtype)
-        tile_q, ring, tile_p = (
+        cached, layout_q = self.dtype if self.cache_dtype is None else self.cache_dtype, self.q_layout(self.dtype)
+        smem_q, smem_kv, smem_p = (
             memory.allocate_tensor(dtype, layout.outer, 1024, layout.inner)
-            for dtype, layout in ((self.dtype, layout_q), (cached, self.latents()), (self.operand, self.weights()))
+            for dtype, layout in ((self.dtype, layout_q), (cached, self.kv_layout()), (self.mma_dtype, self.p_layout()))
         )
-        factors = tile_halves = None
-        if const_expr(self.stored is not None):
-            layout = self.queries(self.operand)
-            tile_halves = memory.allocate_tensor(self.operand, layout.outer, 1024, layout.inner)
-            factors = memory.allocate_tensor(Float32, cute.make_layout((self.rows,)), 16)
-        # of each row, by warp (two warp groups of four): highest scores, sums of weights; and references by warp group
-        highest, totals = (memory.allocate_tensor(Float32, cute.make_layout((self.rows, 4, 2)), 16) for _ in range(2))
-        references = memory.allocate_tensor(Float32, cute.make_layout((self.rows, 2)), 16)
-        found = memory.allocate_tensor(Int32, cute.make_layout((FOUND,)), 16)
-        pipe_q = tma_pipe(1, 8, 2 * self.rows * self.pieces * PIECE)
-        pipe = tma_pipe(self.buffers, 4, self.piece_bytes)
+        q_scales = smem_q_f16 = None
+        if const_expr(self.cache_dtype is not None):
+            layout = self.q_layout(self.mma_dtype)
+            smem_q_f16 = memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner)
+            q_scales = memory.allocate_tensor(Float32, cute.make_layout((self.rows,)), 16)
+        # by row, warp and warpgroup: largest scores and row sums; by row and warpgroup: -row_max
+        smem_max, row_sum = (memory.allocate_tensor(Float32, cute.make_layout((self.rows, 4, 2)), 16) for _ in range(2))
+        smem_neg_max = memory.allocate_tensor(Float32, cute.make_layout((self.rows, 2)), 16)
+        fields = memory.allocate_tensor(Int32, cute.make_layout((WORK_FIELDS,)), 16)
+        pipe_q = tma_pipe(1, 8, 2 * self.rows * self.column_tiles * COLUMN_TILE)
+        pipe = tma_pipe(self.stages, 4, self.tile_bytes)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        which = Which(found, q.shape[0], numbers)
+        work = CtaWork(fields, q.shape[0], scalars)
         if warp == 0:
             for atom in (load_q, load_k):
                 cpasync.prefetch_descriptor(atom)
-            self.find(given, share, tile, which)
+            self.init_work(tensors, share, tile, work)
         arch.sync_threads()
-        if warp < GROUP // 32:
+        if warp < WARPGROUP // 32:
             arch.setmaxregister_decrease(REGISTERS[0])
             if warp == 0:
-                self.load(load_k, self.parts(load_k, ring, k, (KEYS, PIECE)), pipe, given, which)
+                self.load(load_k, self.parts(load_k, smem_kv, k, (KV_TILE, COLUMN_TILE)), pipe, tensors, work)
             elif warp == 1:
-                parts = self.parts(load_q, tile_q, q, (self.rows, self.pieces * PIECE))
-                self.load_queries(load_q, parts, pipe_q, given, which)
+                parts = self.parts(load_q, smem_q, q, (self.rows, self.column_tiles * COLUMN_TILE))
+                self.load_q(load_q, parts, pipe_q, tensors, work)
         else:
             arch.setmaxregister_increase(REGISTERS[1])
-            exchanged = highest, totals, references
-            if const_expr(self.stored is None):
-                steps: Any = TurnedSteps(self, warp // 4 - 1, (tile_q, ring, tile_p), exchanged, pipe, numbers.scale)
+            smem_statistics = smem_max, row_sum, smem_neg_max
+            if const_expr(self.cache_dtype is None):
+                steps: Any = SwapAbWarpgroup(
+                    self, warp // 4 - 1, (smem_q, smem_kv, smem_p), smem_statistics, pipe, scalars.scale
+                )
             else:
-                operands = tile_halves, ring, tile_p
-                steps = NarrowSteps(self, warp // 4 - 1, operands, exchanged, pipe, numbers.scale)
-                steps.take(tile_q, factors, given.factor)
-            self.compute(steps, pipe_q, given, which)
+                operands = smem_q_f16, smem_kv, smem_p
+                steps = Fp8SwapAbWarpgroup(self, warp // 4 - 1, operands, smem_statistics, pipe, scalars.scale)
+                steps.take(smem_q, q_scales, tensors.kv_scale)
+            self.consume(steps, pipe_q, tensors, work)
 
     @cute.jit
-    def load(self, atom: Any, parts: Any, pipe: Any, given: Any, which: Any):
-        """Load all blocks of a share."""
+    def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
+        """Loads all KV tiles of a split."""
         to, of = parts
-        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
+        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
-        while self.inside(given, sequence, start, which):
-            _, own = self.own(given, sequence, start, which)
-            pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
+        while self.in_split(tensors, sequence, start, work):
+            _, own = self.kv_range(tensors, sequence, start, work)
+            pages = PageTable(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
-                page = pages.number((own.last - 1 - i) * KEYS)
-                for piece in range_constexpr(self.pieces):
-                    state = self.state(count, piece, 1)
+                page = pages.page((own.last - 1 - i) * KV_TILE)
+                for piece in range_constexpr(self.column_tiles):
+                    state = self.stage_state(count, piece, 1)
                     pipe.producer_acquire(state)
                     barrier = pipe.producer_get_barrier(state)
                     source = of[None, 0, piece, page]
-                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=barrier, cache_policy=PRIORITY)
+                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
                 count = count + 1
-            start = split_kv_scheduler.following(start, own.count)
+            start = split_kv_scheduler.next_start(start, own.count)
             sequence = sequence + 1
 
     @cute.jit
-    def load_queries(self, atom: Any, parts: Any, pipe: Any, given: Any, which: Any):
-        """Load the queries of all sequences of a share."""
-        to, of = parts
-        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
-        producer, _ = pipe.make_participants()
-        while self.inside(given, sequence, start, which):
-            _, own = self.own(given, sequence, start, which)
-            if own.first < own.last:
-                stage = producer.acquire_and_advance()
-                cute.copy(atom, of[None, which.tile, 0, sequence], to[None, 0], tma_bar_ptr=stage.barrier)
-            start = split_kv_scheduler.following(start, own.count)
-            sequence = sequence + 1
-
-    @cute.jit
-    def compute(self, steps: Any, pipe_q: Any, given: Any, which: Any):
-        """The outputs of all sequences of a share."""
-        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
+    def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
+        """Computes the outputs of all sequences of a split."""
+        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
         _, consumer = pipe_q.make_participants()
-        while self.inside(given, sequence, start, which):
-            length, own = self.own(given, sequence, start, which)
+        while self.in_split(tensors, sequence, start, work):
+            length, own = self.kv_range(tensors, sequence, start, work)
             blocks = arch.make_warp_uniform(own.last - own.first)
             if blocks > 0:
-                # which of the blocks are this warp group's: the first or the second, and every other one from there on
+                # this warpgroup has the first or the second tile, and every other one from there on
                 first = (steps.group ^ count) & 1
-                # keys of the sequence from the block's first on
-                there = length - (own.last - 1 - first) * KEYS
+                # keys of the sequence from the tile's first on
+                there = length - (own.last - 1 - first) * KV_TILE
                 steps.begin()
                 filled = consumer.wait_and_advance()
-                if const_expr(self.stored is not None):
-                    steps.convert_queries()
+                if const_expr(self.cache_dtype is not None):
+                    steps.convert_q()
                     filled.release()
                 number, count = count + first, count + blocks
                 # Which way of counting fits into registers was tried.
-                if const_expr(self.stored is None):
+                if const_expr(self.cache_dtype is None):
                     for numbered in range(number, count, 2):
-                        steps.block(numbered, there, which, numbered + 2 < count)
-                        there = there + 2 * KEYS
+                        steps.process_tile(numbered, there, work, numbered + 2 < count)
+                        there = there + 2 * KV_TILE
                     filled.release()
                 else:
                     for _ in range(first, blocks, 2):
-                        steps.block(number, there, which, number + 2 < count)
-                        number, there = number + 2, there + 2 * KEYS
-                # found again: sums leave no registers to keep it in
-                _, own = self.own(given, only_here(sequence), start, which)
+                        steps.process_tile(number, there, work, number + 2 < count)
+                        number, there = number + 2, there + 2 * KV_TILE
+                # computed again: accumulators leave no registers
+                _, own = self.kv_range(tensors, only_here(sequence), start, work)
                 blocks = arch.make_warp_uniform(own.last - own.first)
-                slot = 2 * which.share + Int32(own.first == 0)
-                steps.finish(count - blocks, blocks, given, sequence, slot, own.whole, which)
-            _, own = self.own(given, only_here(sequence), start, which)
-            start = split_kv_scheduler.following(start, own.count)
+                slot = 2 * work.split + Int32(own.first == 0)
+                steps.epilogue(count - blocks, blocks, tensors, sequence, slot, own.whole, work)
+            _, own = self.kv_range(tensors, only_here(sequence), start, work)
+            start = split_kv_scheduler.next_start(start, own.count)
             sequence = sequence + 1
 
 
-turned_forward = functools.lru_cache(maxsize=64)(TurnedForward)
+sm90_mla_swap_ab_kernel = functools.lru_cache(maxsize=64)(Sm90MlaSwapAbKernel)

@@ -1,9 +1,9 @@
-"""Latents of 8 bits as rows of products: a warp group takes them from shared memory into registers, as left operands of f16.
+"""A consumer warpgroup of MLA with swap-AB and an 8-bit cache: the KV tile is converted to f16 in registers, as operand A.
 
-Nothing is written back: memory holds what the copy engine brought, for four blocks. Two things lie in another order than the
-one they are given in, so that a word of four numbers becomes two words of operands. Columns of queries: those 4 t to 4 t + 3 of sixteen
-are multiplied as the numbers 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. And a thread's two sums of a piece's columns are of neighbours.
-Queries are multiplied with powers of two, one for each row, so that f16 has room for them.
+Nothing is written back: shared memory holds what TMA loaded, for four KV tiles. Two orders differ from the given ones, so that a word of
+four elements becomes two words of operands. Columns of Q: 4 t to 4 t + 3 of sixteen are multiplied as columns 2 t, 2 t + 1, 2 t + 8 and
+2 t + 9. And a thread's two accumulators of a column tile are of neighbouring columns. Rows of Q are scaled by powers of two into
+the range of f16.
 """
 
 from __future__ import annotations
@@ -15,154 +15,161 @@ from ....cute import arch
 from ....cute.nvgpu import warp, warpgroup
 from ....utils import sm90
 from ...parts.fp8 import widened
-from ..attention.fwd.query_tile import only_here
-from ..attention.fwd.sm80_mainloop import hiding
-from .sm90_config import GROUP
-from .sm90_mainloop import room
-from .sm90_swap_ab_mainloop import TurnedSteps
-from .split_kv_scheduler import KEYS
+from ...parts.online_softmax import nonzero_scale as hiding
+from ...parts.rematerialize import rematerialized as only_here
+from .sm90_config import WARPGROUP
+from .sm90_mainloop import f16_exponent
+from .sm90_swap_ab_mainloop import SwapAbWarpgroup
+from .split_kv_scheduler import KV_TILE
 
 _EVEN_ODD = 0x3120
-"""Bytes of a word, the even ones first."""
-_AHEAD = {16: 4, 32: 2}
-"""Pieces whose operands a thread has at once, by rows: for which there are registers."""
+"""Byte order that puts the even bytes of a word first."""
+_OPERANDS_AHEAD = {16: 4, 32: 2}
+"""Column tiles whose operands a thread holds at once, by rows: as registers allow."""
 
 
-class NarrowSteps(TurnedSteps):
-    """The steps of a warp group, for latents of 8 bits."""
+class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
+    """A consumer warpgroup for an 8-bit cache."""
 
-    def take(self, given: Any, factors: Any, factor: Any) -> None:
-        """The queries as they come, factors of their rows, and the factor of latents (one number) or None."""
-        self.given_queries, self.query_factors, self.factor = given, factors, factor
+    def take(self, raw_q: Any, q_scales: Any, kv_scale: Any) -> None:
+        """Sets Q as it is loaded, scales of its rows in smem, and the scale factor of the cache (one number) or None."""
+        self.raw_q, self.q_scales, self.kv_scale = raw_q, q_scales, kv_scale
 
-    def products(self) -> tuple[Any, Any]:
-        """The products of latents and queries, and of values and weights: the same, latents are in registers."""
-        of, along = self.of, warpgroup.OperandMajorMode.K
+    def tiled_mmas(self) -> tuple[Any, Any]:
+        """Returns the MMAs: the same for S and O, with the KV tile in registers."""
+        of, along = self.kernel, warpgroup.OperandMajorMode.K
         made = sm90.make_trivial_tiled_mma(
-            of.operand, of.operand, along, along, Float32, (1, 1, 1), (KEYS, of.rows), warpgroup.OperandSource.RMEM
+            of.mma_dtype,
+            of.mma_dtype,
+            along,
+            along,
+            Float32,
+            (1, 1, 1),
+            (KV_TILE, of.rows),
+            warpgroup.OperandSource.RMEM,
         )
         return made, made
 
-    def partition(self, scores: Any, outputs: Any) -> None:
-        """Registers for the operands of some pieces."""
-        self.ahead = _AHEAD[self.of.rows]
-        place = cute.recast_ptr(self.ring.iterator, self.ring.iterator.swizzle, dtype=Uint16)
-        across, each = KEYS // 2, KEYS * KEYS // 2
-        # pairs of columns: eight, of which a row of a piece has four times as many; rows, buffers
-        layout = cute.make_layout((8, across // 8, KEYS, self.of.buffers), stride=(1, 8, across, each))
+    def partition_kv(self, scores: Any, outputs: Any) -> None:
+        """Allocates registers for the operands of some column tiles."""
+        self.ahead = _OPERANDS_AHEAD[self.kernel.rows]
+        place = cute.recast_ptr(self.smem_kv.iterator, self.smem_kv.iterator.swizzle, dtype=Uint16)
+        across, each = KV_TILE // 2, KV_TILE * KV_TILE // 2
+        # pairs of columns: eight, of which a row of a column tile has four times as many; rows, stages
+        layout = cute.make_layout((8, across // 8, KV_TILE, self.kernel.stages), stride=(1, 8, across, each))
         self.pairs = cute.make_tensor(place, layout)
         self.held = [cute.make_rmem_tensor((16,), Uint16) for _ in range(2)]
-        self.operands = [cute.make_rmem_tensor(((2, 2, 2), 1, 4), self.of.operand) for _ in range(self.ahead)]
+        self.operands = [cute.make_rmem_tensor(((2, 2, 2), 1, 4), self.kernel.mma_dtype) for _ in range(self.ahead)]
 
     @cute.jit
-    def convert_queries(self):
-        """Queries of f16, in the order in which latents are multiplied."""
-        thread = only_here(arch.thread_idx()[0]) - GROUP
+    def convert_q(self):
+        """Converts Q to f16, in the order of columns in which the KV tile is multiplied."""
+        thread = only_here(arch.thread_idx()[0]) - WARPGROUP
         lane, first = thread % 32, thread // 32
-        tile, columns = self.tile_q, self.of.pieces * KEYS
-        for i in range_constexpr(self.of.rows // 8):
+        tile, columns = self.smem_q, self.kernel.column_tiles * KV_TILE
+        for i in range_constexpr(self.kernel.rows // 8):
             row = first + 8 * i
             most = Float32(0.0)
             for j in range(lane, columns, 32):
-                value = self.given_queries[row, j, 0].to(Float32)
+                value = self.raw_q[row, j, 0].to(Float32)
                 most = arch.fmax(most, arch.fmax(value, -value))
             for distance in (1, 2, 4, 8, 16):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
-            up = room(most)
-            factor = (up << 23).bitcast(Float32)
+            up = f16_exponent(most)
+            kv_scale = (up << 23).bitcast(Float32)
             for j in range(lane, columns, 32):
-                value = self.given_queries[row, j, 0].to(Float32) * factor
-                # 4 t + n of sixteen: as number 2 t + n, or those of the upper half 8 further on
+                value = self.raw_q[row, j, 0].to(Float32) * kv_scale
+                # 4 t + n of sixteen: as column 2 t + n, or those of the upper half 8 further on
                 t, n = j % 16 // 4, j % 4
-                tile[row, j // 16 * 16 + n // 2 * 8 + 2 * t + n % 2, 0] = value.to(self.of.operand)
+                tile[row, j // 16 * 16 + n // 2 * 8 + 2 * t + n % 2, 0] = value.to(self.kernel.mma_dtype)
             scale = ((254 - up) << 23).bitcast(Float32) * self.scale
-            if const_expr(self.factor is not None):
-                scale = scale * self.factor[0]
+            if const_expr(self.kv_scale is not None):
+                scale = scale * self.kv_scale[0]
             if lane == 0:
-                self.query_factors[row] = hiding(scale)
+                self.q_scales[row] = hiding(scale)
         arch.fence_proxy("async.shared", space="cta")
-        self.meet_both()
+        self.sync_consumers()
 
     def scale_of(self, i: int) -> Any:
-        return self.query_factors[self.lane() % 4 * 2 + 8 * (i // 2) + i % 2]
+        return self.q_scales[self.lane() % 4 * 2 + 8 * (i // 2) + i % 2]
 
     def inverse(self, total: Any) -> Any:
-        found = arch.rcp_approx(total)
-        return found if self.factor is None else found * self.factor[0]
+        inverse = arch.rcp_approx(total)
+        return inverse if self.kv_scale is None else inverse * self.kv_scale[0]
 
     def column(self, half: int) -> Any:
-        thread = only_here(arch.thread_idx()[0]) % GROUP
+        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4 * 2 + half
 
-    def places(self, turned: bool) -> list[tuple[Any, Any]]:
-        """Sixteenths of which rows of a piece a thread has the addresses of, for two times four matrices."""
-        thread = only_here(arch.thread_idx()[0]) % GROUP
+    def places(self, transposed: bool) -> list[tuple[Any, Any]]:
+        """Returns the sixteenths and rows of a column tile that a thread addresses, for two times four matrices."""
+        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
         lane, own = thread % 32, thread // 32
-        if turned:
+        if transposed:
             return [(own, lane), (own, lane + 32)]
         return [(lane // 16, own * 16 + lane % 16), (lane // 16 + 2, own * 16 + lane % 16)]
 
-    def fetch(self, piece: int, index: Any, places: list[tuple[Any, Any]], turned: bool) -> None:
-        """Begin to load the words of a piece."""
-        load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(turned, 4), Uint16)
+    def fetch(self, piece: int, index: Any, places: list[tuple[Any, Any]], transposed: bool) -> None:
+        """Begins to load the words of a column tile."""
+        load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(transposed, 4), Uint16)
         for two in range(2):
             sixteenth, row = places[two]
             source = self.pairs[None, sixteenth, row, index]
             target = cute.make_tensor(self.held[piece % 2].iterator + 8 * two, cute.make_layout((8,)))
             cute.copy(load, cute.make_tensor(source.iterator.with_alignment(16), source.layout), target)
 
-    def operand(self, piece: int, turned: bool) -> Any:
-        """A piece whose words were loaded as left operands, of four products of 16 columns, or `turned` of 16 keys."""
-        to, found = self.operands[piece % self.ahead], cute.recast_tensor(self.held[piece % 2], Int32)
+    def mma_operand(self, piece: int, transposed: bool) -> Any:
+        """Converts a loaded column tile to operands A of four MMAs of 16 columns, or `transposed` of 16 keys."""
+        to, raw = self.operands[piece % self.ahead], cute.recast_tensor(self.held[piece % 2], Int32)
         words = cute.recast_tensor(cute.make_tensor(to.iterator, cute.make_layout((32,))), Int32)
         for k in range(4):
             for half in range(2):
-                word = found[2 * k + half]
-                if turned:  # of two keys two columns: keys together
-                    low, high = widened(arch.prmt(word, 0, _EVEN_ODD), self.of.stored)
+                word = raw[2 * k + half]
+                if transposed:  # of two keys two columns: keys together
+                    low, high = widened(arch.prmt(word, 0, _EVEN_ODD), self.kernel.cache_dtype)
                     words[4 * k + 2 * half], words[4 * k + 2 * half + 1] = low, high
                 else:
-                    words[4 * k + half], words[4 * k + half + 2] = widened(word, self.of.stored)
+                    words[4 * k + half], words[4 * k + half + 2] = widened(word, self.kernel.cache_dtype)
         return to
 
-    def multiply(self, pieces: int, fetch: Any, turned: bool, product: Any) -> None:
-        """The products of pieces: while those of one run, the next is widened, and the one after that loaded."""
+    def multiply(self, column_tiles: int, fetch: Any, transposed: bool, product: Any) -> None:
+        """Multiplies column tiles: while the MMAs of one run, the next is converted, and the one after that loaded."""
         fetch(0)
-        for piece in range(pieces):
-            if piece + 1 < pieces:
+        for piece in range(column_tiles):
+            if piece + 1 < column_tiles:
                 fetch(piece + 1)
             if piece >= self.ahead:
                 warpgroup.wait_group(self.ahead - 1)
-            operand = self.operand(piece, turned)
+            mma_dtype = self.mma_operand(piece, transposed)
             warpgroup.fence()
             for k in range(4):
-                product(piece, k, operand[None, None, k])
+                product(piece, k, mma_dtype[None, None, k])
             warpgroup.commit_group()
 
-    def scores(self, count: Any) -> None:
-        count, first, places = self.here(count), self.here(Int32(0)), self.places(False)
+    def compute_s(self, count: Any) -> None:
+        count, first, places = self.uniform_here(count), self.uniform_here(Int32(0)), self.places(False)
 
         def fetch(piece: int) -> None:
-            state = self.of.state(count, piece)
+            state = self.kernel.stage_state(count, piece)
             self.pipe.consumer_wait(state)
             self.fetch(piece, state.index, places, False)
 
         def product(piece: int, k: int, keys: Any) -> None:
-            self.mma_scores.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
-            cute.gemm(self.mma_scores, self.acc, keys, self.q[None, None, 4 * piece + k, first], self.acc)
+            self.mma_qk.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
+            cute.gemm(self.mma_qk, self.acc_s, keys, self.q[None, None, 4 * piece + k, first], self.acc_s)
 
-        self.multiply(self.of.pieces, fetch, False, product)
+        self.multiply(self.kernel.column_tiles, fetch, False, product)
         warpgroup.wait_group(0)
 
-    def add(self, count: Any) -> None:
-        group, places = self.here(self.group), self.places(True)
-        self.mma_outputs.set(warpgroup.Field.ACCUMULATE, True)
+    def issue_pv(self, count: Any) -> None:
+        group, places = self.uniform_here(self.group), self.places(True)
+        self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
 
         def fetch(piece: int) -> None:
-            self.fetch(piece, self.of.state(count, piece).index, places, True)
+            self.fetch(piece, self.kernel.stage_state(count, piece).index, places, True)
 
         def product(piece: int, k: int, values: Any) -> None:
-            sums = self.sums_of(piece)
-            cute.gemm(self.mma_outputs, sums, values, self.p[None, None, k, group], sums)
+            acc_o = self.acc_o_tile(piece)
+            cute.gemm(self.mma_pv, acc_o, values, self.p[None, None, k, group], acc_o)
 
-        self.multiply(self.of.pieces - 1, fetch, True, product)
+        self.multiply(self.kernel.column_tiles - 1, fetch, True, product)

@@ -1,4 +1,4 @@
-"""What a warp group does with a block of latents as rows of products: its scores, weights, and outputs."""
+"""A consumer warpgroup of MLA with swap-AB: scores, softmax and outputs of its KV tiles."""
 
 from __future__ import annotations
 
@@ -8,361 +8,367 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ....utils import sm90
-from ..attention.fwd.query_tile import only_here
-from ..attention.fwd.sm80_epilogue import LN_2
-from .sm90_config import GROUP
-from .sm90_kv_tiles import GroupSteps
-from .sm90_mainloop import lower
-from .split_kv_scheduler import KEYS
+from ...parts.online_softmax import LN_2
+from ...parts.rematerialize import rematerialized as only_here
+from .sm90_config import WARPGROUP
+from .sm90_kv_tiles import ConsumerWarpgroup
+from .sm90_mainloop import updated_neg_max
+from .split_kv_scheduler import KV_TILE
 
 if TYPE_CHECKING:
-    from .sm90_swap_ab import TurnedForward
+    from .sm90_swap_ab import Sm90MlaSwapAbKernel
 
 _WIDTH = 4
-"""Columns of outputs that a thread writes at once."""
+"""Columns of O that a thread writes at once."""
 _ROWS = 4
-"""Rows of which a thread puts sums together at once."""
+"""Rows whose accumulators a thread combines at once."""
 
 
-class TurnedSteps(GroupSteps):
-    """The steps of warp group `group`, 0 or 1."""
+class SwapAbWarpgroup(ConsumerWarpgroup):
+    """Consumer warpgroup `group`, 0 or 1."""
 
-    def __init__(self, of: TurnedForward, group: Any, tiles: Any, exchanged: Any, pipe: Any, scale: Any) -> None:
-        self.of, self.group, self.pipe, self.scale = of, group, pipe, scale
-        self.highest, self.all_totals, self.references = exchanged
-        self.tile_q, self.ring, self.tile_p = tiles
-        thread = arch.thread_idx()[0] % GROUP
-        self.mma_scores, self.mma_outputs = self.products()
-        scores, outputs = self.mma_scores.get_slice(thread), self.mma_outputs.get_slice(thread)
-        self.q = self.mma_scores.make_fragment_B(scores.partition_B(self.tile_q))
-        self.p = self.mma_outputs.make_fragment_B(outputs.partition_B(self.tile_p))
-        self.partition(scores, outputs)
-        self.acc = cute.make_rmem_tensor(self.mma_scores.partition_shape_C((KEYS, of.rows)), Float32)
-        self.sums = cute.make_rmem_tensor(self.mma_outputs.partition_shape_C((of.dim_v, of.rows)), Float32)
+    def __init__(
+        self, of: Sm90MlaSwapAbKernel, group: Any, tiles: Any, smem_statistics: Any, pipe: Any, scale: Any
+    ) -> None:
+        self.kernel, self.group, self.pipe, self.scale = of, group, pipe, scale
+        self.smem_max, self.smem_row_sum, self.smem_neg_max = smem_statistics
+        self.smem_q, self.smem_kv, self.smem_p = tiles
+        thread = arch.thread_idx()[0] % WARPGROUP
+        self.mma_qk, self.mma_pv = self.tiled_mmas()
+        scores, outputs = self.mma_qk.get_slice(thread), self.mma_pv.get_slice(thread)
+        self.q = self.mma_qk.make_fragment_B(scores.partition_B(self.smem_q))
+        self.p = self.mma_pv.make_fragment_B(outputs.partition_B(self.smem_p))
+        self.partition_kv(scores, outputs)
+        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, of.rows)), Float32)
+        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((of.value_dim, of.rows)), Float32)
         # of the rows that a thread has, two of each eight
-        self.lowered, self.totals, self.factors = (cute.make_rmem_tensor((of.rows // 4,), Float32) for _ in range(3))
-        # sums of the last blocks, in the memory of their latents: column, row, buffer
-        words, self.at_once = of.piece_bytes // 4, min(of.rows, of.piece_bytes // 4 // KEYS)
-        self.summed = self.memory(Float32, (KEYS, self.at_once), words)
+        self.neg_row_max, self.row_sum, self.correction = (
+            cute.make_rmem_tensor((of.rows // 4,), Float32) for _ in range(3)
+        )
+        # accumulators in the memory of the last KV tiles: column, row, stage
+        words, self.at_once = of.tile_bytes // 4, min(of.rows, of.tile_bytes // 4 // KV_TILE)
+        self.smem_acc = self.memory(Float32, (KV_TILE, self.at_once), words)
         # the same memory as words of a key
-        self.words = self.memory(Int32, (words // KEYS, KEYS), words)
+        self.words = self.memory(Int32, (words // KV_TILE, KV_TILE), words)
 
     def memory(self, dtype: Any, shape: tuple[int, int], each: int) -> Any:
-        """The memory of latents as something else: tiles of a shape, buffers."""
-        layout = cute.make_layout((*shape, self.of.buffers), stride=(1, shape[0], each))
-        return cute.make_tensor(cute.recast_ptr(self.ring.iterator, dtype=dtype), layout)
+        """Returns the memory of the KV stages as tiles of another shape and type."""
+        layout = cute.make_layout((*shape, self.kernel.stages), stride=(1, shape[0], each))
+        return cute.make_tensor(cute.recast_ptr(self.smem_kv.iterator, dtype=dtype), layout)
 
-    def products(self) -> tuple[Any, Any]:
-        """The products of latents and queries, and of values and weights."""
-        of, along, across = self.of, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+    def tiled_mmas(self) -> tuple[Any, Any]:
+        """Returns the MMAs of S^T = C Q^T and O^T = V^T P^T."""
+        of, along, across = self.kernel, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         return tuple(
-            sm90.make_trivial_tiled_mma(of.operand, of.operand, major, along, Float32, (1, 1, 1), (KEYS, of.rows))
+            sm90.make_trivial_tiled_mma(
+                of.mma_dtype, of.mma_dtype, major, along, Float32, (1, 1, 1), (KV_TILE, of.rows)
+            )
             for major in (along, across)
         )  # pyright: ignore[reportReturnType]
 
-    def partition(self, scores: Any, outputs: Any) -> None:
-        """Latents as left operands of both products."""
-        values = cute.make_tensor(self.ring.iterator, self.of.values().outer)
-        self.k = self.mma_scores.make_fragment_A(scores.partition_A(self.ring))
-        self.v = self.mma_outputs.make_fragment_A(outputs.partition_A(values))
+    def partition_kv(self, scores: Any, outputs: Any) -> None:
+        """Partitions the KV tile as operand A of both MMAs."""
+        values = cute.make_tensor(self.smem_kv.iterator, self.kernel.v_layout().outer)
+        self.k = self.mma_qk.make_fragment_A(scores.partition_A(self.smem_kv))
+        self.v = self.mma_pv.make_fragment_A(outputs.partition_A(values))
 
-    def block(self, count: Any, there: Any, which: Any, again: Any) -> None:
-        """All that is done with a block, the `count`th of all. `there`: keys of the sequence from its first on; `again`: whether this warp
-        group has one more."""
-        self.scores(count)
-        self.weights(count, there, which)
-        self.outputs(count, again)
+    def process_tile(self, count: Any, there: Any, work: Any, again: Any) -> None:
+        """Processes KV tile `count`. `there`: keys of the sequence from its first on; `again`: whether this warpgroup has one more."""
+        self.compute_s(count)
+        self.compute_p(count, there, work)
+        self.update_o(count, again)
 
-    def scores(self, count: Any) -> None:
-        """The scores of a block."""
-        count, first = self.here(count), self.here(Int32(0))
-        for piece in range(self.of.pieces):
-            state = self.of.state(count, piece)
+    def compute_s(self, count: Any) -> None:
+        """Computes S^T of a KV tile."""
+        count, first = self.uniform_here(count), self.uniform_here(Int32(0))
+        for piece in range(self.kernel.column_tiles):
+            state = self.kernel.stage_state(count, piece)
             self.pipe.consumer_wait(state)
             if piece == 0:
                 warpgroup.fence()
             for k in range(4):
-                self.mma_scores.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
+                self.mma_qk.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
                 keys, queries = self.k[None, None, k, state.index], self.q[None, None, 4 * piece + k, first]
-                cute.gemm(self.mma_scores, self.acc, keys, queries, self.acc)
+                cute.gemm(self.mma_qk, self.acc_s, keys, queries, self.acc_s)
         warpgroup.commit_group()
         warpgroup.wait_group(0)
 
-    def outputs(self, count: Any, again: Any) -> None:
-        """Add what the weights of a block give; and let it be overwritten, if this warp group has blocks `again`."""
-        count = self.here(count)
+    def update_o(self, count: Any, again: Any) -> None:
+        """Adds V^T P^T of a KV tile, and releases it, if this warpgroup has tiles `again`."""
+        count = self.uniform_here(count)
         self.rescale()
-        self.add(count)
+        self.issue_pv(count)
         warpgroup.wait_group(0)
         self.release(count, again)
 
-    def add(self, count: Any) -> None:
-        """Begin to add what the weights of a block give."""
-        group = self.here(self.group)
+    def issue_pv(self, count: Any) -> None:
+        """Issues V^T P^T of a KV tile."""
+        group = self.uniform_here(self.group)
         warpgroup.fence()
-        self.mma_outputs.set(warpgroup.Field.ACCUMULATE, True)
-        for piece in range(self.of.pieces - 1):
-            index, sums = self.of.state(count, piece).index, self.sums_of(piece)
+        self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
+        for piece in range(self.kernel.column_tiles - 1):
+            index, acc_o = self.kernel.stage_state(count, piece).index, self.acc_o_tile(piece)
             for k in range(4):
-                cute.gemm(self.mma_outputs, sums, self.v[None, None, k, index], self.p[None, None, k, group], sums)
+                cute.gemm(self.mma_pv, acc_o, self.v[None, None, k, index], self.p[None, None, k, group], acc_o)
         warpgroup.commit_group()
 
-    def sums_of(self, piece: int) -> Any:
-        """What was summed of the columns of a piece."""
-        return cute.make_tensor(self.sums.iterator + piece * cute.size(self.acc), cute.make_layout(self.acc.shape))
+    def acc_o_tile(self, piece: int) -> Any:
+        """Returns the accumulator of a column tile."""
+        return cute.make_tensor(self.acc_o.iterator + piece * cute.size(self.acc_s), cute.make_layout(self.acc_s.shape))
 
     @cute.jit
     def release(self, count: Any, wanted: Any):
-        """Let a block be overwritten."""
+        """Releases a KV tile."""
         if wanted:
-            for piece in range_constexpr(self.of.pieces):
-                self.pipe.consumer_release(self.of.state(count, piece))
+            for piece in range_constexpr(self.kernel.column_tiles):
+                self.pipe.consumer_release(self.kernel.stage_state(count, piece))
 
     def lane(self) -> Any:
-        """The thread in its warp: a value that exists from here on only."""
+        """Returns the lane, as a value that is computed here."""
         return only_here(arch.lane_idx())
 
-    def key(self) -> Any:
-        """The first of the two keys of a block that a thread has, 8 apart."""
-        thread = only_here(arch.thread_idx()[0]) % GROUP
+    def first_key(self) -> Any:
+        """Returns the first of the two keys of a tile that a thread has, 8 apart."""
+        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
 
     @cute.jit
     def rescale(self):
-        """Scale what was summed by what the references have changed, if those of a warp have."""
-        changed = self.factors[0] != 1.0
-        for i in range_constexpr(1, self.of.rows // 4):
-            changed = changed | (self.factors[i] != 1.0)
+        """Rescales O if row_max of a row of the warp has changed."""
+        changed = self.correction[0] != 1.0
+        for i in range_constexpr(1, self.kernel.rows // 4):
+            changed = changed | (self.correction[i] != 1.0)
         if arch.vote_any_sync(changed):
-            layout = cute.make_layout((2, self.of.pieces - 1), stride=(2, cute.size(self.acc)))
-            for i in range_constexpr(self.of.rows // 4):
-                of_row = cute.make_tensor(self.sums.iterator + (i % 2 + i // 2 * 4), layout)
-                of_row.store(of_row.load() * self.factors[i])
+            layout = cute.make_layout((2, self.kernel.column_tiles - 1), stride=(2, cute.size(self.acc_s)))
+            for i in range_constexpr(self.kernel.rows // 4):
+                of_row = cute.make_tensor(self.acc_o.iterator + (i % 2 + i // 2 * 4), layout)
+                of_row.store(of_row.load() * self.correction[i])
 
     @cute.jit
-    def weights(self, count: Int32, there: Int32, which: Any):
-        """Scores to weights, in shared memory. `there`: keys of the sequence from the block's first on."""
-        if there - KEYS < which.hidden:
-            self.mask(there, which)
-        self.find_highest()
-        if there < KEYS:
-            self.clear(count, there)
-        self.powers()
-        rounded = cute.make_rmem_tensor(self.acc.shape, self.of.operand)
-        rounded.store(self.acc.load().to(self.of.operand))
+    def compute_p(self, count: Int32, there: Int32, work: Any):
+        """Computes P of a tile, in shared memory. `there`: keys of the sequence from the tile's first on."""
+        if there - KV_TILE < work.hidden:
+            self.mask(there, work)
+        self.warp_max()
+        if there < KV_TILE:
+            self.zero_missing(count, there)
+        self.softmax()
+        rounded = cute.make_rmem_tensor(self.acc_s.shape, self.kernel.mma_dtype)
+        rounded.store(self.acc_s.load().to(self.kernel.mma_dtype))
         # (row, key) in shared memory, written as (key, row)
-        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), self.of.operand)
-        write = cute.make_tiled_copy_C(atom, self.mma_scores)
-        writer = write.get_slice(only_here(arch.thread_idx()[0]) % GROUP)
-        tile = self.tile_p[None, None, self.here(self.group)]
-        turned = cute.make_tensor(tile.iterator, cute.select(tile.layout, mode=[1, 0]))
-        cute.copy(write, write.retile(rounded), writer.partition_D(turned))
+        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), self.kernel.mma_dtype)
+        write = cute.make_tiled_copy_C(atom, self.mma_qk)
+        writer = write.get_slice(only_here(arch.thread_idx()[0]) % WARPGROUP)
+        tile = self.smem_p[None, None, self.uniform_here(self.group)]
+        swap_ab = cute.make_tensor(tile.iterator, cute.select(tile.layout, mode=[1, 0]))
+        cute.copy(write, write.retile(rounded), writer.partition_D(swap_ab))
         arch.fence_proxy("async.shared", space="cta")
-        self.meet()
+        self.sync_warpgroup()
 
     @cute.jit
-    def mask(self, there: Int32, which: Any):
-        """Hide the keys that a query does not see: those after its own."""
-        tile, rows, numbers = which.tile, which.rows, which.numbers
-        first = self.lane() % 4 * 2 + tile * self.of.rows
-        key = self.key()
-        for i in range_constexpr(self.of.rows // 4):
-            query = min(first + 8 * (i // 2) + i % 2, rows - 1) // numbers.heads
-            end = min(there, there - numbers.hidden + query)
+    def mask(self, there: Int32, work: Any):
+        """Masks the keys behind a query's own."""
+        tile, rows, scalars = work.tile, work.rows, work.scalars
+        first = self.lane() % 4 * 2 + tile * self.kernel.rows
+        key = self.first_key()
+        for i in range_constexpr(self.kernel.rows // 4):
+            query = min(first + 8 * (i // 2) + i % 2, rows - 1) // scalars.heads
+            end = min(there, there - scalars.hidden + query)
             for half in range_constexpr(2):
                 at = (i % 2, half, i // 2), 0, 0
-                value = self.acc[at]
-                self.acc[at] = value if key + 8 * half < end else Float32(-float("inf"))
+                value = self.acc_s[at]
+                self.acc_s[at] = value if key + 8 * half < end else Float32(-float("inf"))
 
     @cute.jit
-    def clear(self, count: Int32, there: Int32):
-        """Put zeros in the place of values that do not exist, where anything may be: what is weighted with zero must be a number."""
-        thread = only_here(arch.thread_idx()[0]) % GROUP
-        across = cute.size(self.words, mode=[0])  # words of a key in a piece
-        each = across * (self.of.pieces - 1)
-        for i in range(max(there, Int32(0)) * each + thread, KEYS * each, GROUP):
+    def zero_missing(self, count: Int32, there: Int32):
+        """Zeroes values that do not exist, where anything may be: 0 times NaN is NaN."""
+        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
+        across = cute.size(self.words, mode=[0])  # words of a key in a column tile
+        each = across * (self.kernel.column_tiles - 1)
+        for i in range(max(there, Int32(0)) * each + thread, KV_TILE * each, WARPGROUP):
             key, word = i // each, i % each
-            self.words[word % across, key, self.of.state(count, word // across).index] = Int32(0)
+            self.words[word % across, key, self.kernel.stage_state(count, word // across).index] = Int32(0)
 
     @cute.jit
-    def find_highest(self):
-        """The highest scores of each warp's keys, in shared memory."""
-        lane, own, group = self.lane(), self.key() // 16, self.here(self.group)
-        for i in range_constexpr(self.of.rows // 4):
-            most = arch.fmax(self.acc[(i % 2, 0, i // 2), 0, 0], self.acc[(i % 2, 1, i // 2), 0, 0])
+    def warp_max(self):
+        """Stores the largest scores of each warp's keys in shared memory."""
+        lane, own, group = self.lane(), self.first_key() // 16, self.uniform_here(self.group)
+        for i in range_constexpr(self.kernel.rows // 4):
+            most = arch.fmax(self.acc_s[(i % 2, 0, i // 2), 0, 0], self.acc_s[(i % 2, 1, i // 2), 0, 0])
             for distance in (4, 8, 16):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
             if lane < 4:
-                self.highest[lane * 2 + 8 * (i // 2) + i % 2, own, group] = most
-        self.meet()
+                self.smem_max[lane * 2 + 8 * (i // 2) + i % 2, own, group] = most
+        self.sync_warpgroup()
 
     def scale_of(self, i: int) -> Any:
-        """The factor of the scores of one of the rows that a thread has."""
+        """Returns the scale of the scores of one of a thread's rows."""
         return self.scale
 
-    def powers(self) -> None:
-        """Scores to powers of two, relative to the largest of their row so far; what was summed of them before is to be scaled."""
-        first, group = self.lane() % 4 * 2, self.here(self.group)
-        for i in range(self.of.rows // 4):
+    def softmax(self) -> None:
+        """P = exp2(S * scale - row_max), with the running row_max and row_sum."""
+        first, group = self.lane() % 4 * 2, self.uniform_here(self.group)
+        for i in range(self.kernel.rows // 4):
             row = first + 8 * (i // 2) + i % 2
-            most = self.highest[row, 0, group]
+            most = self.smem_max[row, 0, group]
             for other in range(1, 4):
-                most = arch.fmax(most, self.highest[row, other, group])
-            before = self.lowered[i]
+                most = arch.fmax(most, self.smem_max[row, other, group])
+            before = self.neg_row_max[i]
             scale = self.scale_of(i)
-            now = lower(before, most, scale)
-            factor = arch.exp2(now - before)
-            total = self.totals[i] * factor
+            now = updated_neg_max(before, most, scale)
+            kv_scale = arch.exp2(now - before)
+            total = self.row_sum[i] * kv_scale
             for half in range(2):
                 at = (i % 2, half, i // 2), 0, 0
-                power = arch.exp2(cute.math.fma(self.acc[at], scale, now))
-                self.acc[at] = power
+                power = arch.exp2(cute.math.fma(self.acc_s[at], scale, now))
+                self.acc_s[at] = power
                 total = total + power
-            self.lowered[i], self.totals[i], self.factors[i] = now, total, factor
+            self.neg_row_max[i], self.row_sum[i], self.correction[i] = now, total, kv_scale
 
     @cute.jit
-    def finish(
-        self, count: Int32, blocks: Int32, given: Any, sequence: Int32, slot: Int32, whole: Any, which: Any
+    def epilogue(
+        self, count: Int32, blocks: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any
     ):  # fmt: skip
-        """Put together what both warp groups have summed, and write the outputs, divided by the sums of all weights, or if these are of a
-        part of the keys, a piece of them."""
+        """Combines the accumulators of both warpgroups, and writes O / row_sum and LSE, or partial ones of a part of the keys."""
         last = count + blocks - 1
-        # this warp group's last block, if it has one
+        # this warpgroup's last tile, if it has one
         own = last - ((last ^ self.group) & 1)
         has = own >= count
         if has:
-            self.share_totals()
-        for first in range_constexpr(0, self.of.rows, self.at_once):
+            self.store_row_sum()
+        for first in range_constexpr(0, self.kernel.rows, self.at_once):
             if has:
-                self.share_sums(own, first)
-            self.meet_both()
+                self.store_acc(own, first)
+            self.sync_consumers()
             if const_expr(first == 0):
-                self.weigh(last, blocks > 1)
-                self.meet_both()
-            self.put_together(first, last, blocks > 1, given, sequence, slot, whole, which)
+                self.split_weights(last, blocks > 1)
+                self.sync_consumers()
+            self.write_combined(first, last, blocks > 1, tensors, sequence, slot, whole, work)
             arch.fence_proxy("async.shared", space="cta")
-            self.meet_both()
+            self.sync_consumers()
         self.release(own, has)
 
     @cute.jit
-    def weigh(self, last: Int32, both: Any):
-        """What the sums of a row are multiplied with, of each warp group, and the binary logarithm of the sum of its weights: where the
-        highest scores were. `both`: one has the last block, and one that before it."""
-        row = only_here(arch.thread_idx()[0]) - GROUP
-        if row < self.of.rows:
+    def split_weights(self, last: Int32, both: Any):
+        """Computes the factor of each warpgroup's accumulator of a row, and the binary LSE, in place of the largest scores.
+
+        `both`: one warpgroup has the last tile, and the other the one before it.
+        """
+        row = only_here(arch.thread_idx()[0]) - WARPGROUP
+        if row < self.kernel.rows:
             a, b = last & 1, 1 - (last & 1)
-            one, total, more = self.references[row, a], self.total(row, a), Float32(0.0)
+            one, total, more = self.smem_neg_max[row, a], self.total(row, a), Float32(0.0)
             other = one
             if both:
-                other, more = self.references[row, b], self.total(row, b)
+                other, more = self.smem_neg_max[row, b], self.total(row, b)
             high = arch.fmin(one, other)
             weights = arch.exp2(high - one), arch.exp2(high - other)
             total = total * weights[0] + more * weights[1]
-            inverse, logarithm = Float32(0.0), Float32(-float("inf"))
+            inverse, lse_log2 = Float32(0.0), Float32(-float("inf"))
             if total != 0.0:
                 inverse = self.inverse(total)
-                logarithm = cute.math.log2(total) - high
-            self.highest[row, 0, a], self.highest[row, 0, b] = weights[0] * inverse, weights[1] * inverse
-            self.highest[row, 1, 0] = logarithm
+                lse_log2 = cute.math.log2(total) - high
+            self.smem_max[row, 0, a], self.smem_max[row, 0, b] = weights[0] * inverse, weights[1] * inverse
+            self.smem_max[row, 1, 0] = lse_log2
 
     @cute.jit
-    def put_together(
-        self, first: Constexpr, last: Int32, both: Any, given: Any, sequence: Int32, slot: Int32, whole: Any, which: Any,
+    def write_combined(
+        self, first: Constexpr, last: Int32, both: Any, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any,
     ):  # fmt: skip
-        """Write rows whose sums are in the memory of the last block and, if `both` warp groups have one, that before it."""
-        thread = only_here(arch.thread_idx()[0]) - GROUP
-        lanes = self.of.dim_v // _WIDTH
+        """Writes rows whose accumulators are in the memory of the last tile and, if `both` warpgroups have one, of the one before it."""
+        thread = only_here(arch.thread_idx()[0]) - WARPGROUP
+        lanes = self.kernel.value_dim // _WIDTH
         column, at = thread % lanes * _WIDTH, thread // lanes
-        step = 2 * GROUP // lanes
-        numbers = which.numbers
-        before = only_here(which.tile) * self.of.rows  # rows of other tiles
-        end = min(which.rows - before, Int32(first + self.at_once))
+        step = 2 * WARPGROUP // lanes
+        scalars = work.scalars
+        before = only_here(work.tile) * self.kernel.rows  # rows of other Q tiles
+        end = min(work.rows - before, Int32(first + self.at_once))
         values = [cute.make_rmem_tensor((_WIDTH,), Float32) for _ in range(_ROWS)]
         for start in range(first + at, end, _ROWS * step):
             for n in range_constexpr(_ROWS):
                 row = min(start + n * step, end - 1)
-                sums, weight = self.some(row - first, column, last), self.highest[row, 0, last & 1]
+                acc_o, weight = self.read_acc(row - first, column, last), self.smem_max[row, 0, last & 1]
                 for i in range_constexpr(_WIDTH):
-                    values[n][i] = sums[i] * weight
+                    values[n][i] = acc_o[i] * weight
             if both:
                 for n in range_constexpr(_ROWS):
                     row = min(start + n * step, end - 1)
-                    sums, weight = self.some(row - first, column, last - 1), self.highest[row, 0, 1 - (last & 1)]
+                    acc_o, weight = self.read_acc(row - first, column, last - 1), self.smem_max[row, 0, 1 - (last & 1)]
                     for i in range_constexpr(_WIDTH):
-                        values[n][i] = values[n][i] + sums[i] * weight
+                        values[n][i] = values[n][i] + acc_o[i] * weight
             for n in range_constexpr(_ROWS):
                 row = start + n * step
                 number = before + row
                 if row < end:
                     if whole:
-                        self.write(given.out[sequence, number, None], self.of.dtype, column, values[n])
-                        if const_expr(given.lse is not None):
+                        self.write(tensors.out[sequence, number, None], self.kernel.dtype, column, values[n])
+                        if const_expr(tensors.lse is not None):
                             if column == 0:
-                                logarithm = self.highest[row, 1, 0] * LN_2
-                                given.lse[sequence, number % numbers.heads, number // numbers.heads] = logarithm
+                                lse_log2 = self.smem_max[row, 1, 0] * LN_2
+                                tensors.lse[sequence, number % scalars.heads, number // scalars.heads] = lse_log2
                     else:
-                        self.write(given.pieces[slot, number, None], Float32, column, values[n])
+                        self.write(tensors.partial[slot, number, None], Float32, column, values[n])
                         if column == 0:
-                            given.pieces[slot, number, self.of.dim_v] = self.highest[row, 1, 0]
+                            tensors.partial[slot, number, self.kernel.value_dim] = self.smem_max[row, 1, 0]
 
     def inverse(self, total: Any) -> Any:
-        """What outputs are multiplied with."""
+        """Returns the factor of the outputs."""
         return arch.rcp_approx(total)
 
     @cute.jit
-    def share_totals(self):
-        """Put references and sums of weights into shared memory."""
-        lane, number, group = self.lane(), self.key() // 16, self.here(self.group)
-        for i in range_constexpr(self.of.rows // 4):
+    def store_row_sum(self):
+        """Stores -row_max and row_sum in shared memory."""
+        lane, number, group = self.lane(), self.first_key() // 16, self.uniform_here(self.group)
+        for i in range_constexpr(self.kernel.rows // 4):
             row = lane % 4 * 2 + 8 * (i // 2) + i % 2
-            total = self.totals[i]
+            total = self.row_sum[i]
             for distance in (4, 8, 16):
                 total = total + arch.shuffle_sync_bfly(total, offset=distance)
             if lane < 4:
-                self.all_totals[row, number, group] = total
-                self.references[row, group] = self.lowered[i]
-        self.meet()  # all have read the last block
+                self.smem_row_sum[row, number, group] = total
+                self.smem_neg_max[row, group] = self.neg_row_max[i]
+        self.sync_warpgroup()  # all have read the last tile
 
     @cute.jit
-    def share_sums(self, own: Int32, first: Constexpr):
-        """Put what was summed, of some rows, where the latents of this warp group's last block were."""
-        lane, at = self.lane(), self.here(own)
+    def store_acc(self, own: Int32, first: Constexpr):
+        """Stores the accumulators of some rows where this warpgroup's last KV tile was."""
+        lane, at = self.lane(), self.uniform_here(own)
         # in other banks than the rows of other threads
-        places = [(self.column(half) ^ (lane % 4 * 8)) + lane % 4 * 2 * KEYS for half in range(2)]
+        places = [(self.column(half) ^ (lane % 4 * 8)) + lane % 4 * 2 * KV_TILE for half in range(2)]
         eights = self.at_once // 8
-        for piece in range_constexpr(self.of.pieces - 1):
-            start = self.of.state(at, piece).index * (self.of.piece_bytes // 4)
+        for piece in range_constexpr(self.kernel.column_tiles - 1):
+            start = self.kernel.stage_state(at, piece).index * (self.kernel.tile_bytes // 4)
             for half in range_constexpr(2):
-                target = cute.make_layout((2, eights), stride=(KEYS, 8 * KEYS))
-                of = self.sums.iterator + (piece * cute.size(self.acc) + 2 * half + first // 2)
+                target = cute.make_layout((2, eights), stride=(KV_TILE, 8 * KV_TILE))
+                of = self.acc_o.iterator + (piece * cute.size(self.acc_s) + 2 * half + first // 2)
                 cute.autovec_copy(
                     cute.make_tensor(of, cute.make_layout((2, eights), stride=(1, 4))),
-                    cute.make_tensor(self.summed.iterator + (start + places[half]), target),
+                    cute.make_tensor(self.smem_acc.iterator + (start + places[half]), target),
                 )
 
     def column(self, half: int) -> Any:
-        """Which column of a piece a thread has sums of, the first or the second."""
-        return self.key() + 8 * half
+        """Returns the column of a column tile of which a thread has accumulators, the first or the second."""
+        return self.first_key() + 8 * half
 
     def total(self, row: Any, group: Any) -> Any:
-        """The sum of weights of a warp group."""
-        total = self.all_totals[row, 0, group]
+        """Returns the row_sum of a warpgroup."""
+        total = self.smem_row_sum[row, 0, group]
         for number in range(1, 4):
-            total = total + self.all_totals[row, number, group]
+            total = total + self.smem_row_sum[row, number, group]
         return total
 
-    def some(self, row: Any, column: Any, count: Any) -> Any:
-        """Some columns of what a warp group has summed, whose last block is the `count`th of all."""
-        index = self.of.state(count, column // KEYS).index
-        at = (column % KEYS) ^ (row // 2 % 4 * 8)
-        place = cute.domain_offset((at, row, index), self.summed).iterator.with_alignment(16)
+    def read_acc(self, row: Any, column: Any, count: Any) -> Any:
+        """Loads some columns of the accumulator of the warpgroup whose last tile is `count`."""
+        index = self.kernel.stage_state(count, column // KV_TILE).index
+        at = (column % KV_TILE) ^ (row // 2 % 4 * 8)
+        place = cute.domain_offset((at, row, index), self.smem_acc).iterator.with_alignment(16)
         held = cute.make_rmem_tensor((_WIDTH,), Float32)
         load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * _WIDTH)
         cute.copy(load, cute.make_tensor(place, cute.make_layout((_WIDTH,))), held)
         return held
 
     def write(self, row: Any, dtype: Any, column: Any, values: Any) -> None:
-        """Write some columns of a row."""
+        """Writes some columns of a row."""
         store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=_WIDTH * dtype.width)
         rounded = cute.make_rmem_tensor((_WIDTH,), dtype)
         rounded.store(values.load().to(dtype))

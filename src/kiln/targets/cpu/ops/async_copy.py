@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....dialects import nvgpu
 from ....dialects.nvgpu.tma import REDUCTIONS
 from ....hardware.tensor_maps import ELEMENTS
-from ....mlir import context, ir
+from ....mlir import ir
 from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
@@ -85,8 +85,8 @@ def multicast(
     """The same copy to each block of the cluster whose bit is set in `mask` (i16): to the same place there, and its mbarrier."""
     each, rank = b.for_(b.i32(0), b.i32(16), b.i32(1))
     wide = each.value("arith.extui", int_type(32), (mask,))
-    bit = each.binary("andi", each.binary("shrui", wide, rank), each.i32(1))
-    there = each.if_(each.compare("ne", bit, each.i32(0)))
+    bit = each.binary("andi", each.binary("shrui", wide, rank), 1)
+    there = each.if_(each.compare("ne", bit, 0))
     places = [peer(x, op, there, pointer, rank) for pointer in (target, mbarrier)]
     bulk_load(x, op, there, places[0], source, bytes_, places[1])
 
@@ -171,7 +171,4 @@ def _bulk_prefetch(_x: Expander, _op: nvgpu.async_copy.BulkPrefetch, _b: Builder
 
 @HANDLERS.expands(nvgpu.async_copy.StoreAsync)
 def _store_async(x: Expander, op: nvgpu.async_copy.StoreAsync, b: Builder) -> None:
-    count = op.value.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
-    positions = [{"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(count)]
-    parts = [b.value("vector.extract", int_type(32), (op.value,), position) for position in positions]
-    store_async(x, op, b, op.target, parts, op.mbarrier)
+    store_async(x, op, b, op.target, b.elements(op.value), op.mbarrier)

@@ -7,8 +7,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.record_access import Fields
-from ..runtime.records import BlockRecord, FrameHeader
+from ..runtime.record_access import block_of
 from ..sanitizer.hooks import Hooks
 
 HANDLERS = Handlers()
@@ -16,7 +15,7 @@ HANDLERS = Handlers()
 
 @HANDLERS.expands(nvgpu.cluster.ClusterIndex)
 def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: Builder) -> ir.Value:
-    record = Fields(b, Fields(b, x.frame_of(op), FrameHeader).load("block"), BlockRecord)
+    record = block_of(b, x.frame_of(op))
     which, dim = op.which, op.dim
     sizes = [record.load(f"cluster_{a}") for a in "xyz"]
     if which == "cluster_size":
@@ -60,10 +59,10 @@ def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.
 
     The address may be another block's already: what counts is its place in its block.
     """
-    record = Fields(b, Fields(b, x.frame_of(op), FrameHeader).load("block"), BlockRecord)
+    record = block_of(b, x.frame_of(op))
     there = b.binary("subi", rank, record.load("rank"))
     distance = b.binary("muli", there, record.load("chunk"))
-    here = b.compare("slt", rank, b.i32(0))
+    here = b.compare("slt", rank, 0)
     wide = b.value("arith.extsi", int_type(64), (b.select(here, b.i32(0), distance),))
     return b.byte_gep(pointer, wide)
 

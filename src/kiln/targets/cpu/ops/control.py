@@ -7,8 +7,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.record_access import Fields
-from ..runtime.records import BlockRecord, FrameHeader
+from ..runtime.record_access import block_of
 from ..sanitizer.hooks import Hooks
 
 HANDLERS = Handlers()
@@ -33,7 +32,7 @@ def set_registers(x: Expander, op: ir.Operation, b: Builder, action: str, count:
 
     def again(c: Builder) -> tuple[ir.Value]:
         status = x.call(c, "kiln_cpu_set_registers", [frame, *(c.i32(number) for number in numbers)], int_type(32))
-        return (c.compare("ne", status, c.i32(0)),)
+        return (c.compare("ne", status, 0),)
 
     loop, _ = b.while_(again)
     x.suspend(loop)
@@ -65,4 +64,4 @@ def _clock(x: Expander, op: nvgpu.control.Clock, b: Builder) -> ir.Value:
 
 @HANDLERS.expands(nvgpu.control.DynamicSmemSize)
 def _dynamic_smem_size(x: Expander, op: nvgpu.control.DynamicSmemSize, b: Builder) -> ir.Value:
-    return Fields(b, Fields(b, x.frame_of(op), FrameHeader).load("block"), BlockRecord).load("dynamic_smem")
+    return block_of(b, x.frame_of(op)).load("dynamic_smem")

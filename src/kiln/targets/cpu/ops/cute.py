@@ -35,13 +35,13 @@ def _linear_thread(x: Expander, b: Builder) -> ir.Value:
 @HANDLERS.expands(cute.LaneIdx)
 def _lane_idx(x: Expander, op: cute.LaneIdx, b: Builder) -> ir.Value:
     x.kernel_only(op)
-    return b.binary("andi", _linear_thread(x, b), b.i32(31))
+    return b.binary("andi", _linear_thread(x, b), 31)
 
 
 @HANDLERS.expands(cute.WarpIdx)
 def _warp_idx(x: Expander, op: cute.WarpIdx, b: Builder) -> ir.Value:
     x.kernel_only(op)
-    return b.binary("shrui", _linear_thread(x, b), b.i32(5))
+    return b.binary("shrui", _linear_thread(x, b), 5)
 
 
 @HANDLERS.expands(cute.AllocSmem)

@@ -25,7 +25,7 @@ def mbarrier_init(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, 
     _check_arrivals(x, op, b, count)
     Hooks(x, op).mbarrier_init(b, pointer, count)
     wide = b.value("arith.extui", int_type(64), (count,))
-    b.store(b.binary("ori", wide, b.binary("shli", wide, b.i64(20))), pointer)
+    b.store(b.binary("ori", wide, b.binary("shli", wide, 20)), pointer)
 
 
 @HANDLERS.expands(nvgpu.mbarrier.MbarrierInit)
@@ -64,8 +64,8 @@ def _check_arrivals(x: Expander, op: ir.Operation, b: Builder, count: ir.Value) 
 def _check_missing(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value) -> None:
     """Refuse more bytes than a phase can miss: here there are more bits for them."""
     i64, most = int_type(64), MBARRIER_BYTES
-    word = b.binary("shli", b.load(i64, pointer), b.i64(1))
-    missing = b.value("arith.trunci", int_type(32), (b.binary("shrsi", word, b.i64(41)),))
+    word = b.binary("shli", b.load(i64, pointer), 1)
+    missing = b.value("arith.trunci", int_type(32), (b.binary("shrsi", word, 41),))
     x.refuse_outside(
         op, b, missing, -most, most, "a phase of an mbarrier misses %d bytes", f"it counts at most {most} bytes"
     )
@@ -82,13 +82,13 @@ def _mbarrier_expect_tx(x: Expander, op: nvgpu.mbarrier.MbarrierExpectTx, b: Bui
 
 
 def _phase_bit(b: Builder, phase: ir.Value) -> ir.Value:
-    return b.binary("shli", b.binary("andi", phase, b.i32(1)), b.i32(31))
+    return b.binary("shli", b.binary("andi", phase, 1), 31)
 
 
 def _incomplete(b: Builder, pointer: ir.Value, phase: ir.Value) -> ir.Value:
     """Return whether the phase of a parity is still the current one."""
     word = b.load(int_type(32), b.byte_gep(pointer, 4))
-    return b.compare("eq", b.binary("andi", word, b.i32(-(1 << 31))), _phase_bit(b, phase))
+    return b.compare("eq", b.binary("andi", word, -(1 << 31)), _phase_bit(b, phase))
 
 
 def mbarrier_wait(

@@ -135,8 +135,7 @@ def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int)
     table, f32 = b.address_of(_table(x, kind)), ir.F32Type.get(context())
     values: list[ir.Value] = []
     for number in range(count):
-        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-        code = b.value("vector.extract", int_type(8), (bytes_,), position)
+        code = b.element(bytes_, number)
         values.append(b.load(f32, b.gep(table, f32, b.value("arith.extui", int_type(64), (code,)))))
     return b.value("vector.from_elements", wide, values)
 
@@ -155,25 +154,21 @@ def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: M
     step = next_ - places[0]
     type_ = parsed_type(_compute_type(kind.b))
 
-    def element(c: Builder, vector: ir.Value, number: int) -> ir.Value:
-        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-        return c.value("vector.extract", type_, (vector,), position)
-
     def held(c: Builder, lane: ir.Value) -> ir.Value:
-        own = c.byte_gep(slots, c.binary("muli", lane, c.i32(PAYLOAD)))
+        own = c.byte_gep(slots, c.binary("muli", lane, PAYLOAD))
         return _elements(x, c, c.byte_gep(own, B_AT), kind.b, len(places))
 
     columns, t = b.for_(b.i32(0), b.i32(4), b.i32(1))
-    start = columns.gep(rows, type_, columns.binary("muli", t, columns.i32(step * kind.n)))
+    start = columns.gep(rows, type_, columns.binary("muli", t, step * kind.n))
     if len(places) % 4:
         each, g = columns.for_(columns.i32(0), columns.i32(8), columns.i32(1))
-        widened = held(each, each.binary("addi", each.binary("muli", g, each.i32(4)), t))
+        widened = held(each, each.binary("addi", each.binary("muli", g, 4), t))
         for number, place in enumerate(places):
             where = each.gep(each.gep(start, type_, g), type_, place * kind.n)
-            each.store(element(each, widened, number), where)
+            each.store(each.element(widened, number), where)
         return
     for first in (0, 4):  # four columns at a time: parts of four rows
-        lanes = [held(columns, columns.binary("addi", t, columns.i32(4 * (first + g)))) for g in range(4)]
+        lanes = [held(columns, columns.binary("addi", t, 4 * (first + g))) for g in range(4)]
         for part in range(0, len(places), 4):
             whole = [
                 value if len(places) == 4 else _shuffled(columns, value, value, list(range(part, part + 4)))
@@ -206,24 +201,22 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     rows = b.alloca(type_, kind.k * kind.n, 64)  # of B
 
     each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
-    own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
+    own = each.byte_gep(slots, each.binary("muli", lane, PAYLOAD))
     widened = _elements(x, each, each.byte_gep(own, A_AT), kind.a, held)
-    each.store(widened, each.gep(a, type_, each.binary("muli", lane, each.i32(held))), 8)
+    each.store(widened, each.gep(a, type_, each.binary("muli", lane, held)), 8)
     _rows_of_b(x, b, slots, rows, kind)
 
     # element (8 half + g, k) of A: element `number` of lane 4 g + t
     holder = {(row // 8, k): (t, number) for t in range(4) for number, (row, k) in enumerate(in_a[t])}
     halves, together = kind.m // 8, 2
     outer, start = b.for_(b.i32(0), b.i32(8), b.i32(together))
-    groups = [outer.binary("addi", start, outer.i32(n)) for n in range(together)]
+    groups = [outer.binary("addi", start, n) for n in range(together)]
     pair, d_bytes = _vector(2, d_type), d_type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
 
     def place_of(group: ir.Value, t: int, half: int) -> ir.Value:
         """Two elements of C that a lane holds, of a row."""
-        lane = outer.binary("addi", outer.binary("muli", group, outer.i32(4)), outer.i32(t))
-        return outer.byte_gep(
-            outer.byte_gep(slots, outer.binary("muli", lane, outer.i32(PAYLOAD))), C_AT + 2 * half * d_bytes
-        )
+        lane = outer.binary("addi", outer.binary("muli", group, 4), t)
+        return outer.byte_gep(outer.byte_gep(slots, outer.binary("muli", lane, PAYLOAD)), C_AT + 2 * half * d_bytes)
 
     starts: dict[tuple[int, int], ir.Value] = {}
     for which, group in enumerate(groups):
@@ -237,7 +230,7 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
         totals = dict(starts)
     else:
         totals = {place: outer.value("arith.extf", row_type, (row,)) for place, row in starts.items()}
-    fragments = [outer.gep(a, type_, outer.binary("muli", group, outer.i32(4 * held))) for group in groups]
+    fragments = [outer.gep(a, type_, outer.binary("muli", group, 4 * held)) for group in groups]
     for k in range(kind.k):
         right = outer.load(row_type, outer.gep(rows, type_, k * kind.n), 16)
         for which, half in list(totals):
@@ -352,13 +345,13 @@ def _matrix_access(kind: Matrices) -> Callable[[Builder, ir.Value], None]:
 
     def body(b: Builder, slots: ir.Value) -> None:
         each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
-        g, t = each.binary("shrui", lane, each.i32(2)), each.binary("andi", lane, each.i32(3))
-        own = each.byte_gep(slots, each.binary("muli", lane, each.i32(PAYLOAD)))
+        g, t = each.binary("shrui", lane, 2), each.binary("andi", lane, 3)
+        own = each.byte_gep(slots, each.binary("muli", lane, PAYLOAD))
 
         def row(first: int, number: ir.Value) -> ir.Value:
             """Return the address that lane `first + number` brought."""
-            who = each.binary("addi", number, each.i32(first))
-            return each.load(ptr_type(), each.byte_gep(slots, each.binary("muli", who, each.i32(PAYLOAD))))
+            who = each.binary("addi", number, first)
+            return each.load(ptr_type(), each.byte_gep(slots, each.binary("muli", who, PAYLOAD)))
 
         move(each, kind, g, t, each.byte_gep(own, _REGISTERS_AT), row)
 
@@ -372,8 +365,8 @@ def _move_words(
     for matrix in range(kind.count):
         register = b.byte_gep(registers, 4 * matrix)
         # the two elements of the register: (row, column) in the matrix
-        first = b.binary("muli", t, b.i32(2))
-        second = b.binary("addi", first, b.i32(1))
+        first = b.binary("muli", t, 2)
+        second = b.binary("addi", first, 1)
         places = [(first, g), (second, g)]
         if not kind.transpose:  # they lie side by side
             inside = b.gep(row(8 * matrix, g), i16, first)
@@ -393,7 +386,7 @@ def _move_bytes(
     i8 = int_type(8)
 
     def line(value: ir.Value, factor: int, further: int) -> ir.Value:
-        return b.binary("addi", b.binary("muli", value, b.i32(factor)), b.i32(further))
+        return b.binary("addi", b.binary("muli", value, factor), further)
 
     for register in range(kind.registers):
         for i in range(4):
@@ -416,20 +409,20 @@ def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Va
     i8, i32 = int_type(8), int_type(32)
     if not bits:
         return b.load(i8, b.byte_gep(memory, number))
-    place = b.binary("muli", number, b.i32(bits))
-    first = b.byte_gep(memory, b.binary("shrui", place, b.i32(3)))
+    place = b.binary("muli", number, bits)
+    first = b.byte_gep(memory, b.binary("shrui", place, 3))
     low, high = (b.value("arith.extui", i32, (b.load(i8, b.byte_gep(first, n)),)) for n in range(2))
-    both = b.binary("ori", low, b.binary("shli", high, b.i32(8)))
-    wanted = b.binary("andi", b.binary("shrui", both, b.binary("andi", place, b.i32(7))), b.i32((1 << bits) - 1))
+    both = b.binary("ori", low, b.binary("shli", high, 8))
+    wanted = b.binary("andi", b.binary("shrui", both, b.binary("andi", place, 7)), (1 << bits) - 1)
     return b.value("arith.trunci", i8, (wanted,))
 
 
 def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
-    """In an instrumented build: so many lanes give the address of a row."""
+    """Tell an instrumented build that so many lanes give the address of a row."""
     Hooks(x, op).rows(b, address, lanes, stores)
     if x.module.banks is not None:
         x.frame_of(op)
-        gives = b.if_(b.compare("ult", lane_of(x, b), b.i32(lanes)))
+        gives = b.if_(b.compare("ult", lane_of(x, b), lanes))
         x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
 
 
@@ -468,15 +461,15 @@ def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Val
     """`movmatrix`: a lane's register of the transpose of an 8x8 matrix of 16-bit elements."""
     meeting = meet(x, op, b, "movmatrix", b.i32(-1), [(register, 0)])
     lane, i16 = lane_of(x, b), int_type(16)
-    g, t = b.binary("shrui", lane, b.i32(2)), b.binary("andi", lane, b.i32(3))
+    g, t = b.binary("shrui", lane, 2), b.binary("andi", lane, 3)
     made = b.i32(0)
     for half in range(2):
         # element (g, 2 t + half) of the transpose: row 2 t + half, column g
-        row = b.binary("addi", b.binary("muli", t, b.i32(2)), b.i32(half))
-        holder = b.binary("addi", b.binary("muli", row, b.i32(4)), b.binary("shrui", g, b.i32(1)))
-        part = b.gep(slot(b, meeting, holder), i16, b.binary("andi", g, b.i32(1)))
+        row = b.binary("addi", b.binary("muli", t, 2), half)
+        holder = b.binary("addi", b.binary("muli", row, 4), b.binary("shrui", g, 1))
+        part = b.gep(slot(b, meeting, holder), i16, b.binary("andi", g, 1))
         wide = b.value("arith.extui", int_type(32), (b.load(i16, part),))
-        made = b.binary("ori", made, b.binary("shli", wide, b.i32(16 * half)))
+        made = b.binary("ori", made, b.binary("shli", wide, 16 * half))
     leave(b, meeting)
     return made
 
@@ -495,7 +488,8 @@ WarpOperation = nvgpu.mma.MmaSync | nvgpu.mma.LdMatrix | nvgpu.mma.StMatrix
 """Operations that `passes/matrix_fusion.py` does for a whole warp at once."""
 
 
-# --- a whole warp at once (`matrix_fusion.py`) ------------------------------------------------------------------------------------
+# --- a whole warp at once (`matrix_fusion.py`)
+# ------------------------------------------------------------------------------------
 
 
 def warp_operation(x: Expander, op: WarpOperation) -> str:

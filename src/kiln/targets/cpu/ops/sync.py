@@ -18,8 +18,8 @@ from ....mlir import ir
 from ...lowering.builder import Builder, constant_value, int_attr, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.record_access import Fields, leave
-from ..runtime.records import TALLIES, BlockRecord, FrameHeader, Tally
+from ..runtime.record_access import Fields, block_of, leave
+from ..runtime.records import TALLIES, Tally
 from ..runtime.records import Barrier as BarrierRecord
 from ..sanitizer.hooks import Hooks
 from .warp import meet
@@ -45,7 +45,7 @@ def _barrier_with(
     hooks, native = Hooks(x, op), "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
 
     def phase_now(c: Builder) -> ir.Value:
-        block = Fields(c, Fields(c, operands[0], FrameHeader).load("block"), BlockRecord)
+        block = block_of(c, operands[0])
         offset = c.binary("muli", number, c.i32(ctypes.sizeof(BarrierRecord)))
         return Fields(c, c.byte_gep(block.at("barriers"), offset), BarrierRecord).load("phase")
 
@@ -53,7 +53,7 @@ def _barrier_with(
         phase = [] if contribute is None else [phase_now(c)]
         arrive = lambda: x.call(c, native, operands, int_type(32))
         status = hooks.arrival(c, operands[0], number, threads, int(waits), arrive)
-        return c.compare("eq", status, c.i32(2)), status, *phase
+        return c.compare("eq", status, 2), status, *phase
 
     loop, _ = b.while_(again, [int_type(32)] * (1 if contribute is None else 2))
     x.suspend(loop)
@@ -72,7 +72,7 @@ def _check_threads(x: Expander, op: ir.Operation, b: Builder, threads: ir.Value,
     x.refuse_outside(op, b, threads, least, THREADS_PER_BLOCK, what, limit)
     known = constant_value(threads)
     if known is None:
-        torn = lambda c: c.compare("ne", c.binary("andi", threads, c.i32(WARP - 1)), c.i32(0))
+        torn = lambda c: c.compare("ne", c.binary("andi", threads, WARP - 1), 0)
         x.refuse(op, b, torn, threads, what, limit)
     elif known % WARP:
         raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
@@ -88,18 +88,18 @@ def barrier_reduce(
     frame, i32 = x.frame_of(op), int_type(32)
 
     def tally(c: Builder, phase: ir.Value) -> Fields:
-        block = Fields(c, Fields(c, frame, FrameHeader).load("block"), BlockRecord)
-        which = c.binary("addi", c.binary("muli", number, c.i32(TALLIES)), c.binary("andi", phase, c.i32(TALLIES - 1)))
+        block = block_of(c, frame)
+        which = c.binary("addi", c.binary("muli", number, TALLIES), c.binary("andi", phase, TALLIES - 1))
         return Fields(c, c.byte_gep(block.at("tallies"), c.binary("muli", which, c.i32(ctypes.sizeof(Tally)))), Tally)
 
     def bring(came: Builder, phase: ir.Value) -> None:
         here = tally(came, phase)
-        fresh = came.if_(came.compare("ne", here.load("phase"), came.binary("addi", phase, came.i32(1))))
+        fresh = came.if_(came.compare("ne", here.load("phase"), came.binary("addi", phase, 1)))
         start = here.inside(fresh)
-        start.store("phase", fresh.binary("addi", phase, fresh.i32(1)))
+        start.store("phase", fresh.binary("addi", phase, 1))
         start.store("threads", 0)
         start.store("holds", 0)
-        here.store("threads", came.binary("addi", here.load("threads"), came.i32(1)))
+        here.store("threads", came.binary("addi", here.load("threads"), 1))
         holds = came.value("arith.extui", i32, (predicate,))
         here.store("holds", came.binary("addi", here.load("holds"), holds))
 
@@ -109,7 +109,7 @@ def barrier_reduce(
     if kind == "popc":
         return result.load("holds")
     if kind == "or":
-        return b.compare("ne", result.load("holds"), b.i32(0))
+        return b.compare("ne", result.load("holds"), 0)
     return b.compare("eq", result.load("holds"), result.load("threads"))
 
 

@@ -98,7 +98,7 @@ def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: Builder) -> None:
 
 def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value) -> None:
     """Copy a map to global memory: every lane does when it comes, so that none does after others went on."""
-    first = b.if_(b.compare("eq", lane_of(x, b), b.i32(0)))
+    first = b.if_(b.compare("eq", lane_of(x, b), 0))
     Hooks(x, op).publish(first, target, source)
     words = [b.load(int_type(64), b.byte_gep(source, 8 * n)) for n in range(tensor_maps.BYTES // 8)]
     for n, word in enumerate(words):
@@ -125,7 +125,7 @@ def _order(x: Expander, op: nvgpu.tma.TensorMapRelease | nvgpu.tma.TensorMapAcqu
 def _may_fail(x: Expander, op: ir.Operation, b: Builder, why: ir.Value, what: str) -> None:
     """A fault that ends the thread, if a number is not 0."""
     site = x.module.site(op, "tensor map", what, x.function.name, ("i64",))
-    failed = b.if_(b.compare("ne", why, b.i64(0)))
+    failed = b.if_(b.compare("ne", why, 0))
     x.fault(failed, site, [why])
     x.end(failed)
 

@@ -38,12 +38,7 @@ def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Val
 
 
 def meet(
-    x: Expander,
-    op: ir.Operation,
-    b: Builder,
-    name: str,
-    mask: ir.Value,
-    bring: Sequence[tuple[ir.Value, int]],
+    x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Value, bring: Sequence[tuple[ir.Value, int]]
 ) -> Fields:
     """Bring values, each to its byte of this lane's slot, and wait for the lanes of a mask."""
     frame = x.frame_of(op)
@@ -61,7 +56,7 @@ def meet(
 
 def once(b: Builder, meeting: Fields) -> Builder:
     """Return what the first lane that goes on does for all."""
-    first = b.if_(b.compare("eq", meeting.load("computed"), b.i32(0)))
+    first = b.if_(b.compare("eq", meeting.load("computed"), 0))
     meeting.inside(first).store("computed", 1)
     return first
 
@@ -71,7 +66,7 @@ def once_for_warp(x: Expander, op: ir.Operation, b: Builder, what: str, meeting:
     instead."""
     first = once(b, meeting)
     arrived = meeting.inside(first).load("arrived")
-    whole, missing = first.if_else(first.compare("eq", arrived, first.i32(-1)))
+    whole, missing = first.if_else(first.compare("eq", arrived, -1))
     lanes = missing.value("arith.extui", int_type(64), (missing.value("math.ctpop", int_type(32), (arrived,)),))
     x.fault(missing, x.module.site(op, "lanes", what.partition(".")[0], x.function.name, ("i64",)), [lanes])
     return whole
@@ -79,13 +74,13 @@ def once_for_warp(x: Expander, op: ir.Operation, b: Builder, what: str, meeting:
 
 def slot(b: Builder, meeting: Fields, lane: ir.Value) -> ir.Value:
     """Return where a lane left what it brought, and finds what it gets."""
-    return b.byte_gep(meeting.inside(b).at("payload"), b.binary("muli", lane, b.i32(PAYLOAD)))
+    return b.byte_gep(meeting.inside(b).at("payload"), b.binary("muli", lane, PAYLOAD))
 
 
 def lane_of(x: Expander, b: Builder) -> ir.Value:
     """Return the lane of the running thread."""
     assert x.function.frame is not None
-    return b.binary("andi", Fields(b, x.function.frame, FrameHeader).load("thread"), b.i32(31))
+    return b.binary("andi", Fields(b, x.function.frame, FrameHeader).load("thread"), 31)
 
 
 def shuffle(
@@ -101,11 +96,11 @@ def shuffle(
     """32 bits of another lane, and whether it was inside the clamp."""
     meeting = meet_word(x, op, b, f"shuffle.{kind}", mask, bits)
     lane = lane_of(x, b)
-    segment = b.binary("andi", b.binary("shrui", clamp, b.i32(8)), b.i32(31))
-    within = b.binary("xori", segment, b.i32(31))
+    segment = b.binary("andi", b.binary("shrui", clamp, 8), 31)
+    within = b.binary("xori", segment, 31)
     low = b.binary("andi", lane, segment)
-    high = b.binary("ori", low, b.binary("andi", b.binary("andi", clamp, b.i32(31)), within))
-    offset = b.binary("andi", offset, b.i32(31))
+    high = b.binary("ori", low, b.binary("andi", b.binary("andi", clamp, 31), within))
+    offset = b.binary("andi", offset, 31)
     if kind == "idx":
         source = b.binary("ori", low, b.binary("andi", offset, within))
     elif kind == "up":
@@ -153,9 +148,9 @@ def _fold(
     arrived = meeting.inside(first).load("arrived")
     lowest = first.value("math.cttz", int_type(32), (arrived,))
     first.store(first.load(type_, slot(first, meeting, lowest)), result)
-    each, lane = first.for_(first.binary("addi", lowest, first.i32(1)), first.i32(32), first.i32(1))
-    bit = each.binary("andi", each.binary("shrui", arrived, lane), each.i32(1))
-    inside = each.if_(each.compare("ne", bit, each.i32(0)))
+    each, lane = first.for_(first.binary("addi", lowest, 1), first.i32(32), first.i32(1))
+    bit = each.binary("andi", each.binary("shrui", arrived, lane), 1)
+    inside = each.if_(each.compare("ne", bit, 0))
     value = inside.load(type_, slot(inside, meeting, lane))
     inside.store(combine(inside, inside.load(type_, result), value, lane), result)
     made = b.load(type_, meeting.at("result"))
@@ -171,15 +166,15 @@ def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Val
     result = meeting.inside(first).at("result")
     first.store(first.i32(0), result)
     each, number = first.for_(first.i32(0), first.i32(32), first.i32(1))
-    bit = each.binary("andi", each.binary("shrui", arrived, number), each.i32(1))
-    here = each.if_(each.compare("ne", bit, each.i32(0)))
+    bit = each.binary("andi", each.binary("shrui", arrived, number), 1)
+    here = each.if_(each.compare("ne", bit, 0))
     holds = here.binary("shli", here.load(int_type(32), slot(here, meeting, number)), number)
     here.store(here.binary("ori", here.load(int_type(32), result), holds), result)
     ballot, everyone = b.load(int_type(32), meeting.at("result")), meeting.load("arrived")
     leave(b, meeting)
     if kind == "ballot":
         return ballot
-    all_, none = b.compare("eq", ballot, everyone), b.compare("eq", ballot, b.i32(0))
+    all_, none = b.compare("eq", ballot, everyone), b.compare("eq", ballot, 0)
     if kind == "all":
         return all_
     if kind == "any":
@@ -238,8 +233,8 @@ def match(
     b.store(b.i32(0), cell)
     arrived = meeting.load("arrived")
     each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
-    here = each.binary("andi", each.binary("shrui", arrived, lane), each.i32(1))
-    inside = each.if_(each.compare("ne", here, each.i32(0)))
+    here = each.binary("andi", each.binary("shrui", arrived, lane), 1)
+    inside = each.if_(each.compare("ne", here, 0))
     same = inside.if_(inside.compare("eq", inside.load(int_type(64), slot(inside, meeting, lane)), wide))
     same.store(same.binary("ori", same.load(i32, cell), same.binary("shli", same.i32(1), lane)), cell)
     leave(b, meeting)

@@ -1,4 +1,5 @@
-"""Tensor cores of a warpgroup. What becomes of products is in `runtime/wgmma.py`, what they compute in `runtime/tensor_core.py`."""
+"""Tensor cores of a warpgroup. What becomes of products is in `runtime/wgmma.py`, what they compute in
+`runtime/tensor_core.py`."""
 
 from __future__ import annotations
 
@@ -42,9 +43,9 @@ def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: Builder
     leading, stride, swizzle = op.leading, op.stride, op.swizzle
     i64 = int_type(64)
     pointer, start = (b.value("llvm.ptrtoint", i64, (p,)) for p in (op.pointer, x.function.smem))
-    address = b.binary("andi", b.binary("shrui", b.binary("subi", pointer, start), b.i64(4)), b.i64(0x3FFF))
+    address = b.binary("andi", b.binary("shrui", b.binary("subi", pointer, start), 4), 0x3FFF)
     rest = (leading >> 4) << 16 | (stride >> 4) << 32 | SWIZZLES[swizzle] << 62
-    return b.binary("ori", address, b.i64(rest - (rest >> 63 << 64)))
+    return b.binary("ori", address, rest - (rest >> 63 << 64))
 
 
 @HANDLERS.expands(nvgpu.wgmma.Wgmma, types=True)
@@ -80,7 +81,7 @@ def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
 
     def again(c: Builder) -> tuple[ir.Value]:
         status = x.call(c, "kiln_cpu_wgmma_wait", [frame, c.i32(count), c.i32(site)], int_type(32))
-        return (c.compare("ne", status, c.i32(0)),)
+        return (c.compare("ne", status, 0),)
 
     loop, _ = b.while_(again)
     x.suspend(loop)

@@ -108,11 +108,11 @@ def _run_pieces(machine: Machine, statements: Sequence[Statement | Label]) -> No
     i32 = int_type(32)
     following = x.at_entry(op.location).alloca(i32)
     b.store(b.i32(0), following)
-    body, _ = b.while_(lambda c: (c.compare("slt", c.load(i32, following), c.i32(end)),))
+    body, _ = b.while_(lambda c: (c.compare("slt", c.load(i32, following), end),))
     if OPEN_LOOP in op.attributes:
         x.stop_if_asked(op, body, None)
     for number, piece in enumerate(pieces):
-        inside = body.if_(body.compare("eq", body.load(i32, following), body.i32(number)))
+        inside = body.if_(body.compare("eq", body.load(i32, following), number))
         inside.store(inside.i32(number + 1), following)
         machine.b = inside
         for statement in piece:

@@ -246,10 +246,10 @@ def _shf(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     """Funnel shift of (high, low) = (b, a)."""
     b = m.b
     low, high, amount = (m.bits(o, 32) for o in operands[1:])
-    by = b.binary("andi", amount, b.i32(31)) if "wrap" in modifiers else b.binary("minui", amount, b.i32(32))
-    both = b.binary("ori", resized(b, low, 64), b.binary("shli", resized(b, high, 64), b.i64(32)))
+    by = b.binary("andi", amount, 31) if "wrap" in modifiers else b.binary("minui", amount, 32)
+    both = b.binary("ori", resized(b, low, 64), b.binary("shli", resized(b, high, 64), 32))
     if "l" in modifiers:
-        moved = b.binary("shrui", b.binary("shli", both, resized(b, by, 64)), b.i64(32))
+        moved = b.binary("shrui", b.binary("shli", both, resized(b, by, 64)), 32)
     else:
         moved = b.binary("shrui", both, resized(b, by, 64))
     m.set(operands[0], b.value("arith.trunci", int_type(32), (moved,)))
@@ -290,9 +290,7 @@ def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.
     """Return where a field of bits starts, at most at the width, and a mask of its length; twice as wide as the
     value."""
     b = m.b
-    first, count = (
-        b.binary("minui", b.binary("andi", m.bits(o, 32), b.i32(255)), b.i32(width)) for o in (start, length)
-    )
+    first, count = (b.binary("minui", b.binary("andi", m.bits(o, 32), 255), width) for o in (start, length))
     wide = int_type(2 * width)
     one = b.const(wide, 1)
     mask = b.binary("subi", b.binary("shli", one, resized(b, count, 2 * width)), one)
@@ -366,7 +364,7 @@ def _dot(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
 
 
 def _part(b: Builder, word: ir.Value, width: int, number: int, kind: str) -> ir.Value:
-    part = resized(b, b.binary("shrui", word, b.i32(number * width)), width)
+    part = resized(b, b.binary("shrui", word, number * width), width)
     return b.value("arith.extsi" if kind == "s32" else "arith.extui", int_type(32), (part,))
 
 
@@ -456,12 +454,12 @@ def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
             raise Refused("this conversion to tf32")
         value, half = m.bits(operands[1], 32), b.i32(0x1000)  # what is added before 13 bits are dropped
         if "rn" in modifiers:  # to even: a little less than half, and what the last bit that stays makes of it
-            last = b.binary("andi", b.binary("shrui", value, b.i32(13)), b.i32(1))
+            last = b.binary("andi", b.binary("shrui", value, 13), 1)
             half = b.binary("addi", b.i32(0xFFF), last)
         if direction not in ("", "rz"):
             raise Refused(f"rounding .{direction} of tf32")
         value = value if direction else b.binary("addi", value, half)
-        m.set(operands[0], b.binary("andi", value, b.i32(-0x2000)))
+        m.set(operands[0], b.binary("andi", value, -0x2000))
         return
     if is_float(source):
         value = m.float(operands[1], source)

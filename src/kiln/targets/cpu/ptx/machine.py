@@ -17,8 +17,7 @@ from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import KEEP, Handler
 from ..expand import Expander
 from ..ops.cute import shared_pointer
-from ..runtime.record_access import Fields
-from ..runtime.records import BlockRecord, FrameHeader
+from ..runtime.record_access import block_of
 from .syntax import Address, Immediate, Operand, Register, Statement, Vector
 
 BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128} | {
@@ -43,7 +42,7 @@ class Machine:
         self.types = registers
         self.values: dict[str, ir.Value] = {}
         self.cells: dict[str, tuple[ir.Value, int]] | None = None
-        """In a program with branches: where registers lie, and their widths."""
+        """Where registers lie in a program with branches, and their widths."""
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -149,30 +148,30 @@ class Machine:
             return x.function.indices[triples[root]]["xyz".index(axis)]
         (tx, ty, tz), (dx, dy, dz) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
         linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
-        lane = b.binary("andi", linear, b.i32(31))
+        lane = b.binary("andi", linear, 31)
         if root == "laneid":
             return lane
         if root == "warpid":
-            return b.binary("shrui", linear, b.i32(5))
+            return b.binary("shrui", linear, 5)
         if root == "nwarpid":
             threads = b.binary("muli", dx, b.binary("muli", dy, dz))
-            return b.binary("shrui", b.binary("addi", threads, b.i32(31)), b.i32(5))
+            return b.binary("shrui", b.binary("addi", threads, 31), 5)
         if root == "WARP_SZ":
             return b.i32(32)
         if root.startswith("lanemask_"):
             here = b.binary("shli", b.i32(1), lane)
-            below = b.binary("subi", here, b.i32(1))
+            below = b.binary("subi", here, 1)
             through = b.binary("ori", below, here)
             return {
-                "lt": below, "le": through, "eq": here, "gt": b.binary("xori", through, b.i32(-1)),
-                "ge": b.binary("xori", below, b.i32(-1)),
+                "lt": below, "le": through, "eq": here, "gt": b.binary("xori", through, -1),
+                "ge": b.binary("xori", below, -1),
             }[root.removeprefix("lanemask_")]  # fmt: skip
         if root in ("clock", "clock64", "globaltimer"):
             now = x.call(b, "kiln_cpu_now", [], int_type(64))
             return now if root != "clock" else resized(b, now, 32)
         if root in ("smid", "gridid"):
             return b.i32(0)
-        record = Fields(b, Fields(b, x.frame_of(self.op), FrameHeader).load("block"), BlockRecord)
+        record = block_of(b, x.frame_of(self.op))
         if root == "dynamic_smem_size":
             return record.load("dynamic_smem")
         if root == "cluster_ctarank":
@@ -196,7 +195,7 @@ class Machine:
     # -- running ---------------------------------------------------------------------------------------------
 
     def keep_in_memory(self, widths: dict[str, int]) -> None:
-        """From now on registers lie in memory: those declared, and operands of the given widths."""
+        """Keep registers in memory from now on: those declared, and operands of some widths."""
         self.cells = {}
         declared = {name: BITS.get(kind, 32) for name, kind in self.types.items()}
         for name, width in {**declared, **widths}.items():

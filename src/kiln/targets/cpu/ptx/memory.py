@@ -13,20 +13,9 @@ from ..ops.cluster import peer
 from ..ops.cute import shared_pointer
 from ..ops.sync import fence
 from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
-from ..runtime.record_access import Fields
-from ..runtime.records import BlockRecord, FrameHeader
+from ..runtime.record_access import block_of
 from ..sanitizer.hooks import Hooks
-from .machine import (
-    BITS,
-    ORDERS,
-    PARTS,
-    Machine,
-    Refused,
-    float_type,
-    is_float,
-    resized,
-    typed,
-)
+from .machine import BITS, ORDERS, PARTS, Machine, Refused, float_type, is_float, resized, typed
 from .syntax import Address, Immediate, Operand, Register, Vector
 from .tma import copy_box
 
@@ -154,7 +143,7 @@ def _createpolicy(m: Machine, _modifiers: tuple[str, ...], operands: list[Operan
 def _getctarank(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
     """The block of the cluster in whose shared memory an address is."""
     b = m.b
-    record = Fields(b, Fields(b, m.x.frame_of(m.op), FrameHeader).load("block"), BlockRecord)
+    record = block_of(b, m.x.frame_of(m.op))
     address = m.bits(operands[1], BITS[typed(modifiers)] if "shared::cluster" not in modifiers else 32)
     if "shared::cluster" in modifiers:
         there = b.value("llvm.ptrtoint", int_type(64), (shared_pointer(m.x, b, address),))
@@ -238,11 +227,11 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
         pointer = m.pointer(operands[1], "shared")
         m.set(operands[0], mbarrier_ops.mbarrier_wait(x, op, b, pointer, m.bits(operands[2], 32), may_fail=True))
     elif "try_wait" in modifiers or "test_wait" in modifiers:  # by state: its phase
-        parity = resized(b, b.binary("shrui", m.bits(operands[2], 64), b.i64(63)), 32)
+        parity = resized(b, b.binary("shrui", m.bits(operands[2], 64), 63), 32)
         pointer = m.pointer(operands[1], "shared")
         m.set(operands[0], mbarrier_ops.mbarrier_wait(x, op, b, pointer, parity, may_fail=True))
     elif "pending_count" in modifiers:
-        m.set(operands[0], resized(b, b.binary("andi", m.bits(operands[1], 64), b.i64(MBARRIER_ARRIVALS)), 32))
+        m.set(operands[0], resized(b, b.binary("andi", m.bits(operands[1], 64), MBARRIER_ARRIVALS), 32))
     else:
         raise Refused("this form of mbarrier")
 

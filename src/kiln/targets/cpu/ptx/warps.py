@@ -7,12 +7,7 @@ from ...lowering.expansion import Handlers
 from ..ops import cluster, sync, warp
 from ..runtime.record_access import Fields, leave
 from ..runtime.records import FrameHeader, Warp
-from .machine import (
-    BITS,
-    Machine,
-    Refused,
-    typed,
-)
+from .machine import BITS, Machine, Refused, typed
 from .syntax import Operand, Pair
 
 INSTRUCTIONS = Handlers()

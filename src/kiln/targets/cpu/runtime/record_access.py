@@ -40,6 +40,11 @@ class Fields:
         return Fields(b, self.address, self.kind)
 
 
+def block_of(b: Builder, frame: ir.Value) -> Fields:
+    """Return the record of the block that a thread belongs to."""
+    return Fields(b, Fields(b, frame, FrameHeader).load("block"), BlockRecord)
+
+
 def wait(b: Builder, frame: ir.Value, address: ir.Value, mask: ir.Value, value: ir.Value, site: ir.Value) -> None:
     """Leave a wait record: blocked while `*address & mask == value`."""
     fields = Fields(b, frame, FrameHeader)
@@ -96,6 +101,6 @@ def indices_from_frame(func: ir.Operation) -> None:
 def leave(b: Builder, meeting: Fields) -> None:
     """A lane has read what it wants: without readers the record is free."""
     meeting = meeting.inside(b)
-    readers = b.binary("subi", meeting.load("readers"), b.i32(1))
+    readers = b.binary("subi", meeting.load("readers"), 1)
     meeting.store("readers", readers)
-    meeting.store("state", b.select(b.compare("eq", readers, b.i32(0)), b.i32(FREE), b.i32(COMPLETE)))
+    meeting.store("state", b.select(b.compare("eq", readers, 0), b.i32(FREE), b.i32(COMPLETE)))

@@ -139,7 +139,7 @@ class _GroupFunction:
         )
         self.random = b.alloca(int_type(64))
         seeded = self._call(b, "kiln_cpu_seed", [self.number, self.random], i32)
-        self.seeded = b.compare("ne", seeded, b.i32(0))
+        self.seeded = b.compare("ne", seeded, 0)
         known = [frame_size, self.number, b.i32(int(self.state.meets)), b.i32(static)]
         self._call(b, "kiln_cpu_initialize", [self.context, self.arena, self.sizes, *known, self.random])
         self._tell(b, "group", self.arena, self.sizes, self.number)
@@ -169,22 +169,22 @@ class _GroupFunction:
         is reported."""
         i32, i64 = int_type(32), int_type(64)
         status = b.load(i32, b.byte_gep(self.context, shared.offset("status")))
-        none = b.compare("eq", b.binary("andi", status, b.i32(shared.FAULT)), b.i32(0))
+        none = b.compare("eq", b.binary("andi", status, shared.FAULT), 0)
         if self.state.spins:  # it may wait for the block that is no more
             return none
         order = b.load(i64, b.byte_gep(self.context, shared.offset("order")))
         later = b.compare("ult", b.value("arith.extui", i64, (self.number,)), order)
-        return b.binary("ori", none, b.binary("andi", later, b.compare("eq", self.group.size, b.i32(1))))
+        return b.binary("ori", none, b.binary("andi", later, b.compare("eq", self.group.size, 1)))
 
     def _goes_on(self, b: Builder) -> tuple[ir.Value]:
         """Return whether there is another round."""
         i32 = int_type(32)
         healthy = self._fault_free(b)
         b.store(b.i32(0), self.halts)
-        asked = b.if_(b.compare("ne", stopped(self.expansion, b, self.context), b.i32(0)))
+        asked = b.if_(b.compare("ne", stopped(self.expansion, b, self.context), 0))
         asked.store(self._call(asked, "kiln_cpu_step", [self.context, asked.load(i32, self.alive)], i32), self.halts)
-        healthy = b.binary("andi", healthy, b.compare("eq", b.load(i32, self.halts), b.i32(0)))
-        return (b.binary("andi", healthy, b.compare("ne", b.load(i32, self.alive), b.i32(0))),)
+        healthy = b.binary("andi", healthy, b.compare("eq", b.load(i32, self.halts), 0))
+        return (b.binary("andi", healthy, b.compare("ne", b.load(i32, self.alive), 0)),)
 
     def _round(self, rounds: Builder, blocks: _Order, threads: _Order, arguments: list[ir.Value]) -> None:
         """Resume every thread of every block that is not blocked."""
@@ -211,26 +211,26 @@ class _GroupFunction:
         ready = b.if_(b.compare("ne", seen, header.load("wait_value")))
         ready.store(ready.i32(1), self.progress)
         _pass_over(ready.if_(self.seeded), self.random, self.passed)
-        run = ready.if_(ready.compare("eq", ready.load(i32, self.passed), ready.i32(0)))
+        run = ready.if_(ready.compare("eq", ready.load(i32, self.passed), 0))
         waits_no_more(run, frame)
         # all that is left of the hidden arguments is the frame (`record_access.indices_from_frame`)
         hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
         if self.expansion.sanitizer is not None:
             self._tell(run, "switch", rank, header.inside(run).load("thread"))
         suspended = run.call(self.state.name, [i32], [*arguments, *hidden]).results[0]
-        over = run.if_(run.compare("eq", suspended, run.i32(0)))
+        over = run.if_(run.compare("eq", suspended, 0))
         self._tell(over, "exit")
         self._call(over, "kiln_cpu_exit", [frame])
-        over.store(over.binary("subi", over.load(i32, self.alive), over.i32(1)), self.alive)
+        over.store(over.binary("subi", over.load(i32, self.alive), 1), self.alive)
 
     def _wake_or_report(self, rounds: Builder) -> None:
         """After a round in which no thread went on: let waits that may fail do so, or report a deadlock."""
         i32 = int_type(32)
-        idle = rounds.compare("eq", rounds.load(i32, self.progress), rounds.i32(0))
-        left = rounds.compare("ne", rounds.load(i32, self.alive), rounds.i32(0))
+        idle = rounds.compare("eq", rounds.load(i32, self.progress), 0)
+        left = rounds.compare("ne", rounds.load(i32, self.alive), 0)
         nobody = rounds.if_(rounds.binary("andi", idle, left))
         woken = self._call(nobody, "kiln_cpu_wake", [self.arena, self.sizes, self.group.frame_size], i32)
-        report = nobody.if_(nobody.compare("eq", woken, nobody.i32(0)))
+        report = nobody.if_(nobody.compare("eq", woken, 0))
         self._tell(report, "stuck")
         self._report(report)
 
@@ -240,7 +240,7 @@ class _GroupFunction:
     def _end(self) -> None:
         """Report threads that were stopped, and complete what nobody waited for."""
         b = self.b
-        left = b.compare("ne", b.load(int_type(32), self.alive), b.i32(0))
+        left = b.compare("ne", b.load(int_type(32), self.alive), 0)
         self._report(b.if_(b.binary("andi", self._fault_free(b), left)))
         if self.expansion.banks is not None:
             self.expansion.banks.end_of_block(b)
@@ -253,9 +253,9 @@ def _pass_over(b: Builder, random: ir.Value, passed: ir.Value) -> None:
     i64 = int_type(64)
     state = b.load(i64, random)
     # a step of a linear congruential generator; its high bits are used
-    following = b.binary("addi", b.binary("muli", state, b.i64(6364136223846793005)), b.i64(1442695040888963407))
+    following = b.binary("addi", b.binary("muli", state, 6364136223846793005), 1442695040888963407)
     b.store(following, random)
-    b.store(b.value("arith.extui", int_type(32), (b.compare("ult", following, b.i64(1 << 62)),)), passed)
+    b.store(b.value("arith.extui", int_type(32), (b.compare("ult", following, 1 << 62),)), passed)
 
 
 def set_frame_size(module: ir.Module, kernel: str, size: int) -> None:

@@ -8,20 +8,7 @@ pieces of 16 bytes by bits of their addresses. Rows are what is copied at a time
 from __future__ import annotations
 
 from ....hardware.limits import TENSOR_MAP_BOX
-from ....native import (
-    Ptr,
-    address,
-    i16,
-    i32,
-    i64,
-    inline,
-    local,
-    native,
-    u8,
-    u16,
-    u32,
-    u64,
-)
+from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u16, u32, u64
 from ...host.libc import memcpy, memset
 from .engine_table import BULK_QUEUE
 from .engines import BYTES, GROUP, give
@@ -30,7 +17,7 @@ from .reductions import PACKED, REDUCED, TF32, TF32_FTZ, reduce_row
 from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
 
 BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
-"""Of elements, by the driver's numbers."""
+"""Bits of elements, by the driver's numbers of their types."""
 ROW = TENSOR_MAP_BOX * 8
 """Bytes of the longest row: elements of 8 bytes."""
 NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM = range(1, 10)

@@ -10,18 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from . import (  # noqa: F401 - they define functions
-    barriers,
-    boxes,
-    independent_threads,
-    launches,
-    mbarriers,
-    memory_order,
-    schedules,
-    shadow,
-    tiles,
-    wgmma,
-)
+from . import barriers, boxes, independent_threads, launches, mbarriers, memory_order, schedules, shadow, tiles, wgmma  # noqa: F401 - they define functions
 from .state import detector
 
 

@@ -11,7 +11,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import AnyOp
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, THREAD, WGMMA
-from ..runtime.record_access import Fields
+from ..runtime.record_access import Fields, block_of
 from ..runtime.records import Barrier, BlockRecord, FrameHeader
 from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS
 
@@ -49,14 +49,14 @@ class Hooks:
         """
         if self.sanitizer is None:
             return arrive()
-        block = Fields(b, Fields(b, frame, FrameHeader).load("block"), BlockRecord)
+        block = block_of(b, frame)
         if number is None:
             record = Fields(b, block.load("cluster"), BlockRecord).at("cluster_barrier")
         else:
             record = b.byte_gep(block.at("barriers"), b.binary("muli", number, b.i32(ctypes.sizeof(Barrier))))
         phase = b.load(int_type(32), b.byte_gep(record, Barrier.phase.offset))  # pyright: ignore[reportAttributeAccessIssue]
         status = arrive()
-        came = b if status is None else b.if_(b.compare("ne", status, b.i32(2)))
+        came = b if status is None else b.if_(b.compare("ne", status, 2))
         what = [record, 16 if number is None else number, phase, 0 if count is None else count]
         self._call(came, "barrier", *what, self._site("barrier"), mode)
         return status
@@ -93,8 +93,8 @@ class Hooks:
         if self.sanitizer is not None:
             assert self.x.function.frame is not None
             thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")
-            lane = b.binary("andi", thread, b.i32(31))
-            gives = b.if_(b.compare("ult", lane, b.i32(count)))
+            lane = b.binary("andi", thread, 31)
+            gives = b.if_(b.compare("ult", lane, count))
             self.access(gives, address, 16, write=stores, alignment=16)
 
     def atomic(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str = "") -> ir.Value:

@@ -57,7 +57,7 @@ def say_who(x: Expander) -> None:
 
     thread, block = linear(tx, ty, tz, dx, dy), linear(bx, by, bz, gx, gy)
     per_block = b.binary("muli", dx, b.binary("muli", dy, dz))
-    who = b.binary("addi", b.binary("addi", thread, b.i32(1)), b.binary("muli", block, per_block))
+    who = b.binary("addi", b.binary("addi", thread, 1), b.binary("muli", block, per_block))
     state = state_address(x.module, b)
     for name, value in (("tid", thread), ("group", block), ("who", who)):
         b.store(value, b.byte_gep(state, _offset(State, name)))
@@ -80,21 +80,21 @@ def _shorten(sanitizer: Instrumentation, x: Expander, access: Access, written: b
     def field(name: str) -> ir.Value:
         return b.load(i64, b.byte_gep(state, place + _offset(Object, name)))
 
-    end = b.binary("addi", address, b.i64(access.bytes_))
+    end = b.binary("addi", address, access.bytes_)
     fine = [b.compare("uge", address, field("low")), b.compare("ule", end, field("high"))]
     if access.alignment > 1:
-        low_bits = b.binary("andi", address, b.i64(access.alignment - 1))
-        fine.append(b.compare("eq", low_bits, b.i64(0)))
+        low_bits = b.binary("andi", address, access.alignment - 1)
+        fine.append(b.compare("eq", low_bits, 0))
     mine: list[tuple[ir.Value, ir.Value]] = []
     if not written:
-        fine.append(b.compare("ne", field("quiet"), b.i64(0)))
+        fine.append(b.compare("ne", field("quiet"), 0))
     else:
-        fine.append(b.compare("eq", field("readonly"), b.i64(0)))
+        fine.append(b.compare("eq", field("readonly"), 0))
     if written and "race" in sanitizer.kinds:
         shift = b.load(i32, b.byte_gep(state, _offset(State, "shift")))
         whole = b.binary("shli", b.i32(1), shift)
-        fine.append(b.compare("eq", whole, b.i32(access.bytes_)))
-        fine.append(b.compare("ne", field("bias"), b.i64(0)))
+        fine.append(b.compare("eq", whole, access.bytes_))
+        fine.append(b.compare("ne", field("bias"), 0))
         inside = _all(b, fine)
         number = b.binary("shrui", address, b.value("arith.extui", i64, (shift,)))
         at = b.binary("addi", field("bias"), b.binary("muli", number, b.i64(ctypes.sizeof(LoneCell))))
@@ -105,10 +105,10 @@ def _shorten(sanitizer: Instrumentation, x: Expander, access: Access, written: b
         seen = {name: b.load(i32, b.byte_gep(cell, _offset(LoneCell, f"{name}_who"))) for name in "wro"}
         fine = [inside]
         for name in "wr":
-            nobody = b.compare("eq", seen[name], b.i32(0))
+            nobody = b.compare("eq", seen[name], 0)
             fine.append(b.binary("ori", nobody, b.compare("eq", seen[name], me)))
         if access.write:
-            fine.append(b.compare("eq", seen["o"], b.i32(0)))
+            fine.append(b.compare("eq", seen["o"], 0))
         kind = "w" if access.write else "r"
         mine = [
             (me, b.byte_gep(cell, _offset(LoneCell, f"{kind}_who"))),

@@ -134,7 +134,7 @@ class AccessedMemory(NamedTuple):
     element: str
     element_bits: int
     low: int = 0
-    """Of shared memory, where the allocation starts; of an argument, its number plus 1."""
+    """Where the allocation in shared memory starts, or the number of the argument plus 1."""
     high: int = 0x7FFF_FFFF
     name: str = ""
     start: int = 0
@@ -374,7 +374,8 @@ class Instrumentation:
         write: bool, alignment: int = 1, atomic: bool = False, engine: int = 0, what: str = "", written: bool = True,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`, and return the address to use.
+        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`, and return the address to
+        use.
 
         Without a type the address may be anywhere. `value` is what a plain write writes, if that is known: threads that
         write the same value at the same place do not race.
@@ -474,7 +475,7 @@ class Instrumentation:
         for low, high, size in zip(numbers[:modes], numbers[modes : 2 * modes], numbers[2 * modes :], strict=True):
             outside = b.compare("uge", high, size)  # a negative one is large
             if low != high:
-                outside = b.binary("ori", outside, b.compare("slt", low, b.i64(0)))
+                outside = b.binary("ori", outside, b.compare("slt", low, 0))
             bad = outside if bad is None else b.binary("ori", bad, outside)
         assert bad is not None
         info = cute.info(type_)
@@ -531,7 +532,8 @@ class Instrumentation:
     ) -> None:
         """Tell the detector the memory of the arrays at the start of a call from Python.
 
-        Where a layout is given, the address stands in that argument and the layout's dynamic leaves in those that follow; `const `
+        Where a layout is given, the address stands in that argument and the layout's dynamic leaves in those that
+        follow; `const `
         before it means that the array may not be written.
         """
         self.call(expansion, b, "begin")
@@ -553,7 +555,7 @@ class Instrumentation:
         runs = self.call(x.module, each, "schedule", x.function.context, number)
         assert runs is not None
         self.call(x.module, b, "scheduled")
-        return each.if_(each.compare("ne", runs, each.i32(0)))
+        return each.if_(each.compare("ne", runs, 0))
 
 
 _MOVING = {
@@ -684,10 +686,10 @@ def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]
     shape, stride = ([next(dynamic) if leaf[0] == "?" else b.i64(int(leaf)) for leaf in part] for part in found)
     last = b.i64(0)
     for s, d in zip(shape, stride, strict=True):
-        step = b.binary("muli", b.binary("subi", s, b.i64(1)), d)
-        last = b.binary("addi", last, b.binary("maxsi", step, b.i64(0)))
-    total = b.binary("muli", b.binary("addi", last, b.i64(1)), b.i64(bits))
-    return b.binary("divui", b.binary("addi", total, b.i64(7)), b.i64(8))
+        step = b.binary("muli", b.binary("subi", s, 1), d)
+        last = b.binary("addi", last, b.binary("maxsi", step, 0))
+    total = b.binary("muli", b.binary("addi", last, 1), bits)
+    return b.binary("divui", b.binary("addi", total, 7), 8)
 
 
 def _name(location: ir.Location) -> str:

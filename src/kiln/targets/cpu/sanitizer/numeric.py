@@ -111,7 +111,7 @@ class _Watch:
         inside = b.if_(b.any(bad))
         element = value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
         offset = inside.value("arith.extui", int_type(64), (_first(inside, bad),))
-        offset = inside.binary("muli", offset, inside.i64(element.width // 8))  # pyright: ignore[reportAttributeAccessIssue]
+        offset = inside.binary("muli", offset, element.width // 8)  # pyright: ignore[reportAttributeAccessIssue]
         address = self._checked_address(op)
         assert address is not None
         self.sanitizer.call(self.x.module, inside, "stored", inside.binary("addi", address, offset))
@@ -169,7 +169,7 @@ def _as_double(b: Builder, value: ir.Value, index: ir.Value) -> ir.Value:
         chosen = b.value("vector.extract", value.type.element_type, (value,), {"static_position": _position(0)})
         for number in range(1, count):
             other = b.value("vector.extract", value.type.element_type, (value,), {"static_position": _position(number)})
-            chosen = b.select(b.compare("eq", index, b.i32(number)), other, chosen)
+            chosen = b.select(b.compare("eq", index, number), other, chosen)
         value = chosen
     wide = ir.F64Type.get(context())
     if value.type != wide:

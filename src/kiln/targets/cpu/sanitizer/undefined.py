@@ -403,7 +403,7 @@ class _Watch:
             if use.may_be_read:
                 unset = self.sanitizer.call(self.expansion, b, "any_unset", address, use.bytes)
                 assert unset is not None
-                bad = b.compare("ne", unset, b.i32(0))
+                bad = b.compare("ne", unset, 0)
                 bad = b.binary("andi", bad, Wgmma(op).accumulate) if use.is_written else bad
                 what = "sums of a wgmma" if use.is_written else "A of a wgmma"
                 site = self.sanitizer.site_in(op, self.kernel, what)
@@ -438,7 +438,7 @@ class _Watch:
             move = Shuffle(op)
             whole = b.value("arith.extui", int_type(32), (self._whole(b, self._shadow(b, move.value)),))
             word = shuffle(move.kind, whole, move.offset, move.mask, move.clamp, b.value)
-            return self._shaped(b, b.compare("ne", word, b.i32(0)), type_)
+            return self._shaped(b, b.compare("ne", word, 0), type_)
         if name == "arith.select":
             condition, x, y = op.operands
             chosen = b.select(condition, self._shadow(b, x), self._shadow(b, y))

@@ -47,9 +47,9 @@ def _f64() -> ir.Type:
 def _scale(x: Float, exponent: ir.Value) -> Float:
     """x * 2^exponent for |exponent| < 250, in two steps that are both normal numbers."""
     b = x.b
-    half = b.binary("shrsi", exponent, b.i32(1))
+    half = b.binary("shrsi", exponent, 1)
     for part in (half, b.binary("subi", exponent, half)):
-        x = x * x.of_bits(b.binary("shli", b.binary("addi", part, b.i32(127)), b.i32(23)))
+        x = x * x.of_bits(b.binary("shli", b.binary("addi", part, 127), 23))
     return x
 
 
@@ -72,7 +72,7 @@ def _exp(x: Float, exponent: int = 0) -> Float:
     p = poly(rest, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
     result = p.fma(rest * rest, rest) + 1.0
     step = whole.to_int()
-    result = _scale(result, x.b.binary("addi", step, x.b.i32(exponent)) if exponent else step)
+    result = _scale(result, x.b.binary("addi", step, exponent) if exponent else step)
     return x.where(x.compare("uno", x), result)
 
 
@@ -94,9 +94,9 @@ def _log_parts(x: Float) -> tuple[Float, Float, Float]:
     scaled = (x * 8388608.0).where(tiny, x)
     bits = scaled.bits()
     # subtracting the bits of sqrt(1/2) puts the fraction into the wanted interval
-    shifted = b.binary("subi", bits, b.i32(0x3F3504F3))
-    exponent = b.binary("shrsi", shifted, b.i32(23))
-    fraction = x.of_bits(b.binary("subi", bits, b.binary("shli", exponent, b.i32(23))))
+    shifted = b.binary("subi", bits, 0x3F3504F3)
+    exponent = b.binary("shrsi", shifted, 23)
+    fraction = x.of_bits(b.binary("subi", bits, b.binary("shli", exponent, 23)))
     whole = x.of_int(exponent)
     whole = (whole - 23.0).where(tiny, whole)
     f = fraction - 1.0
@@ -176,34 +176,34 @@ def _reduce_far(x: Float) -> tuple[Float, ir.Value]:
         return b.value("arith.extui", i64, (value,))
 
     bits = x.bits()
-    fraction = b.binary("ori", b.binary("shli", b.binary("andi", bits, b.i32(0x7FFFFF)), b.i32(8)), b.i32(0x80000000))
-    exponent = b.binary("subi", b.binary("andi", b.binary("shrui", bits, b.i32(23)), b.i32(255)), b.i32(126))
-    word, shift = b.binary("shrui", exponent, b.i32(5)), b.binary("andi", exponent, b.i32(31))
+    fraction = b.binary("ori", b.binary("shli", b.binary("andi", bits, 0x7FFFFF), 8), 0x80000000)
+    exponent = b.binary("subi", b.binary("andi", b.binary("shrui", bits, 23), 255), 126)
+    word, shift = b.binary("shrui", exponent, 5), b.binary("andi", exponent, 31)
 
     def chosen(offset: int) -> ir.Value:
         """Word `word + offset` of the constant, by selection: a table would lie in memory."""
         found = b.i32(0)
         for number in range(5):  # exponents of f32 need words 0 to 4
-            found = b.select(b.compare("eq", word, b.i32(number)), b.i32(_TURNS[number + offset]), found)
+            found = b.select(b.compare("eq", word, number), b.i32(_TURNS[number + offset]), found)
         return found
 
     w = [wide(chosen(n)) for n in range(4)]
     by = wide(shift)
 
     def joined(high: ir.Value, low: ir.Value) -> ir.Value:
-        both = b.binary("ori", b.binary("shli", high, b.i64(32)), low)
-        return b.binary("andi", b.binary("shrui", b.value("llvm.shl", i64, (both, by)), b.i64(32)), b.i64(0xFFFFFFFF))
+        both = b.binary("ori", b.binary("shli", high, 32), low)
+        return b.binary("andi", b.binary("shrui", b.value("llvm.shl", i64, (both, by)), 32), 0xFFFFFFFF)
 
     high, middle, low = (joined(w[n], w[n + 1]) for n in range(3))
     factor = wide(fraction)
-    product = b.binary("shrui", b.binary("muli", factor, low), b.i64(32))
+    product = b.binary("shrui", b.binary("muli", factor, low), 32)
     product = b.binary("addi", b.binary("muli", factor, middle), product)
-    product = b.binary("addi", b.binary("shli", b.binary("muli", factor, high), b.i64(32)), product)
-    quarter = b.value("arith.trunci", i32, (b.binary("shrui", product, b.i64(62)),))
-    rest = b.binary("andi", product, b.i64((1 << 62) - 1))
-    above = b.compare("ne", b.binary("andi", rest, b.i64(1 << 61)), b.i64(0))
-    rest = b.select(above, b.binary("subi", rest, b.i64(1 << 62)), rest)
-    quarter = b.select(above, b.binary("addi", quarter, b.i32(1)), quarter)
+    product = b.binary("addi", b.binary("shli", b.binary("muli", factor, high), 32), product)
+    quarter = b.value("arith.trunci", i32, (b.binary("shrui", product, 62),))
+    rest = b.binary("andi", product, (1 << 62) - 1)
+    above = b.compare("ne", b.binary("andi", rest, 1 << 61), 0)
+    rest = b.select(above, b.binary("subi", rest, 1 << 62), rest)
+    quarter = b.select(above, b.binary("addi", quarter, 1), quarter)
     exact = Float(b, b.value("arith.sitofp", _f64(), (rest,)))
     r = (exact * 3.4061215800304344e-19).as_type(x.v.type)  # pi/2 * 2^-62
     negative = x.compare("olt", 0.0)
@@ -215,13 +215,13 @@ def _sin_cos(x: Float, shift: int) -> Float:
     b = x.b
     r, quarter = _reduce_angle(x)
     if shift:
-        quarter = b.binary("addi", quarter, b.i32(shift))
+        quarter = b.binary("addi", quarter, shift)
     z = r * r
     sine = (poly(z, -1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1) * z).fma(r, r)
     cosine = (poly(z, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2) * z).fma(z, z.fma(-0.5, 1.0))
-    odd = b.compare("ne", b.binary("andi", quarter, b.i32(1)), b.i32(0))
+    odd = b.compare("ne", b.binary("andi", quarter, 1), 0)
     result = cosine.where(odd, sine)
-    flipped = b.compare("ne", b.binary("andi", quarter, b.i32(2)), b.i32(0))
+    flipped = b.compare("ne", b.binary("andi", quarter, 2), 0)
     result = (-result).where(flipped, result)
     result = result if shift else _keep_zero(x, result)
     return result.where(abs(x).compare("olt", _INF), _NAN)
@@ -235,7 +235,7 @@ def _tan(x: Float) -> Float:
         z, 9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2, 5.34112807005e-2, 1.33387994085e-1, 3.33331568548e-1
     )
     tangent = (p * z).fma(r, r)
-    odd = b.compare("ne", b.binary("andi", quarter, b.i32(1)), b.i32(0))
+    odd = b.compare("ne", b.binary("andi", quarter, 1), 0)
     result = _keep_zero(x, (-1.0 / tangent).where(odd, tangent))
     return result.where(abs(x).compare("olt", _INF), _NAN)
 
@@ -281,7 +281,7 @@ def _atan2(y: Float, x: Float) -> Float:
     ratio = x.const(0.0).where(high.compare("oeq", 0.0), ratio)
     angle = _atan(ratio)
     angle = (1.5707963267948966 - angle).where(swapped, angle)
-    negative = b.compare("slt", x.bits(), b.i32(0))
+    negative = b.compare("slt", x.bits(), 0)
     angle = (3.14159265358979323846 - angle).where(negative, angle).sign_of(y)
     nan = b.binary("ori", x.compare("uno", x), y.compare("uno", y))
     return (x + y).where(nan, angle)
@@ -335,9 +335,9 @@ def _pow(x: Float, y: Float) -> Float:
     i64 = int_type(64)
     magnitude = abs(x).as_type(_f64())
     bits = magnitude.bits()
-    shifted = b.binary("subi", bits, b.i64(0x3FE6A09E667F3BCD))
-    exponent = b.binary("shrsi", shifted, b.i64(52))
-    fraction = magnitude.of_bits(b.binary("subi", bits, b.binary("shli", exponent, b.i64(52))))
+    shifted = b.binary("subi", bits, 0x3FE6A09E667F3BCD)
+    exponent = b.binary("shrsi", shifted, 52)
+    fraction = magnitude.of_bits(b.binary("subi", bits, b.binary("shli", exponent, 52)))
     s = (fraction - 1.0) / (fraction + 1.0)
     z = s * s
     series = poly(z, *(2.8853900817779268 / n for n in (17, 15, 13, 11, 9, 7, 5, 3, 1)))
@@ -350,7 +350,7 @@ def _pow(x: Float, y: Float) -> Float:
         factorials.append(factorials[-1] * n)
     value = poly(rest, *(1 / factorials[n] for n in range(11, -1, -1)))
     step = b.value("arith.extsi", i64, (whole.to_int(),))
-    scale = value.of_bits(b.binary("shli", b.binary("addi", step, b.i64(1023)), b.i64(52)))
+    scale = value.of_bits(b.binary("shli", b.binary("addi", step, 1023), 52))
     result = (value * scale).as_type(x.v.type)
 
     ay, ax = abs(y), abs(x)
@@ -358,7 +358,7 @@ def _pow(x: Float, y: Float) -> Float:
     half = y * 0.5
     odd = b.binary("andi", integer, half.call("trunc").compare("one", half))
     odd = b.binary("andi", odd, ay.compare("olt", 16777216.0))
-    negative = b.compare("slt", x.bits(), b.i32(0))
+    negative = b.compare("slt", x.bits(), 0)
     zero_or_infinite = b.binary("ori", ax.compare("oeq", 0.0), ax.compare("oeq", _INF))
     # for a base of 0 or infinity the result is one or the other, by the sign of the exponent
     grows = b.value("arith.xori", int_type(1), (ax.compare("oeq", 0.0), y.compare("ogt", 0.0)))
@@ -472,8 +472,7 @@ def _each(
     operands = [reshape(b, value, flat) for value in operands]
     made: list[ir.Value] = []
     for number in range(flat.shape[0]):
-        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-        made.append(function([b.value("vector.extract", flat.element_type, (value,), position) for value in operands]))
+        made.append(function([b.element(value, number) for value in operands]))
     return reshape(b, b.value("vector.from_elements", flat, made), result)
 
 

@@ -69,19 +69,19 @@ def _wide(x: Float, value: ir.Value) -> ir.Value:
 def _power_of_two(x: Float, exponent: ir.Value) -> Float:
     """2^exponent, a normal number; the exponent is an i64."""
     b = x.b
-    return x.of_bits(b.binary("shli", b.binary("addi", exponent, b.i64(1023)), b.i64(52)))
+    return x.of_bits(b.binary("shli", b.binary("addi", exponent, 1023), 52))
 
 
 def _scale(x: Float, exponent: ir.Value) -> Float:
     """x * 2^exponent for |exponent| < 2040, in two steps that are both normal numbers."""
     b = x.b
-    half = b.binary("shrsi", exponent, b.i64(1))
+    half = b.binary("shrsi", exponent, 1)
     return x * _power_of_two(x, half) * _power_of_two(x, b.binary("subi", exponent, half))
 
 
 def _is_negative(x: Float) -> ir.Value:
     """Return whether the sign bit is set."""
-    return x.b.compare("slt", x.bits(), x.b.i64(0))
+    return x.b.compare("slt", x.bits(), 0)
 
 
 def _either(x: Float, *conditions: ir.Value) -> ir.Value:
@@ -120,7 +120,7 @@ def _exp(x: Float, tail: Float | None = None, exponent: int = 0) -> Float:
     """e^(x + tail) * 2^exponent; the tail is tiny."""
     (less_one, low), step = _exp_parts(clamp(x, -760.0, 720.0), tail)
     value, lost = _ordered_sum(x.const(1.0), less_one)
-    result = _scale(value + (lost + low), x.b.binary("addi", step, x.b.i64(exponent)) if exponent else step)
+    result = _scale(value + (lost + low), x.b.binary("addi", step, exponent) if exponent else step)
     return x.where(x.compare("uno", x), result)
 
 
@@ -135,9 +135,9 @@ def _exp2(x: Float) -> Float:
 def _expm1(x: Float) -> Float:
     (value, low), step = _exp_parts(clamp(x, -50.0, 710.0))
     # 2^n (e^r - 1) + 2^n - 1, at half its size: 2^1024 is no number
-    half = _power_of_two(x, x.b.binary("subi", step, x.b.i64(1)))
+    half = _power_of_two(x, x.b.binary("subi", step, 1))
     result = (value.fma(half, half - 0.5) + half * low) * 2.0
-    result = value.where(x.b.compare("eq", step, x.b.i64(0)), result)
+    result = value.where(x.b.compare("eq", step, 0), result)
     result = x.where(x.compare("oeq", 0.0), result)
     return x.where(x.compare("uno", x), result)
 
@@ -163,8 +163,8 @@ def _split(x: Float) -> tuple[Float, Float]:
     tiny = x.compare("olt", 2.2250738585072014e-308)
     scaled = (x * 18014398509481984.0).where(tiny, x)
     bits = scaled.bits()
-    exponent = b.binary("shrsi", b.binary("subi", bits, b.i64(0x3FE6A09E667F3BCD)), b.i64(52))
-    fraction = x.of_bits(b.binary("subi", bits, b.binary("shli", exponent, b.i64(52))))
+    exponent = b.binary("shrsi", b.binary("subi", bits, 0x3FE6A09E667F3BCD), 52)
+    fraction = x.of_bits(b.binary("subi", bits, b.binary("shli", exponent, 52)))
     whole = x.of_int(b.value("arith.trunci", int_type(32), (exponent,)))
     return (whole - 54.0).where(tiny, whole), fraction - 1.0
 
@@ -339,11 +339,11 @@ def _reduce_far(x: Float) -> tuple[Float, Float, ir.Value]:
         return low_half(b.binary("shrui", value, b.const(i128, 64)))
 
     bits = x.bits()
-    fraction = b.binary("ori", b.binary("andi", bits, b.i64((1 << 52) - 1)), b.i64(1 << 52))
-    exponent = b.binary("subi", b.binary("andi", b.binary("shrui", bits, b.i64(52)), b.i64(2047)), b.i64(1075))
+    fraction = b.binary("ori", b.binary("andi", bits, (1 << 52) - 1), 1 << 52)
+    exponent = b.binary("subi", b.binary("andi", b.binary("shrui", bits, 52), 2047), 1075)
     # x = fraction * 2^exponent: the first `exponent` bits after the point give whole turns. (Not for infinity.)
-    skipped = b.binary("minsi", b.binary("addi", exponent, b.i64(64)), b.i64(1035))
-    word, shift = b.binary("shrui", skipped, b.i64(6)), b.binary("andi", skipped, b.i64(63))
+    skipped = b.binary("minsi", b.binary("addi", exponent, 64), 1035)
+    word, shift = b.binary("shrui", skipped, 6), b.binary("andi", skipped, 63)
     start = b.gep(_table_address(b), i64, word)
     words = [b.load(i64, b.gep(start, i64, n), 8) for n in range(4)]
 
@@ -358,16 +358,16 @@ def _reduce_far(x: Float) -> tuple[Float, Float, ir.Value]:
     highest = b.binary("addi", b.binary("muli", fraction, top), high_half(second))
     # the fraction of a turn, times 2^128
     turn = b.binary("ori", b.binary("shli", wide(highest), b.const(i128, 64)), wide(low_half(second)))
-    quarter = b.value("arith.trunci", i32, (b.binary("shrui", high_half(turn), b.i64(62)),))
+    quarter = b.value("arith.trunci", i32, (b.binary("shrui", high_half(turn), 62),))
     rest = b.binary("shli", turn, b.const(i128, 2))  # of a quarter, times 2^128
-    above = b.compare("slt", high_half(rest), b.i64(0))
-    quarter = b.select(above, b.binary("addi", quarter, b.i32(1)), quarter)
+    above = b.compare("slt", high_half(rest), 0)
+    quarter = b.select(above, b.binary("addi", quarter, 1), quarter)
     size = b.select(above, b.binary("subi", b.const(i128, 0), rest), rest)
     zeros = b.value("math.ctlz", i64, (high_half(size),))
     size = b.value("llvm.shl", i128, (size, wide(zeros)))
-    high = Float(b, b.value("arith.uitofp", x.v.type, (b.binary("shrui", high_half(size), b.i64(11)),)))
+    high = Float(b, b.value("arith.uitofp", x.v.type, (b.binary("shrui", high_half(size), 11),)))
     next_bits = low_half(b.binary("shrui", size, b.const(i128, 22)))
-    next_bits = b.binary("andi", next_bits, b.i64((1 << 53) - 1))
+    next_bits = b.binary("andi", next_bits, (1 << 53) - 1)
     low = Float(b, b.value("arith.uitofp", x.v.type, (next_bits,)))
     scale = _power_of_two(x, b.binary("subi", b.i64(-53), zeros))
     pair = _ordered_sum(high * scale, low * scale * 1.1102230246251565e-16)
@@ -378,7 +378,7 @@ def _reduce_far(x: Float) -> tuple[Float, Float, ir.Value]:
 
 
 def _sine_and_cosine(r: Float, low: Float) -> tuple[Float, Float]:
-    """Of r + low, |r| <= pi/4."""
+    """Return the sine and the cosine of r + low, |r| <= pi/4."""
     z = r * r
     cube = z * r
     sine = r + (poly(z, *_SIN).fma(cube, low - z * 0.5 * low))
@@ -393,10 +393,10 @@ def _sin_cos(x: Float, shift: int) -> Float:
     b = x.b
     r, low, quarter = _reduce_angle(x)
     if shift:
-        quarter = b.binary("addi", quarter, b.i32(shift))
+        quarter = b.binary("addi", quarter, shift)
     sine, cosine = _sine_and_cosine(r, low)
-    odd = b.compare("ne", b.binary("andi", quarter, b.i32(1)), b.i32(0))
-    flipped = b.compare("ne", b.binary("andi", quarter, b.i32(2)), b.i32(0))
+    odd = b.compare("ne", b.binary("andi", quarter, 1), 0)
+    flipped = b.compare("ne", b.binary("andi", quarter, 2), 0)
     result = cosine.where(odd, sine)
     result = (-result).where(flipped, result)
     if not shift:
@@ -408,7 +408,7 @@ def _tan(x: Float) -> Float:
     b = x.b
     r, low, quarter = _reduce_angle(x)
     sine, cosine = _sine_and_cosine(r, low)
-    odd = b.compare("ne", b.binary("andi", quarter, b.i32(1)), b.i32(0))
+    odd = b.compare("ne", b.binary("andi", quarter, 1), 0)
     result = (-cosine).where(odd, sine) / sine.where(odd, cosine)
     result = x.where(x.compare("oeq", 0.0), result)
     return result.where(abs(x).compare("olt", _INF), _NAN)
@@ -545,7 +545,7 @@ def _erf_near(x: Float) -> Float:
 
 
 def _erfc_far(a: Float) -> Float:
-    """For a of 0.46 and more."""
+    """Return erfc(a) for a of 0.46 and more."""
     a = clamp(a, 0.46, 28.0)
     square, low = _product(a, a)
     e = _exp(-square)
@@ -584,16 +584,16 @@ def _cbrt(x: Float) -> Float:
     a = abs(x)
     tiny = a.compare("olt", 2.2250738585072014e-308)
     bits = (a * 18014398509481984.0).where(tiny, a).bits()
-    exponent = b.binary("subi", b.binary("shrui", bits, b.i64(52)), b.i64(1023))
-    third = b.binary("subi", b.binary("divui", b.binary("addi", exponent, b.i64(1500)), b.i64(3)), b.i64(500))
-    m = x.of_bits(b.binary("subi", bits, b.binary("shli", b.binary("muli", third, b.i64(3)), b.i64(52))))  # in [1, 8)
+    exponent = b.binary("subi", b.binary("shrui", bits, 52), 1023)
+    third = b.binary("subi", b.binary("divui", b.binary("addi", exponent, 1500), 3), 500)
+    m = x.of_bits(b.binary("subi", bits, b.binary("shli", b.binary("muli", third, 3), 52)))  # in [1, 8)
     y = poly(m, 0.0016274953380330931, -0.03402605365290486, 0.3288364544631474, 0.7167346418604423)
     for _ in range(2):
         cube = y * y * y
         y = y * ((cube + (m + m)) / (cube + cube + m))
     square, low = _product(y, y)
     y = y - (square.fma(y, -m) + low * y) / (square * 3.0)
-    third = b.select(tiny, b.binary("subi", third, b.i64(18)), third)
+    third = b.select(tiny, b.binary("subi", third, 18), third)
     result = (y * _power_of_two(x, third)).sign_of(x)
     ordinary = _both(x, a.compare("olt", _INF), a.compare("ogt", 0.0))
     return result.where(ordinary, x)
@@ -605,4 +605,4 @@ FUNCTIONS: dict[str, Callable[..., Float]] = {
     "cosh": _cosh, "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos, "erf": _erf, "erfc": _erfc,
     "rsqrt": _rsqrt, "powf": _pow, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "cbrt": _cbrt,
 }  # fmt: skip
-"""By the name of the operation of `math`."""
+"""The functions by the names of operations of `math`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....dialects import nvgpu
 from ....hardware import features
-from ....mlir import context, ir
+from ....mlir import ir
 from ...lowering.builder import constant_value, int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..device_builder import DeviceBuilder, l2_policy, pointer_type, shared_address
@@ -134,9 +134,11 @@ def _bulk_prefetch(x: Expander, op: nvgpu.async_copy.BulkPrefetch, b: DeviceBuil
 def _store_async(x: Expander, op: nvgpu.async_copy.StoreAsync, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY, "an asynchronous store")
     count = op.value.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
-    positions = [{"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(count)]
-    words = [b.value("vector.extract", int_type(32), (op.value,), position) for position in positions]
     registers = ", ".join(f"${n + 2}" for n in range(count))
     kind, registers = ("b32", registers) if count == 1 else (f"v{count}.b32", f"{{{registers}}}")
     code = f"st.async.shared::cluster.mbarrier::complete_tx::bytes.{kind} [$0], {registers}, [$1];"
-    b.asm(code, ",".join("r" * (2 + count)), [cluster_address(b, op.target), cluster_address(b, op.mbarrier), *words])
+    b.asm(
+        code,
+        ",".join("r" * (2 + count)),
+        [cluster_address(b, op.target), cluster_address(b, op.mbarrier), *b.elements(op.value)],
+    )

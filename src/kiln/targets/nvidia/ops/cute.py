@@ -50,7 +50,7 @@ def _warp_idx(x: Expander, _op: cute.WarpIdx, b: DeviceBuilder) -> ir.Value:
     tx, ty, tz = (special_register(b, f"tid.{axis}") for axis in "xyz")
     dx, dy = (_block_dim(x, b, dim) for dim in range(2))
     linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
-    return b.binary("shrui", linear, b.i32(5))
+    return b.binary("shrui", linear, 5)
 
 
 # --- reporting -------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def _assert(x: Expander, op: cute.Assert, b: DeviceBuilder) -> None:
     failed = DeviceBuilder(body.point, body.location)
     record = failed.address_in(FAULT_RECORD, 1)
     claimed = failed.atomic("xchg", record, failed.i32(1))
-    inner = failed.if_(failed.compare("eq", claimed, failed.i32(0)))
+    inner = failed.if_(failed.compare("eq", claimed, 0))
     first = DeviceBuilder(inner.point, inner.location)
     where = [special_register(first, f"{name}.{axis}") for name in ("ctaid", "tid") for axis in "xyz"]
     for number, value in enumerate([first.i32(len(x.module.sites) - 1), *where]):

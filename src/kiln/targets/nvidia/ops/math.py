@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ....dialects import nvgpu
 from ....hardware import features
-from ....mlir import context, ir
+from ....mlir import ir
 from ...lowering.arithmetic import ROUNDED_QUOTIENTS, rounded_quotient, saturated
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
@@ -63,8 +63,7 @@ def _packed(x: Expander, op: nvgpu.units.PackedF32x2, b: DeviceBuilder) -> ir.Va
         return from_bits(b, made, op.result.type)
     parts: list[ir.Value] = []
     for n in range(2):
-        position = {"static_position": ir.DenseI64ArrayAttr.get([n], context())}
-        values = [b.value("vector.extract", f32(), (value,), position) for value in operands]
+        values = [b.element(value, n) for value in operands]
         names = ", ".join(f"${n + 1}" for n in range(len(values)))
         letters = ",".join(["f"] * len(values))
         parts += b.asm(f"{kind}.{rounding}{ftz}.f32 $0, {names};", f"=f,{letters}", values, [f32()], pure=True)

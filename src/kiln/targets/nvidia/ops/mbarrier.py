@@ -68,7 +68,7 @@ def _poll(b: DeviceBuilder, kind: str, pointer: ir.Value, operands: list[ir.Valu
     code = f"{{ .reg .pred p; mbarrier.{kind}.parity.shared.b64 p, [$1], {names}; selp.u32 $0, 1, 0, p; }}"
     constraints = ",".join(["=r", "r", *("r" for _ in operands)])
     (flag,) = b.asm(code, constraints, [shared_address(b, pointer), *operands], [int_type(32)])
-    return b.compare("ne", flag, b.i32(0))
+    return b.compare("ne", flag, 0)
 
 
 @HANDLERS.expands(nvgpu.mbarrier.MbarrierTryWait)

@@ -157,9 +157,7 @@ def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: DeviceBuilder) -
     if count == 1:
         value = made[0] if width != 8 else b.value("arith.trunci", int_type(8), (made[0],))
     else:
-        value = b.value(
-            "vector.from_elements", ir.VectorType.get([count], register, loc=ir.Location.unknown(context())), made
-        )
+        value = b.vector(made)
     return from_bits(b, value, op.result.type)
 
 
@@ -181,10 +179,7 @@ def _ordered_store(x: Expander, op: nvgpu.memory.OrderedStore, b: DeviceBuilder)
     else:
         words = ir.VectorType.get([count], register, loc=ir.Location.unknown(context()))
         value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
-        parts = [
-            b.value("vector.extract", register, (value,), {"static_position": ir.DenseI64ArrayAttr.get([n], context())})
-            for n in range(count)
-        ]
+        parts = b.elements(value)
     last = f", ${count + 1}" if policy else ""
     code = _modified("st", modifiers, space, f"{vector}.b{width} [$0], {source}{last};")
     b.asm(code, ",".join([address, *[letter] * count, *"l" * len(policy)]), [op.pointer, *parts, *policy])

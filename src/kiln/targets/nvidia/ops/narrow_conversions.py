@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ....hardware import features
 from ....hardware.architectures import Architecture
 from ....mlir import context, ir
@@ -29,16 +27,7 @@ def narrow_conversion(arch: Architecture, op: ir.Operation, source: str, target:
 
 def _elements(b: DeviceBuilder, value: ir.Value) -> list[ir.Value]:
     """Return the elements of a vector, or a number."""
-    type_ = value.type
-    if not isinstance(type_, ir.VectorType):
-        return [value]
-    places = ({"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(type_.shape[0]))
-    return [b.value("vector.extract", type_.element_type, (value,), place) for place in places]
-
-
-def _vector(b: DeviceBuilder, parts: Sequence[ir.Value]) -> ir.Value:
-    type_ = ir.VectorType.get([len(parts)], parts[0].type, loc=b.location)
-    return b.value("vector.from_elements", type_, parts)
+    return b.elements(value) if isinstance(value.type, ir.VectorType) else [value]
 
 
 def _to_tf32(b: DeviceBuilder, value: ir.Value) -> ir.Value:
@@ -48,7 +37,7 @@ def _to_tf32(b: DeviceBuilder, value: ir.Value) -> ir.Value:
     for x in _elements(b, value):
         (bits,) = b.asm("cvt.rn.tf32.f32 $0, $1;", "=r,f", [x], [int_type(32)], pure=True)
         made.append(b.value("arith.bitcast", kind, (bits,)))
-    return _vector(b, made) if isinstance(value.type, ir.VectorType) else made[0]
+    return b.vector(made) if isinstance(value.type, ir.VectorType) else made[0]
 
 
 def _to_bytes(b: DeviceBuilder, value: ir.Value, type_: ir.Type, name: str) -> ir.Value:
@@ -64,7 +53,7 @@ def _to_bytes(b: DeviceBuilder, value: ir.Value, type_: ir.Type, name: str) -> i
     code = f"{{ .reg .b16 low, high; {cvt} low, $2, $1; {cvt} high, $4, $3; mov.b32 $0, {{low, high}}; }}"
     words = [b.asm(code, "=r,f,f,f,f", parts[n : n + 4], [int_type(32)], pure=True)[0] for n in range(0, len(parts), 4)]
     whole = ir.VectorType.get([len(parts)], int_type(8), loc=b.location)
-    made = b.value("vector.bitcast", whole, (_vector(b, words),))
+    made = b.value("vector.bitcast", whole, (b.vector(words),))
     if count < len(parts):
-        made = _vector(b, _elements(b, made)[:count])
+        made = b.vector(_elements(b, made)[:count])
     return b.value("arith.bitcast", type_, (made,))

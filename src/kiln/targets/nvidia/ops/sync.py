@@ -21,7 +21,7 @@ def _barrier(_x: Expander, op: nvgpu.sync.Barrier, b: DeviceBuilder) -> None:
     elif count is not None:
         b.asm("bar.sync $0, $1;", f"{_number(op.id)},{_number(op.threads)}", [op.id, op.threads])
     else:  # 0 is not a count to PTX
-        whole, part = b.if_else(b.compare("eq", op.threads, b.i32(0)))
+        whole, part = b.if_else(b.compare("eq", op.threads, 0))
         type(b)(whole.point, b.location).asm("bar.sync $0;", _number(op.id), [op.id])
         type(b)(part.point, b.location).asm("bar.sync $0, $1;", f"{_number(op.id)},r", [op.id, op.threads])
 

@@ -47,7 +47,7 @@ def _elect_one(x: Expander, op: nvgpu.warp.ElectOne, b: DeviceBuilder) -> ir.Val
     # the lowest of the threads that are here
     (active,) = b.asm("activemask.b32 $0;", "=r", [], [int_type(32)])
     (below,) = b.asm("mov.u32 $0, %lanemask_lt;", "=r", [], [int_type(32)], pure=True)
-    return b.compare("eq", b.binary("andi", active, below), b.i32(0))
+    return b.compare("eq", b.binary("andi", active, below), 0)
 
 
 @HANDLERS.expands(nvgpu.warp.WarpUniform)

@@ -27,10 +27,10 @@ _ACCUMULATORS = {"i32": "s32"}
 def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: DeviceBuilder) -> ir.Value:
     x.require(op, mma_shapes.WARPGROUP_MMA)
     leading, stride = op.leading >> 4, op.stride >> 4
-    address = b.binary("shrui", shared_address(b, op.pointer), b.i32(4))
-    low = b.binary("ori", b.binary("andi", address, b.i32(0x3FFF)), b.i32(leading << 16))
+    address = b.binary("shrui", shared_address(b, op.pointer), 4)
+    low = b.binary("ori", b.binary("andi", address, 0x3FFF), leading << 16)
     high = (stride | SWIZZLES[op.swizzle] << 30) << 32
-    return b.binary("ori", b.value("arith.extui", int_type(64), (low,)), b.i64(high))
+    return b.binary("ori", b.value("arith.extui", int_type(64), (low,)), high)
 
 
 # --- registers -------------------------------------------------------------------------------------------------------
@@ -137,7 +137,8 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: DeviceBuilder) -> None:
 
 
 def _issue(x: Expander, b: DeviceBuilder) -> None:
-    """Emit WGMMAs that follow each other as one piece of inline PTX; their accumulators are the same or do not overlap."""
+    """Emit WGMMAs that follow each other as one piece of inline PTX; their accumulators are the same or do not
+    overlap."""
     values: list[ir.Value] = []
     memory: dict[tuple[ir.Value, int], tuple[int, _Registers]] = {}
     """The first register of accumulators without names, and their memory, by pointer and count."""

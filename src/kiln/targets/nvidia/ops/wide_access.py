@@ -38,8 +38,7 @@ def store(b: DeviceBuilder, value: ir.Value, address: ir.Value) -> None:
     word, count, letter = _words_of(value.type)
     words = ir.VectorType.get([count], word, loc=ir.Location.unknown(context()))
     value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
-    positions = [{"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(count)]
-    parts = [b.value("vector.extract", word, (value,), position) for position in positions]
+    parts = b.elements(value)
     names = ", ".join(f"${n + 1}" for n in range(count))
     code = f"st.global.v{count}.b{word.width} [$0], {{{names}}};"
     b.asm(code, ",".join(["l"] + [letter] * count), [address, *parts])

@@ -58,7 +58,7 @@ def _change_sizes(kernel: Kernel, by: int) -> None:
     """Add a number to the size of dynamic shared memory wherever the program asks for it."""
     for op in kernel.smem_sizes if by else ():
         b = DeviceBuilder(ir.InsertionPoint.after(op), op.location)
-        asked = b.binary("addi", op.result, b.i32(by))
+        asked = b.binary("addi", op.result, by)
         op.result.replace_all_uses_except(asked, [asked.owner.operation])
 
 

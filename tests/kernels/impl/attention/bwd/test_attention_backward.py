@@ -17,7 +17,7 @@ from kiln import Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl.attention import AttentionProblem
-from kiln.kernels.impl.attention.bwd import REGISTRY, AttentionBackwardProblem, preprocess, sm80_mainloop
+from kiln.kernels.impl.attention.bwd import REGISTRY, AttentionBackwardProblem, preprocess, sm80_mma
 from kiln.kernels.impl.attention.bwd.implementations import Sm80AttentionBackward
 
 SMALL = kernels.Sm80AttentionBackwardConfig(16, 16)
@@ -94,11 +94,9 @@ def test_sequences_of_any_length():
     )
     got = kernels.flash_attention_backward(dout, q, k, v, out, lse, causal=True, config=SMALL, **options)
     for n in range(4):
-        preprocess, others = slice(*starts_q[n : n + 2]), slice(starts_k[n], starts_k[n] + exist[n])
-        wanted = exact_gradients(
-            dout[None, preprocess], q[None, preprocess], k[None, others], v[None, others], causal=True
-        )
-        close_gradients([x[None, s] for x, s in zip(got, (preprocess, others, others), strict=True)], wanted)
+        rows, others = slice(*starts_q[n : n + 2]), slice(starts_k[n], starts_k[n] + exist[n])
+        wanted = exact_gradients(dout[None, rows], q[None, rows], k[None, others], v[None, others], causal=True)
+        close_gradients([x[None, s] for x, s in zip(got, (rows, others, others), strict=True)], wanted)
         for x in got[1:]:  # of keys that do not exist
             assert not x[others.stop : starts_k[n + 1]].any()
 
@@ -146,7 +144,7 @@ def test_many_threads_clear_counters():
 
 @cute.jit
 def _tell_share(found: cute.Tensor, *numbers: Int32):
-    first, every = preprocess.share_of_clearing(numbers[:3], numbers[3:])
+    first, every = preprocess.thread_numbers(numbers[:3], numbers[3:])
     found[0], found[1] = first, every
 
 
@@ -166,13 +164,13 @@ def test_clean_under_the_sanitizer():
 @pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="long: KILN_LONG_TESTS=1")
 def test_a_pass_rounds_only_what_it_made(monkeypatch):
     """Gradients of values have a pass of their own where heads are deep, which has no gradients of scores: f16 does not hold what is there."""
-    made = sm80_mainloop.Products.__init__
+    made = sm80_mma.BackwardMma.__init__
 
     def filled(self: Any, *given: Any) -> None:
         made(self, *given)
-        self.acc_gradients.fill(1e30)
+        self.acc_dp.fill(1e30)
 
-    monkeypatch.setattr(sm80_mainloop.Products, "__init__", filled)
+    monkeypatch.setattr(sm80_mma.BackwardMma, "__init__", filled)
     with kiln.sanitize("all"):
         check(normal(1, 5, 1, 32), normal(1, 20, 1, 32), normal(1, 20, 1, 136), causal=True)
 
@@ -183,12 +181,12 @@ def test_a_pass_rounds_only_what_it_made(monkeypatch):
         ({"lse": np.zeros((1, 4, 1), np.float32)}, "lse is"),
         ({"dout": np.zeros((1, 4, 1, 16), np.float16)}, "dout is"),
         ({"dk": np.zeros((1, 4, 1, 32), np.float32)}, "dk is"),
-        ({"scale": 0.0}, "it is positive"),
-        ({"score": lambda s, *_: s}, "with score alone"),
-        ({"score": lambda s, *_: s, "score_gradient": lambda s: 1.0}, "score_gradient is called with"),
+        ({"scale": 0.0}, "it must be positive"),
+        ({"score": lambda s, *_: s}, "score is given alone"),
+        ({"score": lambda s, *_: s, "score_gradient": lambda s: 1.0}, "score_gradient must take"),
         ({"dsinks": np.zeros(1, np.float32)}, "without sinks"),
-        ({"config": kernels.Sm80AttentionBackwardConfig(24, 16)}, "multiple of 16 rows"),
-        ({"config": kernels.Sm80AttentionBackwardConfig(64, 24)}, "a step has a multiple"),
+        ({"config": kernels.Sm80AttentionBackwardConfig(24, 16)}, "tile_m must be a multiple of 16"),
+        ({"config": kernels.Sm80AttentionBackwardConfig(64, 24)}, "tile_n must be a multiple of 16"),
     ],
 )
 def test_what_is_refused(change, message):
@@ -200,14 +198,14 @@ def test_what_is_refused(change, message):
 
 def test_a_gradient_in_the_place_of_what_is_read_is_refused():
     x = np.zeros((1, 4, 1, 32), np.float16)
-    with pytest.raises(DSLUserCodeTypeError, match="memory in common"):
+    with pytest.raises(DSLUserCodeTypeError, match="shares memory"):
         kernels.flash_attention_backward(x.copy(), x, x, x, x, np.zeros((1, 1, 4), np.float32), dq=x)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a"])
 @pytest.mark.parametrize("dim", [8, 40, 64, 96, 128, 192, 256])
-def test_configs_work(arch, dim):
+def test_plans_work(arch, dim):
     problem, device = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 16, 16, dim, dim)), device_of(arch)
     for config in Sm80AttentionBackward().configs(problem, device):
-        config.check(dim, dim, device.smem)
+        config.check((dim, dim), device.smem)
     assert REGISTRY.choose(problem, device).cost > 0

@@ -23,6 +23,7 @@ from kiln.cute.runtime import from_dlpack
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl.attention import AttentionProblem
+from kiln.kernels.impl.attention.args import AttentionTensors, BackwardScalars
 from kiln.kernels.impl.attention.bwd import (
     REGISTRY,
     AttentionBackwardProblem,
@@ -31,12 +32,10 @@ from kiln.kernels.impl.attention.bwd import (
     sm90_config,
     sm90_cost,
     sm90_hd256_config,
-    sm90_mainloop,
     sm90_scheduler,
 )
 from kiln.kernels.impl.attention.bwd.implementations import Sm90AttentionBackward
-from kiln.kernels.impl.attention.bwd.score_mod import Change
-from kiln.kernels.impl.attention.fwd.sm80 import Lengths
+from kiln.kernels.impl.attention.score_mod import ScoreMod
 from kiln.kernels.parts.element_functions import Functions
 from kiln.testing import assert_no_spills
 
@@ -152,9 +151,9 @@ def test_the_same_bits_in_every_order(side, options, monkeypatch):
     """However threads and blocks take turns, two of them having six blocks of keys; two blocks of keys of three have their own sums. Heads one after the
     other: queries of one are done while the next is."""
     run_at_once(monkeypatch, 2)
-    monkeypatch.setattr(sm90_config, "side_by_side", lambda *_: side)
+    monkeypatch.setattr(sm90_config, "head_groups", lambda *_: side)
     if side[2] == 1:
-        monkeypatch.setattr(sm90_config, "made_meanwhile", lambda *_: 1)
+        monkeypatch.setattr(sm90_config, "converted_heads", lambda *_: 1)
     q, dout, k, v = (normal(1, n, 2, 64) for n in (100, 100, 300, 300))
     options = {"scale": 0.3, **options}
     first = gradients(q, k, v, dout, HELD, **options)
@@ -168,31 +167,31 @@ def test_the_same_bits_in_every_order(side, options, monkeypatch):
 
 
 class Turns:
-    """What `Blocks` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them); in the last row, how many
+    """What `KvTileScheduler` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them); in the last row, how many
     add to those."""
 
     def __init__(self, masks: tuple[bool, bool, bool]) -> None:
         self.of = sm90.Sm90BackwardKernel(BFloat16, 64, SMALL, masks, True)
 
     @cute.jit
-    def __call__(self, q: Any, k: Any, counters: Any, numbers: Any, found: Any):
-        each = cute.ceil_div(k.shape[0], 128)
-        grid = each * k.shape[2] * k.shape[3]
-        self.kernel(q, k, counters, numbers, found, each).launch(grid=(grid, 1, 1), block=(32, 1, 1))
+    def __call__(self, q: Any, k: Any, counters: Any, scalars: Any, schedule: Any, found: Any):
+        tiles = cute.ceil_div(k.shape[0], 128)
+        grid = tiles * k.shape[2] * k.shape[3]
+        self.kernel(q, k, counters, scalars, schedule, found, tiles).launch(grid=(grid, 1, 1), block=(32, 1, 1))
 
     @cute.kernel
-    def kernel(self, q: Any, k: Any, counters: Any, numbers: Any, found: Any, each: Any):
-        blocks = sm90_scheduler.Blocks(self.of, q, k, Lengths(None, None, None), each, numbers)
-        number = blocks.take(counters.begun)
-        work = blocks.work(number)
-        span = blocks.span(work)
+    def kernel(self, q: Any, k: Any, counters: Any, scalars: Any, schedule: Any, found: Any, tiles: Any):
+        scheduler = sm90_scheduler.KvTileScheduler(self.of, q, k, AttentionTensors(), tiles, scalars, schedule)
+        number = scheduler.take(counters.next_tile)
+        work = scheduler.work(number)
+        span = scheduler.span(work)
         if cute.arch.thread_idx()[0] == 0:
             row = found[number, None]
-            row[0], row[1] = work.layer * k.shape[2] + work.head, work.block
+            row[0], row[1] = work.layer * k.shape[2] + work.head, work.tile
             for tile in range(found.shape[1] - 2):
                 seen = (tile >= span.first) & (tile < span.first + span.count)
-                row[tile + 2] = blocks.rank(work, tile) if seen else Int32(-1)
-                found[found.shape[0] - 1, tile + 2] = blocks.adders(work.batch, tile)
+                row[tile + 2] = scheduler.rank(work, tile) if seen else Int32(-1)
+                found[found.shape[0] - 1, tile + 2] = scheduler.num_additions(work.batch, tile)
 
 
 @pytest.mark.parametrize(("side", "part"), [(1, 4), (3, 4), (4, 3)])
@@ -204,11 +203,13 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
     left, right = (x if x is not None else 1 << 20 for x in window)
     with kiln.target("cpu"):
         q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
-        counters = sm90_scheduler.Counters(None, from_dlpack(np.zeros(1, np.int32)))
-        whole = (Int32(x) for x in (left, right, side, part, 0, 1))
-        numbers = sm90.Numbers(Float32(1), Float32(1), Float32(1), *whole, natural=Float32(1))
+        counters = sm90_scheduler.DqCounters(None, from_dlpack(np.zeros(1, np.int32)))
+        scalars = BackwardScalars(Float32(1), Float32(1), Float32(1), Int32(left), Int32(right), Float32(1))
+        schedule = sm90_config.BackwardSchedule(*(Int32(x) for x in (side, part, 0, 1)))
         found = np.full((4 * heads * 2 + 1, 2 + tiles), -7, np.int32)
-        Turns((window[1] is not None, window[0] is not None, False))(q, k, counters, numbers, from_dlpack(found))
+        Turns((window[1] is not None, window[0] is not None, False))(
+            q, k, counters, scalars, schedule, from_dlpack(found)
+        )
     found, adders = found[:-1], found[-1, 2:]
     assert {tuple(x) for x in found[:, :2]} == {(head, block) for head in range(4) for block in range(4)}
     for head in range(4):
@@ -231,8 +232,8 @@ def test_a_number_of_keys_that_is_too_small(said, monkeypatch):
     q, k, v, dout = (normal(1, n, 1, 64) for n in (40, 600, 600, 40))
     wanted = gradients(q, k, v, dout)
     parts = []
-    kept = sm90_config.side_by_side
-    monkeypatch.setattr(sm90_config, "side_by_side", lambda *given: parts.append(kept(*given)) or parts[-1])
+    kept = sm90_config.head_groups
+    monkeypatch.setattr(sm90_config, "head_groups", lambda *given: parts.append(kept(*given)) or parts[-1])
     with kiln.sanitize("memory"):
         got = gradients(q, k, v, dout, max_seqlen_k=said)
     assert parts[-1][2] > 2
@@ -249,7 +250,7 @@ def test_sequences_without_keys():
     for implementation, dim in ((Sm90AttentionBackward(), 64), (implementations.Sm90AttentionBackwardHd256(), 192)):
         problem = AttentionBackwardProblem(AttentionProblem(1, 3, 0, 1, 1, dim, dim, window_right=0, varlen=True))
         assert implementation.cost(problem, next(iter(implementation.configs(problem, HOPPER))), HOPPER) > 0.0
-    assert sm90_hd256_config.side_by_side(problem, HOPPER) == 1
+    assert sm90_hd256_config.head_group(problem, HOPPER) == 1
 
 
 # --- under the sanitizer ---
@@ -296,7 +297,7 @@ def _without_barrier(monkeypatch: Any, number: int) -> None:
 
 
 MUTANTS = {
-    "dS is written without a fence for the tensor cores": lambda p: _without(p, sm90_mainloop.arch, "fence_proxy"),
+    "dS is written without a fence for the tensor cores": lambda p: _without(p, sm90.arch, "fence_proxy"),
     "products are not waited for": lambda p: _without(p, sm90.warpgroup, "wait_group"),
     "dQ is written before its product is complete": lambda p: _without(
         p, sm90.warpgroup, "wait_group", lambda n, found=iter([False, True, False, False, False]): next(found)
@@ -311,7 +312,7 @@ MUTANTS = {
 @long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name, monkeypatch):
-    for made in (implementations._compiled_sm90, launches.made):
+    for made in (implementations._compiled, launches.cached_kernel):
         made.cache_clear()
     MUTANTS[name](monkeypatch)
     starts_q, starts_k = (np.array([0, n], np.int32) for n in (70, 130))
@@ -319,7 +320,7 @@ def test_mutants_are_found(name, monkeypatch):
     lengths = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k}
     with pytest.raises(Exception, match="race|register|in flight"), kiln.sanitize():
         gradients(q, k, v, normal(70, 1, 64), **lengths)
-    for made in (implementations._compiled_sm90, launches.made):
+    for made in (implementations._compiled, launches.cached_kernel):
         made.cache_clear()
 
 
@@ -329,7 +330,7 @@ def test_mutants_are_found(name, monkeypatch):
 def test_who_is_chosen():
     training = AttentionProblem(4, 8192, 8192, 16, 16, 128, 128)
     assert isinstance(REGISTRY.choose(AttentionBackwardProblem(training), HOPPER).implementation, Sm90AttentionBackward)
-    for change in ({"packed": True}, {"partial": True}, {"capped": True}, {"head_dim": 192}):
+    for change in ({"varlen": True}, {"has_seqused_k": True}, {"has_softcap": True}, {"head_dim": 192}):
         other = AttentionBackwardProblem(dataclasses.replace(training, **change))
         chosen = REGISTRY.choose(other, HOPPER).implementation
         assert isinstance(chosen, Sm90AttentionBackward) == ("head_dim" not in change)
@@ -347,18 +348,18 @@ def test_what_is_made_meanwhile():
     full = AttentionBackwardProblem(AttentionProblem(16, 1024, 1024, 16, 16, 128, 128))
     for problem, wanted in ((long, 60), (middle, 56), (short, 0), (full, 240)):
         config = sm90_cost.default_config(problem, HOPPER)
-        side, _, parts = sm90_config.side_by_side(problem, config, HOPPER)
-        assert sm90_config.made_meanwhile(problem, config, side, parts) == wanted
-    assert sm90_config.made_meanwhile(dataclasses.replace(long, deterministic=False), config, 4, 1) == 0
+        side, _, parts = sm90_config.head_groups(problem, config, HOPPER)
+        assert sm90_config.converted_heads(problem, config, side, parts) == wanted
+    assert sm90_config.converted_heads(dataclasses.replace(long, deterministic=False), config, 4, 1) == 0
     odd = AttentionBackwardProblem(AttentionProblem(1, 8192, 8192, 17, 17, 128, 128, window_right=0))
-    assert sm90_config.made_meanwhile(odd, config, 4, 1) == 16  # all but the last, which has nobody beside it
+    assert sm90_config.converted_heads(odd, config, 4, 1) == 16  # all but the last, which has nobody beside it
 
 
 @pytest.mark.parametrize(("dim", "shared", "queries", "keys"), [(128, 1, 70, 130), (40, 2, 150, 60)])
 def test_gradients_made_meanwhile(dim, shared, queries, keys, monkeypatch):
     """Of three heads of keys, two side by side: those of queries that see no key, that share keys, of elements and queries that are not there."""
-    monkeypatch.setattr(sm90_config, "side_by_side", lambda *_: (2, 1 << 20, 1))
-    monkeypatch.setattr(sm90_config, "made_meanwhile", lambda *_: 2 * shared)
+    monkeypatch.setattr(sm90_config, "head_groups", lambda *_: (2, 1 << 20, 1))
+    monkeypatch.setattr(sm90_config, "converted_heads", lambda *_: 2 * shared)
     run_at_once(monkeypatch, 2)
     room = np.full((1, queries, 3 * shared, 128), 7.0, np.float16)  # nothing is written where a head has no elements
     q, k, v = normal(1, queries, 3 * shared, dim), *(normal(1, keys, 3, dim) for _ in "kv")
@@ -374,23 +375,23 @@ def test_what_bounds_it():
 
 
 @pytest.mark.parametrize("dim", [16, 64, 80, 128])
-def test_configs_work(dim):
+def test_plans_work(dim):
     problem = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 16, 16, dim, dim))
     for config in Sm90AttentionBackward().configs(problem, HOPPER):
-        config.check(sm90_config.padded((dim, dim)), HOPPER.smem)
+        config.check(sm90_config.padded_head_dim((dim, dim)), HOPPER.smem)
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
         (kernels.Sm90AttentionBackwardConfig(24), "multiple of 16"),
-        (kernels.Sm90AttentionBackwardConfig(64, 1), "at least two buffers"),
-        (kernels.Sm90AttentionBackwardConfig(64, 2, 3), "values, or values and keys"),
+        (kernels.Sm90AttentionBackwardConfig(64, 1), "q_stages must be at least 2"),
+        (kernels.Sm90AttentionBackwardConfig(64, 2, 3), "operands_in_regs must be 0, 1"),
         (kernels.Sm90AttentionBackwardConfig(128), "registers of a thread"),
-        (kernels.Sm90AttentionBackwardConfig(64, 4), "bytes of shared memory"),
+        (kernels.Sm90AttentionBackwardConfig(64, 4), "bytes of smem"),
     ],
 )
-def test_configs_that_are_refused(config, message):
+def test_plans_that_are_refused(config, message):
     x = np.zeros((1, 128, 1, 128), np.float16)
     with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
         kernels.flash_attention_backward(x, x, x, x, x, np.zeros((1, 1, 128), np.float32), config=config)
@@ -411,10 +412,11 @@ def compiled(dim: int, masks: tuple[bool, bool, bool], packed: bool = False, cha
     config = sm90_cost.default_config(AttentionBackwardProblem(of, True, functions), HOPPER)
     shape = (BFloat16, (dim, dim), config, masks, True, packed, packed)
     with kiln.target("nvidia"):
-        made = implementations._compiled_sm90.__wrapped__(
-            None, implementations.Sm90BackwardLaunch(*shape, Change(sloped, functions)), cute.AddressSpace.gmem, (packed,) * 3,
-            sloped, False,
-        )  # fmt: skip
+        there = (packed,) * 3 + (False, sloped) + (False,) * 5
+        launch = implementations.Sm90BackwardLaunch(*shape, ScoreMod(sloped, functions))
+        made = implementations._compiled.__wrapped__(
+            None, launch, cute.AddressSpace.gmem, there, False, (True,) * 4, True
+        )
     return config, made
 
 

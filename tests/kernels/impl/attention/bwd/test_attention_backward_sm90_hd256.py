@@ -137,7 +137,7 @@ def _without_barrier(monkeypatch: Any, number: int) -> None:
 
 MUTANTS = {
     "products are not waited for": lambda p: _without(p, sm90_hd256_dkv.warpgroup, "wait_group"),
-    "weights are read before they are there": lambda p: p.setattr(sm90_hd256_dkv, "_SENT", sm90_hd256_dkv._READ),
+    "weights are read before they are there": lambda p: p.setattr(sm90_hd256_dkv, "_P_SENT", sm90_hd256_dkv._P_READ),
     "tiles are cleared without a fence for the tensor cores": lambda p: _without(p, sm90_hd256_dkv.arch, "fence_proxy"),
     "results are written while others are multiplied": lambda p: _without_barrier(p, sm90_hd256_dq._DONE),
 }
@@ -146,12 +146,12 @@ MUTANTS = {
 @long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name, monkeypatch):
-    for made in (implementations._compiled, launches.made):
+    for made in (implementations._compiled, launches.cached_kernel):
         made.cache_clear()
     MUTANTS[name](monkeypatch)
     with pytest.raises(Exception, match="race|register|in flight|deadlock|wait"):
         _sanitized(True)
-    for made in (implementations._compiled, launches.made):
+    for made in (implementations._compiled, launches.cached_kernel):
         made.cache_clear()
 
 
@@ -160,29 +160,29 @@ def test_mutants_are_found(name, monkeypatch):
 
 @pytest.mark.parametrize("dims", [(192, 192), (192, 128), (256, 256), (136, 136), (256, 64), (64, 256), (192, 256)])
 def test_who_is_chosen(dims):
-    for change in ({}, {"right": 0}, {"packed": True, "partial": True}, {"capped": True}):
+    for change in ({}, {"window_right": 0}, {"varlen": True, "has_seqused_k": True}, {"has_softcap": True}):
         problem = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 8, 4, *dims, **change))
         assert isinstance(REGISTRY.choose(problem, HOPPER).implementation, Sm90AttentionBackwardHd256)
         assert isinstance(REGISTRY.choose(problem, device_of("sm_100a")).implementation, Sm80AttentionBackward)
         assert REGISTRY.explain(problem, HOPPER).bound == ("shared memory" if sum(dims) > 384 else "tensor cores")
         for config in Sm90AttentionBackwardHd256().configs(problem, HOPPER):
-            config.check(sm90_hd256_config.padded(dims), HOPPER.smem)
+            config.check(sm90_hd256_config.padded_head_dims(dims), HOPPER.smem)
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (kernels.Sm90AttentionBackwardHd256Config(24), "queries of a step are a multiple of 16"),
-        (kernels.Sm90AttentionBackwardHd256Config(tile_n=24), "keys of a step are a multiple of 16"),
-        (kernels.Sm90AttentionBackwardHd256Config(q_stages=1), "at least two buffers"),
-        (kernels.Sm90AttentionBackwardHd256Config(k_stages=1), "at least two buffers"),
-        (kernels.Sm90AttentionBackwardHd256Config(kv_dims_in_regs=8), "held in registers are a multiple of 16"),
+        (kernels.Sm90AttentionBackwardHd256Config(24), "tile_m must be a multiple of 16"),
+        (kernels.Sm90AttentionBackwardHd256Config(tile_n=24), "tile_n must be a multiple of 16"),
+        (kernels.Sm90AttentionBackwardHd256Config(q_stages=1), "q_stages and k_stages must be at least 2"),
+        (kernels.Sm90AttentionBackwardHd256Config(k_stages=1), "q_stages and k_stages must be at least 2"),
+        (kernels.Sm90AttentionBackwardHd256Config(kv_dims_in_regs=8), "kv_dims_in_regs must be a multiple of 16"),
         (kernels.Sm90AttentionBackwardHd256Config(128), "registers of a thread"),
         (kernels.Sm90AttentionBackwardHd256Config(q_dims_in_regs=192, tile_n=48), "registers of a thread"),
-        (kernels.Sm90AttentionBackwardHd256Config(64, 4), "bytes of shared memory"),
+        (kernels.Sm90AttentionBackwardHd256Config(64, 4), "bytes of smem"),
     ],
 )
-def test_configs_that_are_refused(config, message):
+def test_plans_that_are_refused(config, message):
     x = np.zeros((1, 128, 1, 256), np.float16)
     with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
         kernels.flash_attention_backward(x, x, x, x, x, np.zeros((1, 1, 128), np.float32), config=config)
@@ -202,7 +202,13 @@ def test_products_run_asynchronously(monkeypatch):
     kernels_of = implementations.Sm90Hd256BackwardLaunch(BFloat16, (256, 256), config, (True, False, True), True, True)
     with kiln.target("nvidia"):
         made = implementations._compiled.__wrapped__(
-            None, kernels_of, cute.AddressSpace.gmem, (True,) * 3, False, False
+            None,
+            kernels_of,
+            cute.AddressSpace.gmem,
+            (True,) * 3 + (False,) * 7,
+            False,
+            (True, False, False, False),
+            True,
         )
     loops = check_products(
         made, products=2 * (16 + 2 * config.tile_m // 16) + 32 + 2 * config.tile_n // 16, moves=8

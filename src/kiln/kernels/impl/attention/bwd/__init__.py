@@ -1,6 +1,6 @@
-"""Gradients of attention."""
+"""The backward pass of attention."""
 
-from .implementations import REGISTRY, Given
+from .implementations import REGISTRY
 from .problem import AttentionBackwardProblem
 
-__all__ = ["REGISTRY", "AttentionBackwardProblem", "Given"]
+__all__ = ["REGISTRY", "AttentionBackwardProblem"]

@@ -1,4 +1,4 @@
-"""The implementations of gradients of attention."""
+"""The implementations of attention's backward pass."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..... import Float32, Int32, Int64, const_expr, cute
 from ....dispatch import arrays, devices, launches, recorder
 from ....dispatch.registry import Implementation, Registry, variants
-from ..fwd.implementations import _factors, _fake, _memory_of
-from ..fwd.sm80 import Lengths
-from ..fwd.sm80_config import padded
-from . import sm90, sm90_config, sm90_cost, sm90_hd256_config, sm90_hd256_dkv
-from .preprocess import BackwardPreprocess, SinkBackward, Sinks
+from ..args import AttentionArguments, BackwardScalars
+from ..fwd.implementations import fake_tensor, fake_tensors, memory_space, present
+from ..fwd.sm80_config import padded_head_dim
+from ..score_mod import ALIBI, NO_SCORE_MOD, ScoreMod
+from . import sm80_config, sm90_config, sm90_cost, sm90_hd256_config
+from .preprocess import BackwardPreprocess, SinkBackward
 from .problem import AttentionBackwardProblem
-from .score_mod import NOTHING, SLOPED, Change
-from .sm80 import KEYS, QUERIES, Numbers, Pass
-from .sm80_config import Sm80AttentionBackwardConfig, default_config, expected
-from .sm90_config import Sm90AttentionBackwardConfig
-from .sm90_dq_postprocess import Queries
+from .sm80 import Sm80BackwardKernel
+from .sm80_config import Sm80AttentionBackwardConfig
+from .sm90 import Sm90BackwardKernel
+from .sm90_config import BackwardSchedule, Sm90AttentionBackwardConfig
+from .sm90_dq import DqKernel
 from .sm90_hd256_config import Sm90AttentionBackwardHd256Config
+from .sm90_hd256_dkv import Sm90Hd256DkDvKernel
 from .sm90_hd256_dq import Sm90Hd256DqKernel
-from .sm90_scheduler import Counters
+from .sm90_scheduler import DqCounters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +32,26 @@ if TYPE_CHECKING:
 
 REGISTRY = Registry("attention_backward")
 
-_MOST_TOGETHER = 128
-"""Elements of a head up to which the gradients of keys and of values fit into registers together."""
+_MAX_JOINT_HEAD_DIM = 128
+"""head_dim up to which dK and dV fit into the registers of one kernel."""
 
 
-class Given(NamedTuple):
-    """The arrays: all (batch, rows, heads, D), batch 1 for sequences one after another, logarithms (batch, heads, queries); lengths.
+class BackwardArguments(NamedTuple):
+    """The arguments of the forward pass, whose `out` and `lse` are its results, the gradient of O, and arrays for the
+    other gradients."""
 
-    `longest`: queries and keys of the longest sequences, or more.
-    """
+    forward: AttentionArguments
+    dout: Any
+    dq: Any
+    dk: Any
+    dv: Any
+    dsinks: Any
+    max_seqlen_k: int
+    """The keys of the longest sequence, or more."""
+
+
+class Inputs(NamedTuple):
+    """The arrays that all kernels of a call read: (batch, rows, heads, D), and LSE (batch, heads, queries)."""
 
     dout: Any
     q: Any
@@ -46,324 +59,300 @@ class Given(NamedTuple):
     v: Any
     out: Any
     lse: Any
+
+
+class Gradients(NamedTuple):
+    """The arrays that a call writes."""
+
     dq: Any
     dk: Any
     dv: Any
-    lengths: Lengths
-    longest: tuple[int, int]
-    scale: float
-    softcap: float
-    slopes: Any = None
-    sinks: Sinks | None = None
+
+
+class Workspace(NamedTuple):
+    """Memory between the kernels of a call: LSE and delta, (2, batch, heads, rows), and for `Sm90BackwardKernel` dQ
+    accumulators and `DqCounters`."""
+
+    lse_delta: Any
+    dq_acc: Any = None
+    additions: Any = None
+    next_tile: Any = None
+
+
+class KernelArguments(NamedTuple):
+    """What the kernels after the preprocess receive."""
+
+    kv: Any
+    q_do: Any
+    gradients: Any
+    workspace: Any
+    tensors: Any
+    max_seqlen_q: Any
+    max_seqlen_k: Any
+    scalars: Any
+    schedule: Any
+    stream: Any
+
+
+class BackwardLaunch:
+    """All kernels of a call: preprocess, dsinks, and those of a subclass's `main`."""
+
+    def __init__(self, dtype: Any, head_dim_v: int, tile_m: int = 0) -> None:
+        self.dtype, self.tile_m = dtype, tile_m
+        self.preprocess, self.sinks = BackwardPreprocess(dtype, head_dim_v, tile_m), SinkBackward(tile_m)
+
+    @cute.jit
+    def __call__(
+        self, inputs: Any, gradients: Any, workspace: Any, tensors: Any, dsinks: Any, max_seqlen_q: Int32,
+        max_seqlen_k: Int32, scalars: Any, schedule: Any, stream: Int64,
+    ):  # fmt: skip
+        """Launch the kernels."""
+        lse_delta, dq_acc, additions, next_tile = workspace
+        dout, out = self.preprocess.aligned(inputs.dout), self.preprocess.aligned(inputs.out)
+        counters = None if const_expr(next_tile is None) else DqCounters(additions, next_tile)
+        # in a fixed order, the first addition to a dQ accumulator writes it
+        cleared = dq_acc if const_expr(additions is None) else None
+        cu_seqlens_q = tensors.cu_seqlens_q if const_expr(self.tile_m > 0) else None
+        self.preprocess(dout, out, inputs.lse, lse_delta, cleared, counters, cu_seqlens_q, max_seqlen_q, stream)
+        if const_expr(dsinks is not None):
+            rows = Int32(inputs.q.shape[1])
+            self.sinks(lse_delta, tensors.sinks, dsinks, tensors.cu_seqlens_q, rows, stream)
+        args = KernelArguments(
+            (inputs.k, inputs.v), (inputs.q, dout), gradients, workspace, tensors._replace(sinks=None), max_seqlen_q,
+            max_seqlen_k, scalars, schedule, stream,
+        )  # fmt: skip
+        self.main(args)
+
+    def main(self, args: KernelArguments) -> None:
+        """Launch the kernels after the preprocess."""
+        raise NotImplementedError
+
+
+class Sm80BackwardLaunch(BackwardLaunch):
+    """dK and dV in one kernel, or in one each for a large head_dim, then dQ."""
+
+    def __init__(
+        self, dtype: Any, head_dims: tuple[int, int], config: Any, masks: Any, score_mod: ScoreMod = NO_SCORE_MOD
+    ) -> None:
+        super().__init__(dtype, head_dims[1])
+        make = functools.partial(Sm80BackwardKernel, dtype, head_dims, config, masks, score_mod=score_mod)
+        joint = max(map(padded_head_dim, head_dims)) <= _MAX_JOINT_HEAD_DIM
+        self.dkv = [make(False, True, True)] if joint else [make(False, True, False), make(False, False, True)]
+        self.dq = make(True, True, False)
+
+    def main(self, args: KernelArguments) -> None:
+        lse_delta, gradients = args.workspace.lse_delta, args.gradients
+        for kernel in self.dkv:
+            to = (gradients.dk if kernel.computes_ds_u else None, gradients.dv if kernel.computes_p_w else None)
+            kernel(args.kv, args.q_do, to, lse_delta, args.tensors, args.max_seqlen_k, args.scalars, args.stream)
+        to = (gradients.dq, None)
+        self.dq(args.q_do, args.kv, to, lse_delta, args.tensors, args.max_seqlen_q, args.scalars, args.stream)
+
+
+class Sm90BackwardLaunch(BackwardLaunch):
+    """All gradients in one kernel, then the conversion of dQ."""
+
+    def __init__(
+        self, dtype: Any, head_dims: tuple[int, int], config: Any, masks: Any, deterministic: bool, varlen: bool,
+        has_seqused_k: bool, score_mod: ScoreMod = NO_SCORE_MOD,
+    ) -> None:  # fmt: skip
+        super().__init__(dtype, head_dims[1], config.tile_m)
+        padded = sm90_config.padded_head_dim(head_dims)
+        self.kernel = Sm90BackwardKernel(dtype, padded, config, masks, deterministic, varlen, has_seqused_k, score_mod)
+        self.dq = DqKernel(self.kernel, head_dims[0])
+
+    def main(self, args: KernelArguments) -> None:
+        lse_delta, dq_acc, additions, next_tile = args.workspace
+        dq, schedule = self.preprocess.aligned(args.gradients.dq), args.schedule
+        early_dq = None if additions is None or self.kernel.varlen else dq
+        self.kernel(
+            args.kv, args.q_do, args.gradients[1:], early_dq, lse_delta, dq_acc, DqCounters(additions, next_tile),
+            args.tensors, args.max_seqlen_k, args.scalars, schedule, args.stream,
+        )  # fmt: skip
+        cu_seqlens_q, scale = args.tensors.cu_seqlens_q, args.scalars.scale
+        self.dq(dq_acc, additions, dq, cu_seqlens_q, args.max_seqlen_q, scale, schedule.converted_heads, args.stream)
+
+
+class Sm90Hd256BackwardLaunch(BackwardLaunch):
+    """dK and dV, then dQ."""
+
+    def __init__(
+        self, dtype: Any, head_dims: tuple[int, int], config: Any, masks: Any, varlen: bool, has_seqused_k: bool,
+        score_mod: ScoreMod = NO_SCORE_MOD,
+    ) -> None:  # fmt: skip
+        super().__init__(dtype, head_dims[1], config.tile_m)
+        key = (dtype, sm90_hd256_config.padded_head_dims(head_dims), config, masks, varlen, has_seqused_k, score_mod)
+        self.dkv, self.dq = Sm90Hd256DkDvKernel(*key), Sm90Hd256DqKernel(*key)
+
+    def main(self, args: KernelArguments) -> None:
+        lse_delta, rest = args.workspace.lse_delta, (args.scalars, args.schedule, args.stream)
+        self.dkv(args.kv, args.q_do, args.gradients[1:], lse_delta, args.tensors, args.max_seqlen_k, *rest)
+        self.dq(args.q_do, args.kv, args.gradients.dq, lse_delta, args.tensors, args.max_seqlen_q, *rest)
+
+
+# --- implementations ---
+
+
+class AttentionBackward(Implementation):
+    """What the implementations share: choosing configs by a cost model, and launching a `BackwardLaunch`."""
+
+    repeats = True
+    model: Any
+    """The module of the cost model, with `default_config` and `expected`, and `parts` if it has named terms."""
+    variations: dict[str, tuple[int, ...]]
+    """Values of config fields that a tuner tries."""
+
+    def head_dims(self, problem: AttentionBackwardProblem) -> Any:
+        """Return the head dimensions that configs are checked for."""
+        raise NotImplementedError
+
+    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Any]:
+        first = self.model.default_config(problem, device)
+        return variants(first, lambda config: self.check(problem, config, device), **self.variations)
+
+    def cost(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> float:
+        return self.model.expected(problem, config, device)
+
+    def cost_terms(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> dict[str, float]:
+        return self.model.parts(problem, config, device) if hasattr(self.model, "parts") else {}
+
+    def check(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> None:
+        config.check(self.head_dims(problem), device.smem)
+
+    def launch(
+        self, kind: type[Any], key: tuple[Any, ...], problem: AttentionBackwardProblem, args: BackwardArguments,
+        workspace: Workspace, schedule: Any = None,
+    ) -> None:  # fmt: skip
+        """Run the kernels of a call."""
+        forward, of = args.forward, problem.attention
+        if problem.functions is None:
+            kernels = launches.cached_kernel(kind, *key, ALIBI if of.has_alibi else NO_SCORE_MOD)
+        else:
+            make = lambda: kind(*key, ScoreMod(of.has_alibi, problem.functions))
+            kernels = launches.cached_kernel_of(problem.functions, make, kind, *key, of.has_alibi)
+        tensors = forward.tensors()
+        compiled = _compiled(
+            recorder.mode(), kernels, memory_space(forward.q), present(tensors), args.dsinks is not None,
+            present(workspace), schedule is not None,
+        )  # fmt: skip
+        forward_scalars = forward.scalars(of, 1)
+        scalars = BackwardScalars(
+            forward_scalars.scale_log2, forward_scalars.softcap_scale, forward.scale, forward_scalars.window_left,
+            forward_scalars.window_right, forward_scalars.score_scale,
+        )  # fmt: skip
+        inputs = Inputs(args.dout, forward.q, forward.k, forward.v, forward.out, forward.lse)
+        launches.run_arguments(
+            compiled,
+            [
+                inputs, Gradients(args.dq, args.dk, args.dv), workspace, tensors, args.dsinks,
+                forward.params.max_seqlen_q, args.max_seqlen_k, scalars, schedule, arrays.stream_of(forward.q),
+            ],
+        )  # fmt: skip
+
+
+def _q_tiles(problem: AttentionBackwardProblem, tile_m: int, q: Any) -> int:
+    """Return the query tiles of a head; each varlen sequence has its own."""
+    of, rows = problem.attention, q.shape[1]
+    return rows // tile_m + of.batch if of.varlen else -(-rows // tile_m)
 
 
 @REGISTRY.register
-class Sm80AttentionBackward(Implementation):
-    """Two passes with `mma.sync`: of keys and values, and of queries."""
+class Sm80AttentionBackward(AttentionBackward):
+    """FlashAttention-2 with `mma.sync`: kernels for dK and dV, and for dQ."""
 
     config = Sm80AttentionBackwardConfig
-    repeats = True
+    model = sm80_config
+    variations = {"tile_n": (16, 32, 64)}
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         return None
 
-    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm80AttentionBackwardConfig]:
-        return variants(
-            default_config(problem, device), lambda config: self.check(problem, config, device), tile_n=(16, 32, 64)
-        )
+    def head_dims(self, problem: AttentionBackwardProblem) -> tuple[int, int]:
+        return problem.attention.head_dims
 
-    def cost(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> float:
-        return expected(problem, config, device)
-
-    def check(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> None:
-        config.check(*problem.attention.head_dims, device.smem)
-
-    def run(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, given: Given) -> None:
-        q = given.q
-        shape = (problem.dtype, problem.attention.head_dims, config, problem.attention.masks)
-        compiled = _compiled(
-            recorder.mode(), _kernels(Sm80BackwardLaunch, problem, shape), _memory_of(q), *_there(given)
-        )
-        found = arrays.empty(q, (2, *given.lse.shape), arrays.dtype_named(q, "float32"))
-        _launch(compiled, given, (found,), _numbers(problem, given))
+    def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
+        q, of = args.forward.q, problem.attention
+        key = (problem.dtype, of.head_dims, config, of.masks)
+        lse_delta = arrays.empty(q, (2, *args.forward.lse.shape), arrays.dtype_named(q, "float32"))
+        self.launch(Sm80BackwardLaunch, key, problem, args, Workspace(lse_delta))
 
 
 @REGISTRY.register
-class Sm90AttentionBackward(Implementation):
-    """One pass of warp groups that multiply from shared memory (`wgmma`), which the copy engine fills; it adds up gradients of queries."""
+class Sm90AttentionBackward(AttentionBackward):
+    """FlashAttention-3: TMA and WGMMA, all gradients in one kernel, for head_dim up to 128."""
 
     config = Sm90AttentionBackwardConfig
-    repeats = True
+    model = sm90_cost
+    variations = {"tile_m": (48, 64, 80, 96, 112), "q_stages": (2, 3), "operands_in_regs": (0, 1, 2)}
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
-        of = problem.attention
+        head_dim = max(problem.attention.head_dims)
         if not device.warp_groups:
             return "it is for sm_90a"
-        if max(of.head_dims) > _MOST_TOGETHER:
-            return f"heads of {max(of.head_dims)} elements are more than {_MOST_TOGETHER}"
-        return None
+        return f"head_dim {head_dim} is over {_MAX_JOINT_HEAD_DIM}" if head_dim > _MAX_JOINT_HEAD_DIM else None
 
-    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardConfig]:
-        first = sm90_cost.default_config(problem, device)
-        return variants(
-            first,
-            lambda config: self.check(problem, config, device),
-            tile_m=(48, 64, 80, 96, 112),
-            q_stages=(2, 3),
-            operands_in_regs=(0, 1, 2),
-        )
+    def head_dims(self, problem: AttentionBackwardProblem) -> int:
+        return sm90_config.padded_head_dim(problem.attention.head_dims)
 
-    def cost(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
-        return sm90_cost.expected(problem, config, device)
-
-    def cost_terms(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
-    ) -> dict[str, float]:
-        return sm90_cost.parts(problem, config, device)
-
-    def check(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> None:
-        config.check(sm90_config.padded(problem.attention.head_dims), device.smem)
-
-    def run(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, given: Given) -> None:
-        q, of = given.q, problem.attention
-        elements = sm90_config.padded(of.head_dims)
-        right, left, capped = problem.attention.masks
-        # what hides keys before a query hides those far after it, too: there is one kernel less
-        masks = (right or left, left, capped)
-        shape = (problem.dtype, of.head_dims, config, masks, problem.deterministic, of.varlen, of.has_seqused_k)
-        compiled = _compiled_sm90(
-            recorder.mode(), _kernels(Sm90BackwardLaunch, problem, shape), _memory_of(q), *_there(given)
-        )
-        layers, tiles = q.shape[0], _tiles(problem, config, q)
-        real, number = (arrays.dtype_named(q, name) for name in ("float32", "int32"))
-        device = devices.current()
-        side, part, parts = sm90_config.side_by_side(problem, config, device)
-        found = arrays.empty(q, (2, layers, of.heads, tiles * config.tile_m), real)
-        sums = arrays.empty(q, (parts * layers, of.heads, tiles * config.tile_m * elements), real)
-        turns = None
-        if problem.deterministic:
-            turns = arrays.empty(q, (parts * layers, of.heads, tiles), number)
-        counters = Counters(turns, arrays.empty(q, (1,), number))
-        scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
-        early = sm90_config.made_meanwhile(problem, config, side, parts)
-        order = (side, part, early, device.multiprocessors)
-        numbers = sm90.Numbers(scale, cap, given.scale, left, right, *order, given.softcap or given.scale)
-        _launch(compiled, given, (found, sums, counters), numbers)
-
-
-class Sm90BackwardLaunch:
-    """All kernels of a call."""
-
-    def __init__(
-        self,
-        dtype: Any,
-        head_dims: tuple[int, int],
-        config: Sm90AttentionBackwardConfig,
-        masks: tuple[bool, bool, bool],
-        turns: bool,
-        packed: bool,
-        partial: bool,
-        change: Change = NOTHING,
-    ) -> None:
-        self.dtype, self.turns = dtype, turns
-        self.rows, self.of_sinks = BackwardPreprocess(dtype, head_dims[1], config.tile_m), SinkBackward(config.tile_m)
-        elements = sm90_config.padded(head_dims)
-        self.main = sm90.Sm90BackwardKernel(dtype, elements, config, masks, turns, packed, partial, change)
-        self.queries = Queries(self.main, head_dims[0])
-
-    @cute.jit
-    def __call__(
-        self, dout: cute.Tensor, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: cute.Tensor,
-        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, sums: cute.Tensor, counters: Any,
-        lengths: Any, slopes: Any, sinks: Any, longest_q: Int32, longest_k: Int32, numbers: Any, stream: Int64,
-    ):  # fmt: skip
-        starts = lengths.starts_q
-        # in turns, the first does not add but write
-        cleared = None if const_expr(self.main.turns) else sums
-        dout, out, dq = (self.rows.aligned(x) for x in (dout, out, dq))
-        self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, stream)
-        if const_expr(sinks is not None):
-            self.of_sinks(found, sinks, starts, Int32(q.shape[1]), stream)
-        turns = counters.turns
-        meanwhile = None if const_expr(turns is None or self.main.packed) else dq
-        self.main(
-            (k, v), (q, dout), (dk, dv), meanwhile, found, sums, counters, lengths, slopes, longest_k, numbers, stream
-        )
-        self.queries(sums, turns, dq, starts, longest_q, numbers, stream)
+    def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
+        q, of, device = args.forward.q, problem.attention, devices.current()
+        masks_right, masks_left, has_softcap = of.masks
+        # what masks keys before a window masks those far after it, too: one kernel less
+        masks = (masks_right or masks_left, masks_left, has_softcap)
+        key = (problem.dtype, of.head_dims, config, masks, problem.deterministic, of.varlen, of.has_seqused_k)
+        f32, i32 = (arrays.dtype_named(q, name) for name in ("float32", "int32"))
+        head_group, tiles_per_dq, dq_parts = sm90_config.head_groups(problem, config, device)
+        tiles, layers = _q_tiles(problem, config.tile_m, q), dq_parts * q.shape[0]
+        rows = tiles * config.tile_m
+        lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), f32)
+        dq_acc = arrays.empty(q, (layers, of.heads, rows * sm90_config.padded_head_dim(of.head_dims)), f32)
+        additions = arrays.empty(q, (layers, of.heads, tiles), i32) if problem.deterministic else None
+        workspace = Workspace(lse_delta, dq_acc, additions, arrays.empty(q, (1,), i32))
+        converted = sm90_config.converted_heads(problem, config, head_group, dq_parts)
+        schedule = BackwardSchedule(head_group, tiles_per_dq, converted, device.multiprocessors)
+        self.launch(Sm90BackwardLaunch, key, problem, args, workspace, schedule)
 
 
 @REGISTRY.register
-class Sm90AttentionBackwardHd256(Implementation):
-    """Two passes of warp groups that multiply from shared memory (`wgmma`), which the copy engine fills: for heads of more than 128 elements."""
+class Sm90AttentionBackwardHd256(AttentionBackward):
+    """TMA and WGMMA, kernels for dK and dV, and for dQ, for head_dim over 128."""
 
     config = Sm90AttentionBackwardHd256Config
-    repeats = True
+    model = sm90_hd256_config
+    variations = {
+        "tile_m": (48, 64), "q_stages": (3, 4), "kv_dims_in_regs": (0, 128, 192), "tile_n": (32, 48, 64),
+        "q_dims_in_regs": (0, 128),
+    }  # fmt: skip
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
-        of = problem.attention
+        head_dim = max(problem.attention.head_dims)
         if not device.warp_groups:
             return "it is for sm_90a"
-        if max(of.head_dims) <= _MOST_TOGETHER:
-            return f"heads of {max(of.head_dims)} elements are not more than {_MOST_TOGETHER}"
-        return None
+        return f"head_dim {head_dim} is not over {_MAX_JOINT_HEAD_DIM}" if head_dim <= _MAX_JOINT_HEAD_DIM else None
 
-    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardHd256Config]:
-        return variants(
-            sm90_hd256_config.default_config(problem, device),
-            lambda config: self.check(problem, config, device),
-            tile_m=(48, 64),
-            q_stages=(3, 4),
-            kv_dims_in_regs=(0, 128, 192),
-            tile_n=(32, 48, 64),
-            q_dims_in_regs=(0, 128),
-        )
+    def head_dims(self, problem: AttentionBackwardProblem) -> tuple[int, int]:
+        return sm90_hd256_config.padded_head_dims(problem.attention.head_dims)
 
-    def cost(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
-    ) -> float:
-        return sm90_hd256_config.expected(problem, config, device)
-
-    def cost_terms(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
-    ) -> dict[str, float]:
-        return sm90_hd256_config.parts(problem, config, device)
-
-    def check(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
-    ) -> None:
-        config.check(sm90_hd256_config.padded(problem.attention.head_dims), device.smem)
-
-    def run(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, given: Given) -> None:
-        q, of = given.q, problem.attention
-        shape = (problem.dtype, of.head_dims, config, problem.attention.masks, of.varlen, of.has_seqused_k)
-        compiled = _compiled(
-            recorder.mode(), _kernels(Sm90Hd256BackwardLaunch, problem, shape), _memory_of(q), *_there(given)
-        )
-        rows = _tiles(problem, config, q) * config.tile_m
-        found = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.dtype_named(q, "float32"))
-        scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
-        side = sm90_hd256_config.side_by_side(problem, devices.current())
-        numbers = sm90_hd256_dkv.Numbers(scale, cap, given.scale, left, right, side, given.softcap or given.scale)
-        _launch(compiled, given, (found,), numbers)
-
-
-class Sm90Hd256BackwardLaunch:
-    """All kernels of a call."""
-
-    numbers = sm90_hd256_dkv.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, Float32(1.0))
-
-    def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionBackwardHd256Config, masks: tuple[bool, bool, bool], packed: bool,
-        partial: bool, change: Change = NOTHING,
-    ) -> None:  # fmt: skip
-        self.dtype = dtype
-        self.rows, self.of_sinks = BackwardPreprocess(dtype, head_dims[1], config.tile_m), SinkBackward(config.tile_m)
-        given = (dtype, sm90_hd256_config.padded(head_dims), config, masks, packed, partial, change)
-        self.of_keys, self.of_queries = sm90_hd256_dkv.Sm90Hd256DkDvKernel(*given), Sm90Hd256DqKernel(*given)
-
-    @cute.jit
-    def __call__(
-        self, dout: cute.Tensor, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: cute.Tensor,
-        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, lengths: Any, slopes: Any, sinks: Any,
-        longest_q: Int32, longest_k: Int32, numbers: Any, stream: Int64,
-    ):  # fmt: skip
-        starts = lengths.starts_q
-        dout, out = (self.rows.aligned(x) for x in (dout, out))
-        self.rows(dout, out, lse, found, None, None, starts, longest_q, stream)
-        if const_expr(sinks is not None):
-            self.of_sinks(found, sinks, starts, Int32(q.shape[1]), stream)
-        self.of_keys((k, v), (q, dout), (dk, dv), found, lengths, slopes, longest_k, numbers, stream)
-        self.of_queries((q, dout), (k, v), dq, found, lengths, slopes, longest_q, numbers, stream)
-
-
-def _numbers(problem: AttentionBackwardProblem, given: Given) -> Numbers:
-    scale, cap, left, right = _factors(problem.attention, given)  # type: ignore[arg-type]
-    return Numbers(scale, cap, given.scale, left, right, given.softcap or given.scale)
-
-
-class Sm80BackwardLaunch:
-    """All kernels of a call."""
-
-    numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
-
-    def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionBackwardConfig, masks: tuple[bool, bool, bool],
-        change: Change = NOTHING,
-    ) -> None:  # fmt: skip
-        self.dtype = dtype
-        self.rows, self.of_sinks = BackwardPreprocess(dtype, head_dims[1]), SinkBackward()
-        made = functools.partial(Pass, dtype, head_dims, config, masks, change=change)
-        self.of_queries = made(QUERIES, True, False)
-        together = max(map(padded, head_dims)) <= _MOST_TOGETHER
-        self.of_keys = [made(KEYS, True, True)] if together else [made(KEYS, True, False), made(KEYS, False, True)]
-
-    @cute.jit
-    def __call__(
-        self, dout: cute.Tensor, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: cute.Tensor,
-        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, lengths: Any, slopes: Any, sinks: Any,
-        longest_q: Int32, longest_k: Int32, numbers: Any, stream: Int64,
-    ):  # fmt: skip
-        dout, out = (self.rows.aligned(x) for x in (dout, out))
-        self.rows(dout, out, lse, found, None, None, None, longest_q, stream)
-        if const_expr(sinks is not None):
-            self.of_sinks(found, sinks, lengths.starts_q, Int32(q.shape[1]), stream)
-        for of_keys in self.of_keys:
-            to = (dk if const_expr(of_keys.of_scores) else None, dv if const_expr(of_keys.of_weights) else None)
-            of_keys((k, v), (q, dout), to, found, lengths, slopes, longest_k, numbers, stream)
-        self.of_queries((q, dout), (k, v), (dq, None), found, lengths, slopes, longest_q, numbers, stream)
-
-
-def _kernels(kind: type[Any], problem: AttentionBackwardProblem, shape: tuple[Any, ...]) -> Any:
-    """One object for equal shapes and functions of scores."""
-    sloped, functions = problem.attention.has_alibi, problem.functions
-    if functions is None:
-        return launches.cached_kernel(kind, *shape, SLOPED if sloped else NOTHING)
-    return launches.cached_kernel_of(functions, lambda: kind(*shape, Change(sloped, functions)), kind, *shape, sloped)
-
-
-def _tiles(
-    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig | Sm90AttentionBackwardHd256Config, q: Any
-) -> int:
-    """Blocks of queries: each of the sequences that lie one after another has its own."""
-    of, queries = problem.attention, q.shape[1]
-    return queries // config.tile_m + of.batch if of.varlen else -(-queries // config.tile_m)
-
-
-def _launch(compiled: Any, given: Given, made: tuple[Any, ...], numbers: Any) -> None:
-    """Call what was compiled, with arrays that were made for it besides those that are given."""
-    rows = (given.dout, given.q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
-    more = (given.lengths, given.slopes, given.sinks)
-    launches.run_arguments(compiled, [*rows, *made, *more, *given.longest, numbers, arrays.stream_of(given.q)])
-
-
-def _there(given: Given) -> tuple[Any, ...]:
-    """Which arrays there are."""
-    return tuple(x is not None for x in given.lengths), given.slopes is not None, given.sinks is not None
-
-
-def _described(kernels: Any, space: Any, lengths: tuple[bool, ...], sloped: bool, sinks: bool) -> tuple[Any, ...]:
-    """Five arrays that are read and three gradients, of any shape and strides; lengths, slopes and sinks."""
-    rows = [_fake(kernels.dtype, 4, space) for _ in range(8)]
-    vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
-    of_heads = Sinks(*(_fake(Float32, 1, space) for _ in range(2))) if sinks else None
-    return rows[:5], rows[5:], (vectors, _fake(Float32, 2, space) if sloped else None, of_heads)
+    def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
+        q, of = args.forward.q, problem.attention
+        key = (problem.dtype, of.head_dims, config, of.masks, of.varlen, of.has_seqused_k)
+        rows = _q_tiles(problem, config.tile_m, q) * config.tile_m
+        lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.dtype_named(q, "float32"))
+        schedule = BackwardSchedule(sm90_hd256_config.head_group(problem, devices.current()), 1, 0, 1)
+        self.launch(Sm90Hd256BackwardLaunch, key, problem, args, Workspace(lse_delta), schedule)
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(_mode: Any, kernels: Sm80BackwardLaunch | Sm90Hd256BackwardLaunch, space: Any, *there: Any) -> Any:
-    """The function for arrays of any shape and strides with heads of some dimensions."""
-    rows, results, more = _described(kernels, space, *there)
-    known = [_fake(Float32, modes, space) for modes in (3, 4)]
-    return cute.compile(kernels, *rows, known[0], *results, known[1], *more, Int32(1), Int32(1), kernels.numbers, 0)
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled_sm90(_mode: Any, kernels: Sm90BackwardLaunch, space: Any, *there: Any) -> Any:
-    """The function for arrays of any shape and strides with heads of some dimensions."""
-    rows, results, more = _described(kernels, space, *there)
-    real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
-    counters = Counters(_fake(Int32, 3, space) if kernels.turns else None, _fake(Int32, 1, space))
-    numbers = sm90.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, 1, Float32(1.0))
+def _compiled(
+    _mode: Any, kernels: BackwardLaunch, space: Any, has: tuple[bool, ...], dsinks: bool, used: tuple[bool, ...],
+    scheduled: bool,
+) -> Any:  # fmt: skip
+    row, f32 = lambda: fake_tensor(kernels.dtype, 4, space), functools.partial(fake_tensor, Float32, space=space)
+    inputs = Inputs(row(), row(), row(), row(), row(), f32(3))
+    memory = ((Float32, 4), (Float32, 3), (Int32, 3), (Int32, 1))
+    workspace = Workspace(*(fake_tensor(*kind, space) if x else None for kind, x in zip(memory, used, strict=True)))
+    scalars = BackwardScalars(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
     return cute.compile(
-        kernels, *rows, real[0], *results, *real[1:], counters, *more, Int32(1), Int32(1), numbers, 0
+        kernels, inputs, Gradients(row(), row(), row()), workspace, fake_tensors(has, space),
+        f32(1) if dsinks else None, Int32(1), Int32(1), scalars, BackwardSchedule(1, 1, 0, 1) if scheduled else None, 0,
     )  # fmt: skip

@@ -1,206 +1,202 @@
-"""What gradients need of each query: its logarithm, and the sum of its outputs times their gradients."""
+"""The preprocess kernel of attention's backward pass: LSE in powers of two and delta = rowsum(O * dO) of each query;
+and dsinks."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
-from .sm90_scheduler import stretch, tile_of
+from .....utils.schedulers import sequence_range
+from ....parts.kv_source import VECTOR
+from ....parts.online_softmax import LOG2_E
+from .sm90_scheduler import varlen_first_tile
 
 _THREADS = 256
-_VALUES = 8
-"""Elements of 16 bits that are read at once."""
-_EACH = 4
-"""Rows of a thread, at most: so much is under way that it does not matter how long it takes."""
-_LOG2_E = 1.4426950408889634
+_MAX_ROWS = 4
+"""Rows of a thread, at most: enough loads in flight to hide their latency."""
 
 
-def share_of_clearing(block: Any, grid: Any) -> tuple[Any, Any]:
-    """The number of the first thread of a block among those of a grid, and how many these are: more than 32 bits may count."""
+def permuted_row(row: Any) -> Any:
+    """Return where a row lies: of each 16 rows those of a WGMMA thread, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on,
+    are adjacent."""
+    return (row & ~15) | ((row & 6) << 1) | ((row & 8) >> 2) | (row & 1)
+
+
+def thread_numbers(block: Any, grid: Any) -> tuple[Any, Any]:
+    """Return the number of a CTA's first thread in its grid, and the threads of the grid, in 64 bits."""
     number = (Int64(block[2]) * grid[1] + block[1]) * grid[0] + block[0]
     return number * _THREADS, Int64(grid[0]) * grid[1] * grid[2] * _THREADS
 
 
 class BackwardPreprocess:
-    """The kernel: `found` (2, batch, heads, rows) f32 are the logarithms, binary, and the sums.
+    """The kernel: `lse_delta` (2, batch, heads, rows) gets LSE in powers of two, and delta.
 
-    The logarithm of a query that sees no key, or does not exist (there may be more rows than queries), is inf: its weights are 0.
-    `tile_m`, if it is not 0: of each 16 rows those of a thread of `wgmma`, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on, lie together, and
-    where sequences lie one after another, each begins with a block of so many rows. `sums` (batch, heads, numbers of a head) and `counters`, if given, are filled
-    with zeros.
-    """
+    LSE is inf for a query that sees no key, or does not exist (there may be more rows than queries): its P are 0. With
+    `tile_m`, rows are permuted (`permuted_row`), and varlen sequences begin with a tile of their own. `dq_acc` (batch,
+    heads, numbers) and `counters`, if given, are filled with zeros."""
 
     def __init__(self, dtype: Any, head_dim_v: int, tile_m: int = 0) -> None:
-        self.dtype, self.dim, self.tile_m = dtype, head_dim_v, tile_m
-        self.lanes = 1 << (head_dim_v // _VALUES - 1).bit_length()
+        self.dtype, self.head_dim, self.tile_m = dtype, head_dim_v, tile_m
+        self.lanes = 1 << (head_dim_v // VECTOR - 1).bit_length()
         self.ways = _THREADS // self.lanes
-        self.each = min(_EACH, self.lanes)  # numbers of a block's rows are read and written by a thread each
-        self.rows = self.ways * self.each
+        self.thread_rows = min(_MAX_ROWS, self.lanes)  # each row of a CTA is read and written by a thread
+        self.rows = self.ways * self.thread_rows
 
     @cute.jit
     def __call__(
-        self,
-        dout: cute.Tensor,
-        out: cute.Tensor,
-        lse: cute.Tensor,
-        found: cute.Tensor,
-        sums: Any,
-        counters: Any,
-        starts: Any,
-        longest: Int32,
-        stream: Int64,
-    ):
-        """Launch it for outputs (batch, queries, heads, D) and logarithms (batch, heads, queries); where sequences start, if each has
-        blocks of its own, and queries of the longest (or None)."""
-        rows, batches = found.shape[3], out.shape[0]
-        if const_expr(starts is not None):
-            rows, batches = cute.ceil_div(longest, self.tile_m) * self.tile_m, starts.shape[0] - 1
-        self.kernel(dout, out, lse, found, sums, counters, starts).launch(
-            grid=(cute.ceil_div(rows, self.rows) * out.shape[2], 1, batches),
+        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, dq_acc: Any, counters: Any,
+        cu_seqlens_q: Any, max_seqlen_q: Int32, stream: Int64,
+    ):  # fmt: skip
+        """Launch the kernel for dO and O (batch, queries, heads, D) and LSE (batch, heads, queries)."""
+        rows, batch = lse_delta.shape[3], out.shape[0]
+        if const_expr(cu_seqlens_q is not None):
+            rows, batch = cute.ceil_div(max_seqlen_q, self.tile_m) * self.tile_m, cu_seqlens_q.shape[0] - 1
+        self.kernel(do, out, lse, lse_delta, dq_acc, counters, cu_seqlens_q).launch(
+            grid=(cute.ceil_div(rows, self.rows) * out.shape[2], 1, batch),
             block=(_THREADS, 1, 1),
-            min_blocks_per_mp=4,  # so that there are registers for all loads before the first is used
+            min_blocks_per_mp=4,  # registers for all loads before the first is used
             stream=stream,
         )
 
     def aligned(self, x: Any) -> Any:
-        """Rows begin at multiples of what is read at once."""
-        strides = tuple(s if isinstance(s, int) else cute.assume(s, divby=_VALUES) for s in x.stride)
+        """Return an array with strides known to be multiples of 16 bytes."""
+        strides = tuple(s if isinstance(s, int) else cute.assume(s, divby=VECTOR) for s in x.stride)
         return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=strides))
 
     @cute.kernel
     def kernel(
-        self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, counters: Any,
-        starts: Any,
+        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, dq_acc: Any, counters: Any,
+        cu_seqlens_q: Any,
     ):  # fmt: skip
         number, _, batch = arch.block_idx()
-        # heads of the same rows side by side: as they mostly lie in memory
+        # heads of the same rows side by side: mostly as they lie in memory
         block, head = number // out.shape[2], number % out.shape[2]
-        rows = (Int32(0), Int32(out.shape[1]), Int32(0), Int32(found.shape[3]), batch)
-        if const_expr(starts is not None):
-            first, queries = stretch(starts, batch, Int32(out.shape[1]))
-            place = tile_of(first, batch, Int32(self.tile_m)) * self.tile_m
-            rows = (first, queries, place, cute.ceil_div(queries, self.tile_m) * self.tile_m, Int32(0))
-        if block * self.rows < rows[3]:
-            self.one_block(dout, out, lse, found, sums, (block, head), rows)
+        # first query, queries, first row of lse_delta, its rows, batch index
+        sequence = (Int32(0), Int32(out.shape[1]), Int32(0), Int32(lse_delta.shape[3]), batch)
+        if const_expr(cu_seqlens_q is not None):
+            first, seqlen_q = sequence_range(cu_seqlens_q, batch, Int32(out.shape[1]))
+            first_row = varlen_first_tile(first, batch, Int32(self.tile_m)) * self.tile_m
+            sequence = (first, seqlen_q, first_row, cute.ceil_div(seqlen_q, self.tile_m) * self.tile_m, Int32(0))
+        if block * self.rows < sequence[3]:
+            self.compute(do, out, lse, lse_delta, dq_acc, block, head, sequence)
         if const_expr(counters is not None):
-            first, every = share_of_clearing(arch.block_idx(), arch.grid_dim())
-            for x in [x for x in counters if x is not None]:
-                flat = cute.make_tensor(x.iterator, cute.make_layout(cute.size(x)))
-                for place in range(first + arch.thread_idx()[0], Int64(cute.size(x)), every):
-                    flat[place] = 0
+            first, every = thread_numbers(arch.block_idx(), arch.grid_dim())
+            for counter in [c for c in counters if c is not None]:
+                flat = cute.make_tensor(counter.iterator, cute.make_layout(cute.size(counter)))
+                for i in range(first + arch.thread_idx()[0], Int64(cute.size(counter)), every):
+                    flat[i] = 0
 
     @cute.jit
-    def one_block(
-        self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, place: Any, rows: Any
+    def compute(
+        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, dq_acc: Any, block: Int32,
+        head: Int32, sequence: Any,
     ):  # fmt: skip
-        """What a block of threads has of a sequence, some rows of a head: where the sequence begins, how many queries it has, where what is known of them begins, of how many,
-        and the layer of the arrays."""
-        block, head = place
-        first, queries, first_place, places, batch = rows
+        """Compute the rows of a CTA."""
+        first, seqlen_q, first_row, rows, batch = sequence
         thread = arch.thread_idx()[0]
         lane, way = thread % self.lanes, thread // self.lanes
         begin = block * self.rows
-        # a thread reads and writes the numbers of another row than those it adds up: in succession
-        own, logarithm = begin + thread, Float32(float("inf"))
-        if thread < self.rows and own < queries:
-            given = lse[batch, head, first + own]
-            if given != -float("inf"):
-                logarithm = given * _LOG2_E
-        load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
-        held = cute.make_rmem_tensor((_VALUES, 2, self.each), self.dtype)
-        column = min(lane * _VALUES, Int32(self.dim - _VALUES))
-        for n in range_constexpr(self.each):
-            row = min(begin + n * self.ways + way, queries - 1)
-            for i, x in enumerate((dout, out)):
-                at = (x[batch, first + row, head, None].iterator + column).with_alignment(2 * _VALUES)
-                cute.copy(load, cute.make_tensor(at, cute.make_layout((_VALUES,))), held[None, i, n])
-        shared = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(self.rows), 16)
-        for n in range_constexpr(self.each):
-            total = Float32(0.0)
-            for i in range_constexpr(_VALUES):
-                total = cute.math.fma(held[i, 0, n].to(Float32), held[i, 1, n].to(Float32), total)
-            if const_expr(self.dim < self.lanes * _VALUES):
-                total = total if lane * _VALUES < self.dim else Float32(0.0)
+        # a thread reads LSE and writes the results of another row than those it adds up: adjacent ones
+        thread_row, row_lse = begin + thread, Float32(float("inf"))
+        if thread < self.rows and thread_row < seqlen_q:
+            natural = lse[batch, head, first + thread_row]
+            if natural != -float("inf"):
+                row_lse = natural * LOG2_E
+        load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=VECTOR * self.dtype.width)
+        fragment = cute.make_rmem_tensor((VECTOR, 2, self.thread_rows), self.dtype)
+        column = min(lane * VECTOR, Int32(self.head_dim - VECTOR))
+        for n in range_constexpr(self.thread_rows):
+            row = min(begin + n * self.ways + way, seqlen_q - 1)
+            for i, x in enumerate((do, out)):
+                start = (x[batch, first + row, head, None].iterator + column).with_alignment(2 * VECTOR)
+                cute.copy(load, cute.make_tensor(start, cute.make_layout((VECTOR,))), fragment[None, i, n])
+        smem = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(self.rows), 16)
+        for n in range_constexpr(self.thread_rows):
+            delta = Float32(0.0)
+            for i in range_constexpr(VECTOR):
+                delta = cute.math.fma(fragment[i, 0, n].to(Float32), fragment[i, 1, n].to(Float32), delta)
+            if const_expr(self.head_dim < self.lanes * VECTOR):
+                delta = delta if lane * VECTOR < self.head_dim else Float32(0.0)
             for step in range_constexpr(self.lanes.bit_length() - 1):
-                total = total + arch.shuffle_sync_bfly(total, offset=1 << step)
+                delta = delta + arch.shuffle_sync_bfly(delta, offset=1 << step)
             if lane == 0:
-                shared[n * self.ways + way] = total
+                smem[n * self.ways + way] = delta
         arch.sync_threads()
-        if thread < self.rows and own < places:
-            place = own
-            if const_expr(self.tile_m > 0):
-                place = (own & ~15) | ((own & 6) << 1) | ((own & 8) >> 2) | (own & 1)
-            found[0, batch, head, first_place + place] = logarithm
-            found[1, batch, head, first_place + place] = shared[thread] if own < queries else Float32(0.0)
-        if const_expr(sums is not None):
-            self.clear(sums[batch, head, None], sums.shape[2] // found.shape[3], begin, first_place, places)
+        if thread < self.rows and thread_row < rows:
+            place = permuted_row(thread_row) if const_expr(self.tile_m > 0) else thread_row
+            lse_delta[0, batch, head, first_row + place] = row_lse
+            lse_delta[1, batch, head, first_row + place] = smem[thread] if thread_row < seqlen_q else Float32(0.0)
+        if const_expr(dq_acc is not None):
+            row_size = dq_acc.shape[2] // lse_delta.shape[3]
+            end = min(rows, begin + self.rows) * row_size
+            self.clear(dq_acc[batch, head, None], first_row * row_size, begin * row_size, end)
 
     @cute.jit
-    def clear(self, sums: cute.Tensor, each: Int32, begin: Int32, first_place: Int32, places: Int32):
-        """Fill what belongs to the rows of a block of threads, so many numbers each, with zeros."""
-        end = min(places, begin + self.rows) * each
+    def clear(self, dq_acc: cute.Tensor, first: Int32, begin: Int32, end: Int32):
+        """Fill a CTA's part of the dQ accumulator with zeros."""
         zeros = cute.make_rmem_tensor((4,), Float32)
         zeros.fill(0.0)
         store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
-        for place in range(begin * each + 4 * arch.thread_idx()[0], end, 4 * _THREADS):
-            at = (sums.iterator + cute.assume(first_place * each + place, divby=4)).with_alignment(16)
-            cute.copy(store, zeros, cute.make_tensor(at, cute.make_layout((4,))))
-
-
-class Sinks(NamedTuple):
-    """Logits of one more key for each head, and where their gradients go."""
-
-    given: Any
-    gradients: Any
+        for i in range(begin + 4 * arch.thread_idx()[0], end, 4 * _THREADS):
+            start = (dq_acc.iterator + cute.assume(first + i, divby=4)).with_alignment(16)
+            cute.copy(store, zeros, cute.make_tensor(start, cute.make_layout((4,))))
 
 
 class SinkBackward:
-    """The kernel of gradients of sinks (heads), given these and what is known of queries: minus the sum of their weights times sums.
+    """The kernel of the sinks' gradients: minus the sum over queries of exp2(sink - LSE) times delta.
 
-    A block of threads has a head, and adds up in a fixed order. `tile_m`: as for `BackwardPreprocess`.
+    A CTA has a head, and adds up in a fixed order. `tile_m` is that of `BackwardPreprocess`.
     """
 
     def __init__(self, tile_m: int = 0) -> None:
         self.tile_m = tile_m
 
     @cute.jit
-    def __call__(self, found: cute.Tensor, sinks: Any, starts: Any, rows: Int32, stream: Int64):
-        """Launch it for `Sinks`; where sequences start (or None), and rows of all of them."""
-        self.kernel(found, sinks.given, sinks.gradients, starts, rows).launch(
-            grid=(sinks.given.shape[0], 1, 1), block=(_THREADS, 1, 1), stream=stream
+    def __call__(
+        self,
+        lse_delta: cute.Tensor,
+        sinks: cute.Tensor,
+        dsinks: cute.Tensor,
+        cu_seqlens_q: Any,
+        rows: Int32,
+        stream: Int64,
+    ):
+        """Launch the kernel; `rows` are the queries of all varlen sequences."""
+        self.kernel(lse_delta, sinks, dsinks, cu_seqlens_q, rows).launch(
+            grid=(sinks.shape[0], 1, 1), block=(_THREADS, 1, 1), stream=stream
         )
 
     @cute.kernel
-    def kernel(self, found: cute.Tensor, sinks: cute.Tensor, to: cute.Tensor, starts: Any, rows: Int32):
+    def kernel(self, lse_delta: cute.Tensor, sinks: cute.Tensor, dsinks: cute.Tensor, cu_seqlens_q: Any, rows: Int32):
         head, thread = arch.block_idx()[0], arch.thread_idx()[0]
-        sink, total = sinks[head] * _LOG2_E, Float32(0.0)
-        if const_expr(starts is None):
-            for batch in range(found.shape[1]):
-                total = total + self.sequence(found, sink, head, batch, Int32(0), Int32(found.shape[3]))
+        sink, total = sinks[head] * LOG2_E, Float32(0.0)
+        if const_expr(cu_seqlens_q is None):
+            for batch in range(lse_delta.shape[1]):
+                total = total + self.sequence(lse_delta, sink, head, batch, Int32(0), Int32(lse_delta.shape[3]))
         else:
-            for batch in range(starts.shape[0] - 1):
-                first, queries = stretch(starts, batch, rows)
+            for batch in range(cu_seqlens_q.shape[0] - 1):
+                first, seqlen_q = sequence_range(cu_seqlens_q, batch, rows)
                 if const_expr(self.tile_m > 0):
-                    first = tile_of(first, batch, Int32(self.tile_m)) * self.tile_m
-                    queries = cute.ceil_div(queries, self.tile_m) * self.tile_m
-                total = total + self.sequence(found, sink, head, Int32(0), first, queries)
+                    first = varlen_first_tile(first, batch, Int32(self.tile_m)) * self.tile_m
+                    seqlen_q = cute.ceil_div(seqlen_q, self.tile_m) * self.tile_m
+                total = total + self.sequence(lse_delta, sink, head, Int32(0), first, seqlen_q)
         total = arch.warp_reduction_sum(total)
-        shared = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(_THREADS // 32), 16)
+        smem = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(_THREADS // 32), 16)
         if thread % 32 == 0:
-            shared[thread // 32] = total
+            smem[thread // 32] = total
         arch.sync_threads()
         if thread == 0:
             for n in range_constexpr(1, _THREADS // 32):
-                total = total + shared[n]
-            to[head] = -total
+                total = total + smem[n]
+            dsinks[head] = -total
 
     @cute.jit
-    def sequence(self, found: cute.Tensor, sink: Float32, head: Int32, batch: Int32, first: Int32, count: Int32):
-        """What a thread has of a sequence."""
+    def sequence(self, lse_delta: cute.Tensor, sink: Float32, head: Int32, batch: Int32, first: Int32, count: Int32):
+        """Return a thread's part of the sum over a sequence."""
         total = Float32(0.0)
         for row in range(first + arch.thread_idx()[0], first + count, _THREADS):
-            weight = arch.exp2(sink - found[0, batch, head, row])
-            total = cute.math.fma(weight, found[1, batch, head, row], total)
+            p = arch.exp2(sink - lse_delta[0, batch, head, row])
+            total = cute.math.fma(p, lse_delta[1, batch, head, row], total)
         return total

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class AttentionBackwardProblem(Problem):
     """dQ, dK and dV of an attention.
 
-    With `deterministic` equal calls give equal bits. `functions` are the user's score modification and its derivative, or None.
-    """
+    With `deterministic` equal calls give equal bits. `functions` are the user's score modification and its derivative,
+    or None."""
 
     attention: AttentionProblem
     deterministic: bool = True

@@ -1,4 +1,4 @@
-"""How gradients of attention are cut for `mma.sync`."""
+"""The config of the sm_80 backward kernels."""
 
 from __future__ import annotations
 
@@ -6,88 +6,81 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ....dispatch import arrays
-from ..fwd.sm80_config import lanes, padded
+from ..fwd.sm80_config import copy_lanes, padded_head_dim
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
-_SPEED = 2.2e6
-"""Multiplications and additions that a multiprocessor does in a microsecond."""
-_FEW = 32
-"""Up to so many queries and keys blocks are as small as can be."""
-_TWICE = 1.4
-"""Seven products instead of five: scores and their gradients are computed in both passes."""
+_FLOPS = 2.2e6
+"""FLOPs of an SM in a microsecond."""
+_SHORT = 32
+"""Queries and keys up to which tiles are as small as can be."""
+_RECOMPUTE = 1.4
+"""Seven GEMMs instead of five: both kernels compute S and dP."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sm80AttentionBackwardConfig:
-    """How gradients of attention are cut: keys (or queries) of a block of threads, 16 for each warp, queries (or keys) of a step."""
+    """Tile shape of the sm_80 backward kernels: a CTA has `tile_m` keys (dK/dV) or queries (dQ), 16 for each warp, and
+    steps of `tile_n` queries or keys."""
 
     tile_m: int = 64
     tile_n: int = 32
 
     @property
     def warps(self) -> int:
-        """Warps of a block."""
+        """Warps of a CTA."""
         return self.tile_m // 16
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Threads of a CTA."""
         return 32 * self.warps
 
-    @property
-    def m_tiles(self) -> int:
-        """Tiles of 16 rows of a warp."""
-        return 1
-
     def smem_bytes(self, head_dim: int, head_dim_v: int) -> int:
-        """Shared memory of a block: its own rows, and two buffers of those of a step."""
-        return 2 * (self.tile_m + 2 * self.tile_n) * (padded(head_dim) + padded(head_dim_v))
+        """Return the smem of a CTA: its own rows, and two stages of the streamed ones."""
+        return 2 * (self.tile_m + 2 * self.tile_n) * (padded_head_dim(head_dim) + padded_head_dim(head_dim_v))
 
     @arrays.checked_once
-    def check(self, head_dim: int, head_dim_v: int, capacity: int) -> None:
-        """Refuse what cannot work for heads of so many elements where a block has `capacity` bytes of shared memory."""
+    def check(self, head_dims: tuple[int, int], capacity: int) -> None:
+        """Raise if the config cannot work for head dimensions and `capacity` bytes of smem."""
         require = arrays.require
         require(
-            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256,
-            f"{self}: a block has a multiple of 16 rows, up to 256",
+            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256, f"{self}: tile_m must be a multiple of 16, up to 256"
         )
-        copied = max(self.threads // lanes(d) for d in (head_dim, head_dim_v))
+        copied = max(self.threads // copy_lanes(d) for d in head_dims)
         require(
             self.tile_n > 0 and self.tile_n % 16 == 0 and self.tile_n % copied == 0 and self.tile_m % copied == 0,
-            f"{self}: a step has a multiple of 16 rows, and it and a block of the {copied} that {self.threads} threads copy at once",
+            f"{self}: tile_n must be a multiple of 16, and tile_m and tile_n of the {copied} rows that "
+            f"{self.threads} threads copy at once",
         )
-        used = self.smem_bytes(head_dim, head_dim_v)
+        smem = self.smem_bytes(*head_dims)
         require(
-            used <= capacity,
-            f"{self} takes {used} bytes of shared memory for heads of {head_dim} and {head_dim_v}, and a block has {capacity}",
-            hint="fewer rows in a step",
+            smem <= capacity,
+            f"{self} takes {smem} bytes of smem for head_dim {head_dims}; a CTA has {capacity}",
+            hint="a smaller tile_n",
         )
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm80AttentionBackwardConfig:
-    """The config for a problem: as many rows in a step as shared memory allows."""
+    """Return the config for a problem: as many rows in a step as smem allows."""
     of = problem.attention
-    large = max(map(padded, of.head_dims))
-    if max(of.seqlen_q, of.seqlen_k) <= _FEW and large <= 128:
+    large = max(map(padded_head_dim, of.head_dims))
+    if max(of.seqlen_q, of.seqlen_k) <= _SHORT and large <= 128:
         return Sm80AttentionBackwardConfig(16, 16)
-    for config in (
-        Sm80AttentionBackwardConfig(64, 64 if large <= 64 else 32),
-        Sm80AttentionBackwardConfig(64, 32),
-        Sm80AttentionBackwardConfig(64, 16),
-    ):
-        copied = config.threads // min(map(lanes, problem.attention.head_dims))
-        if config.smem_bytes(*problem.attention.head_dims) <= device.smem and config.tile_n % copied == 0:
+    for tile_n in (64 if large <= 64 else 32, 32, 16):
+        config = Sm80AttentionBackwardConfig(64, tile_n)
+        copied = config.threads // min(map(copy_lanes, of.head_dims))
+        if config.smem_bytes(*of.head_dims) <= device.smem and config.tile_n % copied == 0:
             return config
     return Sm80AttentionBackwardConfig(32, 16)
 
 
 def expected(problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> float:
-    """Microseconds that gradients take."""
+    """Return the microseconds of a backward pass."""
     of = problem.attention
     tiles = -(-of.seqlen_k // config.tile_m) * of.heads_k * of.batch
     rows = -(-of.seqlen_q // config.tile_n) * config.tile_n * of.group_size
-    tile = _TWICE * 2 * config.tile_m * rows * (3 * of.head_dim + 2 * of.head_dim_v) / _SPEED
-    return tile * max(1.0, tiles / (2 * device.multiprocessors)) * 2
+    tile_us = _RECOMPUTE * 2 * config.tile_m * rows * (3 * of.head_dim + 2 * of.head_dim_v) / _FLOPS
+    return tile_us * max(1.0, tiles / (2 * device.multiprocessors)) * 2

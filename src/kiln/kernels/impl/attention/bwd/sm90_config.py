@@ -1,9 +1,9 @@
-"""How gradients of attention are cut for the warp groups of Hopper."""
+"""The config of the Hopper backward kernel for head_dim up to 128, and how its work is ordered."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ....dispatch import arrays
 
@@ -11,46 +11,47 @@ if TYPE_CHECKING:
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
-GROUP = 128
-"""Threads of a warp group."""
-GROUPS = 2
-"""Warp groups that compute."""
-KEYS = 64 * GROUPS
-"""Keys of a block of threads, 64 of each warp group."""
-BUFFERS = 2
-"""Of gradients of scores, those of a step being multiplied in the next, and of dQ, on its way to be added."""
+WARPGROUP = 128
+"""Threads of a warpgroup."""
+WARPGROUPS = 2
+"""Consumer warpgroups."""
+WARPGROUP_ROWS = 64
+"""Rows of a consumer warpgroup: M of its WGMMAs."""
+TILE_N = WARPGROUP_ROWS * WARPGROUPS
+"""Keys of a CTA's tile."""
+DS_STAGES = 2
+"""Stages of dS, which is multiplied one step later, and of dQ on its way to gmem."""
 REGISTERS = (24, 240)
-"""Registers of a thread that copies, and of one that computes."""
-_BARRIERS = 1024
-"""Bytes of shared memory for mbarriers."""
-_REST = 24
-"""Registers of a thread that computes besides its accumulators, at least."""
-_APART = 2.4
-"""Steps between the beginnings of blocks of threads that have successive keys of a head, so that they hardly wait for each other."""
-_IN_CACHE = 32 << 20
-"""Bytes of queries, gradients of outputs and sums of dQ that are used at the same time: what is added to sums should be in the L2 cache."""
-_TURN = 0.6
-"""Steps that pass until an addition is known to the block of threads that is next."""
-_LITTLE, _MOST_PARTS = 0.03, 8
-"""Which part of the time blocks of threads may wait, and how many sums of dQ there are at most so that they do not."""
-_ALL = 1 << 30
-"""Blocks of keys: more than there are."""
-_CONVERTED = {128: 8, 64: 7}
-"""Steps of a block of threads beside which a warp makes gradients of a block of queries, by elements of a head, filled up."""
+"""Registers of a producer thread and of a consumer thread."""
+_BARRIER_BYTES = 1024
+_OTHER_REGISTERS = 24
+"""Registers that a consumer thread needs besides its fragments."""
+_STEPS_APART = 2.4
+"""Steps between the starts of CTAs with adjacent KV tiles of a head at which they hardly wait for each other."""
+_L2_BYTES = 32 << 20
+"""Bytes of Q, dO and dQ accumulators in use at the same time: additions to dQ should hit in L2."""
+_ADD_STEPS = 0.6
+"""Steps until an addition to dQ is visible to the CTA that adds next."""
+_MAX_WAITING, _MAX_DQ_PARTS = 0.03, 8
+"""The share of the time that CTAs may wait for their turn, and how many dQ accumulators there are at most to avoid it.
+"""
+_ALL_TILES = 1 << 30
+_CONVERT_STEPS = {128: 8, 64: 7}
+"""Steps of a CTA in which a spare warp converts one query tile of dQ, by padded head_dim."""
 
 
-def padded(head_dims: tuple[int, int]) -> int:
-    """Elements of a head in shared memory; the copy engine fills in zeros."""
+def padded_head_dim(head_dims: tuple[int, int]) -> int:
+    """Return the elements of a head in smem; TMA fills in zeros."""
     return 64 if max(head_dims) <= 64 else 128
 
 
 @dataclasses.dataclass(frozen=True)
 class Sm90AttentionBackwardConfig:
-    """How gradients of attention are cut on Hopper: a block of threads has 128 keys, `tile_m` are the queries of a step.
+    """Tile shape and stages of the Hopper backward kernel.
 
-    Two warp groups have 64 keys each; one more loads for them and adds to the gradients of queries. `stages`: buffers of queries and
-    of gradients of outputs. `operands_in_regs`: 1, values are held in registers, 2, keys are, too; 0, neither.
-    """
+    A CTA has 128 keys, 64 for each of two consumer warpgroups; a step has `tile_m` queries. One more warpgroup loads
+    and adds to dQ. `q_stages` stages hold Q, and as many dO. `operands_in_regs` is 1 to keep V in registers, 2 for V
+    and K, 0 for neither."""
 
     tile_m: int = 64
     q_stages: int = 2
@@ -58,110 +59,112 @@ class Sm90AttentionBackwardConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
-        return 128 * (GROUPS + 1)
+        """Threads of a CTA."""
+        return WARPGROUP * (WARPGROUPS + 1)
 
-    def smem_bytes(self, elements: int) -> int:
-        """Shared memory of a block for heads of so many elements, filled up."""
-        rows = 2 * KEYS + 2 * self.q_stages * self.tile_m
-        known = 8 * self.q_stages * self.tile_m
-        return (
-            2 * rows * elements
-            + 2 * BUFFERS * self.tile_m * KEYS
-            + 4 * BUFFERS * self.tile_m * elements
-            + known
-            + _BARRIERS
-        )
+    def smem_bytes(self, head_dim: int) -> int:
+        """Return the smem of a CTA: K, V, Q, dO, dS, dQ, LSE and delta, for a padded head_dim."""
+        kv_and_q = 2 * (2 * TILE_N + 2 * self.q_stages * self.tile_m) * head_dim
+        ds, dq = 2 * DS_STAGES * self.tile_m * TILE_N, 4 * DS_STAGES * self.tile_m * head_dim
+        return kv_and_q + ds + dq + 8 * self.q_stages * self.tile_m + _BARRIER_BYTES
 
     @arrays.checked_once
-    def check(self, elements: int, capacity: int) -> None:
-        """Refuse what cannot work for heads of so many elements, filled up, where a block has `capacity` bytes of shared memory."""
+    def check(self, head_dim: int, capacity: int) -> None:
+        """Raise if the config cannot work for a padded head_dim and `capacity` bytes of smem."""
         require = arrays.require
         require(
-            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256,
-            f"{self}: queries of a step are a multiple of 16, up to 256",
+            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256, f"{self}: tile_m must be a multiple of 16, up to 256"
         )
-        require(0 <= self.operands_in_regs <= 2, f"{self}: values, or values and keys, are held in registers")
-        require(self.q_stages >= 2, f"{self}: there are at least two buffers of queries")
-        taken = elements + self.tile_m + self.tile_m // 4 + self.operands_in_regs * elements // 4
+        require(0 <= self.operands_in_regs <= 2, f"{self}: operands_in_regs must be 0, 1 (V) or 2 (V and K)")
+        require(self.q_stages >= 2, f"{self}: q_stages must be at least 2")
+        used = head_dim + self.tile_m + self.tile_m // 4 + self.operands_in_regs * head_dim // 4
         require(
-            taken + _REST <= REGISTERS[1],
-            f"{self}: gradients, scores, theirs and weights for heads of {elements} take {taken} registers of a thread, which has "
-            f"{REGISTERS[1]}, and {_REST} for the rest",
-            hint="fewer queries in a step",
+            used + _OTHER_REGISTERS <= REGISTERS[1],
+            f"{self}: dK, dV, S, dP and P with head_dim {head_dim} take {used} registers of a thread, which has "
+            f"{REGISTERS[1]}, and needs {_OTHER_REGISTERS} for the rest",
+            hint="a smaller tile_m",
         )
-        used = self.smem_bytes(elements)
+        smem = self.smem_bytes(head_dim)
         require(
-            used <= capacity,
-            f"{self} takes {used} bytes of shared memory for heads of {elements}, and a block has {capacity}",
-            hint="fewer queries in a step",
+            smem <= capacity,
+            f"{self} takes {smem} bytes of smem for head_dim {head_dim}; a CTA has {capacity}",
+            hint="a smaller tile_m",
         )
 
 
-def _most_seen_by(problem: AttentionBackwardProblem) -> int:
-    """Queries that see a block of keys, at most."""
-    of = problem.attention
-    return (
-        of.seqlen_q
-        if of.window_left is None or of.window_right is None
-        else min(of.seqlen_q, of.window_left + of.window_right + KEYS)
-    )
+class BackwardSchedule(NamedTuple):
+    """How the KV tiles of a launch are ordered."""
+
+    head_group: int
+    """KV heads whose tiles are computed side by side."""
+    tiles_per_dq: int
+    """KV tiles of a head that add to one dQ accumulator."""
+    converted_heads: int
+    """Query heads whose dQ a spare warp converts while later heads are computed."""
+    num_ctas: int
+    """CTAs that run at the same time."""
 
 
-def equal_shares(heads: int, wanted: int) -> int:
-    """About so many heads each time, equally many if that can be: a few that are left would be alone at the end."""
+def equal_groups(heads: int, wanted: int) -> int:
+    """Return about `wanted` heads to a group, in groups of equal size if possible: a few left over would run alone at
+    the end."""
     near = [n for n in range(wanted // 2 + 1, wanted * 3 // 2 + 1) if heads % n == 0]
     return min(near, key=lambda n: max(n / wanted, wanted / n)) if near else -(-heads // -(-heads // wanted))
 
 
-def side_by_side(
+def head_groups(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
 ) -> tuple[int, int, int]:
-    """Heads whose blocks of keys are done side by side, equally many each time; blocks of keys that add to the same sums, and how many parts
-    that makes of those of a head."""
+    """Return how many KV heads are computed side by side, how many KV tiles add to one dQ accumulator, and how many
+    accumulators a head has."""
     of = problem.attention
-    masked, steps = of.window_left is not None or of.window_right is not None, _steps(problem, config)
-    heads, blocks, at_once = of.heads_k * of.batch, max(1, -(-of.seqlen_k // KEYS)), device.multiprocessors
-    in_cache = _IN_CACHE // (of.group_size * of.seqlen_q * padded(of.head_dims) * 8)
-    # blocks of keys that have fewer queries than others are all there are at the end of some heads: enough of them for all multiprocessors
-    least = 2 * round(at_once / blocks) if masked else 1
-    side = equal_shares(heads, max(1, least, min(in_cache, round(_APART * at_once / steps))))
+    masked, steps = of.window_left is not None or of.window_right is not None, _mean_steps(problem, config)
+    heads, tiles, num_ctas = of.heads_k * of.batch, max(1, -(-of.seqlen_k // TILE_N)), device.multiprocessors
+    in_cache = _L2_BYTES // (of.group_size * of.seqlen_q * padded_head_dim(of.head_dims) * 8)
+    # under a mask, the short KV tiles of a head group are all that is left at its end: enough of them for all SMs
+    least = 2 * round(num_ctas / tiles) if masked else 1
+    group = equal_groups(heads, max(1, least, min(in_cache, round(_STEPS_APART * num_ctas / steps))))
     parts = 1
     if problem.deterministic and not masked and not of.varlen:
-        # those of a head that begin together come to the same queries together, and wait for each other
-        together = min(blocks, -(-at_once // side))
-        lost, all_steps = together * _TURN, max(steps, steps * heads * blocks // at_once)
-        parts = max(1, min(_MOST_PARTS, blocks, int(lost / (_LITTLE * all_steps))))
+        # tiles of a head that start together come to the same queries together, and wait for each other
+        together = min(tiles, -(-num_ctas // group))
+        lost, all_steps = together * _ADD_STEPS, max(steps, steps * heads * tiles // num_ctas)
+        parts = max(1, min(_MAX_DQ_PARTS, tiles, int(lost / (_MAX_WAITING * all_steps))))
     if parts == 1:
-        return side, _ALL, 1
-    part = -(-blocks // parts)
-    return side, part, -(-blocks // part)
+        return group, _ALL_TILES, 1
+    tiles_per_dq = -(-tiles // parts)
+    return group, tiles_per_dq, -(-tiles // tiles_per_dq)
 
 
-def made_meanwhile(
-    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, side: int, parts: int
+def converted_heads(
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, head_group: int, dq_parts: int
 ) -> int:
-    """Heads of queries whose gradients are made while those of others are computed: all but those that are done last.
+    """Return how many query heads' dQ is converted while others are computed: all but those of the last head group.
 
-    None if there are parts, which are added up when all are complete, or if nobody knows when they are; and none if a block of threads has
-    fewer steps than that would take beside them.
-    """
+    None with several accumulators, which are added up at the end, without counters, or if a CTA has too few steps for
+    it."""
     of = problem.attention
-    if not problem.deterministic or parts > 1 or of.varlen:
+    if not problem.deterministic or dq_parts > 1 or of.varlen:
         return 0
-    each = of.group_size * -(-of.seqlen_q // config.tile_m) / max(1, -(-of.seqlen_k // KEYS))
-    enough = _CONVERTED[padded(of.head_dims)] * each <= _steps(problem, config)
-    return of.group_size * ((of.heads_k * of.batch - 1) // side * side) if enough else 0
+    q_tiles_per_cta = of.group_size * -(-of.seqlen_q // config.tile_m) / max(1, -(-of.seqlen_k // TILE_N))
+    enough = _CONVERT_STEPS[padded_head_dim(of.head_dims)] * q_tiles_per_cta <= _mean_steps(problem, config)
+    return of.group_size * ((of.heads_k * of.batch - 1) // head_group * head_group) if enough else 0
 
 
-def seen_by(problem: AttentionBackwardProblem) -> float:
-    """Queries that see a block of keys, on average."""
+def _max_visible_queries(problem: AttentionBackwardProblem) -> int:
     of = problem.attention
-    # under a mask on one side half of them, and half of what is around the diagonal
+    if of.window_left is None or of.window_right is None:
+        return of.seqlen_q
+    return min(of.seqlen_q, of.window_left + of.window_right + TILE_N)
+
+
+def mean_visible_queries(problem: AttentionBackwardProblem) -> float:
+    """Return how many queries see a KV tile, on average."""
+    of, most = problem.attention, _max_visible_queries(problem)
+    # under a one-sided mask half of them, and half of the tile on the diagonal
     one_sided = (of.window_left is None) != (of.window_right is None)
-    return (_most_seen_by(problem) + KEYS) / 2 if one_sided else _most_seen_by(problem)
+    return (most + TILE_N) / 2 if one_sided else most
 
 
-def _steps(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig) -> int:
-    """Of a block of threads, on average."""
-    return problem.attention.group_size * max(1, int(seen_by(problem) // config.tile_m))
+def _mean_steps(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig) -> int:
+    return problem.attention.group_size * max(1, int(mean_visible_queries(problem) // config.tile_m))

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from ....dispatch.explaining import bytes_per_us
 from ....tuned import coefficients
-from .sm90_config import GROUPS, KEYS, Sm90AttentionBackwardConfig, made_meanwhile, padded, seen_by, side_by_side
+from .sm90_config import (
+    TILE_N,
+    WARPGROUPS,
+    Sm90AttentionBackwardConfig,
+    converted_heads,
+    head_groups,
+    mean_visible_queries,
+    padded_head_dim,
+)
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
@@ -49,7 +57,7 @@ _UNMEASURED_FACTOR: float = _MODEL["unmeasured_factor"]
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardConfig:
     """The cheapest config for a problem of those that were measured."""
-    of, elements = problem.attention, padded(problem.attention.head_dims)
+    of, elements = problem.attention, padded_head_dim(problem.attention.head_dims)
     if elements == 64 and (
         of.varlen or of.has_seqused_k or of.has_softcap or of.has_alibi or problem.functions is not None
     ):
@@ -60,17 +68,19 @@ def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90Att
 
 def cycles(config: Sm90AttentionBackwardConfig, elements: int) -> dict[str, float]:
     """Cycles of a step side by side: of tensor cores, of shared memory at 128 bytes each, and of the unit for powers."""
-    rows, other = config.tile_m, GROUPS * config.tile_m * elements
+    rows, other = config.tile_m, WARPGROUPS * config.tile_m * elements
     # keys and values for scores and their gradients, unless they are held in registers; queries and gradients of outputs twice each
-    operands = (2 - config.operands_in_regs) * KEYS * elements + 4 * other
+    operands = (2 - config.operands_in_regs) * TILE_N * elements + 4 * other
     # dQ: each warp group has some of the elements, or some of the queries
-    by_elements = elements == 64 * GROUPS
-    operands += KEYS * elements * (1 if by_elements else GROUPS) + rows * KEYS * (GROUPS if by_elements else 1)
-    moved = 2 * operands + 2 * KEYS * rows + 4 * rows * elements + 2 * 4 * rows * elements
+    by_elements = elements == 64 * WARPGROUPS
+    operands += TILE_N * elements * (1 if by_elements else WARPGROUPS) + rows * TILE_N * (
+        WARPGROUPS if by_elements else 1
+    )
+    moved = 2 * operands + 2 * TILE_N * rows + 4 * rows * elements + 2 * 4 * rows * elements
     return {
-        "tensor cores": 10 * KEYS * rows * elements / 4096,
+        "tensor cores": 10 * TILE_N * rows * elements / 4096,
         "shared memory": moved / 128,
-        "powers": KEYS * rows / 16,
+        "powers": TILE_N * rows / 16,
     }
 
 
@@ -78,13 +88,13 @@ def parts(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig
     """Microseconds side by side of the units of a multiprocessor, if nothing waits."""
     blocks, steps = _work(problem, config)
     each = blocks * steps / device.multiprocessors / _CYCLES
-    return {name: each * count for name, count in cycles(config, padded(problem.attention.head_dims)).items()}
+    return {name: each * count for name, count in cycles(config, padded_head_dim(problem.attention.head_dims)).items()}
 
 
 def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
     """Microseconds that gradients take."""
     rounds, steps, rest = units(problem, config, device)
-    step, block = _step_and_cta_us(config, padded(problem.attention.head_dims))
+    step, block = _step_and_cta_us(config, padded_head_dim(problem.attention.head_dims))
     return rounds * (steps * step + block) + rest
 
 
@@ -97,8 +107,8 @@ def units(
     rounds = blocks / device.multiprocessors
     if of.window_left is None and of.window_right is None:  # all are equally long
         rounds = -(-blocks // device.multiprocessors)
-    side, _, sums = side_by_side(problem, config, device)
-    early = made_meanwhile(problem, config, side, sums)
+    side, _, sums = head_groups(problem, config, device)
+    early = converted_heads(problem, config, side, sums)
     rows, heads = of.seqlen_q * of.head_dim, of.heads * of.batch
     passes = heads * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
     return max(1.0, rounds), steps, passes / bytes_per_us(device) + _LAUNCHES_US
@@ -117,4 +127,6 @@ def _step_and_cta_us(config: Sm90AttentionBackwardConfig, elements: int) -> tupl
 def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig) -> tuple[int, float]:
     """Blocks of threads, and steps of one on average."""
     of = problem.attention
-    return -(-of.seqlen_k // KEYS) * of.heads_k * of.batch, of.group_size * max(1.0, seen_by(problem) / config.tile_m)
+    return -(-of.seqlen_k // TILE_N) * of.heads_k * of.batch, of.group_size * max(
+        1.0, mean_visible_queries(problem) / config.tile_m
+    )

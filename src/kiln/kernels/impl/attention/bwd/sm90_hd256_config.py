@@ -1,4 +1,4 @@
-"""How gradients of attention are cut on Hopper for heads of more than 128 elements, and what they are expected to take."""
+"""The config of the Hopper backward kernels for head_dim over 128, and what they are expected to take."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ from typing import TYPE_CHECKING
 
 from ....dispatch import arrays
 from ....tuned import coefficients
-from .sm90_config import GROUPS, REGISTERS, equal_shares, seen_by
+from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS, equal_groups, mean_visible_queries
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
-ROWS = 64
-"""Keys of a block of threads, and queries of a warp group."""
-QUERIES = ROWS * GROUPS
-"""Of a block of threads in the pass of queries."""
-SENT = 2
-"""Buffers of weights on their way from one warp group to the other."""
-_BARRIERS = 1024
-"""Bytes of shared memory for mbarriers."""
-_REST = 32
-"""Registers of a thread that computes besides its accumulators, at least."""
-
-_IN_CACHE = 32 << 20
-"""Bytes of queries and gradients of outputs that are used at the same time."""
+DKV_TILE_N = WARPGROUP_ROWS
+"""Keys of a CTA's tile in the dK/dV kernel."""
+DQ_TILE_M = WARPGROUP_ROWS * WARPGROUPS
+"""Queries of a CTA's tile in the dQ kernel."""
+P_STAGES = 2
+"""Stages of P on its way from one warpgroup to the other."""
+_BARRIER_BYTES = 1024
+_OTHER_REGISTERS = 32
+"""Registers that a consumer thread needs besides its fragments."""
+_L2_BYTES = 32 << 20
+"""Bytes of Q and dO that are in use at the same time."""
 _CYCLES = 1980.0
 """Of a microsecond, in bursts."""
 _MODEL = coefficients("attention_backward_sm90")
@@ -36,22 +34,22 @@ _STEP_FACTORS: tuple[float, float] = (_MODEL["dkv_hd256_factor"], _MODEL["dq_hd2
 _CTA_US: float = _MODEL["hd256_cta_us"]
 """Microseconds of the prologue and the epilogue of a CTA of either kernel."""
 _BYTES = 4.2e6
-"""Bytes that the pass before the products moves in a microsecond."""
+"""Bytes that the preprocess kernel moves in a microsecond."""
 
 
-def padded(head_dims: tuple[int, int]) -> tuple[int, int]:
-    """Elements of keys and of values in shared memory; the copy engine fills in zeros."""
+def padded_head_dims(head_dims: tuple[int, int]) -> tuple[int, int]:
+    """Return the elements of K's and V's heads in smem; TMA fills in zeros."""
     return -(-head_dims[0] // 64) * 64, -(-head_dims[1] // 64) * 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Sm90AttentionBackwardHd256Config:
-    """How gradients of attention are cut on Hopper for heads of more than 128 elements, in two passes.
+    """Tile shapes and stages of the Hopper backward kernels for head_dim over 128.
 
-    For keys and values, a block of threads has 64 keys and steps of `tile_m` queries, in `stages` buffers; one warp group has the gradients of values, the other
-    those of keys, and the first `kv_dims_in_regs` elements of keys and values are held in registers. For queries, a block has 128, 64 for each warp group, and steps of `tile_n` keys, in
-    `k_stages` buffers, and of as many values, in `v_stages`; `q_dims_in_regs` elements of queries are held in registers.
-    """
+    In the dK/dV kernel, a CTA has 64 keys and steps of `tile_m` queries, in `q_stages` stages; one warpgroup has dV,
+    the other dK, and the first `kv_dims_in_regs` elements of K and V are kept in registers. In the dQ kernel, a CTA has
+    128 queries, 64 for each warpgroup, and steps of `tile_n` keys, in `k_stages` stages of K and `v_stages` of V;
+    `q_dims_in_regs` elements of Q are kept in registers."""
 
     tile_m: int = 48
     q_stages: int = 3
@@ -63,140 +61,142 @@ class Sm90AttentionBackwardHd256Config:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
-        return 128 * (GROUPS + 1)
+        """Threads of a CTA."""
+        return 128 * (WARPGROUPS + 1)
 
-    def smem_bytes(self, elements: tuple[int, int]) -> int:
-        """Shared memory of a block for heads of so many elements, filled up."""
-        known = 8 * self.q_stages * self.tile_m
-        of_keys = 2 * (ROWS + self.q_stages * self.tile_m) * sum(elements) + 2 * SENT * ROWS * self.tile_m + known
-        of_queries = 2 * QUERIES * sum(elements) + 2 * self.tile_n * (
-            self.k_stages * elements[0] + self.v_stages * elements[1]
-        )
-        return max(of_keys, of_queries) + _BARRIERS
+    def smem_bytes(self, head_dims: tuple[int, int]) -> int:
+        """Return the smem of a CTA, the larger of both kernels', for padded head dimensions."""
+        lse_delta, p = 8 * self.q_stages * self.tile_m, 2 * P_STAGES * DKV_TILE_N * self.tile_m
+        dkv = 2 * (DKV_TILE_N + self.q_stages * self.tile_m) * sum(head_dims) + p + lse_delta
+        kv_stages = 2 * self.tile_n * (self.k_stages * head_dims[0] + self.v_stages * head_dims[1])
+        return max(dkv, 2 * DQ_TILE_M * sum(head_dims) + kv_stages) + _BARRIER_BYTES
 
     @arrays.checked_once
-    def check(self, elements: tuple[int, int], capacity: int) -> None:
-        """Refuse what cannot work for heads of so many elements, filled up, where a block has `capacity` bytes of shared memory."""
+    def check(self, head_dims: tuple[int, int], capacity: int) -> None:
+        """Raise if the config cannot work for padded head dimensions and `capacity` bytes of smem."""
         require = arrays.require
-        for name, rows in (("queries", self.tile_m), ("keys", self.tile_n)):
-            require(rows % 16 == 0 and 16 <= rows <= 256, f"{self}: {name} of a step are a multiple of 16, up to 256")
+        for name, rows in (("tile_m", self.tile_m), ("tile_n", self.tile_n)):
+            require(rows % 16 == 0 and 16 <= rows <= 256, f"{self}: {name} must be a multiple of 16, up to 256")
         require(
             self.q_stages >= 2 and self.k_stages >= 2 and self.v_stages >= 1,
-            f"{self}: there are at least two buffers of queries and of keys, and one of values",
+            f"{self}: q_stages and k_stages must be at least 2, and v_stages at least 1",
         )
-        for held in (self.kv_dims_in_regs, self.q_dims_in_regs):
-            require(held >= 0 and held % 16 == 0, f"{self}: elements that are held in registers are a multiple of 16")
-        of_keys, of_values = elements
-        # sums, scores and what becomes of them, and what is held: of the warp group of values, that of keys, and one of queries
-        taken = max(
-            of_values // 2 + self.tile_m * 3 // 4 + min(self.kv_dims_in_regs, of_keys) // 4,
-            of_keys // 2 + self.tile_m * 3 // 4 + min(self.kv_dims_in_regs, of_values) // 4,
-            of_keys // 2 + self.tile_n * 5 // 4 + min(self.q_dims_in_regs, of_keys) // 4,
+        for name, dims in (("kv_dims_in_regs", self.kv_dims_in_regs), ("q_dims_in_regs", self.q_dims_in_regs)):
+            require(dims >= 0 and dims % 16 == 0, f"{self}: {name} must be a multiple of 16")
+        dim, dim_v = head_dims
+        # accumulators, scores and operands of the dV warpgroup, the dK warpgroup, and a dQ warpgroup
+        used = max(
+            dim_v // 2 + self.tile_m * 3 // 4 + min(self.kv_dims_in_regs, dim) // 4,
+            dim // 2 + self.tile_m * 3 // 4 + min(self.kv_dims_in_regs, dim_v) // 4,
+            dim // 2 + self.tile_n * 5 // 4 + min(self.q_dims_in_regs, dim) // 4,
         )
         require(
-            taken + _REST <= REGISTERS[1],
-            f"{self}: gradients, scores, what becomes of them, and what is held take {taken} registers of a thread for heads of {elements}, which has "
-            f"{REGISTERS[1]}, and {_REST} for the rest",
-            hint="fewer queries or keys in a step, or fewer elements that are held",
+            used + _OTHER_REGISTERS <= REGISTERS[1],
+            f"{self}: accumulators, scores and operands with head_dim {head_dims} take {used} registers of a "
+            f"thread, which has {REGISTERS[1]}, and needs {_OTHER_REGISTERS} for the rest",
+            hint="a smaller tile_m or tile_n, or fewer dims in registers",
         )
-        used = self.smem_bytes(elements)
+        smem = self.smem_bytes(head_dims)
         require(
-            used <= capacity,
-            f"{self} takes {used} bytes of shared memory for heads of {elements}, and a block has {capacity}",
-            hint="fewer queries or keys in a step",
+            smem <= capacity,
+            f"{self} takes {smem} bytes of smem for head_dim {head_dims}; a CTA has {capacity}",
+            hint="a smaller tile_m or tile_n",
         )
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardHd256Config:
-    """The config for a problem."""
-    of_keys, of_values = padded(problem.attention.head_dims)
-    both = of_keys + of_values
-    keys = (48, 3, 128) if both > 384 else (48, 4, 192) if both > 320 else (64, 4, 192)
-    queries = (32, 4, 2, 128) if both > 384 or of_keys > 192 else (64, 3, 2 if both > 320 else 3, 0)
-    if problem.functions is not None:  # which need registers of their own
-        queries = (32, 4, 2, 0) if queries[0] == 32 else (48, 3, 3, 0)
-    return Sm90AttentionBackwardHd256Config(*keys, *queries)
+    """Return the config for a problem."""
+    dim, dim_v = padded_head_dims(problem.attention.head_dims)
+    both = dim + dim_v
+    dkv = (48, 3, 128) if both > 384 else (48, 4, 192) if both > 320 else (64, 4, 192)
+    dq = (32, 4, 2, 128) if both > 384 or dim > 192 else (64, 3, 2 if both > 320 else 3, 0)
+    if problem.functions is not None:  # they need registers of their own
+        dq = (32, 4, 2, 0) if dq[0] == 32 else (48, 3, 3, 0)
+    return Sm90AttentionBackwardHd256Config(*dkv, *dq)
 
 
-def side_by_side(problem: AttentionBackwardProblem, device: Device) -> int:
-    """Heads of keys whose blocks are done side by side: enough for all multiprocessors, and few enough that what they read is in the L2 cache. Under a mask, some are
-    shorter than others, so that there are more of them."""
+def head_group(problem: AttentionBackwardProblem, device: Device) -> int:
+    """Return how many KV heads are computed side by side: enough for all SMs, and few enough for L2; more under a mask,
+    where some KV tiles are shorter than others."""
     of = problem.attention
     masked = of.window_left is not None or of.window_right is not None
-    blocks = max(1, -(-of.seqlen_k // ROWS))
-    in_cache = _IN_CACHE // (2 * of.group_size * of.seqlen_q * sum(padded(of.head_dims)))
-    wanted = max(1, round(device.multiprocessors / blocks), min(in_cache, 4 if masked else 2))
-    return equal_shares(of.heads_k * of.batch, wanted)
+    tiles = max(1, -(-of.seqlen_k // DKV_TILE_N))
+    in_cache = _L2_BYTES // (2 * of.group_size * of.seqlen_q * sum(padded_head_dims(of.head_dims)))
+    wanted = max(1, round(device.multiprocessors / tiles), min(in_cache, 4 if masked else 2))
+    return equal_groups(of.heads_k * of.batch, wanted)
 
 
 def cycles(
-    config: Sm90AttentionBackwardHd256Config, elements: tuple[int, int]
+    config: Sm90AttentionBackwardHd256Config, head_dims: tuple[int, int]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Cycles of a step side by side, of the pass of keys and of that of queries: of tensor cores, of shared memory at 128 bytes each, and of the unit for powers."""
-    of_keys, both = elements[0], sum(elements)
-    # left operands of scores and their gradients that are not held, right operands of these and of sums, what comes in; weights, sent and read
-    read = sum(max(0, n - config.kv_dims_in_regs) for n in elements)
-    moved = 2 * ROWS * read + 3 * 2 * config.tile_m * both + 2 * 2 * ROWS * config.tile_m
-    # the same for two warp groups, but for weights
-    moved_q = 2 * QUERIES * (both - min(config.q_dims_in_regs, of_keys)) + 2 * config.tile_n * (
-        GROUPS * (both + of_keys) + both
+    """Return the cycles of a step of the dK/dV kernel and of the dQ kernel in each unit, which work at the same time:
+    tensor cores, smem at 128 bytes, and exp2."""
+    dim, both = head_dims[0], sum(head_dims)
+    # A operands of S and dP that are not in registers, B operands of these and of dK and dV, TMA writes; P, written and
+    # read
+    read = sum(max(0, n - config.kv_dims_in_regs) for n in head_dims)
+    moved = 2 * DKV_TILE_N * read + 3 * 2 * config.tile_m * both + 2 * 2 * DKV_TILE_N * config.tile_m
+    # the same for two warpgroups, but for P
+    moved_q = 2 * DQ_TILE_M * (both - min(config.q_dims_in_regs, dim)) + 2 * config.tile_n * (
+        WARPGROUPS * (both + dim) + both
     )
     return (
         {
-            "tensor cores": 4 * ROWS * config.tile_m * both / 4096,
+            "tensor cores": 4 * DKV_TILE_N * config.tile_m * both / 4096,
             "shared memory": moved / 128,
-            "powers": ROWS * config.tile_m / 16,
+            "exp2": DKV_TILE_N * config.tile_m / 16,
         },
         {
-            "tensor cores": 2 * QUERIES * config.tile_n * (both + of_keys) / 4096,
+            "tensor cores": 2 * DQ_TILE_M * config.tile_n * (both + dim) / 4096,
             "shared memory": moved_q / 128,
-            "powers": QUERIES * config.tile_n / 16,
+            "exp2": DQ_TILE_M * config.tile_n / 16,
         },
     )
 
 
 def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config) -> list[tuple[int, float]]:
-    """Of both passes: blocks of threads, and steps of one on average."""
+    """Return CTAs and the mean steps of one, of both kernels."""
     of = problem.attention
-    seen = min(seen_by(problem), of.seqlen_q)
-    keys = seen * of.seqlen_k / max(1, of.seqlen_q)  # that a query sees, on average
+    queries = min(mean_visible_queries(problem), of.seqlen_q)
+    keys = queries * of.seqlen_k / max(1, of.seqlen_q)  # that a query sees, on average
     return [
-        (-(-of.seqlen_k // ROWS) * of.heads_k * of.batch, of.group_size * max(1.0, seen / config.tile_m)),
-        (-(-of.seqlen_q // QUERIES) * of.heads * of.batch, max(1.0, keys / config.tile_n)),
+        (-(-of.seqlen_k // DKV_TILE_N) * of.heads_k * of.batch, of.group_size * max(1.0, queries / config.tile_m)),
+        (-(-of.seqlen_q // DQ_TILE_M) * of.heads * of.batch, max(1.0, keys / config.tile_n)),
     ]
 
 
 def parts(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
 ) -> dict[str, float]:
-    """Microseconds side by side of the units of a multiprocessor, if nothing waits."""
+    """Return the microseconds of each unit of an SM, if nothing waits."""
     found: dict[str, float] = {}
-    for (blocks, steps), units in zip(
-        _work(problem, config), cycles(config, padded(problem.attention.head_dims)), strict=True
-    ):
+    head_dims = padded_head_dims(problem.attention.head_dims)
+    for (ctas, steps), units in zip(_work(problem, config), cycles(config, head_dims), strict=True):
         for name, count in units.items():
-            found[name] = found.get(name, 0.0) + blocks * steps / device.multiprocessors / _CYCLES * count
+            found[name] = found.get(name, 0.0) + ctas * steps / device.multiprocessors / _CYCLES * count
     return found
 
 
 def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device) -> float:
-    """Microseconds that gradients take."""
-    passes, rest = units(problem, config, device)
+    """Return the microseconds of a backward pass."""
+    kernels, rest = units(problem, config, device)
     return rest + sum(
-        rounds * (over * steps + _CTA_US) for (rounds, steps), over in zip(passes, _STEP_FACTORS, strict=True)
+        rounds * (over * steps + _CTA_US) for (rounds, steps), over in zip(kernels, _STEP_FACTORS, strict=True)
     )
 
 
 def units(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
 ) -> tuple[list[tuple[float, float]], float]:
-    """Of both passes: blocks of threads of a multiprocessor, and microseconds that the busiest unit takes for the steps of each; and microseconds of what is before."""
+    """Return CTAs of an SM and microseconds of the busiest unit for the steps of each, of both kernels, and the
+    microseconds before them."""
     of = problem.attention
     masked, found = of.window_left is not None or of.window_right is not None, []
-    for (blocks, steps), each in zip(_work(problem, config), cycles(config, padded(of.head_dims)), strict=True):
-        rounds = blocks / device.multiprocessors
+    for (ctas, steps), unit_cycles in zip(
+        _work(problem, config), cycles(config, padded_head_dims(of.head_dims)), strict=True
+    ):
+        rounds = ctas / device.multiprocessors
         if not masked:  # all are equally long
-            rounds = -(-blocks // device.multiprocessors)
-        found.append((max(1.0, rounds), steps * max(each.values()) / _CYCLES))
+            rounds = -(-ctas // device.multiprocessors)
+        found.append((max(1.0, rounds), steps * max(unit_cycles.values()) / _CYCLES))
     return found, _LAUNCHES + 4 * of.seqlen_q * of.heads * of.batch * of.head_dim_v / _BYTES

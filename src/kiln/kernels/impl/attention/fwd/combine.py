@@ -1,8 +1,7 @@
-"""The second half of attention whose keys are cut into parts: what is found of each part is put together.
+"""The combine kernel of split-KV: merges the partial outputs of KV splits by their LSE.
 
-Of each part there are, for a query and head, its outputs and after them the binary logarithm of its sum, all f32. Outputs are
-weighted by the share that a part has in the sum of all; parts are added in a fixed order.
-"""
+A split leaves, for each query and head, its normalized outputs followed by its LSE in powers of two, all f32. Splits
+are merged in a fixed order."""
 
 from __future__ import annotations
 
@@ -12,94 +11,95 @@ from ..... import Float32, Int32, Int64, const_expr, cute, range_constexpr, util
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
 from ....dispatch import devices
-from .sm80_epilogue import LN_2
+from ....parts.online_softmax import LN_2
 
 _THREADS = 128
 WIDTH = 4
-"""Elements of a thread."""
-_AT_ONCE = 4
-"""Parts that a thread loads before it adds them."""
-_LOWEST = -1e30
-"""The least logarithm: finite, so that differences of two are numbers."""
+"""Output elements of a thread."""
+_LOADS = 4
+"""Splits that a thread loads before it merges them."""
+_MIN_LSE = -1e30
+"""The LSE of no splits: finite, so that differences are numbers."""
 
 
 def partial_columns(head_dim_v: int) -> int:
-    """Numbers of a row of a part: the outputs, the logarithm, and what makes it a multiple of 16 bytes."""
+    """Return the numbers of a partial row: the outputs, LSE, and padding to 16 bytes."""
     return head_dim_v + WIDTH
 
 
 class CombineRows:
-    """What puts parts of a row together: `lanes` threads have `WIDTH` columns each, `ways` groups of them some of the parts. A subclass
-    says where parts are."""
+    """Merges partial rows: `lanes` threads have `WIDTH` columns each, and `ways` groups of them some of the splits.
 
-    def __init__(self, dtype: Any, dim: int, lanes: int, ways: int) -> None:
-        self.dtype, self.dim, self.lanes, self.ways = dtype, dim, lanes, ways
+    The state of a thread is (maximum LSE, sum of exp2(LSE - maximum), weighted outputs). Subclasses say where partial
+    rows are."""
 
-    def row_of(self, parts: Any, number: Any) -> Any:
-        """The numbers of a part."""
+    def __init__(self, dtype: Any, head_dim: int, lanes: int, ways: int) -> None:
+        self.dtype, self.head_dim, self.lanes, self.ways = dtype, head_dim, lanes, ways
+
+    def partial_row(self, partials: Any, split: Any) -> Any:
+        """Return the partial row of a split."""
         raise NotImplementedError
 
-    def shared(self) -> Any:
-        """Memory for what each way has added: reference, sum and outputs."""
+    def allocate(self) -> Any:
+        """Allocate smem for the states of all threads."""
         layout = cute.make_layout((2 + WIDTH, self.lanes, self.ways))
         return utils.SmemAllocator().allocate_tensor(Float32, layout, 16)
 
     @cute.jit
-    def added(self, parts: Any, count: Int32, column: Int32, way: Int32):
-        """The parts of one way, put together: the highest logarithm, the sum of their weights, the weighted outputs."""
+    def merge_splits(self, partials: Any, splits: Int32, column: Int32, way: Int32):
+        """Return the state of a thread over the splits of its way."""
         state = cute.make_rmem_tensor((2 + WIDTH,), Float32)
         state.fill(0.0)
-        state[0] = _LOWEST
+        state[0] = _MIN_LSE
         load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * WIDTH)
-        held = cute.make_rmem_tensor((WIDTH, _AT_ONCE), Float32)
-        logarithms = cute.make_rmem_tensor((_AT_ONCE,), Float32)
-        for turn in range(cute.ceil_div(count, _AT_ONCE * self.ways)):
-            for i in range_constexpr(_AT_ONCE):
-                part = (turn * _AT_ONCE + i) * self.ways + way
-                row = self.row_of(parts, min(part, count - 1))
-                place = (row.iterator + column).with_alignment(4 * WIDTH)
-                cute.copy(load, cute.make_tensor(place, cute.make_layout((WIDTH,))), held[None, i])
-                logarithms[i] = row[self.dim] if part < count else Float32(-float("inf"))
-            for i in range_constexpr(_AT_ONCE):
-                self.add(state, logarithms[i], Float32(1.0), held[None, i], 0)
+        outputs = cute.make_rmem_tensor((WIDTH, _LOADS), Float32)
+        lse = cute.make_rmem_tensor((_LOADS,), Float32)
+        for turn in range(cute.ceil_div(splits, _LOADS * self.ways)):
+            for i in range_constexpr(_LOADS):
+                split = (turn * _LOADS + i) * self.ways + way
+                row = self.partial_row(partials, min(split, splits - 1))
+                start = (row.iterator + column).with_alignment(4 * WIDTH)
+                cute.copy(load, cute.make_tensor(start, cute.make_layout((WIDTH,))), outputs[None, i])
+                lse[i] = row[self.head_dim] if split < splits else Float32(-float("inf"))
+            for i in range_constexpr(_LOADS):
+                self._merge(state, lse[i], Float32(1.0), outputs[None, i], 0)
         return state
 
-    def add(self, state: Any, reference: Any, total: Any, outputs: Any, first: int) -> None:
-        """Put more together: outputs, from `first` on, which are `total` times the weight of a logarithm."""
-        higher = arch.fmax(state[0], reference)
-        before, after = arch.exp2(state[0] - higher), arch.exp2(reference - higher)
-        state[0] = higher
-        state[1] = state[1] * before + total * after
+    def _merge(self, state: Any, max_lse: Any, total: Any, outputs: Any, first: int) -> None:
+        highest = arch.fmax(state[0], max_lse)
+        kept, added = arch.exp2(state[0] - highest), arch.exp2(max_lse - highest)
+        state[0] = highest
+        state[1] = state[1] * kept + total * added
         for i in range(WIDTH):
-            state[2 + i] = state[2 + i] * before + outputs[first + i] * after
+            state[2 + i] = state[2 + i] * kept + outputs[first + i] * added
 
-    def leave(self, state: Any, shared: Any, lane: Any, way: Any) -> None:
-        """Let the first way see what this one has."""
+    def publish(self, state: Any, smem: Any, lane: Any, way: Any) -> None:
+        """Write a thread's state to smem."""
         for i in range(2 + WIDTH):
-            shared[i, lane, way] = state[i]
+            smem[i, lane, way] = state[i]
 
-    def add_others(self, state: Any, shared: Any, lane: Any) -> None:
-        """Add what the other ways have left."""
-        for other in range(1, self.ways):
-            self.add(state, shared[0, lane, other], shared[1, lane, other], shared[None, lane, other], 2)
+    def merge_ways(self, state: Any, smem: Any, lane: Any) -> None:
+        """Merge the states of the other ways into that of the first."""
+        for way in range(1, self.ways):
+            self._merge(state, smem[0, lane, way], smem[1, lane, way], smem[None, lane, way], 2)
 
     @cute.jit
-    def store(self, state: cute.Tensor, out: cute.Tensor, column: Int32, wanted: Any):
-        """Write the outputs of a thread, divided by the sum of the weights."""
+    def store(self, state: cute.Tensor, out: cute.Tensor, column: Int32, exists: Any):
+        """Write the outputs of a thread, if its columns exist."""
         inverse = Float32(0.0)
         if state[1] != 0.0:
             inverse = arch.rcp_approx(state[1])
         rounded = cute.make_rmem_tensor((WIDTH,), self.dtype)
         for i in range_constexpr(WIDTH):
             rounded[i] = (state[2 + i] * inverse).to(self.dtype)
-        if wanted:
-            write = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=WIDTH * self.dtype.width)
-            place = (out.iterator + column).with_alignment(WIDTH * self.dtype.width // 8)
-            cute.copy(write, rounded, cute.make_tensor(place, cute.make_layout((WIDTH,))))
+        if exists:
+            store = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=WIDTH * self.dtype.width)
+            start = (out.iterator + column).with_alignment(WIDTH * self.dtype.width // 8)
+            cute.copy(store, rounded, cute.make_tensor(start, cute.make_layout((WIDTH,))))
 
     @cute.jit
-    def logarithm(self, state: cute.Tensor):
-        """The natural logarithm of the sum of all weights."""
+    def lse(self, state: cute.Tensor):
+        """Return the natural LSE over all splits."""
         value = Float32(-float("inf"))
         if state[1] != 0.0:
             value = (state[0] + cute.math.log2(state[1])) * LN_2
@@ -107,16 +107,17 @@ class CombineRows:
 
 
 class CombineKernel(CombineRows):
-    """The kernel for outputs of some type: a block of threads has a query and head, some of its warps some of the parts."""
+    """The kernel: a CTA has a query and head, its warps some of the splits each."""
 
     def __init__(self, dtype: Any, head_dim_v: int) -> None:
         lanes = 1 << (head_dim_v // WIDTH - 1).bit_length()
         super().__init__(dtype, head_dim_v, lanes, _THREADS // lanes)
 
     @cute.jit
-    def __call__(self, found: cute.Tensor, out: cute.Tensor, lse: Any, starts: Any, stream: Int64):
-        """Launch it for parts (parts, batch, queries, heads, columns) and outputs (batch, queries, heads, D)."""
-        self.kernel(found, out, lse, starts).launch(
+    def __call__(self, partials: cute.Tensor, out: cute.Tensor, lse: Any, cu_seqlens: Any, stream: Int64):
+        """Launch the kernel for partial rows (splits, batch, queries, heads, columns) and outputs (batch, queries,
+        heads, D)."""
+        self.kernel(partials, out, lse, cu_seqlens).launch(
             grid=(cute.size(out.shape[:3]), 1, 1),
             block=(_THREADS, 1, 1),
             stream=stream,
@@ -124,32 +125,32 @@ class CombineKernel(CombineRows):
         )
 
     @cute.kernel
-    def kernel(self, found: cute.Tensor, out: cute.Tensor, lse: Any, starts: Any):
+    def kernel(self, partials: cute.Tensor, out: cute.Tensor, lse: Any, cu_seqlens: Any):
         thread = arch.thread_idx()[0]
         lane, way = thread % self.lanes, thread // self.lanes
         number = arch.block_idx()[0]
         row, head = number // out.shape[2], number % out.shape[2]
         batch, query = row // out.shape[1], row % out.shape[1]
-        shared = self.shared()
+        smem = self.allocate()
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_wait()
         exists = True
-        if const_expr(starts is not None):
-            exists = (query >= starts[0]) & (query < starts[starts.shape[0] - 1])
+        if const_expr(cu_seqlens is not None):
+            exists = (query >= cu_seqlens[0]) & (query < cu_seqlens[cu_seqlens.shape[0] - 1])
         if exists:
-            column = cute.assume(min(lane * WIDTH, Int32(self.dim - WIDTH)), divby=WIDTH)
-            state = self.added(found[None, batch, query, head, None], found.shape[0], column, way)
-            self.leave(state, shared, lane, way)
+            column = cute.assume(min(lane * WIDTH, Int32(self.head_dim - WIDTH)), divby=WIDTH)
+            state = self.merge_splits(partials[None, batch, query, head, None], partials.shape[0], column, way)
+            self.publish(state, smem, lane, way)
             arch.sync_threads()
             if way == 0:
-                self.add_others(state, shared, lane)
-                self.store(state, out[batch, query, head, None], column, lane * WIDTH < self.dim)
+                self.merge_ways(state, smem, lane)
+                self.store(state, out[batch, query, head, None], column, lane * WIDTH < self.head_dim)
                 if const_expr(lse is not None):
                     if lane == 0:
-                        if const_expr(starts is None):
-                            lse[batch, head, query] = self.logarithm(state)
+                        if const_expr(cu_seqlens is None):
+                            lse[batch, head, query] = self.lse(state)
                         else:
-                            lse[head, query] = self.logarithm(state)
+                            lse[head, query] = self.lse(state)
 
-    def row_of(self, parts: Any, number: Any) -> Any:
-        return parts[number, None]
+    def partial_row(self, partials: Any, split: Any) -> Any:
+        return partials[split, None]

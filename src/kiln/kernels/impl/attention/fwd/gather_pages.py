@@ -1,4 +1,4 @@
-"""Keys and values in small pages, laid in succession: the copy engine fills no fewer than eight rows of a product at a time."""
+"""Copies K and V of small pages into dense rows, for kernels that load tiles by TMA: a box has at least eight rows."""
 
 from __future__ import annotations
 
@@ -7,57 +7,58 @@ from typing import Any
 
 from ..... import Int32, Int64, const_expr, cute, range_constexpr
 from .....cute import arch
-from ..paged_kv import Pages
-from .sm90_scheduler import within
+from .....utils.schedulers import clamp_offset
+from ....parts.kv_source import PageTable
 
-LEAST = 8
-"""Pages of multiples of so many rows are copied as they are."""
-_THREADS, _EACH = 256, 4
-"""Threads of a block, and what each copies at once, in pieces of 16 bytes."""
+MIN_TMA_ROWS = 8
+"""Pages of a multiple of this many rows need not be gathered."""
+_THREADS, _VECTORS = 256, 4
+"""Threads of a CTA, and 16-byte vectors that each copies."""
 
 
 class GatherPages:
-    """(page, row, head, element) to (sequence, row, head, element). Rows that sequences do not have are not written."""
+    """The kernel: (page, row, head, element) to (sequence, row, head, element). Rows that a sequence does not have are
+    not written."""
 
-    def __init__(self, dtype: Any, head_dim: int, page: int) -> None:
-        self.dtype, self.page, self.at_once = dtype, page, 128 // dtype.width
-        self.pieces = head_dim // self.at_once
+    def __init__(self, dtype: Any, head_dim: int, page_size: int) -> None:
+        self.dtype, self.page_size, self.vector = dtype, page_size, 128 // dtype.width
+        self.head_vectors = head_dim // self.vector
 
     @cute.jit
-    def __call__(self, pages: cute.Tensor, out: cute.Tensor, used: Any, table: cute.Tensor, stream: Int64):
-        """Launch it for how many rows of each sequence exist (None: all), and the pages of sequences."""
-        pieces = out.shape[1] * out.shape[2] * self.pieces
-        self.kernel(pages, out, used, table).launch(
-            grid=(cute.ceil_div(pieces, _THREADS * _EACH), out.shape[0], 1), block=(_THREADS, 1, 1), stream=stream
+    def __call__(self, pages: cute.Tensor, out: cute.Tensor, seqused_k: Any, page_table: cute.Tensor, stream: Int64):
+        """Launch the kernel; without `seqused_k` all rows exist."""
+        vectors = out.shape[1] * out.shape[2] * self.head_vectors
+        self.kernel(pages, out, seqused_k, page_table).launch(
+            grid=(cute.ceil_div(vectors, _THREADS * _VECTORS), out.shape[0], 1), block=(_THREADS, 1, 1), stream=stream
         )
 
     @cute.kernel
-    def kernel(self, pages: cute.Tensor, out: cute.Tensor, used: Any, table: cute.Tensor):
+    def kernel(self, pages: cute.Tensor, out: cute.Tensor, seqused_k: Any, page_table: cute.Tensor):
         number, batch, _ = arch.block_idx()
         rows, heads = Int32(out.shape[1]), Int32(out.shape[2])
-        if const_expr(used is not None):
-            rows = within(used[batch], rows)
-        held = cute.make_rmem_tensor((self.at_once, _EACH), self.dtype)
-        own = Pages(table[batch, None], self.page, Int32(pages.shape[0]))
-        first, count = number * (_THREADS * _EACH) + arch.thread_idx()[0], rows * heads * self.pieces
-        for n in range_constexpr(_EACH):
-            row, head, column = self.place(first + n * _THREADS, heads)
+        if const_expr(seqused_k is not None):
+            rows = clamp_offset(seqused_k[batch], rows)
+        fragment = cute.make_rmem_tensor((self.vector, _VECTORS), self.dtype)
+        table = PageTable(page_table[batch, None], self.page_size, Int32(pages.shape[0]))
+        first, count = number * (_THREADS * _VECTORS) + arch.thread_idx()[0], rows * heads * self.head_vectors
+        for n in range_constexpr(_VECTORS):
+            row, head, column = self._coordinates(first + n * _THREADS, heads)
             if first + n * _THREADS < count:
-                piece = cute.domain_offset((own.number(row), row % self.page, head, column), pages)
-                cute.autovec_copy(self.piece(piece), held[None, n])
-        for n in range_constexpr(_EACH):
-            row, head, column = self.place(first + n * _THREADS, heads)
+                source = cute.domain_offset((table.page(row), row % self.page_size, head, column), pages)
+                cute.autovec_copy(self._vector(source), fragment[None, n])
+        for n in range_constexpr(_VECTORS):
+            row, head, column = self._coordinates(first + n * _THREADS, heads)
             if first + n * _THREADS < count:
-                cute.autovec_copy(held[None, n], self.piece(cute.domain_offset((batch, row, head, column), out)))
+                target = cute.domain_offset((batch, row, head, column), out)
+                cute.autovec_copy(fragment[None, n], self._vector(target))
 
-    def place(self, number: Any, heads: Any) -> tuple[Any, Any, Any]:
-        """Row, head and element of a piece."""
-        of_head = number // self.pieces
-        return of_head // heads, of_head % heads, number % self.pieces * self.at_once
+    def _coordinates(self, number: Any, heads: Any) -> tuple[Any, Any, Any]:
+        """Return row, head and element of a vector."""
+        head_number = number // self.head_vectors
+        return head_number // heads, head_number % heads, number % self.head_vectors * self.vector
 
-    def piece(self, x: Any) -> Any:
-        """What is copied at once."""
-        return cute.make_tensor(x.iterator.with_alignment(16), cute.make_layout((self.at_once,)))
+    def _vector(self, x: Any) -> Any:
+        return cute.make_tensor(x.iterator.with_alignment(16), cute.make_layout((self.vector,)))
 
 
 gather_pages_kernel = functools.lru_cache(maxsize=64)(GatherPages)

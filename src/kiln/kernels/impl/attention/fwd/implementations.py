@@ -1,24 +1,27 @@
-"""The implementations of attention."""
+"""The implementations of forward attention."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..... import Float32, Int32, cute
 from ....dispatch import arrays, devices, launches, recorder
 from ....dispatch.registry import Implementation, Registry, variants
+from ....parts.kv_source import transposed_v_columns
+from ..args import AttentionArguments, AttentionScalars, AttentionTensors
 from ..problem import MAX_GRID_Z, AttentionProblem
-from ..score_mod import score_function
-from . import decode_cost, sm90, sm90_config, sm90_cost
+from ..score_mod import ALIBI, NO_SCORE_MOD, ScoreMod
+from . import decode_cost, sm90_cost
 from .combine import partial_columns
 from .gather_pages import gather_pages_kernel
-from .sm80 import Forward, Lengths, Numbers, OfHeads, forward
+from .sm80 import Sm80ForwardKernel
 from .sm80_config import Sm80AttentionConfig
 from .sm80_cost import default_config, expected
-from .sm90_config import Sm90AttentionConfig
-from .transpose_v import places_of_all, transpose_v_kernel
+from .sm90 import Sm90ForwardKernel
+from .sm90_config import WARPGROUP_M, Sm90AttentionConfig
+from .transpose_v import transpose_v_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,34 +31,11 @@ if TYPE_CHECKING:
 
 REGISTRY = Registry("attention")
 
-_LOG2_E = 1.4426950408889634
-_L2_SHARE = 24 << 20
-"""Bytes of keys and values that blocks of threads which run at the same time may need: about half of a large L2 cache."""
-_MOST_LAID = 4 << 30
-"""Bytes that a call takes for keys and values in succession, at most, where they lie in small pages."""
-_FAR = 1 << 28
-"""Further than any key."""
-
-
-class Given(NamedTuple):
-    """The arrays of attention: (batch, rows, heads, D), batch 1 for sequences one after another; logarithms, or None; lengths.
-
-    `longest`: queries of the longest sequence, or more. `mean`: keys of a sequence on average.
-    """
-
-    q: Any
-    k: Any
-    v: Any
-    out: Any
-    lse: Any
-    lengths: Lengths
-    longest: int
-    mean: int
-    scale: float
-    softcap: float
-    slopes: Any = None
-    sinks: Any = None
-    factors: tuple[Any, Any, Any] = (None, None, None)
+_L2_BYTES = 24 << 20
+"""Bytes of K and V that CTAs which run at the same time may read: about half of a large L2 cache."""
+_MAX_GATHERED = 4 << 30
+"""Bytes that a call takes at most for K and V gathered from small pages."""
+_SCALARS = AttentionScalars(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1)
 
 
 @REGISTRY.register
@@ -67,67 +47,64 @@ class Sm80Attention(Implementation):
 
     def supports(self, problem: AttentionProblem, device: Device) -> str | None:
         if problem.dtype.width == 8 and device.capability < (8, 9):
-            return f"sm_{device.capability[0]}{device.capability[1]} does not convert {problem.dtype.__name__}"
+            return f"sm_{device.capability[0]}{device.capability[1]} cannot convert {problem.dtype.__name__}"
         return None
 
     def configs(self, problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
-        def check(config: Sm80AttentionConfig) -> None:
-            self.check(problem, config, device)
-
         first = default_config(problem, device)
         if decode_cost.few(problem):
             return iter(dict.fromkeys((first, *decode_cost.candidates(problem, device))))
-        return variants(first, check, tile_n=(32, 64, 96), ctas_per_sm=(1, 2), num_splits=sorted({1, first.num_splits}))
+        return variants(
+            first,
+            lambda config: self.check(problem, config, device),
+            tile_n=(32, 64, 96),
+            ctas_per_sm=(1, 2),
+            num_splits=sorted({1, first.num_splits}),
+        )
 
     def cost(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
-        took = expected(problem, config, device)
+        us = expected(problem, config, device)
         if decode_cost.few(problem):
-            return took
+            return us
         first = default_config(problem, device)
-        # of one problem the first was measured: what is estimated of others does not speak against it
-        return took if config == first else max(took, expected(problem, first, device))
+        # the default was measured; the estimate of another config does not speak against it
+        return us if config == first else max(us, expected(problem, first, device))
 
     def check(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> None:
         config.check(*problem.head_dims, device.smem, problem.dtype.width)
         arrays.require(
             problem.batch * config.num_splits <= MAX_GRID_Z,
-            f"{config}: {problem.batch} sequences in {config.num_splits} parts are more than {MAX_GRID_Z} together",
+            f"{config}: {problem.batch} sequences times num_splits must be at most {MAX_GRID_Z}",
         )
 
-    def run(self, problem: AttentionProblem, config: Sm80AttentionConfig, given: Given) -> None:
-        q, head_dims = given.q, problem.head_dims
-        found = None
+    def run(self, problem: AttentionProblem, config: Sm80AttentionConfig, args: AttentionArguments) -> None:
+        q, partial = args.q, None
         if config.num_splits > 1:
             shape = (config.num_splits, *q.shape[:3], partial_columns(problem.head_dim_v))
-            found = arrays.empty(q, shape, arrays.dtype_named(q, "float32"))
-        share = problem.group_size if config.pack_gqa else 1
-        shape = (
-            problem.dtype, head_dims, dataclasses.replace(config, num_splits=1),
-            (problem.window_right is not None, problem.window_left is not None, problem.has_softcap), share, found is not None,
+            partial = arrays.empty(q, shape, arrays.dtype_named(q, "float32"))
+        group_size = problem.group_size if config.pack_gqa else 1
+        kernel = _kernel(
+            Sm80ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
+            dataclasses.replace(config, num_splits=1), problem.masks, group_size, partial is not None,
             problem.page_size, problem.out_dtype, problem.q_dtype,
         )  # fmt: skip
-        of_heads = OfHeads(given.slopes, given.sinks, *given.factors)
-        compiled = _compiled(
-            recorder.mode(), _kernel(forward, Forward, problem.score_mod, shape), _memory_of(q), problem.return_lse,
-            tuple(x is not None for x in given.lengths), tuple(x is not None for x in of_heads),
+        tensors = args.tensors()
+        compiled = _compiled_sm80(
+            recorder.mode(), kernel, memory_space(q), problem.return_lse, present(tensors),
         )  # fmt: skip
-        scale, cap, left, right = _factors(problem, given)
-        numbers = Numbers(
-            scale,
-            cap,
-            given.softcap or given.scale,
-            left,
-            right,
-            group=_side_by_side(problem.heads // share, problem.dtype.width // 8 * given.mean * sum(head_dims)),
-            num_splits=config.num_splits,
-        )
-        rows = (q, given.k, given.v, given.out, found, given.lse)
-        launches.run_arguments(compiled, [*rows, given.lengths, of_heads, given.longest, numbers, arrays.stream_of(q)])
+        head_group = _head_group(problem.heads // group_size, problem, args)
+        launches.run_arguments(
+            compiled,
+            [
+                q, args.k, args.v, args.out, partial, args.lse, tensors, args.params.max_seqlen_q,
+                args.scalars(problem, head_group), config.num_splits, arrays.stream_of(q),
+            ],
+        )  # fmt: skip
 
 
 @REGISTRY.register
 class Sm90Attention(Implementation):
-    """Warp groups that multiply from shared memory (`wgmma`), which the copy engine fills."""
+    """FlashAttention-3: TMA and WGMMA."""
 
     config = Sm90AttentionConfig
     repeats = True
@@ -136,21 +113,23 @@ class Sm90Attention(Implementation):
         if not device.warp_groups:
             return "it is for sm_90a"
         if problem.q_dtype is not None:
-            return f"its queries have the type of keys and values, {problem.dtype.__name__}"
-        laid = sm90_cost.laid_bytes(problem)
-        if laid > _MOST_LAID:
-            return f"rows of pages of {problem.page_size} are laid in succession, which takes {laid} bytes: up to {_MOST_LAID}"
+            return f"Q must have the type of K and V, {problem.dtype.__name__}"
+        gathered = sm90_cost.laid_bytes(problem)
+        if gathered > _MAX_GATHERED:
+            return f"gathering pages of {problem.page_size} rows takes {gathered} bytes; at most {_MAX_GATHERED}"
         return None
 
     def configs(self, problem: AttentionProblem, device: Device) -> Iterator[Sm90AttentionConfig]:
-        def check(config: Sm90AttentionConfig) -> None:
-            self.check(problem, config, device)
-
-        found = list(sm90_cost.candidates(problem, device))
-        yield from found
-        steps = (64, 80, 96, 112, 128, 144, 160)
-        others = variants(found[0], check, consumer_warpgroups=(2, 3), tile_n=steps, pingpong=(True, False))
-        yield from (config for config in others if config not in found)
+        candidates = list(sm90_cost.candidates(problem, device))
+        yield from candidates
+        variations = variants(
+            candidates[0],
+            lambda config: self.check(problem, config, device),
+            consumer_warpgroups=(2, 3),
+            tile_n=(64, 80, 96, 112, 128, 144, 160),
+            pingpong=(True, False),
+        )
+        yield from (config for config in variations if config not in candidates)
 
     def cost(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> float:
         return sm90_cost.expected(problem, config, device)
@@ -161,153 +140,143 @@ class Sm90Attention(Implementation):
     def check(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> None:
         config.check(*problem.head_dims, device.smem, problem.dtype.width)
         arrays.require(
-            not config.pack_gqa or sm90_config.ROWS % problem.group_size == 0,
-            f"{config}: {problem.group_size} heads that share keys do not divide {sm90_config.ROWS} rows of a warp group",
+            not config.pack_gqa or WARPGROUP_M % problem.group_size == 0,
+            f"{config}: {problem.group_size} query heads share a KV head; for pack_gqa that must divide {WARPGROUP_M}",
             hint="pack_gqa=False",
         )
 
-    def run(self, problem: AttentionProblem, config: Sm90AttentionConfig, given: Given) -> None:
-        q, device = given.q, devices.current()
-        values = self.laid(problem, config, given) if problem.dtype.width == 8 else None
+    def run(self, problem: AttentionProblem, config: Sm90AttentionConfig, args: AttentionArguments) -> None:
+        q, device = args.q, devices.current()
+        v = self.transposed_v(problem, config, args) if problem.dtype.width == 8 else None
         if sm90_cost.laid_bytes(problem):
-            problem, given = self.in_succession(problem, given)
-        masks = (problem.window_right is not None, problem.window_left is not None, problem.has_softcap)
-        share = problem.group_size if config.pack_gqa else 1
-        kernel_config = dataclasses.replace(config, persistent=True, pack_gqa=False, dynamic_scheduler=False)
-        shape = (
-            problem.dtype, problem.head_dims, kernel_config, masks,
-            config.own_outputs(*problem.head_dims, device.smem, problem.dtype.width), share,
-            problem.varlen, problem.has_seqused_k, problem.has_alibi, problem.page_size, problem.out_dtype,
+            problem, args = self.gather_pages(problem, args)
+        group_size = problem.group_size if config.pack_gqa else 1
+        kernel = _kernel(
+            Sm90ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
+            dataclasses.replace(config, persistent=True, pack_gqa=False, dynamic_scheduler=False), problem.masks,
+            config.separate_o(*problem.head_dims, device.smem, problem.dtype.width), group_size, problem.varlen,
+            problem.has_seqused_k, problem.page_size, problem.out_dtype,
         )  # fmt: skip
-        kernel = _kernel(sm90.sm90_forward_kernel, sm90.Sm90ForwardKernel, problem.score_mod, shape)
-        tiles = -(-problem.seqlen_q * share // config.tile_m) * (problem.heads // share) * problem.batch
-        blocks = min(tiles, device.multiprocessors) if config.persistent else tiles
-        counter = None
-        if config.dynamic_scheduler and tiles > blocks:
-            counter = arrays.empty(q, (1,), arrays.dtype_named(q, "int32"))
-            arrays.fill(counter, 0)
-        more = sm90.More(*given.lengths, given.slopes, given.sinks, counter, *given.factors)
-        compiled = _compiled_sm90(
-            recorder.mode(), kernel, _memory_of(q), problem.return_lse, tuple(x is not None for x in more)
-        )
-        scale, cap, left, right = _factors(problem, given)
-        numbers = sm90.Numbers(
-            scale, cap, given.softcap or given.scale, left, right,
-            problem.group_size // share
-            * _side_by_side(problem.heads_k, given.mean * sum(problem.head_dims) * problem.dtype.width // 8),
-            blocks,
+        tiles = -(-problem.seqlen_q * group_size // config.tile_m) * (problem.heads // group_size) * problem.batch
+        num_ctas = min(tiles, device.multiprocessors) if config.persistent else tiles
+        tile_counter = None
+        if config.dynamic_scheduler and tiles > num_ctas:
+            tile_counter = arrays.empty(q, (1,), arrays.dtype_named(q, "int32"))
+            arrays.fill(tile_counter, 0)
+        tensors = args.tensors(tile_counter)
+        compiled = _compiled_sm90(recorder.mode(), kernel, memory_space(q), problem.return_lse, present(tensors))
+        head_group = problem.group_size // group_size * _head_group(problem.heads_k, problem, args)
+        launches.run_arguments(
+            compiled,
+            [
+                q, args.k, args.v if v is None else v, args.out, args.lse, tensors, args.scalars(problem, head_group),
+                num_ctas, arrays.stream_of(q),
+            ],
         )  # fmt: skip
-        rows = (q, given.k, given.v if values is None else values, given.out, given.lse)
-        launches.run_arguments(compiled, [*rows, more, numbers, arrays.stream_of(q)])
 
-    def in_succession(self, problem: AttentionProblem, given: Given) -> tuple[AttentionProblem, Given]:
-        """Keys, and values of 16 bits, that lay in pages."""
-        lengths, laid = given.lengths, []
-        for x in (given.k, given.v) if problem.dtype.width == 16 else (given.k,):
-            laid.append(arrays.empty(x, (problem.batch, problem.kv_capacity, *x.shape[2:]), None))
+    def gather_pages(
+        self, problem: AttentionProblem, args: AttentionArguments
+    ) -> tuple[AttentionProblem, AttentionArguments]:
+        """Gather K, and 16-bit V, of small pages into dense rows; returns the problem and arguments with them."""
+        seqused_k, table, dense = args.params.seqused_k, args.params.page_table, {}
+        for name in ("k", "v") if problem.dtype.width == 16 else ("k",):
+            x = getattr(args, name)
+            dense[name] = arrays.empty(x, (problem.batch, problem.kv_capacity, *x.shape[2:]), None)
             kernel = gather_pages_kernel(problem.dtype, x.shape[3], problem.page_size)
-            compiled = _compiled_rows(recorder.mode(), kernel, _memory_of(x), lengths.used is not None)
-            launches.run_arguments(compiled, [x, laid[-1], lengths.used, lengths.table, arrays.stream_of(x)])
-        given = given._replace(lengths=lengths._replace(table=None), **dict(zip("kv", laid)))
-        return dataclasses.replace(problem, page_size=0, has_seqused_k=True), given
+            compiled = _compiled_gather(recorder.mode(), kernel, memory_space(x), seqused_k is not None)
+            launches.run_arguments(compiled, [x, dense[name], seqused_k, table, arrays.stream_of(x)])
+        params = dataclasses.replace(args.params, page_table=None)
+        args = dataclasses.replace(args, params=params, **dense)
+        return dataclasses.replace(problem, page_size=0, has_seqused_k=True), args
 
-    def laid(self, problem: AttentionProblem, config: Sm90AttentionConfig, given: Given) -> Any:
-        """Values of 8 bits as the kernel takes them."""
-        q, v, lengths = given.q, given.v, given.lengths
-        batches, keys, heads, dim = v.shape
-        if lengths.table is not None:
-            batches, keys = lengths.table.shape[0], lengths.table.shape[1] * problem.page_size
-        places = -(-keys // 16) * 16
-        if lengths.starts_k is not None:
-            places = places_of_all(keys, problem.batch, config.tile_n)
-        values = arrays.empty(v, (batches, dim, heads, places), None)
-        more = (lengths.starts_k, lengths.used, lengths.table)
-        compiled = _compiled_transposed(
-            recorder.mode(), transpose_v_kernel(problem.dtype, dim, config.tile_n, problem.page_size), _memory_of(q),
-            tuple(x is not None for x in more),
-        )  # fmt: skip
-        launches.run_arguments(compiled, [v, values, *more, arrays.stream_of(q)])
-        return values
-
-
-def _kernel(kept: Any, make: Any, score: Functions | None, shape: tuple[Any, ...]) -> Any:
-    """One kernel object for equal shapes and functions of scores."""
-    if score is None:
-        return kept(*shape)
-    return launches.cached_kernel_of(score, lambda: make(*shape, score=score_function(score)), make, *shape)
+    def transposed_v(self, problem: AttentionProblem, config: Sm90AttentionConfig, args: AttentionArguments) -> Any:
+        """Return 8-bit V as the kernel takes it."""
+        v, params = args.v, args.params
+        batch, seqlen_k, heads, head_dim = v.shape
+        if params.page_table is not None:
+            batch, seqlen_k = problem.batch, params.page_table.shape[1] * problem.page_size
+        columns = -(-seqlen_k // 16) * 16
+        if params.cu_seqlens_k is not None:
+            columns = transposed_v_columns(seqlen_k, problem.batch, config.tile_n)
+        transposed = arrays.empty(v, (batch, head_dim, heads, columns), None)
+        kernel = transpose_v_kernel(problem.dtype, head_dim, config.tile_n, problem.page_size)
+        lengths = (params.cu_seqlens_k, params.seqused_k, params.page_table)
+        compiled = _compiled_transpose(recorder.mode(), kernel, memory_space(v), present(lengths))
+        launches.run_arguments(compiled, [v, transposed, *lengths, arrays.stream_of(v)])
+        return transposed
 
 
-def _factors(problem: AttentionProblem, given: Given) -> tuple[float, float, int, int]:
-    """Factors of the scores (in powers of two) and of the cap, keys seen before and after a query's own."""
-    scale, softcap = given.scale, given.softcap
-    changed = problem.has_alibi or problem.score_mod is not None  # scores are then natural ones
-    return (
-        _LOG2_E * (1.0 if changed else softcap or scale),
-        2.0 * _LOG2_E * scale / softcap if softcap else 0.0,
-        _FAR if problem.window_left is None else problem.window_left,
-        _FAR if problem.window_right is None else problem.window_right,
-    )
+def _kernel(kind: type[Any], has_alibi: bool, functions: Functions | None, *key: Any) -> Any:
+    """Return one kernel object for equal keys and score modifications."""
+    if functions is None:
+        return launches.cached_kernel(kind, *key, ALIBI if has_alibi else NO_SCORE_MOD)
+    make = lambda: kind(*key, score_mod=ScoreMod(has_alibi, functions))
+    return launches.cached_kernel_of(functions, make, kind, has_alibi, *key)
 
 
-def _side_by_side(heads: int, size: int) -> int:
-    """Heads that are done side by side, with keys and values of some size in bytes each: equally many each time."""
-    turns = -(-heads // max(1, _L2_SHARE // max(1, size)))
-    return -(-heads // turns)
+def _head_group(heads: int, problem: AttentionProblem, args: AttentionArguments) -> int:
+    """Return how many heads are computed side by side: as many as L2 holds K and V of, in equal groups."""
+    size = args.mean_seqlen_k * sum(problem.head_dims) * problem.dtype.width // 8
+    groups = -(-heads // max(1, _L2_BYTES // max(1, size)))
+    return -(-heads // groups)
 
 
-@functools.lru_cache(maxsize=1024)
-def _compiled(
-    _mode: Any, kernel: Forward, space: Any, lse: bool, lengths: tuple[bool, ...], of_heads: tuple[bool, ...]
-) -> Any:
-    """The function for arrays of any shape and strides with heads of some dimensions."""
-    rows = [_fake(dtype, 4, space) for dtype in (kernel.q_dtype, kernel.stored, kernel.stored, kernel.out_dtype)]
-    more = [
-        _fake(Float32, 5, space) if kernel.parts else None,
-        _fake(Float32, 2 if lengths[0] else 3, space) if lse else None,
-    ]
-    vectors = Lengths(*(_fake(Int32, 1 + (n == 3), space) if there else None for n, there in enumerate(lengths)))
-    modes = (2, 1, 2, 2, 2)
-    others = OfHeads(*(_fake(Float32, n, space) if there else None for n, there in zip(modes, of_heads, strict=True)))
-    numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1)
-    return cute.compile(kernel, *rows, *more, vectors, others, Int32(1), numbers, 0)
+# --- compiling ---
 
 
-@functools.lru_cache(maxsize=1024)
-def _compiled_sm90(_mode: Any, kernel: sm90.Sm90ForwardKernel, space: Any, lse: bool, more: tuple[bool, ...]) -> Any:
-    """The function for arrays of any shape and strides with heads of some dimensions."""
-    rows = [_fake(dtype, 4, space) for dtype in (*[kernel.dtype] * 3, kernel.out_dtype)]
-    kinds = (*[(Int32, 1)] * 3, (Int32, 2), (Float32, 2), (Float32, 1), (Int32, 1), *[(Float32, 2)] * 3)
-    others = sm90.More(*(_fake(*kind, space) if there else None for kind, there in zip(kinds, more, strict=True)))
-    numbers = sm90.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1)
-    logarithms = _fake(Float32, 2 if kernel.packed else 3, space) if lse else None
-    return cute.compile(kernel, *rows, logarithms, others, numbers, 0)
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled_transposed(_mode: Any, kernel: Any, space: Any, there: tuple[bool, ...]) -> Any:
-    """The function that lays values of 8 bits as the kernel takes them, for starts, lengths and pages that are there."""
-    rows = [_fake(kernel.dtype, 4, space) for _ in range(2)]
-    more = [_fake(Int32, modes, space) if given else None for given, modes in zip(there, (1, 1, 2), strict=True)]
-    return cute.compile(kernel, *rows, *more, 0)
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled_rows(_mode: Any, kernel: Any, space: Any, used: bool) -> Any:
-    """The function that lays rows of pages in succession."""
-    rows = [_fake(kernel.dtype, 4, space) for _ in range(2)]
-    return cute.compile(kernel, *rows, _fake(Int32, 1, space) if used else None, _fake(Int32, 2, space), 0)
-
-
-def _memory_of(x: Any) -> Any:
-    """Where an array lies: in a GPU, or anywhere."""
+def memory_space(x: Any) -> Any:
+    """Return the address space of an array: gmem on a GPU, otherwise generic."""
     on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
     return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
 
 
-def _fake(element: Any, modes: int, space: Any) -> Any:
-    """The description of an array with the last mode contiguous."""
+def present(tensors: Any) -> tuple[bool, ...]:
+    """Return which of some arrays are not None."""
+    return tuple(x is not None for x in tensors)
+
+
+def fake_tensor(element: Any, modes: int, space: Any) -> Any:
+    """Return a description of arrays of any shape and strides whose last mode is contiguous."""
     strides = [cute.sym_int(64) for _ in range(modes - 1)]
     align = arrays.MAX_VECTOR_BYTES if element.width in (8, 16) or modes == 5 else element.width // 8
     return cute.runtime.make_fake_tensor(
         element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
     )
+
+
+def fake_tensors(has: tuple[bool, ...], space: Any) -> AttentionTensors:
+    """Return descriptions of the optional arrays that a call has."""
+    kinds = (*[(Int32, 1)] * 3, (Int32, 2), (Float32, 2), (Float32, 1), (Int32, 1), *[(Float32, 2)] * 3)
+    return AttentionTensors(*(fake_tensor(*kind, space) if x else None for kind, x in zip(kinds, has, strict=True)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled_sm80(_mode: Any, kernel: Sm80ForwardKernel, space: Any, lse: bool, has: tuple[bool, ...]) -> Any:
+    dtypes = (kernel.q_dtype, kernel.kv_dtype, kernel.kv_dtype, kernel.out_dtype)
+    partial = fake_tensor(Float32, 5, space) if kernel.split_kv else None
+    lse_rows = fake_tensor(Float32, 2 if has[0] else 3, space) if lse else None
+    return cute.compile(
+        kernel, *(fake_tensor(dtype, 4, space) for dtype in dtypes), partial, lse_rows, fake_tensors(has, space),
+        Int32(1), _SCALARS, 1, 0,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled_sm90(_mode: Any, kernel: Sm90ForwardKernel, space: Any, lse: bool, has: tuple[bool, ...]) -> Any:
+    rows = [fake_tensor(dtype, 4, space) for dtype in (*[kernel.dtype] * 3, kernel.out_dtype)]
+    lse_rows = fake_tensor(Float32, 2 if kernel.varlen else 3, space) if lse else None
+    return cute.compile(kernel, *rows, lse_rows, fake_tensors(has, space), _SCALARS, 1, 0)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_transpose(_mode: Any, kernel: Any, space: Any, has: tuple[bool, ...]) -> Any:
+    rows = [fake_tensor(kernel.dtype, 4, space) for _ in range(2)]
+    lengths = [fake_tensor(Int32, modes, space) if x else None for x, modes in zip(has, (1, 1, 2), strict=True)]
+    return cute.compile(kernel, *rows, *lengths, 0)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_gather(_mode: Any, kernel: Any, space: Any, has_seqused_k: bool) -> Any:
+    rows = [fake_tensor(kernel.dtype, 4, space) for _ in range(2)]
+    seqused_k = fake_tensor(Int32, 1, space) if has_seqused_k else None
+    return cute.compile(kernel, *rows, seqused_k, fake_tensor(Int32, 2, space), 0)

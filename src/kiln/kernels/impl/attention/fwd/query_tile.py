@@ -1,85 +1,68 @@
-"""A tile of queries: how the threads of a block share it."""
+"""A query tile on sm_80: how the warps and threads of a CTA share it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..... import Float16, Float32, Int32, cute
-from .....cute import arch
+from ..... import Float16, Float32, cute
 from .....cute.nvgpu import CopyUniversalOp, cpasync, warp
-from .sm80_config import padded
-
-if TYPE_CHECKING:
-    from .sm80_config import Sm80AttentionConfig
-
-VALUES = 8
-"""Elements of 16 bits that are copied at once."""
+from ....parts.kv_source import VECTOR
+from .sm80_config import padded_head_dim
 
 
-class Tile:
-    """Queries of some element type and head dimensions, cut like this.
+class QueryTile:
+    """Element types, head dimensions and config of a tile.
 
-    The rows of a tile are queries, of each `share` heads which share their keys in succession. Elements of 8 bits (`narrow`) are multiplied
-    as f16, and copied in pairs, as if each were one of 16: `dim`, `dim_v` and their paddings count what is copied, `outputs` and
-    `columns` elements of values, with their padding.
-    """
+    The rows of a tile are queries; of each query `group_size` packed heads in succession. Elements of 8 bits (`is_fp8`)
+    are multiplied as f16 and copied in pairs, each pair as one 16-bit element: `dim`, `dim_v` and their paddings count
+    those, `head_dim_v`, `o_columns` (padded) and `q_columns` (padded) count elements."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionConfig, share: int = 1, out_dtype: Any = None
+        self, kv_dtype: Any, head_dims: tuple[int, int], config: Any, group_size: int = 1, out_dtype: Any = None
     ) -> None:
-        self.stored, self.narrow = dtype, dtype.width == 8
-        self.dtype = Float16 if self.narrow else dtype
+        self.kv_dtype, self.is_fp8 = kv_dtype, kv_dtype.width == 8
+        self.dtype = Float16 if self.is_fp8 else kv_dtype
         self.out_dtype = out_dtype or self.dtype
-        pack = 16 // dtype.width
+        pack = 16 // kv_dtype.width
         self.dim, self.dim_v = (dim // pack for dim in head_dims)
-        self.padded, self.padded_v = padded(self.dim), padded(self.dim_v)
-        self.outputs, self.columns, self.columns_q = head_dims[1], pack * self.padded_v, pack * self.padded
-        self.config = config
-        self.share = share
+        self.padded, self.padded_v = padded_head_dim(self.dim), padded_head_dim(self.dim_v)
+        self.head_dim_v, self.o_columns, self.q_columns = head_dims[1], pack * self.padded_v, pack * self.padded
+        self.config, self.group_size = config, group_size
 
-    def pieces(self) -> list[tuple[int, list[tuple[int, int]]]]:
-        """Which sums of a row a thread has: columns in succession, where they begin beside the thread's first, as (element, tile of 8)."""
-        if not self.narrow:
-            return [(8 * n, [(0, n), (1, n)]) for n in range(self.columns // 8)]
-        # of pairs of columns the first are in one tile, the second in the next
-        return [(16 * j, [(c, 2 * j + e) for c in range(2) for e in range(2)]) for j in range(self.columns // 16)]
+    def adjacent_columns(self) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Return the adjacent output columns of a row that a thread holds: the first, relative to the thread's first,
+        and the accumulator indices (element, MMA tile) of all."""
+        if not self.is_fp8:
+            return [(8 * n, [(0, n), (1, n)]) for n in range(self.o_columns // 8)]
+        # of a pair of columns, the even one is in one MMA tile, the odd one in the next
+        return [(16 * j, [(c, 2 * j + e) for c in range(2) for e in range(2)]) for j in range(self.o_columns // 16)]
+
+    def aligned(self, x: Any) -> Any:
+        """Return (batch, row, head, element) with strides known to be multiples of 16 bytes; 8-bit elements become
+        pairs."""
+        start, shape, strides = x.iterator, x.shape, x.stride
+        if x.element_type.width == 8:
+            start, shape = cute.recast_ptr(start, dtype=self.dtype), (*shape[:3], shape[3] // 2)
+            strides = tuple(s if isinstance(s, int) else s // 2 for s in strides)
+        stride = tuple(cute.assume(s, divby=VECTOR) if not isinstance(s, int) else s for s in strides)
+        return cute.make_tensor(start, cute.make_layout(shape, stride=stride))
 
     def mma(self) -> Any:
-        """The tiled MMA: warps over the queries, 16 columns at a time, so that four matrices of B are loaded at once."""
+        """Return the tiled MMA: warps along M, and 16 columns, so that one ldmatrix loads four matrices of B."""
         warps = self.config.warps
         op = warp.MmaF16BF16Op(self.dtype, Float32, (16, 8, 16))
         return cute.make_tiled_mma(op, (warps, 1, 1), (16 * warps, 16, 16))
 
     def row_copy(self, padded: int, asynchronous: bool, dtype: Any = None) -> Any:
-        """How the threads copy rows between global and shared memory."""
-        op: Any = CopyUniversalOp()
-        if asynchronous:
-            op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL)
-        atom = cute.make_copy_atom(op, dtype or self.dtype, num_bits_per_copy=VALUES * self.dtype.width)
-        lanes = (64 if padded % 64 == 0 else 32) // VALUES
+        """Return the tiled copy of rows between gmem and smem."""
+        op: Any = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL) if asynchronous else CopyUniversalOp()
+        atom = cute.make_copy_atom(op, dtype or self.dtype, num_bits_per_copy=VECTOR * self.dtype.width)
+        lanes = (64 if padded % 64 == 0 else 32) // VECTOR
         threads = cute.make_layout((self.config.threads // lanes, lanes), stride=(lanes, 1))
-        return cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, VALUES)))
+        return cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, VECTOR)))
 
 
-def piece(rows: Any, row: Any, column: Any) -> Any:
-    """What is copied at once of a row."""
+def row_vector(rows: Any, row: Any, column: Any) -> Any:
+    """Return the 16 bytes of a row that begin at a column."""
     start = cute.domain_offset((row, column), rows).iterator
-    return cute.make_tensor(start.with_alignment(2 * VALUES), cute.make_layout((VALUES,)))
-
-
-def only_here(value: Any) -> Any:
-    """A number as a value that exists from here on only.
-
-    What is computed from the number itself would be kept from its first to its last use, in registers that the loop needs.
-    """
-    return arch.shuffle_sync_bfly(value, offset=0)
-
-
-def begun_here(operand: Any) -> Any:
-    """A left operand of products, in shared memory: where its parts begin is computed from here on.
-
-    They are the same in each turn of a loop, and LLVM would compute them before it: for 16 of them ptxas takes 32 of 63 uniform registers,
-    has no room for other operands there, and copies these from vector registers in each turn.
-    """
-    nothing = arch.make_warp_uniform(only_here(Int32(0)))  # which only ptxas knows
-    return cute.make_tensor(operand.iterator + nothing, operand.layout)
+    return cute.make_tensor(start.with_alignment(2 * VECTOR), cute.make_layout((VECTOR,)))

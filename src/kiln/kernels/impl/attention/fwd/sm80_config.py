@@ -1,4 +1,4 @@
-"""How attention is cut into blocks of threads."""
+"""The config of the sm_80 forward kernel, which also decodes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import dataclasses
 
 from ....dispatch import arrays
 
-_REGISTERS = 65536
-"""Registers of a multiprocessor."""
+_SM_REGISTERS = 65536
+_OTHER_REGISTERS = 40
+"""Registers that a thread needs besides its accumulators."""
 MAX_SPLITS = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class Sm80AttentionConfig:
-    """How attention is cut: the queries of a block of threads, the keys of a step, warps, blocks on a multiprocessor.
+    """Tile shape, warps and split-KV of the sm_80 forward kernel.
 
-    Each warp has `tile_m / warps` queries: 32 of them use what is loaded from shared memory twice as often as 16, and
-    hold twice as much in registers. `num_splits`: parts that the keys of a query are cut into, each for a block of its own, for
-    where there are fewer blocks than a GPU runs at once; what they find is put together by a second kernel. `pack_gqa`: the
-    queries of a block are those of all heads that share keys.
-    """
+    A warp has `tile_m / warps` query rows: 32 of them use what is loaded from smem twice as often as 16, and hold twice
+    as much in registers. `num_splits` divides the KV sequence among CTAs (split-KV), for problems with fewer tiles than
+    a GPU runs at once; a combine kernel merges the partial outputs. `pack_gqa` puts the query heads that share a KV
+    head into one tile."""
 
     tile_m: int = 128
     tile_n: int = 32
@@ -30,63 +30,63 @@ class Sm80AttentionConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Threads of a CTA."""
         return 32 * self.warps
 
     @property
     def m_tiles(self) -> int:
-        """Tiles of 16 queries of a warp."""
+        """MMA tiles of 16 rows of a warp."""
         return self.tile_m // (16 * self.warps)
 
     def smem_bytes(self, head_dim: int, head_dim_v: int, width: int = 16) -> int:
-        """Shared memory of a block: the queries or the outputs, of 16 bits, two buffers of keys, two of values, of `width` bits."""
+        """Return the smem of a CTA: 16-bit Q, which O replaces, and two stages of K and V of `width` bits."""
         pack = 16 // width
-        d, d_v = padded(head_dim // pack), padded(head_dim_v // pack)
+        d, d_v = padded_head_dim(head_dim // pack), padded_head_dim(head_dim_v // pack)
         return 2 * (self.tile_m * pack * max(d, d_v) + 2 * self.tile_n * (d + d_v))
 
     def registers(self, head_dim_v: int, width: int = 16) -> int:
-        """Registers of a thread that the accumulators take."""
+        """Return the registers of a thread's accumulators."""
         pack = 16 // width
-        return self.m_tiles * (pack * padded(head_dim_v // pack) // 2 + self.tile_n // 2)
+        return self.m_tiles * (pack * padded_head_dim(head_dim_v // pack) // 2 + self.tile_n // 2)
 
     @arrays.checked_once
     def check(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> None:
-        """Refuse what cannot work for heads of so many elements of `width` bits where a block has `capacity` bytes of shared memory."""
+        """Raise if the config cannot work for a head_dim, elements of `width` bits and `capacity` bytes of smem."""
         require = arrays.require
-        require(1 <= self.warps <= 32, f"{self}: a block has 1 to 32 warps")
+        require(1 <= self.warps <= 32, f"{self}: warps must be 1 to 32")
         require(
             self.tile_m > 0 and self.tile_m % (16 * self.warps) == 0,
-            f"{self}: the queries are a multiple of 16 for each warp, and {self.tile_m} is none of {16 * self.warps}",
+            f"{self}: tile_m must be a multiple of {16 * self.warps}, 16 rows for each warp",
         )
-        copied = max(self.threads // lanes(d * width // 16) for d in (head_dim, head_dim_v))
+        copied = max(self.threads // copy_lanes(d * width // 16) for d in (head_dim, head_dim_v))
         require(
             self.tile_n > 0 and self.tile_n % 16 == 0 and self.tile_n % copied == 0 and self.tile_m % copied == 0,
-            f"{self}: the keys of a step are a multiple of 16, and they and the queries of the {copied} rows that "
+            f"{self}: tile_n must be a multiple of 16, and tile_m and tile_n of the {copied} rows that "
             f"{self.threads} threads copy at once",
         )
-        require(self.ctas_per_sm >= 1, f"{self}: at least one block runs on a multiprocessor")
-        require(1 <= self.num_splits <= MAX_SPLITS, f"{self}: keys are cut into 1 to {MAX_SPLITS} parts")
-        available = min(255, _REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
-        taken = self.registers(head_dim_v, width)
+        require(self.ctas_per_sm >= 1, f"{self}: ctas_per_sm must be at least 1")
+        require(1 <= self.num_splits <= MAX_SPLITS, f"{self}: num_splits must be 1 to {MAX_SPLITS}")
+        available = min(255, _SM_REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
+        used = self.registers(head_dim_v, width)
         require(
-            taken + 40 <= available,
-            f"{self}: accumulators for heads of {head_dim_v} take {taken} registers of a thread, which has {available}, "
-            "and about 40 for the rest",
-            hint="fewer queries for a warp, fewer keys in a step, or fewer blocks on a multiprocessor",
+            used + _OTHER_REGISTERS <= available,
+            f"{self}: accumulators with head_dim {head_dim_v} take {used} registers of a thread, which has "
+            f"{available}, and needs about {_OTHER_REGISTERS} for the rest",
+            hint="fewer rows for a warp, a smaller tile_n, or fewer ctas_per_sm",
         )
-        used = self.smem_bytes(head_dim, head_dim_v, width)
+        smem = self.smem_bytes(head_dim, head_dim_v, width)
         require(
-            used <= capacity,
-            f"{self} takes {used} bytes of shared memory for heads of {head_dim}, and a block has {capacity}",
-            hint="fewer queries or fewer keys in a step",
+            smem <= capacity,
+            f"{self} takes {smem} bytes of smem for head_dim {head_dim}; a CTA has {capacity}",
+            hint="a smaller tile_m or tile_n",
         )
 
 
-def padded(head_dim: int) -> int:
-    """Elements of a head in shared memory, of 16 bits each."""
+def padded_head_dim(head_dim: int) -> int:
+    """Return the 16-bit elements of a head in smem."""
     return -(-head_dim // 32) * 32
 
 
-def lanes(head_dim: int) -> int:
-    """Threads that copy a row of shared memory, 16 bytes each."""
-    return 8 if padded(head_dim) % 64 == 0 else 4
+def copy_lanes(head_dim: int) -> int:
+    """Return the threads that copy a row of smem, 16 bytes each."""
+    return 8 if padded_head_dim(head_dim) % 64 == 0 else 4

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import decode_cost
 from .decode_cost import FEW, visible
-from .sm80_config import MAX_SPLITS, Sm80AttentionConfig, lanes, padded
+from .sm80_config import MAX_SPLITS, Sm80AttentionConfig, copy_lanes, padded_head_dim
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
@@ -56,7 +56,7 @@ def _work(problem: AttentionProblem, config: Sm80AttentionConfig) -> tuple[int, 
 def _prefill_config(problem: AttentionProblem, device: Device) -> Sm80AttentionConfig:
     """The config for many queries, not cut."""
     head_dim, head_dim_v, width = *problem.head_dims, problem.dtype.width
-    outputs = padded(head_dim_v)
+    outputs = padded_head_dim(head_dim_v)
     if outputs > 128:
         tried = [Sm80AttentionConfig(128, keys, 8, 1) for keys in ((96, 64) if outputs <= 192 else (64,))]
         tried += [Sm80AttentionConfig(64, keys, 4, 1) for keys in (64, 32)]
@@ -64,7 +64,7 @@ def _prefill_config(problem: AttentionProblem, device: Device) -> Sm80AttentionC
         tried = [Sm80AttentionConfig(128, keys, 4, 2) for keys in ((64, 32) if outputs <= 96 else (32,))]
         tried += [Sm80AttentionConfig(64, 32, 4, 1)]
     for config in tried:
-        copied = config.threads // min(lanes(head_dim * width // 16), lanes(head_dim_v * width // 16))
+        copied = config.threads // min(copy_lanes(head_dim * width // 16), copy_lanes(head_dim_v * width // 16))
         if config.smem_bytes(head_dim, head_dim_v, width) <= device.smem and config.tile_n % copied == 0:
             return config
     return tried[-1]

@@ -1,4 +1,4 @@
-"""How what was summed over the keys becomes outputs."""
+"""The epilogue of the sm_80 kernel: O divided by row_sum and LSE, or partial results of split-KV."""
 
 from __future__ import annotations
 
@@ -7,134 +7,114 @@ from typing import TYPE_CHECKING, Any
 from ..... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
-from .query_tile import only_here, piece
+from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row
+from ....parts.rematerialize import rematerialized
+from .query_tile import row_vector
 
 if TYPE_CHECKING:
-    from .query_tile import Tile
-
-LN_2 = 0.6931471805599453
-LOG2_E = 1.4426950408889634
+    from .query_tile import QueryTile
 
 
-def with_sink(total: Any, lowered: Any, sink: Any) -> tuple[Any, Any, Any]:
-    """A sum of powers and minus its reference with one more power, and what the sum was scaled by. Neither overflows."""
-    reference = arch.fmin(lowered, -sink)
-    scaled = arch.exp2(reference - lowered)
-    return total * scaled + arch.exp2(sink + reference), reference, scaled
-
-
-class Epilogue:
-    """Writes the outputs of a tile, given what each thread has: sums of values, minus the references of its rows, sums of weights.
-    `sinks`: logits of one more key for each head, or None. `factor` of the values, or None."""
+class Sm80Epilogue:
+    """Writes the outputs of a tile. `sinks` are the logits of all heads' attention sinks, `v_descale` the scale factor
+    of V."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: Tile, sinks: Any, head: Any, factor: Any = None) -> None:
-        self.of, self.sinks, self.head, self.factor = of, sinks, head, factor
+    def __init__(self, tile: QueryTile, sinks: Any, head: Any, v_descale: Any = None) -> None:
+        self.tile, self.sinks, self.head, self.v_descale = tile, sinks, head, v_descale
 
     @cute.jit
-    def total(self, result: Any, number: int, row: Int32, sink_counts: Any = True):
-        """Of a row of a thread: the sum of its weights, minus its reference, and the factor that makes sums of values outputs."""
-        _, lowered, sums = result
-        total, reference, scaled = sums[number], lowered[number], Float32(1.0)
-        total = total + arch.shuffle_sync_bfly(total, offset=1)
-        total = total + arch.shuffle_sync_bfly(total, offset=2)
+    def _normalize(self, softmax: Any, number: int, row: Int32, counts_sink: Any = True):
+        sink = None
         if const_expr(self.sinks is not None):
-            head = self.head
-            if const_expr(self.of.share > 1):
-                head = min(head * self.of.share + row % self.of.share, self.sinks.shape[0] - 1)
-            sink = self.sinks[head] * LOG2_E if sink_counts else Float32(-float("inf"))
-            total, reference, scaled = with_sink(total, reference, sink)
-        factor = Float32(0.0)
-        if total != 0.0:
-            factor = arch.rcp_approx(total) * scaled
-        if const_expr(self.factor is not None):
-            factor = factor * self.factor
-        return total, reference, factor
+            head, group_size = self.head, self.tile.group_size
+            if const_expr(group_size > 1):
+                head = min(head * group_size + row % group_size, self.sinks.shape[0] - 1)
+            sink = self.sinks[head] * LOG2_E if counts_sink else Float32(-float("inf"))
+        return normalize_row(softmax.row_sum[number], softmax.neg_row_max[number], sink, self.v_descale)
 
     @cute.jit
-    def finish(self, memory: cute.Tensor, result: Any, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32):
-        """Divide by the sums, and write the outputs by way of shared memory, in whole rows."""
-        tile_m, m_tiles = self.of.config.tile_m, self.of.config.m_tiles
-        out_acc, dtype, columns = result[0], self.of.out_dtype, self.of.columns
-        thread = only_here(arch.thread_idx()[0])
-        mma = self.of.mma()
-        places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((tile_m, columns)))
-        for m in range_constexpr(m_tiles):
+    def finish(self, smem_o: cute.Tensor, softmax: Any, out: cute.Tensor, lse: Any, m_tile: Int32, seqlen_q: Int32):
+        """Normalize the output accumulator, and write LSE, and O through smem in whole rows."""
+        tile, acc_o, rows = self.tile, softmax.acc_o, seqlen_q * self.tile.group_size
+        tile_m, columns = tile.config.tile_m, tile.o_columns
+        thread = rematerialized(arch.thread_idx()[0])
+        coords = tile.mma().get_slice(thread).partition_C(cute.make_identity_tensor((tile_m, columns)))
+        for m in range_constexpr(tile.config.m_tiles):
             for half in range_constexpr(2):
-                row, column = places[(0, half), m, 0]
-                row = row + tile * tile_m
-                total, lowered, inverse = self.total(result, 2 * m + half, row)
+                row, column = coords[(0, half), m, 0]
+                row = row + m_tile * tile_m
+                total, neg_row_max, factor = self._normalize(softmax, 2 * m + half, row)
                 for n in range_constexpr(columns // 8):
                     for c in range_constexpr(2):
-                        out_acc[(c, half), m, n] = out_acc[(c, half), m, n] * inverse
+                        acc_o[(c, half), m, n] = acc_o[(c, half), m, n] * factor
                 if const_expr(lse is not None):
-                    if column == 0 and row < queries * self.of.share:
-                        value = Float32(-float("inf"))
-                        if total != 0.0:
-                            value = (cute.math.log2(total) - lowered) * LN_2
-                        lse[row] = value
-        rounded = cute.make_rmem_tensor(out_acc.shape, dtype)
-        rounded.store(out_acc.load().to(dtype))
-        # All have read the queries and what else was there.
+                    if column == 0 and row < rows:
+                        lse[row] = log_sum_exp(total, neg_row_max)
+        rounded = cute.make_rmem_tensor(acc_o.shape, tile.out_dtype)
+        rounded.store(acc_o.load().to(tile.out_dtype))
+        arch.sync_threads()  # all warps have read Q, which O replaces
+        self._write_smem(smem_o, rounded, coords, thread)
         arch.sync_threads()
-        if const_expr(self.of.narrow):
-            for m in range_constexpr(m_tiles):
-                for half in range_constexpr(2):
-                    row, column = places[(0, half), m, 0]
-                    for start, elements in self.of.pieces():
-                        for i, (c, n) in enumerate(elements):
-                            memory[row, 2 * column + start + i] = rounded[(c, half), m, n]
-        else:
-            store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=32)
-            writer = cute.make_tiled_copy_C(store, mma).get_slice(thread)
-            cute.copy(store, writer.retile(rounded), writer.partition_D(memory))
-        arch.sync_threads()
-        copy = self.of.row_copy(columns, False, dtype).get_slice(thread)
-        from_ = copy.partition_S(memory)
+        copy = tile.row_copy(columns, False, tile.out_dtype).get_slice(thread)
+        source = copy.partition_S(smem_o)
         coords = copy.partition_S(cute.make_identity_tensor((tile_m, columns)))
-        held = cute.make_fragment_like(from_)
-        cute.copy(copy, from_, held)
-        inside = cute.make_rmem_tensor((1, *held.shape[1:]), Boolean)
-        for i in range_constexpr(cute.size(held, mode=[1])):
-            for j in range_constexpr(cute.size(held, mode=[2])):
+        fragment = cute.make_fragment_like(source)
+        cute.copy(copy, source, fragment)
+        predicate = cute.make_rmem_tensor((1, *fragment.shape[1:]), Boolean)
+        for i in range_constexpr(cute.size(fragment, mode=[1])):
+            for j in range_constexpr(cute.size(fragment, mode=[2])):
                 row, column = coords[0, i, j]
-                there = tile * tile_m + row < queries * self.of.share
-                if const_expr(self.of.outputs != columns):
-                    there = there & (column < self.of.outputs)
-                inside[0, i, j] = there
-                if const_expr(self.of.share > 1):
-                    place = piece(out, tile * tile_m + row, column)
-                    cute.copy(copy, held[None, i, j], place, pred=inside[None, i, j])
-        if const_expr(self.of.share == 1):
-            to = copy.partition_D(cute.local_tile(out, (tile_m, columns), (tile, 0)))
-            cute.copy(copy, held, to, pred=inside)
+                exists = m_tile * tile_m + row < rows
+                if const_expr(tile.head_dim_v != columns):
+                    exists = exists & (column < tile.head_dim_v)
+                predicate[0, i, j] = exists
+                if const_expr(tile.group_size > 1):
+                    target = row_vector(out, m_tile * tile_m + row, column)
+                    cute.copy(copy, fragment[None, i, j], target, pred=predicate[None, i, j])
+        if const_expr(tile.group_size == 1):
+            target = copy.partition_D(cute.local_tile(out, (tile_m, columns), (m_tile, 0)))
+            cute.copy(copy, fragment, target, pred=predicate)
 
     @cute.jit
-    def finish_part(self, result: Any, found: cute.Tensor, tile: Int32, queries: Int32, first: Any):
-        """Write what a part of the keys gives: outputs, divided by the sums, and the binary logarithm after them. Sinks count in the
-        first part."""
-        out_acc = result[0]
-        part = self.of.mma().get_slice(only_here(arch.thread_idx()[0]))
-        places = part.partition_C(cute.make_identity_tensor((self.of.config.tile_m, self.of.columns)))
-        pieces = [(start, elements) for start, elements in self.of.pieces() if start < self.of.outputs]
-        size = len(pieces[0][1])
-        store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * size)
-        held = cute.make_rmem_tensor((size,), Float32)
-        for m in range_constexpr(self.of.config.m_tiles):
-            for half in range_constexpr(2):
-                row, column = places[(0, half), m, 0]
-                row = row + tile * self.of.config.tile_m
-                total, lowered, inverse = self.total(result, 2 * m + half, row, first)
-                logarithm = Float32(-float("inf"))
-                if total != 0.0:
-                    logarithm = cute.math.log2(total) - lowered
-                if row < queries * self.of.share:
-                    target = found[row, None]
-                    for start, elements in pieces:
+    def _write_smem(self, smem_o: cute.Tensor, rounded: cute.Tensor, coords: Any, thread: Any):
+        tile = self.tile
+        if const_expr(tile.is_fp8):
+            for m in range_constexpr(tile.config.m_tiles):
+                for half in range_constexpr(2):
+                    row, column = coords[(0, half), m, 0]
+                    for start, elements in tile.adjacent_columns():
                         for i, (c, n) in enumerate(elements):
-                            held[i] = out_acc[(c, half), m, n] * inverse
+                            smem_o[row, 2 * column + start + i] = rounded[(c, half), m, n]
+        else:
+            store = cute.make_copy_atom(CopyUniversalOp(), tile.out_dtype, num_bits_per_copy=32)
+            writer = cute.make_tiled_copy_C(store, tile.mma()).get_slice(thread)
+            cute.copy(store, writer.retile(rounded), writer.partition_D(smem_o))
+
+    @cute.jit
+    def finish_split(self, softmax: Any, partial: cute.Tensor, m_tile: Int32, seqlen_q: Int32, counts_sink: Any):
+        """Write the partial result of a KV split: normalized outputs, then LSE in powers of two. The sink counts in one
+        split."""
+        tile, acc_o = self.tile, softmax.acc_o
+        mma = tile.mma().get_slice(rematerialized(arch.thread_idx()[0]))
+        coords = mma.partition_C(cute.make_identity_tensor((tile.config.tile_m, tile.o_columns)))
+        vectors = [(start, elements) for start, elements in tile.adjacent_columns() if start < tile.head_dim_v]
+        size = len(vectors[0][1])
+        store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * size)
+        fragment = cute.make_rmem_tensor((size,), Float32)
+        for m in range_constexpr(tile.config.m_tiles):
+            for half in range_constexpr(2):
+                row, column = coords[(0, half), m, 0]
+                row = row + m_tile * tile.config.tile_m
+                total, neg_row_max, factor = self._normalize(softmax, 2 * m + half, row, counts_sink)
+                lse = log_sum_exp(total, neg_row_max, True)
+                if row < seqlen_q * tile.group_size:
+                    target = partial[row, None]
+                    for start, elements in vectors:
+                        for i, (c, n) in enumerate(elements):
+                            fragment[i] = acc_o[(c, half), m, n] * factor
                         place = (target.iterator + (column * (size // 2) + start)).with_alignment(4 * size)
-                        cute.copy(store, held, cute.make_tensor(place, cute.make_layout((size,))))
+                        cute.copy(store, fragment, cute.make_tensor(place, cute.make_layout((size,))))
                     if column == 0:
-                        target[self.of.outputs] = logarithm
+                        target[tile.head_dim_v] = lse

@@ -1,10 +1,9 @@
-"""Products of a step whose keys and values have 8 bits: they are widened to f16 between shared memory and the tensor cores.
+"""GEMMs of the sm_80 kernel with an fp8 KV cache: K and V are converted to f16 between smem and the tensor cores.
 
-Matrices are loaded as if pairs of elements were one of 16 bits. A word of keys is then four columns in succession of one key, where a
-product of 16 columns wants two and, eight columns on, two more: which columns these are does not matter as long as those of the queries are the same,
-whose columns are put in that order once. A word of values is two columns of two keys: even and odd columns make products of their own,
-so that a thread has four columns of outputs in succession (`Tile.pieces`).
-"""
+ldmatrix takes pairs of 8-bit elements as one 16-bit element. A word of K then has four adjacent elements of one key,
+where an MMA wants two and, eight further on, two more. Which elements those are does not matter as long as Q has the
+same ones there, so Q is permuted once. A word of V has two columns of two keys: even and odd columns go to MMAs of
+their own, so that a thread holds four adjacent columns of O (`QueryTile.adjacent_columns`)."""
 
 from __future__ import annotations
 
@@ -14,86 +13,83 @@ from ..... import Float32, Int32, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
 from ....parts.fp8 import widened
-from .sm80_mainloop import Products
+from .sm80_mma import Sm80Mma, flat8
 
-_EVEN_ODD = 0x3120
-"""The bytes of a word, those of even places first."""
-_MOST = 65504.0
-"""The largest f16."""
+_EVEN_THEN_ODD = 0x3120
+"""The `prmt` selector that puts a word's even bytes first."""
+_F16_MAX = 65504.0
 
 
 @cute.jit
-def widen_queries(of: Any, source: Any, target: Any, tile: Int32, rows: Int32):
-    """Write a tile of queries as f16 to shared memory, zeros after the last: of 16 columns four in succession are a word of each half.
-
-    Those of bf16 that f16 has not are the largest it has.
-    """
-    thread, threads = arch.thread_idx()[0], of.config.threads
-    tile_m, words = of.config.tile_m, of.columns_q // 4
-    halves, wide = cute.recast_tensor(target, Int32), of.q_dtype.width == 16
-    held = cute.make_rmem_tensor((4 if wide else 2,), source.element_type)
-    read = cute.make_copy_atom(CopyUniversalOp(), source.element_type, num_bits_per_copy=4 * of.q_dtype.width)
+def load_q_as_f16(tile: Any, source: Any, smem_q: Any, m_tile: Int32, rows: Int32):
+    """Write a tile of Q to smem as f16, permuted, with zeros after the last row. bf16 beyond the range of f16 is
+    clamped."""
+    thread, threads = arch.thread_idx()[0], tile.config.threads
+    tile_m, words = tile.config.tile_m, tile.q_columns // 4
+    smem_words, is_16bit = cute.recast_tensor(smem_q, Int32), tile.q_dtype.width == 16
+    fragment = cute.make_rmem_tensor((4 if is_16bit else 2,), source.element_type)
+    load = cute.make_copy_atom(CopyUniversalOp(), source.element_type, num_bits_per_copy=4 * tile.q_dtype.width)
     for i in range_constexpr(-(-tile_m * words // threads)):
         number = thread + i * threads
         row, word = number // words, number % words
         if number < tile_m * words:
-            held.fill(0)
-            if (tile * tile_m + row < rows) & (2 * word < of.dim):
-                place = cute.domain_offset((tile * tile_m + row, cute.size(held) * word), source).iterator
-                place = place.with_alignment(of.q_dtype.width // 2)
-                cute.copy(read, cute.make_tensor(place, held.layout), held)
+            fragment.fill(0)
+            if (m_tile * tile_m + row < rows) & (2 * word < tile.dim):
+                start = cute.domain_offset((m_tile * tile_m + row, cute.size(fragment) * word), source).iterator
+                start = start.with_alignment(tile.q_dtype.width // 2)
+                cute.copy(load, cute.make_tensor(start, fragment.layout), fragment)
             column = word // 4 * 8 + word % 4
-            if const_expr(wide):
-                rounded = cute.make_rmem_tensor((4,), of.dtype)
-                for i in range_constexpr(4):
-                    rounded[i] = arch.fmax(arch.fmin(Float32(held[i]), _MOST, nan=True), -_MOST, nan=True).to(of.dtype)
-                both = cute.recast_tensor(rounded, Int32)
-                halves[row, column], halves[row, column + 4] = both[0], both[1]
+            if const_expr(is_16bit):
+                rounded = cute.make_rmem_tensor((4,), tile.dtype)
+                for j in range_constexpr(4):
+                    value = arch.fmin(Float32(fragment[j]), _F16_MAX, nan=True)
+                    rounded[j] = arch.fmax(value, -_F16_MAX, nan=True).to(tile.dtype)
+                pair = cute.recast_tensor(rounded, Int32)
+                smem_words[row, column], smem_words[row, column + 4] = pair[0], pair[1]
             else:
-                halves[row, column], halves[row, column + 4] = widened(cute.recast_tensor(held, Int32)[0], of.stored)
+                word_pair = widened(cute.recast_tensor(fragment, Int32)[0], tile.kv_dtype)
+                smem_words[row, column], smem_words[row, column + 4] = word_pair
 
 
-class NarrowProducts(Products):
-    """The two products of a step; each four matrices that are loaded at once are operands of twice as many products."""
+class Fp8KvMma(Sm80Mma):
+    """The two GEMMs with fp8 K and V: four matrices that are loaded at once are operands of twice as many MMAs."""
 
-    def __init__(self, of: Any, *more: Any) -> None:
-        super().__init__(of, *more)
-        self.stored = of.stored
-        self.q_frag = cute.make_rmem_tensor((8, self.m_tiles, 2 * cute.size(self.k_frag, mode=[3])), of.dtype)
+    def __init__(self, tile: Any, *smem: Any) -> None:
+        super().__init__(tile, *smem)
+        self.kv_dtype = tile.kv_dtype
 
-    def widen(self, held: Any, turned: bool) -> list[Any]:
-        """Four right operands of what was loaded: of keys for (half of the columns, of the keys), of values for (half of the columns,
+    def widen(self, fragment: Any, is_v: bool) -> list[Any]:
+        """Return four B operands: of K by (half of the keys, half of the elements), of V by (half of the columns,
         parity)."""
         wide = cute.make_rmem_tensor((4, 4), self.dtype)
         to = cute.recast_tensor(cute.make_tensor(wide.iterator, cute.make_layout(16)), Int32)
-        words = cute.recast_tensor(cute.make_tensor(held.iterator, cute.make_layout(8)), Int32)
+        words = cute.recast_tensor(flat8(fragment), Int32)
         for n in range(4):
-            if turned:
+            if is_v:
                 half, key = n // 2, n % 2
-                to[4 * half + key], to[4 * half + 2 + key] = widened(arch.prmt(words[n], 0, _EVEN_ODD), self.stored)
+                converted = widened(arch.prmt(words[n], 0, _EVEN_THEN_ODD), self.kv_dtype)
+                to[4 * half + key], to[4 * half + 2 + key] = converted
             else:
-                to[2 * n], to[2 * n + 1] = widened(words[n], self.stored)
+                to[2 * n], to[2 * n + 1] = widened(words[n], self.kv_dtype)
         return [wide[None, n] for n in range(4)]
 
-    def load_queries(self, k: int) -> None:
+    def load_q(self, k: int) -> None:
         for m in range(self.m_tiles):
             for half in range(2):
-                cute.copy(self.rows, self.q_from(m, 2 * k + half), self.q_frag[None, m, 2 * k + half])
+                cute.copy(self.load, self.q_matrix(m, 2 * k + half), self.q[None, m, 2 * k + half])
 
-    def multiply_keys(self, k: int, n: int) -> None:
-        operands = self.widen(self.k_frag[None, None, n, k], False)
+    def multiply_k(self, k: int, n: int) -> None:
+        operands = self.widen(self.k[None, None, n, k], False)
         for part in range(2):
             for half in range(2):
                 for m in range(self.m_tiles):
-                    acc = self.acc_scores[None, m, 2 * n + half]
+                    acc = self.acc_s[None, m, 2 * n + half]
                     if k == part == 0:
                         acc.fill(0.0)
-                    cute.mma_atom_call(
-                        self.mma, acc, self.q_frag[None, m, 2 * k + part], operands[2 * half + part], acc
-                    )
+                    cute.mma_atom_call(self.mma, acc, self.q[None, m, 2 * k + part], operands[2 * half + part], acc)
 
-    def multiply_values(self, k: int, n: int) -> None:
-        for number, operand in enumerate(self.widen(self.v_frag[None, None, n, k], True)):
+    def multiply_v(self, k: int, n: int) -> None:
+        for number, operand in enumerate(self.widen(self.v[None, None, n, k], True)):
             for m in range(self.m_tiles):
-                acc = self.acc_out[None, m, 4 * n + number]
-                cute.mma_atom_call(self.mma, acc, self.probabilities[None, m, k], operand, acc)
+                acc = self.acc_o[None, m, 4 * n + number]
+                cute.mma_atom_call(self.mma, acc, self.p[None, m, k], operand, acc)

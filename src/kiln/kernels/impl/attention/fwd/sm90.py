@@ -1,14 +1,19 @@
-"""The kernel of `flash_attention` for Hopper: one warp loads with the copy engine, warp groups multiply from shared memory.
+"""The forward kernel of attention for Hopper: warp-specialised, with TMA loads and WGMMA (FlashAttention-3).
 
-Each warp group that computes has 64 queries. It begins the scores of the next block of keys, then adds the weights of this block
-times its values to the outputs; while the tensor cores work on the latter it turns the scores into weights. Blocks of keys come from
-the last that is seen to the first, so that those of which a query sees only a part are the first few (and, with windows, the last): their
-scores are masked.
+A CTA computes query tiles; one warpgroup is the producer, and each consumer warpgroup has 64 query rows. For each KV
+tile a consumer issues S = Q K^T of this tile and O += P V of the tile before; while the tensor cores work on the
+latter, it computes the online softmax of the former. KV tiles come from the last that is visible to the first, so that
+masked tiles are the first few (and, with a window, the last few).
+
+    kernel        smem, pipelines, roles
+    consume       the query tiles of a consumer warpgroup
+    prologue      first KV tile: S, mask, softmax
+    main_loop     the other KV tiles (`kv_step`)
+    tail          last P V, and KV tiles that only other warpgroups see
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,439 +21,438 @@ from ..... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, ut
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
+from ....parts.kv_producer import KvProducer, TmaOperand, gmem_view
+from ....parts.kv_source import VECTOR
+from ....parts.online_softmax import nonzero_scale
 from ....parts.pipelines import tma_pipe
-from .query_tile import VALUES
-from .sm80_mainloop import hiding
-from .sm90_config import ROWS, padded
-from .sm90_epilogue import Epilogue
-from .sm90_mainloop import Products, Softmax
-from .sm90_producer import Loader
-from .sm90_scheduler import Tiles, Told
-from .sm90_scores import Scores, Seen
+from ..score_mod import NO_SCORE_MOD, ScoreMod
+from .sm90_config import WARPGROUP_M, padded_head_dim
+from .sm90_epilogue import Sm90Epilogue
+from .sm90_mma import AttentionMma
+from .sm90_scheduler import QueryTileScheduler, Work
+from .sm90_softmax import ScoreRows, ScoreTile, Sm90Softmax
 
 if TYPE_CHECKING:
     from .sm90_config import Sm90AttentionConfig
 
-GROUP = 128
-"""Threads of a warp group."""
-_CLEARING = 8
-"""The barrier at which all warp groups meet after they cleared values."""
-_FEW = 8
-"""Parts of queries in shared memory for which there are uniform registers all through the loop."""
+WARPGROUP = 128
+"""Threads of a warpgroup."""
+_CLEAR_BARRIER = 8
+"""The named barrier at which consumer warpgroups meet after they cleared rows of V."""
+_MAX_UNIFORM_Q_PARTS = 8
+"""K blocks of Q in smem whose descriptors fit into uniform registers all through the main loop."""
 
 
-class Numbers(NamedTuple):
-    """Factors of the scores (in powers of two) and of the cap, factor that makes scores what functions are given, keys seen before and
-    after a query's own, heads that are done side by side, blocks of threads."""
+class Smem(NamedTuple):
+    """Tiles in smem: Q (row, element, warpgroup), K (row, element, stage), V (element, row, stage), O (row, element,
+    warpgroup)."""
 
-    scale: Any
-    cap: Any
-    natural: Any
-    left: Any
-    right: Any
-    group: Any
-    blocks: Any
+    q: Any
+    k: Any
+    v: Any
+    o: Any
 
 
-class More(NamedTuple):
-    """Arrays that there may be: where sequences begin, how many of their keys exist, pages, slopes (sequence or 1, head), logits of sinks
-    (head), a counter of tiles that are taken, and factors of queries, keys and values (sequence, head of keys)."""
+class Consumer(NamedTuple):
+    """What a consumer warpgroup passes with. `v_state` is the stage of V that the current P V reads."""
 
-    starts_q: Any = None
-    starts_k: Any = None
-    used: Any = None
-    table: Any = None
-    slopes: Any = None
-    sinks: Any = None
-    counter: Any = None
-    factors_q: Any = None
-    factors_k: Any = None
-    factors_v: Any = None
+    warpgroup: Any
+    smem_v: Any
+    mma: AttentionMma
+    softmax: Sm90Softmax
+    scores: ScoreTile
+    turns: Any
+    q: Any
+    k: Any
+    v: Any
+    pipe_v: Any
+    v_state: Any
 
 
-class Order:
-    """Warp groups begin their products in turns: while the tensor cores work for one, the others have time for their softmax."""
+class KvLoop(NamedTuple):
+    """What stays the same over the KV tiles of a query tile."""
+
+    span: Any
+    rows: ScoreRows
+    rows_of: Any
+    """A function that returns the rows, read again from smem where registers are few."""
+    q_stage: Any
+
+
+class PingpongTurns:
+    """Lets warpgroups issue GEMMs in turns: while the tensor cores work for one, others compute their softmax."""
 
     __kiln_immutable__ = True
 
     def __init__(self, config: Sm90AttentionConfig, group: Any) -> None:
-        following = (group + 1) % config.consumer_warpgroups
-        self.own, self.next = (
-            pipeline.NamedBarrier(1 + config.consumer_warpgroups + x, 2 * GROUP) for x in (group, following)
+        count = config.consumer_warpgroups
+        self.this_turn, self.next_turn = (
+            pipeline.NamedBarrier(1 + count + x, 2 * WARPGROUP) for x in (group, (group + 1) % count)
         )
 
     def wait(self) -> None:
-        """Until it is this warp group's turn."""
-        self.own.arrive_and_wait()
+        """Wait for this warpgroup's turn."""
+        self.this_turn.arrive_and_wait()
 
     def pass_on(self) -> None:
-        """Let the next one begin."""
-        self.next.arrive()
+        """Give the turn to the next warpgroup."""
+        self.next_turn.arrive()
 
 
 class Sm90ForwardKernel:
-    """The kernel for some tiles and masks (right, left, cap). `own_outputs`: outputs have shared memory of their own. `share`: heads
-    whose queries are in one tile. `packed`: sequences lie one after another; `partial`: not all keys exist. `sloped`: scores
-    have slopes. `page`: keys and values lie in pages of so many rows. `out_dtype`: the type of outputs, where it is
-    another. `score`: a function of scores.
+    """The kernel for one config and kind of problem.
 
-    Values of 8 bits come as `transpose_v_kernel` lays them: (batch or 1, element, head, place of a key)."""
+    `masks` are (right, left, softcap). With `separate_o`, O has smem of its own; otherwise it replaces Q. `group_size`
+    query heads are packed into a tile. 8-bit V comes transposed, as `TransposeV` writes it: (batch or 1, element, head,
+    key)."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionConfig, masks: tuple[bool, bool, bool],
-        own_outputs: bool, share: int = 1, packed: bool = False, partial: bool = False, sloped: bool = False, page: int = 0,
-        out_dtype: Any = None, score: Any = None,
+        separate_o: bool, group_size: int = 1, varlen: bool = False, has_seqused_k: bool = False, page_size: int = 0,
+        out_dtype: Any = None, score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
-        self.dtype, self.config, self.own_outputs = dtype, config, own_outputs
-        self.narrow, self.out_dtype = dtype.width == 8, dtype if out_dtype is None else out_dtype
-        # in shared memory; what arrays do not have is zeros there
-        self.dim, self.dim_v = (padded(dim, dtype.width) for dim in head_dims)
-        self.right, self.left, self.capped = masks
-        self.share, self.packed, self.partial, self.sloped, self.score = (
-            share,
-            packed,
-            partial or page > 0,
-            sloped,
-            score,
-        )
-        # what one copy brings: a block of keys, or a part of it that is in one page; values of 8 bits lie in no pages
-        self.page, self.piece = page, math.gcd(page, config.tile_n)
-        self.piece_v = config.tile_n if self.narrow else self.piece
-        # many small copies: a warp for keys, and one for values
-        self.two_load = self.piece_v < config.tile_n
-        self.frees_queries = "after"
-        """When the next queries may be loaded: at once if they stay in registers; with the last scores, which takes instructions in each
-        step and is worth it where tiles are short; after all steps; or not before outputs are stored."""
-        if not own_outputs:
-            self.frees_queries = "not before"
+        self.dtype, self.config, self.separate_o = dtype, config, separate_o
+        self.is_fp8, self.out_dtype = dtype.width == 8, dtype if out_dtype is None else out_dtype
+        # in smem; TMA fills what arrays do not have with zeros
+        self.head_dim, self.head_dim_v = (padded_head_dim(dim, dtype.width) for dim in head_dims)
+        self.masks_right, self.masks_left, self.has_softcap = masks
+        self.group_size, self.varlen, self.score_mod = group_size, varlen, score_mod
+        self.lengths_vary = varlen or has_seqused_k or page_size > 0
+        # rows of a TMA load: a KV tile, or the part of it that is in one page; transposed V is not paged
+        self.page_size, self.box_k = page_size, math.gcd(page_size, config.tile_n)
+        self.box_v = config.tile_n if self.is_fp8 else self.box_k
+        self.separate_v_producer = self.box_v < config.tile_n
+        """Many small loads: one producer warp for Q and K, another for V."""
+        self.q_release = "after main loop"
+        """When the next Q may be loaded. With the last S of short (causal) tiles it is earlier, and takes instructions
+        in each step."""
+        if not separate_o:
+            self.q_release = "after store"
         elif config.q_in_regs:
-            self.frees_queries = "at once"
-        elif masks[0]:
-            self.frees_queries = "with scores"
-        self.one_loop = (self.right or self.left) and (self.dim_v > 128 or score is not None)
-        """Whether blocks that are masked and whole ones go through the same code, which has a branch around the mask: three quarters of
-        the code to compile. Others run 1 to 2 % longer so."""
-        self.bits = self.one_loop or self.left or not (self.capped or sloped)
-        """Whether masks are bits of a number, or comparisons. Caps and slopes under a causal mask were not seen to gain by bits."""
-        self.looks_again = self.one_loop and self.narrow
-        """Whether what masks depend on is read again in each block that has one: few registers are left in the others."""
-        parts = self.dim * dtype.width // 256
-        self.begins_here = not config.q_in_regs and parts > _FEW and not (self.capped and self.dim_v > 128)
-        """Whether where parts of queries in shared memory begin is computed in each step (`begun_here`). Capped heads of 256 run 2 % longer so."""
-        # looking up pages takes some more
-        self.registers = (40, 232) if page and config.consumer_warpgroups == 2 else config.registers
+            self.q_release = "after load"
+        elif self.masks_right:
+            self.q_release = "after last S"
+        self.single_loop = self.masks_left or (
+            self.masks_right and (self.head_dim_v > 128 or score_mod.function is not None)
+        )
+        """Whether masked and unmasked KV tiles share one loop, with a branch around the mask: less code to compile.
+        Causal kernels with head_dim up to 128 are 1 to 2 % faster with two loops."""
+        self.rereads_work = self.single_loop and self.is_fp8
+        """Whether what masks depend on is read again from smem for each masked tile: otherwise registers spill."""
+        q_parts = self.head_dim * dtype.width // 256
+        self.rematerialize_q = (
+            not config.q_in_regs and q_parts > _MAX_UNIFORM_Q_PARTS and not (self.has_softcap and self.head_dim_v > 128)
+        )
+        """Whether Q's descriptors are computed in each step. With softcap and head_dim 256 that is 2 % slower."""
+        # page lookups take some registers
+        self.registers = (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
 
-    # --- how tiles lie ---
+    # --- layouts and launch ---
 
     @property
-    def rows(self) -> Any:
-        """The rows of a warp group: queries, or heads and queries."""
-        return ROWS if self.share == 1 else (self.share, ROWS // self.share)
+    def row_shape(self) -> Any:
+        """The rows of a warpgroup: queries, or (packed heads, queries)."""
+        return WARPGROUP_M if self.group_size == 1 else (self.group_size, WARPGROUP_M // self.group_size)
 
-    def row_tile(self, number: Any) -> Any:
-        """The coordinate of a warp group's rows."""
-        return number if self.share == 1 else (0, number)
+    def row_coord(self, number: Any) -> Any:
+        """Return a coordinate in the row mode."""
+        return number if self.group_size == 1 else (0, number)
 
-    def mma_scores(self) -> Any:
-        """The product of 64 queries and a block of keys."""
+    def query_and_head(self, row: Any, head: Any) -> tuple[Any, Any]:
+        """Return the query and the head of a row of a tile."""
+        if self.group_size == 1:
+            return row, head
+        return row // self.group_size, head * self.group_size + row % self.group_size
+
+    def mma_qk(self) -> Any:
+        """Return the tiled MMA of S = Q K^T."""
         major = warpgroup.OperandMajorMode.K
         source = warpgroup.OperandSource.RMEM if self.config.q_in_regs else warpgroup.OperandSource.SMEM
         return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (ROWS, self.config.tile_n), source
+            self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (WARPGROUP_M, self.config.tile_n), source
         )
 
-    def mma_outputs(self) -> Any:
-        """The product of the weights of 64 queries, in registers, and a block of values."""
-        majors = (
-            warpgroup.OperandMajorMode.K,
-            warpgroup.OperandMajorMode.K if self.narrow else warpgroup.OperandMajorMode.MN,
-        )
-        source = warpgroup.OperandSource.RMEM
+    def mma_pv(self) -> Any:
+        """Return the tiled MMA of O += P V, with P in registers."""
+        k_major, mn_major = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, *majors, Float32, (1, 1, 1), (ROWS, self.dim_v), source
-        )
+            self.dtype, self.dtype, k_major, k_major if self.is_fp8 else mn_major, Float32, (1, 1, 1),
+            (WARPGROUP_M, self.head_dim_v), warpgroup.OperandSource.RMEM,
+        )  # fmt: skip
 
-    def layouts(self, keys: int) -> tuple[Any, Any, Any, Any]:
-        """Queries (row, element, group), so many keys (row, element, buffer) and values (element, row, buffer), outputs (row, element,
-        group)."""
-        of, rows = self.config, LayoutEnum.ROW_MAJOR
-        return (
-            sm90.make_smem_layout_a(rows, (ROWS, keys, self.dim), self.dtype, of.consumer_warpgroups),
-            sm90.make_smem_layout_b(rows, (ROWS, keys, self.dim), self.dtype, of.kv_stages),
-            sm90.make_smem_layout_b(
-                rows if self.narrow else LayoutEnum.COL_MAJOR, (ROWS, self.dim_v, keys), self.dtype, of.kv_stages
+    def smem_layouts(self, rows: int) -> Smem:
+        """Return the layouts of Q, of K and V with `rows` keys, and of O."""
+        config, row_major = self.config, LayoutEnum.ROW_MAJOR
+        v_major = row_major if self.is_fp8 else LayoutEnum.COL_MAJOR
+        return Smem(
+            sm90.make_smem_layout_a(
+                row_major, (WARPGROUP_M, rows, self.head_dim), self.dtype, config.consumer_warpgroups
             ),
-            sm90.make_smem_layout_epi(self.out_dtype, rows, (ROWS, self.dim_v), of.consumer_warpgroups),
+            sm90.make_smem_layout_b(row_major, (WARPGROUP_M, rows, self.head_dim), self.dtype, config.kv_stages),
+            sm90.make_smem_layout_b(v_major, (WARPGROUP_M, self.head_dim_v, rows), self.dtype, config.kv_stages),
+            sm90.make_smem_layout_epi(
+                self.out_dtype, row_major, (WARPGROUP_M, self.head_dim_v), config.consumer_warpgroups
+            ),
         )
-
-    def rows_of(self, x: Any, transposed: bool = False, share: int = 1) -> Any:
-        """(batch, row, head, element) as (row, element, head, batch), or with the first two modes exchanged; `share` heads in
-        succession are in the mode of rows, before them.
-
-        Strides are multiples of 16 bytes, but those of modes of one element, which do not matter.
-        """
-        batch, row, head, element = x.shape
-        at_once = 128 // x.element_type.width
-        of_batch, of_row, of_head = (cute.assume(s // at_once * at_once, divby=at_once) for s in x.stride[:3])
-        if share > 1:
-            row, of_row, head, of_head = (share, row), (of_head, of_row), head // share, of_head * share
-        inner = ((element, row), (1, of_row)) if transposed else ((row, element), (of_row, 1))
-        layout = cute.make_layout((*inner[0], head, batch), stride=(*inner[1], of_head, of_batch))
-        return cute.make_tensor(x.iterator, layout)
 
     @cute.jit
     def __call__(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, more: Any, numbers: Any,
-        stream: Int64,
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, tensors: Any, scalars: Any,
+        num_ctas: Int32, stream: Int64,
     ):  # fmt: skip
-        """Launch it for `More` and `Numbers`."""
-        tile_q, _, _, tile_o = (cute.slice_(x, (None, None, 0)) for x in self.layouts(self.config.tile_n))
-        tile_k, tile_v = (
-            cute.slice_(self.layouts(piece)[n], (None, None, 0)) for n, piece in ((1, self.piece), (2, self.piece_v))
-        )
+        """Launch the kernel for `AttentionTensors` and `AttentionScalars`."""
+        stage = lambda layout: cute.slice_(layout, (None, None, 0))
+        tile = self.smem_layouts(self.config.tile_n)
+        tile_k, tile_v = stage(self.smem_layouts(self.box_k).k), stage(self.smem_layouts(self.box_v).v)
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
-        share = self.share
-        maps = (
-            *cpasync.make_tiled_tma_atom(load, self.rows_of(q, False, share), tile_q, (self.rows, self.dim)),
-            *cpasync.make_tiled_tma_atom(load, self.rows_of(k), tile_k, (self.piece, self.dim)),
-            *cpasync.make_tiled_tma_atom(load, self.rows_of(v, not self.narrow), tile_v, (self.dim_v, self.piece_v)),
-            *cpasync.make_tiled_tma_atom(store, self.rows_of(out, False, share), tile_o, (self.rows, self.dim_v)),
-        )
-        queries, keys = q.shape[1], k.shape[1]
-        if const_expr(self.page > 0):
-            keys = more.table.shape[1] * self.page
-        self.kernel(*maps, out, queries, keys, lse, more, numbers).launch(
-            grid=(numbers.blocks, 1, 1), block=(self.config.threads, 1, 1), min_blocks_per_mp=1, stream=stream
+        make, dims = cpasync.make_tiled_tma_atom, (self.head_dim, self.head_dim_v)
+        gmem_q, gmem_o = (gmem_view(x, False, self.group_size) for x in (q, out))
+        tma_q = TmaOperand(*make(load, gmem_q, stage(tile.q), (self.row_shape, dims[0])))
+        tma_k = TmaOperand(*make(load, gmem_view(k), tile_k, (self.box_k, dims[0])))
+        tma_v = TmaOperand(*make(load, gmem_view(v, not self.is_fp8), tile_v, (dims[1], self.box_v)))
+        tma_o = TmaOperand(*make(store, gmem_o, stage(tile.o), (self.row_shape, dims[1])))
+        seqlen_q, seqlen_k = q.shape[1], k.shape[1]
+        if const_expr(self.page_size > 0):
+            seqlen_k = tensors.page_table.shape[1] * self.page_size
+        self.kernel(tma_q, tma_k, tma_v, tma_o, out, seqlen_q, seqlen_k, lse, tensors, scalars).launch(
+            grid=(num_ctas, 1, 1), block=(self.config.threads, 1, 1), min_blocks_per_mp=1, stream=stream
         )
 
     # --- the kernel ---
 
     @cute.kernel
     def kernel(
-        self, load_q: cute.CopyAtom, q: cute.Tensor, load_k: cute.CopyAtom, k: cute.Tensor, load_v: cute.CopyAtom,
-        v: cute.Tensor, store_o: cute.CopyAtom, o: cute.Tensor, out: cute.Tensor, queries: Int32, keys: Int32, lse: Any,
-        more: Any, numbers: Any,
+        self, q: Any, k: Any, v: Any, o: Any, out: cute.Tensor, seqlen_q: Int32, seqlen_k: Int32, lse: Any,
+        tensors: Any, scalars: Any,
     ):  # fmt: skip
-        of = self.config
+        config = self.config
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
-            for atom in (load_q, load_k, load_v, store_o):
-                cpasync.prefetch_descriptor(atom)
-        memory = utils.SmemAllocator()
-        layouts = self.layouts(of.tile_n)
-        tile_q, ring_k, ring_v = (memory.allocate_tensor(self.dtype, x.outer, 1024, x.inner) for x in layouts[:3])
-        outputs = layouts[3]
-        if const_expr(self.own_outputs):
-            tile_o = memory.allocate_tensor(self.out_dtype, outputs.outer, 1024, outputs.inner)
-        else:
-            tile_o = cute.make_tensor(tile_q.iterator, outputs.outer)
+            for operand in (q, k, v, o):
+                cpasync.prefetch_descriptor(operand.atom)
+        allocator = utils.SmemAllocator()
+        smem = self.allocate(allocator)
+        consumer_warps = config.consumer_warpgroups * WARPGROUP // 32
         size = self.dtype.width // 8
-        pipe_q, pipe_k, pipe_v = (
-            tma_pipe(stages, of.consumer_warpgroups * GROUP // 32, count)
-            for stages, count in (
-                (1, of.tile_m * self.dim * size),
-                (of.kv_stages, of.tile_n * self.dim * size),
-                (of.kv_stages, of.tile_n * self.dim_v * size),
-            )
-        )
-        told = Told.create(memory, self.packed or self.partial, of.consumer_warpgroups * GROUP // 32 + self.two_load)
+        pipe_q = tma_pipe(1, consumer_warps, config.tile_m * self.head_dim * size)
+        pipe_k = tma_pipe(config.kv_stages, consumer_warps, config.tile_n * self.head_dim * size)
+        pipe_v = tma_pipe(config.kv_stages, consumer_warps, config.tile_n * self.head_dim_v * size)
+        receivers = consumer_warps + self.separate_v_producer
+        broadcast = pipeline.WorkBroadcast.create(allocator, len(Work._fields), receivers)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        batches = q.shape[3]
-        if const_expr(self.packed):
-            batches = more.starts_q.shape[0] - 1
-        tiles = Tiles(self, queries, keys, q.shape[2], batches, more, numbers)
+        batch = q.tensor.shape[3]
+        if const_expr(self.varlen):
+            batch = tensors.cu_seqlens_q.shape[0] - 1
+        scheduler = QueryTileScheduler(self, seqlen_q, seqlen_k, q.tensor.shape[2], batch, tensors, scalars)
         producer_q, consumer_q = pipe_q.make_participants()
         producer_k, consumer_k = pipe_k.make_participants()
         producer_v, consumer_v = pipe_v.make_participants()
-        telling, hearing = told.pipe.make_participants()
-
-        if warp < GROUP // 32:
+        sender, receiver = broadcast.pipe.make_participants()
+        if warp < WARPGROUP // 32:
             arch.setmaxregister_decrease(self.registers[0])
-            loader = Loader(
-                self, ((load_q, q), (load_k, k), (load_v, v)), tiles, (tile_q, ring_k, ring_v), told, more.table
-            )
+            producer = KvProducer(self, scheduler, broadcast, q, k, v, smem, tensors.page_table)
             if warp == 0:
-                loader.run(telling, (producer_q, producer_k, None if self.two_load else producer_v), more.counter)
-            if const_expr(self.two_load):
+                own_v = None if self.separate_v_producer else producer_v
+                producer.run(sender, (producer_q, producer_k, own_v), tensors.tile_counter)
+            if const_expr(self.separate_v_producer):
                 if warp == 1:
-                    loader.run_values(told.pipe.make_consumer(), producer_v)
+                    producer.run_v(broadcast.pipe.make_consumer(), producer_v)
         else:
             arch.setmaxregister_increase(self.registers[1])
             group = warp // 4 - 1
-            thread = arch.thread_idx()[0] % GROUP
-            products = Products(self, thread, tile_q[None, None, group], ring_k, ring_v)
-            changed = self.capped or self.sloped or self.score is not None
-            softmax = Softmax(self, products, numbers.scale, more.factors_q is not None and not changed)
-            scores = Scores(self, products.scores, numbers, more.slopes, more.factors_q is not None)
-            epilogue = Epilogue(self, products, softmax, group, store_o, o, tile_o)
-            parts = (products, softmax, scores, Order(of, group), pipe_v)
-            used_v = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.kv_stages)
-            if const_expr(of.pingpong) and group == of.consumer_warpgroups - 1:
-                Order(of, group).pass_on()
-            slot = hearing.wait_and_advance()
-            work = told.heard(slot, tiles)
-            while work.tile >= 0:
-                last, steps, masked, whole = tiles.span(work, group if of.skips else None)
-                seen = self.seen(work, group)
-                softmax.begin()
-                head_k = work.head // (q.shape[2] // k.shape[2])
-                if const_expr(more.factors_q is not None):
-                    factors: Any = (more.factors_q, more.factors_k)
-                    factor = factors[0][work.batch, head_k] * factors[1][work.batch, head_k]
-                    softmax.scales[0], scores.factor[0] = hiding(numbers.scale * factor), factor
-                if const_expr(of.skips and self.right):
-                    latest = tiles.span(work).last
-                    for i in range(self.turns(latest - last)):
-                        consumer_k.wait_and_advance().release()
-                        skipped = consumer_v.wait_and_advance()
-                        self.clear_if_needed(ring_v, skipped, group, work.keys - (latest - i) * of.tile_n)
-                        pipe_v.consumer_release(used_v)
-                        used_v.advance()
-                filled_q = consumer_q.wait_and_advance()
-                if const_expr(of.q_in_regs):
-                    products.take_queries()
-                    if const_expr(self.frees_queries == "at once"):
-                        filled_q.release()
-                filled_k = consumer_k.wait_and_advance()
-                warpgroup.fence()
-                products.begin_scores(filled_k.index)
-                warpgroup.wait_group(0)
-                filled_k.release()
-                self.free_queries(filled_q, steps - 1)
-                scores.change(last, seen)
-                scores.mask(last, lambda seen=seen: seen, True)
-                softmax.powers(False)
-                softmax.make_weights()
-                filled_v = consumer_v.wait_and_advance()
-                self.clear_if_needed(ring_v, filled_v, group, work.keys - last * of.tile_n)
-                look = lambda slot=slot, seen=seen: (
-                    self.seen(told.heard(slot, tiles), group) if self.looks_again else seen
-                )
-                given = (parts, consumer_k, consumer_v, used_v, last, seen, look, filled_q, steps)
-                begin, whole_from, whole_to = Int32(1), 1 + masked, 1 + masked + whole
-                if const_expr(self.one_loop):
-                    first, below = last - steps + 1, last - masked
-                    for i in range(1 - last, 1 - first):  # blocks before the last, backwards
-                        block, part = -i, Boolean(False)
-                        if const_expr(self.right):
-                            part = block >= below
-                        if const_expr(self.left):
-                            part = part | (block < below - whole)
-                        self.step(given, block, block - first, part)
-                elif const_expr(self.left and self.right):
-                    # twice at most, by the same code: blocks at the right end, whole ones; then those at the left end
-                    while begin < steps:
-                        self.run_steps(given, begin, whole_from, True)
-                        self.run_steps(given, whole_from, whole_to, False)
-                        begin, whole_from, whole_to = whole_to, steps, steps
-                else:
-                    if const_expr(self.right):
-                        self.run_steps(given, begin, whole_from, True)
-                    self.run_steps(given, whole_from, whole_to, False)
-                    if const_expr(self.left):
-                        self.run_steps(given, whole_to, steps, True)
-                if const_expr(self.frees_queries == "after"):
-                    filled_q.release()
-                warpgroup.fence()
-                products.begin_outputs(used_v.index)
-                warpgroup.wait_group(0)
-                pipe_v.consumer_release(used_v)
-                used_v.advance()
-                if const_expr(of.skips):
-                    tile = told.heard(slot, tiles)
-                    whole_span, own_span = tiles.span(tile), tiles.span(tile, group)
-                    left = whole_span.steps - whole_span.last + own_span.last - own_span.steps
-                    for _ in range(self.turns(left)):
-                        consumer_k.wait_and_advance().release()
-                        consumer_v.wait_and_advance()
-                        pipe_v.consumer_release(used_v)
-                        used_v.advance()
-                # Where results go is read again, not kept in registers that the loops need.
-                epilogue.finish(told.heard(slot, tiles), out, lse, more.sinks, more.factors_v)
-                if const_expr(not self.own_outputs):
-                    epilogue.wait_for_store()
-                    filled_q.release()
-                slot.release()
-                slot = hearing.wait_and_advance()
-                work = told.heard(slot, tiles)
-            epilogue.wait_for_store()
-            if const_expr(of.pingpong) and group == 0:
-                Order(of, group).wait()
+            mma = AttentionMma(self, arch.thread_idx()[0] % WARPGROUP, smem.q[None, None, group], smem.k, smem.v)
+            descaled = tensors.q_descale is not None
+            softmax = Sm90Softmax(self, mma, scalars.scale_log2, descaled and not (self.has_softcap or self.score_mod))
+            scores = ScoreTile(self, mma.acc_s, scalars, tensors.alibi_slopes, descaled)
+            epilogue = Sm90Epilogue(self, mma, softmax, group, o, smem.o)
+            v_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.kv_stages)
+            consumer = Consumer(
+                group, smem.v, mma, softmax, scores, PingpongTurns(config, group), consumer_q, consumer_k, consumer_v,
+                pipe_v, v_state,
+            )  # fmt: skip
+            group_k = q.tensor.shape[2] // k.tensor.shape[2]
+            self.consume(consumer, epilogue, receiver, broadcast, scheduler, group_k, out, lse, tensors)
 
-    def turns(self, count: Any) -> Any:
-        """As many turns of a loop in all threads of a warp, which ptxas may have to know to keep operands of products in uniform registers."""
-        return arch.make_warp_uniform(count) if self.begins_here else count
-
-    def seen(self, work: Any, group: Any) -> Seen:
-        """What the scores of a warp group are of."""
-        row = work.tile * self.config.tile_m + group * ROWS
-        return Seen(row, work.head, work.batch, work.queries, work.keys)
-
-    @cute.jit
-    def free_queries(self, filled_q: Any, left: Int32):
-        """Let the next queries be loaded when there are no more scores to come."""
-        if const_expr(self.frees_queries == "with scores"):
-            if left == 0:
-                filled_q.release()
-
-    @cute.jit
-    def run_steps(self, given: Any, begin: Int32, end: Int32, masked: bool):
-        """Steps of the numbers from `begin` to `end`: their blocks come before the last one."""
-        last, steps = given[4], given[8]
-        for i in range(begin, end):
-            self.step(given, last - i, steps - 1 - i, masked)
-
-    def step(self, given: Any, block: Any, left: Any, part: Any) -> None:
-        """A block of keys: its scores, and beside them the outputs of the block before. `part`: not all of the block is seen."""
-        (products, softmax, scores, order, pipe_v), consumer_k, consumer_v, used_v, _, seen, look, filled_q, _ = given
-        filled_k = consumer_k.wait_and_advance()
-        if self.config.pingpong:
-            order.wait()
-        warpgroup.fence()
-        products.begin_scores(filled_k.index)
-        products.begin_outputs(used_v.index)
-        if self.config.pingpong:
-            order.pass_on()
-        warpgroup.wait_group(1)
-        filled_k.release()
-        self.free_queries(filled_q, left)
-        scores.change(block, seen)
-        scores.mask(block, look, part)
-        softmax.powers(self.config.lazy_rescale)
-        # The values of this block are for the next step. Waiting for them is a loop in the machine code, before which ptxas leaves the
-        # softmax: without it, it puts most of that off until the outputs are complete.
-        consumer_v.wait_and_advance()
-        warpgroup.wait_group(0)
-        pipe_v.consumer_release(used_v)
-        used_v.advance()
-        if self.config.lazy_rescale:
-            softmax.rescale_if_raised()
+    def allocate(self, allocator: Any) -> Smem:
+        """Allocate the tiles in smem."""
+        q, k, v, o = self.smem_layouts(self.config.tile_n)
+        smem_q, smem_k, smem_v = (allocator.allocate_tensor(self.dtype, x.outer, 1024, x.inner) for x in (q, k, v))
+        if self.separate_o:
+            smem_o = allocator.allocate_tensor(self.out_dtype, o.outer, 1024, o.inner)
         else:
-            softmax.rescale()
-        softmax.make_weights()
-
-    def clear_if_needed(self, ring_v: Any, filled_v: Any, group: Any, rows: Any) -> None:
-        """Clear a buffer of values after so many rows, where not all may exist."""
-        if (self.packed or self.partial) and not self.narrow:
-            self.clear(ring_v[None, None, filled_v.index], group, rows)
+            smem_o = cute.make_tensor(smem_q.iterator, o.outer)
+        return Smem(smem_q, smem_k, smem_v, smem_o)
 
     @cute.jit
-    def clear(self, values: cute.Tensor, group: Int32, rows: Int32):
-        """Fill values (element, row) with zeros after so many rows: what is there has weight 0, but may not be a number.
+    def consume(
+        self, consumer: Any, epilogue: Any, receiver: Any, broadcast: Any, scheduler: Any, group_k: Any,
+        out: cute.Tensor, lse: Any, tensors: Any,
+    ):  # fmt: skip
+        """Compute all query tiles of the CTA, as one consumer warpgroup."""
+        config, group = self.config, consumer.warpgroup
+        if const_expr(config.pingpong) and group == config.consumer_warpgroups - 1:
+            PingpongTurns(config, group).pass_on()
+        stage = receiver.wait_and_advance()
+        work = scheduler.read(broadcast, stage.index)
+        while work.tile >= 0:
+            span = scheduler.span(work, group if config.skips_hidden_tiles else None)
+            rows = self.score_rows(work, group)
+            consumer.softmax.reset()
+            self.descale(consumer, tensors, scheduler.scalars, work, group_k)
+            if const_expr(config.skips_hidden_tiles and self.masks_right):
+                last = scheduler.span(work).last
+                self.skip_tiles(consumer, last - span.last, work.seqlen_k - last * config.tile_n, True)
+            q_stage = consumer.q.wait_and_advance()
+            rows_of = lambda index=stage.index, rows=rows: (
+                self.score_rows(scheduler.read(broadcast, index), group) if self.rereads_work else rows
+            )
+            loop = KvLoop(span, rows, rows_of, q_stage)
+            self.prologue(consumer, loop, work)
+            self.main_loop(consumer, loop)
+            self.tail(consumer, loop, scheduler, broadcast, stage.index)
+            # work is read again, not kept in registers that the main loop needs
+            epilogue.finish(scheduler.read(broadcast, stage.index), out, lse, tensors.sinks, tensors.v_descale)
+            if const_expr(self.q_release == "after store"):
+                epilogue.wait_for_store()
+                q_stage.release()
+            stage.release()
+            stage = receiver.wait_and_advance()
+            work = scheduler.read(broadcast, stage.index)
+        epilogue.wait_for_store()
+        if const_expr(config.pingpong) and group == 0:
+            PingpongTurns(config, group).wait()
 
-        All warp groups do that together.
-        """
-        tile_n, chunks = self.config.tile_n, self.dim_v // VALUES
-        if rows < tile_n:
-            zeros = cute.make_rmem_tensor((VALUES,), self.dtype)
-            zeros.fill(0.0)
-            first = group * GROUP + arch.thread_idx()[0] % GROUP
-            for i in range(max(rows, 0) * chunks + first, tile_n * chunks, self.config.consumer_warpgroups * GROUP):
-                start = cute.domain_offset((i % chunks * VALUES, i // chunks), values).iterator
-                cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VALUES,))))
-            arch.fence_proxy("async.shared", space="cta")
-            pipeline.NamedBarrier(_CLEARING, self.config.consumer_warpgroups * GROUP).arrive_and_wait()
+    def score_rows(self, work: Any, group: Any) -> ScoreRows:
+        """Return the rows of a warpgroup's scores."""
+        first = work.tile * self.config.tile_m + group * WARPGROUP_M
+        return ScoreRows(first, work.head, work.batch, work.seqlen_q, work.seqlen_k)
 
+    @cute.jit
+    def descale(self, consumer: Any, tensors: Any, scalars: Any, work: Any, group_k: Any):
+        """Take over the scale factors of fp8 Q and K for a query tile."""
+        if const_expr(tensors.q_descale is not None):
+            head_k = work.head // group_k
+            factor = tensors.q_descale[work.batch, head_k] * tensors.k_descale[work.batch, head_k]
+            consumer.softmax.tile_scale[0] = nonzero_scale(scalars.scale_log2 * factor)
+            consumer.scores.qk_descale[0] = factor
 
-sm90_forward_kernel = functools.lru_cache(maxsize=1024)(Sm90ForwardKernel)
+    @cute.jit
+    def prologue(self, consumer: Any, loop: Any, work: Any):
+        """Compute S and P of the last KV tile, which is always masked."""
+        last = loop.span.last
+        if const_expr(self.config.q_in_regs):
+            consumer.mma.load_q()
+            if const_expr(self.q_release == "after load"):
+                loop.q_stage.release()
+        k_stage = consumer.k.wait_and_advance()
+        warpgroup.fence()
+        consumer.mma.issue_qk(k_stage.index)
+        warpgroup.wait_group(0)
+        k_stage.release()
+        self.release_q(loop, loop.span.count - 1)
+        consumer.scores.modify(last, loop.rows)
+        consumer.scores.mask(last, lambda: loop.rows, True)
+        consumer.softmax.exp2(False)
+        consumer.softmax.convert_p()
+        v_stage = consumer.v.wait_and_advance()
+        self.clear_v(consumer, v_stage.index, work.seqlen_k - last * self.config.tile_n)
+
+    @cute.jit
+    def main_loop(self, consumer: Any, loop: Any):
+        """Go through the KV tiles before the last one, backwards."""
+        last, count, masked, unmasked = loop.span
+        if const_expr(self.single_loop):
+            first, masked_from = last - count + 1, last - masked
+            for i in range(1 - last, 1 - first):
+                kv_tile, is_masked = -i, Boolean(False)
+                if const_expr(self.masks_right):
+                    is_masked = kv_tile >= masked_from
+                if const_expr(self.masks_left):
+                    is_masked = is_masked | (kv_tile < masked_from - unmasked)
+                self.kv_step(consumer, loop, kv_tile, kv_tile - first, is_masked)
+        else:
+            if const_expr(self.masks_right):
+                for i in range(1, 1 + masked):
+                    self.kv_step(consumer, loop, last - i, count - 1 - i, True)
+            for i in range(1 + masked, 1 + masked + unmasked):
+                self.kv_step(consumer, loop, last - i, count - 1 - i, False)
+        if const_expr(self.q_release == "after main loop"):
+            loop.q_stage.release()
+
+    def kv_step(self, consumer: Any, loop: Any, kv_tile: Any, remaining: Any, is_masked: Any) -> None:
+        """Compute S and P of a KV tile, and beside them O += P V of the tile before it."""
+        mma, softmax, scores, lazy = consumer.mma, consumer.softmax, consumer.scores, self.config.lazy_rescale
+        k_stage = consumer.k.wait_and_advance()
+        if self.config.pingpong:
+            consumer.turns.wait()
+        warpgroup.fence()
+        mma.issue_qk(k_stage.index)
+        mma.issue_pv(consumer.v_state.index)
+        if self.config.pingpong:
+            consumer.turns.pass_on()
+        warpgroup.wait_group(1)
+        k_stage.release()
+        self.release_q(loop, remaining)
+        scores.modify(kv_tile, loop.rows)
+        scores.mask(kv_tile, loop.rows_of, is_masked)
+        softmax.exp2(lazy)
+        # This tile's V is for the next step. Waiting for it here is a loop in SASS that ptxas moves no softmax across;
+        # without it, most of the softmax would be scheduled after the wait for P V.
+        consumer.v.wait_and_advance()
+        warpgroup.wait_group(0)
+        consumer.pipe_v.consumer_release(consumer.v_state)
+        consumer.v_state.advance()
+        softmax.rescale_o(lazy)
+        softmax.convert_p()
+
+    @cute.jit
+    def tail(self, consumer: Any, loop: Any, scheduler: Any, broadcast: Any, index: Any):
+        """Compute the last O += P V, and skip KV tiles that only other warpgroups see."""
+        warpgroup.fence()
+        consumer.mma.issue_pv(consumer.v_state.index)
+        warpgroup.wait_group(0)
+        consumer.pipe_v.consumer_release(consumer.v_state)
+        consumer.v_state.advance()
+        if const_expr(self.config.skips_hidden_tiles):
+            work = scheduler.read(broadcast, index)
+            tile_span, own_span = scheduler.span(work), scheduler.span(work, consumer.warpgroup)
+            skipped = tile_span.count - tile_span.last + own_span.last - own_span.count
+            self.skip_tiles(consumer, skipped, Int32(0), False)
+
+    @cute.jit
+    def skip_tiles(self, consumer: Any, count: Any, rows: Any, clears: bool):
+        """Release KV tiles that this warpgroup does not see; it still helps to clear V, of which the first one has
+        `rows` rows."""
+        # ptxas must see that all threads of a warp agree, to keep WGMMA descriptors in uniform registers
+        for i in range(arch.make_warp_uniform(count) if const_expr(self.rematerialize_q) else count):
+            consumer.k.wait_and_advance().release()
+            v_stage = consumer.v.wait_and_advance()
+            if const_expr(clears):
+                self.clear_v(consumer, v_stage.index, rows + i * self.config.tile_n)
+            consumer.pipe_v.consumer_release(consumer.v_state)
+            consumer.v_state.advance()
+
+    @cute.jit
+    def release_q(self, loop: Any, remaining: Int32):
+        """Let the next Q be loaded after the last S, if that is when."""
+        if const_expr(self.q_release == "after last S"):
+            if remaining == 0:
+                loop.q_stage.release()
+
+    @cute.jit
+    def clear_v(self, consumer: Any, stage: Any, rows: Any):
+        """Zero the rows of a V tile that do not exist: their P is 0, but they may be NaN. All consumer warpgroups do
+        that together."""
+        if const_expr(self.lengths_vary and not self.is_fp8):
+            smem_v, config = consumer.smem_v[None, None, stage], self.config
+            vectors, threads = self.head_dim_v // VECTOR, config.consumer_warpgroups * WARPGROUP
+            if rows < config.tile_n:
+                zeros = cute.make_rmem_tensor((VECTOR,), self.dtype)
+                zeros.fill(0.0)
+                first = consumer.warpgroup * WARPGROUP + arch.thread_idx()[0] % WARPGROUP
+                for i in range(max(rows, 0) * vectors + first, config.tile_n * vectors, threads):
+                    start = cute.domain_offset((i % vectors * VECTOR, i // vectors), smem_v).iterator
+                    cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VECTOR,))))
+                arch.fence_proxy("async.shared", space="cta")
+                pipeline.NamedBarrier(_CLEAR_BARRIER, threads).arrive_and_wait()

@@ -1,4 +1,4 @@
-"""How attention is cut for the warp groups of Hopper."""
+"""The config of the Hopper forward kernel."""
 
 from __future__ import annotations
 
@@ -6,34 +6,31 @@ import dataclasses
 
 from ....dispatch import arrays
 
-ROWS = 64
-"""Queries of a warp group: rows of its products."""
+WARPGROUP_M = 64
+"""Query rows of a consumer warpgroup: M of its WGMMAs."""
+_REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
+"""Registers of a producer thread and of a consumer thread, by the number of consumer warpgroups."""
+_OTHER_REGISTERS = {1: 36, 2: 36, 3: 28}
+"""Registers that a consumer thread needs besides its fragments."""
+_BARRIER_BYTES = 1024
 
 
-def padded(head_dim: int, width: int) -> int:
-    """Elements of a head in shared memory: multiples of those that a product adds up."""
+def padded_head_dim(head_dim: int, width: int) -> int:
+    """Return the elements of a head in smem: a multiple of a WGMMA's K."""
     unit = 256 // width
     return -(-head_dim // unit) * unit
 
 
-_REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
-"""Registers of a thread that loads, and of one that computes, for so many warp groups that compute."""
-_REST = {1: 36, 2: 36, 3: 28}
-"""Registers of a thread that computes besides its accumulators, at least."""
-_BARRIERS = 1024
-"""Bytes of shared memory for mbarriers."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Sm90AttentionConfig:
-    """How attention is cut on Hopper: warp groups that have 64 queries each, keys of a step, buffers of keys and of values.
+    """Tile shape, stages and scheduling of the Hopper forward kernel.
 
-    One more warp group loads for them. `persistent`: there are as many blocks as multiprocessors, and each has several tiles of
-    queries, of which it loads the next while it stores the one before. `pingpong`: warp groups begin their products in turns. `lazy_rescale`:
-    sums are scaled only when a score exceeds what its row is compared with by much, not whenever it does. `q_in_regs`: queries stay
-    in registers. `pack_gqa`: the queries of a block are those of all heads that share keys, which divide 64. `dynamic_scheduler`: blocks
-    take the next tile when they are done with one, instead of each every so many.
-    """
+    A tile has 64 query rows for each of `consumer_warpgroups`, and `tile_n` keys; one more warpgroup loads. `kv_stages`
+    stages hold K, and as many V. A `persistent` kernel has a CTA for each SM, which loads the next query tile while it
+    stores one. With `pingpong`, warpgroups issue their GEMMs in turns, so that one's softmax overlaps with another's
+    GEMMs. With `lazy_rescale`, accumulators are rescaled only when a score exceeds row_max by 8 powers of two.
+    `q_in_regs` keeps Q in registers. `pack_gqa` puts the query heads that share a KV head into one tile; their number
+    must divide 64. With `dynamic_scheduler`, CTAs fetch tiles from a counter."""
 
     consumer_warpgroups: int = 2
     tile_n: int = 128
@@ -47,61 +44,60 @@ class Sm90AttentionConfig:
 
     @property
     def tile_m(self) -> int:
-        """Queries of a block of threads."""
-        return ROWS * self.consumer_warpgroups
+        """Query rows of a CTA's tile."""
+        return WARPGROUP_M * self.consumer_warpgroups
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Threads of a CTA."""
         return 128 * (self.consumer_warpgroups + 1)
 
     @property
-    def skips(self) -> bool:
-        """Whether warp groups leave out blocks of keys that only others see: where they take turns, all have as many."""
+    def skips_hidden_tiles(self) -> bool:
+        """Whether a warpgroup skips KV tiles that only others see; those that take turns need equally many."""
         return self.consumer_warpgroups > 1 and not self.pingpong
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Registers of a thread that loads, and of one that computes."""
+        """Registers of a producer thread and of a consumer thread."""
         return _REGISTERS[self.consumer_warpgroups]
 
-    def smem_bytes(self, head_dim: int, head_dim_v: int, own_outputs: bool = False, width: int = 16) -> int:
-        """Shared memory of a block: queries, keys, values of `width` bits, and outputs unless these are put where queries were."""
-        dim, dim_v = padded(head_dim, width), padded(head_dim_v, width)
+    def smem_bytes(self, head_dim: int, head_dim_v: int, separate_o: bool = False, width: int = 16) -> int:
+        """Return the smem of a CTA for Q, K and V of `width` bits, and for O unless it replaces Q."""
+        dim, dim_v = padded_head_dim(head_dim, width), padded_head_dim(head_dim_v, width)
         read = (self.tile_m * dim + self.kv_stages * self.tile_n * (dim + dim_v)) * width // 8
-        return read + (2 * self.tile_m * dim_v if own_outputs else 0) + _BARRIERS
+        return read + (2 * self.tile_m * dim_v if separate_o else 0) + _BARRIER_BYTES
 
-    def own_outputs(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> bool:
-        """Whether outputs have shared memory of their own, so that the next queries can be loaded before they are stored."""
-        return width == 8 or self.smem_bytes(head_dim, head_dim_v, own_outputs=True) <= capacity
+    def separate_o(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> bool:
+        """Return whether O has smem of its own, so that the next Q is loaded before O is stored."""
+        return width == 8 or self.smem_bytes(head_dim, head_dim_v, separate_o=True) <= capacity
 
     @arrays.checked_once
     def check(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> None:
-        """Refuse what cannot work for heads of so many elements where a block has `capacity` bytes of shared memory."""
+        """Raise if the config cannot work for a head_dim, elements of `width` bits and `capacity` bytes of smem."""
         require = arrays.require
-        require(self.consumer_warpgroups in _REGISTERS, f"{self}: 1 to {max(_REGISTERS)} warp groups compute")
+        require(self.consumer_warpgroups in _REGISTERS, f"{self}: consumer_warpgroups must be 1 to {max(_REGISTERS)}")
         require(
-            self.tile_n % 16 == 0 and 16 <= self.tile_n <= 256,
-            f"{self}: keys of a step are a multiple of 16, up to 256",
+            self.tile_n % 16 == 0 and 16 <= self.tile_n <= 256, f"{self}: tile_n must be a multiple of 16, up to 256"
         )
-        require(self.kv_stages >= 2, f"{self}: there are at least two buffers of keys and of values")
-        available = self.registers[1]
-        of_queries = head_dim * width // 64 if self.q_in_regs else 0
-        taken = self.tile_n // 2 + self.tile_n * width // 64 + head_dim_v // 2 + of_queries
+        require(self.kv_stages >= 2, f"{self}: kv_stages must be at least 2")
         require(
             width == 16 or (self.tile_n % 32 == 0 and not self.q_in_regs),
-            f"{self}: of 8 bits, keys of a step are a multiple of 32, and queries stay in shared memory",
+            f"{self}: for 8-bit elements tile_n must be a multiple of 32, and q_in_regs False",
         )
-        rest = _REST[self.consumer_warpgroups] - (4 if width == 8 and self.consumer_warpgroups == 2 else 0)
+        available = self.registers[1]
+        q_registers = head_dim * width // 64 if self.q_in_regs else 0
+        used = self.tile_n // 2 + self.tile_n * width // 64 + head_dim_v // 2 + q_registers
+        other = _OTHER_REGISTERS[self.consumer_warpgroups] - (4 if width == 8 and self.consumer_warpgroups == 2 else 0)
         require(
-            taken + rest <= available,
-            f"{self}: scores, weights and outputs of heads of {head_dim_v} take {taken} registers of a thread, which has {available}, "
-            f"and {rest} for the rest",
-            hint="fewer keys in a step",
+            used + other <= available,
+            f"{self}: S, P and O with head_dim {head_dim_v} take {used} registers of a thread, which has {available}, "
+            f"and needs {other} for the rest",
+            hint="a smaller tile_n",
         )
-        used = self.smem_bytes(head_dim, head_dim_v, head_dim != head_dim_v or width == 8, width)
+        smem = self.smem_bytes(head_dim, head_dim_v, head_dim != head_dim_v or width == 8, width)
         require(
-            used <= capacity,
-            f"{self} takes {used} bytes of shared memory for heads of {head_dim} and {head_dim_v}, and a block has {capacity}",
-            hint="fewer keys in a step, or fewer buffers",
+            smem <= capacity,
+            f"{self} takes {smem} bytes of smem for head_dim {head_dim} and {head_dim_v}; a CTA has {capacity}",
+            hint="a smaller tile_n, or fewer kv_stages",
         )

@@ -13,8 +13,8 @@ from ....dispatch.explaining import bytes_per_us
 from ....dispatch.registry import passes
 from ....tuned import coefficients
 from .decode_cost import READ
-from .gather_pages import LEAST
-from .sm90_config import ROWS, Sm90AttentionConfig
+from .gather_pages import MIN_TMA_ROWS
+from .sm90_config import WARPGROUP_M, Sm90AttentionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ def _of_values(problem: AttentionProblem, device: Device) -> dict[str, float]:
 
 def laid_bytes(problem: AttentionProblem) -> int:
     """Bytes of keys, and of values of 16 bits, that are laid in succession first: those in pages that the copy engine does not take."""
-    if problem.page_size % LEAST == 0:
+    if problem.page_size % MIN_TMA_ROWS == 0:
         return 0
     columns = sum(problem.head_dims) if problem.dtype.width == 16 else problem.head_dim
     return problem.batch * problem.kv_capacity * problem.heads_k * columns * problem.dtype.width // 8
@@ -135,7 +135,7 @@ def units(
 def _keys(problem: AttentionProblem, config: Sm90AttentionConfig, tiles: int) -> float:
     """Keys of a tile that are multiplied, on average."""
     keys, share = problem.seqlen_k, problem.group_size if config.pack_gqa else 1
-    parts = config.consumer_warpgroups if config.skips else 1  # what has keys of its own
+    parts = config.consumer_warpgroups if config.skips_hidden_tiles else 1  # what has keys of its own
     each, seen = config.tile_m // share // parts, 0
     some = [tile * parts + part for tile in range(0, tiles, max(1, tiles // 16)) for part in range(parts)]
     for part in some:
@@ -177,7 +177,7 @@ def _fitting(problem: AttentionProblem, config: Sm90AttentionConfig, device: Dev
     elif (
         width == 8
         and problem.head_dim_v > 128
-        and (problem.window_left is not None or problem.page_size % LEAST == 0 < problem.page_size)
+        and (problem.window_left is not None or problem.page_size % MIN_TMA_ROWS == 0 < problem.page_size)
     ):
         tile_n -= 32  # for what windows and pages take: else loops would spill, or products wait for each other
     elif config.consumer_warpgroups == 3 or config.q_in_regs:
@@ -185,11 +185,10 @@ def _fitting(problem: AttentionProblem, config: Sm90AttentionConfig, device: Dev
     elif need > 1:
         tile_n = min(48, tile_n)
     while tile_n > _LEAST_KEYS and not passes(
-        lambda resized: resized.check(*problem.head_dims, device.smem, width),
-        dataclasses.replace(config, tile_n=tile_n),
+        lambda config: config.check(*problem.head_dims, device.smem, width), dataclasses.replace(config, tile_n=tile_n)
     ):
         tile_n -= _LEAST_KEYS  # heads of two sizes have outputs beside queries, which those that were measured put in their place
-    pack_gqa = problem.group_size > 1 and problem.seqlen_q < config.tile_m and ROWS % problem.group_size == 0
+    pack_gqa = problem.group_size > 1 and problem.seqlen_q < config.tile_m and WARPGROUP_M % problem.group_size == 0
     # where tiles are equally long, they need no counter
     uneven = (
         problem.window_left is not None or problem.window_right is not None or problem.varlen or problem.has_seqused_k

@@ -1,133 +1,123 @@
-"""How a warp group of Hopper writes its outputs: divided by the sums, by way of shared memory."""
+"""The epilogue of a Hopper consumer warpgroup: O divided by row_sum, stored through smem, and LSE."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from ..... import Int32, const_expr, cute, pipeline, range_constexpr
 from .....cute import arch
-from .....cute.nvgpu import cpasync, warp
-from .query_tile import VALUES, only_here
-from .sm80_epilogue import LN_2, LOG2_E, with_sink
-from .sm90_config import ROWS
+from .....cute.nvgpu import warp
+from ....parts.attention_mask import accumulator_row
+from ....parts.kv_producer import partition
+from ....parts.kv_source import VECTOR
+from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row
+from ....parts.rematerialize import rematerialized
+from .sm90_config import WARPGROUP_M
 
 if TYPE_CHECKING:
     from .sm90 import Sm90ForwardKernel
-    from .sm90_mainloop import Products, Softmax
+    from .sm90_mma import AttentionMma
+    from .sm90_softmax import Sm90Softmax
 
-GROUP = 128
-"""Threads of a warp group."""
+_WARPGROUP = 128
 
 
-class Epilogue:
-    """The outputs of a warp group, and where they go: `tile` (row, element, group) in shared memory, then `out`."""
+class Sm90Epilogue:
+    """Writes the outputs of a warpgroup to its part of `smem_o` (row, element, warpgroup), and from there to `o`, a TMA
+    operand."""
 
     __kiln_immutable__ = True
 
     def __init__(
-        self, of: Sm90ForwardKernel, products: Products, softmax: Softmax, group: Any, store: Any, out: Any, tile: Any
+        self, kernel: Sm90ForwardKernel, mma: AttentionMma, softmax: Sm90Softmax, warpgroup: Any, o: Any, smem_o: Any
     ) -> None:
-        self.of, self.products, self.softmax, self.group = of, products, softmax, group
-        self.store, self.out, self.tile = store, out, tile
-        self.barrier = pipeline.NamedBarrier(1 + group, GROUP)
+        self.kernel, self.mma, self.softmax, self.warpgroup = kernel, mma, softmax, warpgroup
+        self.o, self.smem_o = o, smem_o
+        self.barrier = pipeline.NamedBarrier(1 + warpgroup, _WARPGROUP)
         self.stores = pipeline.PipelineTmaStore.create(num_stages=1)
 
     @cute.jit
-    def finish(self, work: Any, out: cute.Tensor, lse: Any, sinks: Any, factors: Any):
-        """Divide by the sums, and begin to store."""
-        of, softmax, sums = self.of, self.softmax, self.products.sums
-        thread = only_here(arch.thread_idx()[0]) % GROUP
-        first = work.tile * of.config.tile_m + self.group * ROWS
+    def finish(self, work: Any, out: cute.Tensor, lse: Any, sinks: Any, v_descale: Any):
+        """Normalize the output accumulator, write LSE, and begin to store O."""
+        kernel, acc_o = self.kernel, self.mma.acc_o
+        thread = rematerialized(arch.thread_idx()[0]) % _WARPGROUP
+        first = work.tile * kernel.config.tile_m + self.warpgroup * WARPGROUP_M
         for half in range_constexpr(2):
-            total, lowered = softmax.totals[half], softmax.lowered[half]
-            total = total + arch.shuffle_sync_bfly(total, offset=1)
-            total = total + arch.shuffle_sync_bfly(total, offset=2)
-            row = first + thread // 32 * 16 + thread % 32 // 4 + 8 * half
-            query, head = row, work.head
-            if const_expr(of.share > 1):
-                query, head = row // of.share, work.head * of.share + row % of.share
-            scaled = Float32(1.0)
+            query, head = kernel.query_and_head(accumulator_row(first, thread, half), work.head)
+            sink, descale = None, None
             if const_expr(sinks is not None):
-                total, lowered, scaled = with_sink(total, lowered, sinks[head] * LOG2_E)
-            inverse = Float32(0.0)
-            if total != 0.0:
-                inverse = arch.rcp_approx(total) * scaled
-            if const_expr(factors is not None):  # heads of queries are as many for each of keys
-                inverse = inverse * factors[work.batch, head // (out.shape[2] // factors.shape[1])]
-            for n in range_constexpr(of.dim_v // 8):
+                sink = sinks[head] * LOG2_E
+            if const_expr(v_descale is not None):
+                descale = v_descale[work.batch, head // (out.shape[2] // v_descale.shape[1])]
+            total, neg_row_max, factor = normalize_row(
+                self.softmax.row_sum[half], self.softmax.neg_row_max[half], sink, descale
+            )
+            for n in range_constexpr(kernel.head_dim_v // 8):
                 for c in range_constexpr(2):
-                    sums[(c, half, n), 0, 0] = sums[(c, half, n), 0, 0] * inverse
+                    acc_o[(c, half, n), 0, 0] = acc_o[(c, half, n), 0, 0] * factor
             if const_expr(lse is not None):
-                if thread % 4 == 0 and query < work.queries:
-                    value = Float32(-float("inf"))
-                    if total != 0.0:
-                        value = (cute.math.log2(total) - lowered) * LN_2
-                    if const_expr(of.packed):
+                if thread % 4 == 0 and query < work.seqlen_q:
+                    value = log_sum_exp(total, neg_row_max)
+                    if const_expr(kernel.varlen):
                         lse[head, work.first_q + query] = value
                     else:
                         lse[work.batch, head, query] = value
-        rounded = cute.make_rmem_tensor(sums.shape, self.of.out_dtype)
-        rounded.store(sums.load().to(self.of.out_dtype))
-        # what was stored before has been read, and so have the queries
-        self.wait_for_store()
-        mma = self.of.mma_outputs()
-        by_warp = cute.make_tiled_copy_C_atom(
-            cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.out_dtype), mma
-        )
-        write = cute.make_tiled_copy_S(
-            cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.out_dtype), by_warp
-        )
-        writer = write.get_slice(thread)
-        own = self.tile[None, None, self.group]
-        cute.copy(write, write.retile(rounded), writer.partition_D(own))
+        self._write_smem(thread)
+        rows = work.seqlen_q * kernel.group_size - first
+        if const_expr(kernel.varlen):
+            if rows >= WARPGROUP_M:
+                tensor = cute.domain_offset((kernel.row_coord(work.first_q), 0, 0, 0), self.o.tensor)
+                self._store_tile(work, tensor, Int32(0))
+            else:  # a TMA store would go beyond the sequence
+                self._store_rows(out, work, first, rows)
+        else:
+            self._store_tile(work, self.o.tensor, work.batch)
+
+    def _write_smem(self, thread: Any) -> None:
+        dtype = self.kernel.out_dtype
+        rounded = cute.make_rmem_tensor(self.mma.acc_o.shape, dtype)
+        rounded.store(self.mma.acc_o.load().to(dtype))
+        self.wait_for_store()  # smem that was stored before has been read, and so has Q
+        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), dtype)
+        copy = cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(atom, self.kernel.mma_pv()))
+        target = copy.get_slice(thread).partition_D(self.smem_o[None, None, self.warpgroup])
+        cute.copy(copy, copy.retile(rounded), target)
         arch.fence_proxy("async.shared", space="cta")
         self.barrier.arrive_and_wait()
-        left = work.queries * of.share - first
-        if const_expr(of.packed):
-            if left >= ROWS:
-                moved = cute.domain_offset((work.first_q if of.share == 1 else (0, work.first_q), 0, 0, 0), self.out)
-                self.store_tile(work, moved, Int32(0))
-            else:  # not beyond the sequence
-                self.store_rows(own, out, work, first, left)
-        else:
-            self.store_tile(work, self.out, work.batch)
 
     @cute.jit
-    def store_tile(self, work: Any, out: cute.Tensor, batch: Int32):
-        """Let the copy engine store the rows of this warp group; what arrays do not have it leaves out."""
-        if self.leads():
-            pieces = cute.local_tile(out, (self.of.rows, self.of.dim_v), (None, 0, None, None))
-            from_, to = cpasync.tma_partition(
-                self.store, 0, cute.make_layout(1), cute.group_modes(self.tile, 0, 2), cute.group_modes(pieces, 0, 2)
-            )
-            place = self.of.row_tile(work.tile * self.of.config.consumer_warpgroups + self.group)
-            cute.copy(self.store, from_[None, self.group], to[None, place, work.head, batch])
+    def _store_tile(self, work: Any, tensor: cute.Tensor, batch: Int32):
+        """Store the warpgroup's rows by TMA, which leaves out those that the array does not have."""
+        if self._is_store_warp():
+            kernel = self.kernel
+            tiles = cute.local_tile(tensor, (kernel.row_shape, kernel.head_dim_v), (None, 0, None, None))
+            source, target = partition(self.o.atom, self.smem_o, tiles)
+            row = kernel.row_coord(work.tile * kernel.config.consumer_warpgroups + self.warpgroup)
+            cute.copy(self.o.atom, source[None, self.warpgroup], target[None, row, work.head, batch])
             self.stores.producer_commit()
 
     @cute.jit
-    def store_rows(self, tile: cute.Tensor, out: cute.Tensor, work: Any, first: Int32, count: Int32):
-        """Store so many rows, 16 bytes at a time."""
-        of, thread = self.of, arch.thread_idx()[0] % GROUP
-        chunks = out.shape[3] // VALUES
-        held = cute.make_rmem_tensor((VALUES,), of.out_dtype)
-        for i in range(thread, max(count, 0) * chunks, GROUP):
-            row, column = i // chunks, cute.assume(i % chunks * VALUES, divby=VALUES)
-            query, head = first + row, work.head
-            if const_expr(of.share > 1):
-                query, head = (first + row) // of.share, work.head * of.share + (first + row) % of.share
-            start = cute.domain_offset((row, column), tile).iterator.with_alignment(16)
-            cute.autovec_copy(cute.make_tensor(start, cute.make_layout((VALUES,))), held)
-            place = cute.domain_offset((0, work.first_q + query, head, column), out).iterator.with_alignment(16)
-            cute.autovec_copy(held, cute.make_tensor(place, cute.make_layout((VALUES,))))
+    def _store_rows(self, out: cute.Tensor, work: Any, first: Int32, rows: Int32):
+        """Store the last rows of a sequence, 16 bytes at a time."""
+        kernel, thread = self.kernel, arch.thread_idx()[0] % _WARPGROUP
+        tile, vectors = self.smem_o[None, None, self.warpgroup], out.shape[3] // VECTOR
+        fragment = cute.make_rmem_tensor((VECTOR,), kernel.out_dtype)
+        for i in range(thread, max(rows, 0) * vectors, _WARPGROUP):
+            row, column = i // vectors, cute.assume(i % vectors * VECTOR, divby=VECTOR)
+            query, head = kernel.query_and_head(first + row, work.head)
+            source = cute.domain_offset((row, column), tile).iterator.with_alignment(16)
+            cute.autovec_copy(cute.make_tensor(source, cute.make_layout((VECTOR,))), fragment)
+            target = cute.domain_offset((0, work.first_q + query, head, column), out).iterator.with_alignment(16)
+            cute.autovec_copy(fragment, cute.make_tensor(target, cute.make_layout((VECTOR,))))
 
-    def leads(self) -> Any:
-        """Whether this is the warp that stores. ptxas has to see that it is the same in all threads of a warp, or else it takes the
-        products after it for ones that a part of a warp may come to."""
+    def _is_store_warp(self) -> Any:
+        """Return whether this is the warp that stores. ptxas must see that all threads of a warp agree, or it takes the
+        WGMMAs that follow for divergent ones."""
         return arch.make_warp_uniform(arch.warp_idx()) % 4 == 0
 
     @cute.jit
     def wait_for_store(self):
-        """Until shared memory that is being stored has been read, in all threads of the warp group."""
-        if self.leads():
+        """Wait, in all threads of the warpgroup, until the TMA store has read its smem."""
+        if self._is_store_warp():
             self.stores.producer_tail()
         self.barrier.arrive_and_wait()

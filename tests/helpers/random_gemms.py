@@ -1,8 +1,8 @@
-"""Matrix products of random problems by random configs, beside float64.
+"""GEMMs of random problems with random configs, beside float64.
 
-    python tests/helpers/random_products.py 300 [weights ...]     # of some kinds, for so many seconds; problems that fail are told by their seeds
+    python tests/helpers/random_gemms.py 300 [mixed_inputs ...]     # of some kinds, for so many seconds; problems that fail are told by their seeds
 
-Extents are odd and even, arrays lie at any strides and offsets, anything may follow the sums. A config is one of those that are offered for the problem, or
+Extents are odd and even, arrays lie at any strides and offsets, any epilogue may be fused. A config is one of those that are offered for the problem, or
 one that is offered for a larger problem of its kind and works for this one. All that are offered for either have to pass their checks, a second call has to
 give the same bits, and what lies around a result has to stay.
 """
@@ -48,7 +48,7 @@ class Drawn:
     arrays: tuple[np.ndarray, ...]
     options: dict[str, Any]
     wanted: list[Numbers]
-    sums: Numbers | None = None
+    row_sum: Numbers | None = None
     counts: np.ndarray | None = None
 
 
@@ -82,7 +82,7 @@ def drawn(rng: Rng, shape: tuple[int, ...], dtype: Any, transposed: bool | None 
     return x
 
 
-# --- what follows the sums -------------------------------------------------------------------------------------------
+# --- epilogues -----------------------------------------------------------------------------------------------------
 
 
 def _gated(value, x):
@@ -141,16 +141,16 @@ def followed(rng: Rng, x: Numbers, options: dict[str, Any], adds: bool = True) -
     return [Numbers(*np.broadcast_arrays(y.value, y.off + 2.0**-18 * (abs(y.value) + 4.0))) for y in results]
 
 
-def sums_of(left: np.ndarray, right: np.ndarray, lost: float, factor: Any = 1.0) -> Numbers:
-    """Of products, which lose so much of the sum of their absolute values."""
+def accumulated(left: np.ndarray, right: np.ndarray, lost: float, factor: Any = 1.0) -> Numbers:
+    """Return the accumulators, which lose so much of the sum of absolute values of the addends."""
     return Numbers(factor * (left @ right), lost * abs(factor) * (abs(left) @ abs(right)))
 
 
 # --- kinds of problems -----------------------------------------------------------------------------------------------
 
 
-def products(rng: Rng) -> Drawn:
-    """Of elements of one kind, some with factors."""
+def gemms(rng: Rng) -> Drawn:
+    """Draw a GEMM of one element type, some with scales."""
     left, right, lost, options = one_of(
         rng, (F16, F16, 2.0**-19, {}), *2 * [(BF16, BF16, 2.0**-19, {})], (F32, F32, 2.0**-19, {}), (F32, F32, 2.0**-9, {"precision": "tf32"}),
         (E4M3, E5M2, 2.0**-12, {}), (E4M3, E4M3, 2.0**-9, {"precision": "fast"}), (np.int8, np.uint8, 2.0**-20, {}),
@@ -171,11 +171,11 @@ def products(rng: Rng) -> Drawn:
         of_a, of_b = rng.random((m, 1)).astype(F32), rng.random(one_of(rng, (n,), (1,))).astype(F32)
         options |= {"scale_a": of_a, "scale_b": of_b}
         factor = exact(of_a) * exact(of_b)
-    return finished(rng, kernels.gemm, (a, b), options, sums_of(x, y, lost, factor), (F32, F16, BF16, left))
+    return finished(rng, kernels.gemm, (a, b), options, accumulated(x, y, lost, factor), (F32, F16, BF16, left))
 
 
-def weights(rng: Rng) -> Drawn:
-    """Of 8 or 4 bits, with factors of columns, of groups or none."""
+def mixed_inputs(rng: Rng) -> Drawn:
+    """Draw a GEMM with an integer B of 8 or 4 bits, with scales of columns, of groups or none."""
     bits, m, n, k = (
         one_of(rng, 8, 4),
         int(one_of(rng, *FEW)),
@@ -191,13 +191,13 @@ def weights(rng: Rng) -> Drawn:
     scale, options = rng.random((groups, n)).astype(F32), {}
     if groups > 1 or rng.random() < 0.5:
         options["scale_b"] = scale if groups > 1 else scale[0]
-        if groups > 1:  # weights times factors are rounded to the type of a
+        if groups > 1:  # integers times scales are rounded to the type of a
             lost = float(ml_dtypes.finfo(dtype).eps)
     else:
         scale[...] = 1.0
     right = exact(whole) * np.repeat(exact(scale), k // groups, 0)
     options["alpha"] = 0.125  # results are of f16
-    return finished(rng, kernels.gemm, (a, b), options, sums_of(exact(a), right, lost, 0.125), (F32, dtype))
+    return finished(rng, kernels.gemm, (a, b), options, accumulated(exact(a), right, lost, 0.125), (F32, dtype))
 
 
 def groups(rng: Rng) -> Drawn:
@@ -225,10 +225,10 @@ def groups(rng: Rng) -> Drawn:
         y = y * np.repeat(np.repeat(exact(of_b), 128, 1)[:, :k], 128, 2)[..., :n]
     if after:
         group = np.minimum(np.searchsorted(ends, np.arange(shape[0]), "right"), count - 1)
-        found = [sums_of(x[i : i + 1], y[g], lost) for i, g in enumerate(group)]
+        found = [accumulated(x[i : i + 1], y[g], lost) for i, g in enumerate(group)]
         numbers, counts = Numbers(*map(np.concatenate, zip(*found, strict=True))), np.arange(shape[0]) < ends[-1]
     else:
-        numbers, counts = sums_of(x, y, lost), np.arange(most) < rows[:, None]
+        numbers, counts = accumulated(x, y, lost), np.arange(most) < rows[:, None]
     made = finished(rng, kernels.grouped_gemm, (a, b), options, numbers, (F32, BF16))
     return dataclasses.replace(made, counts=counts)
 
@@ -237,7 +237,7 @@ def finished(
     rng: Rng, function: Any, arrays: tuple[np.ndarray, ...], options: dict[str, Any], numbers: Numbers, types: tuple[Any, ...]
 ) -> Drawn:  # fmt: skip
     """With what follows, and results of some types; integers that stay what they are have neither."""
-    whole, sums = arrays[0].dtype == np.int8, None
+    whole, row_sum = arrays[0].dtype == np.int8, None
     if whole and "scale_a" not in options:
         return Drawn(function, arrays, options, [numbers])
     wanted = followed(rng, numbers, options, function is kernels.gemm)
@@ -252,13 +252,13 @@ def finished(
     ]
     options["out"] = outs[0] if len(outs) == 1 else tuple(outs)
     if function is kernels.gemm and rng.random() < 0.15:
-        options["row_sum"] = "squares"
+        options["row_reduction"] = "squares"
         value, off = wanted[0]
-        sums = Numbers((value**2).sum(-1), (2 * abs(value) * off + off**2 + 2.0**-20 * value**2).sum(-1))
-    return Drawn(function, arrays, options, wanted, sums)
+        row_sum = Numbers((value**2).sum(-1), (2 * abs(value) * off + off**2 + 2.0**-20 * value**2).sum(-1))
+    return Drawn(function, arrays, options, wanted, row_sum)
 
 
-KINDS = {f.__name__: f for f in (products, weights, groups)}
+KINDS = {f.__name__: f for f in (gemms, mixed_inputs, groups)}
 
 
 # --- configs -----------------------------------------------------------------------------------------------------------
@@ -351,8 +351,8 @@ def attempt(name: str, seed: int) -> None:
         if made.counts is None:
             assert runs[0] == runs[1], f"other bits the second time, by {config}"
         try:
-            if made.sums is not None:
-                near(results.pop(), made.sums, None)
+            if made.row_sum is not None:
+                near(results.pop(), made.row_sum, None)
             for got, wanted in zip(results, made.wanted, strict=True):
                 near(got, wanted, made.counts)
                 assert "out" not in made.options or untouched(got), "what is around the result was written"

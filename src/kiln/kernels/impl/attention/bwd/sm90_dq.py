@@ -1,0 +1,365 @@
+"""dQ of the Hopper backward kernel: from registers to f32 accumulators in gmem, and from those to the output type.
+
+Consumer warpgroups write dQ^T to smem as it lies in registers, and two producer warps add it to the accumulator by TMA
+reductions (`DqAdder`). They take steps in turns: waiting for a CTA's turn, adding, and telling the next one takes
+longer than a step. A spare warp converts accumulators of earlier heads that are complete (`DqConverter`); a second
+kernel converts the rest (`DqKernel`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr
+from .....cute import arch
+from .....cute.nvgpu import CopyUniversalOp, cpasync
+from .....utils.schedulers import sequence_range
+from ....parts.kv_source import VECTOR
+from ....parts.rematerialize import rematerialized
+from .sm90_config import DS_STAGES, WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
+from .sm90_scheduler import varlen_first_tile
+
+if TYPE_CHECKING:
+    from .sm90 import Sm90BackwardKernel, Smem
+    from .sm90_mma import BackwardMma
+    from .sm90_scheduler import KvTileScheduler
+
+_FULL, _EMPTY = 5, 7
+"""Named barriers: dQ of a step is in smem (two stages); dQ of a warpgroup has been read (two stages of two warpgroups).
+"""
+
+
+def full(step: Any) -> Any:
+    """Return the barrier at which warpgroups tell the adding warp that dQ of a step is in smem."""
+    return pipeline.NamedBarrier(_FULL + step % DS_STAGES, WARPGROUPS * WARPGROUP + 32)
+
+
+def empty(group: Any, step: Any) -> Any:
+    """Return the barrier at which that warp tells a warpgroup that the stage of this step has been read."""
+    return pipeline.NamedBarrier(_EMPTY + group + step % DS_STAGES * WARPGROUPS, WARPGROUP + 32)
+
+
+class DqWriter:
+    """Writes a warpgroup's dQ^T to smem."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, kernel: Sm90BackwardKernel, mma: BackwardMma, smem: Smem, group: Any, thread: Any) -> None:
+        self.columns, self.acc_dq, self.group = kernel.dq_columns, mma.acc_dq, group
+        self.start = smem.dq[None, 0].iterator + (group * (WARPGROUP_ROWS * kernel.dq_columns) + thread * 4)
+
+    def write(self, step: Any) -> None:
+        """Write dQ^T as it lies in registers: 16-byte vectors of all threads, one after the other."""
+        empty(self.group, step).arrive_and_wait()
+        start = self.start + step % DS_STAGES * (WARPGROUP_ROWS * self.columns * WARPGROUPS)
+        store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
+        for n in range(self.columns // 8):
+            vector = cute.make_tensor(self.acc_dq.iterator + 4 * n, cute.make_layout(4))
+            target = (start + n * (4 * WARPGROUP)).with_alignment(16)
+            cute.copy(store, vector, cute.make_tensor(target, cute.make_layout(4)))
+        arch.fence_proxy("async.shared", space="cta")
+        full(step).arrive()
+
+
+class DqAdder:
+    """Adds dQ^T in smem to accumulators (layer, head, number) in gmem; with `additions`, in a fixed order."""
+
+    __kiln_immutable__ = True
+
+    def __init__(
+        self, kernel: Sm90BackwardKernel, scheduler: KvTileScheduler, smem: Any, dq_acc: Any, additions: Any
+    ) -> None:
+        self.kernel, self.scheduler, self.smem, self.dq_acc, self.additions = kernel, scheduler, smem, dq_acc, additions
+
+    @cute.jit
+    def run(self, which: Int32, broadcast: Any):
+        """Add every other step, as one of two warps."""
+        for group in range_constexpr(WARPGROUPS):
+            empty(group, which).arrive()
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
+        number = broadcast.wait(state)
+        while number >= 0:
+            work = broadcast.work()
+            broadcast.release(state)
+            span = self.scheduler.span(work)
+            for i in range(which, span.count * self.scheduler.group_size, DS_STAGES):
+                self._add(i, work, span)
+            state.advance()
+            number = broadcast.wait(state)
+
+    @cute.jit
+    def _add(self, i: Int32, work: Any, span: Any):
+        """Add dQ^T of a step when it is in smem and, in a fixed order, when it is this KV tile's turn."""
+        scheduler, size = self.scheduler, WARPGROUPS * WARPGROUP_ROWS * self.kernel.dq_columns
+        add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
+        put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
+        layer = scheduler.dq_layer(work)
+        source = self.smem[None, i % DS_STAGES]
+        head, tile = scheduler.step(i, span)
+        head, q_tile = work.head * scheduler.group_size + head, work.first_q_tile + tile
+        start = self.dq_acc[layer, head, None].iterator + cute.assume(q_tile * size, divby=4)
+        target = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
+        if const_expr(self.kernel.deterministic):
+            counter = self.additions[layer, head, None].iterator + q_tile
+            rank = scheduler.rank(work, tile)
+            # while the GEMMs are computed
+            done = arch.load(counter, Int32, sem="acquire", scope="gpu")
+            while done < rank:
+                done = arch.load(counter, Int32, sem="acquire", scope="gpu")
+            full(i).arrive_and_wait()
+            with arch.elect_one():
+                arch.fence_proxy("async.global")  # TMA sees what others have added
+            if rank == 0:
+                with arch.elect_one():
+                    cute.copy(put, source, target)
+            else:
+                with arch.elect_one():
+                    cute.copy(add, source, target)
+            with arch.elect_one():
+                arch.cp_async_bulk_commit_group()
+                arch.cp_async_bulk_wait_group(0, read=True)
+            for group in range_constexpr(WARPGROUPS):
+                empty(group, i).arrive()
+            with arch.elect_one():
+                arch.cp_async_bulk_wait_group(0)
+                arch.fence_proxy("async.global")
+                arch.atomic_add(counter, Int32(1), sem="release", scope="gpu")
+        else:
+            full(i).arrive_and_wait()
+            with arch.elect_one():
+                cute.copy(add, source, target)
+                arch.cp_async_bulk_commit_group()
+                arch.cp_async_bulk_wait_group(0, read=True)
+            for group in range_constexpr(WARPGROUPS):
+                empty(group, i).arrive()
+
+
+# --- conversion ---
+
+_ROW_BLOCK, _COLUMN_BLOCK = 8, 32
+"""Queries and elements that a warp transposes at once."""
+_LOADS = 2
+"""Column blocks that the spare warp loads before it uses the first: not more than it has registers for."""
+_PAUSE = 500
+"""Nanoseconds until the spare warp looks again."""
+_WARPS = 8
+"""Warps of a CTA of `DqKernel`."""
+
+
+class DqTranspose:
+    """Makes rows of the accumulator of a query tile, a block of 8 queries and 32 elements at a time.
+
+    In 16 bytes, two elements, 8 apart, of two queries, a thread of a warpgroup wrote what it held of 16 elements of 8
+    queries. `movmatrix` transposes 8 elements of 8 queries: a thread with two queries of an element gets two elements
+    of a query. So that it has eight adjacent elements after four of them, threads read 8 bytes that others wrote, 128
+    bytes in succession twice for each matrix; they write 16 bytes, four of them 64 in succession."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, kernel: Sm90BackwardKernel, lane: Any) -> None:
+        self.kernel, self.lane = kernel, lane
+        self.row_blocks, self.column_blocks = kernel.config.tile_m // _ROW_BLOCK, kernel.head_dim // _COLUMN_BLOCK
+
+    def load(self, start: Any, row_block: Any, column_block: Any, fragment: Any) -> None:
+        """Load a thread's part of a block."""
+        row, four = self.lane // 4, self.lane % 4
+        lane_offset = row // 4 * 128 + row % 2 * 16 + row // 2 % 2 * 2 + four * 4
+        # a warpgroup has 64 elements
+        block = column_block // 2 * (2 * self.row_blocks) + 2 * row_block + column_block % 2
+        start = start + cute.assume(block * (_ROW_BLOCK * _COLUMN_BLOCK) + lane_offset, divby=2)
+        for n in range(4):
+            pair = cute.make_tensor((start + 32 * n).with_alignment(8), cute.make_layout(2))
+            cute.autovec_copy(pair, cute.make_tensor(fragment.iterator + 2 * n, cute.make_layout(2)))
+
+    def transpose(self, fragment: Any, scale: Any) -> Any:
+        """Return eight elements of a query, scaled and converted."""
+        rounded = cute.make_rmem_tensor((VECTOR,), self.kernel.dtype)
+        rounded.store((fragment.load() * scale).to(self.kernel.dtype))
+        words = cute.recast_tensor(rounded, Int32)
+        for n in range(VECTOR // 2):
+            words[n] = arch.inline_ptx(
+                "movmatrix.sync.aligned.m8n8.trans.b16 {$w0}, {$r0};",
+                write_only_types=[Int32], read_only_args=[words[n]],
+            )  # fmt: skip
+        return rounded
+
+    def coordinates(self, row_block: Any, column_block: Any) -> tuple[Any, Any]:
+        """Return the query and the first element that a thread then has."""
+        # read again: no register is kept for it
+        lane = arch.inline_ptx("mov.u32 {$w0}, %laneid;", write_only_types=[Int32], read_only_args=[])
+        return row_block * _ROW_BLOCK + lane // 4, column_block * _COLUMN_BLOCK + lane % 4 * VECTOR
+
+    def store(self, rounded: Any, row: Any, element: Any) -> None:
+        """Store eight elements to a row of dQ."""
+        store = cute.make_copy_atom(CopyUniversalOp(), self.kernel.dtype, num_bits_per_copy=VECTOR * 16)
+        start = (row.iterator + cute.assume(element, divby=VECTOR)).with_alignment(2 * VECTOR)
+        cute.copy(store, rounded, cute.make_tensor(start, cute.make_layout(VECTOR)))
+
+
+class DqConverter:
+    """A spare warp's work: it converts dQ of earlier heads while later ones are computed.
+
+    All KV tiles that add to those have been taken by then, so that it does not wait forever. The last heads are left to
+    `DqKernel`."""
+
+    __kiln_immutable__ = True
+
+    def __init__(
+        self, kernel: Sm90BackwardKernel, scheduler: KvTileScheduler, dq_acc: Any, additions: Any, dq: Any
+    ) -> None:
+        self.kernel, self.scheduler, self.dq_acc, self.additions, self.dq = kernel, scheduler, dq_acc, additions, dq
+
+    @cute.jit
+    def run(self, broadcast: Any):
+        """Convert a share of dQ beside each KV tile of the CTA."""
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
+        number = broadcast.wait(state)
+        while number >= 0:
+            broadcast.release(state)
+            self._convert_beside(number)
+            state.advance()
+            number = broadcast.wait(state)
+
+    @cute.jit
+    def _convert_beside(self, number: Int32):
+        """Convert a KV tile's share of the head group before its own, from the last queries to the first, as they
+        become complete."""
+        schedule = self.scheduler.schedule
+        turn = number // (self.scheduler.tiles * schedule.head_group)
+        if turn > 0 and schedule.converted_heads > 0:
+            begin, end = self._share(number, turn)
+            for unit in range(begin, end):
+                # what the divisions need is not kept in registers
+                heads = rematerialized(schedule.head_group * self.scheduler.group_size)
+                before, rest = unit // self._q_tiles(heads), unit % self._q_tiles(heads)
+                self._convert_tile(before * heads + rest % heads, rest // heads)
+
+    def _q_tiles(self, heads: Any) -> Any:
+        return heads * cute.ceil_div(Int32(self.dq.shape[1]), self.kernel.config.tile_m)
+
+    @cute.jit
+    def _share(self, number: Int32, turn: Int32):
+        """Return which query tiles a KV tile converts: the first KV tile has the last ones, and more of them under a
+        causal mask."""
+        scheduler = self.scheduler
+        group = scheduler.schedule.head_group
+        in_group = Float32(number - turn * scheduler.tiles * group)
+        every = Float32(scheduler.tiles * min(group, scheduler.all_heads() - turn * group))
+        begin, end = in_group / every, (in_group + 1.0) / every
+        if const_expr(self.kernel.masks_right and not self.kernel.masks_left):
+            begin, end = begin * (2.0 - begin), end * (2.0 - end)
+        count = self._q_tiles(rematerialized(group * scheduler.group_size))
+        return turn * count - Int32(Float32(count) * end), turn * count - Int32(Float32(count) * begin)
+
+    @cute.jit
+    def _convert_tile(self, head: Int32, tile: Int32):
+        """Convert a query tile of one of all heads, when all KV tiles have added to it."""
+        kernel = self.kernel
+        heads = rematerialized(Int32(self.dq.shape[2]))  # what divisions need of it is not kept in registers
+        # the same in all threads, for uniform registers: others are needed for what is loaded
+        batch, head, tile = (arch.warp_redux_sync(x, "max") for x in (head // heads, head % heads, tile))
+        wanted = self.scheduler.num_additions(batch, tile)
+        counter = self.additions[batch, head, None].iterator + tile
+        while arch.load(counter, Int32, sem="acquire", scope="gpu") < wanted:
+            arch.nanosleep(_PAUSE)
+        # an accumulator that nothing was added to is not initialised; as a vote, this is a predicate and takes no
+        # register
+        nothing = arch.vote_any_sync(wanted == 0)
+        transpose, first = DqTranspose(kernel, rematerialized(arch.lane_idx())), tile * kernel.config.tile_m
+        start = self.dq_acc[batch, head, None].iterator + cute.assume(first * kernel.head_dim, divby=4)
+        for number in range(transpose.column_blocks // _LOADS * transpose.row_blocks):
+            row_block, column_block = number % transpose.row_blocks, number // transpose.row_blocks * _LOADS
+            fragment = cute.make_rmem_tensor((VECTOR, _LOADS), Float32)
+            for n in range_constexpr(_LOADS):
+                transpose.load(start, row_block, column_block + n, fragment[None, n])
+            if nothing:
+                fragment.fill(0.0)
+            scale = self.scheduler.scalars.scale
+            rounded = [transpose.transpose(fragment[None, n], scale) for n in range(_LOADS)]
+            query, element = transpose.coordinates(row_block, column_block)
+            if first + query < self.dq.shape[1]:
+                row = self.dq[batch, first + query, head, None]
+                for n in range_constexpr(_LOADS):
+                    if element + n * _COLUMN_BLOCK < self.dq.shape[3]:
+                        transpose.store(rounded[n], row, element + n * _COLUMN_BLOCK)
+
+
+class DqKernel:
+    """The kernel that adds up and converts dQ accumulators: a CTA has a query tile of a head."""
+
+    def __init__(self, kernel: Sm90BackwardKernel, head_dim: int) -> None:
+        self.backward, self.head_dim = kernel, head_dim
+
+    @cute.jit
+    def __call__(
+        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, cu_seqlens_q: Any, max_seqlen_q: Int32,
+        scale: Float32, converted_heads: Int32, stream: Int64,
+    ):  # fmt: skip
+        """Launch the kernel for accumulators (layer, heads, numbers) and dQ (batch, queries, heads, D), which is
+        `scale` times their sum.
+
+        `additions` counts what was added to them, None if they began with zeros. The first `converted_heads` heads are
+        done."""
+        batch = dq.shape[0] - converted_heads // dq.shape[2]
+        if const_expr(cu_seqlens_q is not None):
+            batch = cu_seqlens_q.shape[0] - 1
+        self.kernel(dq_acc, additions, dq, cu_seqlens_q, scale, converted_heads).launch(
+            grid=(cute.ceil_div(max_seqlen_q, self.backward.config.tile_m), dq.shape[2], batch),
+            block=(32 * _WARPS, 1, 1),
+            stream=stream,
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        dq_acc: cute.Tensor,
+        additions: Any,
+        dq: cute.Tensor,
+        cu_seqlens_q: Any,
+        scale: Float32,
+        converted_heads: Int32,
+    ):
+        tile, head, batch = arch.block_idx()
+        tile_m = self.backward.config.tile_m
+        if const_expr(cu_seqlens_q is None):
+            batch = batch + converted_heads // dq.shape[2]
+            if batch * dq.shape[2] + head >= converted_heads:
+                place = (tile, head, batch)
+                self.convert(dq_acc, additions, dq, scale, place, tile, Int32(0), Int32(dq.shape[1]))
+        else:
+            first, seqlen_q = sequence_range(cu_seqlens_q, batch, Int32(dq.shape[1]))
+            if tile * tile_m < seqlen_q:
+                place = (varlen_first_tile(first, batch, Int32(tile_m)) + tile, head, Int32(0))
+                self.convert(dq_acc, additions, dq, scale, place, tile, first, seqlen_q)
+
+    @cute.jit
+    def convert(
+        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, scale: Float32, place: Any, own_tile: Int32,
+        first: Int32, seqlen_q: Int32,
+    ):  # fmt: skip
+        """Convert a query tile: `place` is (tile, head, batch) among accumulators, `own_tile` its number in the
+        sequence."""
+        tile, head, batch = place
+        kernel, transpose = self.backward, DqTranspose(self.backward, arch.lane_idx())
+        blocks = transpose.row_blocks * transpose.column_blocks
+        warp_blocks = -(-blocks // _WARPS)
+        total, part = (cute.make_rmem_tensor((VECTOR, warp_blocks), Float32) for _ in range(2))
+        total.fill(0.0)
+        first_block = arch.make_warp_uniform(arch.warp_idx()) * warp_blocks
+        for layer in range(batch, dq_acc.shape[0], dq.shape[0]):
+            offset = cute.assume(tile * kernel.config.tile_m * kernel.head_dim, divby=4)
+            start = dq_acc[layer, head, None].iterator + offset
+            for n in range_constexpr(warp_blocks):
+                block = min(first_block + n, blocks - 1)
+                transpose.load(start, block // transpose.column_blocks, block % transpose.column_blocks, part[None, n])
+            is_set = Boolean(True)
+            if const_expr(additions is not None):
+                is_set = additions[layer, head, tile] > 0  # otherwise the accumulator is not initialised
+            for n in range_constexpr(VECTOR * warp_blocks):
+                total[n] = total[n] + part[n] if is_set else total[n]
+        for n in range_constexpr(warp_blocks):
+            block = first_block + n
+            rounded = transpose.transpose(total[None, n], scale)
+            query, element = transpose.coordinates(block // transpose.column_blocks, block % transpose.column_blocks)
+            query = own_tile * kernel.config.tile_m + query
+            if block < blocks and query < seqlen_q and element < self.head_dim:
+                transpose.store(rounded, dq[batch, first + query, head, None], element)

@@ -1,0 +1,123 @@
+"""The five GEMMs of a backward step on Hopper, as one consumer warpgroup issues them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..... import Float32, cute
+from .....cute.nvgpu import warp, warpgroup
+from .....utils import sm90
+from .sm90_config import DS_STAGES, TILE_N, WARPGROUP_ROWS
+from .sm90_tiles import transposed
+
+if TYPE_CHECKING:
+    from .sm90 import Sm90BackwardKernel
+
+_ROWS = WARPGROUP_ROWS
+
+
+class WarpgroupOperands(NamedTuple):
+    """Operands in smem that differ between warpgroups: K and V as A operands, and K^T and dS of dQ^T = K^T dS^T."""
+
+    k: Any
+    v: Any
+    k_transposed: Any
+    ds: Any
+
+
+class BackwardMma:
+    """S^T = K Q^T, dP^T = V dO^T, dV += P^T dO, dK += dS^T Q and dQ^T = K^T dS^T.
+
+    P^T and dS^T are A operands in registers; for dQ^T, the dS of both warpgroups is in smem. GEMMs are issued here and
+    waited for elsewhere."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, kernel: Sm90BackwardKernel, thread: Any, smem: Any) -> None:
+        head_dim, tile_m = kernel.head_dim, kernel.config.tile_m
+        self.kernel, self.thread, self.smem = kernel, thread, smem
+        k_major, mn_major = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+        in_regs = warpgroup.OperandSource.RMEM
+
+        def make(a: Any, b: Any, columns: int, *source: Any) -> Any:
+            dtypes = (kernel.dtype, kernel.dtype)
+            return sm90.make_trivial_tiled_mma(*dtypes, a, b, Float32, (1, 1, 1), (_ROWS, columns), *source)
+
+        self.mma_s = make(k_major, k_major, tile_m)
+        self.mma_dkv = make(k_major, mn_major, head_dim, in_regs)
+        self.mma_dq = make(mn_major, k_major, kernel.dq_columns)
+        self.mma_s_regs = make(k_major, k_major, tile_m, in_regs)
+        self.operands_in_regs = [
+            cute.make_rmem_tensor(((2, 2, 2), 1, head_dim // 16), kernel.dtype)
+            for _ in range(kernel.config.operands_in_regs)
+        ]
+        s, dkv = (x.get_slice(thread) for x in (self.mma_s, self.mma_dkv))
+        self.q, self.do = (self.mma_s.make_fragment_B(s.partition_B(x)) for x in (smem.q, smem.do))
+        self.q_transposed, self.do_transposed = (
+            self.mma_dkv.make_fragment_B(dkv.partition_B(transposed(x))) for x in (smem.q, smem.do)
+        )
+
+        def accumulator(mma: Any, columns: int) -> Any:
+            return cute.make_rmem_tensor(mma.partition_shape_C((_ROWS, columns)), Float32)
+
+        self.acc_s, self.acc_dp = (accumulator(self.mma_s, tile_m) for _ in range(2))
+        self.acc_dk, self.acc_dv = (accumulator(self.mma_dkv, head_dim) for _ in range(2))
+        self.acc_dq = accumulator(self.mma_dq, kernel.dq_columns)
+        self.p, self.ds = (cute.make_rmem_tensor(((2, 2, 2), 1, tile_m // 16), kernel.dtype) for _ in range(2))
+
+    def warpgroup_operands(self, group: Any) -> WarpgroupOperands:
+        """Return the operands of a warpgroup. In a loop, make them from a number that exists there only: fewer
+        registers are kept."""
+        kernel, smem = self.kernel, self.smem
+        s, dq = (x.get_slice(self.thread) for x in (self.mma_s, self.mma_dq))
+        rows = (cute.local_tile(x, (_ROWS, kernel.head_dim), (group, 0)) for x in (smem.k, smem.v))
+        k, v = (self.mma_s.make_fragment_A(s.partition_A(x)) for x in rows)
+        # of dQ^T a warpgroup has half of the elements, or half of the queries
+        k_transposed, ds = transposed(smem.k), smem.ds
+        if kernel.splits_dq_by_elements:
+            k_transposed = cute.local_tile(k_transposed, (_ROWS, TILE_N), (group, 0))
+        else:
+            ds = cute.local_tile(ds, (kernel.dq_columns, TILE_N, DS_STAGES), (group, 0, 0))
+        k_transposed = self.mma_dq.make_fragment_A(dq.partition_A(k_transposed))
+        return WarpgroupOperands(k, v, k_transposed, self.mma_dq.make_fragment_B(dq.partition_B(ds)))
+
+    def load_operands(self, group: Any) -> None:
+        """Load the warpgroup's V, or V and K, into registers, if the config says so: less smem traffic for S and dP."""
+        dtype = self.kernel.dtype
+        load = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), dtype), self.mma_s_regs)
+        loader = load.get_slice(self.thread)
+        for x, operand in zip((self.smem.v, self.smem.k), self.operands_in_regs, strict=False):
+            tile = cute.local_tile(x, (_ROWS, self.kernel.head_dim), (group, 0))
+            cute.copy(load, loader.partition_S(tile), loader.retile(operand))
+
+    def issue_s(self, operands: WarpgroupOperands, stage: Any) -> None:
+        """Issue S^T = K Q^T."""
+        if len(self.operands_in_regs) > 1:
+            self._issue(self.mma_s_regs, self.acc_s, self.operands_in_regs[1], self.q, stage)
+        else:
+            self._issue(self.mma_s, self.acc_s, operands.k, self.q, stage)
+
+    def issue_dp(self, operands: WarpgroupOperands, stage: Any) -> None:
+        """Issue dP^T = V dO^T."""
+        if self.operands_in_regs:
+            self._issue(self.mma_s_regs, self.acc_dp, self.operands_in_regs[0], self.do, stage)
+        else:
+            self._issue(self.mma_s, self.acc_dp, operands.v, self.do, stage)
+
+    def issue_dv(self, stage: Any) -> None:
+        """Issue dV += P^T dO."""
+        self._issue(self.mma_dkv, self.acc_dv, self.p, self.do_transposed, stage, True)
+
+    def issue_dk(self, stage: Any) -> None:
+        """Issue dK += dS^T Q."""
+        self._issue(self.mma_dkv, self.acc_dk, self.ds, self.q_transposed, stage, True)
+
+    def issue_dq(self, operands: WarpgroupOperands, ds_stage: Any) -> None:
+        """Issue dQ^T = K^T dS^T."""
+        self._issue(self.mma_dq, self.acc_dq, operands.k_transposed, operands.ds, ds_stage)
+
+    def _issue(self, mma: Any, acc: Any, a: Any, b: Any, stage: Any, accumulate: bool = False) -> None:
+        for k in range(cute.size(a, mode=[2])):
+            mma.set(warpgroup.Field.ACCUMULATE, accumulate or k > 0)
+            cute.gemm(mma, acc, a[None, None, k], b[None, None, k, stage], acc)
+        warpgroup.commit_group()

@@ -1,0 +1,119 @@
+"""P^T and dS^T of the Hopper backward kernels, in registers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..... import Float32, cute
+from .....cute import arch
+from .....cute.nvgpu import warp
+from ....parts.online_softmax import softcap_tanh
+from .sm90_config import DS_STAGES, WARPGROUP_ROWS
+from .sm90_tiles import round_to_operand, transposed
+
+if TYPE_CHECKING:
+    from .sm90 import Sm90BackwardKernel
+    from .sm90_mma import BackwardMma
+
+
+class TransposedScores:
+    """Turns S^T into P^T, and dP^T into dS^T. A thread holds two of every eight queries, and two of 64 keys.
+
+    `mma` has the accumulators `acc_s` and `acc_dp` and the operands `p` and `ds`; `lse_delta` is (row, which, stage) in
+    smem."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, kernel: Any, mma: Any, thread: Any, lse_delta: Any, scalars: Any) -> None:
+        self.kernel, self.mma, self.scalars, self.lse_delta = kernel, mma, scalars, lse_delta
+        self.blocks = kernel.config.tile_m // 16
+        self.has_derivative = kernel.has_softcap or kernel.score_mod.function is not None
+        self.first_query = thread % 4 * 4
+
+    def row_values(self, which: int, k: int, stage: Any) -> Any:
+        """Return LSE (0) or delta (1) of the four of 16 queries that a thread holds: two of eight, then two of the next
+        eight."""
+        start = self.lse_delta[None, which, stage].iterator + (self.first_query + 16 * k)
+        return cute.make_tensor(start.with_alignment(16), cute.make_layout(4)).load()
+
+    def indices(self, k: int) -> list[Any]:
+        """Return the accumulator indices of 16 queries, and which of a thread's four each belongs to."""
+        return [(((c, half, 2 * k + n), 0, 0), 2 * n + c) for n in range(2) for half in range(2) for c in range(2)]
+
+    def softcap(self) -> None:
+        """Apply the softcap to S; scale_log2 has the rest of it."""
+        acc_s = self.mma.acc_s
+        for i in range(cute.size(acc_s)):
+            acc_s[i] = softcap_tanh(acc_s[i], self.scalars.softcap_scale)
+
+    def _modified(self, score: Any, at: Any, coordinates: Any) -> tuple[Any, Any]:
+        """Return a score after ALiBi and the user's function, and the derivative; None means 1. Masked scores, -inf,
+        stay masked."""
+        score_mod = self.kernel.score_mod
+        if not score_mod:
+            return score, None
+        (c, half, eight), _, _ = at
+        query, key = 8 * eight + c, 8 * half
+        distance = coordinates.distance + float(key - query)
+        changed = score_mod.alibi(score * self.scalars.score_scale, coordinates.slope, distance)
+        place = (coordinates.batch, coordinates.head, coordinates.query + query, coordinates.key + key)
+        return score_mod.apply_visible(score, changed, place)
+
+    def exp2(self, stage: Any, upper: int, coordinates: Any) -> None:
+        """P = exp2(S * scale_log2 - LSE) in place of S, for the first half of the queries or the second.
+
+        With softcap or a user's function, P is converted at once, and what stays is P times the derivative: no register
+        keeps that."""
+        acc_s, middle = self.mma.acc_s, self.blocks // 2
+        for k in range(middle, self.blocks) if upper else range(middle):
+            lse = self.row_values(0, k, stage)
+            derivatives = []
+            for at, query in self.indices(k):
+                # a masked score is -inf, and has derivative 0
+                of_cap = arch.fmax(1.0 - acc_s[at] * acc_s[at], 0.0) if self.kernel.has_softcap else None
+                score, derivative = self._modified(acc_s[at], at, coordinates)
+                derivatives.append(
+                    of_cap if derivative is None else derivative if of_cap is None else derivative * of_cap
+                )
+                acc_s[at] = arch.exp2(cute.math.fma(score, self.scalars.scale_log2, -lse[query]))
+            if self.has_derivative:
+                round_to_operand(acc_s, self.mma.p, [k])
+                for (at, _), derivative in zip(self.indices(k), derivatives, strict=True):
+                    acc_s[at] = acc_s[at] * derivative
+
+    def convert_p(self) -> None:
+        """Convert P^T to an operand, unless `exp2` did."""
+        if not self.has_derivative:
+            round_to_operand(self.mma.acc_s, self.mma.p, range(self.blocks))
+
+    def ds(self, p: Any, acc_dp: Any, stage: Any) -> None:
+        """dS = P (dP - delta), in place of dP."""
+        for k in range(self.blocks):
+            delta = self.row_values(1, k, stage)
+            for at, query in self.indices(k):
+                acc_dp[at] = p[at].to(Float32) * (acc_dp[at] - delta[query])
+
+
+class SharedDs(TransposedScores):
+    """Also writes dS to smem, for dQ^T of both warpgroups: (query, key, stage), written transposed."""
+
+    def __init__(
+        self, kernel: Sm90BackwardKernel, mma: BackwardMma, thread: Any, group: Any, smem: Any, scalars: Any
+    ) -> None:
+        super().__init__(kernel, mma, thread, smem.lse_delta, scalars)
+        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), kernel.dtype)
+        self.copy = cute.make_tiled_copy_C(atom, mma.mma_s)
+        shape = (WARPGROUP_ROWS, kernel.config.tile_m, DS_STAGES)
+        self.smem_ds = self.copy.get_slice(thread).partition_D(
+            cute.local_tile(transposed(smem.ds), shape, (group, 0, 0))
+        )
+
+    def clear_ds(self, stage: Any) -> None:
+        """Write zeros in place of dS."""
+        self.mma.ds.fill(0.0)
+        self.write_ds(stage)
+
+    def write_ds(self, stage: Any) -> None:
+        """Write dS to smem; the caller issues the proxy fence."""
+        ds = cute.make_tensor(self.mma.ds.iterator, cute.make_layout(self.mma.acc_s.shape))
+        cute.copy(self.copy, self.copy.retile(ds), self.smem_ds[None, None, None, stage])

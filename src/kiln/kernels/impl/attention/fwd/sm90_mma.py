@@ -1,0 +1,55 @@
+"""The two GEMMs of Hopper attention, S = Q K^T and O += P V, as one consumer warpgroup issues them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..... import Float32, cute
+from .....cute.nvgpu import warp, warpgroup
+from ....parts.rematerialize import rematerialized_operand
+from .sm90_config import WARPGROUP_M
+
+if TYPE_CHECKING:
+    from .sm90 import Sm90ForwardKernel
+
+
+class AttentionMma:
+    """Fragments and WGMMAs of a consumer warpgroup. Q is in smem or registers, P in registers. GEMMs are issued here
+    and waited for elsewhere."""
+
+    def __init__(self, kernel: Sm90ForwardKernel, thread: Any, smem_q: Any, smem_k: Any, smem_v: Any) -> None:
+        tile_n, self.rematerialize_q = kernel.config.tile_n, kernel.rematerialize_q
+        self.mma_qk, self.mma_pv = kernel.mma_qk(), kernel.mma_pv()
+        qk, pv = (mma.get_slice(thread) for mma in (self.mma_qk, self.mma_pv))
+        if kernel.config.q_in_regs:
+            self.q = self.mma_qk.make_fragment_A(qk.partition_shape_A((WARPGROUP_M, kernel.head_dim)))
+            atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), kernel.dtype)
+            self.copy_q = cute.make_tiled_copy_A(atom, self.mma_qk)
+            self.smem_q = self.copy_q.get_slice(thread).partition_S(smem_q)
+        else:
+            self.q = self.mma_qk.make_fragment_A(qk.partition_A(smem_q))
+        self.k = self.mma_qk.make_fragment_B(qk.partition_B(smem_k))
+        self.v = self.mma_pv.make_fragment_B(pv.partition_B(smem_v))
+        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((WARPGROUP_M, tile_n)), Float32)
+        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((WARPGROUP_M, kernel.head_dim_v)), Float32)
+        values, k = ((4, 2, 2), 32) if kernel.is_fp8 else ((2, 2, 2), 16)
+        self.p = cute.make_rmem_tensor((values, 1, tile_n // k), kernel.dtype)
+
+    def load_q(self) -> None:
+        """Load Q into registers."""
+        cute.copy(self.copy_q, self.smem_q, self.copy_q.retile(self.q))
+
+    def issue_qk(self, stage: Any) -> None:
+        """Issue S = Q K^T."""
+        q = rematerialized_operand(self.q) if self.rematerialize_q else self.q
+        for k in range(cute.size(q, mode=[2])):
+            self.mma_qk.set(warpgroup.Field.ACCUMULATE, k > 0)
+            cute.gemm(self.mma_qk, self.acc_s, q[None, None, k], self.k[None, None, k, stage], self.acc_s)
+        warpgroup.commit_group()
+
+    def issue_pv(self, stage: Any) -> None:
+        """Issue O += P V."""
+        self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
+        for k in range(cute.size(self.p, mode=[2])):
+            cute.gemm(self.mma_pv, self.acc_o, self.p[None, None, k], self.v[None, None, k, stage], self.acc_o)
+        warpgroup.commit_group()

@@ -1,0 +1,166 @@
+"""The producer warps of Hopper attention: TMA loads of Q, K and V, dense, varlen or paged."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ... import Int32, const_expr, cute, range_constexpr
+from ... import range as dynamic_range
+from ...cute import arch
+from ...cute.nvgpu import cpasync
+from ...utils.schedulers import SequenceSearch, fetch_tile, next_snake_tile
+from .kv_source import PageTable, transposed_v_offset
+
+
+class TmaOperand(NamedTuple):
+    """A TMA atom and its tensor of coordinates."""
+
+    atom: Any
+    tensor: Any
+
+
+def partition(atom: Any, smem: Any, tiles: Any) -> tuple[Any, Any]:
+    """Return stages in smem and tiles in gmem, partitioned for a TMA atom."""
+    return cpasync.tma_partition(
+        atom, 0, cute.make_layout(1), cute.group_modes(smem, 0, 2), cute.group_modes(tiles, 0, 2)
+    )
+
+
+def gmem_view(x: Any, transposed: bool = False, group_size: int = 1) -> Any:
+    """Return (batch, row, head, element) as (row, element, head, batch), or with the first two modes exchanged.
+
+    `group_size` adjacent heads go into the row mode, before the rows. Strides are multiples of 16 bytes; those of modes
+    of one element may not be, and do not matter."""
+    batch, row, head, element = x.shape
+    vector = 128 // x.element_type.width
+    batch_stride, row_stride, head_stride = (cute.assume(s // vector * vector, divby=vector) for s in x.stride[:3])
+    if group_size > 1:
+        row, row_stride = (group_size, row), (head_stride, row_stride)
+        head, head_stride = head // group_size, head_stride * group_size
+    shape, stride = ((element, row), (1, row_stride)) if transposed else ((row, element), (row_stride, 1))
+    layout = cute.make_layout((*shape, head, batch), stride=(*stride, head_stride, batch_stride))
+    return cute.make_tensor(x.iterator, layout)
+
+
+class KvProducer:
+    """Loads the query tiles of a CTA and the KV tiles that they see.
+
+    `kernel` gives extents and layouts, `scheduler` the work; `q`, `k` and `v` are TMA atoms with their tensors, and
+    `smem` their stages."""
+
+    __kiln_immutable__ = True
+
+    def __init__(
+        self, kernel: Any, scheduler: Any, broadcast: Any, q: Any, k: Any, v: Any, smem: Any, page_table: Any
+    ) -> None:
+        self.kernel, self.scheduler, self.broadcast = kernel, scheduler, broadcast
+        self.q, self.k, self.v, self.smem, self.page_table = q, k, v, smem, page_table
+        self.heads_per_kv_head = scheduler.heads // k.tensor.shape[2]
+
+    @cute.jit
+    def run(self, sender: Any, producers: Any, tile_counter: Any):
+        """Find the CTA's work, broadcast it and load it, as one whole warp."""
+        num_ctas = Int32(arch.grid_dim()[0])
+        number, turn = Int32(arch.block_idx()[0]), Int32(0)
+        work, search = self.scheduler.work(number, SequenceSearch(Int32(0), Int32(0)))
+        while work.tile >= 0:
+            if const_expr(tile_counter is None):
+                following = next_snake_tile(number, turn, num_ctas)
+            else:
+                following = fetch_tile(tile_counter, num_ctas)
+            self._send(sender, work)
+            self._load(work, producers)
+            turn = turn + 1
+            number = following
+            if const_expr(tile_counter is not None):
+                number = arch.shuffle_sync(following, 0)
+            work, search = self.scheduler.work(number, search)
+        self._send(sender, work)
+
+    def _send(self, sender: Any, work: Any) -> None:
+        self.broadcast.send(sender, work if self.kernel.lengths_vary else work[:3])
+
+    @cute.jit
+    def run_v(self, receiver: Any, producer_v: Any):
+        """Load V only, of the work that the other producer warp broadcasts."""
+        stage = receiver.wait_and_advance()
+        work = self.scheduler.read(self.broadcast, stage.index)
+        while work.tile >= 0:
+            self._load(work, (None, None, producer_v))
+            stage.release()
+            stage = receiver.wait_and_advance()
+            work = self.scheduler.read(self.broadcast, stage.index)
+
+    @cute.jit
+    def _load(self, work: Any, producers: Any):
+        """Load a query tile and its KV tiles, last to first, V one tile behind K; a producer may be None."""
+        (producer_q, producer_k, producer_v), kernel, config = producers, self.kernel, self.kernel.config
+        span = self.scheduler.span(work)
+        q, k, v, batch_q, batch_k = self.q.tensor, self.k.tensor, self.v.tensor, work.batch, work.batch
+        if const_expr(kernel.varlen):
+            batch_q = Int32(0)
+            q = cute.domain_offset((kernel.row_coord(work.first_q), 0, 0, 0), q)
+        if const_expr(self.scheduler.tensors.cu_seqlens_k is not None):
+            batch_k, first_v = Int32(0), work.first_k
+            if const_expr(kernel.is_fp8):
+                first_v = transposed_v_offset(work.first_k, work.batch, config.tile_n)
+            k = cute.domain_offset((work.first_k, 0, 0, 0), k)
+            v = cute.domain_offset((0, first_v, 0, 0), v)
+        smem_q, tiles_q = partition(
+            self.q.atom, self.smem.q, cute.local_tile(q, (kernel.row_shape, kernel.head_dim), (None, 0, None, None))
+        )
+        if const_expr(producer_q is not None):
+            stage = producer_q.acquire_and_advance()
+            for group in range_constexpr(config.consumer_warpgroups):
+                row = kernel.row_coord(work.tile * config.consumer_warpgroups + group)
+                cute.copy(
+                    self.q.atom, tiles_q[None, row, work.head, batch_q], smem_q[None, group], tma_bar_ptr=stage.barrier
+                )
+        head_k = work.head // self.heads_per_kv_head
+        # one TMA load fills a stage, or as much of it as lies in one page
+        stages_k, stages_v, pages_v = self.smem.k, self.smem.v, kernel.page_size > 0 and not kernel.is_fp8
+        if const_expr(kernel.page_size > 0):
+            stages_k = cute.local_tile(stages_k, (kernel.box_k, kernel.head_dim), (None, 0, None))
+        if const_expr(pages_v):
+            stages_v = cute.local_tile(stages_v, (kernel.head_dim_v, kernel.box_v), (0, None, None))
+        tiles_k = cute.local_tile(k, (kernel.box_k, kernel.head_dim), (None, 0, None, None))
+        tiles_v = cute.local_tile(v, (kernel.head_dim_v, kernel.box_v), (0, None, None, None))
+        operand_k = (self.k.atom, *partition(self.k.atom, stages_k, tiles_k), producer_k, head_k, batch_k)
+        operand_v = (self.v.atom, *partition(self.v.atom, stages_v, tiles_v), producer_v, head_k, batch_k)
+        # pages are looked up one tile ahead, and are the same for K and V
+        last = span.last
+        pages, next_pages = self._pages(work.batch, last), self._pages(work.batch, last - 1)
+        self._load_tile(*operand_k, last, pages, kernel.page_size > 0)
+        for i in range(1, span.count):
+            later_pages = self._pages(work.batch, last - i - 1)
+            self._load_tile(*operand_k, last - i, next_pages, kernel.page_size > 0)
+            self._load_tile(*operand_v, last - i + 1, pages, pages_v)
+            pages, next_pages = next_pages, later_pages
+        self._load_tile(*operand_v, last - span.count + 1, pages, pages_v)
+
+    @cute.jit
+    def _load_tile(
+        self, atom: Any, smem: Any, tiles: Any, producer: Any, head: Int32, batch: Int32, kv_tile: Int32, pages: Int32,
+        paged: bool,
+    ):  # fmt: skip
+        """Load a tile of K or V, box by box if it is paged."""
+        page_size, box, tile_n = self.kernel.page_size, self.kernel.box_k, self.kernel.config.tile_n
+        if const_expr(producer is not None):
+            stage = producer.acquire_and_advance()
+            if const_expr(not paged):
+                cute.copy(atom, tiles[None, kv_tile, head, batch], smem[None, stage.index], tma_bar_ptr=stage.barrier)
+            else:
+                for i in dynamic_range(tile_n // box, unroll=1):  # a producer has few registers
+                    within_page = 0 if page_size == box else (kv_tile * tile_n + i * box) % page_size // box
+                    source = tiles[None, within_page, head, arch.shuffle_sync(pages, i)]
+                    cute.copy(atom, source, smem[None, i, stage.index], tma_bar_ptr=stage.barrier)
+
+    @cute.jit
+    def _pages(self, batch: Int32, kv_tile: Int32):
+        """Return the pages of a KV tile: lane i has that of box i."""
+        page = Int32(0)
+        if const_expr(self.kernel.page_size > 0):
+            row = max(kv_tile, 0) * self.kernel.config.tile_n + arch.lane_idx() * self.kernel.box_k
+            num_pages = Int32(self.k.tensor.shape[3])
+            page = PageTable(self.page_table[batch, None], self.kernel.page_size, num_pages).page(row)
+        return page
