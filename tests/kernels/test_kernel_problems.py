@@ -67,7 +67,7 @@ def test_gradients_with_sums_are_streamed_or_read_twice():
         ),
         (
             elementwise.REGISTRY,
-            elementwise.Pointwise(
+            elementwise.ElementwiseProblem(
                 Functions(abs), (TensorLayout(F16, (8, 100), (0, 1)),), TensorLayout.dense(F32, 8, 100)
             ),
             800,
@@ -105,7 +105,9 @@ def test_problems_count_their_work_and_have_plans(family, problem, flops, size):
             "a class for each row",
         ),
         (
-            lambda: elementwise.Pointwise(Functions(abs), (TensorLayout.dense(F16, 3),), TensorLayout(F16, (3,), (0,))),
+            lambda: elementwise.ElementwiseProblem(
+                Functions(abs), (TensorLayout.dense(F16, 3),), TensorLayout(F16, (3,), (0,))
+            ),
             "not repeated",
         ),
     ],

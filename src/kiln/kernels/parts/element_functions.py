@@ -1,4 +1,4 @@
-"""Functions that users give kernels, of the values of some elements at once."""
+"""Functions that users pass to kernels, of the values of several elements at once."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def key_of(value: Any) -> Any:
-    """Equal for values, functions too, that make equal programs."""
+    """Returns a key that is equal for values and functions that make equal programs."""
     return static_key(value)
 
 
 class Functions:
-    """Functions that are part of what a kernel is made for: equal if code, closures and defaults are. What else they read,
-    globals for example, is compared by who keeps what was made of them (`launches.cached_kernel_of`).
+    """Functions that a kernel is specialised for: equal if code, closures and defaults are.
 
-    `branching`: which of them (True: all) are given one element at a time, and may branch on it.
+    What else they read, globals for example, is checked by the cache of kernels (`launches.cached_kernel_of`). `branching`: which of them
+    (True: all) are called with one element at a time, and may branch on it.
     """
 
     def __init__(self, *given: Callable[..., Any], branching: bool | Sequence[Callable[..., Any]] = False) -> None:
@@ -32,7 +32,7 @@ class Functions:
         some = given if branching is True else branching or ()
         self.branching = tuple(any(one is function for one in some) for function in given)
         self.key = (self.branching, *map(static_key, given))
-        """Equal for equal functions."""
+        """The key: equal for equal functions."""
         self._hash = hash(self.key)
 
     def __eq__(self, other: object) -> bool:
@@ -45,7 +45,7 @@ class Functions:
         return f"Functions({', '.join(getattr(one, '__qualname__', repr(one)) for one in self.given)})"
 
     def callables(self) -> list[Callable[..., Any]]:
-        """As they are called with vectors of elements."""
+        """Returns the functions as they are called with vectors of elements."""
         return [
             one_by_one(function) if branches else of_vectors(function)
             for function, branches in zip(self.given, self.branching, strict=True)
@@ -53,7 +53,7 @@ class Functions:
 
 
 def vectors_first(run: Callable[[Sequence[Callable[..., Any]]], Any]) -> Any:
-    """`run(())`, with functions of vectors; while one branches on what it is given, again with all that were found to, for one element at a time."""
+    """Returns `run(())`; while a function branches on a vector, runs again with all functions that do, for one element at a time."""
     branching: list[Callable[..., Any]] = []
     while True:
         try:
@@ -65,7 +65,7 @@ def vectors_first(run: Callable[[Sequence[Callable[..., Any]]], Any]) -> Any:
 
 
 def of_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function; if it branches on what it is given, the error says that it was this one."""
+    """Wraps a function so that an error of branching on a vector names it."""
 
     def applied(*values: Any) -> Any:
         try:
@@ -78,13 +78,13 @@ def of_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_arrays(function: Callable[..., Any], *values: Any) -> Any:
-    """What a function of arrays gives for values of their elements, whose types meet as arrays' do."""
+    """Calls a function with values of elements, whose types promote as those of arrays."""
     with array_rules():
         return function(*values)
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function of vectors, called for one element at a time: it may branch on what it is given.
+    """Wraps a function of one element for vectors: it may branch on its argument.
 
     Other arguments are passed as they are.
     """
@@ -101,7 +101,7 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _gathered(made: list[Any], shape: Any) -> Any:
-    """A vector of what a function gave for each element; a number, if all it gave are numbers."""
+    """Returns the vector of a function's results; a number, if all of them are numbers."""
     typed = [x for x in made if isinstance(x, cute.Numeric)]
     if not typed:
         return made[0]
@@ -112,7 +112,7 @@ def _gathered(made: list[Any], shape: Any) -> Any:
 
 
 def rewritten(function: Any) -> Any:
-    """The same function with its branches made ready for values of the program; what is no Python function stays as it is."""
+    """Returns a Python function with its branches rewritten for traced values; other callables as they are."""
     if isinstance(function, types.FunctionType):
         return cute.jit(function)
     if isinstance(function, types.MethodType):

@@ -1,4 +1,4 @@
-"""Buffers in shared memory that one part of a block of threads fills for another."""
+"""Pipelines that TMA fills."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ... import pipeline
 
 
 def tma_pipe(stages: int, warps: int, size: int) -> Any:
-    """Buffers of so many bytes that the copy engine fills, and so many warps use. Barriers are there once `pipeline_init_wait` returns."""
+    """Returns a pipeline whose stages of `size` bytes TMA fills and `warps` warps empty. Barriers are usable after `pipeline_init_wait`."""
     return pipeline.PipelineTmaAsync.create(
         num_stages=stages,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),

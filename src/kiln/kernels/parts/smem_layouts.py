@@ -8,7 +8,7 @@ from typing import Any
 from ... import cute
 
 _BANKS = 128
-"""Bytes of all banks: a row that long reaches each bank once."""
+"""Bytes of all banks: a row of that length has each bank once."""
 
 
 def swizzled(dtype: Any, shape: tuple[int, ...], contiguous: int, paired: bool = False) -> Any:

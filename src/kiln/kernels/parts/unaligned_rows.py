@@ -1,8 +1,8 @@
-"""Rows that begin anywhere: whole vectors between a few elements before and after them.
+"""Unaligned rows: whole vectors between a few elements before and behind them.
 
-A row of elements of 16 bits whose length is odd begins at a multiple of 16 bytes once in eight rows. Up to the next such
-multiple, and after the last whole vector, elements are accessed one by one: its edges, fewer than two vectors together, one to a
-thread. Arrays whose rows all begin equally far from such multiples are in step: their vectors are the same.
+A row of 16-bit elements of odd length begins at a multiple of 16 bytes once in eight rows. Up to the next such multiple, and behind the
+last whole vector, elements are accessed one by one: its edges, fewer than two vectors together, one to a thread. Arrays whose rows
+all begin equally far from such multiples have the same vectors.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ...cute.nvgpu import CopyUniversalOp
 
 
 class Span:
-    """Where a row of `n` elements has its vectors: after `head` elements come `units` vectors, then what is left.
+    """The vectors of a row of `n` elements: after `head` elements come `units` vectors, then the rest.
 
-    `begin` is how many elements after the beginning of a vector the row begins; None: at one, and it ends at one. The last
-    `spare` vectors are taken element by element, too.
+    `begin` is how many elements behind the beginning of a vector the row begins; None: it begins and ends at one. The last `spare`
+    vectors are accessed element by element, too.
     """
 
     __kiln_static__ = True
@@ -35,14 +35,14 @@ class Span:
             self.units = select_(self.units > spare, self.units - spare, 0)
 
     def middle(self, row: Any) -> Any:
-        """The vectors of a row, given as a tensor of one mode: one that begins at a multiple of theirs."""
+        """Returns the vectors of a row, given as a tensor of one mode, as an aligned tensor."""
         if not self.odd:
             return row
         pointer = (row.iterator + self.head).with_alignment(self.width * row.element_type.width // 8)
         return cute.make_tensor(pointer, cute.make_layout(self.units * self.width))
 
     def edges(self, lane: Any, lanes: int) -> list[Any]:
-        """The columns of the edges that are for one of some lanes; those from the row's length on do not exist."""
+        """Returns the columns of the edges of one of some lanes; those from the row's length on do not exist."""
         if not self.odd:
             return []
         taken = [lane + k for k in range(0, self._most, lanes)]
@@ -51,7 +51,7 @@ class Span:
 
 @cute.jit
 def element_at(row: Any, column: Any, there: Any, instead: Any = 0.0):
-    """An element of a row as f32, or another number where there is none."""
+    """Loads an element of a row as f32, or another number where it does not exist."""
     found = Float32(instead)
     if there:
         found = row[column].to(Float32)
@@ -60,7 +60,7 @@ def element_at(row: Any, column: Any, there: Any, instead: Any = 0.0):
 
 @cute.jit
 def vectors_at(middle: Any, width: Any, count: Any, first: Any, apart: Any, units: Any, instead: Any = 0.0):
-    """Some of a row's vectors, so far apart, each a column; elements are another number from vector `units` on (None: all are)."""
+    """Loads some of a row's vectors, `apart` from each other, each a column; another number from vector `units` on (None: all exist)."""
     held = cute.make_rmem_tensor((width, count), middle.element_type)
     if const_expr(units is not None):
         held.fill(instead)
@@ -73,5 +73,5 @@ def vectors_at(middle: Any, width: Any, count: Any, first: Any, apart: Any, unit
 
 
 def vector_atom(dtype: Any, width: int) -> Any:
-    """A copy of one vector."""
+    """Returns a copy of one vector."""
     return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)

@@ -1,4 +1,4 @@
-"""Vectors of elements in registers, and one number of the lanes of a warp."""
+"""Vectors of elements in registers, and reductions over lanes of a warp."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from ...cute import arch
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger number."""
+    """Returns the larger number."""
     return arch.fmax(a, b)
 
 
 def plus(a: Any, b: Any) -> Any:
-    """The sum."""
+    """Returns the sum."""
     return a + b
 
 
 def across(value: Any, op: Any, lanes: int) -> Any:
-    """The combination of the values of so many neighbouring lanes. A Python number is the same in all of them: it is summed."""
+    """Reduces the values of `lanes` neighbouring lanes. A Python number is the same in all of them: it is summed."""
     if isinstance(value, float):
         return value * lanes
     return arch.warp_reduction(value, op, threads_in_group=lanes) if lanes > 1 else value
 
 
 def total(values: Any, op: Any = None) -> Any:
-    """One number of the elements of a vector, in pairs, so that sums do not wait for each other."""
+    """Reduces the elements of a vector in pairs, so that additions do not wait for each other."""
     while len(values) > 1:
         half = values.reshape((len(values) // 2, 2))
         left, right = half[None, 0], half[None, 1]
@@ -35,22 +35,22 @@ def total(values: Any, op: Any = None) -> Any:
 
 
 def larger(a: Any, b: Any) -> Any:
-    """The larger numbers of two vectors."""
+    """Returns the larger elements of two vectors."""
     return cute.math.max(a, b)
 
 
 def inverse(values: Any) -> Any:
-    """1 over the elements of a vector by the hardware: within 2^-22, subnormals are zero."""
+    """Returns approximate reciprocals of a vector: within 2^-22, subnormals are zero."""
     return cute.TensorSSA.from_elements([arch.rcp_approx(x) for x in values.to_elements()], Float32)
 
 
 def either(condition: Any, some: list[Any], others: list[Any]) -> list[Any]:
-    """Vectors, or others."""
+    """Selects vectors or others by one condition."""
     return [cute.where(cute.full_like(a, condition, Boolean), a, b) for a, b in zip(some, others, strict=True)]
 
 
 def as_f32(value: Any) -> Any:
-    """A vector as f32. Two bf16 are the halves of a word, and each is an f32 with the other half of the word zero."""
+    """Converts a vector to f32. Two bf16 are the halves of a word, and each is an f32 with the other half of the word zero."""
     if value.dtype is not BFloat16 or len(value) % 2:
         return value.to(Float32)
     words = value.bitcast(Uint32)

@@ -297,13 +297,13 @@ def test_what_is_refused():
     given = {"q": q, "cache": cache.pages, "page_table": cache.table, "lengths": cache.lengths, "value_dim": VALUES}
     for wrong, message in (
         ({"cache": cache.pages[:, :32]}, "pages have 32 rows, not 64"),
-        ({"q": q[..., :64]}, "as many columns"),
-        ({"value_dim": 1000}, "the latter the first columns of the former"),
-        ({"num_splits": 0}, "num_splits 0"),
-        ({"cache_scale": np.ones(1, np.float32)}, "for latents of 8 bits"),
-        ({"num_splits": 2, "config": kernels.Sm90MlaConfig(2)}, "a config says how"),
-        ({"config": kernels.Sm90MlaConfig(2, early=9)}, "early is 0 to 8"),
-        ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it is \\(2, 1, 2, 128\\)"),
+        ({"q": q[..., :64]}, "the same D"),
+        ({"value_dim": 1000}, "value_dim at most D"),
+        ({"num_splits": 0}, "num_splits is 0"),
+        ({"cache_scale": np.ones(1, np.float32)}, "for an 8-bit cache"),
+        ({"num_splits": 2, "config": kernels.Sm90MlaConfig(2)}, "config has its own"),
+        ({"config": kernels.Sm90MlaConfig(2, early=9)}, "early is 9, and must be 0 to 8"),
+        ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it must be float16 of shape \\(2, 1, 2, 128\\)"),
     ):
         with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
             kernels.mla_decode(**{**given, **wrong})

@@ -147,5 +147,5 @@ def test_in_place_apart_from_what_is_read(taken):
 def test_clean_under_the_sanitizer():
     with kiln.sanitize():
         y = kernels.rotary_embedding(X + 1, COS[:, :6], SIN[:, :6], positions=np.array([[0, 4, 2]]))
-    assert "TurnedPairs" in str(kernels.explain(kernels.rotary_embedding, X, COS, SIN))
+    assert "RotatedPairs" in str(kernels.explain(kernels.rotary_embedding, X, COS, SIN))
     close(y[..., 12:], np.ones((1, 3, 2, 4)))

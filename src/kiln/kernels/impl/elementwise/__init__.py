@@ -1,6 +1,6 @@
 """Element-wise functions."""
 
-from .implementations import REGISTRY, Given
-from .problem import Pointwise
+from .implementations import REGISTRY, ElementwiseArguments
+from .problem import ElementwiseProblem
 
-__all__ = ["REGISTRY", "Given", "Pointwise"]
+__all__ = ["REGISTRY", "ElementwiseArguments", "ElementwiseProblem"]

@@ -1,4 +1,4 @@
-"""How an element-wise function is cut."""
+"""The config of element-wise functions."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from ....cute import TensorSSA
 from ...dispatch import arrays, devices, launches
 from ...dispatch.recorder import kernel_function
 from ...parts.element_functions import Functions, key_of, vectors_first
-from .implementations import REGISTRY, Given
-from .problem import Pointwise, with_numbers
+from .implementations import REGISTRY, ElementwiseArguments
+from .problem import ElementwiseProblem, with_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ _NUMBERS = (int, float, bool)
 
 
 def broadcast_shape(given: Sequence[Any], name: str) -> tuple[int, ...]:
-    """The shape that arrays have together, as numpy finds it."""
+    """Returns the common shape of arrays by numpy's broadcasting."""
     shape: list[int] = []
     for x in given:
         own = tuple(x.shape)
@@ -77,20 +77,20 @@ def elementwise(
         arrays.require_usable(out, "out", written=True)
     if 0 not in shape:
         laid = tuple(arrays.layout_of(arrays.broadcast_to(x, shape)) for x in given)
-        problem = Pointwise(form.functions, laid, arrays.layout_of(out), key, numbers)
-        REGISTRY.run(problem, devices.current(), Given(given, out), config)
+        problem = ElementwiseProblem(form.functions, laid, arrays.layout_of(out), key, numbers)
+        REGISTRY.run(problem, devices.current(), ElementwiseArguments(given, out), config)
     return out
 
 
 class Form(NamedTuple):
-    """How a function is called, with vectors or with one element at a time, and the type of what it returns."""
+    """How a function is called, with vectors or with one element at a time, and the type of its result."""
 
     functions: Functions
     result: Any
 
 
 def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtypes: Sequence[Any]) -> Form:
-    """How a function is called for values of some types; found out once for equal functions."""
+    """Returns how a function is called for values of some types; determined once for equal functions."""
     whole = Functions(function)
 
     def tried(branching: Sequence[Any]) -> Form:
@@ -102,7 +102,7 @@ def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtype
 
 
 def _result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
-    """The type of what a function returns for values of some types."""
+    """Returns the type of a function's result for values of some types."""
     found: list[Any] = []
 
     @cute.jit

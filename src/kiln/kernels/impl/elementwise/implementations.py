@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ...dispatch.devices import Device
-    from .problem import Pointwise
+    from .problem import ElementwiseProblem
 
-REGISTRY = Registry("pointwise")
+REGISTRY = Registry("elementwise")
 
 _MOST_GRID = (1 << 31) - 1
 
 
-class Given(NamedTuple):
+class ElementwiseArguments(NamedTuple):
     """The arrays of an element-wise function, not broadcast, and the one that is written."""
 
     inputs: Sequence[Any]
@@ -30,24 +30,24 @@ class Given(NamedTuple):
 
 
 @REGISTRY.register
-class Vectors(MemoryBound):
+class ElementwiseVectors(MemoryBound):
     """A thread computes a few neighbouring elements."""
 
     config = ElementwiseConfig
 
-    def supports(self, problem: Pointwise, device: Device) -> str | None:
+    def supports(self, problem: ElementwiseProblem, device: Device) -> str | None:
         return None
 
-    def configs(self, problem: Pointwise, device: Device) -> Iterator[ElementwiseConfig]:
+    def configs(self, problem: ElementwiseProblem, device: Device) -> Iterator[ElementwiseConfig]:
         def check(config: ElementwiseConfig) -> None:
             self.check(problem, config, device)
 
         return variants(ElementwiseConfig(), check, threads=(128, 256, 512), elements=(0, 4, 8, 16))
 
-    def check(self, problem: Pointwise, config: ElementwiseConfig, device: Device) -> None:
+    def check(self, problem: ElementwiseProblem, config: ElementwiseConfig, device: Device) -> None:
         config.check(1, device)
 
-    def run(self, problem: Pointwise, config: ElementwiseConfig, given: Given) -> None:
+    def run(self, problem: ElementwiseProblem, config: ElementwiseConfig, given: ElementwiseArguments) -> None:
         laid = [*problem.inputs, problem.out]
         config = config.check(max(x.size for x in laid), devices.current())
         extents, steps = problem.walk()

@@ -1,7 +1,7 @@
-"""Element-wise functions of arrays: any Python function of values, compiled into one kernel.
+"""The kernel of element-wise functions: any Python function of values, compiled into one kernel.
 
-Modes that lie alike in all arrays are walked as one. A thread computes a few neighbouring elements: those of arrays in which
-they are neighbours too are accessed at once, up to 16 bytes; a repeated element is read once; others are read one by one.
+Modes that are contiguous in all arrays are merged. A thread computes a few neighbouring elements: those of arrays in which they are
+neighbours too are accessed at once, up to 16 bytes; a repeated element is read once; others are read one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Operand(NamedTuple):
-    """How a thread accesses an array: its elements, how many at once (0: all of a thread's are one), neighbours or not."""
+    """How a thread accesses an array: element type, elements of an access (0: all of a thread's are one), whether they are neighbours."""
 
     dtype: Any
     width: int
@@ -40,7 +40,7 @@ class Elementwise:
         self.whole = whole
         """Whether every thread has all its elements."""
         self.index = Int64 if wide else Int32
-        """What elements are counted in."""
+        """The type of element indices."""
         self.config = config
 
     @cute.jit
@@ -55,7 +55,7 @@ class Elementwise:
 
     @cute.kernel
     def kernel(self, pointers: Any, shape: Any, strides: Any):
-        """`shape` has the extents from the outermost to the innermost mode, `strides` those of each array likewise."""
+        """Computes elements; `shape` and `strides` go from the outermost to the innermost mode."""
         elements, inner = self.config.elements, shape[self.modes]
         number = self.index(arch.block_idx()[0]) * self.config.threads + arch.thread_idx()[0]
         if const_expr(self.modes == 0):
@@ -82,7 +82,7 @@ class Elementwise:
                 self.compute(moved, strides, start, inner, False)
 
     def moved(self, pointer: Any, operand: Operand, stride: Any, coordinates: Any, start: Any) -> Any:
-        """Where a thread's elements of an array begin."""
+        """Returns the address of a thread's first element of an array."""
         offset = Int64(0)
         for coordinate, step in zip(coordinates, stride, strict=False):
             offset = offset + coordinate * step
@@ -92,7 +92,7 @@ class Elementwise:
 
     @cute.jit
     def compute(self, pointers: Any, strides: Any, start: Any, inner: Any, full: Any):
-        """All elements of a thread, or those before the end."""
+        """Computes all elements of a thread, or those before the end."""
         elements = self.config.elements
         values = []
         for k in range_constexpr(len(self.operands) - 1):
@@ -105,7 +105,7 @@ class Elementwise:
                     source = cute.make_tensor(pointers[k] + part * operand.width, cute.make_layout(operand.width))
                     cute.autovec_copy(source, cute.local_tile(held, (operand.width,), (part,)))
             else:
-                # past the end stands the first element: the function sees nothing that is not there
+                # behind the end stands the first element: the function sees no element that does not exist
                 held.fill(pointers[k].load())
                 for i in range_constexpr(elements):
                     if full or start + i < inner:
@@ -124,11 +124,11 @@ class Elementwise:
                     (pointer + self.place(operand, strides[-1], i)).store(made[i])
 
     def place(self, operand: Operand, stride: Any, i: int) -> Any:
-        """How far a thread's element `i` is from its first."""
+        """Returns the offset of a thread's element `i` from its first."""
         return i if operand.neighbours else stride[self.modes] * i
 
     def result(self, values: list[Any]) -> Any:
-        """What the function gives for values of some elements."""
+        """Returns the function's results for some elements."""
         made = self.function(*values)
         shape = (self.config.elements,)
         return made if isinstance(made, TensorSSA) else cute.full(shape, made, self.operands[-1].dtype)

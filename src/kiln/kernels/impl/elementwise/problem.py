@@ -1,4 +1,4 @@
-"""What an element-wise function is asked for."""
+"""The problem of element-wise functions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MOST_MODES = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Pointwise(Problem):
+class ElementwiseProblem(Problem):
     """A function of the elements of some arrays, broadcast to one shape, and of Python numbers.
 
-    `numbers` are those, by the place of the argument, and `numbers_key` what tells them apart.
+    `numbers` are those, by the position of the argument, and `numbers_key` is their key.
     """
 
     functions: Functions
@@ -44,11 +44,11 @@ class Pointwise(Problem):
         )
 
     def applied(self) -> Callable[..., Any]:
-        """The function of the values of the inputs alone."""
+        """Returns the function of the values of the inputs alone."""
         return with_numbers(self.functions.callables()[0], self.numbers, len(self.inputs) + len(self.numbers))
 
     def walk(self) -> tuple[list[int], list[list[int]]]:
-        """Extents and strides of the fewest modes that reach all elements."""
+        """Returns extents and strides of the fewest modes that reach all elements."""
         found = walked(self.out.shape, [x.strides for x in (*self.inputs, self.out)])
         require(
             len(found[0]) <= _MOST_MODES,
@@ -64,12 +64,12 @@ class Pointwise(Problem):
 
     @property
     def bytes(self) -> int:
-        """Inputs read once, the result written once."""
+        """Inputs are read once, the result is written once."""
         return sum(x.bytes for x in (*self.inputs, self.out))
 
 
 def with_numbers(function: Callable[..., Any], numbers: dict[int, Any], count: int) -> Callable[..., Any]:
-    """A function of `count` arguments as one of those that are no numbers, whose types meet as arrays' do."""
+    """Binds the numbers of a function of `count` arguments; types of the others promote as those of arrays."""
 
     def call(*values: Any) -> Any:
         left = iter(values)
@@ -79,7 +79,7 @@ def with_numbers(function: Callable[..., Any], numbers: dict[int, Any], count: i
 
 
 def walked(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> tuple[list[int], list[list[int]]]:
-    """Extents and strides of the fewest modes that reach the same elements, the last array's closest ones last."""
+    """Returns extents and strides of the fewest modes that reach the same elements, ordered by the strides of the last array."""
     order = [m for m in range(len(shape)) if shape[m] != 1]
     order.sort(key=lambda m: -abs(strides[-1][m]))
     extents: list[int] = []

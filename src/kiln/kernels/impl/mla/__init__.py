@@ -1,4 +1,4 @@
-"""Attention to latents (MLA)."""
+"""Multi-head latent attention (MLA)."""
 
 from .implementations import REGISTRY, MlaArguments
 from .problem import MlaProblem

@@ -1,4 +1,4 @@
-"""The second half of `mla_decode`: the pieces of sequences that lie in several shares are put together, in the order of their keys."""
+"""The combine kernel of `mla_decode`: it merges partial outputs of sequences that lie in several splits, in the order of their keys."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from ..attention.fwd.combine import WIDTH, CombineRows
 from .split_kv_scheduler import SPLIT_FIELDS
 
 _THREADS = 1024
-"""Of a multiprocessor: fewer have too many rows each, and more take longer to start."""
+"""Threads of an SM: fewer have too many rows each, and more take longer to start."""
 
 
 class Combine(CombineRows):
-    """The kernel for outputs of some type. A sequence that goes on in other shares is put together by the blocks of threads of those, some of
-    its queries and heads by each. `ways`: groups of threads that each put some of the pieces together.
+    """The combine kernel. A sequence that continues in other splits is merged by their CTAs, some rows by each.
 
-    There are no more blocks than run at once: often none has anything to do, and starting them is what takes time."""
+    `ways`: thread groups that each merge some of the partial outputs. There are no more CTAs than run at once: often none has anything to
+    do, and starting them is what takes time.
+    """
 
     def __init__(self, dtype: Any, value_dim: int, ways: int = 1) -> None:
         super().__init__(dtype, value_dim, value_dim // WIDTH, ways)
 
     @cute.jit
     def __call__(self, tensors: Any, scalars: Any, stream: Int64):
-        """Launch it."""
+        """Launches the kernel, if there are several splits."""
         if scalars.num_splits > 1:
             threads = self.lanes * self.ways
             at_once = devices.current().multiprocessors * (_THREADS // threads)
@@ -69,5 +70,5 @@ class Combine(CombineRows):
 
     def partial_row(self, parts: Any, number: Any) -> Any:
         partial, row, first = parts
-        # a share begins with the rest of a sequence, and ends with the beginning of another
+        # a split begins with the rest of a sequence, and ends with the beginning of another
         return partial[2 * (first + number) + Int32(number == 0), row, None]

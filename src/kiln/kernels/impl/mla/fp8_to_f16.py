@@ -1,4 +1,4 @@
-"""Latents of 8 bits: a warp group makes f16 of them, which the tensor cores multiply with queries."""
+"""Conversion of an 8-bit KV cache to f16 by a warpgroup, for the MMAs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from .sm90 import Sm90MlaKernel
 
 _AT_ONCE = 16
-"""Elements of 8 bits that a thread reads at once."""
+"""8-bit elements that a thread reads at once."""
 _PIECE = 64
 """Columns that lie side by side."""
 
 
 def warp_pipe(stages: int) -> Any:
-    """Buffers that a warp group fills, and another uses: one thread of a warp arrives for all of it."""
+    """Returns a pipeline that one warpgroup fills and another empties: one thread arrives for a warp."""
     group = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP // 32)
     made = pipeline.PipelineAsync.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
     made.is_signaling_thread = arch.lane_idx() == 0
@@ -28,33 +28,33 @@ def warp_pipe(stages: int) -> Any:
 
 
 def raw_layout(columns: int, buffers: int) -> Any:
-    """Rows and columns of a tile as it comes: pieces of 64 columns, so that 8 threads, four to a row, read all banks."""
+    """Returns the layout of a tile as TMA loads it: 64 columns side by side, so that 8 threads, four to a row, read all banks."""
     shape, strides = (Q_TILE, (_PIECE, columns // _PIECE), buffers), (_PIECE, (1, Q_TILE * _PIECE), Q_TILE * columns)
     return cute.make_layout(shape, stride=strides)
 
 
 class Fp8Converter:
-    """Converts blocks of keys: tiles and their pipeline, and tiles of 8 bits and theirs."""
+    """Converts KV tiles: f16 tiles and their pipeline, 8-bit tiles and theirs."""
 
     __kiln_immutable__ = True
 
     def __init__(self, of: Sm90MlaKernel, made: Any, raw: Any) -> None:
         (keys, self.pipe), (tensors, self.pipe_raw) = made, raw
         self.kernel = of
-        # halves, and last columns; each as it comes
+        # halves and RoPE columns, with their sources
         halves = cute.make_tensor(keys.iterator, of.tile_layout(of.half, of.halves).outer)
         given_halves = cute.make_tensor(tensors.iterator, raw_layout(of.half, 2))
         rope = cute.domain_offset((0, 0, of.halves * of.tiles), keys)
         self.tiles = (halves, given_halves), (rope, cute.domain_offset((0, 0, 2 * of.tiles), tensors))
 
     def process_tile(self, count: Any) -> None:
-        """Convert a block, the `count`th of all, in the order in which its warp group needs it."""
+        """Converts KV tile `count`, in the order in which its warpgroup needs it."""
         for part, _ in self.kernel.qk_parts:
             self.part(count, part)
 
     @cute.jit
     def part(self, count: Any, part: Constexpr):
-        """Convert the half that is needed first (0), the other (1), or the last columns."""
+        """Converts the half that is needed first (0), the other (1), or the RoPE columns."""
         of, group, thread = self.kernel, count & 1, arch.thread_idx()[0] % WARPGROUP
         raw_stage, raw_phase, _, _ = of.raw_stage(count, Int32(part))
         if const_expr(part == ROPE_PART):
@@ -80,7 +80,7 @@ class Fp8Converter:
         for i in range_constexpr(len(places)):
             source = cute.domain_offset((*places[i], raw_index), raw).iterator.with_alignment(16)
             cute.copy(read, cute.make_tensor(source, cute.make_layout((_AT_ONCE,))), held[None, i])
-        # what was read is here before the copy engine may write again
+        # reads complete before TMA may write again
         arch.fence_proxy("async.shared", space="cta")
         self.pipe_raw.consumer_release(raw_state)
         self.pipe.producer_acquire(state)

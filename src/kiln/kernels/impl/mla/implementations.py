@@ -1,4 +1,4 @@
-"""The implementations of attention to latents."""
+"""The implementations of MLA decode."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
     from ...dispatch.devices import Device
 
-REGISTRY = Registry("latents")
+REGISTRY = Registry("mla_decode")
 
 _WAYS, _MANY = 8, 8
-"""Groups of threads that put partial together where sequences have so many on average; else one."""
+"""Thread groups of the combine kernel where sequences have so many partial outputs on average; else one."""
 _LOG2_E = 1.4426950408889634
 
 
 class MlaArguments(NamedTuple):
-    """Queries (batch, queries, heads, columns), latents (pages, rows, columns), pages of sequences, lengths, outputs, logarithms or None,
-    factor of the scores, factor of latents or None."""
+    """q (batch, queries, heads, columns), the cache (pages, rows, columns), page table, lengths, outputs, LSE or None, scale of the scores,
+    scale factor of the cache or None.
+    """
 
     q: Any
     cache: Any
@@ -48,16 +49,16 @@ REGISTRY.register(Sm80Mla)
 
 @REGISTRY.register
 class Sm90Mla(Implementation):
-    """Two warp groups that share the outputs of 64 rows (`wgmma`); the copy engine brings pages."""
+    """WGMMA with two consumer warpgroups, of which each has half of the outputs, or with swap-AB every other KV tile; TMA loads pages."""
 
     config = Sm90MlaConfig
     repeats = True
 
     def supports(self, problem: MlaProblem, device: Device) -> str | None:
         if not device.warp_groups:
-            return "it is for sm_90a"
+            return "it needs sm_90a"
         if problem.dim - problem.value_dim != sm90.ROPE_DIM or problem.value_dim % 128 or problem.value_dim > 512:
-            return f"values are a multiple of 128 columns, up to 512, and latents {sm90.ROPE_DIM} more"
+            return f"value_dim must be a multiple of 128 up to 512, and D {sm90.ROPE_DIM} more"
         return None
 
     def configs(self, problem: MlaProblem, device: Device) -> Iterator[Sm90MlaConfig]:
@@ -97,7 +98,7 @@ class Sm90Mla(Implementation):
             args.kv_scale is not None, ways, min(-(-rows // 16) * 16, SWAP_AB_ROWS) if config.swap_ab else 0,
             DEFAULT_EARLY if config.swap_ab else config.early,
         )  # fmt: skip
-        # of a query the keys of those after it are hidden
+        # of a query the keys of later ones are hidden
         hidden = problem.queries - 1 if problem.causal else 0
         numbers = sm90.MlaScalars(args.scale * _LOG2_E, problem.heads, hidden, config.num_splits)
         q, out = (arrays.reshaped(x, (x.shape[0], rows, x.shape[3])) for x in (q, args.out))
@@ -120,7 +121,7 @@ def _compiled(
     swap_ab: int = 0,
     early: int = DEFAULT_EARLY,
 ) -> Any:
-    """The function for arrays of any shape and strides."""
+    """Compiles the kernels for arrays of any shape and strides."""
     given = sm90.MlaTensors(
         _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
         _fake(element, 3, space, 16), _fake(Float32, 3, space) if lse else None,
@@ -137,13 +138,13 @@ def _compiled(
 
 
 def _memory_of(x: Any) -> Any:
-    """Where an array lies: in a GPU, or anywhere."""
+    """Returns the address space of an array: global memory of a GPU, or generic."""
     on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
     return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
 
 
 def _fake(element: Any, modes: int, space: Any, align: int = 4) -> Any:
-    """The description of an array with the last mode contiguous."""
+    """Returns the description of an array with the last mode contiguous."""
     strides = [cute.sym_int(64) for _ in range(modes - 1)]
     return cute.runtime.make_fake_tensor(
         element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align

@@ -1,4 +1,4 @@
-"""Multi-head latent attention of the newest tokens, as engines that serve DeepSeek's models call it."""
+"""MLA of the newest tokens, as engines that serve DeepSeek's models call it."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ def mla_decode(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Attention of the last tokens of each sequence to latents in pages; with `return_lse` also the logarithms of the sums.
+    """Returns the attention of the last tokens of each sequence to its paged, compressed KV; with `return_lse` also LSE.
 
-    `q` is (batch, tokens, heads, D): the queries, multiplied with the weights of the keys, and after them the rotated parts; `cache` (pages,
-    64, D) or (pages, 64, 1, D): the latents, whose first `value_dim` columns are also the values, and after them the rotated parts, both
-    f16 or bf16; on sm_90a the cache may be of 8 bits (float8_e4m3fn, float8_e5m2), and `cache_scale`, an array of one f32 on the device, is what
-    its numbers are multiplied with. Latent n of sequence b is row `n % 64` of page `page_table[b, n // 64]`; `page_table` (batch, pages of a sequence) and
-    `lengths` (batch: latents that exist, those of the tokens included) are int32 and stay on the device. Entries of the table beyond a
-    sequence's length are not used, and rows of a page beyond it may hold anything. `out` is (batch, tokens, heads, value_dim), the
-    logarithms, natural, (batch, heads, tokens), f32. A sequence without latents gets zeros and the logarithm -inf.
+    `q` is (batch, tokens, heads, D): the queries, multiplied with the key weights, followed by their RoPE part; `cache` (pages, 64, D) or
+    (pages, 64, 1, D): the compressed KV, whose first `value_dim` columns are also the values, followed by its RoPE part, both f16 or bf16;
+    on sm_90a the cache may be 8-bit (float8_e4m3fn, float8_e5m2), and `cache_scale`, an array of one f32 on the device, is its scale
+    factor. Key n of sequence b is row `n % 64` of page `page_table[b, n // 64]`; `page_table` (batch, pages of a sequence) and `lengths`
+    (batch: keys that exist, those of the tokens included) are int32 and stay on the device. Entries of the table beyond a sequence's
+    length are not used, and rows of a page beyond it may hold anything. `out` is (batch, tokens, heads, value_dim), LSE, natural, (batch,
+    heads, tokens), f32. A sequence without keys gets zeros and LSE -inf.
 
-    The last token is aligned with the last latent; `causal` hides later ones. `scale` is by default D ** -0.5; models that do not absorb the
-    weights into the latents have another D, and give theirs. Latents of all sequences together are cut into equal shares, found on the
-    device: `num_splits` of them for each 64 rows of tokens and heads, by default as many as multiprocessors run at once; a second kernel puts
-    sequences together that lie in several. The same call gives the same bits.
+    The last token is aligned with the last key; `causal` hides later ones. `scale` is by default D ** -0.5; models that do not absorb the
+    key weights have another D, and pass theirs. The KV tiles of all sequences are divided evenly on the device: into `num_splits` for each 64
+    rows of tokens and heads, by default as many as SMs run at once; a second kernel combines sequences that lie in several. The same
+    call gives the same bits.
     """
     name, require = "mla_decode", arrays.require
     if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:
         cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
     check(q, cache, page_table, lengths, out, value_dim, cache_scale)
-    factor = resolve_scale(name, q, scale)
-    require(num_splits is None or num_splits >= 1, f"{name} with num_splits {num_splits}: shares are 1 or more")
+    softmax_scale = resolve_scale(name, q, scale)
+    require(num_splits is None or num_splits >= 1, f"{name}: num_splits is {num_splits}, and must be at least 1")
     require(
         num_splits is None or config is None,
-        f"{name} with num_splits {num_splits} and a config: a config says how latents are cut",
+        f"{name}: num_splits is {num_splits}, and config has its own; pass one of them",
     )
     batch, queries, heads, _ = q.shape
     require(max_length is None or max_length >= 0, f"{name}: max_length is {max_length}; it must be at least 0")
@@ -76,8 +76,8 @@ def mla_decode(
         device, chosen = devices.current(), config
         if num_splits is not None:
             chosen = dataclasses.replace(default_config(problem, device), num_splits=int(num_splits))
-        given = MlaArguments(rows, cache, page_table, lengths, out, lse, factor, cache_scale)
-        REGISTRY.run(problem, device, given, chosen)
+        args = MlaArguments(rows, cache, page_table, lengths, out, lse, softmax_scale, cache_scale)
+        REGISTRY.run(problem, device, args, chosen)
     else:
         arrays.fill(out, 0.0)
         if lse is not None:
@@ -86,7 +86,7 @@ def mla_decode(
 
 
 def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int, scale: Any) -> None:
-    """Refuse arrays that do not go together."""
+    """Raises if arrays do not go together."""
     require, name = arrays.require, "mla_decode"
     given = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out, "cache_scale": scale}
     check_arrays(name, given, {"out", "cache_scale"})
@@ -96,19 +96,22 @@ def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int
         f"{name} of shapes {shapes}: (batch, tokens, heads, D) and (pages, {PAGE_SIZE}, D)",
     )
     require(cache.shape[1] == PAGE_SIZE, f"{name}: pages have {cache.shape[1]} rows, not {PAGE_SIZE}")
-    require(q.shape[3] == cache.shape[2], f"{name} of shapes {shapes}: queries and latents have as many columns")
+    require(q.shape[3] == cache.shape[2], f"{name} of shapes {shapes}: q and cache must have the same D")
     require(str(q.dtype).rpartition(".")[2] in ELEMENTS, f"{name} of {q.dtype}", hint="float16 or bfloat16")
     narrow = str(cache.dtype).rpartition(".")[2] in CACHE_DTYPES
-    require(q.dtype == cache.dtype or narrow, f"{name} of {q.dtype} and {cache.dtype}")
+    require(
+        q.dtype == cache.dtype or narrow,
+        f"{name}: q is {q.dtype} but cache is {cache.dtype}; they must match, or the cache must be an 8-bit float",
+    )
     require(
         scale is None or (narrow and tuple(scale.shape) == (1,) and str(scale.dtype).endswith("float32")),
-        f"{name}: cache_scale is an array of one float32, for latents of 8 bits",
+        f"{name}: cache_scale must be an array of one float32, for an 8-bit cache",
     )
     check_page_table(name, table, q.shape[0])
     check_lengths(name, "lengths", lengths, q.shape[0])
     require(
         out is None or arrays.is_contiguous(out),
-        f"{name} into an array with strides {None if out is None else arrays.strides(out)}: it is contiguous",
+        f"{name} into an array with strides {None if out is None else arrays.strides(out)}: it must be contiguous",
     )
     check_out(name, out, (*q.shape[:3], value_dim), [q.dtype], {"q": q, "cache": cache})
     check_aligned(name, "cache", cache)

@@ -1,4 +1,4 @@
-"""Multi-head latent attention of prompts of any lengths, one after another, as engines that serve models call it."""
+"""MLA of prompts of different lengths, as serving engines call it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["mla_prefill"]
 
 def mla_prefill(
     q: Any,
-    latents: Any,
+    compressed_kv: Any,
     cu_seqlens_q: Any,
     *,
     page_table: Any = None,
@@ -29,22 +29,22 @@ def mla_prefill(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Attention of tokens of several sequences to latents; with `return_lse` also the logarithms of the sums.
+    """Returns the attention of the tokens of several sequences to their compressed KV; with `return_lse` also LSE.
 
-    `q` is (tokens, heads, D), absorbed as for `mla_decode`, of sequence b the tokens from `cu_seqlens_q[b]` on up to before
-    `cu_seqlens_q[b + 1]`. Latents are in pages, (pages, 64, D), with `page_table` and `lengths` as for `mla_decode`, or one after another,
-    (latents, D), of sequence b those from `cu_seqlens_k[b]` on. All of these numbers are int32 and stay on the device. The last token of a
-    sequence is aligned with its last latent; `causal` hides later ones. `out` is (tokens, heads, value_dim), the logarithms, natural, (heads,
-    tokens), f32. Tokens that belong to no sequence get zeros. The rest is as for `mla_decode`, which computes it: so many tokens as
-    have 64 rows together with their heads, or one, are a sequence of their own there, with the latents that they see.
+    `q` is (tokens, heads, D), absorbed as for `mla_decode`, of sequence b the tokens from `cu_seqlens_q[b]` to before
+    `cu_seqlens_q[b + 1]`. The compressed KV is in pages, (pages, 64, D), with `page_table` and `lengths` as for `mla_decode`, or concatenated,
+    (keys, D), of sequence b that from `cu_seqlens_k[b]` on. All of these numbers are int32 and stay on the device. The last token of a
+    sequence is aligned with its last key; `causal` hides later ones. `out` is (tokens, heads, value_dim), LSE, natural, (heads, tokens),
+    f32. Tokens that belong to no sequence get zeros. The rest is as for `mla_decode`, which computes it: so many tokens as have 64 rows
+    together with their heads, or one, are a sequence of their own there, with the keys that they see.
     """
     name, require = "mla_prefill", arrays.require
-    of_library = _library(name, q)
+    library = _library(name, q)
     require(q.ndim == 3, f"{name} of queries {tuple(q.shape)}: (tokens, heads, D)")
     paged = page_table is not None and lengths is not None
     require(
         paged != (cu_seqlens_k is not None) and (page_table is None) == (lengths is None),
-        f"{name}: either page_table and lengths, or cu_seqlens_k, say where latents are",
+        f"{name}: pass either page_table and lengths, or cu_seqlens_k",
     )
     table: Any = page_table
     tokens, heads, _ = q.shape
@@ -54,20 +54,23 @@ def mla_prefill(
         result = arrays.empty(q, (0, heads, value_dim), None) if out is None else out
         return (result, arrays.empty(q, (heads, 0), arrays.dtype_named(q, "float32"))) if return_lse else result
     if not paged:
-        require(latents.ndim == 2, f"{name} of latents {tuple(latents.shape)}: (latents, D), one after another")
+        require(
+            compressed_kv.ndim == 2,
+            f"{name}: compressed_kv has shape {tuple(compressed_kv.shape)}, and must be (keys, D)",
+        )
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
-        room = -(-(latents.shape[0] if max_length is None else max_length) // PAGE_SIZE) * PAGE_SIZE
-        table = cu_seqlens_k[:-1, None] + of_library.arange(room, PAGE_SIZE)
-        latents = of_library.overlapping(latents)
+        room = -(-(compressed_kv.shape[0] if max_length is None else max_length) // PAGE_SIZE) * PAGE_SIZE
+        table = cu_seqlens_k[:-1, None] + library.arange(room, PAGE_SIZE)
+        compressed_kv = library.overlapping(compressed_kv)
     each = max(1, Q_TILE // heads)
-    owner, first, seen, place = of_library.parts(cu_seqlens_q, lengths, tokens, each, causal)
-    given = q[:, None] if each == 1 else q[(first[:, None] + of_library.arange(each)).clip(0, max(0, tokens - 1))]
+    owner, first, seen, place = library.parts(cu_seqlens_q, lengths, tokens, each, causal)
+    given = q[:, None] if each == 1 else q[(first[:, None] + library.arange(each)).clip(0, max(0, tokens - 1))]
     options: dict[str, Any] = {"out": out[:, None]} if each == 1 and out is not None else {}
-    found = mla_decode(
-        given, latents, table[owner], seen, scale=scale, value_dim=value_dim, causal=causal, max_length=max_length,
+    attention = mla_decode(
+        given, compressed_kv, table[owner], seen, scale=scale, value_dim=value_dim, causal=causal, max_length=max_length,
         cache_scale=cache_scale, return_lse=return_lse, config=config, **options,
     )  # fmt: skip
-    outputs, logarithms = found if return_lse else (found, None)
+    outputs, lse = attention if return_lse else (attention, None)
     if each == 1:
         result = outputs[:, 0] if out is None else out
     else:
@@ -75,9 +78,9 @@ def mla_prefill(
         if out is not None:
             out[...] = result
             result = out
-    if logarithms is None:
+    if lse is None:
         return result
-    return result, of_library.transposed(logarithms[place[0], :, place[1]])
+    return result, library.transposed(lse[place[0], :, place[1]])
 
 
 def _library(name: str, q: Any) -> Any:
@@ -88,7 +91,7 @@ def _library(name: str, q: Any) -> Any:
 
 
 class _Numpy:
-    """What is asked of an array library."""
+    """Index arithmetic of numpy arrays."""
 
     def __init__(self) -> None:
         import numpy
@@ -104,11 +107,11 @@ class _Numpy:
     def search(self, ends: Any, numbers: Any) -> Any:
         return self.whole(self.library.searchsorted(ends, numbers, side="right"))
 
-    def overlapping(self, latents: Any) -> Any:
-        """Latents as pages that begin at each of them; after the last are zeros."""
-        rows, columns = latents.shape
-        padded = self.library.zeros((rows + PAGE_SIZE, columns), latents.dtype)
-        padded[:rows] = latents
+    def overlapping(self, compressed_kv: Any) -> Any:
+        """Returns the keys as pages that begin at each of them; zeros follow the last."""
+        rows, columns = compressed_kv.shape
+        padded = self.library.zeros((rows + PAGE_SIZE, columns), compressed_kv.dtype)
+        padded[:rows] = compressed_kv
         row, column = padded.strides
         return arrays.as_strided(padded, (rows + 1, PAGE_SIZE, columns), (row, row, column))
 
@@ -116,24 +119,27 @@ class _Numpy:
         return self.library.ascontiguousarray(x.T)
 
     def parts(self, starts: Any, lengths: Any, tokens: int, each: int, causal: bool) -> tuple[Any, Any, Any, Any]:
-        """Tokens in parts of so many, those of a sequence counted from its last on: of each part the sequence, the first token (of the
-        first part it may be before the sequence) and the latents that its last one sees; and of each token its part and place in it."""
+        """Divides tokens into parts of `each`, those of a sequence counted from its last on.
+
+        Returns for each part its sequence, its first token (in the first part it may be before the sequence) and the keys that its last one
+        sees; and for each token its part and place in it.
+        """
         batch = lengths.shape[0]
         counts = -((starts[:-1] - starts[1:]) // each)
         ends = self.whole(counts.cumsum(0))
-        # parts of all sequences, and one or more of none, for tokens that are nobody's
+        # parts of all sequences, and one or more of none, for tokens of no sequence
         none = tokens // each + batch
         number = self.arange(tokens if each == 1 else none + 1)
         owner = self.search(ends, number)
         exists, owner = owner < batch, owner.clip(0, batch - 1)
-        later = (ends[owner] - 1 - number) * each  # tokens of the sequence after the part
+        later = (ends[owner] - 1 - number) * each  # tokens of the sequence behind the part
         seen = self.whole((lengths[owner] - later * causal) * exists)
         token = self.arange(tokens)
         if each == 1:
             return owner, token, seen, (token, token * 0)
         of = self.search(starts[1:], token)
         somebody, of = of < batch, of.clip(0, batch - 1)
-        after = starts[of + 1] - 1 - token  # tokens of the sequence after it
+        after = starts[of + 1] - 1 - token  # tokens of the sequence behind it
         part = self.library.where(somebody, ends[of] - 1 - after // each, none)
         return owner, starts[owner + 1] - later - each, seen, (part, each - 1 - after % each)
 
@@ -153,10 +159,10 @@ class _Torch(_Numpy):
     def search(self, ends: Any, numbers: Any) -> Any:
         return self.library.searchsorted(ends, numbers, right=True, out_int32=True)
 
-    def overlapping(self, latents: Any) -> Any:
-        rows, columns = latents.shape
-        padded = latents.new_zeros(rows + PAGE_SIZE, columns)
-        padded[:rows] = latents
+    def overlapping(self, compressed_kv: Any) -> Any:
+        rows, columns = compressed_kv.shape
+        padded = compressed_kv.new_zeros(rows + PAGE_SIZE, columns)
+        padded[:rows] = compressed_kv
         return padded.as_strided((rows + 1, PAGE_SIZE, columns), (columns, columns, 1))
 
     def transposed(self, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What attention to latents is asked for."""
+"""The problem of MLA decode."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from ..attention.problem import ELEMENTS
 
 CACHE_DTYPES = {"float8_e4m3fn": Float8E4M3FN, "float8_e5m2": Float8E5M2}
 PAGE_SIZE = 64
-"""Rows of a page."""
+"""Keys of a page."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MlaProblem(Problem):
-    """softmax(scale q c^T) c[:value_dim] over the latents c of each sequence, which all heads share: sequences, queries of each, heads, the
-    most latents of a sequence, columns of a latent and of them those that are values."""
+    """softmax(scale q c^T) c[:value_dim] over the compressed KV c of each sequence, which all heads share.
+
+    Sequences, queries of each, heads, most keys of a sequence, columns of a key, and how many of them are values.
+    """
 
     batch: int
     queries: int
@@ -29,26 +31,28 @@ class MlaProblem(Problem):
     dtype: Any = BFloat16
     causal: bool = True
     lse: bool = False
-    """Whether the logarithms of the sums are written, too."""
+    """Whether LSE is returned."""
     cache_dtype: Any = None
-    """The type of latents in the cache, if it is not that of queries: of 8 bits."""
+    """The element type of the cache, if it is an 8-bit float; None if it is that of the queries."""
 
     name = "mla_decode"
 
     def __post_init__(self) -> None:
-        require(self.dtype in ELEMENTS.values(), f"mla_decode of {self.dtype.__name__}: Float16 or BFloat16")
+        require(
+            self.dtype in ELEMENTS.values(), f"mla_decode: q is {self.dtype.__name__}, and must be Float16 or BFloat16"
+        )
         require(
             self.cache_dtype in (None, *CACHE_DTYPES.values()),
-            f"mla_decode of latents of {getattr(self.cache_dtype, '__name__', None)}: those of queries, Float8E4M3FN or Float8E5M2",
+            f"mla_decode: the cache is {getattr(self.cache_dtype, '__name__', None)}, and must have the type of q, Float8E4M3FN or Float8E5M2",
         )
         require(
             0 < self.value_dim <= self.dim and self.dim % 8 == 0 and self.value_dim % 8 == 0,
-            f"mla_decode of latents of {self.dim} with values of {self.value_dim}: multiples of 8, the latter the first columns of the former",
+            f"mla_decode: D is {self.dim} and value_dim {self.value_dim}; both must be multiples of 8, and value_dim at most D",
         )
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of both products, for latents that are seen."""
+        """FLOPs of both GEMMs, with all keys."""
         return 2 * self.batch * self.heads * self.queries * self.keys * (self.dim + self.value_dim)
 
     @property
@@ -57,7 +61,7 @@ class MlaProblem(Problem):
 
     @property
     def bytes(self) -> int:
-        """Queries and latents read once, outputs written once."""
+        """Queries and cache are read once, outputs written once."""
         rows = self.queries * self.heads
         size = 2 if self.cache_dtype is None else 1
         return self.batch * (size * self.keys * self.dim + 2 * rows * (self.dim + self.value_dim) + 4 * rows * self.lse)

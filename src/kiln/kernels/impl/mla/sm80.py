@@ -1,4 +1,4 @@
-"""Attention to latents on the tensor cores every GPU since sm_80 has: that of `flash_attention`, for some columns of the values at a time."""
+"""MLA decode with `mma.sync`: `flash_attention`'s kernel, for some columns of the values at a time."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from .problem import MlaProblem
 
 _MOST = 256
-"""Columns of values whose sums fit into registers."""
+"""Most columns of values whose accumulators fit into registers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Columns(AttentionProblem):
-    """Attention to some columns of latents, which may be longer than other heads."""
+    """Attention to some columns of the compressed KV, whose heads may be longer than others."""
 
     def __post_init__(self) -> None:
-        """Whoever makes one knows."""
+        """Accepts any sizes."""
 
 
 class Sm80Mla(Implementation):
@@ -41,7 +41,7 @@ class Sm80Mla(Implementation):
     repeats = True
 
     def supports(self, problem: MlaProblem, device: Device) -> str | None:
-        return None if problem.cache_dtype is None else "latents are of the type of queries"
+        return None if problem.cache_dtype is None else "an 8-bit cache needs sm_90a"
 
     def configs(self, problem: MlaProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
         rows = problem.queries * problem.heads
@@ -63,7 +63,9 @@ class Sm80Mla(Implementation):
 
     def check(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> None:
         arrays.require(
-            config.pack_gqa, f"{config}: all heads share latents, and a tile has those of all", hint="pack_gqa=True"
+            config.pack_gqa,
+            f"{config}: all heads share the compressed KV, so pack_gqa must be True",
+            hint="pack_gqa=True",
         )
         Sm80Attention().check(_part(problem), config, device)
 
@@ -84,7 +86,7 @@ class Sm80Mla(Implementation):
 
 
 def _part(problem: MlaProblem) -> _Columns:
-    """The attention that is computed for some columns."""
+    """Returns the attention that is computed for some columns."""
     times = -(-problem.value_dim // _MOST)
     while problem.value_dim % times or problem.value_dim // times % 8:
         times += 1
@@ -95,5 +97,5 @@ def _part(problem: MlaProblem) -> _Columns:
 
 
 def _as_heads(cache: Any) -> Any:
-    """Latents as keys of one head."""
+    """Returns the cache as keys of one head."""
     return arrays.reshaped(cache, (cache.shape[0], cache.shape[1], 1, cache.shape[2]))

@@ -1,13 +1,13 @@
-"""The kernel of `mla_decode` for Hopper: latents come by the copy engine, a page at a time; two warp groups multiply.
+"""MLA decode for sm_90a: TMA loads pages of the compressed KV, two consumer warpgroups compute.
 
-A tile has 64 rows, queries of one sequence and their heads. Its outputs are too many for one warp group: each has one half of their
-columns. Of the blocks of keys each warp group has every other one: it computes its scores and weights, uses them for its half, and
-gives them, by way of shared memory, to the other, which uses them for its own. So one has its softmax while the tensor cores work for
-the other. Weights lie where the last columns of the block's keys were, which nobody needs any more.
+A Q tile has 64 rows, the queries and heads of one sequence. Its output accumulator is too large for one warpgroup: each has half of
+the columns. Of the KV tiles each warpgroup has every other one: it computes S and P of the tile, uses P for its half of O, and passes P
+through shared memory to the other, which uses it for its own half. So one warpgroup computes its softmax while the tensor cores work
+for the other. P is stored where the RoPE columns of the tile were, which are no longer needed.
 
-Buffers are two blocks of keys, each in two halves and the last 64 columns; a half is loaded again as soon as the warp group that has
-its columns is done with it. Latents of 8 bits come into buffers of their own, one block, and are widened into three halves, which go round:
-the half whose columns the block's own warp group has comes first.
+The pipeline has two KV tiles, each in two halves and the RoPE columns; a half is loaded again as soon as the warpgroup that has its
+columns is done with it. An 8-bit cache is loaded into one more tile, and converted to f16 into three halves that are used in turn: the
+half whose columns the tile's own warpgroup has is first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from .... import Float16, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from .... import Float16, Float32, Int32, Int64, const_expr, cute, pipeline, utils
 from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
@@ -32,11 +32,11 @@ from .sm90_mainloop import MlaWarpgroup
 from .split_kv_scheduler import KV_TILE
 
 _GROUPS = 7
-"""Of products, that may be under way behind a wait: at most."""
+"""Most groups of WGMMAs that may be in flight behind a wait."""
 
 
 class MlaScalars(NamedTuple):
-    """The factor of the scores (in powers of two), heads, keys hidden from the first query at the end, shares of the keys."""
+    """Scale of the scores times log2(e), heads, keys hidden from the first query at the end, splits of the KV sequences."""
 
     scale: Any
     heads: Any
@@ -45,8 +45,9 @@ class MlaScalars(NamedTuple):
 
 
 class MlaTensors(NamedTuple):
-    """Pages of sequences (batch, pages), their lengths, shares as `shares.find` leaves them; pieces (slot, row, column), outputs (batch,
-    row, column), logarithms (batch, head, query) or None; the factor of latents (one number) or None."""
+    """The page table (batch, pages), lengths, splits as `find_split` stores them; partial outputs (slot, row, column), outputs (batch, row,
+    column), LSE (batch, head, query) or None; the scale factor of the cache (one number) or None.
+    """
 
     page_table: Any
     lengths: Any
@@ -58,9 +59,11 @@ class MlaTensors(NamedTuple):
 
 
 class Sm90MlaKernel(MlaKernel):
-    """The kernel for queries of some type, values of so many columns. `stored`: the type of latents in the cache, if that is another, of 8
-    bits: one more warp group then makes f16 of them, and queries are made f16, too. `ways`: of the second kernel. `early`: parts of the scores
-    of a block that are begun before the other warp group's weights of the block before are there."""
+    """The MLA decode kernel for 64 rows of queries.
+
+    `cache_dtype`: the type of an 8-bit cache; one more warpgroup then converts it to f16, and the queries are converted, too. `ways`: thread
+    groups of the combine kernel. `early`: parts of the scores of a tile that are issued before P of the other warpgroup is there.
+    """
 
     tile_rows = Q_TILE
 
@@ -68,27 +71,27 @@ class Sm90MlaKernel(MlaKernel):
         self, dtype: Any, value_dim: int, cache_dtype: Any = None, ways: int = 1, early: int = DEFAULT_EARLY
     ) -> None:
         self.dtype, self.value_dim, self.cache_dtype, self.ways = dtype, value_dim, cache_dtype, ways
-        # what is multiplied: latents of 8 bits are such of f16 without a loss
+        # MMA inputs: 8-bit floats convert to f16 without loss
         self.mma_dtype = dtype if cache_dtype is None else Float16
         self.half = value_dim // 2
         self.halves = 4 if cache_dtype is None else 3
-        # All tiles have 64 columns, as many as the last ones, which are no values: so many of half of a block
+        # tiles of 64 columns, as many as the RoPE columns, in half of a KV tile
         self.tiles = self.half // ROPE_DIM
-        # Half of a block has a buffer of a pipeline for each of its tiles, and products begin with the first that is there; or one, if latents are widened
+        # A half has a stage for each of its tiles, so that MMAs start with the first that arrives; or one stage, if the cache is converted.
         self.stages = self.tiles if cache_dtype is None else 1
-        # Scores of a block are begun tile by tile: of both halves, the one whose columns the block's own warp group has first, and of the last columns,
-        # which come before the second half if latents are widened. Before the other warp group's weights are there nothing of the second half
-        # is begun then: of three halves in turn, its buffer had one of the other's block, which is sure to have been there only then, and a
-        # wait tells no more than two fillings apart. The other's block is let go when all is begun, or, for those who widen the next, before
-        # the second half.
+        # Scores are issued tile by tile: of both halves, first the one whose columns the tile's own warpgroup has, and of the RoPE columns,
+        # which come before the second half if the cache is converted. Before P of the other warpgroup is there, nothing of the second half is
+        # issued then: its stage, one of three in turn, held a half of the other's tile, which is known to have arrived only then, and a
+        # phase bit tells only two fillings apart. The other's tile is released when all scores are issued, or, so that the next can be
+        # converted, before the second half.
         halves = [(half, self.tiles) for half in range(2)]
         self.qk_parts = [*halves, (ROPE_PART, 1)] if cache_dtype is None else [halves[0], (ROPE_PART, 1), halves[1]]
-        self.qk_tiles = 2 * self.tiles + 1
+        self.qk_tiles = self.q_tiles = 2 * self.tiles + 1
         if cache_dtype is None:
             self.early, self.release_at = min(-(-early * self.tiles // 4), 2 * self.tiles), self.qk_tiles
         else:
             self.early, self.release_at = (0, self.tiles, self.tiles + 1)[-(-early // 4)], self.tiles + 1
-        # Where there are four warp groups, none may have more than 128 registers at the beginning: products of 256 columns do not fit.
+        # With four warpgroups a thread has at most 128 registers at launch: MMAs of 256 columns do not fit.
         self.pv_columns = self.half if cache_dtype is None else 128 if self.half % 128 == 0 else 64
         self.threads, self.registers = THREADS, REGISTERS
         if cache_dtype is not None:
@@ -97,14 +100,14 @@ class Sm90MlaKernel(MlaKernel):
     # --- how tiles lie ---
 
     def mma_qk(self) -> Any:
-        """The product of 64 rows and a block of keys."""
+        """Returns the MMA of S = Q K^T."""
         major = warpgroup.OperandMajorMode.K
         return sm90.make_trivial_tiled_mma(
             self.mma_dtype, self.mma_dtype, major, major, Float32, (1, 1, 1), (Q_TILE, KV_TILE)
         )
 
     def mma_pv(self, own: bool) -> Any:
-        """The product of weights, one's own in registers or the other's in shared memory, and half of the values of a block."""
+        """Returns the MMA of O += P V for half of the columns, with P in registers (`own`) or in shared memory."""
         majors = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         source = warpgroup.OperandSource.RMEM if own else warpgroup.OperandSource.SMEM
         return sm90.make_trivial_tiled_mma(
@@ -112,16 +115,16 @@ class Sm90MlaKernel(MlaKernel):
         )
 
     def tile_layout(self, columns: int, buffers: int) -> Any:
-        """Rows and columns of a tile, buffers."""
+        """Returns the layout of tiles (row, column, stage)."""
         return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (Q_TILE, KV_TILE, columns), self.mma_dtype, buffers)
 
     def v_layout(self, buffers: int) -> Any:
-        """Half of the values of a block (element, key, buffer): the same memory as `rows`."""
+        """Returns the layout of half of the values of a KV tile (column, key, stage), in the same memory as `tile_layout`."""
         return sm90.make_smem_layout_b(LayoutEnum.COL_MAJOR, (Q_TILE, self.half, KV_TILE), self.mma_dtype, buffers)
 
     @cute.jit
     def __call__(self, q: cute.Tensor, cache: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, stream: Int64):
-        """Launch it for queries (batch, row, column) and latents (page, row, column)."""
+        """Launches the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
         maps = (
             *self.map(q, self.tile_layout),
             *self.map(cache, self.tile_layout if self.cache_dtype is None else raw_layout),
@@ -132,7 +135,7 @@ class Sm90MlaKernel(MlaKernel):
         Combine(self.dtype, self.value_dim, self.ways)(tensors, scalars, stream)
 
     def map(self, x: Any, layout_of: Any) -> Any:
-        """What loads tiles, which lie as is said, with its tensor. Called on the host."""
+        """Returns the TMA atom that loads tiles of a layout, and its tensor; on the host."""
         first, row, column = x.shape
         each = 128 // x.element_type.width
         strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
@@ -143,7 +146,7 @@ class Sm90MlaKernel(MlaKernel):
         return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), swap_ab, tile, (Q_TILE, ROPE_DIM))
 
     def pipes(self) -> tuple[Any, ...]:
-        """Of queries; of latents, the buffers of halves and then two of last columns; and of latents as they come, if they are not used so."""
+        """Returns the pipelines of Q, of KV (halves, then two of RoPE columns), and of the 8-bit cache or None."""
         of_queries = tma_pipe(1, 8, 2 * Q_TILE * (self.value_dim + ROPE_DIM))
         stages = self.halves * self.stages + 2
         if self.cache_dtype is None:
@@ -162,7 +165,7 @@ class Sm90MlaKernel(MlaKernel):
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
         memory = utils.SmemAllocator()
-        # tiles: of queries; of halves of latents, and twice of their last columns
+        # tiles of Q; of halves of KV, and twice of the RoPE columns
         layouts = self.tile_layout(ROPE_DIM, self.qk_tiles), self.tile_layout(ROPE_DIM, self.halves * self.tiles + 2)
         queries, keys = (memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner) for layout in layouts)
         raw_q, scales, raw = queries, None, keys
@@ -204,7 +207,7 @@ class Sm90MlaKernel(MlaKernel):
 
     @cute.jit
     def kv_tiles_of(self, tensors: Any, work: Any):
-        """Blocks of keys of a share."""
+        """Returns the number of KV tiles of a split."""
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
         while self.in_split(tensors, sequence, start, work):
@@ -215,12 +218,12 @@ class Sm90MlaKernel(MlaKernel):
         return count
 
     def as_raw(self, tile: Any) -> Any:
-        """Memory of queries that are multiplied, as those that come."""
+        """Returns the memory of Q as the type in which it is loaded."""
         return cute.make_tensor(cute.recast_ptr(tile.iterator, tile.iterator.swizzle, dtype=self.dtype), tile.layout)
 
     @cute.jit
     def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any, part: Int32):
-        """Load a part of all blocks of a share. (Halves, if latents are widened: the one that is needed first, and the other.)"""
+        """Loads a part of all KV tiles of a split: a half or the RoPE columns; of an 8-bit cache the half that is converted first, or the other."""
         to, of = parts
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
@@ -246,56 +249,41 @@ class Sm90MlaKernel(MlaKernel):
 
     @cute.jit
     def raw_stage(self, count: Int32, part: Int32):
-        """Of a part of a block as it comes: the buffer of its pipeline and for which time there is one, the first tile, and the tile of its first column."""
+        """Returns of a part of a KV tile, as it is loaded: its stage and phase, its first tile in smem, and the tile of its first column."""
         buffer, rope, column = count & 1, part == ROPE_PART, part * self.tiles
         if const_expr(self.cache_dtype is None):
             stage = self.rope_stage(buffer) if rope else self.stage_of(count, buffer, part)[0] * self.tiles
             return stage, count >> 1 & 1, stage, column
-        # the half that is widened first, then the other
+        # the half that is converted first, then the other
         stage, phase = (2 + buffer if rope else part), (count >> 1 if rope else count) & 1
         first = 2 * self.tiles + buffer if rope else column
         return stage, phase, first, column if rope else (buffer ^ part) * self.tiles
 
     def rope_stage(self, buffer: Any) -> Any:
-        """The buffer of the pipeline of latents that last columns are in."""
+        """Returns the stage of RoPE columns."""
         return self.halves * self.stages + buffer
 
     def stage_of(self, count: Any, buffer: Any, column: Any) -> tuple[Any, Any]:
-        """Where half of a block of keys lies, the `count`th of all, and for which time there is one."""
+        """Returns the stage of a half of KV tile `count`, and how often it was filled before."""
         if self.cache_dtype is None:
             return buffer * 2 + column, count >> 1
         number = 2 * count + (buffer ^ column)
         return number % self.halves, number // self.halves
 
     @cute.jit
-    def load_q(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
-        """Load the queries of all sequences of a share."""
-        to, of = parts
-        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
-        producer, _ = pipe.make_participants()
-        while self.in_split(tensors, sequence, start, work):
-            _, own = self.kv_range(tensors, sequence, start, work)
-            if own.first < own.last:
-                stage, row = producer.acquire_and_advance(), work.tile
-                for tile in range_constexpr(self.qk_tiles):
-                    cute.copy(atom, of[None, row, tile, sequence], to[None, tile], tma_bar_ptr=stage.barrier)
-            start = split_kv_scheduler.next_start(start, own.count)
-            sequence = sequence + 1
-
-    @cute.jit
     def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
-        """The outputs of all sequences of a share."""
+        """Computes the outputs of all sequences of a split."""
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count, column_tiles = Int32(0), Int32(0)
         _, consumer = pipe_q.make_participants()
         while self.in_split(tensors, sequence, start, work):
             length, own = self.kv_range(tensors, sequence, start, work)
             blocks = arch.make_warp_uniform(own.last - own.first)
-            # what is needed of it at the end, as one number: sums leave no registers
+            # packed into one number, since accumulators leave no registers
             kept = arch.make_warp_uniform(own.count << 2 | Int32(own.whole) << 1 | Int32(own.first == 0))
             if blocks > 0:
-                # Which of the blocks are this warp group's: the first or the second, and every other one from there on, the last of keys
-                # in front. `number`: of all blocks; `there`: keys of the sequence from the block's first on.
+                # This warpgroup has the first or the second tile, and every other one from there on; the last keys come first.
+                # `number`: of all tiles; `there`: keys of the sequence from the tile's first on.
                 first = (steps.group ^ count) & 1
                 number, end = count + first, count + blocks
                 there = length - (own.last - 1 - first) * KV_TILE
@@ -304,8 +292,8 @@ class Sm90MlaKernel(MlaKernel):
                 if const_expr(self.mma_dtype is not self.dtype):
                     steps.convert_q()
                 while number < end:
-                    # While the other has its softmax, the first scores; then its block, if there is `some` before this one: its buffer is to be
-                    # filled again while this one is used.
+                    # Issue the first scores while the other computes its softmax; then P V of the other's tile, if there is `some` before this one: its stage
+                    # is to be filled again while this one is used.
                     some = number > count
                     steps.issue_qk(number, 0, self.early)
                     if some:
@@ -320,7 +308,7 @@ class Sm90MlaKernel(MlaKernel):
                     there = there + 2 * KV_TILE
                     number = number + 2
                 filled.release()
-                if number == end:  # the other's was the last
+                if number == end:  # the other warpgroup had the last tile
                     steps.issue_other_pv(number - 1)
                     steps.wait_other_pv(steps.other_barriers(number - 1), True, 0)
                 count = end

@@ -1,4 +1,4 @@
-"""How attention to latents is cut on Hopper."""
+"""The config of MLA on sm_90a, and its cost model."""
 
 from __future__ import annotations
 
@@ -12,57 +12,61 @@ if TYPE_CHECKING:
     from .problem import MlaProblem
 
 Q_TILE = 64
-"""Queries and heads of a tile: rows of the products of a warp group."""
+"""Rows of a Q tile, queries and heads: M of the MMA."""
 ROPE_DIM = 64
-"""Columns of keys that are no values: as many as keys of a block, so that the weights of a block fit there."""
+"""RoPE columns of a key, which are no values: as many as keys of a tile, so that P of a tile fits there."""
 ROPE_PART = 2
-"""The part of a block that these are, besides two halves of its values. The warps of these numbers load parts, the next one queries."""
+"""The part of a KV tile that these are, besides two halves of its values. The warps of these numbers load parts, the next one loads Q."""
 SWAP_AB_ROWS = 32
-"""Queries and heads of a tile where latents are the rows of products: outputs of more do not fit into registers."""
+"""Rows of a Q tile with swap-AB: accumulators of more do not fit into registers."""
 WARPGROUP = 128
-"""Threads of a warp group."""
+"""Threads of a warpgroup."""
 THREADS = 3 * WARPGROUP
-"""Of a block: one warp group loads, two compute."""
+"""Threads of a CTA: one producer and two consumer warpgroups."""
 REGISTERS: tuple[int, ...] = (24, 240)
-"""Of a thread that loads, and of one that computes."""
+"""Registers of a producer and of a consumer thread."""
 FP8_REGISTERS = (32, 208, 64)
-"""The same where latents of 8 bits are made such of 16 in shared memory, and of a thread that does that."""
+"""The same where an 8-bit cache is converted in shared memory, and those of a converting thread."""
 DEFAULT_EARLY = 4
-"""Eighths of the columns of values."""
+"""The default of `early`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sm90MlaConfig:
-    """How attention to latents is cut on Hopper: into `shares`, equal numbers of keys of all sequences together, one for each tile of
-    queries and heads. `turned`: latents are the rows of products and up to 32 queries and heads their columns, not 64 their rows.
-    `early`: eighths of the columns of values whose part of the scores of a block is begun before the weights of the block before are there."""
+    """The config of MLA decode on sm_90a.
+
+    The KV tiles of all sequences are divided into `num_splits`, one for each Q tile and CTA. `swap_ab`: the KV tile is operand A, and up
+    to 32 queries and heads are operand B. `early`: eighths of the columns of values whose scores are issued before P of the previous
+    tile is there.
+    """
 
     num_splits: int = 132
     swap_ab: bool = False
     early: int = DEFAULT_EARLY
 
     def check(self, problem: MlaProblem, device: Device) -> None:
-        """Refuse what cannot work."""
-        arrays.require(1 <= self.num_splits <= 65535, f"{self}: keys are cut into 1 to 65535 shares")
-        arrays.require(0 <= self.early <= 8, f"{self}: early is 0 to 8 eighths")
-        # queries and two blocks of keys; or one of 8 bits and its last columns again, and of 16 three halves and last columns twice
+        """Raises if the config cannot work."""
+        arrays.require(
+            1 <= self.num_splits <= 65535, f"{self}: num_splits is {self.num_splits}, and must be 1 to 65535"
+        )
+        arrays.require(0 <= self.early <= 8, f"{self}: early is {self.early}, and must be 0 to 8")
+        # Q and two KV tiles; or an 8-bit KV tile and its RoPE columns twice, three f16 halves and RoPE columns twice
         each = (
             6 * problem.dim if problem.cache_dtype is None or self.swap_ab else 8 * problem.dim - 2 * problem.value_dim
         )
         used = Q_TILE * each + 3072
         arrays.require(
             used <= device.smem,
-            f"{self} takes {used} bytes of shared memory for latents of {problem.dim}, and a block has {device.smem}",
+            f"{self} takes {used} bytes of shared memory for D of {problem.dim}, and a CTA has {device.smem}",
         )
 
     def tiles(self, problem: MlaProblem) -> int:
-        """Tiles of a sequence's rows."""
+        """Returns the Q tiles of a sequence."""
         return -(-problem.queries * problem.heads // (SWAP_AB_ROWS if self.swap_ab else Q_TILE))
 
 
 def default_config(problem: MlaProblem, device: Device) -> Sm90MlaConfig:
-    """As many shares as multiprocessors have blocks of threads at once, or a few less if no sequence is cut then, all being alike; not more
-    than there are blocks of keys."""
+    """Returns as many splits as CTAs run at once, or a few less if then no sequence is cut, all being alike; at most one for a KV tile."""
     most = problem.batch * max(1, -(-problem.keys // Q_TILE))
     swap_ab = problem.queries * problem.heads <= SWAP_AB_ROWS
     tiles = Sm90MlaConfig(swap_ab=swap_ab).tiles(problem)
@@ -72,19 +76,19 @@ def default_config(problem: MlaProblem, device: Device) -> Sm90MlaConfig:
 
 
 _UNCUT_SHARE = 0.95
-"""The part of all shares that may be used so that sequences are not cut: beginning and ending a sequence takes as long as some blocks."""
+"""Share of the CTAs that may be used so that sequences are not cut: starting and ending one takes as long as some KV tiles."""
 
 
 _FLOPS_PER_US = {(False, False): 4.6e6, (False, True): 3.6e6, (True, False): 8.9e6, (True, True): 5.6e6}
-"""Multiplications and additions of 64 rows that a multiprocessor does in a microsecond: whether a config is turned, and latents have 8 bits."""
+"""FLOPs of 64 rows that an SM does in a microsecond: by swap-AB, and whether the cache is 8-bit."""
 BYTES_PER_US = 3.1e4
-"""Bytes that one multiprocessor of all loads in a microsecond."""
+"""Bytes that one SM loads in a microsecond while all do."""
 _FIXED_US = 4.0
-"""Microseconds that beginning, ending and putting together take."""
+"""Microseconds of starting, ending and combining."""
 
 
 def parts(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
-    """Microseconds of what is done side by side."""
+    """Returns the microseconds of tensor cores and of memory, which work concurrently."""
     keys = problem.batch * problem.keys
     turns = -(-config.num_splits * config.tiles(problem) // device.multiprocessors)
     at_once = min(config.num_splits * config.tiles(problem), device.multiprocessors)
@@ -92,6 +96,6 @@ def parts(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[st
     narrow = problem.cache_dtype is not None
     size = 1 if narrow else 2
     return {
-        "products": _FIXED_US + turns * work / _FLOPS_PER_US[config.swap_ab, narrow],
+        "tensor cores": _FIXED_US + turns * work / _FLOPS_PER_US[config.swap_ab, narrow],
         "memory": _FIXED_US + size * keys * problem.dim / (BYTES_PER_US * at_once),
     }

@@ -1,10 +1,10 @@
-"""What the kernels of `mla_decode` for Hopper have in common: which keys a block of threads has, and how it loads them."""
+"""What both MLA kernels for sm_90a share: the KV tiles of a CTA, synchronisation of warpgroups, TMA partitions."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .... import Int32, cute, pipeline
+from .... import Int32, cute, pipeline, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority, cpasync
 from ...parts.online_softmax import NEG_ROW_MAX_INIT as NOTHING
@@ -14,15 +14,17 @@ from .sm90_config import WARPGROUP
 from .split_kv_scheduler import KV_TILE
 
 WORK_FIELDS = split_kv_scheduler.SPLIT_FIELDS + 4
-"""Numbers in shared memory that say what a block of threads computes."""
+"""Values in shared memory that say what a CTA computes."""
 KV_PRIORITY = CacheEvictionPriority.EVICT_FIRST
-"""Of latents in the L2 cache: tiles that share them read them at about the same time, and nobody does after that. Queries, outputs and pieces stay."""
+"""L2 priority of the cache: Q tiles that share it read it at about the same time, and nobody reads it later. Q, O and partials stay."""
 
 
 class CtaWork(NamedTuple):
-    """What a block of threads computes, of so many `rows` of a sequence, and what else is known. `found` is in shared memory, since sums leave
-    no registers: the members of its share of keys, the numbers of the share and of the tile, and how many keys at the end of a sequence no
-    row of the tile sees, and how many some row does not see."""
+    """What a CTA computes, of so many `rows` of a sequence.
+
+    `fields` are in shared memory, since accumulators leave no registers: those of its split, the numbers of the split and of the Q tile, how
+    many keys at the end of a sequence no row of the tile sees, and how many some row does not see.
+    """
 
     fields: Any
     rows: Any
@@ -30,7 +32,7 @@ class CtaWork(NamedTuple):
 
     @property
     def tiles_per_split(self) -> Any:
-        """Blocks of keys of a share."""
+        """KV tiles of a split."""
         return self.fields[2]
 
     @property
@@ -51,12 +53,12 @@ class CtaWork(NamedTuple):
 
 
 _WARPGROUP_BARRIER, _CONSUMER_BARRIER = 1, 3
-"""Named barriers: threads of a warp group (two), all that compute. Others begin with `BARRIERS`."""
+"""Named barriers: of the threads of a warpgroup (two), of all consumers. Others begin with `BARRIERS`."""
 BARRIERS = 4
 
 
 class ConsumerWarpgroup:
-    """What a warp group has: its number, 0 or 1; references of rows, sums of their weights, and of values."""
+    """The registers of a consumer warpgroup: -row_max and row_sum of its rows, and its output accumulator; `group` is 0 or 1."""
 
     __kiln_fixed__ = True
     group: Any
@@ -65,33 +67,34 @@ class ConsumerWarpgroup:
     acc_o: Any
 
     def begin(self) -> None:
-        """Nothing has been summed."""
+        """Initialises the online softmax and the output accumulator."""
         self.neg_row_max.fill(NOTHING)
         self.row_sum.fill(0.0)
         self.acc_o.fill(0.0)
 
     def sync_warpgroup(self) -> None:
-        """All threads of the warp group."""
+        """Synchronises the threads of the warpgroup."""
         pipeline.NamedBarrier(_WARPGROUP_BARRIER + self.group, WARPGROUP).arrive_and_wait()
 
     def sync_consumers(self) -> None:
-        """All threads that compute."""
+        """Synchronises all consumer threads."""
         pipeline.NamedBarrier(_CONSUMER_BARRIER, 2 * WARPGROUP).arrive_and_wait()
 
     def uniform_here(self, number: Any) -> Any:
-        """A number as a value that exists from here on only, the same for all threads: what is computed from it, where tiles begin, is not kept
-        in registers all through the loop."""
+        """Returns a warp-uniform value that is computed here: addresses derived from it do not stay in registers all through the loop."""
         return arch.make_warp_uniform(only_here(number))
 
 
 class MlaKernel:
-    """Tiles of `tile_rows` rows."""
+    """The base of the kernels, with Q tiles of `tile_rows` rows."""
 
     __kiln_immutable__ = True
     tile_rows: int
+    q_tiles = 1
+    """Tiles in which TMA loads Q."""
 
     def parts(self, atom: Any, tile: Any, x: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
-        """Tiles in shared and global memory as the copy engine copies them."""
+        """Partitions tiles in shared and global memory for TMA."""
         tiles = cute.local_tile(x, shape, (None, None, None))
         return cpasync.tma_partition(
             atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
@@ -99,7 +102,7 @@ class MlaKernel:
 
     @cute.jit
     def init_work(self, tensors: Any, share: Int32, tile: Int32, work: Any):
-        """One warp finds out which keys a block of threads has."""
+        """Finds the split of a CTA, by one warp."""
         scalars, heads = work.scalars, work.scalars.heads
         most = tensors.page_table.shape[1] * KV_TILE
         split_kv_scheduler.find_split(
@@ -113,14 +116,29 @@ class MlaKernel:
 
     @cute.jit
     def in_split(self, tensors: Any, sequence: Int32, start: Int32, work: Any):
-        """Whether a share has something of a sequence."""
+        """Returns whether a split has tiles of a sequence."""
         return sequence < tensors.lengths.shape[0] and start < (work.split + 1) * work.tiles_per_split
 
     @cute.jit
     def kv_range(self, tensors: Any, sequence: Int32, start: Int32, work: Any):
-        """The length of a sequence, and what a share has of it for a tile. Nothing is kept for that: sums leave no registers."""
+        """Returns the length of a sequence, and which of its tiles a split has. Computed again each time: accumulators leave no registers."""
         most = only_here(Int32(tensors.page_table.shape[1])) * KV_TILE
         length = split_kv_scheduler.kv_length(tensors.lengths, sequence, most)
         return length, split_kv_scheduler.kv_range(
             length, work.unseen, start, work.split * work.tiles_per_split, work.tiles_per_split
         )
+
+    @cute.jit
+    def load_q(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
+        """Loads the queries of all sequences of a split."""
+        to, of = parts
+        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
+        producer, _ = pipe.make_participants()
+        while self.in_split(tensors, sequence, start, work):
+            _, own = self.kv_range(tensors, sequence, start, work)
+            if own.first < own.last:
+                stage, row = producer.acquire_and_advance(), work.tile
+                for tile in range_constexpr(self.q_tiles):
+                    cute.copy(atom, of[None, row, tile, sequence], to[None, tile], tma_bar_ptr=stage.barrier)
+            start = split_kv_scheduler.next_start(start, own.count)
+            sequence = sequence + 1

@@ -1,4 +1,4 @@
-"""What a warp group does with a block of latents: its scores and weights, and what weights, its own or the other's, add to its outputs."""
+"""A consumer warpgroup of MLA: scores and softmax of its own KV tiles, and P V of its own and of the other's tiles."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from .sm90 import Sm90MlaKernel
 
 _RESCALE_THRESHOLD = 8.0
-"""So far, in powers of two, a score may exceed what counts as a row's maximum."""
+"""How far, in powers of two, a score may exceed the running maximum before it is updated and accumulators are rescaled."""
 _P_BARRIER = BARRIERS
-"""Named barriers: weights of a block are there (two)."""
+"""Named barriers: P of a tile is in shared memory (two)."""
 _EIGHT = 8
-"""Columns of queries that a thread converts at once."""
+"""Columns of Q that a thread converts at once."""
 _Q_EXPONENT = 141
-"""The exponent of f32 that rows of queries are scaled to: 2 ** 14."""
+"""The f32 exponent that rows of Q are scaled to: 2 ** 14."""
 
 
 @cute.jit
 def f16_exponent(most: Float32):
-    """The exponent of the power of two with which a row of queries, the largest of which is given, is multiplied before it is made f16."""
+    """Returns the exponent of the power of two that scales a row of Q with this largest magnitude into the range of f16."""
     return max(Int32(1), min(Int32(253), 127 + _Q_EXPONENT - (most.bitcast(Int32) >> 23)))
 
 
 @cute.jit
 def updated_neg_max(before: Float32, most: Float32, scale: Float32):
-    """What powers are relative to, negative: the largest score, if it exceeds what it was before by much, so that sums are seldom scaled."""
+    """Returns -row_max: updated only if the largest score exceeds it by much, so that accumulators are seldom rescaled."""
     return -(most * scale) if cute.math.fma(most, scale, before) > _RESCALE_THRESHOLD else before
 
 
@@ -45,8 +45,7 @@ def _eights(dtype: Any) -> Any:
 
 
 class MlaWarpgroup(ConsumerWarpgroup):
-    """The steps of warp group `group`, 0 or 1: it has that half of the columns of the outputs, and the blocks of keys in that one of the two
-    buffers are its own."""
+    """Consumer warpgroup `group`, 0 or 1: it has that half of the columns of O, and every other KV tile is its own."""
 
     def __init__(
         self, of: Sm90MlaKernel, group: Any, tiles: Any, smem_statistics: Any, pipe: Any, scale: Any, kv_scale: Any
@@ -71,7 +70,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def convert_q(self):
-        """Make f16 of queries where they are, scaled with powers of two, one for each row, for which f16 has room: four threads to a row."""
+        """Converts Q to f16 in place, each row scaled by a power of two that fits f16: four threads to a row."""
         thread, of = only_here(arch.thread_idx()[0]) - WARPGROUP, self.kernel
         row, first = thread // 4, thread % 4 * _EIGHT
         tiles, columns = cute.size(self.queries, mode=[2]), cute.size(self.queries, mode=[1])
@@ -94,19 +93,19 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.sync_consumers()
 
     def places(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
-        """Eight columns of a row."""
+        """Returns eight columns of a row in shared memory."""
         place = cute.domain_offset((row, column, index), tile).iterator.with_alignment(16)
         return cute.make_tensor(place, cute.make_layout((_EIGHT,)))
 
     def eight(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
-        """What is there, as f32."""
+        """Loads eight columns of a row as f32."""
         held, values = (cute.make_rmem_tensor((_EIGHT,), dtype) for dtype in (self.kernel.dtype, Float32))
         cute.copy(_eights(self.kernel.dtype), self.places(tile, row, column, index), held)
         values.store(held.load().to(Float32))
         return values
 
     def issue_qk(self, number: Any, begin: int, end: int) -> None:
-        """Begin the scores that some of the tiles of a block give, in the order in which they are there."""
+        """Issues the scores of some of the column tiles of a KV tile, in the order in which they arrive."""
         before = 0
         for part, count in self.kernel.qk_parts:
             tiles = range(max(begin - before, 0), min(end - before, count))
@@ -116,11 +115,12 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def issue_qk_part(self, number: Any, part: Constexpr, tiles: Constexpr, starts: Constexpr):
-        """Begin the scores that some tiles of a part of a block give; nothing was begun before, if that `starts`.
+        """Issues the scores of some column tiles of a part of a KV tile; with `starts` the accumulator is overwritten.
 
-        This is a loop, all through which products are in flight: ptxas takes its time for each of them that there is in the code. Each
-        turn is a group of its own, which it is for ptxas in any case. Where a half of a block comes at once there is no loop: if latents are
-        widened it would take longer to run, and if there is but one tile it would have one turn."""
+        This is a loop in which MMAs stay in flight: ptxas takes its time for each MMA in the code. Each iteration is a group of its own, which
+        it is for ptxas in any case. Where a half arrives at once there is no loop: with a converted cache it would run longer, and with
+        one tile it would have one iteration.
+        """
         of, group = self.kernel, self.uniform_here(self.group)
         if const_expr(part == ROPE_PART):
             self.pipe.sync_object_full.wait(of.rope_stage(group), number >> 1 & 1)
@@ -141,7 +141,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
                     self.issue_qk_tile(half * of.tiles + tile, place * of.tiles + tile, added)
 
     def issue_qk_tile(self, queries: Any, keys: Any, added: Any) -> None:
-        """Begin the scores that a tile gives, and whether they are added to what there is."""
+        """Issues the scores of one column tile."""
         warpgroup.fence()
         for k in range(ROPE_DIM // 16):
             self.mma_qk.set(warpgroup.Field.ACCUMULATE, added if k == 0 else True)
@@ -149,13 +149,13 @@ class MlaWarpgroup(ConsumerWarpgroup):
         warpgroup.commit_group()
 
     def wait_qk(self) -> None:
-        """Wait for them, in all threads of the warp group: weights are put where some of the keys were."""
+        """Waits for the scores in all threads of the warpgroup: P is stored where some of the keys were."""
         warpgroup.wait_group(0)
         self.sync_warpgroup()
 
     @cute.jit
     def issue_other_pv(self, count: Any):
-        """Begin to add what the other warp group's weights of a block give."""
+        """Issues P V of a tile of the other warpgroup."""
         group, row = self.uniform_here(self.group), self.row()
         other = 1 - group
         pipeline.NamedBarrier(_P_BARRIER + other, 2 * WARPGROUP).arrive_and_wait()
@@ -174,23 +174,22 @@ class MlaWarpgroup(ConsumerWarpgroup):
             warpgroup.commit_group()
 
     def other_barriers(self, count: Any) -> list[Any]:
-        """The mbarriers of a block of the other warp group. Loads wait for what arrives there, and it is known before."""
+        """Returns the empty mbarriers of a tile of the other warpgroup; computed early, since loads wait for the arrival."""
         group, of = self.uniform_here(self.group), self.kernel
         stages = of.stage_of(count, 1 - group, group)[0] * of.stages, of.rope_stage(1 - group)
         return [self.pipe.sync_object_empty.get_barrier(self.uniform_here(stage)) for stage in stages]
 
     @cute.jit
     def wait_other_pv(self, barriers: Any, some: Any, later: Constexpr):
-        """Wait for that, but not for so many groups of products that were begun `later`, and let the block's columns and weights be overwritten, if
-        there is `some` block."""
+        """Waits for that P V, but not for `later` groups of MMAs, and releases the tile's columns and P, if there is `some` tile."""
         warpgroup.wait_group(later)
-        arch.sync_warp()  # one thread arrives for all of a warp
+        arch.sync_warp()  # one thread arrives for a warp
         for barrier in barriers:
             if some & (arch.lane_idx() == 0):
                 arch.mbarrier_arrive(barrier)
 
     def add_pv(self, count: Any) -> None:
-        """Add what the weights of a block give, and let its columns be overwritten."""
+        """Adds P V of the warpgroup's own tile, and releases its columns."""
         group, of = self.uniform_here(self.group), self.kernel
         self.rescale()
         warpgroup.fence()
@@ -204,31 +203,32 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.pipe.consumer_release(pipeline.PipelineState(stages, 0, place * of.stages, time & 1))
 
     def row(self) -> Any:
-        """The first of the two rows that a thread has, 8 apart."""
+        """Returns the first of the two rows that a thread has, 8 apart."""
         thread = only_here(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
 
     def of_row(self, half: int) -> Any:
-        """What a thread has of its first or second row: two columns of each eight."""
+        """Returns a thread's elements of O of its first or second row: two columns of each eight."""
         layout = cute.make_layout((2, self.kernel.half // 8), stride=(1, 4))
         return cute.make_tensor(self.acc_o.iterator + 2 * half, layout)
 
     @cute.jit
     def rescale(self, begun: Constexpr = False):
-        """Scale what was summed by what the references have changed, if those of a warp have; products that were `begun` are waited for."""
+        """Rescales O if row_max of a row of the warp has changed; waits for MMAs that were `begun`."""
         if arch.vote_any_sync((self.correction[0] != 1.0) | (self.correction[1] != 1.0)):
             if const_expr(begun):
                 warpgroup.wait_group(0)
             self.scale_acc()
 
     def scale_acc(self) -> None:
-        """Scale what was summed."""
+        """Multiplies O with the correction of each row."""
         self.acc_o.store(self.acc_o.load() * self.correction.load().reshape(((1, 2, 1), 1, 1)))
 
     @cute.jit
     def compute_p(self, count: Int32, there: Int32, work: Any):
-        """Scores to weights, for this warp group and, with their references, for the other. `there`: keys of the sequence from the block's
-        first on."""
+        """Computes P of this warpgroup's tile, in registers and, with -row_max, in shared memory for the other. `there`: keys of the
+        sequence from the tile's first on.
+        """
         if there - KV_TILE < work.hidden:
             self.mask(there, work)
         if there < KV_TILE:
@@ -250,7 +250,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def mask(self, there: Int32, work: Any):
-        """Hide the keys that a query does not see: those after its own."""
+        """Masks the keys behind a query's own."""
         scalars = work.scalars
         column, hidden = arch.lane_idx() % 4 * 2, Float32(-float("inf"))
         for half in range_constexpr(2):
@@ -263,7 +263,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def zero_missing(self, count: Int32, there: Int32):
-        """Put zeros in the place of values that do not exist, where anything may be: what is weighted with zero must be a number."""
+        """Zeroes values that do not exist, where anything may be: 0 times NaN is NaN."""
         thread = only_here(arch.thread_idx()[0]) % WARPGROUP
         for row in range(max(there, Int32(0)), KV_TILE):
             for i in range_constexpr(self.kernel.value_dim // WARPGROUP):
@@ -274,7 +274,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.sync_warpgroup()
 
     def softmax(self) -> None:
-        """Scores to powers of two, relative to the largest of their row so far; what was summed of them before is scaled."""
+        """P = exp2(S * scale - row_max), with the running row_max and row_sum."""
         chains = [(c, half) for half in range(2) for c in range(2)]
         smem_max = {chain: self.acc_s[(*chain, 0), 0, 0] for chain in chains}
         for n in range(1, KV_TILE // 8):
@@ -300,7 +300,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
     def epilogue(
         self, turn: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any
     ):  # fmt: skip
-        """Write the outputs, divided by the sums of all weights, or if these are of a part of the keys, a piece of them."""
+        """Writes O / row_sum and LSE, or partial ones if the split has a part of the keys."""
         row, column = self.row(), only_here(arch.lane_idx()) % 4 * 2
         for half in range_constexpr(2):
             total = self.row_sum[half]
@@ -324,7 +324,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
                 self.write(tensors.out[sequence, own, None], self.kernel.dtype, half, own < work.rows)
             else:
                 self.write(tensors.partial[slot, own, None], Float32, half, own < work.rows)
-        # two of the four threads of a row, and of that 8 behind it, have a logarithm each
+        # two of the four threads of a row, and of the row 8 behind it, write an LSE each
         second = column == 2
         total, neg_row_max = (
             self.row_sum[1] if second else self.row_sum[0],
@@ -342,8 +342,10 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def write(self, row: Any, dtype: Constexpr, half: Constexpr, there: Any):
-        """Write what this thread has of a row, if that is `there`: two of each eight columns. Of 16 bits these would be 16 bytes of four threads;
-        memory takes 32 at once, and waits for the others. So two threads give each other what they have of every other eight."""
+        """Writes a thread's elements of a row, two of each eight columns, if the row is `there`.
+
+        16-bit elements of four threads would be 16 bytes, and memory takes 32 at once. So two threads exchange every other eight columns.
+        """
         own, thread = self.of_row(half), only_here(arch.lane_idx()) % 4
         values, each, start = own, 2, 2 * thread
         if const_expr(dtype.width == 16):

@@ -1,11 +1,11 @@
-"""The kernel of `mla_decode` for Hopper and few rows: latents are the rows of products, queries their columns.
+"""MLA decode for sm_90a and few rows (swap-AB): the compressed KV tile is operand A, the queries are operand B.
 
-A tile has up to 32 queries and heads of a sequence. As rows of products they would leave most of the 64 rows that the tensor
-cores multiply at once empty; latents, 64 to a block, fill them: S^T = C q^T, and O^T = V^T P^T from the same memory. Of the blocks each
-of two warp groups has every other one, from its scores to its outputs, so that one has its softmax while the tensor cores work for the
-other. Where a sequence ends, both put what they have summed into the memory of their last blocks, and write the sum of the two.
+A Q tile has up to 32 queries and heads of a sequence. As operand A they would leave most of the 64 rows of an MMA empty; the 64 keys of a
+KV tile fill them: S^T = C Q^T, and O^T = V^T P^T from the same memory. Of the KV tiles each of two consumer warpgroups has every
+other one, from its scores to its outputs, so that one computes its softmax while the tensor cores work for the other. Where a
+sequence ends, both store their accumulators in the memory of their last tiles, and write the sum of the two.
 
-Latents come in pieces of 64 columns, which lie in two rings, one of each warp group.
+The cache is loaded in tiles of 64 columns, into the stages of either warpgroup.
 """
 
 from __future__ import annotations
@@ -30,54 +30,56 @@ from .sm90_swap_ab_mainloop import SwapAbWarpgroup
 from .split_kv_scheduler import KV_TILE
 
 COLUMN_TILE = 64
-"""Columns of a piece."""
+"""Columns of a column tile."""
 _ROOM = 224 * 1024
-"""Bytes of shared memory for queries, weights and latents; what is left is for small things."""
+"""Bytes of shared memory for Q, P and KV; the rest is for small things."""
 
 
 class Sm90MlaSwapAbKernel(MlaKernel):
-    """The kernel for queries of some type, values of so many columns, so many `rows` (queries and heads, 16 or 32). `stored`: the type of
-    latents in the cache, if that is another, of 8 bits. `ways`: of the second kernel."""
+    """The swap-AB kernel for `rows` queries and heads, 16 or 32.
+
+    `cache_dtype`: the type of an 8-bit cache. `ways`: thread groups of the combine kernel.
+    """
 
     def __init__(self, dtype: Any, value_dim: int, rows: int, ways: int = 1, cache_dtype: Any = None) -> None:
         self.dtype, self.value_dim, self.rows, self.ways, self.cache_dtype = dtype, value_dim, rows, ways, cache_dtype
         self.tile_rows = rows
-        # what is multiplied: latents of 8 bits are such of f16 without a loss
+        # MMA inputs: 8-bit floats convert to f16 without loss
         self.mma_dtype = dtype if cache_dtype is None else Float16
         self.column_tiles = value_dim // COLUMN_TILE + 1
         self.tile_bytes = KV_TILE * COLUMN_TILE * (2 if cache_dtype is None else 1)
         queries = 2 * rows * self.column_tiles * COLUMN_TILE
         used = queries * (1 if cache_dtype is None else 2) + 2 * 2 * rows * KV_TILE
-        # of each warp group as many; of 8 bits whole blocks, since who widens them has no time to divide
+        # the same number for each warpgroup; whole KV tiles of 8 bits, since there is no time to divide while converting
         alike = 2 if cache_dtype is None else 2 * self.column_tiles
         self.stages = min(5 * self.column_tiles, (_ROOM - used) // self.tile_bytes) // alike * alike
 
     # --- how tiles lie ---
 
     def q_layout(self, dtype: Any) -> Any:
-        """Rows and columns of queries."""
+        """Returns the layout of Q (row, column)."""
         return sm90.make_smem_layout_b(
             LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, self.column_tiles * COLUMN_TILE), dtype, 1
         )
 
     def p_layout(self) -> Any:
-        """Rows and keys, for each warp group."""
+        """Returns the layout of P (row, key, warpgroup)."""
         return sm90.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, KV_TILE), self.mma_dtype, 2)
 
     def kv_layout(self) -> Any:
-        """Keys and columns of a piece, stages."""
+        """Returns the layout of column tiles (key, column, stage)."""
         dtype = self.dtype if self.cache_dtype is None else self.cache_dtype
         return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, COLUMN_TILE), dtype, self.stages)
 
     def v_layout(self) -> Any:
-        """The same memory: columns and keys of a piece, stages."""
+        """Returns the layout of values in the same memory (column, key, stage)."""
         return sm90.make_smem_layout_a(LayoutEnum.COL_MAJOR, (COLUMN_TILE, self.rows, KV_TILE), self.dtype, self.stages)
 
     def stage_of(self, count: Any, piece: Any) -> tuple[Any, Any]:
-        """The buffer of a piece of a block of keys, the `count`th of all, and how often it was filled before.
+        """Returns the stage of a column tile of KV tile `count`, and how often it was filled before.
 
-        Each warp group has half of the stages. Who waits for a buffer sees the last bit of how often it was filled: one that did not see
-        every filling, because the other had some of them, could take the one before the last for the one it waits for.
+        Each warpgroup has half of the stages. A wait sees the last bit of how often a stage was filled: a warpgroup that did not see every
+        filling, because the other had some of them, could take the one before the last for the one it waits for.
         """
         own = self.stages // 2
         blocks, rest = divmod(own, self.column_tiles)
@@ -89,13 +91,13 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         return (count & 1) * own + index, turn
 
     def stage_state(self, count: Any, piece: Any, loads: int = 0) -> Any:
-        """Of a piece of a block of keys; who `loads` (1) waits for the phase before."""
+        """Returns the pipeline state of a column tile; who `loads` (1) waits for the phase before."""
         index, turn = self.stage_of(count, piece)
         return pipeline.PipelineState(self.stages, 0, index, (turn & 1) ^ loads)
 
     @cute.jit
     def __call__(self, q: cute.Tensor, cache: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, stream: Int64):
-        """Launch it for queries (batch, row, column) and latents (page, row, column)."""
+        """Launches the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
         load = cpasync.CopyBulkTensorTileG2SOp()
         maps: list[Any] = []
         shapes = (self.rows, self.column_tiles * COLUMN_TILE), (KV_TILE, COLUMN_TILE)
@@ -134,7 +136,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
             layout = self.q_layout(self.mma_dtype)
             smem_q_f16 = memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner)
             q_scales = memory.allocate_tensor(Float32, cute.make_layout((self.rows,)), 16)
-        # of each row, by warp (two warp groups of four): highest scores, sums of weights; and references by warp group
+        # by row, warp and warpgroup: largest scores and row sums; by row and warpgroup: -row_max
         smem_max, row_sum = (memory.allocate_tensor(Float32, cute.make_layout((self.rows, 4, 2)), 16) for _ in range(2))
         smem_neg_max = memory.allocate_tensor(Float32, cute.make_layout((self.rows, 2)), 16)
         fields = memory.allocate_tensor(Int32, cute.make_layout((WORK_FIELDS,)), 16)
@@ -170,7 +172,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
 
     @cute.jit
     def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
-        """Load all blocks of a share."""
+        """Loads all KV tiles of a split."""
         to, of = parts
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
@@ -190,22 +192,8 @@ class Sm90MlaSwapAbKernel(MlaKernel):
             sequence = sequence + 1
 
     @cute.jit
-    def load_q(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
-        """Load the queries of all sequences of a share."""
-        to, of = parts
-        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
-        producer, _ = pipe.make_participants()
-        while self.in_split(tensors, sequence, start, work):
-            _, own = self.kv_range(tensors, sequence, start, work)
-            if own.first < own.last:
-                stage = producer.acquire_and_advance()
-                cute.copy(atom, of[None, work.tile, 0, sequence], to[None, 0], tma_bar_ptr=stage.barrier)
-            start = split_kv_scheduler.next_start(start, own.count)
-            sequence = sequence + 1
-
-    @cute.jit
     def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
-        """The outputs of all sequences of a share."""
+        """Computes the outputs of all sequences of a split."""
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
         _, consumer = pipe_q.make_participants()
@@ -213,9 +201,9 @@ class Sm90MlaSwapAbKernel(MlaKernel):
             length, own = self.kv_range(tensors, sequence, start, work)
             blocks = arch.make_warp_uniform(own.last - own.first)
             if blocks > 0:
-                # which of the blocks are this warp group's: the first or the second, and every other one from there on
+                # this warpgroup has the first or the second tile, and every other one from there on
                 first = (steps.group ^ count) & 1
-                # keys of the sequence from the block's first on
+                # keys of the sequence from the tile's first on
                 there = length - (own.last - 1 - first) * KV_TILE
                 steps.begin()
                 filled = consumer.wait_and_advance()
@@ -233,7 +221,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
                     for _ in range(first, blocks, 2):
                         steps.process_tile(number, there, work, number + 2 < count)
                         number, there = number + 2, there + 2 * KV_TILE
-                # found again: sums leave no registers to keep it in
+                # computed again: accumulators leave no registers
                 _, own = self.kv_range(tensors, only_here(sequence), start, work)
                 blocks = arch.make_warp_uniform(own.last - own.first)
                 slot = 2 * work.split + Int32(own.first == 0)

@@ -1,9 +1,9 @@
-"""Latents of 8 bits as rows of products: a warp group takes them from shared memory into registers, as left operands of f16.
+"""A consumer warpgroup of MLA with swap-AB and an 8-bit cache: the KV tile is converted to f16 in registers, as operand A.
 
-Nothing is written back: memory holds what the copy engine brought, for four blocks. Two things lie in another order than the
-one they are given in, so that a word of four numbers becomes two words of operands. Columns of queries: those 4 t to 4 t + 3 of sixteen
-are multiplied as the numbers 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. And a thread's two sums of a piece's columns are of neighbours.
-Queries are multiplied with powers of two, one for each row, so that f16 has room for them.
+Nothing is written back: shared memory holds what TMA loaded, for four KV tiles. Two orders differ from the given ones, so that a word of
+four elements becomes two words of operands. Columns of Q: 4 t to 4 t + 3 of sixteen are multiplied as columns 2 t, 2 t + 1, 2 t + 8 and
+2 t + 9. And a thread's two accumulators of a column tile are of neighbouring columns. Rows of Q are scaled by powers of two into
+the range of f16.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .sm90_swap_ab_mainloop import SwapAbWarpgroup
 from .split_kv_scheduler import KV_TILE
 
 _EVEN_ODD = 0x3120
-"""Bytes of a word, the even ones first."""
-_AHEAD = {16: 4, 32: 2}
-"""Pieces whose operands a thread has at once, by rows: for which there are registers."""
+"""Byte order that puts the even bytes of a word first."""
+_OPERANDS_AHEAD = {16: 4, 32: 2}
+"""Column tiles whose operands a thread holds at once, by rows: as registers allow."""
 
 
 class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
-    """The steps of a warp group, for latents of 8 bits."""
+    """A consumer warpgroup for an 8-bit cache."""
 
-    def take(self, tensors: Any, correction: Any, kv_scale: Any) -> None:
-        """The queries as they come, factors of their rows, and the factor of latents (one number) or None."""
-        self.raw_q, self.q_scales, self.kv_scale = tensors, correction, kv_scale
+    def take(self, raw_q: Any, q_scales: Any, kv_scale: Any) -> None:
+        """Sets Q as it is loaded, scales of its rows in smem, and the scale factor of the cache (one number) or None."""
+        self.raw_q, self.q_scales, self.kv_scale = raw_q, q_scales, kv_scale
 
     def tiled_mmas(self) -> tuple[Any, Any]:
-        """The products of latents and queries, and of values and weights: the same, latents are in registers."""
+        """Returns the MMAs: the same for S and O, with the KV tile in registers."""
         of, along = self.kernel, warpgroup.OperandMajorMode.K
         made = sm90.make_trivial_tiled_mma(
             of.mma_dtype,
@@ -51,11 +51,11 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         return made, made
 
     def partition_kv(self, scores: Any, outputs: Any) -> None:
-        """Registers for the operands of some pieces."""
-        self.ahead = _AHEAD[self.kernel.rows]
+        """Allocates registers for the operands of some column tiles."""
+        self.ahead = _OPERANDS_AHEAD[self.kernel.rows]
         place = cute.recast_ptr(self.smem_kv.iterator, self.smem_kv.iterator.swizzle, dtype=Uint16)
         across, each = KV_TILE // 2, KV_TILE * KV_TILE // 2
-        # pairs of columns: eight, of which a row of a piece has four times as many; rows, buffers
+        # pairs of columns: eight, of which a row of a column tile has four times as many; rows, stages
         layout = cute.make_layout((8, across // 8, KV_TILE, self.kernel.stages), stride=(1, 8, across, each))
         self.pairs = cute.make_tensor(place, layout)
         self.held = [cute.make_rmem_tensor((16,), Uint16) for _ in range(2)]
@@ -63,7 +63,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
 
     @cute.jit
     def convert_q(self):
-        """Queries of f16, in the order in which latents are multiplied."""
+        """Converts Q to f16, in the order of columns in which the KV tile is multiplied."""
         thread = only_here(arch.thread_idx()[0]) - WARPGROUP
         lane, first = thread % 32, thread // 32
         tile, columns = self.smem_q, self.kernel.column_tiles * KV_TILE
@@ -79,7 +79,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
             kv_scale = (up << 23).bitcast(Float32)
             for j in range(lane, columns, 32):
                 value = self.raw_q[row, j, 0].to(Float32) * kv_scale
-                # 4 t + n of sixteen: as number 2 t + n, or those of the upper half 8 further on
+                # 4 t + n of sixteen: as column 2 t + n, or those of the upper half 8 further on
                 t, n = j % 16 // 4, j % 4
                 tile[row, j // 16 * 16 + n // 2 * 8 + 2 * t + n % 2, 0] = value.to(self.kernel.mma_dtype)
             scale = ((254 - up) << 23).bitcast(Float32) * self.scale
@@ -101,46 +101,46 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         thread = only_here(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4 * 2 + half
 
-    def places(self, swap_ab: bool) -> list[tuple[Any, Any]]:
-        """Sixteenths of which rows of a piece a thread has the addresses of, for two times four matrices."""
+    def places(self, transposed: bool) -> list[tuple[Any, Any]]:
+        """Returns the sixteenths and rows of a column tile that a thread addresses, for two times four matrices."""
         thread = only_here(arch.thread_idx()[0]) % WARPGROUP
         lane, own = thread % 32, thread // 32
-        if swap_ab:
+        if transposed:
             return [(own, lane), (own, lane + 32)]
         return [(lane // 16, own * 16 + lane % 16), (lane // 16 + 2, own * 16 + lane % 16)]
 
-    def fetch(self, piece: int, index: Any, places: list[tuple[Any, Any]], swap_ab: bool) -> None:
-        """Begin to load the words of a piece."""
-        load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(swap_ab, 4), Uint16)
+    def fetch(self, piece: int, index: Any, places: list[tuple[Any, Any]], transposed: bool) -> None:
+        """Begins to load the words of a column tile."""
+        load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(transposed, 4), Uint16)
         for two in range(2):
             sixteenth, row = places[two]
             source = self.pairs[None, sixteenth, row, index]
             target = cute.make_tensor(self.held[piece % 2].iterator + 8 * two, cute.make_layout((8,)))
             cute.copy(load, cute.make_tensor(source.iterator.with_alignment(16), source.layout), target)
 
-    def mma_dtype(self, piece: int, swap_ab: bool) -> Any:
-        """A piece whose words were loaded as left operands, of four products of 16 columns, or `turned` of 16 keys."""
+    def mma_operand(self, piece: int, transposed: bool) -> Any:
+        """Converts a loaded column tile to operands A of four MMAs of 16 columns, or `transposed` of 16 keys."""
         to, raw = self.operands[piece % self.ahead], cute.recast_tensor(self.held[piece % 2], Int32)
         words = cute.recast_tensor(cute.make_tensor(to.iterator, cute.make_layout((32,))), Int32)
         for k in range(4):
             for half in range(2):
                 word = raw[2 * k + half]
-                if swap_ab:  # of two keys two columns: keys together
+                if transposed:  # of two keys two columns: keys together
                     low, high = widened(arch.prmt(word, 0, _EVEN_ODD), self.kernel.cache_dtype)
                     words[4 * k + 2 * half], words[4 * k + 2 * half + 1] = low, high
                 else:
                     words[4 * k + half], words[4 * k + half + 2] = widened(word, self.kernel.cache_dtype)
         return to
 
-    def multiply(self, column_tiles: int, fetch: Any, swap_ab: bool, product: Any) -> None:
-        """The products of pieces: while those of one run, the next is widened, and the one after that loaded."""
+    def multiply(self, column_tiles: int, fetch: Any, transposed: bool, product: Any) -> None:
+        """Multiplies column tiles: while the MMAs of one run, the next is converted, and the one after that loaded."""
         fetch(0)
         for piece in range(column_tiles):
             if piece + 1 < column_tiles:
                 fetch(piece + 1)
             if piece >= self.ahead:
                 warpgroup.wait_group(self.ahead - 1)
-            mma_dtype = self.mma_dtype(piece, swap_ab)
+            mma_dtype = self.mma_operand(piece, transposed)
             warpgroup.fence()
             for k in range(4):
                 product(piece, k, mma_dtype[None, None, k])

@@ -1,4 +1,4 @@
-"""What a warp group does with a block of latents as rows of products: its scores, weights, and outputs."""
+"""A consumer warpgroup of MLA with swap-AB: scores, softmax and outputs of its KV tiles."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .sm90_swap_ab import Sm90MlaSwapAbKernel
 
 _WIDTH = 4
-"""Columns of outputs that a thread writes at once."""
+"""Columns of O that a thread writes at once."""
 _ROWS = 4
-"""Rows of which a thread puts sums together at once."""
+"""Rows whose accumulators a thread combines at once."""
 
 
 class SwapAbWarpgroup(ConsumerWarpgroup):
-    """The steps of warp group `group`, 0 or 1."""
+    """Consumer warpgroup `group`, 0 or 1."""
 
     def __init__(
         self, of: Sm90MlaSwapAbKernel, group: Any, tiles: Any, smem_statistics: Any, pipe: Any, scale: Any
@@ -45,19 +45,19 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.neg_row_max, self.row_sum, self.correction = (
             cute.make_rmem_tensor((of.rows // 4,), Float32) for _ in range(3)
         )
-        # sums of the last blocks, in the memory of their latents: column, row, buffer
+        # accumulators in the memory of the last KV tiles: column, row, stage
         words, self.at_once = of.tile_bytes // 4, min(of.rows, of.tile_bytes // 4 // KV_TILE)
         self.smem_acc = self.memory(Float32, (KV_TILE, self.at_once), words)
         # the same memory as words of a key
         self.words = self.memory(Int32, (words // KV_TILE, KV_TILE), words)
 
     def memory(self, dtype: Any, shape: tuple[int, int], each: int) -> Any:
-        """The memory of latents as something else: tiles of a shape, buffers."""
+        """Returns the memory of the KV stages as tiles of another shape and type."""
         layout = cute.make_layout((*shape, self.kernel.stages), stride=(1, shape[0], each))
         return cute.make_tensor(cute.recast_ptr(self.smem_kv.iterator, dtype=dtype), layout)
 
     def tiled_mmas(self) -> tuple[Any, Any]:
-        """The products of latents and queries, and of values and weights."""
+        """Returns the MMAs of S^T = C Q^T and O^T = V^T P^T."""
         of, along, across = self.kernel, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         return tuple(
             sm90.make_trivial_tiled_mma(
@@ -67,20 +67,19 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         )  # pyright: ignore[reportReturnType]
 
     def partition_kv(self, scores: Any, outputs: Any) -> None:
-        """Latents as left operands of both products."""
+        """Partitions the KV tile as operand A of both MMAs."""
         values = cute.make_tensor(self.smem_kv.iterator, self.kernel.v_layout().outer)
         self.k = self.mma_qk.make_fragment_A(scores.partition_A(self.smem_kv))
         self.v = self.mma_pv.make_fragment_A(outputs.partition_A(values))
 
     def process_tile(self, count: Any, there: Any, work: Any, again: Any) -> None:
-        """All that is done with a block, the `count`th of all. `there`: keys of the sequence from its first on; `again`: whether this warp
-        group has one more."""
+        """Processes KV tile `count`. `there`: keys of the sequence from its first on; `again`: whether this warpgroup has one more."""
         self.compute_s(count)
         self.compute_p(count, there, work)
         self.update_o(count, again)
 
     def compute_s(self, count: Any) -> None:
-        """The scores of a block."""
+        """Computes S^T of a KV tile."""
         count, first = self.uniform_here(count), self.uniform_here(Int32(0))
         for piece in range(self.kernel.column_tiles):
             state = self.kernel.stage_state(count, piece)
@@ -95,7 +94,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         warpgroup.wait_group(0)
 
     def update_o(self, count: Any, again: Any) -> None:
-        """Add what the weights of a block give; and let it be overwritten, if this warp group has blocks `again`."""
+        """Adds V^T P^T of a KV tile, and releases it, if this warpgroup has tiles `again`."""
         count = self.uniform_here(count)
         self.rescale()
         self.issue_pv(count)
@@ -103,7 +102,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.release(count, again)
 
     def issue_pv(self, count: Any) -> None:
-        """Begin to add what the weights of a block give."""
+        """Issues V^T P^T of a KV tile."""
         group = self.uniform_here(self.group)
         warpgroup.fence()
         self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
@@ -114,28 +113,28 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         warpgroup.commit_group()
 
     def acc_o_tile(self, piece: int) -> Any:
-        """What was summed of the columns of a piece."""
+        """Returns the accumulator of a column tile."""
         return cute.make_tensor(self.acc_o.iterator + piece * cute.size(self.acc_s), cute.make_layout(self.acc_s.shape))
 
     @cute.jit
     def release(self, count: Any, wanted: Any):
-        """Let a block be overwritten."""
+        """Releases a KV tile."""
         if wanted:
             for piece in range_constexpr(self.kernel.column_tiles):
                 self.pipe.consumer_release(self.kernel.stage_state(count, piece))
 
     def lane(self) -> Any:
-        """The thread in its warp: a value that exists from here on only."""
+        """Returns the lane, as a value that is computed here."""
         return only_here(arch.lane_idx())
 
     def first_key(self) -> Any:
-        """The first of the two keys of a block that a thread has, 8 apart."""
+        """Returns the first of the two keys of a tile that a thread has, 8 apart."""
         thread = only_here(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
 
     @cute.jit
     def rescale(self):
-        """Scale what was summed by what the references have changed, if those of a warp have."""
+        """Rescales O if row_max of a row of the warp has changed."""
         changed = self.correction[0] != 1.0
         for i in range_constexpr(1, self.kernel.rows // 4):
             changed = changed | (self.correction[i] != 1.0)
@@ -147,7 +146,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def compute_p(self, count: Int32, there: Int32, work: Any):
-        """Scores to weights, in shared memory. `there`: keys of the sequence from the block's first on."""
+        """Computes P of a tile, in shared memory. `there`: keys of the sequence from the tile's first on."""
         if there - KV_TILE < work.hidden:
             self.mask(there, work)
         self.warp_max()
@@ -168,7 +167,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def mask(self, there: Int32, work: Any):
-        """Hide the keys that a query does not see: those after its own."""
+        """Masks the keys behind a query's own."""
         tile, rows, scalars = work.tile, work.rows, work.scalars
         first = self.lane() % 4 * 2 + tile * self.kernel.rows
         key = self.first_key()
@@ -182,9 +181,9 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def zero_missing(self, count: Int32, there: Int32):
-        """Put zeros in the place of values that do not exist, where anything may be: what is weighted with zero must be a number."""
+        """Zeroes values that do not exist, where anything may be: 0 times NaN is NaN."""
         thread = only_here(arch.thread_idx()[0]) % WARPGROUP
-        across = cute.size(self.words, mode=[0])  # words of a key in a piece
+        across = cute.size(self.words, mode=[0])  # words of a key in a column tile
         each = across * (self.kernel.column_tiles - 1)
         for i in range(max(there, Int32(0)) * each + thread, KV_TILE * each, WARPGROUP):
             key, word = i // each, i % each
@@ -192,7 +191,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def warp_max(self):
-        """The highest scores of each warp's keys, in shared memory."""
+        """Stores the largest scores of each warp's keys in shared memory."""
         lane, own, group = self.lane(), self.first_key() // 16, self.uniform_here(self.group)
         for i in range_constexpr(self.kernel.rows // 4):
             most = arch.fmax(self.acc_s[(i % 2, 0, i // 2), 0, 0], self.acc_s[(i % 2, 1, i // 2), 0, 0])
@@ -203,11 +202,11 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.sync_warpgroup()
 
     def scale_of(self, i: int) -> Any:
-        """The factor of the scores of one of the rows that a thread has."""
+        """Returns the scale of the scores of one of a thread's rows."""
         return self.scale
 
     def softmax(self) -> None:
-        """Scores to powers of two, relative to the largest of their row so far; what was summed of them before is to be scaled."""
+        """P = exp2(S * scale - row_max), with the running row_max and row_sum."""
         first, group = self.lane() % 4 * 2, self.uniform_here(self.group)
         for i in range(self.kernel.rows // 4):
             row = first + 8 * (i // 2) + i % 2
@@ -230,10 +229,9 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     def epilogue(
         self, count: Int32, blocks: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any
     ):  # fmt: skip
-        """Put together what both warp groups have summed, and write the outputs, divided by the sums of all weights, or if these are of a
-        part of the keys, a piece of them."""
+        """Combines the accumulators of both warpgroups, and writes O / row_sum and LSE, or partial ones of a part of the keys."""
         last = count + blocks - 1
-        # this warp group's last block, if it has one
+        # this warpgroup's last tile, if it has one
         own = last - ((last ^ self.group) & 1)
         has = own >= count
         if has:
@@ -252,8 +250,10 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def split_weights(self, last: Int32, both: Any):
-        """What the sums of a row are multiplied with, of each warp group, and the binary logarithm of the sum of its weights: where the
-        highest scores were. `both`: one has the last block, and one that before it."""
+        """Computes the factor of each warpgroup's accumulator of a row, and the binary LSE, in place of the largest scores.
+
+        `both`: one warpgroup has the last tile, and the other the one before it.
+        """
         row = only_here(arch.thread_idx()[0]) - WARPGROUP
         if row < self.kernel.rows:
             a, b = last & 1, 1 - (last & 1)
@@ -275,13 +275,13 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     def write_combined(
         self, first: Constexpr, last: Int32, both: Any, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any,
     ):  # fmt: skip
-        """Write rows whose sums are in the memory of the last block and, if `both` warp groups have one, that before it."""
+        """Writes rows whose accumulators are in the memory of the last tile and, if `both` warpgroups have one, of the one before it."""
         thread = only_here(arch.thread_idx()[0]) - WARPGROUP
         lanes = self.kernel.value_dim // _WIDTH
         column, at = thread % lanes * _WIDTH, thread // lanes
         step = 2 * WARPGROUP // lanes
         scalars = work.scalars
-        before = only_here(work.tile) * self.kernel.rows  # rows of other tiles
+        before = only_here(work.tile) * self.kernel.rows  # rows of other Q tiles
         end = min(work.rows - before, Int32(first + self.at_once))
         values = [cute.make_rmem_tensor((_WIDTH,), Float32) for _ in range(_ROWS)]
         for start in range(first + at, end, _ROWS * step):
@@ -312,12 +312,12 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                             tensors.partial[slot, number, self.kernel.value_dim] = self.smem_max[row, 1, 0]
 
     def inverse(self, total: Any) -> Any:
-        """What outputs are multiplied with."""
+        """Returns the factor of the outputs."""
         return arch.rcp_approx(total)
 
     @cute.jit
     def store_row_sum(self):
-        """Put references and sums of weights into shared memory."""
+        """Stores -row_max and row_sum in shared memory."""
         lane, number, group = self.lane(), self.first_key() // 16, self.uniform_here(self.group)
         for i in range_constexpr(self.kernel.rows // 4):
             row = lane % 4 * 2 + 8 * (i // 2) + i % 2
@@ -327,11 +327,11 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             if lane < 4:
                 self.smem_row_sum[row, number, group] = total
                 self.smem_neg_max[row, group] = self.neg_row_max[i]
-        self.sync_warpgroup()  # all have read the last block
+        self.sync_warpgroup()  # all have read the last tile
 
     @cute.jit
     def store_acc(self, own: Int32, first: Constexpr):
-        """Put what was summed, of some rows, where the latents of this warp group's last block were."""
+        """Stores the accumulators of some rows where this warpgroup's last KV tile was."""
         lane, at = self.lane(), self.uniform_here(own)
         # in other banks than the rows of other threads
         places = [(self.column(half) ^ (lane % 4 * 8)) + lane % 4 * 2 * KV_TILE for half in range(2)]
@@ -347,18 +347,18 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                 )
 
     def column(self, half: int) -> Any:
-        """Which column of a piece a thread has sums of, the first or the second."""
+        """Returns the column of a column tile of which a thread has accumulators, the first or the second."""
         return self.first_key() + 8 * half
 
     def total(self, row: Any, group: Any) -> Any:
-        """The sum of weights of a warp group."""
+        """Returns the row_sum of a warpgroup."""
         total = self.smem_row_sum[row, 0, group]
         for number in range(1, 4):
             total = total + self.smem_row_sum[row, number, group]
         return total
 
     def read_acc(self, row: Any, column: Any, count: Any) -> Any:
-        """Some columns of what a warp group has summed, whose last block is the `count`th of all."""
+        """Loads some columns of the accumulator of the warpgroup whose last tile is `count`."""
         index = self.kernel.stage_state(count, column // KV_TILE).index
         at = (column % KV_TILE) ^ (row // 2 % 4 * 8)
         place = cute.domain_offset((at, row, index), self.smem_acc).iterator.with_alignment(16)
@@ -368,7 +368,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         return held
 
     def write(self, row: Any, dtype: Any, column: Any, values: Any) -> None:
-        """Write some columns of a row."""
+        """Writes some columns of a row."""
         store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=_WIDTH * dtype.width)
         rounded = cute.make_rmem_tensor((_WIDTH,), dtype)
         rounded.store(values.load().to(dtype))

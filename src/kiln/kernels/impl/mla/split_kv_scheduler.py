@@ -1,7 +1,7 @@
-"""How the keys of all sequences are cut into equal shares, on the device, whose lengths nobody else knows.
+"""The split-KV scheduler of MLA: divides the KV tiles of all sequences evenly, on the device, which alone knows the lengths.
 
-Blocks of keys of all sequences stand in one row, sequence after sequence, and after each some that stand for what beginning and ending
-a sequence takes. Each share of the row is for one block of threads; a sequence that lies in several is put together by `combine`.
+The KV tiles of all sequences stand in one line, and behind each sequence a few that stand for the cost of starting and ending one.
+Each split of the line is for one CTA; `combine.py` merges sequences that lie in several splits.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from .... import Int32, cute
 from ....cute import arch
 
 SPLIT_FIELDS = 4
-"""Numbers that are splits of a share: its first sequence, where its blocks begin in the row, blocks of each share, blocks of that sequence."""
+"""Values of a split: its first sequence, where its tiles begin in the line, tiles of each split, tiles of that sequence."""
 KV_TILE = 64
-"""Keys of a block: rows of a page."""
+"""Keys of a tile: the page size."""
 _SEQUENCE_OVERHEAD = 3
-"""Blocks that beginning and ending a sequence takes as long as."""
+"""Tiles that take as long as starting and ending a sequence."""
 _LENGTHS_PER_LANE = 4
 """Sequences whose lengths a lane loads at once."""
 
 
 class KvRange(NamedTuple):
-    """What a share has of a sequence: blocks from `first` to before `last` of `count`; nothing, if these are equal. `whole`: it is all
-    that the rows of a tile see."""
+    """The tiles of a sequence that a split has: from `first` to before `last` of `count`; none, if these are equal. `whole`: these are all
+    that the rows of a Q tile see.
+    """
 
     first: Any
     last: Any
@@ -33,27 +34,27 @@ class KvRange(NamedTuple):
 
 @cute.jit
 def kv_length(lengths: cute.Tensor, sequence: Int32, most: Int32):
-    """Keys of a sequence: at most as many as its pages have room for, since numbers that are wrong must not lead out of arrays."""
+    """Returns the keys of a sequence, at most as many as its pages hold: wrong lengths must not lead out of arrays."""
     return max(Int32(0), min(lengths[sequence], most))
 
 
 @cute.jit
 def kv_tiles(length: Int32):
-    """Blocks of a sequence; of one without keys there is one, all of it hidden."""
+    """Returns the KV tiles of a sequence; 1 without keys, wholly masked."""
     return max(Int32(1), cute.ceil_div(length, KV_TILE))
 
 
 @cute.jit
 def next_start(start: Int32, count: Int32):
-    """Where the next sequence begins."""
+    """Returns where the next sequence begins."""
     return start + count + _SEQUENCE_OVERHEAD
 
 
 @cute.jit
 def kv_range(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int32):
-    """What the share that begins at `begin` has of a sequence of which the rows of a tile do not see so many keys at the end.
+    """Returns the tiles of a sequence that the split at `begin` has, where no row of the Q tile sees the last `unseen` keys.
 
-    Those are left out where the share has all of the sequence: a part of it is waited for, and has to be there.
+    Those are left out where the split has the whole sequence: parts of it are combined, and must exist.
     """
     count = kv_tiles(length)
     first = max(begin - start, Int32(0))
@@ -66,7 +67,7 @@ def kv_range(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int
 
 @cute.jit
 def _extent(lengths: cute.Tensor, most: Int32, sequence: Int32, batch: Int32):
-    """What a sequence takes of the row; nothing, if it does not exist. Loaded in any case, so that nobody waits for one load before the next."""
+    """Returns the extent of a sequence in the line; 0 if it does not exist. Loads unconditionally, so that no load waits for another."""
     own = next_start(Int32(0), kv_tiles(kv_length(lengths, min(sequence, batch - 1), most)))
     return own if sequence < batch else Int32(0)
 
@@ -75,8 +76,7 @@ def _extent(lengths: cute.Tensor, most: Int32, sequence: Int32, batch: Int32):
 def find_split(
     lengths: cute.Tensor, most: Int32, number: Int32, num_splits: Int32, fields: cute.Tensor, splits: cute.Tensor, stores: Any
 ):  # fmt: skip
-    """One warp finds a share and leaves its `MEMBERS` in `fields`; and if it `stores` it, in its
-    row of `splits` (share, member)."""
+    """Finds a split by one warp and stores its `SPLIT_FIELDS` in `fields`, and with `stores` in its row of `splits` (split, field)."""
     lane = arch.lane_idx()
     batch = Int32(lengths.shape[0])
     qk_tiles = cute.ceil_div(batch, 32 * _LENGTHS_PER_LANE)

@@ -1,6 +1,6 @@
-"""Sums, means, extrema and their places."""
+"""Reductions: sum, mean, max, min, argmax and argmin."""
 
-from .implementations import REGISTRY, Given
+from .implementations import REGISTRY, ReductionArguments
 from .problem import ReductionProblem
 
-__all__ = ["REGISTRY", "Given", "ReductionProblem"]
+__all__ = ["REGISTRY", "ReductionArguments", "ReductionProblem"]

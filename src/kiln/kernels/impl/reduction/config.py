@@ -1,4 +1,4 @@
-"""How a reduction is cut."""
+"""The config of reductions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MOST_PARTS = 65535
 
 @dataclasses.dataclass(frozen=True)
 class ReductionConfig:
-    """How a reduction is cut.
+    """The config of a reduction.
 
-    A block of `threads` reduces some rows, `row_threads` of them each (0: by the length of the rows; columns are given to
-    threads by themselves). A thread has `vectors` accesses under way at a time. `parts` blocks share a row or column, and a
-    second kernel merges what they found (0: as many as keep the device busy).
+    A CTA of `threads` reduces some rows, `row_threads` of them each (0: by the length of the rows; columns choose for themselves). A
+    thread has `vectors` loads in flight. `parts` CTAs share a row or column, and a second kernel reduces their partial results (0: as
+    many as keep the device busy).
     """
 
     threads: int = 256
@@ -25,7 +25,7 @@ class ReductionConfig:
 
     @arrays.checked_once
     def check(self) -> None:
-        """Refuse what cannot work."""
+        """Raises if the config cannot work."""
         for name, least, most in (("threads", 32, 1024), ("row_threads", 0, self.threads), ("vectors", 1, 16)):
             value = getattr(self, name)
             arrays.require(

@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
     from ...dispatch.devices import Device
 
-REGISTRY = Registry("reductions")
+REGISTRY = Registry("reduction")
 
 _WARP = 32
 
 
-class Given(NamedTuple):
-    """The array of a reduction, as its problem says it lies, and a contiguous one for the result."""
+class ReductionArguments(NamedTuple):
+    """The array of a reduction, with the layout of its problem, and a contiguous one for the result."""
 
     x: Any
     out: Any
 
 
 class ReductionImplementation(MemoryBound):
-    """What both have in common: each element is read once, and memory takes the time."""
+    """The base of both implementations: each element is read once."""
 
     config = ReductionConfig
     takes: type[Any]
-    """How arrays lie that it reduces."""
+    """The view of an array that it reduces."""
 
     def supports(self, problem: ReductionProblem, device: Device) -> str | None:
-        if isinstance(problem.laid, self.takes):
+        if isinstance(problem.view, self.takes):
             return None
-        return f"it takes {self.takes.__name__}, and this is {type(problem.laid).__name__}"
+        return f"it takes {self.takes.__name__}, and this is {type(problem.view).__name__}"
 
     def configs(self, problem: ReductionProblem, device: Device) -> Iterator[ReductionConfig]:
         return variants(ReductionConfig(), ReductionConfig.check, threads=(128, 256, 512), vectors=(2, 4, 8))
@@ -51,46 +51,50 @@ class ReductionImplementation(MemoryBound):
 
 @REGISTRY.register
 class RowReductions(ReductionImplementation):
-    """Along contiguous elements."""
+    """Reductions along contiguous elements."""
 
     takes = RowsToReduce
 
-    def run(self, problem: ReductionProblem, config: ReductionConfig, given: Given) -> None:
-        _reduce_rows(problem, [given.x], False, problem.laid, given.out, config)
+    def run(self, problem: ReductionProblem, config: ReductionConfig, given: ReductionArguments) -> None:
+        _reduce_rows(problem, [given.x], False, problem.view, given.out, config)
 
 
 @REGISTRY.register
 class ColumnReductions(ReductionImplementation):
-    """Across contiguous elements."""
+    """Reductions across contiguous elements."""
 
     takes = ColumnsToReduce
 
-    def run(self, problem: ReductionProblem, config: ReductionConfig, given: Given) -> None:
-        _reduce_columns(problem, [given.x], False, problem.laid, given.out, config)
+    def run(self, problem: ReductionProblem, config: ReductionConfig, given: ReductionArguments) -> None:
+        _reduce_columns(problem, [given.x], False, problem.view, given.out, config)
 
 
 def _reduce_rows(
     problem: ReductionProblem, given: list[Any], found: bool, laid: Any, out: Any, config: ReductionConfig
 ) -> None:
-    """Reduce rows of an array, or (`found`) of findings."""
+    """Reduces rows of an array, or (`found`) of partial results."""
     device, operation = devices.current(), problem.operation
     dtype = operation.dtype if found else problem.x.dtype
     steps = [s for s, e in zip((*laid.kept_steps, laid.repeat_step), (*laid.kept, laid.repeats), strict=True) if e != 1]
     shown = [arrays.layout_of(x) for x in given]
     width, lead = min(width_of(x, laid.n, steps) for x in shown), None
     plain = laid.kept[0] == 1 and laid.repeats == 1
-    if len(given) == 1 and (odd := shared_alignment(shown, [laid.kept_steps[1]])) is not None and odd[0] > width:
-        width, lead = odd
+    if (
+        len(given) == 1
+        and (unaligned := shared_alignment(shown, [laid.kept_steps[1]])) is not None
+        and unaligned[0] > width
+    ):
+        width, lead = unaligned
     units = -(-laid.n // width)
-    # to seek a place costs each thread so much that fewer have vectors enough
-    fewest = 4 if operation.finds_place else _WARP
+    # searching for a position costs each thread so much that fewer threads are better
+    fewest = 4 if operation.finds_position else _WARP
     spread = max(min(fewest, arrays.power_of_two(units)), arrays.power_of_two(-(-units // config.vectors)))
     lanes = config.row_threads or min(config.threads, spread)
     unroll = min(config.vectors, arrays.power_of_two(-(-units // lanes)))
     rows, chunk = laid.kept[0] * laid.kept[1], lanes * width * unroll
     chunks = laid.repeats * -(-laid.n // chunk)
     single = 0
-    if chunks == 1:  # rows of one chunk: more at a time, where blocks enough remain
+    if chunks == 1:  # rows of one chunk: several at a time, if enough CTAs remain
         group = config.threads // lanes
         single = max(1, min(config.vectors // unroll, rows // (group * 4 * device.multiprocessors)))
     blocks = -(-rows // (config.threads // lanes * max(1, single)))
@@ -113,7 +117,7 @@ def _reduce_rows(
 def _reduce_columns(
     problem: ReductionProblem, given: list[Any], found: bool, laid: Any, out: Any, config: ReductionConfig
 ) -> None:
-    """Reduce columns of an array, or (`found`) of findings."""
+    """Reduces columns of an array, or (`found`) of partial results."""
     device, operation = devices.current(), problem.operation
     dtype = operation.dtype if found else problem.x.dtype
     steps = [s for s, e in ((laid.batch_step, laid.batches), (laid.row_step, laid.rows)) if e != 1]
@@ -138,7 +142,7 @@ def _reduce_columns(
 
 
 def _parts(blocks: int, chunks: int, device: Device) -> int:
-    """Blocks of a reduction, each with some work: as many as keep the device busy, evenly, all at a time."""
+    """Returns how many CTAs share a reduction: as many as keep the device busy, evenly, in one wave."""
     processors = device.multiprocessors
     fewest = max(1, -(-3 * processors // blocks))
     choices = range(fewest, max(fewest, 5 * processors // blocks) + 1)
@@ -157,7 +161,7 @@ def _launch(
     problem: ReductionProblem, kernel: Any, given: list[Any], numbers: Any, shape: tuple[int, int, int], out: Any,
     config: ReductionConfig,
 ) -> None:  # fmt: skip
-    """One launch, or one that writes findings of a shape (results, parts, neighbouring results) and another that merges them."""
+    """Launches one kernel, or one that writes partial results (result, part, neighbouring result) and another that reduces them."""
     groups, parts, n = shape
     if parts == 1:
         launches.launcher(kernel, [*given, out], *numbers)([*given, out])

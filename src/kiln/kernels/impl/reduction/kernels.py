@@ -1,8 +1,8 @@
-"""The kernels of reductions: along contiguous elements (rows), or across them (columns).
+"""The reduction kernels: along contiguous elements (rows), or across them (columns).
 
-Each thread folds its elements into one finding for each place of a vector; findings are merged within the thread, the warp and
-the block in a fixed order, so that the same input gives the same result. A reduction may be split over blocks: each writes its
-finding, and a second kernel merges them, in order.
+Each thread folds its elements into one state for each position of a vector; states are merged within the thread, the warp and the CTA in
+a fixed order, so that the same input gives the same result. A reduction may be split over CTAs: each writes its state, and a second
+kernel merges them, in order.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ State = tuple[Any, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """What a reduction computes: "sum", "mean", "max", "min", "argmax" or "argmin", of elements computed in a type.
+    """What a reduction computes: "sum", "mean", "max", "min", "argmax" or "argmin", in a type.
 
-    `index` is the type positions are counted in.
+    `index` is the type of positions.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Operation:
     index: Any
 
     @property
-    def finds_place(self) -> bool:
-        """Whether a finding has a position beside its value."""
+    def finds_position(self) -> bool:
+        """Whether a state has a position beside its value."""
         return self.name.startswith("arg")
 
     @property
@@ -44,12 +44,12 @@ class Operation:
 
     @property
     def types(self) -> tuple[Any, ...]:
-        """The types of a finding."""
-        return (self.dtype, self.index) if self.finds_place else (self.dtype,)
+        """The types of a state."""
+        return (self.dtype, self.index) if self.finds_position else (self.dtype,)
 
     @property
-    def nothing(self) -> Any:
-        """The value that changes no finding."""
+    def identity(self) -> Any:
+        """The value that changes no state."""
         if self.adds:
             return 0
         if not self.dtype.is_float:
@@ -57,19 +57,19 @@ class Operation:
         return float("-inf") if self.name.endswith("max") else float("inf")
 
     @property
-    def nowhere(self) -> int:
-        """The position of an element that there is not: behind all others."""
+    def no_position(self) -> int:
+        """The position of an element that does not exist: behind all others."""
         return self.index.max
 
-    def fresh(self, width: int = 0, position: Any = None) -> State:
-        """Findings of no elements, for each place of a vector or (0) one; a position is that of the first to come."""
-        kinds = ((self.nothing, self.dtype), (self.nowhere if position is None else position, self.index))
+    def initial(self, width: int = 0, position: Any = None) -> State:
+        """Returns states of no elements, for each position of a vector or (0) one; `position` is that of the first to come."""
+        kinds = ((self.identity, self.dtype), (self.no_position if position is None else position, self.index))
         made = [cute.full((width,), x, kind) if width else kind(x) for x, kind in kinds]
         return tuple(made[: len(self.types)])
 
     def advance(self, state: State, values: Any, position: Any) -> State:
-        """Findings after elements that come after all those seen, at one position: of equals, the first stays."""
-        if not self.finds_place:
+        """Returns states with elements that come after all those seen, at one position: of equals, the first stays."""
+        if not self.finds_position:
             return self.merge(state, (values,))
         best, places = state
         if self.dtype.is_float:
@@ -80,38 +80,42 @@ class Operation:
         return cute.where(taken, values, best), cute.where(taken, cute.full_like(places, position), places)
 
     def beats(self, a: Any, b: Any) -> Any:
-        """Whether `a` comes before `b`; a NaN comes before every number."""
+        """Returns whether `a` comes before `b`; a NaN comes before every number."""
         first = a > b if self.name.endswith("max") else a < b
         return first | ((a != a) & (b == b)) if self.dtype.is_float else first
 
     def chosen(self, a: Any, b: Any) -> Any:
-        """The one of two values that comes first."""
+        """Returns the one of two values that comes first."""
         if self.dtype.is_float:
             choose = cute.math.max if self.name.endswith("max") else cute.math.min
             return choose(a, b, propagate_nan=True)
         return where(self.beats(b, a), b, a)
 
     def is_chosen(self, value: Any, chosen: Any) -> Any:
-        """Whether a value is the one chosen among some: an equal, or a NaN, which is never passed over."""
+        """Returns whether a value is the one chosen among some: an equal, or a NaN, which is never passed over."""
         return (value == chosen) | (value != value) if self.dtype.is_float else value == chosen
 
     def merge(self, a: State, b: State) -> State:
-        """One finding of two; of equals, the one with the lower position."""
+        """Returns one state of two; of equals, the one with the lower position."""
         if self.adds:
             return (a[0] + b[0],)
         value = self.chosen(a[0], b[0])
-        if not self.finds_place:
+        if not self.finds_position:
             return (value,)
         return value, smaller(self.place(a, value), self.place(b, value))
 
     def place(self, state: State, chosen: Any) -> Any:
-        """The position of a finding if it is the one chosen."""
-        nowhere = self.index(self.nowhere) if isinstance(chosen, self.dtype) else cute.full_like(state[1], self.nowhere)
+        """Returns the position of a state if its value was chosen."""
+        nowhere = (
+            self.index(self.no_position)
+            if isinstance(chosen, self.dtype)
+            else cute.full_like(state[1], self.no_position)
+        )
         return where(self.is_chosen(state[0], chosen), state[1], nowhere)
 
     def result(self, state: State, count: Any, dtype: Any) -> Any:
-        """What is written for a finding of `count` elements."""
-        if self.finds_place:
+        """Returns the result for a state of `count` elements."""
+        if self.finds_position:
             return state[1].to(dtype)
         if self.name == "mean":
             exact = Float32 if self.dtype is Float32 else Float64
@@ -120,24 +124,24 @@ class Operation:
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    """`a` where the condition holds, else `b`; of numbers or values."""
+    """Returns `a` where the condition holds, else `b`; of numbers or vectors."""
     if isinstance(condition, Boolean):
         return select_(condition, a, b)
     return cute.where(condition, a, b)
 
 
 def computed(value: Any, dtype: Any) -> Any:
-    """A number or vector in the type that is computed in."""
+    """Converts a number or vector to the type of the computation."""
     return as_f32(value) if dtype is Float32 and isinstance(value, cute.TensorSSA) else value.to(dtype)
 
 
 def smaller(a: Any, b: Any) -> Any:
-    """The smaller of two positions, or of each of two vectors of them."""
+    """Returns the smaller of two positions, or of each of two vectors of them."""
     return where(b < a, b, a)
 
 
 def folded(operation: Operation, state: State, width: int) -> State:
-    """One finding of those of each place of a vector."""
+    """Merges the states of the positions of a vector."""
     found = tuple(part[0] for part in state)
     for i in range(1, width):
         found = operation.merge(found, tuple(part[i] for part in state))
@@ -145,13 +149,13 @@ def folded(operation: Operation, state: State, width: int) -> State:
 
 
 def across_lanes(operation: Operation, state: State, lanes: int) -> State:
-    """One finding of those of neighbouring lanes, known to all of them."""
+    """Merges the states of neighbouring lanes, in all of them."""
     offsets = [1 << k for k in reversed(range((lanes - 1).bit_length()))]
     value = state[0]
     for offset in offsets:
         other = arch.shuffle_sync_bfly(value, offset)
         value = value + other if operation.adds else operation.chosen(value, other)
-    if not operation.finds_place:
+    if not operation.finds_position:
         return (value,)
     position = operation.place(state, value)
     for offset in offsets:
@@ -160,7 +164,7 @@ def across_lanes(operation: Operation, state: State, lanes: int) -> State:
 
 
 class Reduction:
-    """What both kernels are made for."""
+    """The base of both kernels."""
 
     def __init__(
         self, operation: Operation, dtype: Any, out: Any, threads: int, lanes: int, width: int, unroll: int, split: bool,
@@ -175,31 +179,31 @@ class Reduction:
         self.width = width
         self.unroll = unroll
         self.split = split
-        """Whether a block writes a finding, not a result."""
-        self.found = found
-        """Whether findings are read, not elements."""
+        """Whether a CTA writes a state, not a result."""
+        self.from_partials = found
+        """Whether states are read, not elements."""
         self.exact = exact
-        """Whether every access lies inside."""
+        """Whether every access is in bounds."""
 
     def sources(self, places: Any) -> list[Any]:
-        """Where elements are, and with findings of positions those."""
+        """Returns the pointers of elements, and of positions where states are read."""
         found = [arrays.pointer(places[0], self.dtype, 1)]
-        if self.found and self.operation.finds_place:
+        if self.from_partials and self.operation.finds_position:
             found.append(arrays.pointer(places[1], self.operation.index, 1))
         return found
 
     def targets(self, places: Any) -> list[Any]:
-        """Where results, or the parts of findings, are written."""
+        """Returns the pointers of results, or of the values of states."""
         kinds = self.operation.types if self.split else (self.out,)
         taken = len(places) - len(kinds)
         return [arrays.pointer(place, kind, 1) for place, kind in zip(places[taken:], kinds, strict=True)]
 
     def read(self, sources: list[Any], offset: Any, inside: Any) -> State:
-        """Some neighbouring elements or findings, or what changes no finding where they do not exist."""
+        """Reads some neighbouring elements or states; the identity where they do not exist."""
         operation = self.operation
         found: list[Any] = []
         for source, kind, instead in zip(
-            sources, operation.types, (operation.nothing, operation.nowhere), strict=False
+            sources, operation.types, (operation.identity, operation.no_position), strict=False
         ):
             fits = instead == 0 or source.dtype in (kind, Float16, BFloat16)
             value = self.vector(source, offset, inside, instead if fits else 0).load()
@@ -209,13 +213,13 @@ class Reduction:
             found.append(value)
         return tuple(found)
 
-    def finding(self, read: State) -> State:
-        """What was read, in the types that are computed in."""
+    def as_state(self, read: State) -> State:
+        """Converts what was read to the types of the computation."""
         return (computed(read[0], self.operation.dtype), *read[1:])
 
     @cute.jit
     def vector(self, source: Any, offset: Any, inside: Any, instead: Any):
-        """Some neighbouring elements, or a number where they do not exist."""
+        """Reads some neighbouring elements; a number where they do not exist."""
         held = cute.make_rmem_tensor((self.width,), source.dtype)
         atom = cute.make_copy_atom(
             CopyUniversalOp(), source.dtype, num_bits_per_copy=self.width * arrays.element_bits(source.dtype)
@@ -231,7 +235,7 @@ class Reduction:
 
     @cute.jit
     def write(self, targets: Any, state: Any, place: Any, count: Any):
-        """Write a finding, or the result of it."""
+        """Writes a state, or its result."""
         if const_expr(self.split):
             for target, part in zip(targets, state, strict=True):
                 (target + place).store(part)
@@ -241,14 +245,14 @@ class Reduction:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What is known of the rows that are reduced, beside their sizes."""
+    """What is static of the rows that are reduced, beside their sizes."""
 
     plain: bool = False
     """One mode of rows is kept, and one is reduced."""
     single: int = 0
-    """So many rows at a time are a thread's, a chunk each; 0: a row has several chunks."""
-    odd: bool = False
-    """Rows begin anywhere."""
+    """Rows that a thread has at a time, of a chunk each; 0: a row has several chunks."""
+    unaligned: bool = False
+    """Rows are unaligned."""
 
 
 class Piece(NamedTuple):
@@ -265,7 +269,7 @@ class RowReduction(Reduction):
     def __init__(self, shape: Shape, *cut: Any) -> None:
         super().__init__(*cut)
         self.shape = shape
-        self.seeks = self.operation.finds_place and not self.found
+        self.seeks = self.operation.finds_position and not self.from_partials
 
     @cute.jit
     def __call__(
@@ -289,7 +293,7 @@ class RowReduction(Reduction):
             taken = [(block * shape.single + k) * group + thread // self.lanes for k in range(shape.single)]
             bases = [self.base(row, rows, kept, kept_steps) for row in taken]
             pieces = [self.piece(sources, base, n, lead, 0, 0) for base in bases]
-            states = [self.absorbed(self.start(), piece) for piece in pieces]
+            states = [self.accumulate(self.start(), piece) for piece in pieces]
         else:
             row = block * group + thread // self.lanes
             base = self.base(row, rows, kept, kept_steps)
@@ -299,9 +303,9 @@ class RowReduction(Reduction):
             for number in range(part * each, min((part + 1) * each, repeats * chunks)):
                 repeat = 0 if const_expr(shape.plain) else number // chunks
                 start = number if const_expr(shape.plain) else number % chunks
-                state = self.absorbed(state, self.piece(sources, base + repeat * repeat_step, n, lead, repeat, start))
+                state = self.accumulate(state, self.piece(sources, base + repeat * repeat_step, n, lead, repeat, start))
             taken, states = [row], [state]
-        found = [across_lanes(operation, self.alone(state), min(WARP, self.lanes)) for state in states]
+        found = [across_lanes(operation, self.thread_state(state), min(WARP, self.lanes)) for state in states]
         if const_expr(self.lanes > WARP):
             found = [self.across_warps(state, thread) for state in found]
         for row, state in zip(taken, found, strict=True):
@@ -310,26 +314,26 @@ class RowReduction(Reduction):
                 self.write(targets, state, at, count)
 
     def start(self) -> State:
-        """What is known of nothing: one finding if places are sought, else one for each place of a vector."""
-        return self.operation.fresh(0 if self.seeks else self.width)
+        """Returns the initial states: one if positions are wanted, else one for each position of a vector."""
+        return self.operation.initial(0 if self.seeks else self.width)
 
-    def alone(self, state: State) -> State:
-        """A thread's finding."""
+    def thread_state(self, state: State) -> State:
+        """Merges a thread's states."""
         return state if self.seeks else folded(self.operation, state, self.width)
 
     def base(self, row: Any, rows: Any, kept: Any, kept_steps: Any) -> Any:
-        """Where a row begins; the first, if there is no such row."""
+        """Returns the offset of a row; of the first, if the row does not exist."""
         place = where(row < rows, row, Int32(0))
         if self.shape.plain:
             return Int64(place) * kept_steps[1]
         return Int64(place // kept[1]) * kept_steps[0] + Int64(place % kept[1]) * kept_steps[1]
 
     def piece(self, sources: list[Any], base: Any, n: Any, lead: Any, repeat: Any, number: Any) -> Piece:
-        """Begin to read a thread's part of a chunk of a row that begins somewhere."""
+        """Begins to read a thread's part of a chunk of a row."""
         operation, width, lanes = self.operation, self.width, self.lanes
         lane = arch.thread_idx()[0] % lanes
         before = operation.index(repeat) * n
-        span = Span(lead + Int32(base) if self.shape.odd else None, n, width)
+        span = Span(lead + Int32(base) if self.shape.unaligned else None, n, width)
         unit = number * (lanes * self.unroll) + lane
         vectors: list[State] = []
         for u in range(self.unroll):
@@ -344,39 +348,39 @@ class RowReduction(Reduction):
 
     @cute.jit
     def edge(self, source: Any, there: Any):
-        """An element at the edge of a row, or what changes no finding where there is none."""
-        found = self.operation.dtype(self.operation.nothing)
+        """Reads an element at the edge of a row; the identity where there is none."""
+        found = self.operation.dtype(self.operation.identity)
         if there:
             found = source.load().to(self.operation.dtype)
         return found
 
     @cute.jit
-    def absorbed(self, state: Any, piece: Any):
-        """What is known after a part of a chunk."""
+    def accumulate(self, state: Any, piece: Any):
+        """Returns states with a part of a chunk."""
         operation = self.operation
         if const_expr(self.seeks):
-            state = self.sought(state, [vector[0] for vector in piece.vectors], piece.position)
+            state = self.search(state, [vector[0] for vector in piece.vectors], piece.position)
         else:
             for vector in piece.vectors:
-                state = operation.merge(state, self.finding(vector))
+                state = operation.merge(state, self.as_state(vector))
         for value, position, there in piece.edges:
             if there:  # few threads have one
                 if const_expr(self.seeks):
                     state = operation.merge(state, (value, position))
                 else:
-                    others = [operation.dtype(operation.nothing) for _ in range(self.width - 1)]
+                    others = [operation.dtype(operation.identity) for _ in range(self.width - 1)]
                     state = operation.merge(state, (cute.TensorSSA.from_elements([value, *others], operation.dtype),))
         return state
 
     @cute.jit
-    def sought(self, state: Any, values: Any, position: Any):
-        """The first of the best of those seen and of a chunk, whose first has a position; looked for only if it is better."""
+    def search(self, state: Any, values: Any, position: Any):
+        """Returns the first of the best of those seen and of a chunk, whose first element has a position; searched only if it is better."""
         operation, width = self.operation, self.width
         best = values[0]
         for value in values[1:]:
             best = operation.chosen(best, value)
         best = computed(total(best, operation.chosen), operation.dtype)
-        if operation.beats(best, state[0]) | ((state[1] == operation.nowhere) & (best == state[0])):
+        if operation.beats(best, state[0]) | ((state[1] == operation.no_position) & (best == state[0])):
             elements = [
                 (u * self.lanes * width + i, wide[i])
                 for u, wide in enumerate(computed(value, operation.dtype) for value in values)
@@ -390,7 +394,7 @@ class RowReduction(Reduction):
 
     @cute.jit
     def across_warps(self, found: Any, thread: Any):
-        """One finding of those of the warps of a row."""
+        """Merges the states of the warps of a row."""
         warps = self.lanes // WARP
         lane, warp = thread % WARP, thread // WARP
         buffers = [
@@ -408,7 +412,7 @@ class RowReduction(Reduction):
 class ColumnReduction(Reduction):
     """Reductions of columns: of `rows` rows of `n` neighbouring elements, in each of some batches.
 
-    `even`: each part of the rows is a multiple of those that a block reads at a time.
+    `even`: each part of the rows is a multiple of those that a CTA reads at a time.
     """
 
     def __init__(self, even: bool, *cut: Any) -> None:
@@ -446,15 +450,15 @@ class ColumnReduction(Reduction):
         base = Int64(batch) * batch_step + column
 
         begin = part * each + first
-        state = operation.fresh(width, None if const_expr(self.found) else begin)
+        state = operation.initial(width, None if const_expr(self.from_partials) else begin)
         for start in range(begin, last, across * self.unroll):
             for u in range_constexpr(self.unroll):
                 row = start + u * across
                 inside = None if const_expr(self.exact) else column < n
                 if const_expr(not self.even):
                     inside = row < last if const_expr(inside is None) else inside & (row < last)
-                found = self.finding(self.read(sources, base + row * row_step, inside))
-                if const_expr(self.found):
+                found = self.as_state(self.read(sources, base + row * row_step, inside))
+                if const_expr(self.from_partials):
                     state = operation.merge(state, found)
                 else:
                     state = operation.advance(state, found[0], operation.index(row))

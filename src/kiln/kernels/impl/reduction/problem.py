@@ -1,4 +1,4 @@
-"""What a reduction is asked for."""
+"""The problem of reductions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INT32 = (1 << 31) - 1
 
 
 class RowsToReduce(NamedTuple):
-    """An array as rows to reduce: two modes that are kept, one that is reduced, and `n` neighbours of stride `near`."""
+    """An array as rows to reduce: two modes that are kept, one that is reduced, and `n` contiguous elements."""
 
     kept: tuple[int, int]
     kept_steps: tuple[int, int]
@@ -29,7 +29,7 @@ class RowsToReduce(NamedTuple):
 
 
 class ColumnsToReduce(NamedTuple):
-    """An array as columns to reduce: batches, rows that are reduced, `n` neighbours that are kept."""
+    """An array as columns to reduce: batches, rows that are reduced, `n` contiguous elements that are kept."""
 
     batches: int
     batch_step: int
@@ -39,7 +39,7 @@ class ColumnsToReduce(NamedTuple):
 
 
 def _groups(shape: Sequence[int], strides: Sequence[int], reduced: frozenset[int]) -> list[tuple[bool, int, int]]:
-    """(reduced?, extent, stride) of the fewest modes, in order."""
+    """Returns (reduced?, extent, stride) of the fewest modes, in order."""
     found: list[tuple[bool, int, int]] = []
     for mode, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         if extent == 1:
@@ -53,7 +53,7 @@ def _groups(shape: Sequence[int], strides: Sequence[int], reduced: frozenset[int
 
 
 def _layout(groups: list[tuple[bool, int, int]]) -> RowsToReduce | ColumnsToReduce | None:
-    """How to reduce an array as it lies; None if it must be copied."""
+    """Returns a view of an array that kernels can reduce; None if it must be copied."""
     kept = [(e, s) for kind, e, s in groups if not kind]
     reduced = [(e, s) for kind, e, s in groups if kind]
     if any(s < 0 for _, _, s in groups):
@@ -83,7 +83,7 @@ def width_of(x: TensorLayout, n: int, steps: Sequence[int]) -> int:
 
 @functools.lru_cache(maxsize=256)
 def types_of(name: str, dtype: Any) -> tuple[Any, Any]:
-    """The type a reduction computes in, and that of its result."""
+    """Returns the type of the computation, and that of the result."""
     require(
         dtype is Boolean or dtype.width >= 8,
         f"{name} of {dtype.__name__} elements",
@@ -100,7 +100,7 @@ def types_of(name: str, dtype: Any) -> tuple[Any, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class ReductionProblem(Problem):
-    """The sum, mean, extremum, or place of one, of an array over some of its modes; `out` is the type of the result."""
+    """The reduction of an array over some of its modes; `out` is the type of the result."""
 
     name: str
     x: TensorLayout
@@ -130,8 +130,8 @@ class ReductionProblem(Problem):
         return Operation(self.name, types_of(self.name, self.x.dtype)[0], Int32 if self.count <= _INT32 else Int64)
 
     @functools.cached_property
-    def laid(self) -> RowsToReduce | ColumnsToReduce | None:
-        """How it is reduced as it lies; None: it must be copied first."""
+    def view(self) -> RowsToReduce | ColumnsToReduce | None:
+        """The view that kernels reduce; None if the array must be copied first."""
         return _layout(_groups(self.x.shape, self.x.strides, frozenset(self.axes)))
 
     @property
@@ -141,5 +141,5 @@ class ReductionProblem(Problem):
 
     @property
     def bytes(self) -> int:
-        """Elements read once, results written once."""
+        """Elements are read once, results written once."""
         return self.x.bytes + self.results * max(8, self.out.width) // 8

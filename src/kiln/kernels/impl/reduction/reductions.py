@@ -1,4 +1,4 @@
-"""Sums, means, extrema and where they are, over any axes of an array."""
+"""Sums, means, extrema and their positions, over any axes of an array."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from .implementations import REGISTRY, Given
+from .implementations import REGISTRY, ReductionArguments
 from .problem import ReductionProblem, types_of
 
 __all__ = ["argmax", "argmin", "max", "mean", "min", "sum"]
 
 
 def _axes(x: Any, axis: Any, name: str) -> tuple[int, ...]:
-    """The modes a reduction is over, from 0 on."""
+    """Returns the modes of a reduction, from 0 on."""
     if axis is None:
         return tuple(range(x.ndim))
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -58,7 +58,7 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any)
     if 0 in shape or problem.count == 0:
         arrays.fill(made, float("nan") if name == "mean" else 0)
         return made
-    if problem.laid is None:
+    if problem.view is None:
         arrays.require(
             problem.results < 1 << 31,
             f"{name} of shape {tuple(x.shape)} over axes {axes}: more results than 32 bits count",
@@ -66,7 +66,7 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any)
         order = [m for m in range(x.ndim) if m not in axes] + list(axes)
         x = arrays.contiguous(arrays.permuted(x, order))
         problem = ReductionProblem(name, arrays.layout_of(x), tuple(range(x.ndim - len(axes), x.ndim)), wanted)
-    REGISTRY.run(problem, devices.current(), Given(x, made), config)
+    REGISTRY.run(problem, devices.current(), ReductionArguments(x, made), config)
     if out is None or direct:
         return made
     arrays.assign(out, made)
@@ -78,31 +78,31 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any)
 
 @kernel_function("x", "out")
 def sum(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """The sum over some axes (None: all). Floats in f32 (f64 in f64), integers exactly in Int64; of nothing 0."""
+    """Returns the sum over some axes (None: all). Floats in f32 (f64 in f64), integers exactly in Int64; of nothing 0."""
     return _reduce("sum", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def mean(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """The mean over some axes (None: all). That of integers is Float32; of nothing NaN."""
+    """Returns the mean over some axes (None: all). That of integers is Float32; of nothing NaN."""
     return _reduce("mean", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def max(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """The largest element over some axes (None: all); NaN if one is."""
+    """Returns the largest element over some axes (None: all); NaN if one is."""
     return _reduce("max", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def min(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """The smallest element over some axes (None: all); NaN if one is."""
+    """Returns the smallest element over some axes (None: all); NaN if one is."""
     return _reduce("min", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def argmax(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Where the largest element is, along an axis or (None) in all elements in row-major order, as Int64.
+    """Returns the position of the largest element along an axis or (None) in all elements in row-major order, as Int64.
 
     Of equal elements the first, and the first NaN if there is one.
     """
@@ -111,5 +111,5 @@ def argmax(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None,
 
 @kernel_function("x", "out")
 def argmin(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Where the smallest element is, as `argmax`."""
+    """Returns the position of the smallest element, as `argmax` does."""
     return _reduce("argmin", x, axis, keepdims, out, config)

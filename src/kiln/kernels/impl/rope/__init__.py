@@ -1,6 +1,6 @@
 """Rotary position embeddings."""
 
-from .implementations import REGISTRY, Given
-from .problem import Rotation
+from .implementations import REGISTRY, RopeArguments
+from .problem import RopeProblem
 
-__all__ = ["REGISTRY", "Given", "Rotation"]
+__all__ = ["REGISTRY", "RopeArguments", "RopeProblem"]

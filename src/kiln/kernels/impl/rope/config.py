@@ -1,4 +1,4 @@
-"""How a rotary embedding is cut."""
+"""The config of rotary embeddings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ...dispatch import arrays
 
 @dataclasses.dataclass(frozen=True)
 class RopeConfig:
-    """Threads of a block, and heads of a token in which a thread turns the same pairs."""
+    """Threads of a CTA, and heads of a token in which a thread rotates the same pairs."""
 
     threads: int = 128
     heads: int = 2
 
     def check(self) -> None:
-        """Refuse what cannot work."""
+        """Raises if the config cannot work."""
         arrays.require(
             isinstance(self.threads, int) and 32 <= self.threads <= 1024 and self.threads % 32 == 0,
             f"{self}: a block has 32 to 1024 threads, whole warps of 32, not {self.threads!r}",

@@ -8,19 +8,19 @@ from .... import Int32, Int64
 from ...dispatch import devices, launches
 from ...dispatch.registry import MemoryBound, Registry, variants
 from .config import RopeConfig
-from .kernel import Rotary, Turning
+from .kernel import RopeKernel, RopeSpecialisation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...dispatch.devices import Device
-    from .problem import Rotation
+    from .problem import RopeProblem
 
-REGISTRY = Registry("rotations")
+REGISTRY = Registry("rotary_embedding")
 
 
-class Given(NamedTuple):
-    """The arrays of a rotary embedding, and the position of the first token where there is no array of them."""
+class RopeArguments(NamedTuple):
+    """The arrays of a rotary embedding, and the position of the first token where there is no array of positions."""
 
     x: Any
     out: Any
@@ -31,30 +31,30 @@ class Given(NamedTuple):
 
 
 @REGISTRY.register
-class TurnedPairs(MemoryBound):
-    """A thread turns neighbouring pairs in some heads of a token."""
+class RotatedPairs(MemoryBound):
+    """A thread rotates neighbouring pairs in some heads of a token."""
 
     config = RopeConfig
 
-    def supports(self, problem: Rotation, device: Device) -> str | None:
+    def supports(self, problem: RopeProblem, device: Device) -> str | None:
         if problem.x.shape[0] * problem.x.shape[1] >= 1 << 31:
             return f"{problem.x.shape[0]} sequences of {problem.x.shape[1]} tokens: more than 32 bits count"
         return None
 
-    def configs(self, problem: Rotation, device: Device) -> Iterator[RopeConfig]:
+    def configs(self, problem: RopeProblem, device: Device) -> Iterator[RopeConfig]:
         return variants(RopeConfig(), RopeConfig.check, threads=(128, 256, 512), heads=(1, 2, 4, 8))
 
-    def check(self, problem: Rotation, config: RopeConfig, device: Device) -> None:
+    def check(self, problem: RopeProblem, config: RopeConfig, device: Device) -> None:
         config.check()
 
-    def run(self, problem: Rotation, config: RopeConfig, given: Given) -> None:
+    def run(self, problem: RopeProblem, config: RopeConfig, given: RopeArguments) -> None:
         (batch, tokens, heads, size), index = problem.x.shape, problem.index
         laid = (problem.x, problem.out, problem.cos, problem.sin)
 
         def made(wide: bool) -> Any:
             return launches.cached_kernel(
-                Rotary,
-                Turning(
+                RopeKernel,
+                RopeSpecialisation(
                     (*(x.dtype for x in laid), None if index is None else index.dtype), 0 if index is None else len(index.shape),
                     heads, size, problem.pairs, problem.width, problem.interleaved, problem.conjugate, problem.in_place, wide,
                     devices.current().overlaps, config,

@@ -1,4 +1,4 @@
-"""What a rotary embedding is asked for."""
+"""The problem of rotary embeddings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FLOATS = (Float16, BFloat16, Float32)
 
 
 @dataclasses.dataclass(frozen=True)
-class Rotation(Problem):
-    """Pairs of elements of (batch, tokens, heads, D) are turned by the angles of their positions, (positions, pairs).
+class RopeProblem(Problem):
+    """The rotation of pairs of elements of (batch, tokens, heads, D) by the angles of their positions, (positions, pairs).
 
-    `index` are the positions of all tokens (batch, tokens), or where each sequence begins (batch,); None: all at one place.
+    `index` are the positions of all tokens (batch, tokens), or where each sequence begins (batch,); None: all begin at one place.
     Elements behind the pairs stay as they are; they are copied unless the result is `in_place`.
     """
 
@@ -68,12 +68,12 @@ class Rotation(Problem):
 
     @property
     def pairs(self) -> int:
-        """Pairs of a head that are turned."""
+        """Pairs of a head that are rotated."""
         return self.cos.shape[1]
 
     @property
     def width(self) -> int:
-        """Elements of an access: as many pairs a thread turns in a head."""
+        """Elements of an access: as many pairs a thread rotates in a head."""
         width = MAX_VECTOR_BYTES // max(self.x.size, self.out.size)
         rest = 0 if self.in_place else self.x.shape[3] - 2 * self.pairs
 
@@ -96,7 +96,7 @@ class Rotation(Problem):
 
     @property
     def bytes(self) -> int:
-        """What is turned (or copied) read once and written once; cosines and sines of so many tokens."""
+        """Rotated or copied elements are read once and written once; cosines and sines of so many tokens are read."""
         each = 2 * self.pairs if self.in_place else self.x.shape[3]
         found: Any = math.prod(self.x.shape[:3]) * each * (self.x.size + self.out.size)
         return found + 2 * self.x.shape[1] * self.pairs * self.cos.size

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from .implementations import REGISTRY, Given
-from .problem import Rotation
+from .implementations import REGISTRY, RopeArguments
+from .problem import RopeProblem
 
 __all__ = ["rotary_embedding"]
 
@@ -67,8 +67,8 @@ def rotary_embedding(
                 hint="an array of its own",
             )
     laid = [None if t is None else arrays.layout_of(t) for t in (given, written, cos, sin, index)]
-    problem = Rotation(*laid, bool(interleaved), bool(conjugate), bool(inplace))  # type: ignore[arg-type]
+    problem = RopeProblem(*laid, bool(interleaved), bool(conjugate), bool(inplace))  # type: ignore[arg-type]
     arrays.require(0 in x.shape or cos.shape[0] > 0, "rotary_embedding with a table of no positions")
     if 0 not in x.shape:
-        REGISTRY.run(problem, devices.current(), Given(given, written, cos, sin, index, first), config)
+        REGISTRY.run(problem, devices.current(), RopeArguments(given, written, cos, sin, index, first), config)
     return out
