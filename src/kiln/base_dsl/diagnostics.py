@@ -34,7 +34,7 @@ _internal_rooms = tuple(
         "dialects",
         "hardware",
         "interop",
-        "jax.py",
+        "jax",
         "measure",
         "pipeline",
         "utils",

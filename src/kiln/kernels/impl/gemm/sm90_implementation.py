@@ -94,7 +94,7 @@ class Sm90Gemm(Implementation):
         whole = not (config.smem_epilogue or config.swap_ab or config.split_k > 1)
         k_tiles, floats = -(-problem.k // tile_k), problem.acc_dtype is Float32
         config.require(
-            (not problem.reduces_rows or whole, "row_sum needs whole accumulators, in rows of the tile",
+            (not problem.reduces_rows or whole, "row_reduction needs whole accumulators, in rows of the tile",
              "split_k_cluster=1, swap_ab=False, split_k=1"),
             (not problem.block_scales or (tile_k == SCALE_BLOCK and not config.swap_ab),
              f"block scales are of {SCALE_BLOCK} of K, and of rows of the tile", f"K of {SCALE_BLOCK}, swap_ab=False"),
