@@ -33,10 +33,10 @@ def test_the_page_runs(tmp_path):
             ("v", (1, 12, 1, 32)),
             ("k_pages", (5, 4, 1, 32)),
             ("v_pages", (5, 4, 1, 32)),
-            ("latents", (5, 64, 576)),
+            ("compressed_kv", (5, 64, 576)),
             ("absorbed", (1, 1, 16, 576)),
             ("packed", (3, 16, 576)),
-            ("latent_rows", (9, 576)),
+            ("kv_rows", (9, 576)),
         )
     }
     names["starts"] = np.array([0, 5, 12], np.int32)

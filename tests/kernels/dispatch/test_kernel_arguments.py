@@ -124,7 +124,7 @@ def test_functions_that_branch_beside_others():
     ):
         made, sums = kernels.gemm(
             a, b, activation=activation, epilogue=lambda v, x: v if v > x else x, extras=[other], out_dtype=np.float32,
-            row_sum=lambda v: v if v > 1.0 else 0.0,
+            row_reduction=lambda v: v if v > 1.0 else 0.0,
         )  # fmt: skip
         wanted = np.maximum(active, other)
         np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)

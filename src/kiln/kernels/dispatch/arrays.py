@@ -1,4 +1,4 @@
-"""The arrays kernels are called with: numpy's and torch's as they lie, others by way of DLPack."""
+"""The arrays that kernels are called with: numpy's and torch's in place, others through DLPack."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def is_torch(x: Any) -> bool:
-    """Whether an array is a torch tensor."""
+    """Returns whether an array is a torch tensor."""
     torch = packages.loaded("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def as_supported(x: Any) -> Any:
-    """An array as one of numpy or torch, on the same memory."""
+    """Returns an array as one of numpy or torch on the same memory."""
     import numpy as np
 
     if isinstance(x, np.ndarray) or is_torch(x):
@@ -44,7 +44,7 @@ def as_supported(x: Any) -> Any:
 
             return torch.from_dlpack(x)
         return np.from_dlpack(x)
-    except (BufferError, RuntimeError) as reason:  # elements or a device that the library does not know
+    except (BufferError, RuntimeError) as reason:  # an element type or a device that the library does not support
         raise DSLUserCodeTypeError(f"an array of {type(x).__qualname__}: {reason}", hint=ARRAYS) from None
 
 
@@ -52,7 +52,7 @@ ARRAYS = "pass an array of numpy, torch, or any library that knows DLPack"
 
 
 def converted_like(result: Any, like: Any) -> Any:
-    """A result as an array of the library that `like` is of, where that library knows DLPack."""
+    """Converts a result to an array of the library of `like`, if that library supports DLPack."""
     if type(like).__module__ == "numpy" or is_numpy(like) or is_torch(like):
         return result
     if isinstance(result, tuple):
@@ -62,32 +62,32 @@ def converted_like(result: Any, like: Any) -> Any:
 
 
 def is_numpy(x: Any) -> bool:
-    """Whether an array is numpy's."""
+    """Returns whether an array is numpy's."""
     numpy = packages.loaded("numpy")
     return numpy is not None and isinstance(x, numpy.ndarray)
 
 
 def is_number(x: Any) -> bool:
-    """Whether a value is one of numpy's numbers, which look like arrays."""
+    """Returns whether a value is a numpy scalar, which looks like an array."""
     numpy = packages.loaded("numpy")
     return numpy is not None and isinstance(x, numpy.generic)
 
 
 def is_array(x: Any) -> bool:
-    """Whether something can be taken as an array: numpy's scalars too."""
+    """Returns whether a value can be taken as an array, numpy's scalars included."""
     if isinstance(x, type):
         return False
     return hasattr(x, "__dlpack__") or (hasattr(x, "__array_interface__") and hasattr(x, "dtype"))
 
 
 def require_array(x: Any, function: str, parameter: str) -> None:
-    """Refuse what is neither an array nor None."""
+    """Raises if a value is neither an array nor None."""
     if x is not None and not is_numpy(x) and not is_torch(x):
         raise refusal(f"{function}: {parameter} is {type(x).__module__}.{type(x).__qualname__}, no array", ARRAYS)
 
 
 def element_type(x: Any) -> Any:
-    """The type of the elements, as programs know it."""
+    """Returns the element type of an array."""
     try:
         return torch_element_type(x.dtype) if is_torch(x) else numpy_element_type(x.dtype)
     except DSLUserCodeTypeError:
@@ -95,7 +95,7 @@ def element_type(x: Any) -> Any:
 
 
 def framework_dtype(dtype: Any, like: Any) -> Any:
-    """A type of programs as the dtype of the library that `like` is of."""
+    """Returns an element type as the dtype of the library of `like`."""
     if is_torch(like):
         return torch_dtype(dtype)
     import numpy as np
@@ -104,17 +104,17 @@ def framework_dtype(dtype: Any, like: Any) -> Any:
 
 
 def itemsize(x: Any) -> int:
-    """Bytes of an element."""
+    """Returns the bytes of an element."""
     return x.element_size() if is_torch(x) else x.itemsize
 
 
 def strides(x: Any) -> tuple[int, ...]:
-    """Strides in elements."""
+    """Returns the strides in elements."""
     return tuple(x.stride()) if is_torch(x) else tuple(s // x.itemsize for s in x.strides)
 
 
 def address(x: Any) -> int:
-    """Where the first element lies; 0 for None."""
+    """Returns the address of the first element; 0 for None."""
     if x is None:
         return 0
     torch = packages.loaded("torch")
@@ -124,7 +124,7 @@ def address(x: Any) -> int:
 
 
 def require_materialized(x: Any, function: str) -> None:
-    """Refuse an array whose elements are not what lies in its memory."""
+    """Raises if the elements of an array are not what is in its memory."""
     require(
         not has_mask(type(x)),
         f"{function} of a masked array: its mask would be ignored",
@@ -143,7 +143,7 @@ def require_materialized(x: Any, function: str) -> None:
 
 
 def same_view(x: Any, y: Any) -> bool:
-    """Whether two arrays are the same elements in the same order."""
+    """Returns whether two arrays have the same elements in the same order."""
     return (address(x), itemsize(x), tuple(x.shape), strides(x)) == (
         address(y),
         itemsize(y),
@@ -153,7 +153,7 @@ def same_view(x: Any, y: Any) -> bool:
 
 
 def span(x: Any) -> tuple[int, int]:
-    """Between which addresses the elements of an array are."""
+    """Returns the addresses between which the elements of an array are."""
     first, size = address(x), itemsize(x)
     if 0 in x.shape:
         return first, first
@@ -162,7 +162,7 @@ def span(x: Any) -> tuple[int, int]:
 
 
 def overlap(x: Any, y: Any) -> bool:
-    """Whether some memory belongs to elements of both arrays (no, where finding out would take long)."""
+    """Returns whether two arrays share memory of elements; False where that would take long to decide."""
     import numpy as np
 
     if 0 in (*x.shape, *y.shape):
@@ -174,7 +174,7 @@ def overlap(x: Any, y: Any) -> bool:
 
 
 class _Bytes:
-    """Where the bytes of an array lie, told to numpy, which does not look at them."""
+    """The bytes of an array, described to numpy, which does not read them."""
 
     def __init__(self, x: Any) -> None:
         size = itemsize(x)
@@ -188,7 +188,7 @@ class _Bytes:
 
 
 def require_usable(x: Any, what: str, written: bool = False) -> None:
-    """Refuse an array that the target in force cannot reach, or not write to."""
+    """Raises if the current target cannot read an array, or not write it."""
     on_gpu = is_torch(x) and x.device.type != "cpu"
     target = targets.get_target()
     require(
@@ -208,7 +208,7 @@ def require_usable(x: Any, what: str, written: bool = False) -> None:
 
 
 def require_distinct_elements(x: Any, what: str) -> None:
-    """Refuse an array to write to, some elements of which are the same memory."""
+    """Raises if some elements of an array to be written share memory."""
     require(
         all(s != 0 or n == 1 for s, n in zip(strides(x), x.shape, strict=True)) or 0 in x.shape,
         f"{what} has strides {strides(x)}: its elements lie apart",
@@ -216,7 +216,7 @@ def require_distinct_elements(x: Any, what: str) -> None:
 
 
 def pointer(place: Any, dtype: Any, width: int) -> Any:
-    """Inside a program: where an array begins, given its address or itself, a multiple of `width` elements."""
+    """Returns the pointer of an array in a program, from its address or tensor, a multiple of `width` elements."""
     alignment = max(natural_alignment(dtype), min(MAX_VECTOR_BYTES, width * element_bits(dtype) // 8))
     if isinstance(place, TracedTensor):
         return place.iterator.with_alignment(alignment)
@@ -224,7 +224,7 @@ def pointer(place: Any, dtype: Any, width: int) -> Any:
 
 
 def tensor(x: Any) -> Any:
-    """An array as an argument that carries its own bounds."""
+    """Returns an array as an argument that carries its own bounds."""
     return from_dlpack(x)
 
 
@@ -232,13 +232,13 @@ def tensor(x: Any) -> Any:
 
 
 def _made(function: Any, *given: Any, **named: Any) -> Any:
-    """What a function gives that makes an array."""
+    """Calls a function that makes an array, and records the call."""
     recorder = call_program.recorder()
     return function(*given, **named) if recorder is None else recorder.make(function, *given, **named)
 
 
 def _change(function: Any, *given: Any) -> None:
-    """Call a function that changes its first argument."""
+    """Calls a function that changes its first argument, and records the call."""
     recorder = call_program.recorder()
     if recorder is None:
         function(*given)
@@ -247,7 +247,7 @@ def _change(function: Any, *given: Any) -> None:
 
 
 def _view(function: Any, x: Any, *given: Any) -> Any:
-    """What a function gives that makes a view. A repeated call launches kernels on it without making it."""
+    """Calls a function that makes a view. A repeated call launches kernels on the view without making it."""
     made = _made(function, x, *given)
     recorder = call_program.recorder()
     if recorder is not None:
@@ -256,7 +256,7 @@ def _view(function: Any, x: Any, *given: Any) -> Any:
 
 
 def _library(x: Any) -> Any:
-    """The module whose functions take an array."""
+    """Returns the module whose functions take an array."""
     if is_torch(x):
         return sys.modules["torch"]
     import numpy as np
@@ -265,13 +265,13 @@ def _library(x: Any) -> Any:
 
 
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
-    """A view of an array of a larger shape: repeated modes have stride 0."""
+    """Returns a view of a larger shape: repeated modes have stride 0."""
     # numpy gives modes of extent 1 the stride 0
     return x if tuple(x.shape) == tuple(shape) else _view(_library(x).broadcast_to, x, shape)
 
 
 def broadcast_batches(x: Any, count: int) -> Any:
-    """A view of so many batches of an array (1, ...): other modes lie as they did, also those of extent 1."""
+    """Returns a view of `count` batches of an array (1, ...); the strides of other modes stay, also of extent 1."""
     if x.shape[0] == count:
         return x
     return _view(_library(x).broadcast_to if is_torch(x) else _numpy_broadcast_batches, x, (count, *x.shape[1:]))
@@ -282,25 +282,25 @@ def _numpy_broadcast_batches(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def as_strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """An array of numpy's as one of other extents and strides in bytes, of any type."""
+    """Returns a view of a numpy array with other extents and strides in bytes, of any type."""
     import numpy as np
 
-    bits = x.view(f"u{x.itemsize}")  # numpy has no name for some types of others
+    bits = x.view(f"u{x.itemsize}")  # numpy has no name for some element types
     return np.lib.stride_tricks.as_strided(bits, shape, strides).view(x.dtype)
 
 
 def with_batch(x: Any) -> Any:
-    """A view with one more mode, of extent 1, in front."""
+    """Returns a view with one more mode, of extent 1, in front."""
     return _view(operator.getitem, x, None)
 
 
 def transposed(x: Any) -> Any:
-    """A view with the last two modes swapped."""
+    """Returns a view with the last two modes swapped."""
     return _view(_library(x).swapaxes, x, -1, -2)
 
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """A view of another shape; an error if there is none."""
+    """Returns a view of another shape; raises if there is none."""
     if is_torch(x):
         import torch
 
@@ -318,36 +318,36 @@ def _reshaped_view(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def slices(x: Any) -> list[Any]:
-    """Views of an array cut along its first mode, which they keep."""
+    """Returns views of an array along its first mode, which they keep."""
     return [_view(operator.getitem, x, slice(n, n + 1)) for n in range(x.shape[0])]
 
 
 def split(x: Any, mode: int, count: int) -> Any:
-    """A view with a mode cut into so many equal parts: one more mode."""
+    """Returns a view with a mode divided into `count` equal parts: one more mode."""
     shape = tuple(x.shape)
     return reshaped(x, (*shape[:mode], count, shape[mode] // count, *shape[mode + 1 :]))
 
 
 def part(x: Any, mode: int, which: Any) -> Any:
-    """A view of some of an array along a mode; one of its elements, or (None) a mode of extent 1 before it."""
+    """Returns a view of some of an array along a mode; of one element, or (None) with a mode of extent 1 before it."""
     return _view(operator.getitem, x, (*[slice(None)] * mode, which))
 
 
 def repeated(x: Any, times: int, length: int) -> Any:
-    """A copy with each element along the last mode repeated, so many of them."""
+    """Returns a copy with each element along the last mode repeated, of that length."""
     library = _library(x)
     made = _made(library.repeat_interleave if is_torch(x) else library.repeat, x, times, -1)
     return part(made, x.ndim - 1, slice(0, length))
 
 
 def permuted(x: Any, order: list[int]) -> Any:
-    """A view with the modes in another order."""
+    """Returns a view with the modes in another order."""
     library = _library(x)
     return _view(library.permute if is_torch(x) else library.transpose, x, tuple(order))
 
 
 def writable_view(x: Any) -> Any:
-    """A read-only array of numpy's as one on the same memory that says nothing of that, for kernels that only read it."""
+    """Returns a read-only numpy array as a writable one on the same memory, for kernels that only read it."""
     if not is_numpy(x) or x.flags.writeable:
         return x
     import numpy as np
@@ -361,12 +361,12 @@ def writable_view(x: Any) -> Any:
 
 
 def alias(x: Any) -> Any:
-    """Another object that is the same array."""
+    """Returns another object that is the same array."""
     return x.detach() if is_torch(x) else x.view()
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """A new array of the same kind, in the same memory; `dtype` is the framework's, None for the same."""
+    """Returns a new array of the library and device of `like`; `dtype` is the framework's, None for the same."""
     if is_torch(like):
         import torch
 
@@ -385,14 +385,14 @@ def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _model(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
-    """A tensor that new ones are made after, with one element in memory: `empty_like` takes half the time of `empty`."""
+    """Returns a tensor with one element in memory that new ones are made after: `empty_like` takes half the time of `empty`."""
     import torch
 
     return torch.empty((1,) * len(shape), dtype=dtype, device=device).expand(shape)
 
 
 def dtype_named(like: Any, name: str) -> Any:
-    """A type of the framework by its name."""
+    """Returns a dtype of the framework by its name."""
     if is_torch(like):
         import torch
 
@@ -403,7 +403,7 @@ def dtype_named(like: Any, name: str) -> Any:
 
 
 def empty_like(x: Any) -> Any:
-    """A new array of the same kind, shape and type, in the same memory; strides of dense tensors of torch are kept."""
+    """Returns a new array of the same shape and type; strides of dense torch tensors are kept."""
     if is_torch(x):
         import torch
 
@@ -414,7 +414,7 @@ def empty_like(x: Any) -> Any:
 
 
 def assign(target: Any, values: Any) -> None:
-    """Copy the elements of an array into another."""
+    """Copies the elements of an array into another."""
     if is_torch(target):
         import torch
 
@@ -424,7 +424,7 @@ def assign(target: Any, values: Any) -> None:
 
 
 def fill(target: Any, value: Any) -> None:
-    """Set all elements of an array."""
+    """Sets all elements of an array."""
     if is_torch(target):
         import torch
 
@@ -434,7 +434,7 @@ def fill(target: Any, value: Any) -> None:
 
 
 def contiguous(x: Any) -> Any:
-    """A copy with the last mode contiguous; itself if it is that."""
+    """Returns a contiguous copy; the array itself if it is contiguous."""
     if is_torch(x):
         import torch
 
@@ -445,12 +445,12 @@ def contiguous(x: Any) -> Any:
 
 
 def is_contiguous(x: Any) -> bool:
-    """Whether elements lie without gaps in row-major order."""
+    """Returns whether an array is contiguous in row-major order."""
     return x.is_contiguous() if is_torch(x) else x.flags.c_contiguous
 
 
 def stream_of(x: Any) -> int:
-    """The handle of the stream that work on an array belongs to; 0, the default stream, where there is none."""
+    """Returns the handle of the current stream of an array's device; 0, the default stream, without one."""
     if is_torch(x) and x.is_cuda:
         torch = sys.modules["torch"]
         quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -459,28 +459,28 @@ def stream_of(x: Any) -> int:
 
 
 def layout_of(x: Any) -> TensorLayout:
-    """How an array lies."""
+    """Returns the layout of an array."""
     return TensorLayout(element_type(x), tuple(x.shape), strides(x), address(x) % MAX_VECTOR_BYTES)
 
 
 def dynamic(x: Any, leading: int | None, width: int) -> Any:
-    """An array as an argument whose extents and strides may differ from call to call; static without a leading mode."""
+    """Returns an array as an argument with dynamic extents and strides; static without a leading mode."""
     tensor = from_dlpack(x, assumed_align=width * itemsize(x))
     return tensor if leading is None else tensor.mark_layout_dynamic(leading_dim=leading)
 
 
 def power_of_two(n: int) -> int:
-    """The least power of two that is not less."""
+    """Returns the least power of two that is not less than n."""
     return 1 << max(0, n - 1).bit_length()
 
 
 def refusal(message: str, hint: str = "") -> Exception:
-    """The error of a call that cannot be made."""
+    """Returns the error of a call with invalid arguments."""
     return DSLUserCodeTypeError(message, hint=hint)
 
 
 def require(condition: bool, message: str, hint: str = "") -> None:
-    """Refuse arguments."""
+    """Raises if a condition on arguments does not hold."""
     if not condition:
         raise refusal(message, hint)
 
@@ -489,7 +489,7 @@ _PASSED_MOST = 4096
 
 
 def checked_once(check: Callable[..., None]) -> Callable[..., None]:
-    """Decorator: a method of a config that refuses it. What has passed passes again, without making up messages."""
+    """Decorates the check of a config: what has passed passes again without formatting messages."""
     passed: set[Any] = set()
 
     @functools.wraps(check)

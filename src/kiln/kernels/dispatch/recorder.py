@@ -1,8 +1,8 @@
-"""Functions of the library: what a call does is worked out once for arguments of a kind, and then repeated.
+"""Recorded calls: Python runs a library function once for arguments of a kind, and what it did is repeated.
 
-What a function does depends on its arrays only by their types, shapes, strides, alignment and devices, and on which of those that it writes to
-have memory in common with others; on its other arguments by their values, and on the target in force. So it is run by Python once for each of those, under a recorder
-(`interop/arguments/program.py`), and what it did is repeated: by native code after a few calls.
+What a function does depends on its arrays only by types, shapes, strides, alignment and devices, and on which written arrays share memory
+with others; on its other arguments by their values; and on the current target. So Python runs it once for each of those, under a
+recorder (`interop/arguments/program.py`), and native code repeats it after a few calls.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 _MOST = 2048
 _MOST_NAMES = 8
-"""Native keys of one program: of equal arguments that are other objects each time."""
+"""Most native keys of one program: of equal arguments that are other objects each time."""
 _PLAIN = (int, bool, str, type(None))
 
 
 def mode() -> Any:
-    """The part of a key that says where and how code runs."""
+    """Returns the part of a key that says where and how code runs."""
     return targets.target_key(), targets.get_target().device_key()
 
 
 def launch(compiled: Any, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int) -> None:
-    """Call compiled code. `places` are the leaves that are where arrays begin, `stream` the leaf that is the stream."""
+    """Calls compiled code and records the launch. `places` are the leaves that are addresses of arrays, `stream` is the leaf of the stream."""
     compiled.run_leaves(leaves)
     recorder = call_program.recorder()
     if recorder is not None:
@@ -52,22 +52,22 @@ def launch(compiled: Any, leaves: list[Any], places: Sequence[tuple[int, Any]], 
 
 
 class _Parameters:
-    """What is known of the parameters of a function: which may be arrays, and which are numbers that change."""
+    """The parameters of a function: which may be arrays, and which are numbers that change."""
 
     def __init__(
         self, function: Callable[..., Any], names: tuple[str, ...], other_arrays: tuple[str, ...], numbers: tuple[str, ...],
         written: tuple[str, ...], may_overlap: tuple[str, ...],
     ):  # fmt: skip
         self.arrays = names
-        """Those that are arrays or None, or (extras, out) a list of arrays."""
+        """Parameters that are arrays or None, or (extras, out) a list of arrays."""
         self.numbers = tuple(map(sys.intern, numbers))
         self.written = tuple(map(sys.intern, (name for name in names if name in written)))
-        """Those that are written to."""
+        """Parameters that are written."""
         self.may_overlap = (*self.written, *map(sys.intern, may_overlap))
-        """Those of which keys tell what memory they have in common with others."""
+        """Parameters whose overlaps with others are part of the key."""
         others = (name for name in (*names, *other_arrays) if name not in self.may_overlap)
         self.named = (*self.may_overlap, *map(sys.intern, others))
-        """Those that may be arrays, first those of which keys tell that."""
+        """Parameters that may be arrays, first those of `may_overlap`."""
         found = inspect.signature(function).parameters.values()
         self.order = tuple(p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD)
         before = [name in self.named for name in self.order]
@@ -76,28 +76,28 @@ class _Parameters:
         """By position, whether an argument may be an array; those after the last as the last."""
 
     def holder(self) -> tuple[Any, ...]:
-        """What native code is told (see `calls.caller.engine.Engine.install`)."""
+        """Returns what native code needs (see `Engine.install`)."""
         mask = sum(may << place for place, may in enumerate(self.positions))
         overlapping = sum((name in self.may_overlap) << place for place, name in enumerate(self.order))
         return {}, self.numbers, plan.words([mask, overlapping, len(self.may_overlap)]), self.named
 
 
 class _Walk:
-    """The arguments of a call: their key, and what there is among them."""
+    """The arguments of a call: their key, and the arrays and numbers among them."""
 
     def __init__(self, given: tuple[Any, ...], options: dict[str, Any], parameters: _Parameters) -> None:
         self.arrays: list[Any] = []
         self.names: list[str] = []
-        """Of the parameters that arrays were given as."""
+        """Parameters of the arrays."""
         self.numbers: list[float] = []
         self.objects: list[Any] = []
-        """What keys of native code name by its address, and what must live for it."""
+        """Objects that native keys name by address, and that must stay alive."""
         self.known: list[Any] = []
-        """What may lead to code that reads something else."""
+        """Values that may lead to code that reads something else."""
         self.foreign = False
-        """Whether there are arrays of other libraries than numpy and torch, or numbers of numpy's as arrays."""
+        """Whether there are arrays of other libraries than numpy and torch, or numpy scalars as arrays."""
         self.stray = False
-        """Whether there is an array where none is expected: what the function does may depend on what is in it."""
+        """Whether there is an array where none is expected: what the function does may depend on its elements."""
         self.torch = packages.loaded("torch")
         parts: list[Any] = [len(given)]
         for place, value in enumerate(given):
@@ -113,19 +113,19 @@ class _Walk:
             [place for place, name in enumerate(self.names) if name in which]
             for which in (parameters.written, parameters.may_overlap)
         )
-        """Which of the arrays are written to, and of which keys tell what memory they have in common with others."""
+        """Which of the arrays are written, and which overlaps are part of the key."""
 
     def key(self) -> Any:
-        """Equal for calls for which the same program serves."""
+        """Returns a key that is equal for calls of the same program."""
         return (mode(), *self._parts, *self._meetings())
 
     def pairs(self, some: list[int]) -> Iterator[tuple[int, int]]:
-        """Some of the arrays, each with all others: two of them once."""
+        """Yields pairs of some of the arrays with all others, each pair once."""
         for one in some:
             yield from ((one, other) for other in range(len(self.arrays)) if other > one or other not in some)
 
     def _meetings(self) -> Iterator[tuple[int, int, int]]:
-        """Pairs that may have memory in common, and how far apart they begin, which decides that."""
+        """Yields pairs that may overlap, and the distance of their addresses, which decides that."""
         if not self.may_overlap:
             return
         spans = [arrays.span(x) for x in self.arrays]
@@ -171,7 +171,7 @@ class _Walk:
 def _replaced(
     parameters: _Parameters, given: tuple[Any, ...], options: dict[str, Any], made: Iterator[Any], numbers: Any
 ) -> Any:
-    """Arguments with other arrays in place of theirs, in order, and other numbers by name."""
+    """Returns arguments with other arrays in place of theirs, in order, and other numbers by name."""
 
     def other(value: Any, expected: bool) -> Any:
         if type(value) is tuple or type(value) is list:
@@ -187,13 +187,13 @@ _functions: weakref.WeakSet[KernelFunction] = weakref.WeakSet()
 
 
 def forget() -> None:
-    """Forget all programs of all functions: they would be others now."""
+    """Forgets all programs of all functions."""
     for function in list(_functions):
         function.forget()
 
 
 class KernelFunction:
-    """A function of arrays; what it does is recorded and repeated. Its slot `_native` holds programs for native code."""
+    """A library function whose calls are recorded and repeated. Its slot `_native` holds programs for native code."""
 
     __slots__ = ("__dict__", "__weakref__", "_native")
 
@@ -242,7 +242,7 @@ class KernelFunction:
         return self.__qualname__  # pickled by its name, as functions are
 
     def forget(self) -> None:
-        """Forget all programs."""
+        """Forgets all programs."""
         self._programs.clear()
         if hasattr(self, "_native"):
             self._native[0].clear()
@@ -250,7 +250,7 @@ class KernelFunction:
     # -- recording ---------------------------------------------------------------------------------------
 
     def _device(self, walk: _Walk) -> int | None:
-        """The number of the GPU that arrays are on; None if they are on none."""
+        """Returns the number of the GPU of the arrays; None without one."""
         found = {x.device.index for x in walk.arrays if arrays.is_torch(x) and x.device.type == "cuda"}
         arrays.require(
             len(found) <= 1,
@@ -260,7 +260,7 @@ class KernelFunction:
         return found.pop() if found else None
 
     def _check(self, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Refuse what is no array where one is needed."""
+        """Raises if an argument is no array where one is needed, or if written arrays overlap others."""
         parameters = self._parameters
         if not walk.arrays and given and parameters.order[0] in parameters.arrays:
             kinds = ", ".join(type(x).__name__ for x in given)
@@ -306,7 +306,7 @@ class KernelFunction:
                 program.holds = Reads(walk.known).unchanged
         self._programs[key] = program
         native = loading.loaded()
-        if native is not None:  # here, where a kernel is compiled, and not in the next call
+        if native is not None:  # now, while a kernel is compiled, and not in the next call
             _introduce(native, walk)
 
         def own(x: Any) -> Any:
@@ -318,11 +318,11 @@ class KernelFunction:
     # -- native calls ------------------------------------------------------------------------------------
 
     def _use_native(self, program: Program, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """See to it that native code takes the next call like this one."""
+        """Lets native code take the next call like this one."""
         native, needed = loading.loaded(), _guards(program)
         if native is None or needed is None or not _introduce(native, walk):
             return
-        if _has_attributes(walk.known):  # native keys do not tell them
+        if _has_attributes(walk.known):  # native keys do not contain them
             return
         for value in walk.objects:
             if _is_constant(value):
@@ -339,7 +339,7 @@ _UNKNOWN: Any = object()
 
 
 def _introduce(native: Engine, walk: _Walk) -> bool:
-    """Tell native code of functions of the library, and of the types of arrays; whether it can read those."""
+    """Registers library functions and array types with native code; returns whether it can read the arrays."""
     _install(native)
     return all([introduce_array(native, type(x)) for x in walk.arrays])  # noqa: C419
 
@@ -349,14 +349,14 @@ def _lies(x: Any) -> str:
 
 
 def _has_attributes(values: list[Any]) -> bool:
-    """Whether there are functions with attributes among some values and what they hold."""
+    """Returns whether some values hold functions with attributes."""
     met = Met()
     static_key(values, met)
     return any(function.__dict__.keys() - {"__wrapped__"} for function in met.functions)
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether objects of a type never change: types of elements, and configs."""
+    """Returns whether objects of a type never change: element types, and configs."""
     if type(value) in _constants:
         return True
     libraries = [packages.loaded(name) for name in ("numpy", "torch")]
@@ -367,7 +367,7 @@ _constants: set[type] = set()
 
 
 def add_constant(kind: type) -> None:
-    """Objects of a type never change."""
+    """Declares that objects of a type never change."""
     _constants.add(kind)
 
 
@@ -378,18 +378,18 @@ class Reads:
         self._found = Dependencies(None, functions)
 
     def unchanged(self) -> bool:
-        """Whether all is as it was."""
+        """Returns whether nothing has changed."""
         return self._found.unchanged()
 
     def guards(self) -> list[Guard]:
-        """The same for native code."""
+        """Returns the same as guards for native code."""
         return self._found.guards()
 
 
 def _guards(program: Program) -> list[Guard] | None:
-    """What must hold for native code to repeat a program."""
+    """Returns what must hold for native code to repeat a program."""
     chosen = targets.choice_guards()
-    if chosen is None:  # inside of a `with kiln.target(...)` there is no word in memory that tells
+    if chosen is None:  # inside `with kiln.target(...)` no word in memory tells the target
         chosen = [Guard(guards.IS_TRUE, functools.partial(_is_chosen, targets.target_key()))]
     held = program.holds
     reads = held.__self__ if isinstance(held, types.MethodType) else None
@@ -409,7 +409,7 @@ def _is_chosen(key: str) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _install(native: Engine) -> None:
-    """Let native code take calls; what it does not take comes to the method that was there before."""
+    """Lets native code take calls; others reach the method that was there before."""
     native.add_programs(Program, "_native")
     for kind in {types.BuiltinFunctionType, types.ModuleType, *map(type, TYPES.values())}:
         native.add_constant(kind)
@@ -420,13 +420,13 @@ def kernel_function(
     *names: str, other_arrays: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",),
     may_overlap: tuple[str, ...] = (),
 ) -> Callable[[Any], Any]:  # fmt: skip
-    """Decorator: a function whose calls are recorded and repeated.
+    """Decorates a function whose calls are recorded and repeated.
 
-    `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `more` others that may be arrays. What is in
-    arrays must not matter. `numbers` are parameters whose values, floats passed by name, differ from call to call: the function may
-    depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. `written` are those that are written to: none has
-    memory in common with another, and one that is read it may be itself, if the function does not refuse that; `meeting`, others that it may
-    write to, and asks itself what memory these have in common with others. All that the function does to arrays it does by way of `arrays`, or says `cannot_repeat`.
+    `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `other_arrays` others that may be arrays. The
+    function must not depend on elements. `numbers` are parameters whose values, floats passed by name, differ from call to call: the function
+    may depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. `written` parameters must not overlap each
+    other, nor others, except that one may be an array that is read itself; `may_overlap` are others that are written, whose overlaps the
+    function checks itself. The function accesses arrays only through `arrays`, or says `cannot_repeat`.
     """
     return lambda function: KernelFunction(
         function, _Parameters(function, names, other_arrays, numbers, written, may_overlap)
@@ -434,7 +434,7 @@ def kernel_function(
 
 
 def cannot_repeat(why: str) -> None:
-    """Said by a function in a call that depends on more than its key."""
+    """Tells the recorder that a call depends on more than its key."""
     recorder = call_program.recorder()
     if recorder is not None:
         recorder.give_up(why)

@@ -264,7 +264,7 @@ class Sm90MixedInputGemm(Sm90Gemm):
         if not device.warp_groups:
             return f"WGMMA needs sm_90a, and {device.name} is sm_{device.generation.number}"
         if problem.reduces_rows:
-            return "its tiles lie across the result, and row_sum adds rows"
+            return "its tiles lie across the result, and row_reduction adds rows"
         if not (tma_readable(problem.a, 2) and tma_readable(problem.b, 1)):
             return (
                 f"a or b are not contiguous in K, or rows begin between multiples of 16 bytes: {problem.a}, {problem.b}"

@@ -53,7 +53,7 @@ def mla_decode(
     if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:
         cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
     check(q, cache, page_table, lengths, out, value_dim, cache_scale)
-    factor = resolve_scale(name, q, scale)
+    softmax_scale = resolve_scale(name, q, scale)
     require(num_splits is None or num_splits >= 1, f"{name}: num_splits is {num_splits}, and must be at least 1")
     require(
         num_splits is None or config is None,
@@ -76,8 +76,8 @@ def mla_decode(
         device, chosen = devices.current(), config
         if num_splits is not None:
             chosen = dataclasses.replace(default_config(problem, device), num_splits=int(num_splits))
-        given = MlaArguments(rows, cache, page_table, lengths, out, lse, factor, cache_scale)
-        REGISTRY.run(problem, device, given, chosen)
+        args = MlaArguments(rows, cache, page_table, lengths, out, lse, softmax_scale, cache_scale)
+        REGISTRY.run(problem, device, args, chosen)
     else:
         arrays.fill(out, 0.0)
         if lse is not None:
