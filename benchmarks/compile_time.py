@@ -239,7 +239,7 @@ def product(name: str, n: int = 8192, k: int = 256) -> Any:
         "gemm_residual": lambda: of("bfloat16", c=like),
         "gemm_gate": lambda: of("bfloat16", epilogue=lambda value, gate: value * gate, extras=[like]),
         "gemm_two_results": lambda: of("bfloat16", epilogue=lambda value: (value, cute.where(value > 0.0, value, cute.full_like(value, 0.0)))),
-        "gemm_squares": lambda: of("bfloat16", row_sum="squares"),
+        "gemm_squares": lambda: of("bfloat16", row_reduction="squares"),
         "gemm_e4m3": lambda: of("float8_e4m3fn", **bf16),
         "gemm_e4m3_fast": lambda: of("float8_e4m3fn", precision="fast", **bf16),
         "gemm_blocks": lambda: of("float8_e4m3fn", scale_a=array("float32", n, k // 128), scale_b=array("float32", k // 128, n // 128), **bf16),

@@ -162,7 +162,7 @@ def following(n: int) -> dict[str, tuple[dict[str, Any], Callable[[Any, Any], An
             {"epilogue": _and_relu, "out": (torch.empty_like(c), torch.empty_like(c))},
             lambda a, b: _pair_of(torch.mm(a, b)),
         ),
-        "and squares of rows": ({"row_sum": "squares"}, lambda a, b: _with_squares(torch.mm(a, b))),
+        "and squares of rows": ({"row_reduction": "squares"}, lambda a, b: _with_squares(torch.mm(a, b))),
     }
 
 

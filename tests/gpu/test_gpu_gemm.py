@@ -359,7 +359,7 @@ def test_several_results_and_row_sums(config):
         bias=bias,
         epilogue=lambda x: (x, x * 0.5),
         out_dtype=(torch.bfloat16, torch.float32),
-        row_sum="squares",
+        row_reduction="squares",
         config=config,
     )
     got = call()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kiln.hardware import limits
+from kiln.hardware import architectures, limits
 from kiln.hardware.architectures import GENERATIONS, Arch
 from kiln.hardware.limits import Needs, Sizes, broken_rule
 
@@ -91,7 +91,7 @@ def test_memory_of_a_launch():
 
 def test_needs_as_text():
     needs = Needs(65_000, True, 256, (("a.py:3", 100, 2), ("b.py:4", 64_000, 1)))
-    assert limits.decoded(needs.encoded(HOPPER)) == (HOPPER, needs)
+    assert architectures.decoded_needs(needs.encoded(HOPPER)) == (HOPPER, needs)
     assert needs.listing(50) == (
         "\n  a.py:3: 2 x 100 bytes\n  b.py:4: 64000 bytes\n  for alignment: 1336 bytes"
         "\n  launch(smem=50): 50 bytes of dynamic shared memory besides"

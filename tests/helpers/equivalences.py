@@ -123,8 +123,8 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
             "starts in the other phase",
         ): _ONLY_THE_INDEX,
     },
-    "library_gemm": {("impl.gemm.sm80_mainloop.compute: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE},
-    "library_sgemm": {("impl.gemm.sm80_mainloop.compute: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE},
+    "library_gemm": {("impl.gemm.sm80_mainloop.kernel: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE},
+    "library_sgemm": {("impl.gemm.sm80_mainloop.kernel: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE},
     "library_hopper_gemm": {
         ("impl.gemm.sm90.kernel: griddepcontrol_wait() (2)", "deleted"): _NOTHING_BEFORE,
         ("impl.gemm.sm90.produce: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,

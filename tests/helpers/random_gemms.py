@@ -252,7 +252,7 @@ def finished(
     ]
     options["out"] = outs[0] if len(outs) == 1 else tuple(outs)
     if function is kernels.gemm and rng.random() < 0.15:
-        options["row_sum"] = "squares"
+        options["row_reduction"] = "squares"
         value, off = wanted[0]
         row_sum = Numbers((value**2).sum(-1), (2 * abs(value) * off + off**2 + 2.0**-20 * value**2).sum(-1))
     return Drawn(function, arrays, options, wanted, row_sum)

@@ -49,8 +49,8 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     for words, said in (
         ([f"{file}:fil"], "has no function fil"),
         ([f"{file}x:fill"], "there is no file"),
-        ([f"{file}:fill", "--arg", "f31[m]"], "this is no type"),
-        ([f"{file}:fill", "--arg", "f32[m-1]"], "'m-1' is no extent"),
+        ([f"{file}:fill", "--arg", "f31[m]"], "this is neither a type"),
+        ([f"{file}:fill", "--arg", "f32[m-1]"], "'m-1' is not an extent"),
         ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "x"], "write NAME=INPUT"),
         ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "y=x.0,16"], "outputs names 'y'"),
         ([f"{file}:fill", *ARGUMENTS, "--entry-points", "x"], "the entry point 'x'"),
@@ -65,8 +65,8 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         ([f"{file}:fill", "--arg", "f32[4294967296,4294967296]"], "more elements than 64 bits count"),
         ([f"{file}:fill", "--arg", "f32[" + "9" * 5000 + "]"], "an extent is a number from 1 to"),
         ([f"{file}:fill", "--arg", f"f32[{','.join('n' * 33)}]"], "33 extents"),
-        ([f"{file}:fill", "--arg", "{[]: 1}"], "no value of Python"),
-        ([f"{file}:fill", "--arg", "(" * 500], "no value of Python"),
+        ([f"{file}:fill", "--arg", "{[]: 1}"], "nor a Python value"),
+        ([f"{file}:fill", "--arg", "(" * 500], "nor a Python value"),
         ([f"{file}:fill", "--arg", "f32[n%4,n%8]"], "n is a multiple of 8 here, and of 4"),
         ([f"{file}:fill", "--arg", "f32[n,n]", "--archs", "cpu"], "program.py:10: error: fill(x, value, half, stream)"),
     ):

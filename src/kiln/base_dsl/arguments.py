@@ -60,8 +60,7 @@ class Node:
         return []
 
     def fit(self, expected: Hashable) -> Node | str:
-        """Return this argument as one of code compiled for the key `expected`, or why it is none (empty: the keys say
-        it)."""
+        """Return this argument as one of code compiled for the key `expected`, or why it is none (empty: by keys)."""
         return ""
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:

@@ -182,8 +182,8 @@ def _read_sources() -> str:
 
 
 def sources_changed() -> bool:
-    """Return whether sources were written since this process began to load them: then their hash says nothing of
-    what it makes."""
+    """Return whether sources were written since this process loaded them: then their hash does not describe
+    its code."""
     return any(os.stat(path).st_mtime > _loaded for path in _sources())
 
 
@@ -215,8 +215,7 @@ def _version(project: str) -> str:
 def lazy_artifacts(
     target: Target, module: ir.Module, entry: str, options: CompileOptions | None
 ) -> Callable[[str], Any]:
-    """Return a way to the artefacts of a module that came from the cache: they are made by compiling it when one is
-    asked for."""
+    """Return what makes the artefacts of a module that came from the cache: it is compiled when one is used."""
 
     @functools.lru_cache(maxsize=1)
     def compiled() -> Mapping[str, Any]:

@@ -144,7 +144,7 @@ def _function_around(op: ir.Operation) -> ir.Operation | None:
 
 
 class Watcher:
-    """Sees the results of compilations while it is in `watchers`; nothing comes from the cache then. For tools that
+    """Sees the results of compilations while it is in `watchers`; the cache is not used then. For tools that
     show them."""
 
     def state(self, compilation: Compilation, name: str) -> None:

@@ -69,8 +69,7 @@ class Dependencies:
     """What a function, and what it can call, may read, with the values found there."""
 
     def __init__(self, function: types.FunctionType | None, arguments: Iterable[Any] = ()) -> None:
-        """Note what a function may read. `arguments` are values that are part of a key: only what they lead to is
-        noted."""
+        """Note what a function may read. `arguments` are part of a key: only what they lead to is noted."""
         self.moved = False
         """Whether native guards have to be built again, although nothing has changed."""
         self._names: list[tuple[Mapping[Any, Any], Any, Any]] = []
@@ -469,8 +468,7 @@ class _Finder:
                     self._found._asked.append((opaque, name, key))
 
     def _look_for_abstract_classes(self) -> None:
-        """Look for abstract classes in modules that are not followed, under the names that are read:
-        `collections.abc.Sized`."""
+        """Look for abstract classes in modules that are not followed, by the names read: `collections.abc.Sized`."""
         todo = list(self._constant.values())
         for module in todo:
             own = vars(module)
@@ -552,8 +550,7 @@ def _computed(kind: type, names: set[str]) -> set[str]:
 
 
 def _asked(owner: Any, name: str) -> Hashable | None:
-    """Return an attribute of an object of which little is known, if it is one that is computed or kept, and no
-    method."""
+    """Return an attribute of an object of which little is known, if it is computed or kept, and no method."""
     kind: Any = next((vars(base)[name] for base in type(owner).__mro__ if name in vars(base)), None)
     kept = getattr(owner, "__dict__", None)
     if type(kind) not in _COMPUTED and not (type(kept) is dict and name in kept):

@@ -34,7 +34,7 @@ _internal_rooms = tuple(
         "dialects",
         "hardware",
         "interop",
-        "jax.py",
+        "jax",
         "measure",
         "pipeline",
         "utils",
@@ -229,8 +229,7 @@ def positions(code: types.CodeType, lasti: int, table: Positions | None = None) 
 
 
 def function_name(code: types.CodeType) -> str:
-    """Return a readable name of the function a code object came from: the parts the front end generated are left
-    out."""
+    """Return a readable name of the function a code object came from, without the parts the front end generated."""
     if code in generated_names:
         return generated_names[code]
     name = getattr(code, "co_qualname", code.co_name)
@@ -260,8 +259,7 @@ def node_span(node: ast.AST, filename: str, function: str = "") -> Span:
 
 
 def _frames_of_trace(frame: types.FrameType | None) -> list[types.FrameType]:
-    """Return the user's frames from here to the one that called into the language; outside a trace, only the
-    innermost."""
+    """Return the user's frames from here to the one that called into the language; outside a trace, the innermost."""
     found: list[types.FrameType] = []
     inside = True
     while frame is not None:

@@ -17,7 +17,7 @@ _own_handlers: list[logging.Handler] = []
 
 
 def logger() -> logging.Logger:
-    """Return the logger `kiln`, set up as the environment says now. Without those variables it is an ordinary quiet
+    """Return the logger `kiln`, set up as the environment says now; without those variables an ordinary quiet
     logger."""
     import logging
 

@@ -25,8 +25,7 @@ def _word(address: int) -> int:
 
 
 def function_words(function: types.FunctionType) -> list[tuple[int, int]] | None:
-    """Return (address, word) pairs of a function's replaceable parts: while the words hold, the function is
-    unchanged."""
+    """Return (address, word) pairs of a function's replaceable parts: while they hold, the function is unchanged."""
     places = _function_places()
     return None if places is None else [(id(function) + place, _word(id(function) + place)) for place in places]
 

@@ -101,8 +101,7 @@ HOSTS = ("x86_64", "aarch64")
 
 
 def parsed_host_target(text: str, said: str = "--host-target ") -> tuple[str, str, str]:
-    """Return the triple, processor and features that `--host-target`, or what else was `said`, names; the latter may
-    be empty."""
+    """Return the triple, processor and features that `--host-target`, or `said`, names; the latter may be empty."""
     words = text.split()
     found = {"-mtriple": "", "-mcpu": "", "-mattr": ""}
     if len(words) == 1 and words[0].startswith("linux-"):
@@ -253,8 +252,7 @@ class CompileOptions:
         return settings.get(option.setting) if option.setting else option.default
 
     def kept(self) -> frozenset[str]:
-        """Return the artefacts to keep as files and on the compiled function: those asked for here or by the
-        environment."""
+        """Return the artefacts to keep as files and on the compiled function, by these options or the environment."""
         fields = ((kind, f"keep_{kind}") for kind in settings.KEEPABLE)
         return settings.kept() | {kind for kind, field in fields if field in _BY_FIELD and getattr(self, field)}
 

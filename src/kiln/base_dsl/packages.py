@@ -133,8 +133,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def is_here(name: str) -> bool:
-    """Return whether a package can be imported; a mere folder of that name, which Python would import as well, is
-    none."""
+    """Return whether a package can be imported; a mere folder of that name, which Python would import, is none."""
     if sys.modules.get(name) is not None:
         return loaded(name) is not None
     try:

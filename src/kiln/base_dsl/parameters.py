@@ -63,8 +63,7 @@ class Parameters:
         return self._annotations
 
     def _annotation_for(self, value: Any, name: str) -> Any:
-        """Return the annotation of a parameter for a value; None does not concern it where the argument may be left
-        out."""
+        """Return the annotation of a parameter for a value; none for None where the argument may be left out."""
         annotation = self.annotations.get(name)
         return None if value is None and name in self._may_be_none else annotation
 

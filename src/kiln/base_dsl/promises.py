@@ -56,8 +56,7 @@ def kind_of(value: Any) -> str:
 
 
 def kinds_promised(annotation: Any, own: Callable[[Any], Kinds | None]) -> Kinds | None:
-    """Return the kinds that an annotation allows; None if it excludes nothing. `own` knows the annotations of a
-    language."""
+    """Return the kinds that an annotation allows; None if it excludes nothing. `own` knows a language's annotations."""
     found = own(annotation)
     if found is not None:
         return found

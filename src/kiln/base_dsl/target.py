@@ -131,8 +131,7 @@ class Target:
     def deserialize(
         self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None
     ) -> Executable:
-        """Return the executable that `serialize` stored; `module` is the traced module, for artefacts. May raise
-        anything."""
+        """Return the executable that `serialize` stored; `module` is the traced module, for artefacts. May raise."""
         raise NotImplementedError
 
 
@@ -192,8 +191,7 @@ def target_names() -> list[str]:
 
 
 def target_name() -> str:
-    """Return the name of the target in force: `target(...)`, then `KILN_TARGET`, then the best that is available
-    here."""
+    """Return the name of the target in force: `target(...)`, then `KILN_TARGET`, then the best one available."""
     return _choice.name or _process_choice or _environment_name() or _default_name()
 
 

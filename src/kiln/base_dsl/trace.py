@@ -289,8 +289,7 @@ def at_one_location(function: Any) -> Any:
 
 
 def taking_apart(extract: Any) -> Any:
-    """Decorate an `__extract_mlir_values__` that emits operations: while an object is rebuilt they stay out of the
-    program."""
+    """Decorate an `__extract_mlir_values__` that emits operations: none are emitted while an object is rebuilt."""
 
     @functools.wraps(extract)
     def run(x: Any) -> Any:

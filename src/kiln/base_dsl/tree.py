@@ -192,8 +192,7 @@ def is_mutable(x: Any) -> bool:
 
 
 Kept = dict[int, Any]
-"""Objects that are not taken apart, by the identity of what stands for them: a merged value holds the object itself
-there."""
+"""Objects that are not taken apart, by the identity of their stand-ins: a merged value holds the object itself."""
 _NOTHING: Kept = {}
 
 
@@ -602,15 +601,13 @@ def value_types(x: Any) -> list[ir.Type]:
 
 
 def static_protocol_equal(a: Any, b: Any) -> bool:
-    """Return whether two objects with the value protocols agree on all that is not an MLIR value, as far as can be
-    seen."""
+    """Return whether two objects with the value protocols agree on all that is no MLIR value, as far as visible."""
     key = getattr(type(a), "__kiln_static_key__", None)
     return key(a) == key(b) if key is not None else True
 
 
 def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], Any]:
-    """Merge with a side that nobody reads: the other side's value, with undefined leaves there. Its objects keep their
-    identity."""
+    """Merge with a side that nobody reads: the other side's value, with undefined leaves there. Its objects stay."""
     known = b if a is UNDEFINED else a
     rebuild: Any = None
     before = set(merge._filled)
@@ -634,8 +631,7 @@ def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], 
 
 
 def promoted(x: Any) -> Any:
-    """Return a Python number as an object-stage value; anything else unchanged. Raises Mismatch for one that its
-    type has not."""
+    """Return a Python number as a value of the program; others unchanged. Raises Mismatch if its type lacks it."""
     if type(x) not in (bool, int, float):
         return x
     if T.join(x, x) is None:

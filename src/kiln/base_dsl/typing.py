@@ -69,8 +69,7 @@ else:
 
 
 def is_constexpr(annotation: object) -> bool:
-    """Return whether an evaluated annotation is `Constexpr`, `Constexpr[...]`, or one of them inside Optional or a
-    union."""
+    """Return whether an evaluated annotation is `Constexpr`, `Constexpr[...]`, or a union or Optional of them."""
     origin = typing.get_origin(annotation)
     if annotation is Constexpr or origin is Constexpr:
         return True

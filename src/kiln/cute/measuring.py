@@ -72,8 +72,7 @@ def _spin(nanoseconds: Int64, stream: Int64):
 
 @cute.kernel
 def _chase(words: cute.Tensor, lines: Int32):
-    """Follow a chain of addresses, each known when the word before it has been read: the time is that of as many
-    dependent loads."""
+    """Follow a chain of addresses, each known when the word before it has been read: dependent loads."""
     at = Int32(0)
     for line in range(lines):
         at = words[(line * 37) % lines * (LINE_BYTES // 4) + at]

@@ -40,8 +40,7 @@ def assert_(cond: Any, msg: str | None = None) -> None:
 
 
 def range(name: str) -> contextlib.AbstractContextManager[None]:
-    """Return `with range("load"):` in a kernel: in a trace (`kiln profile --prof_type trace`) a range of this name,
-    else nothing."""
+    """Return a context manager for kernels: a range of this name in a trace (`kiln profile --prof_type trace`)."""
     return kernel_range(name)
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         """A result of an operation."""
 
     class OptionalAttr(Operand[_T]):
-        """An attribute that an operation may lack; on a view, its value or None, and whether it is there for booleans."""
+        """An attribute that an operation may lack; on a view, its value or None, and whether it is there for
+        booleans."""
 
 else:
 
@@ -132,9 +133,11 @@ def _attribute(name: str, constraint: Any, optional: bool) -> property:
 
 
 class OpView:
-    """Base of the operations of a dialect (`Cute.Operation`): a class declares an operation, an instance is a view of one.
+    """Base of the operations of a dialect (`Cute.Operation`): a class declares an operation, an instance is a view of
+    one.
 
-    `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is how the names of optional
+    `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is how the names
+    of optional
     attributes begin in the IR. A view reads operands, results and attributes by their declared names.
     """
 

@@ -28,9 +28,9 @@ class Generation(NamedTuple):
     smem: int
     """Shared memory of an SM."""
     threads: int = 2048
-    """Of an SM."""
+    """Threads of an SM."""
     blocks: int = 32
-    """Of an SM."""
+    """CTAs of an SM."""
     cluster: int = 1
     """The most blocks of a cluster; more than `limits.PORTABLE_CLUSTER` where a launch may ask for what is not portable."""
 
@@ -38,7 +38,7 @@ class Generation(NamedTuple):
     """Shared memory of each block that the hardware keeps for itself."""
     threads_per_block = limits.THREADS_PER_BLOCK
     registers = limits.REGISTERS
-    """Of 32 bits, of an SM and of a block."""
+    """Registers of 32 bits of an SM, and of a CTA."""
     warp = limits.WARP
 
     @property
@@ -125,7 +125,7 @@ class Architecture(enum.Enum):
         return _BY_CAPABILITY[self.value[:2]]
 
     def to_string(self) -> str:
-        """Its name."""
+        """Return the name of the architecture."""
         return self.name
 
     def is_family_of(self, arch: Any) -> bool:
@@ -206,6 +206,15 @@ def generation_of(name: str) -> Generation:
         first = GENERATIONS[0].number
         raise ValueError(f"{name} is older than sm_{first}, the first architecture Kiln knows")
     return older[-1]._replace(major=asked[0], minor=asked[1])
+
+
+def decoded_needs(text: str) -> tuple[Generation, limits.Needs]:
+    """Return the architecture and the needs of a kernel that `Needs.encoded` wrote."""
+    import json
+
+    (major, minor), smem, dynamic, max_threads, pieces = json.loads(text)
+    needs = limits.Needs(smem, dynamic, max_threads, tuple((place, size, count) for place, size, count in pieces))
+    return generation_of(f"sm_{major}{minor}"), needs
 
 
 def meant(name: str) -> str:

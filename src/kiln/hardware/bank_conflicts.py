@@ -25,7 +25,7 @@ class SharedAccess:
     span: Span | None
     calls: tuple[Span, ...]
     accesses: int
-    """By warps."""
+    """How often warps executed it."""
     wavefronts: int
     ideal: int
     """Wavefronts if there were no conflicts."""

@@ -24,7 +24,7 @@ class Device:
     multiprocessors: int
     l2_cache: int
     number: int | None = None
-    """By which the driver knows it; None for one that this machine need not have."""
+    """The number by which the driver knows it; None for one that this machine need not have."""
     specific: bool = True
     """Whether code for it may use what GPUs of its architecture alone have: it is compiled for sm_90a, not for sm_90."""
 
@@ -82,9 +82,9 @@ class Model(NamedTuple):
     multiprocessors: int
     l2_mib: int
     clock_mhz: float | None = None
-    """Of the multiprocessors, at which it reaches its peaks."""
+    """The clock of the SMs at which it reaches its peaks."""
     most_mhz: float | None = None
-    """That they may have, if more."""
+    """The highest clock that they may have, if more."""
     memory_gb: float | None = None
     bandwidth_gbs: float | None = None
     tflops: dict[str, float] = {}

@@ -111,7 +111,7 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def status_name(status: int) -> str:
-    """For example "CUDA_ERROR_ILLEGAL_ADDRESS"."""
+    """Return the name of a status, for example "CUDA_ERROR_ILLEGAL_ADDRESS"."""
     text = ctypes.c_char_p()
     cuda = library()
     if cuda is None or cuda.cuGetErrorName(status, ctypes.byref(text)) or not text.value:
@@ -204,7 +204,7 @@ def ensure_context() -> None:
 
 
 DEVICE_ORDINAL = 9
-"""Of memory, its CU_POINTER_ATTRIBUTE."""
+"""The CU_POINTER_ATTRIBUTEs of memory."""
 
 
 def device_of(address: int) -> int | None:
@@ -243,7 +243,8 @@ def device_name(device: int) -> str:
 
 
 def uuid(device: int) -> str:
-    """By which NVML and other processes know it, as in "GPU-5a7f...": numbers depend on what is visible."""
+    """Return the UUID by which NVML and other processes know a device, as in "GPU-5a7f...": numbers depend on what is
+    visible."""
     raw = (ctypes.c_ubyte * 16)()
     call("cuDeviceGetUuid_v2", raw, device)
     text = bytes(raw).hex()
@@ -437,7 +438,7 @@ captured = Graph
 
 
 def captured_nodes(stream: int) -> int:
-    """Of how many nodes the graph is made that a stream is captured into now."""
+    """Return how many nodes the graph has that a stream is captured into now."""
     status, graph, count = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
     place = ctypes.byref(graph)
     call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(status), None, place, None, None)

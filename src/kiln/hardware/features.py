@@ -16,7 +16,8 @@ class Feature:
     what: str
     since: int
     suffixes: str = ""
-    """The suffixes of architecture names that have it: "a" for code of one architecture alone, "f" for that of a family, "af" for
+    """The suffixes of architecture names that have it: "a" for code of one architecture alone, "f" for that of a
+    family, "af" for
     both; empty if names without a suffix have it, too."""
     before: int = 0
 

@@ -99,7 +99,7 @@ class Needs(NamedTuple):
         return "".join(f"\n  {line}" for line in lines)
 
     def encoded(self, of: Generation) -> str:
-        """It as text, with the architecture; `decoded` reads it."""
+        """Return the needs as text, with the architecture; `architectures.decoded_needs` reads it."""
         import json
 
         return json.dumps([[of.major, of.minor], *self])
@@ -115,17 +115,6 @@ def taken(smem: int, dynamic: bool = False) -> int:
     return -(-smem // DYNAMIC_SMEM_ALIGNMENT) * DYNAMIC_SMEM_ALIGNMENT
 
 
-def decoded(text: str) -> tuple[Generation, Needs]:
-    """Return what `Needs.encoded` wrote."""
-    import json
-
-    from .architectures import generation_of
-
-    (major, minor), smem, dynamic, max_threads, pieces = json.loads(text)
-    needs = Needs(smem, dynamic, max_threads, tuple((place, size, count) for place, size, count in pieces))
-    return generation_of(f"sm_{major}{minor}"), needs
-
-
 class Sizes(NamedTuple):
     """The sizes of a launch; None for what is not known yet."""
 
@@ -136,7 +125,7 @@ class Sizes(NamedTuple):
     """Bytes of shared memory, as the program asks for them."""
 
     def words(self) -> str:
-        """They as the arguments of a launch."""
+        """Return the sizes as the arguments of a launch."""
         found = [f"grid={_tuple(self.grid)}", f"block={_tuple(self.block)}"]
         found += [f"cluster={_tuple(self.cluster)}"] if any(extent != 1 for extent in self.cluster) else []
         found += [f"smem={'?' if self.smem is None else self.smem}"] if self.smem != 0 else []

@@ -15,8 +15,8 @@ from .features import Feature
 Shape = tuple[int, int, int]
 
 BITS = {
-    "f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "e3m2": 6, "e2m3": 6, "e2m1": 4,
-    "ue8m0": 8, "ue4m3": 8, "s4": 4, "u4": 4, "b1.and": 1, "b1.xor": 1,
+    "f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "e3m2": 6, "e2m3": 6,
+    "e2m1": 4, "ue8m0": 8, "ue4m3": 8, "s4": 4, "u4": 4, "b1.and": 1, "b1.xor": 1,
 }  # fmt: skip
 """Bits of an element of A or B, or of a scale factor."""
 
@@ -119,7 +119,8 @@ def refusal(instruction: str, shape: Shape, a: str, b: str, accumulator: str) ->
         return ""
     known = ", ".join(accumulators(instruction, a)) or "none"
     return (
-        f"there is no {instruction} m{shape[0]}n{shape[1]}k{shape[2]} of {a} and {b} with accumulators in {accumulator} "
+        f"there is no {instruction} m{shape[0]}n{shape[1]}k{shape[2]} of {a} and {b} "
+        f"with accumulators in {accumulator} "
         f"(shapes of {a}: {_listed(instruction, a) or 'none'}; accumulators: {known})"
     )
 

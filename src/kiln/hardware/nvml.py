@@ -32,7 +32,7 @@ class Reading(NamedTuple):
     reasons: int
     """Why the clocks are not higher, as NVML's bits."""
     processes: int
-    """That have a context on it, this one included."""
+    """Processes that have a context on it, this one included."""
 
 
 class _Process(ctypes.Structure):
@@ -127,7 +127,7 @@ class Gpu:
         return self._number("nvmlDeviceGetDefaultApplicationsClock", _SM)
 
     def lock(self, mhz: int) -> None:
-        """Hold the clock of the multiprocessors, for all processes and until `unlock`; needs an administrator."""
+        """Hold the clock of the SMs, for all processes and until `unlock`; needs an administrator."""
         call("nvmlDeviceSetGpuLockedClocks", self._handle, mhz, mhz)
 
     def unlock(self) -> None:
@@ -136,7 +136,7 @@ class Gpu:
 
 
 def driver_version() -> str | None:
-    """As in "580.65.06"."""
+    """Return the version of the driver, as in "580.65.06"."""
     text = ctypes.create_string_buffer(96)
     try:
         call("nvmlSystemGetDriverVersion", text, len(text))

@@ -33,9 +33,9 @@ class Occupancy:
     limits: dict[str, int]
     """How many blocks each resource would allow: "registers", "shared memory", "warps", "blocks", "barriers"."""
     warps: int
-    """Of all blocks."""
+    """Warps of all CTAs."""
     most_warps: int
-    """That an SM can have."""
+    """Warps that an SM can have."""
     carve_out: int
     """Bytes of its memory that become shared memory: the smallest step with room for the blocks."""
 

@@ -104,7 +104,7 @@ class Field:
 
     @property
     def kind(self) -> Any:
-        """Its type."""
+        """The type of the field."""
         if self._kind is None:
             self._kind = resolved(self._annotation, *self._names)
         return self._kind

@@ -33,8 +33,7 @@ class Arrival:
     op: ClassVar[PipelineOp]
     """The kind of agent that arrives, by the name that programs know."""
     announces: ClassVar[bool] = False
-    """Whether a side arrives when it takes a stage, and something else completes the phase; otherwise it arrives when
-    it is done."""
+    """Whether a side arrives when it takes a stage, and something else completes the phase; else when it is done."""
     threads_of_a_warp: ClassVar[int] = 32
     """How many threads of a warp arrive: a group that is counted in warps arrives that often for each warp."""
 

@@ -229,8 +229,7 @@ class PipelineTmaAsync(PipelineAsync):
     def init_empty_barrier_arrive_signal(
         cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int] = (1, 1)
     ) -> tuple[Any, Boolean]:
-        """Return in which CTA of the cluster a thread releases stages (None: its own), and whether it is a thread that
-        does."""
+        """Return in which CTA of the cluster a thread releases stages (None: its own), and whether it does."""
         return releases(cta_layout_vmnk, tidx, mcast_mode_mn)
 
     def consumer_release(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
@@ -266,8 +265,8 @@ class PipelineTmaMultiConsumersAsync(PipelineAsync):
         loc: Any = None,
         ip: Any = None,
     ) -> Any:
-        """Create a pipeline of one CTA as `PipelineTmaAsync.create` does. Threads release one by one: their group
-        counts threads."""
+        """Create a pipeline of one CTA as `PipelineTmaAsync.create` does. Threads release singly: their group counts
+        them."""
         if in_cluster(cta_layout_vmnk):
             raise type_error(
                 f"a pipeline with consumers of two kinds over the blocks {cta_layout_vmnk}",

@@ -45,8 +45,7 @@ class PipelineUserType(enum.Enum):
 
 
 class CooperativeGroup:
-    """`size` agents that arrive together: threads, or warps, each of which arrives as often as the kind of arrival
-    says."""
+    """`size` agents that arrive together: threads, or warps, which arrive as often as the kind of arrival says."""
 
     __kiln_immutable__ = True
 

@@ -99,8 +99,8 @@ def make_smem_layout_epi(
 
 
 def _staged(layout: Any, dtype: Any, tile: Any, stages: int, shape: Any = None, order: Any = None) -> Any:
-    """Return the atom for the tile's contiguous mode, repeated along the other mode first, then along this one, then
-    over stages."""
+    """Return the atom for the tile's contiguous mode, repeated along the other mode, then this one, then over
+    stages."""
     _check_layout(layout)
     rows = layout is LayoutEnum.ROW_MAJOR
     atom = make_smem_layout_atom(get_smem_layout_atom(layout, dtype, tile[1 if rows else 0]), dtype)

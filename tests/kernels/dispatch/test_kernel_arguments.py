@@ -124,7 +124,7 @@ def test_functions_that_branch_beside_others():
     ):
         made, sums = kernels.gemm(
             a, b, activation=activation, epilogue=lambda v, x: v if v > x else x, extras=[other], out_dtype=np.float32,
-            row_sum=lambda v: v if v > 1.0 else 0.0,
+            row_reduction=lambda v: v if v > 1.0 else 0.0,
         )  # fmt: skip
         wanted = np.maximum(active, other)
         np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
@@ -140,7 +140,7 @@ def test_c_is_not_read_with_a_beta_of_zero():
     for beta in (0, 0.0):
         np.testing.assert_allclose(kernels.gemm(a, b, c=c, beta=beta), a @ b, rtol=1e-5, atol=1e-5)
     assert np.isnan(kernels.gemm(a, b, c=c, beta=0.5)).all()
-    with pytest.raises(kiln.DSLUserCodeTypeError, match=r"beta 2\.0 and no c"):
+    with pytest.raises(kiln.DSLUserCodeTypeError, match=r"beta is 2\.0, and there is no c"):
         kernels.gemm(a, b, beta=2.0)
 
 
@@ -217,7 +217,7 @@ def test_attention_does_not_write_into_keys():
     ("call", "message"),
     [
         (lambda x: kernels.softmax(x.astype(np.complex64)), "complex64"),
-        (lambda x: kernels.gemm(x[None, None], x[None, None]), "reshape several modes"),
+        (lambda x: kernels.gemm(x[None, None], x[None, None]), "reshape several batch modes"),
         (lambda x: kernels.layer_norm_backward(x, x, x[0], bias=x[0]), "bias ndarray"),
         (lambda x: kernels.softmax(np.ma.masked_array(x, mask=x > 0)), "masked array"),
         (lambda x: kernels.softmax(x, config=kernels.Sm80GemmConfig()), "config is Sm80GemmConfig"),

@@ -201,7 +201,7 @@ def test_a_candidate_that_kills_its_worker_is_left_out_and_the_others_begin_anew
     def answers(function, name, asked):
         if (function, name) == ("turn", "reference") and asked.count(("turn", "kernel")) >= 2:
             return "crash", None, {"type": "crash", "message": "it ended its process by SIGSEGV"}
-        made = {"hold": {"dtype": "f32"}, "turn": [5.0], "result": {"measurement": found, "wrong": None}}
+        made = {"prepare": {"dtype": "f32"}, "turn": [5.0], "result": {"measurement": found, "wrong": None}}
         return "ok", made.get(function), None
 
     runner: Any = Scripted(answers)
@@ -213,10 +213,10 @@ def test_a_candidate_that_kills_its_worker_is_left_out_and_the_others_begin_anew
     done = bench.timed([kernel, other], case.problem(), runner=runner)
     assert done.failed["reference"]["status"] == "crash" and done.comparison is not None
     assert list(done.comparison.measurements) == ["kernel"]
-    assert [asked for asked in runner.asked if asked[0] == "hold"] == [
-        ("hold", "kernel"),
-        ("hold", "reference"),
-        ("hold", "kernel"),
+    assert [asked for asked in runner.asked if asked[0] == "prepare"] == [
+        ("prepare", "kernel"),
+        ("prepare", "reference"),
+        ("prepare", "kernel"),
     ]
 
 
@@ -224,14 +224,14 @@ def test_a_worker_that_is_gone_is_begun_with_once_more(contract):
     runner: Any = Scripted(
         lambda function, name, asked: (
             ("ok", {"dtype": None}, None)
-            if function == "hold"
+            if function == "prepare"
             else ("error", None, {"type": "WorkerEnded", "message": "ended"})
         )
     )
     case = wb.load(contract)
     done = bench.timed([bench.Candidate("kernel", case, "kernel", None)], case.problem(), runner=runner)
     assert done.comparison is None and done.failed["kernel"]["status"] == "crash"
-    assert runner.asked.count(("hold", "kernel")) == 2
+    assert runner.asked.count(("prepare", "kernel")) == 2
 
 
 def test_python_gives_a_comparison(contract):

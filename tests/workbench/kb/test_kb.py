@@ -108,20 +108,20 @@ def test_a_case_that_fails_is_a_claim_that_does_not_hold(project, capsys):
 @pytest.mark.parametrize(
     ("before", "after", "line", "said"),
     [
-        ("kind: optimization", "kind: [", 5, "the head is no YAML"),
+        ("kind: optimization", "kind: [", 5, "the head is not YAML"),
         ("kind: optimization", "kind: trick", 3, "is not one of: optimization"),
         ("kind: optimization", "kind: anti-pattern", 3, "a page of this kind is in docs/knowledge/anti-patterns"),
-        ("arch: sm_80+", "architecture: sm_80+", 5, "'architecture' is no field of a page"),
+        ("arch: sm_80+", "architecture: sm_80+", 5, "'architecture' is not a field of pages"),
         ("source: a test", "source:", 8, "'source' is missing"),
         ("status: unmeasured", "status: true enough", 9, "is not one of: measured"),
         ("metric: error, ", "", 12, "evidence: 'metric' is missing"),
         ('"== 0"', '"about 0"', 12, "neither `has TEXT` nor an operator"),
         ("change: {from: {by: 1}, to: {by: 2}}, metric: ratio", "metric: ratio", 13, "nothing to compare with"),
-        ("metric: error", "metrik: error", 12, "'metrik' is none of"),
+        ("metric: error", "metrik: error", 12, "'metrik' is not one of"),
         ("case: scale, metric", "case: scales, metric", 11, "there is no case docs/knowledge/cases/scales.py"),
         ("## Pitfalls", "## Traps", 1, "the sections are, in this order"),
         ("# Twice", "# Thrice", 1, "heading is its title"),
-        ("TODO: lines of the case, in a block of Python", "```python\nreturn 1\n```", 33, "'return 1' is no line of docs/knowledge/cases/scale.py"),
+        ("TODO: lines of the case, in a block of Python", "```python\nreturn 1\n```", 33, "'return 1' is not a line of docs/knowledge/cases/scale.py"),
     ],
 )  # fmt: skip
 def test_c16_broken_pages_are_refused_with_their_line(project, capsys, before, after, line, said):

@@ -228,14 +228,14 @@ def test_bad_use(case, tmp_path, capsys):
         (): "name a CASE",
         (str(case), "--read", str(broken)): "takes no CASE",
         ("--read", str(tmp_path / "absent.ncu-rep")): "there is no report",
-        ("--read", str(text)): "text.sqlite is no SQLite export",
+        ("--read", str(text)): "text.sqlite is not a readable SQLite export",
         ("--read", str(empty)): "no table StringIds",
         (str(case), "--nn", "3"): "did you mean --n?",
     }.items():
         assert bad_use(*words) == 2, words
         assert said in capsys.readouterr().err
     pytest.importorskip("ncu_report")
-    assert bad_use("--read", str(broken)) == 2 and "broken.ncu-rep is no report" in capsys.readouterr().err
+    assert bad_use("--read", str(broken)) == 2 and "broken.ncu-rep is not a report" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -359,14 +359,14 @@ def test_what_a_profiler_does_instead_of_profiling_is_told(case, fake_tool, tmp_
         with pytest.raises(ncu.CannotProfile, match=said):
             ncu.record(job, tmp_path / "out" / "r.ncu-rep", 0.2 if "sleep" in script else 30)
     fake_tool("nsys", "true")
-    with pytest.raises(ncu.CannotProfile, match="exported no time line"):
+    with pytest.raises(ncu.CannotProfile, match="exported no timeline"):
         nsys.record(job, tmp_path / "out" / "r.sqlite", 30)
 
 
 def test_a_tool_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(ncu, "PLACES", {"ncu": (), "nsys": ()})
-    with pytest.raises(ncu.CannotProfile, match="nsys was not found: it is part of Nsight Systems"):
+    with pytest.raises(ncu.CannotProfile, match="nsys was not found: install Nsight Systems"):
         ncu.find("nsys")
 
 

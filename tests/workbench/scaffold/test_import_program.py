@@ -279,7 +279,7 @@ def test_names_of_files_are_texts(name, program, capsys):
 def test_annotations_and_defaults_are_texts(capsys):
     text = PROGRAM.replace("double(x: cute.Tensor,", 'double(x: f"""a\nimport injected\n{cute}""",')
     assert import_program.main([write("program.py", text.replace("default=128", "default=1e999")), "--as", "made"]) == 2
-    assert "the default of M is inf, and no constant" in capsys.readouterr().err
+    assert "the default of M is inf, which is not a Python constant" in capsys.readouterr().err
     assert not Path("made").exists()
     assert import_program.main([write("program.py", text), "--as", "made"]) == 0
     assert "import injected" in Path("made/made.py").read_text()
@@ -288,7 +288,7 @@ def test_annotations_and_defaults_are_texts(capsys):
 
 @pytest.mark.parametrize(
     ("tests", "said"),
-    [("[{size: 2020-01-01}]", "no constant"), ("[{size: .nan}]", "no constant"), ("[", "cannot be read")],
+    [("[{size: 2020-01-01}]", "not a Python constant"), ("[{size: .nan}]", "not a Python constant"), ("[", "cannot be read")],
 )
 def test_problems_that_are_no_constants(tests, said, capsys):
     write("task.yml", f"tests: {tests}\n")

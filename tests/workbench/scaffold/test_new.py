@@ -34,7 +34,7 @@ def test_templates_become_the_kernel_that_was_named(kind: str) -> None:
 @pytest.mark.parametrize("name", ["3rd", "a-b", "class", "", "a.b"])
 def test_bad_names(name: str, capsys) -> None:
     assert main(["new", name]) == 2
-    assert "is no name for a kernel" in capsys.readouterr().err
+    assert "is not a valid name of a kernel" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_packages_are_names_in_the_current_folder(package: str, tmp_path: Path, 
     monkeypatch.chdir(here)
     package = package.replace("/tmp", str(tmp_path))
     assert main(["new", "mine", "--package", package]) == 2
-    assert "is no name of a package" in capsys.readouterr().err
+    assert "is not a valid name of a package" in capsys.readouterr().err
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "b"]
 
 
@@ -74,7 +74,7 @@ def test_files_that_are_there_are_kept(tmp_path: Path, monkeypatch, capsys) -> N
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "kernel.py").write_text("mine")
     assert main(["new", "mine"]) == 2
-    assert "mine/kernel.py is there already" in capsys.readouterr().err
+    assert "mine/kernel.py already exists" in capsys.readouterr().err
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["kernel.py"]
     monkeypatch.setattr(new.packages, "is_here", lambda name: False)
     assert main(["new", "mine", "--force"]) == 3

@@ -247,7 +247,7 @@ def test_json_and_bad_use(write, capsys) -> None:
     assert main(["verify", path, "--kinds=odds"]) == 2
     assert "there is no kind of check 'odds'" in capsys.readouterr().err
     assert main(["verify", path, "--k=3"]) == 2
-    assert "--k is no option, and no field of the problems" in capsys.readouterr().err
+    assert "--k is neither an option nor a field of the problems" in capsys.readouterr().err
     assert main(["verify", path, "--kind=normal"]) == 2
     assert "did you mean --kinds?" in capsys.readouterr().err
     assert main(["verify", write(GOOD, ("np.maximum(x, 0)\n\n", "np.maximum(x, y)\n\n"))]) == 2

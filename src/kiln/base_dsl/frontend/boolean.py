@@ -48,8 +48,7 @@ def run_inverted(value: Any) -> Any:
 
 
 def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], only_truth: bool = True) -> Any:
-    """Return the operand that decides, as in Python. `only_truth`: of dynamic operands of different types, its
-    truth."""
+    """Return the operand that decides, as in Python. `only_truth`: of dynamic operands of different types its truth."""
     for index, other in enumerate(others):
         if not tree.is_dynamic(value):
             if bool(value) != is_and:

@@ -328,8 +328,7 @@ def _own_names(mapping: Mapping[str, Any]) -> set[str]:
 
 
 def _is_pythons(name: str) -> bool:
-    """Return whether an entry of a class is no state of the program's: what Python, `dataclass` or `Enum` keep
-    there."""
+    """Return whether an entry of a class is no state of the program: what Python, `dataclass` or `Enum` keep there."""
     return name.startswith(_PYTHONS_OWN) or (name.startswith("_") and name.endswith("_") and name not in _METHODS)
 
 

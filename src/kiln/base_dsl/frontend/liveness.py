@@ -30,8 +30,7 @@ class Flow:
 
 
 def names_of(*nodes: ast.AST) -> tuple[set[str], set[str]]:
-    """Return (names loaded, names stored) by some nodes. Functions defined inside count as loads of what they
-    capture."""
+    """Return (names loaded, names stored) by some nodes. Functions defined inside load what they capture."""
     loads: set[str] = set()
     stores: set[str] = set()
     todo: list[Any] = list(nodes)

@@ -102,15 +102,13 @@ def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
 
 
 class _Entry:
-    """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in its value keep their
-    identity."""
+    """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in it keep their identity."""
 
     def __init__(
         self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool,
         kept: tree.Kept, holds_object: bool = True, likes: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        """Open the value's leaves. `holds_object`: it is not a copy of a kept object's state. `likes`: see
-        `_Choices`."""
+        """Open the value's leaves. `holds_object`: it is no copy of a kept object's state. `likes`: see `_Choices`."""
         self.name = name
         self.original = value
         self.get, self.set, self.kept = get, set_, kept
@@ -418,8 +416,7 @@ class _LoopState:
         self._check_objects()
 
     def _check_objects(self) -> None:
-        """Raise an error for objects that the loop rebuilds from their parts, where a second name would show the
-        difference."""
+        """Raise an error for objects that the loop rebuilds from parts, where a second name would show that."""
         made = [
             e for e in self.entries if e.holds_object and tree.is_mutable(e.original) and id(e.original) not in e.kept
         ]
@@ -611,8 +608,7 @@ def _prune(block: ir.Block, offset: int, kept: list[bool], inits: list[ir.Value]
 
 
 def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
-    """Return names that the test of a `while` binds and nobody reads before: body and later code see the
-    test's value."""
+    """Return names that the test of a `while` binds and nobody reads before: later code sees the test's value."""
     scope = state.scope
     carried = {entry.name for entry in state.entries}
     names = [n for n in sorted(rec.test_writes - carried) if n in scope.cells and scope.get(n) is not UNDEFINED]

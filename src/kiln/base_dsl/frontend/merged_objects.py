@@ -201,8 +201,7 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def used_later() -> list[Any]:
-    """Return the values of variables that the functions on the stack, up to the outermost traced one, may read from
-    here on."""
+    """Return the variables that functions on the stack, up to the outermost traced one, may read from here on."""
     return [value for frame in _frames() for _, value in _read_later(frame)]
 
 

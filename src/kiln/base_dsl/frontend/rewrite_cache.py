@@ -27,8 +27,7 @@ Made = tuple[types.CodeType, list[Construct]]
 
 
 def kept(code: types.CodeType, make: Callable[[], Made]) -> Made:
-    """Return the rewritten function, from the cache if it is there; functions that stand in no file are rewritten
-    again."""
+    """Return the rewritten function, from the cache if it is there; functions without a file are rewritten again."""
     if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or not os.path.isfile(code.co_filename):
         return make()
     linecache.checkcache(code.co_filename)
@@ -42,8 +41,7 @@ def kept(code: types.CodeType, make: Callable[[], Made]) -> Made:
 
 @functools.lru_cache(maxsize=1)
 def _sources_changed() -> bool:
-    """Return whether Kiln's sources changed, asked once: the rewriter is loaded when the first function has been
-    rewritten."""
+    """Return whether Kiln's sources changed, asked once: the rewriter is loaded when it has rewritten a function."""
     return cache.sources_changed()
 
 

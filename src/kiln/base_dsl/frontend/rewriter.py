@@ -135,8 +135,8 @@ def _rewrite_code(
 
 
 def _requalified(code: types.CodeType, old: str, new: str) -> types.CodeType:
-    """Return the code with the qualified names of the user's function, in inner functions too: errors and tracebacks
-    show them."""
+    """Return the code with the qualified names of the user's function, inner functions too, for errors and
+    tracebacks."""
     constants = tuple(_requalified(c, old, new) if isinstance(c, types.CodeType) else c for c in code.co_consts)
     replace: Any = code.replace
     return replace(co_consts=constants, co_qualname=new + _qualname(code).removeprefix(old))
@@ -251,8 +251,7 @@ class Rewriter:
         return ast.copy_location(made, node)
 
     def _body(self, node: ast.FunctionDef, state: _ScopeState, kinds: set[type[ast.AST]]) -> list[ast.stmt]:
-        """Return the statements of a function; `kinds` are those of its nodes: what is not there need not be looked
-        for."""
+        """Return the statements of a function; `kinds` are the kinds of its nodes: others need not be looked for."""
         statements = node.body
         docstring: list[ast.stmt] = []
         if statements and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant):

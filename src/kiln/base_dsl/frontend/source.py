@@ -201,8 +201,8 @@ def _gives(node: ast.Lambda, code: types.CodeType) -> bool:
 
 
 def is_compiled_from(text: str, node: FunctionNode, code: types.CodeType) -> bool:
-    """Return whether compiling a node of a text gives the code. Files change, and their times tell nothing reliable
-    of that."""
+    """Return whether compiling a node of a text gives the code. Files change, and their times do not show it
+    reliably."""
     tree = _parse(text)
     excerpt = "" if tree is None else _excerpt(text, tree.body, node) + _imports(text)
     return _gives_code(excerpt, code) or _contains(_compile(text, code.co_filename), code)
@@ -219,8 +219,7 @@ def _gives_code(excerpt: str, code: types.CodeType) -> bool:
 
 @functools.lru_cache(maxsize=128)
 def _imports(text: str) -> str:
-    """Return an import of the names that a text imports at its top: calls of their attributes have a code of their
-    own."""
+    """Return an import of the names that a text imports at its top: calls of their attributes compile differently."""
     tree = _parse(text)
     names: set[str] = set()
     todo: list[ast.AST] = [] if tree is None else list(tree.body)
@@ -235,8 +234,8 @@ def _imports(text: str) -> str:
 
 
 def _excerpt(text: str, body: list[ast.stmt], node: FunctionNode) -> str:
-    """Return the statement at the top of a text that a node stands in, on its lines; of a class only the statement that
-    matters."""
+    """Return the top-level statement of a text that contains a node, on its lines; of a class the relevant
+    statement."""
     lines = text.splitlines(keepends=True)
     kept: list[str] = []
     while True:
@@ -258,8 +257,7 @@ def _compile(text: str, filename: str) -> types.CodeType:
 
 
 def _contains(module: types.CodeType, code: types.CodeType) -> bool:
-    """Return whether code like `code` is somewhere in a module. Flags may differ: exec() hands on those of its
-    caller."""
+    """Return whether code like `code` is somewhere in a module. Flags may differ: exec() passes on its caller's."""
     inner = [c for c in module.co_consts if isinstance(c, types.CodeType)]
     return any(identity(c) == identity(code) or _contains(c, code) for c in inner)
 
@@ -271,8 +269,7 @@ def identity(code: types.CodeType) -> tuple[object, ...]:
 
 
 def _constant(value: object) -> tuple[object, ...]:
-    """Return a constant, so that it can be compared: 1 is not True, and equal sets may list their elements in any
-    order."""
+    """Return a constant in comparable form: 1 is not True, and equal sets may list their elements in any order."""
     if isinstance(value, (tuple, frozenset)):
         parts = [_constant(part) for part in value]
         return type(value), parts if isinstance(value, tuple) else sorted(parts, key=repr)

@@ -57,8 +57,7 @@ def _on_the_stack(code: types.CodeType) -> list[str]:
 
 
 def _computed_again(frame: types.FrameType) -> Iterator[Any]:
-    """Return what a frame has passed to `exec` or `compile` on its current line, if it can be computed without side
-    effects."""
+    """Return what a frame has passed to `exec` or `compile` on its current line, if it can be computed again safely."""
     line = frame.f_lineno
     if line is None:
         return

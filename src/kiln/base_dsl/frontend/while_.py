@@ -83,8 +83,7 @@ def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
 
 
 def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
-    """Return names the tests depend on, through the body's assignments too; '()' stands for a call that may give
-    anything."""
+    """Return names the tests depend on, also through the body's assignments; '()' is a call that may give anything."""
     wanted: set[str] = set()
 
     def use(node: ast.AST) -> None:

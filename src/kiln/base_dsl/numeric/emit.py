@@ -91,8 +91,7 @@ def integer(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -
 def integer_floordiv(
     t: Any, a: ir.Value, b: ir.Value, n: int | None = None, *, nonneg: bool = False, divisor: int | None = None
 ) -> ir.Value:
-    """Emit a division rounding down. `nonneg`: both sides are known not to be negative. `divisor`: the value of `b`, if
-    known."""
+    """Emit a division rounding down. `nonneg`: neither side is negative. `divisor`: the value of `b`, if known."""
     vt = ir_type(t, n)
     if divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0:
         # LLVM does not find this for a dividend of unknown sign: floordivsi by 2**k stays 6 instructions.
@@ -140,8 +139,7 @@ def integer_mod(
 
 
 def _rounded_up(t: Any, remainder: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
-    """Return whether a division toward zero rounded up: the remainder is not zero and has not the sign of the
-    divisor."""
+    """Return whether a division toward zero rounded up: the remainder is nonzero and has not the divisor's sign."""
     zero = constant(t, 0, n)
     inexact = integer_compare("ne", t, remainder, zero, n)
     signs = emit_value("arith.xori", ir_type(t, n), (remainder, b))
@@ -264,8 +262,7 @@ def float_unary(op: str, t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
 
 
 def _float_remainder(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Return the remainder with the sign of the dividend; whether it is not zero; whether its sign is not the
-    divisor's."""
+    """Return the remainder with the dividend's sign; whether it is nonzero; whether its sign is not the divisor's."""
     zero = constant(t, 0.0, n)
     remainder = emit_value("arith.remf", ir_type(t, n), (a, b))
     inexact = compare_ir("arith.cmpf", _ORDERED["ne"], remainder, zero, n)
@@ -283,8 +280,7 @@ def _float_mod(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
 
 
 def _float_floordiv(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
-    """Emit `//` through the exact remainder, as Python does: floor(a / b) is one too much where a / b rounds up to an
-    integer."""
+    """Emit `//` through the exact remainder, as Python does: floor(a / b) is too large where a / b rounds up."""
     vt = ir_type(t, n)
     zero, one = constant(t, 0.0, n), constant(t, 1.0, n)
     remainder, _, wrong = _float_remainder(t, a, b, n)

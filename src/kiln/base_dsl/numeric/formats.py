@@ -76,8 +76,7 @@ class FloatFormat:
         return halfway if self.max_code & 1 else math.nextafter(halfway, math.inf)
 
     def has(self, value: int | float) -> bool:
-        """Return whether a number, rounded to the format, is one of its numbers. Infinities and NaN are where it has
-        them."""
+        """Return whether a number, rounded to the format, is one of its numbers; so are infinities and NaN it has."""
         least = self.least_beyond
         if -least < value < least:
             return self.signed or value >= 0

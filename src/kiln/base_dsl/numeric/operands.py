@@ -27,8 +27,7 @@ def is_ir_value_class(dtype: object) -> bool:
 
 
 def plain_scalar(value: Any) -> host.Plain | None:
-    """Return a Python scalar for values of bool, int, float, their subclasses (enums) and numpy scalars; None for
-    others."""
+    """Return a Python scalar for bool, int, float, their subclasses (enums) and numpy scalars; None for others."""
     if type(value) in PLAIN:
         return value
     if isinstance(value, int | float):

@@ -213,8 +213,8 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     @classmethod
     def _pack(cls, value: Any) -> bytes:
-        """Return a value (typed or Python) as one argument slot: 8 bytes, little endian, zero-padded (16 for 128
-        bits)."""
+        """Return a value (typed or Python) as one argument slot: 8 bytes (16 for 128 bits), little endian,
+        zero-padded."""
         if isinstance(value, Numeric):
             value = value._python("to pass it to a compiled function")
         try:

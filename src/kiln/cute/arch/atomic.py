@@ -122,8 +122,7 @@ def atomic_fmax(
     ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> Float32:  # fmt: skip
-    """Replace a Float32 by the larger of it and `val`; return the old value. `sign_bit` says whether `val` is
-    negative."""
+    """Replace a Float32 by the larger of it and `val`; return the old value. `sign_bit`: whether `val` is negative."""
     return _float_extreme("atomic_fmax", "max", ptr, val, sign_bit, sem, scope)
 
 

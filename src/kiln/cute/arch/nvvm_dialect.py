@@ -1,5 +1,4 @@
-"""`cutlass._mlir.dialects.nvvm`: the bindings' dialect, with operations that programs expect of it and it does not
-have."""
+"""`cutlass._mlir.dialects.nvvm`: the bindings' dialect, with operations that programs expect and it does not have."""
 
 from __future__ import annotations
 
@@ -87,8 +86,7 @@ def mbarrier_try_wait_parity_timelimit(
 
 
 def elect_sync(*, membermask: Any = None, results: Any = None, loc: Any = None, ip: Any = None) -> ir.Value:
-    """Return whether this thread is the one of its warp that was chosen, an i1. All threads of the warp execute it
-    together."""
+    """Return whether this thread of the warp was elected, an i1. All threads of the warp execute it together."""
     kernel_only("elect_sync")
     if membermask is not None:
         raise type_error("elect_sync takes no membermask: all threads of the warp execute it")

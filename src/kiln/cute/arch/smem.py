@@ -29,8 +29,7 @@ def alloc_smem(
 
 
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's own
-    allocations."""
+    """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's allocations."""
     kernel_only("get_dyn_smem")
     alignment = alignment or 1024
     made = cute.dynamic_smem(cute.ptr_type(element_type.mlir_type, "smem", alignment))

@@ -123,8 +123,7 @@ def shuffle_sync_bfly(
 def warp_reduction(
     val: Any, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the combination by `op` of the values of groups of `threads_in_group` neighbouring lanes, in all of
-    them."""
+    """Return the values of groups of `threads_in_group` neighbouring lanes combined by `op`, in all of them."""
     if threads_in_group not in (1, 2, 4, 8, 16, 32):
         raise type_error(f"threads_in_group is {threads_in_group}", "a power of two up to 32")
     offset = threads_in_group // 2
@@ -200,8 +199,8 @@ _chosen: weakref.WeakSet[tracing.FunctionFrame] = weakref.WeakSet()
 
 
 class IfOpRegion:
-    """The region of `with elect_one():`, which one thread of the warp runs. Inside another such region it changes
-    nothing."""
+    """The region of `with elect_one():`, which one thread of the warp runs. Inside another such region it
+    does nothing."""
 
     _point: Any
 

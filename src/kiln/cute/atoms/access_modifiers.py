@@ -47,8 +47,7 @@ _ORDERS = {
     MemoryOrder.RELAXED: ("relaxed", "relaxed"), MemoryOrder.ACQUIRE: ("acquire", "relaxed"), MemoryOrder.RELEASE: ("relaxed", "release"),
     MemoryOrder.ACQ_REL: ("acquire", "release"), MemoryOrder.SC: ("acquire", "release"),
 }  # fmt: skip
-"""The modifiers of loads and of stores. A sequentially consistent access also needs a fence, which the
-program emits."""
+"""The modifiers of loads and of stores. A sequentially consistent access also needs a fence of the program."""
 _PRIORITIES = {
     CacheEvictionPriority.EVICT_NORMAL: "", CacheEvictionPriority.EVICT_FIRST: "L1::evict_first",
     CacheEvictionPriority.EVICT_LAST: "L1::evict_last", CacheEvictionPriority.EVICT_UNCHANGED: "L1::evict_unchanged",
@@ -60,7 +59,7 @@ def modifiers_of(
     order: Any = MemoryOrder.WEAK, scope: Any = MemoryScope.CTA, priority: Any = CacheEvictionPriority.EVICT_NORMAL,
     invariant: bool = False, l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
 ) -> tuple[str, str]:  # fmt: skip
-    """Return the modifiers of PTX for loads, and for stores. `invariant`: nobody writes what is loaded while the
+    """Return the modifiers of PTX for loads and stores. `invariant`: nothing writes the source while the
     kernel runs."""
     for what, value, kind in (
         ("memory_order", order, MemoryOrder), ("memory_scope", scope, MemoryScope),

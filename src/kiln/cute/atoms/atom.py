@@ -194,8 +194,7 @@ class CopyAtom(Atom, Drawn):
 
 
 def _transform(tile_tv: Layout, atom: CopyAtom, own: Layout) -> Layout:
-    """Return ((thread of the tile), (value of the thread)) -> index in the tile, as one side of the atom holds the
-    values."""
+    """Return ((thread of the tile), (value of the thread)) -> index in the tile, for one side of the atom."""
     ref = atom.trait.layout_ref_tv
     threads, values = size(ref[0]), size(ref[1])
     split = zipped_divide(tile_tv, (threads, values))  # ((atom thread, atom value), (rest of threads, rest of values))
@@ -371,8 +370,7 @@ def _tile_shape(tiler: Any) -> Any:
 
 
 def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> CopyAtom:
-    """Return a copy operation for elements of a type. `num_bits_per_copy` says how wide one call of the universal
-    copy is."""
+    """Return a copy atom for elements of a type. `num_bits_per_copy` is the width of one call of the universal copy."""
     if not isinstance(op, CopyOp):
         hint = (
             f"pass an instance: {op.__name__}()" if isinstance(op, type) else "for example cute.nvgpu.CopyUniversalOp()"
@@ -501,8 +499,7 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any
 def make_cotiled_copy(
     atom: CopyAtom, atom_layout_tv: Layout, data_layout: Layout, *, loc: Any = None, ip: Any = None
 ) -> TiledCopy:
-    """Return a tiled copy whose (thread, value) layout is given in offsets of the data rather than in its
-    coordinates."""
+    """Return a tiled copy whose (thread, value) layout maps to offsets of the data, not to its coordinates."""
     coords = composition(left_inverse(data_layout), atom_layout_tv)
     shape = wrap(data_layout.shape)
     extents = product_each(shape)

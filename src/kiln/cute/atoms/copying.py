@@ -101,8 +101,8 @@ def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers:
 
 
 def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], None] | None:
-    """Return what compares the coordinates of elements to be copied with the extents of both tensors; None if neither
-    is checked."""
+    """Return what checks coordinates of copied elements against the extents of both tensors; None if neither is
+    checked."""
     if src._extents is None and dst._extents is None:
         return None
 
@@ -145,8 +145,7 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
 
 
 def _covers(found: Any, calls: int, shape: Any) -> bool:
-    """Return whether so many predicates are one for each of the modes after mode 0, or after the first part of mode
-    0."""
+    """Return whether there is one predicate for each of the modes after mode 0, or after the first part of mode 0."""
     first, *rest = wrap(shape)
     others = product(tuple(rest)) if rest else 1
     repeated = product(tuple(first[1:])) if isinstance(first, tuple) and len(first) > 1 else 1

@@ -17,8 +17,7 @@ def make_ptr(
     dtype: Any, value: Any, mem_space: AddressSpace | None = None, *, assumed_align: int | None = None,
     swizzle_: Swizzle | None = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Return a pointer to an address: an integer, dynamic inside a trace; outside a trace a pointer to pass as an
-    argument."""
+    """Return a pointer to an address, an integer; outside a trace a pointer to pass as an argument."""
     space = AddressSpace.generic if mem_space is None else mem_space
     if tracing.current() is None:
         from . import runtime

@@ -72,8 +72,7 @@ _readers: dict[type, Callable[[Any], Array]] = {}
 
 
 def has_mask(kind: type) -> bool:
-    """Return whether a type is numpy's MaskedArray, torch's MaskedTensor or a subclass: some of their elements are
-    none."""
+    """Return whether a type is numpy's MaskedArray, torch's MaskedTensor or a subclass: some elements have no value."""
     return any(base.__name__ in ("MaskedArray", "MaskedTensor") for base in kind.__mro__)
 
 

@@ -92,8 +92,7 @@ def _leaf(leaf: Any) -> plan.Leaf:
 
 
 def _leading_of_array_signature(found: TensorSignature) -> int | None:
-    """Return the leading mode (-1: none) of a signature that arrays have by themselves (`_array_argument`); None for
-    others."""
+    """Return the leading mode (-1: none) of the signature of a plain array (`_array_argument`); None for others."""
     ones = [mode for mode, d in enumerate(found.stride) if d == 1 and not isinstance(d, DynamicLeaf)]
     leading = ones[0] if len(ones) == 1 else -1
     steps = (d for mode, d in enumerate(found.stride) if mode != leading and (isinstance(d, DynamicLeaf) or d != 0))

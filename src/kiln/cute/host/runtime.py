@@ -124,7 +124,7 @@ class RuntimeTensor(_Passed):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
-        """Return a capsule of its memory, with its own shape and strides. Nothing waits: work goes to the consumer's
+        """Return a capsule of its memory, with its shape and strides. Nothing waits: work goes to the consumer's
         stream."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("this tensor gives its own memory, where it is, and makes no copy")
@@ -245,8 +245,7 @@ def _static_form(array: Array, alignment: int | None) -> Form:
 
 
 def as_device_memory(x: Any) -> Any:
-    """Return an array of the host as one of the GPU, where the host's memory stands for that; elsewhere the array
-    itself."""
+    """Return an array of the host as one of the GPU, where host memory stands for that; elsewhere the array itself."""
     if not hardware.cuda_is_host_memory:
         return x
     array = read_array(x)._replace(device="cuda")
@@ -436,8 +435,7 @@ def _pattern(x: Any, what: str) -> Any:
 def make_fake_tensor(
     dtype: Any, shape: Any, stride: Any, *, memspace: AddressSpace = AddressSpace.gmem, assumed_align: int | None = None
 ) -> FakeTensor:
-    """Return the description of a tensor, for `cute.compile`. Symbolic integers stand for dynamic extents and
-    strides."""
+    """Return the description of a tensor for `cute.compile`. Symbolic integers are dynamic extents and strides."""
     shape, stride = _as_tuple(shape), _as_tuple(stride)
     if len(shape) != len(stride):
         raise type_error(f"shape {shape} and stride {stride} have different numbers of modes")
@@ -455,8 +453,8 @@ def make_fake_compact_tensor(
     dtype: Any, shape: Any, *, stride_order: Sequence[int] | None = None, memspace: AddressSpace = AddressSpace.gmem,
     assumed_align: int | None = None, use_32bit_stride: bool = False,
 ) -> FakeTensor:  # fmt: skip
-    """Return the description of a compact tensor. The mode with number 0 in `stride_order` is the fastest; default:
-    mode 0."""
+    """Return the description of a compact tensor. The mode with number 0 in `stride_order` is fastest;
+    default: mode 0."""
     shape = _as_tuple(shape)
     order = tuple(range(len(shape))) if stride_order is None else tuple(stride_order)
     if sorted(order) != list(range(len(shape))):
@@ -485,7 +483,7 @@ class FakeStream:
 
 
 def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
-    """Return a stream to compile for; with `use_tvm_ffi_env_stream`, calls leave it out and run on PyTorch's current
+    """Return a stream to compile for; with `use_tvm_ffi_env_stream`, calls leave it out and use PyTorch's current
     stream."""
     return FakeStream(use_tvm_ffi_env_stream)
 
@@ -505,8 +503,8 @@ class PointerSignature(NamedTuple):
 def pointer_signature(
     dtype: Any, memspace: AddressSpace, alignment: int
 ) -> tuple[PointerSignature, plan.ArgumentRecord]:
-    """Return the signature of a description, one object for equal ones, and what makes the argument records of such
-    pointers."""
+    """Return the signature of a description, one object for equal ones, and what makes such pointers'
+    argument records."""
     made = PointerSignature(dtype, memspace, alignment)
     return made, plan.ArgumentRecord(made, plan.CPU, dtype, False, (), (), "Q", ())
 
@@ -587,8 +585,7 @@ class RuntimePointer(Pointer):
 def make_ptr(
     dtype: Any, value: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None
 ) -> Pointer:
-    """Return a pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls it is passed
-    to."""
+    """Return a pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls that use it."""
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
         raise type_error(f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
     if isinstance(value, ctypes.c_void_p):

@@ -10,8 +10,7 @@ HANDLES = {"CUstream", "cudaStream_t", "CUevent", "cudaEvent_t"}
 
 
 def handle_attribute(value: Any) -> str | None:
-    """Return the attribute that is the handle of a stream object, or empty if the handle is its `int()`; None for
-    anything else."""
+    """Return the attribute with the handle of a stream object, empty if it is its `int()`; None for anything else."""
     name = type(value).__name__
     if name in ("CUstream", "cudaStream_t"):
         return ""

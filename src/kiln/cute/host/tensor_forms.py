@@ -190,8 +190,7 @@ def form(
     dtype: Any, memspace: AddressSpace, alignment: int, readonly: bool, shape: tuple[int, ...],
     strides: tuple[int, ...], leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
 ) -> Form:  # fmt: skip
-    """Return the form of a layout; `leaves` are its extents and strides as they are compiled in, by default the
-    numbers."""
+    """Return the form of a layout; `leaves` are its extents and strides as compiled in, by default the numbers."""
     return Form(signature(dtype, memspace, alignment, *(leaves or (shape, strides)), readonly), shape, strides)
 
 
@@ -313,8 +312,7 @@ def _leading_mode(shape: Sequence[int], strides: Sequence[int], wanted: int | No
 
 
 def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[int, ...]:
-    """Return the strides that the code will be passed: those of a compact layout, also where the array's are
-    arbitrary."""
+    """Return the strides that the code gets: those of a compact layout, also where the array's are arbitrary."""
     step = 1
     found = list(strides)
     for m in reversed(order):

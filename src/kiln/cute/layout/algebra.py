@@ -128,8 +128,7 @@ def filter_zeros(input: Any, *, target_profile: Any = None, loc: Any = None, ip:
 
 
 def filter(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the coalesced layout without its modes of extent 1 and static stride 0: what is left reaches every
-    offset."""
+    """Return the coalesced layout without modes of extent 1 and static stride 0: the rest reaches every offset."""
     return layouts_of(input, _filter_layout, "filter")
 
 

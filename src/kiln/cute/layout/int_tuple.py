@@ -263,7 +263,7 @@ def product_each(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def product_like(a: Any, target_profile: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the products of ``a`` at the leaves of ``target_profile``: ``product_like(((2,3),4), (0,0))`` is
+    """Return the products of ``a`` at the leaves of ``target_profile``: ``product_like(((2,3),4),(0,0))`` is
     ``(6,4)``."""
     if not isinstance(target_profile, tuple):
         return product(a)
@@ -459,8 +459,7 @@ def is_weakly_congruent(a: Any, b: Any) -> bool:
 
 
 def transform_leaf(f: Callable[..., Any], *args: Any) -> Any:
-    """Return ``f`` applied to corresponding leaves of congruent trees: ``transform_leaf(max, (1,(5,2)),
-    (3,(4,9)))``."""
+    """Return ``f`` applied to the leaves of congruent trees: ``transform_leaf(max, (1,(5,2)), (3,(4,9)))``."""
     if isinstance(args[0], tuple):
         for other in args[1:]:
             _same_rank("transform_leaf", args[0], other)

@@ -346,8 +346,7 @@ def _fill(profile: Any, items: Iterator[Any]) -> Any:
 
 
 def make_identity_layout(shape: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """Return the layout that maps every coordinate to itself: ``make_identity_layout((4,8))`` is
-    ``(4,8):(1@0,1@1)``."""
+    """Return the layout that maps coordinates to themselves: ``make_identity_layout((4,8))`` is ``(4,8):(1@0,1@1)``."""
     shape = as_int_tuple(shape, "a shape")
     return Layout(shape, basis_like(shape))
 
@@ -371,8 +370,7 @@ def mode_path(mode: Any) -> tuple[int, ...]:
 
 
 def shape(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Return the shape of a layout, a tensor or a tiler (layouts in it count with their shapes), or of one mode of
-    it."""
+    """Return the shape of a layout, a tensor or a tiler (its layouts count with their shapes), or of one mode of it."""
     return tree_get(_shape_of(input), mode_path(mode))
 
 
@@ -411,7 +409,7 @@ def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
 
 
 def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
-    """Return the smallest box that holds every value of a layout: its cosize, or a shape if the strides are basis
+    """Return the smallest box that holds all values of a layout: its cosize, or a shape if strides are basis
     elements."""
     layout = plain_layout(obj, "coshape")
     path = mode_path(mode)
@@ -456,8 +454,7 @@ def size_in_bytes(dtype: Any, layout: Any, *, loc: Any = None, ip: Any = None) -
 
 
 def is_static(x: Any) -> bool:
-    """Return whether all extents, strides, offsets and integers in ``x`` are known. True for anything that is not
-    dynamic."""
+    """Return whether all extents, strides, offsets and integers in ``x`` are static. True for anything not dynamic."""
     if isinstance(x, list):
         x = tuple(x)
     return is_static_tree(x if isinstance(x, tuple) else getattr(x, "layout", x))

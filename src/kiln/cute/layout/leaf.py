@@ -104,8 +104,7 @@ def get_divisibility(x: Any) -> int:
 
 
 def leaf_str(x: Any) -> str:
-    """Return ``8`` for a static leaf, ``?``, ``?{div=8}``, ``?{i64}`` or ``?{i64 div=8}`` for a dynamic one, ``_``
-    for None."""
+    """Return ``8`` for a static leaf, ``?``, ``?{div=8}`` or ``?{i64 div=8}`` for a dynamic one, ``_`` for None."""
     if x is None:
         return "_"
     if not is_dynamic_leaf(x):

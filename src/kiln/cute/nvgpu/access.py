@@ -74,8 +74,7 @@ def check_call(tensor: TracedTensor, call: int, values: int, write: bool) -> Non
 
 
 def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
-    """Return the offsets at some indices. Of a swizzled layout each pattern is computed once: it repeats after a
-    period."""
+    """Return the offsets at some indices. Of a swizzled layout each pattern, which repeats, is computed once."""
     indices = list(indices)
     if not isinstance(layout, ComposedLayout) or not isinstance(layout.inner, Swizzle) or layout.is_static():
         return [layout(i) for i in indices]

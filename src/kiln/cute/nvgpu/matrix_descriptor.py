@@ -100,7 +100,7 @@ class _Offsets(NamedTuple):
 
 def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode) -> TracedTensor:
     """Return the descriptors of an operand in shared memory, partitioned as ((MN, K), rest...): a tensor (1,
-    rest...)."""
+    rest..)."""
     pointer, layout, swizzle = _plain(tensor, operand)
     bits = element_bits(pointer.dtype)
     first = layout[0]
@@ -122,8 +122,7 @@ def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode
 
 
 def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
-    """Return where a tensor begins, its layout without the swizzle, and how many bits of addresses the swizzle
-    changes."""
+    """Return where a tensor begins, its layout without the swizzle, and how many address bits the swizzle changes."""
     pointer, layout = tensor.iterator, tensor.layout
     swizzle = pointer.swizzle
     if isinstance(layout, ComposedLayout):
@@ -152,8 +151,8 @@ def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
 
 
 def descriptor_offsets(mn: Layout, k: Layout, bits: int, major: OperandMajorMode, pieces: int) -> _Offsets | str:
-    """Return the offsets of a descriptor for a layout (MN, K) with rows of so many pieces; what is wrong where there
-    are none."""
+    """Return the offsets of a descriptor for a layout (MN, K) with rows of some pieces; what is wrong if there are
+    none."""
     piece = PIECE * 8 // bits
     row = pieces * piece
     k_major, swizzled = major is OperandMajorMode.K, pieces > 1
@@ -185,8 +184,8 @@ def _step(layout: Layout, extent: int, stride: int) -> int | None:
 
 
 def _check_start(pointer: Pointer, operand: str, swizzle: int) -> None:
-    """Raise an error for an operand that does not begin with a piece, or is known to begin in the middle of a pattern
-    of 8 rows."""
+    """Raise an error for an operand that does not begin with a piece, or begins in the middle of a pattern of
+    8 rows."""
     if not swizzle:
         require_alignment(pointer, 0, PIECE, f"operand {operand} of a WGMMA")
         return

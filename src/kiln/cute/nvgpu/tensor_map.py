@@ -80,8 +80,8 @@ class TensorMapFacts:
         return len(self.modes)
 
     def place(self, coordinates: list[Any], images: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-        """Return what a copy takes for an element of the coordinate tensor: the coordinates of its box, and offsets of
-        pixels."""
+        """Return what a copy takes for an element of the coordinate tensor: its box's coordinates, and pixel
+        offsets."""
         return coordinates, []
 
     @property
@@ -148,8 +148,7 @@ def describe(
 
 
 def taken_apart(layout: Any, tile: Layout, tensor: Any) -> tuple[Layout, Swizzle]:
-    """Return the layout of a tile in shared memory and its swizzle; modes past those of the tile (stages) do not
-    count."""
+    """Return the layout of a tile in shared memory and its swizzle; modes past the tile's (stages) do not count."""
     swizzle = Swizzle(0, 4, 3)
     if isinstance(layout, ComposedLayout):
         if not isinstance(layout.inner, Swizzle) or not is_zero(layout.offset):
@@ -175,8 +174,7 @@ def _flat(layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def _run(tensor: TracedTensor, smem: Layout, tile: Layout) -> list[tuple[int, int]]:
-    """Return the modes of the tensor that shared memory walks through first, counted flat, each with the elements
-    taken of it."""
+    """Return the modes of the tensor that shared memory walks through first, counted flat, each with its elements."""
     walked = coalesce(composition(tile, right_inverse(smem)))
     shapes, strides = flat_modes(walked)
     count = 0

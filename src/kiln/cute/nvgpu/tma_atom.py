@@ -138,8 +138,8 @@ def _operand(
     operand: str, op: Any, tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any,
     internal_type: Any,
 ) -> TmaInfo:  # fmt: skip
-    """Return the atom of an operand of a tiled MMA, whose tiles lie in shared memory as (MMA, MMA_M or MMA_N, MMA_K,
-    ...)."""
+    """Return the atom of an operand of a tiled MMA, with tiles in shared memory as (MMA, MMA_M or MMA_N,
+    MMA_K, ...)."""
     name = f"make_tiled_tma_atom_{operand}"
     tensor = tensor_in_gmem(tensor, name)
     if not hasattr(tiled_mma, "partition_shape_A"):
@@ -162,8 +162,7 @@ def make_tiled_tma_atom_A(
     op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
     *, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
-    """Return the atom for tiles (M, K) of A, which lie in shared memory as a tiled MMA takes them: (MMA, MMA_M,
-    MMA_K, ...)."""
+    """Return the atom for tiles (M, K) of A in shared memory as a tiled MMA takes them: (MMA, MMA_M, MMA_K, ...)."""
     return _operand("A", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
 
 
@@ -178,8 +177,7 @@ def make_tiled_tma_atom_B(
 def create_tma_multicast_mask(
     cta_layout_vmnk: Layout, cta_coord_vmnk: Any, mcast_mode: int, *, loc: Any = None, ip: Any = None
 ) -> Int16:
-    """Return the CTAs of a cluster that differ from one only in a mode of (V, M, N, K), a bit for each: 2 for A, 1
-    for B."""
+    """Return the CTAs of a cluster that differ only in a mode of (V, M, N, K), a bit for each: 2 for A, 1 for B."""
     return Int16(make_layout_image_mask(cta_layout_vmnk, cta_coord_vmnk, mcast_mode))
 
 

@@ -220,8 +220,7 @@ class MmaMXF8F6F4Op(_BlockScaledMmaOp):
 
 
 def _row_layout(matrices: int) -> Layout:
-    """Return (lane, bit) -> bit of the matrices: lane 8 j + r gives the address of row r of matrix j; the others
-    repeat."""
+    """Return (lane, bit) -> bit of the matrices: lane 8 j + r addresses row r of matrix j; the others repeat."""
     if matrices == 4:
         return make_layout((32, 128), stride=(128, 1))
     named = 8 * matrices
@@ -229,8 +228,8 @@ def _row_layout(matrices: int) -> Layout:
 
 
 def _fragment_layout(matrices: int, transpose: bool) -> Layout:
-    """Return (lane, bit) -> bit of the matrices: a lane holds two neighbours of row l / 4 (transposed:
-    column) of each."""
+    """Return (lane, bit) -> bit of the matrices: a lane has two neighbours of row l / 4 (transposed: column)
+    of each."""
     if transpose:
         values = joined_layout((16, 1), (2, 128), (matrices, 1024))
         return make_layout([make_layout((4, 8), stride=(256, 16)), values])

@@ -198,8 +198,8 @@ class WarpGroupMmaTrait(MmaTrait):
         self._multiply(d, a, b, c, [(0, 0)], (None,))
 
     def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
-        """Do one step along K after the other: MMAs of a step have different accumulators, and none waits for the one
-        before."""
+        """Do one step along K after the other: MMAs of a step have different accumulators, so none waits for
+        another."""
         self._multiply(d, a, b, c, calls_in_order(rows, columns), (None,) if depth is None else range(depth))
 
     def _multiply(self, d: Any, a: Any, b: Any, c: Any, calls: list[tuple[int, int]], steps: Any) -> None:

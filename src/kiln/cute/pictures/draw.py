@@ -243,8 +243,7 @@ def tv_latex(
     layout_tv: Any, tile_mn: Any, *, color: Callable[[int, int], str] = tikz_color_tv, title: str | None = None,
     axis_labels: bool = False,
 ) -> str:  # fmt: skip
-    """Return a picture of a thread-value layout as a LaTeX document. ``color`` maps thread and value to a TikZ
-    colour."""
+    """Return a thread-value layout drawn as a LaTeX document. ``color`` maps thread and value to a TikZ colour."""
     table = _tv_table(layout_tv, tile_mn, "" if title is None else title)
     return _latex(table, _fills(table, color), axis_labels)
 
@@ -400,8 +399,7 @@ def atom_svg(x: Any, *, title: str | None = None) -> str:
 
 
 def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis_labels: bool = True) -> str:
-    """Return a picture of a tiled copy or a tiled MMA as a LaTeX document. ``color`` maps thread and value to a TikZ
-    colour."""
+    """Return a tiled copy or tiled MMA drawn as a LaTeX document. ``color`` maps thread and value to a TikZ colour."""
     body: list[str] = []
     for p in need_tables(x):
         body.append(rf"\begin{{scope}}[shift={{({p.right},-{p.down})}}]")

@@ -88,8 +88,7 @@ def if_generate(
     input_args: Sequence[Any] | None = None, return_types: Sequence[Any] | None = None, *, loc: Any = None,
     ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Return a branch: the value (or list of values) of `then(*input_args)` or `orelse(*input_args)`, of
-    `return_types`."""
+    """Return the value (or values) of `then(*input_args)` or `orelse(*input_args)`, of `return_types`."""
     kinds = list(return_types or ())
     arguments = list(input_args or ())
     operation = tracing.emit("scf.if", [k.mlir_type for k in kinds], [Boolean(condition).ir_value()], regions=2)

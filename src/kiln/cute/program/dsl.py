@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+from ..._support import lazy
 from ...base_dsl import sanitizing
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import GroupNode, Node, Quick
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from ...base_dsl.caller import Caller
     from ...hardware.architectures import Architecture
     from ...mlir import ext
+    from ..host import arguments as host_arguments
+    from ..host import native_calls, symbols
+    from ..host import stream as streams
+else:  # loaded by the first call: they read arrays of other packages
+    host_arguments, native_calls = lazy.Module("kiln.cute.host.arguments"), lazy.Module("kiln.cute.host.native_calls")
+    streams, symbols = lazy.Module("kiln.cute.host.stream"), lazy.Module("kiln.cute.host.symbols")
 
 
 class CuteDSL(ScfDSL):
@@ -40,9 +46,7 @@ class CuteDSL(ScfDSL):
     @functools.cached_property
     def caller(self) -> Caller:  # type: ignore[override]
         """Native code, where that can be."""
-        from ..host.native_calls import CuteCaller
-
-        return CuteCaller()
+        return native_calls.CuteCaller()
 
     def get_arch_enum(self) -> Architecture:
         """Return the GPU architecture that is compiled for, as an `Arch`."""
@@ -55,16 +59,15 @@ class CuteDSL(ScfDSL):
         """For the sanitizer: the layout of each array, on the argument that is its address."""
         if not sanitizing.kinds():
             return
-        from ..host.arguments import array_layouts
-
-        attributes = [{} if text is None else {"cute.layout": ir.StringAttr.get(text)} for text in array_layouts(nodes)]
+        attributes = [
+            {} if text is None else {"cute.layout": ir.StringAttr.get(text)}
+            for text in host_arguments.array_layouts(nodes)
+        ]
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
 
     def check_arguments(self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any]) -> Any:
         """Symbols that several descriptions of tensors share have one value."""
-        from ..host.symbols import check_shared
-
-        return check_shared(nodes, names, values)
+        return symbols.check_shared(nodes, names, values)
 
     def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
         return {
@@ -79,39 +82,27 @@ class CuteDSL(ScfDSL):
         cute.assert_(condition, message.replace("%", "%%"))  # noqa: PT009
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
-        from ..host.arguments import argument_node
-
-        return argument_node(value, annotation)
+        return host_arguments.argument_node(value, annotation)
 
     def is_static_annotation(self, annotation: Any) -> bool:
-        from ..host.arguments import annotation_kind
-
-        return annotation_kind(annotation) == "static"
+        return host_arguments.annotation_kind(annotation) == "static"
 
     def kind_of(self, value: Any) -> str:
-        from ..host.arguments import kind_of
-
-        return kind_of(value) or super().kind_of(value)
+        return host_arguments.kind_of(value) or super().kind_of(value)
 
     def own_promise(self, annotation: Any) -> Kinds | None:
-        from ..host.arguments import kinds_promised
-
-        return kinds_promised(annotation)
+        return host_arguments.kinds_promised(annotation)
 
     def node(self, value: Any, annotation: Any, path: str) -> Node:
         if annotation is not None:
-            from ..host.arguments import annotation_kind, shape_node
-
-            if annotation_kind(annotation) == "shape" and not self.breaks(value, annotation):
-                return shape_node(value)
+            if host_arguments.annotation_kind(annotation) == "shape" and not self.breaks(value, annotation):
+                return host_arguments.shape_node(value)
         return super().node(value, annotation, path)
 
     def quick(self, kind: type, annotation: Any) -> Quick | None:
-        from ..host.arguments import annotation_kind, quick_array
-
-        if annotation is not None and annotation_kind(annotation) == "shape":
+        if annotation is not None and host_arguments.annotation_kind(annotation) == "shape":
             return None
-        return super().quick(kind, annotation) or quick_array(kind)
+        return super().quick(kind, annotation) or host_arguments.quick_array(kind)
 
     def jit(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
         """Decorator of host functions and of functions to be inlined."""
@@ -295,6 +286,8 @@ class KernelLaunch:
 def _unknown_option(name: str) -> Exception:
     """Return the error for an option that `launch` does not have."""
 
+    import difflib  # start-up: it takes as long as a tenth of the language
+
     known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
     close = difflib.get_close_matches(name, known, 1)
     return type_error(
@@ -384,8 +377,7 @@ _LARGEST_SIZE = (1 << 31) - 1
 
 
 def _size(what: str, value: Any) -> Int64:
-    """Return a number of a launch. One that is known only when the launch is made is checked then, as it is here:
-    with 64 bits."""
+    """Return a number of a launch. A dynamic one is checked when the launch is made, as here: with 64 bits."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, Numeric))
@@ -428,7 +420,5 @@ def _stream_value(stream: Any) -> ir.Value:
         return Int64(stream).ir_value()
     if hasattr(stream, "__extract_mlir_values__"):
         return stream.__extract_mlir_values__()[0]
-    from ..host.stream import handle_of
-
-    handle = handle_of(stream)
+    handle = streams.handle_of(stream)
     return Int64(int(stream) if handle is None else handle).ir_value()

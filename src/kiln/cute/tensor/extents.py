@@ -52,7 +52,7 @@ class Extents:
         return self._changed(lambda: (self.layout, crd2idx(coord, self.layout)))
 
     def mapped(self, f: Callable[[Any], Any], shape: Any) -> Extents | None:
-        """Return the extents of a tensor whose layout `f` has changed to one of this shape; None if the coordinates do
+        """Return the extents of a tensor whose layout `f` has changed to one of this shape; None if they do
         not follow."""
         made = self._changed(lambda: (f(self.layout), 0))
         return made if made is not None and _covers(shape, made.layout.shape) else None

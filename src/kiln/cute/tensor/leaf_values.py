@@ -27,8 +27,7 @@ def leaf_like(leaf: Any, value: ir.Value) -> Any:
 
 
 def _join_leaf(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Return two leaves under one description: equal static ones, or dynamic ones of the wider width and common
-    divisor."""
+    """Return two leaves under one description: equal static ones, or dynamic of the wider width and common divisor."""
     if isinstance(a, int) or isinstance(b, int):
         return (a, b) if isinstance(a, int) and isinstance(b, int) and a == b else None
     kind = Int64 if 64 in (leaf_width(a), leaf_width(b)) else Int32

@@ -34,8 +34,7 @@ _SMEM, _TMEM = AddressSpace.smem, AddressSpace.tmem  # a name of a class of name
 
 @functools.cache
 def element_bits(dtype: Any) -> int:
-    """Return the bits an element takes in memory: a Boolean takes a byte, 2 and 4 bits are packed, others take whole
-    bytes."""
+    """Return the bits of an element in memory: a Boolean takes a byte, 2 and 4 bits are packed, others take bytes."""
     width: int = dtype.width
     return width if width in (2, 4) else max(8, (width + 7) // 8 * 8)
 
@@ -439,8 +438,7 @@ def pointer_from_address(
 def recast_ptr(
     ptr: Pointer, swizzle_: Swizzle | None = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
 ) -> Pointer:
-    """Return the same address as a pointer to another element type (if given), with another swizzle (None: without
-    one)."""
+    """Return the same address as a pointer to another element type (optional), with another swizzle (None: none)."""
     if not isinstance(ptr, Pointer):
         raise type_error(f"recast_ptr takes a pointer, got {type(ptr).__name__}", "a tensor's is .iterator")
     dtype = ptr.dtype if dtype is None else dtype
@@ -526,8 +524,7 @@ def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
 
 
 def known_alignment(pointer: Pointer, offset: Any) -> int:
-    """Return the bytes the address `offset` elements past a pointer is a multiple of; a swizzle keeps its
-    lowest bits."""
+    """Return the bytes the address `offset` elements past a pointer is a multiple of; a swizzle keeps its low bits."""
     found = alignment_after(pointer._alignment, offset, pointer._dtype)
     return found if pointer._swizzle is None else min(found, 1 << pointer._swizzle.num_base)
 
@@ -555,8 +552,7 @@ def require_writable(pointer: Pointer) -> None:
 
 
 def element_value(value: Any, dtype: Any) -> ir.Value:
-    """Return a value to be stored as an element, as an IR value: Python numbers convert, typed values must have the
-    type."""
+    """Return a value to be stored as an IR value: Python numbers convert, typed values must have the element type."""
     kind = type(value)
     if kind is dtype:
         return value.ir_value()

@@ -113,8 +113,7 @@ def _check_field(kind: Any, name: str) -> None:
 
 
 class struct:
-    """Decorate a class: its annotations are the fields of a structure. Called with a pointer, it is the structure
-    there."""
+    """Decorate a class: its annotations are the fields of a structure. Called with a pointer it is the one there."""
 
     __kiln_static__ = True
     MemRange = MemRange
@@ -310,8 +309,7 @@ class MemRangeField:
     def get_tensor(
         self, layout: Any, swizzle: Any = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
     ) -> Any:
-        """Return the array seen through a layout, its addresses swizzled if asked, its elements of another type if
-        asked."""
+        """Return the array seen through a layout, perhaps with swizzled addresses or elements of another type."""
         dtype = self._type.dtype if dtype is None else dtype
         plain = layout if isinstance(layout, Layout) else getattr(layout, "outer", None)
         needed = cosize(plain) if plain is not None else None

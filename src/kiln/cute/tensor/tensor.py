@@ -384,8 +384,8 @@ def _known_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
 
 
 def _extents(shape: Any) -> list[int]:
-    """Return the extents of the top-level modes that are not 1: what two shapes must agree in to be stored into each
-    other."""
+    """Return the extents of the top-level modes that are not 1: shapes that agree in them can be stored to
+    each other."""
     modes = shape if isinstance(shape, tuple) else (shape,)
     sizes = [product(m) for m in modes]
     sizes = [s for s in sizes if s != 1]

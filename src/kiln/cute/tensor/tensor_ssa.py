@@ -43,8 +43,7 @@ class ReductionOp(enum.Enum):
 
 
 class VectorTruthError(DSLUserCodeTypeError):
-    """A branch or a logical operator asks whether a vector is true; `function` is the one that was called with vectors,
-    if known."""
+    """A branch or a logical operator asks whether a vector is true; `function` is the one called with vectors."""
 
     function: Any = None
 
@@ -180,8 +179,7 @@ class TensorSSA:
         )
 
     __array_ufunc__ = None
-    """The priority over numpy: its numbers leave arithmetic with a vector to the vector, and its functions
-    refuse one."""
+    """The priority over numpy: its numbers leave arithmetic with a vector to the vector; its functions refuse one."""
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise type_error(
@@ -297,8 +295,7 @@ class TensorSSA:
         return TensorSSA(made, target, self._dtype)
 
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """Return the elements converted. Floats round to nearest even; to an integer they lose the fraction and
-        saturate."""
+        """Return the elements converted. Floats round to nearest even; to an integer they truncate and saturate."""
         if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
             raise type_error(f".to() takes a numeric type such as Float32, got {dtype!r}")
         if dtype is self._dtype:
@@ -534,8 +531,8 @@ def splat(x: Any, t: Any, count: int) -> ir.Value:
 
 
 def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
-    """Return the flat extents of `shape` beside those of `target`, with 1s for modes it lacks; None if they do not
-    fit."""
+    """Return the flat extents of `shape` beside those of `target`, with 1s for missing modes; None if they do
+    not fit."""
     own, wanted = flatten_to_tuple(shape), flatten_to_tuple(target)
     own = (1,) * (len(wanted) - len(own)) + own
     if len(own) != len(wanted) or any(s not in (1, w) for s, w in zip(own, wanted, strict=True)):

@@ -345,8 +345,7 @@ _AS_THEY_ARE = (Float16, BFloat16, Float32, Float64)
 
 
 def bits_pointer(pointer: Pointer) -> Pointer:
-    """Return the same registers with elements whose vectors can be recast: narrow floats become integers of their
-    width."""
+    """Return the registers with elements whose vectors can be recast: narrow floats become integers of their width."""
     if pointer.dtype in _AS_THEY_ARE or issubclass(pointer.dtype, Integer):
         return pointer
     return recast_ptr(pointer, pointer.swizzle, {8: Int8, 16: Int16, 32: Int32}[pointer.dtype.width])

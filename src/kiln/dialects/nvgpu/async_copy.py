@@ -155,8 +155,8 @@ class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
 
     def check(self) -> str:
         return (
-            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "gmem")
-            or wrong_space(self.mbarrier, "mbarrier", "smem")
+            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem")
+            or wrong_space(self.source, "source", "gmem") or wrong_space(self.mbarrier, "mbarrier", "smem")
         )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ SHARED_REDUCTIONS: dict[str, tuple[str, ...]] = {
     "add": ("u32", "s32", "u64"), "min": ("u32", "s32"), "max": ("u32", "s32"), "inc": ("u32",), "dec": ("u32",),
     "and": ("u32", "s32"), "or": ("u32", "s32"), "xor": ("u32", "s32"),
 }  # fmt: skip
-"""As `BULK_REDUCTIONS`, to the shared memory of a block of the cluster."""
+"""The same for copies to the shared memory of a CTA of the cluster."""
 Reduction = one_of(*BULK_REDUCTIONS)
 ReducedElement = one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
 
@@ -212,8 +212,8 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
 
     def check(self) -> str:
         return (
-            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "smem")
-            or wrong_space(self.mbarrier, "mbarrier", "smem") or _wrong_reduction(self, SHARED_REDUCTIONS)
+            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem")
+            or wrong_space(self.source, "source", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem") or _wrong_reduction(self, SHARED_REDUCTIONS)
         )  # fmt: skip
 
 
@@ -242,8 +242,8 @@ class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
 
     def check(self) -> str:
         return (
-            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "gmem") or wrong_space(self.source, "source", "smem")
-            or _wrong_reduction(self, BULK_REDUCTIONS)
+            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "gmem")
+            or wrong_space(self.source, "source", "smem") or _wrong_reduction(self, BULK_REDUCTIONS)
         )  # fmt: skip
 
 

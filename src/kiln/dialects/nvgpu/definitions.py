@@ -376,7 +376,8 @@ def mma_sync(
     """`mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C are numbers.
 
     A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32 (f64 for
-    f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the hardware. Integers wrap,
+    f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the
+    hardware. Integers wrap,
     or stop at the ends of their range (`saturate`).
     """
     m, n, k = shape

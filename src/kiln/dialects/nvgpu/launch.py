@@ -9,7 +9,8 @@ from .dialect import CuteNvgpu
 
 class DriverLaunch(LaunchFields, CuteNvgpu.Operation, name="driver_launch", prefix="cute."):
     """`cute.launch` through the CUDA driver: kernel number `index` of the executable, by name `name`. Host functions only;
-    made by the NVIDIA target from `cute.launch`, whose operands and options it has. What the kernel needs of its launches comes
+    made by the NVIDIA target from `cute.launch`, whose operands and options it has. What the kernel needs of its
+    launches comes
     later: `needs` (`limits.Needs`, encoded), bytes of shared memory, and `reports` if it prints or asserts.
     """
 

@@ -1,6 +1,7 @@
 """Tensor cores of a warpgroup: asynchronous products whose operands the hardware reads from shared memory.
 
-A warpgroup is four warps, the first of which has a number that is a multiple of four. All its threads execute these operations
+A warpgroup is four warps, the first of which has a number that is a multiple of four. All its threads execute these
+operations
 together.
 """
 

@@ -30,7 +30,7 @@ from ...native import (
 from ...targets.host.call_context import FAULT, MEMORY_FAULT, TEXT, Context
 from ...targets.host.exported import ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, RULES, Code
 from ...targets.host.libc import free, malloc, memcpy, pthread_self, write
-from ...targets.host.texts import Text, begin, put, put_form, put_number
+from ...targets.host.text_buffer import Text, begin, put, put_form, put_number
 from ..arguments import plan
 from ..arguments.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, RealRecord, Record
 from ..arguments.planned_calls import following

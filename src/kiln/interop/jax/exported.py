@@ -28,7 +28,7 @@ from ...native import (
     u32,
     u64,
 )
-from ...targets.host.texts import Text, begin, put_byte
+from ...targets.host.text_buffer import Text, begin, put_byte
 from ..arguments import plan
 from ..arguments.arrays import DLTensor
 from ..c.entry import ROOM, Function, keep, name_argument, say

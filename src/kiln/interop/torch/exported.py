@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...native import Fn, Library, Ptr, address, extern, i32, i64, local, native, ref, struct, text, u8, u32, u64
 from ...targets.host.libc import dlopen, dlsym, find_all
-from ...targets.host.texts import Text, begin
+from ...targets.host.text_buffer import Text, begin
 from ..c.entry import ROOM, Function, keep, name_argument, say, say_integer
 from ..tvm_ffi.exported_arguments import Caller, perform
 from ..tvm_ffi.reader import NONE, OPAQUE, Argument

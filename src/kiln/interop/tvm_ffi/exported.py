@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...native import Library, Ptr, address, i32, i64, inline, local, native, struct, text, u8, u64
 from ...targets.host.libc import dlsym, strlen
-from ...targets.host.texts import Text, begin
+from ...targets.host.text_buffer import Text, begin
 from ..c.entry import ROOM, Function, keep
 from .exported_arguments import OTHER_KIND, UNFIT, Caller, perform, wrong_count
 from .reader import Argument, write_result

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...native import Array, Library, Ptr, i32, i64, local, native, struct, text, u8, u64
 from ...targets.host.exported import ARGUMENTS_DISAGREE
-from ...targets.host.texts import Text, begin, put_real
+from ...targets.host.text_buffer import Text, begin, put_real
 from ..arguments import plan
 from ..arguments.arrays import DLTensor, allowed
 from ..arguments.plan import ArrayRecord, GroupRecord, IntegerRecord, RealRecord, Record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import Int32, const_expr, cute, range_constexpr
 from ... import range as dynamic_range
@@ -10,6 +10,13 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync
 from ...utils.schedulers import SequenceSearch, fetch_tile, next_snake_tile
 from .kv_source import PageTable, transposed_v_offset
+
+
+class TmaOperand(NamedTuple):
+    """A TMA atom and its tensor of coordinates."""
+
+    atom: Any
+    tensor: Any
 
 
 def partition(atom: Any, smem: Any, tiles: Any) -> tuple[Any, Any]:

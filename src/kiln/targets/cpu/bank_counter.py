@@ -36,7 +36,7 @@ _MIX = MIX - (1 << 64)
 
 
 _lock = fork_safe.rlock()
-"""Held during an instrumented call: there is one counter."""
+"""A lock that is held during an instrumented call: there is one counter."""
 
 
 @functools.lru_cache(maxsize=1)

@@ -169,8 +169,8 @@ class Expander(host.Expander):
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
-        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
-        value: ir.Value | None = None,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *,
+        write: bool, value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
         """Return the address of an access; in an instrumented build it is checked first."""
         sanitizer, banks = self.module.sanitizer, self.module.banks
@@ -255,7 +255,7 @@ class Expander(host.Expander):
         self.suspend(b)
 
     def stop_if_asked(self, op: AnyOp, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
-        """In a loop of a kernel: give the thread up if kernels have to stop after so many more steps."""
+        """Give the thread up in a loop of a kernel, if kernels have to stop after so many more steps."""
         if not self.function.is_kernel:
             super().stop_if_asked(op, b, steps)
             return

@@ -45,10 +45,10 @@ PASSES: dict[str, Pass] = {
     "launch-limits": SHARED["launch-limits"],
     "narrow-floats": SHARED["narrow-floats"],
     "expansion": Pass(_expand, "replace operations and types of `cute` and `cute_nvgpu` by code of the host"),
-    "matrix-fusion": Pass(_expand, "the same: matrix operations that follow each other are fused when all else is expanded"),
+    "matrix-fusion": Pass(_expand, "the same: matrix operations in a row are fused when all else is expanded"),
     "loop-versioning": Pass(_version_loops, "make a version of expanded kernels without the guard of their bounds"),
     "splitting": Pass(on_module(splitting.group_structured), "cut long functions into parts"),
     "llvm-conversion": Pass(on_module(_convert), "convert `arith`, `scf`, `vector` and the others to `llvm`"),
-    "coroutines": Pass(_make_resumable, "make state machines of functions that suspend; the frame is their last argument"),
+    "coroutines": Pass(_make_resumable, "make state machines of functions that suspend; the last argument is the frame"),
     "loop-annotations": SHARED["loop-annotations"],
 }  # fmt: skip

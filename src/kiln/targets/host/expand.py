@@ -217,7 +217,8 @@ class Expander(lowering.Expander):
         b.call(END, [], [])
 
     def stop_if_asked(self, op: ir.Operation, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
-        """In a loop: end if Ctrl-C asks for it. Kernels count steps, one in each round where there is no function for them."""
+        """End a loop if Ctrl-C asks for it. Kernels count steps, one in each round where there is no function for
+        them."""
         del steps
         self.function.loops = True
         stop = b.binary("andi", stopped(self.module, b, self.function.context), STOPS)

@@ -36,9 +36,10 @@ class Site:
     status: i32
     form: Ptr
     kernel: Ptr
-    """Its name, where block and thread say more."""
+    """The name of the kernel, where block and thread say more."""
     rules: Ptr[Ptr]
-    """Of `RULES`, what is said by the first number, from 1 on, with the second (m) and the third (v): "vm|its size is %d in mode %d"."""
+    """The texts of `RULES` by the first number, from 1 on, with the second (m) and the third (v): "vm|its size is %d
+    in mode %d"."""
     rule_count: i64
 
 
@@ -65,14 +66,14 @@ class Portable(NamedTuple):
     processor_code: Callable[[Processor | None, str], Object]
     """Makes object code of the host's part for a processor, with this at the end of the names that it exports."""
     parts: Sequence[Part]
-    """Of the runtime: those that it may need."""
+    """The parts of the runtime that it may need."""
     sites: Sequence[Place]
     prints: bool = False
     """Whether calls may print."""
     kernels: Any = ()
     """What a GPU runs; a target's own."""
     image_bytes: int = 0
-    """Of that."""
+    """Bytes of the code that a GPU runs."""
     place: Callable[[Data, Sequence[Portable]], tuple[Symbol, dict[str, str]]] | None = None
     """Writes what the target's loader reads of all architectures, and names its functions; none: there is nothing to load."""
 

@@ -25,27 +25,18 @@ from ...native.deferred_library import DeferredLibrary
 from ..lowering.pass_managers import free
 from . import native_objects
 from .object_code import undefined_symbols
+from .process_symbols import has_symbol, initialize_llvm
 
 _numbers = itertools.count()
 _lock = fork_safe.wait_for(fork_safe.rlock())
 _working = fork_safe.wait_for(fork_safe.Shared())
-"""Held by threads that LLVM works for. Taken after the lock, before llvmlite's: it waits for what those threads do."""
+"""A lock that threads hold while LLVM works for them. It is taken after the lock, before llvmlite's: it waits for
+what those threads do."""
 _building = fork_safe.wait_for(fork_safe.rlock())
-"""Held by a thread that builds a module beside others."""
+"""A lock that a thread holds while it builds a module beside others."""
 _around_calls: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)
 if hasattr(_around_calls, "_lock"):
     fork_safe.wait_for(_around_calls._lock)  # llvmlite's own
-
-
-@functools.lru_cache(maxsize=1)
-def _initialize() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    for library in ("libm.so.6", "libgcc_s.so.1"):  # what compiled code calls: libm, and 128-bit and half arithmetic
-        try:
-            llvm.load_library_permanently(library)
-        except RuntimeError:
-            continue
 
 
 Processor = tuple[str, str, str]
@@ -61,7 +52,7 @@ Conversions to bf16 flush subnormal numbers, and LLVM ends the process where it 
 @functools.lru_cache(maxsize=1)
 def host() -> Processor:
     """This machine's processor."""
-    _initialize()
+    initialize_llvm()
     return supported(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
@@ -133,12 +124,6 @@ def _new_engine() -> llvm.LLJIT:
     return llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
 
 
-def has_symbol(name: str) -> bool:
-    """Return whether this process has a C function or variable of a name."""
-    _initialize()
-    return llvm.address_of_symbol(name) is not None
-
-
 def optimize(
     text: str, opt: int, processor: Processor | None = None, renamed: Mapping[str, str] | None = None
 ) -> llvm.ModuleRef:
@@ -203,7 +188,7 @@ def beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
 
 def native_object(library: functions.Library, processor: Processor) -> bytes:
     """Object code of native functions that no program changes."""
-    from .lower import lower_library
+    from .lower import lower_library  # most processes load object code that is kept
 
     with _building, gc_paused:
         text = lower_library(library.build(), library.name, library.exports)
@@ -254,7 +239,7 @@ def object_of(code: functions.Library | DeferredLibrary, processor: Processor) -
 
 
 _exports: dict[str, tuple[str, ...]] = {}
-"""Of libraries that are kept, by name."""
+"""The exports of libraries that are kept, by name."""
 
 
 def _library(code: functions.Library | DeferredLibrary) -> functions.Library:
@@ -316,7 +301,7 @@ def load_native(module: Any, exports: tuple[str, ...]) -> dict[str, int]:
 
     They may call what parts of the runtime export that are loaded already.
     """
-    from .lower import lower_library
+    from .lower import lower_library  # the same
 
     data = emit_object(optimize(lower_library(module, "native", exports), 2), 2)
     library = Library(data, exports, tuple(_parts.values()))
@@ -335,7 +320,7 @@ class Part(NamedTuple):
     needs: tuple[Part, ...] = ()
     """Where it finds what it calls."""
     loaded: Callable[[Mapping[str, int]], None] | None = None
-    """Called with the addresses of its exports once it is there."""
+    """A function that is called with the addresses of its exports once they are loaded."""
     prefix: str = "kiln_"
     """What the names of its exports begin with."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...hardware import limits
+from ...hardware import architectures, limits
 
 MAX_COOPERATIVE = 132 * 2048
 """Threads of a cooperative launch: what an H200 can hold at a time. Here it is memory that is limited."""
@@ -13,7 +13,7 @@ def refused_launch(kernel: str, needs: str, numbers: list[int]) -> tuple[str, st
 
     `needs` are those of the kernel, encoded; `numbers` are grid, block, cluster, bytes of shared memory, whether it is cooperative.
     """
-    of, known = limits.decoded(needs)
+    of, known = architectures.decoded_needs(needs)
     sizes = limits.Sizes(numbers[:3], numbers[3:6], numbers[6:9], numbers[9])
     broken = limits.broken_rule(of, sizes, known)
     if broken is not None:

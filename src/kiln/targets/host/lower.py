@@ -1,4 +1,4 @@
-"""From a module with `cute` operations to LLVM IR text of host code."""
+"""The lowering of host code: from a module with `cute` operations to LLVM IR text."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..lowering.memory import carrier_type, from_carrier, to_carrier
 from . import arithmetic, call_context, loops, math, ops, splitting, tensor_map_encode
 from .call_context import WRAPPER
 from .expand import Expansion, expand_module, host_type
+from .process_symbols import has_symbol
 
 HANDLERS = combined(
     shared_arithmetic.HANDLERS, memory.HANDLERS, arithmetic.HANDLERS, math.HANDLERS, loops.HANDLERS, ops.HANDLERS,
@@ -210,8 +211,6 @@ def _attributes(expansion: Expansion, module: ir.Module) -> None:
 
 def _missing_functions(module: ir.Module) -> set[str]:
     """Declared C functions that this process does not have; the linker would only say that it failed."""
-    from .jit import has_symbol
-
     return {
         symbol(op)
         for op in operations(module)

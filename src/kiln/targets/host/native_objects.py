@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "__native__")
 
 COMMON = {"x86_64": ("x86-64-v3", "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt xsave"), "aarch64": ("generic", "lse")}
-"""By architecture, LLVM's name of a processor, and the features that tell its likes: nearly all machines have them."""
+"""LLVM's name of a processor of each architecture, and the features that tell its likes: nearly all machines have
+them."""
 
 _CHECK = 32
 _EXPORTS = b"\nexports "

@@ -119,7 +119,7 @@ def interrupted(number: i32) -> None:
 
 @reports.export
 def watch() -> None:
-    """From now on Ctrl-C stops loops and kernels. Where SIGINT is ignored or ends the process, it stays so."""
+    """Let Ctrl-C stop loops and kernels from now on. Where SIGINT is ignored or ends the process, it stays so."""
     if atomic("add", watchers.place, 1) == 0:
         before = address(signal(SIGINT, interrupted))
         if before != address(interrupted):  # another launch may have ended and not yet taken the handler away

@@ -16,7 +16,7 @@ PARTS = (REPORTS, SOFT_FLOAT, SIGNALS)
 
 
 def _end_calls() -> None:
-    """In a forked process: calls of threads that are not there watch no signals."""
+    """Let no call watch signals in a forked process: its thread is not there."""
     if jit.is_loaded(REPORTS):
         addresses = jit.part_library(REPORTS).addresses
         watchers = ctypes.c_int32.from_address(addresses["kiln_cpu_watchers"])

@@ -78,7 +78,7 @@ _BITS = tuple(enumerate(ELEMENTS.values()))
 _SPANS = tuple(enumerate(SWIZZLES.values()))
 HALF_PACKED = _NAMES.index("16u4_align8b")
 PACKED = _NAMES.index("16u4_align16b")
-"""From here on elements are packed and have gaps in shared memory."""
+"""The first element type whose elements are packed with gaps in shared memory."""
 SIX_BITS = _NAMES.index("16u6_align16b")
 _FIRST_FLOAT, _LAST_FLOAT = _NAMES.index("f16"), _NAMES.index("tf32_ftz")
 _INTERLEAVE_32B, _SWIZZLE_32B, _SWIZZLE_128B = 2, 1, 3

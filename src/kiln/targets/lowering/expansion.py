@@ -1,8 +1,11 @@
 """Expanding operations: tables of handlers, and the walk that applies one to a function.
 
-A handler is called with the expander, the operation and a builder before the operation, whose operands are lowered values by
-then. One that is entered by a class of the dialects is called with a view of the operation; with `types=True` the view also has the
-types that the operands had in the dialect (`op.types.source`), which take a while to collect. A handler returns what replaces the
+A handler is called with the expander, the operation and a builder before the operation, whose operands are lowered
+values by
+then. One that is entered by a class of the dialects is called with a view of the operation; with `types=True` the
+view also has the
+types that the operands had in the dialect (`op.types.source`), which take a while to collect. A handler returns what
+replaces the
 results: a value, several, or None where there are none. `KEEP` leaves the operation where it is.
 
 Each file of operations has a table of its own; a target puts those it wants together and hands them to its expansion.
@@ -113,8 +116,8 @@ class Expander:
         return pointer
 
     def accessed(
-        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
-        value: ir.Value | None = None,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *,
+        write: bool, value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
         """Return the address to use for an access to a value of a type through `memory`; `value` is what is written,
         where known."""
@@ -136,9 +139,9 @@ class Work:
 
     operations: list[tuple[ir.Operation, str, Handler | None]] = dataclasses.field(default_factory=list)
     values: list[ir.Value] = dataclasses.field(default_factory=list)
-    """Those to be retyped."""
+    """Values whose types are to be lowered."""
     casts: list[ir.Operation] = dataclasses.field(default_factory=list)
-    """Those that made tuples: to be erased when nobody looks into them any more."""
+    """Casts that made tuples, to be erased when nobody looks into them any more."""
 
 
 class Task(NamedTuple):

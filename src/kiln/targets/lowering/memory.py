@@ -126,7 +126,7 @@ class _Access(NamedTuple):
     stored: ir.Type
     """The LLVM type of the value in memory."""
     alignment: int
-    """That of an element."""
+    """The alignment of an element in bytes."""
     has_leaves: bool
     """Whether the memory is a tensor with dynamic leaves."""
 

@@ -1,6 +1,7 @@
 """Tables of passes by name, and running some of them on the text of a module: `kiln opt`.
 
-A pass has the name of its file, with hyphens. Each target has a table (`pass_table.py`) of what its lowering does, step by step.
+A pass has the name of its file, with hyphens. Each target has a table (`pass_table.py`) of what its lowering does,
+step by step.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _check_limits(module: ir.Module, arch: Architecture) -> None:
 SHARED: dict[str, Pass] = {
     "launch-limits": Pass(_check_limits, "refuse launches that no GPU takes, and place shared memory"),
     "narrow-floats": Pass(on_module(expand_narrow_floats), "convert floats of 8 bits and less by integer arithmetic"),
-    "loop-annotations": Pass(on_module(keep_loop_annotations), "hand hints of loops to the branches that LLVM reads them from"),
+    "loop-annotations": Pass(on_module(keep_loop_annotations), "hand hints of loops to their branches"),
 }  # fmt: skip
 """The passes that all targets have."""
 

@@ -56,7 +56,8 @@ def place(
 
 
 def place_allocations(kernel: ir.Operation, allocations: Sequence[AllocSmem], merged: bool) -> int:
-    """Give the allocations of a kernel their `OFFSET` and return where the last one ends. `merged`: branches share memory."""
+    """Give the allocations of a kernel their `OFFSET` and return where the last one ends. `merged`: branches share
+    memory."""
     pieces = [(op.result, max(op.bytes, 1), max(op.alignment, 1)) for op in allocations]
     body = kernel.regions[0].blocks[0] if merged else None
     offsets, end = place(pieces, body, lambda op: op.result if op.name == AllocSmem.OPERATION_NAME else None)

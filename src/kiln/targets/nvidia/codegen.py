@@ -101,8 +101,10 @@ def optimize(
     tuning.slp_vectorization = False
     tuning.loop_interleaving = False
     if opt:
-        # Programs compute what they turn out not to need, of layouts above all. Without this pass LLVM first looks for what was
-        # computed before: it would take such a value, at the start of a kernel, for equal ones of the roles that warps have,
+        # Programs compute what they turn out not to need, of layouts above all. Without this pass LLVM first looks
+        # for what was
+        # computed before: it would take such a value, at the start of a kernel, for equal ones of the roles that
+        # warps have,
         # and keep it in a register from there on.
         dead_code = llvm.create_new_module_pass_manager()
         dead_code.add_dead_code_elimination_pass()
@@ -254,11 +256,11 @@ class Resources:
     messages: tuple[str, ...] = ()
     """What ptxas says of products that wait for each other, and of requests for registers that it ignores."""
     dynamic_smem: int = 0
-    """Those bytes of `smem` that are dynamic: a launch gives them to the block."""
+    """Bytes of `smem` that are dynamic: a launch gives them to the block."""
 
     @property
     def static_smem(self) -> int:
-        """Those bytes of `smem` that are static."""
+        """Bytes of `smem` that are static."""
         return self.smem - self.dynamic_smem
 
 
@@ -310,7 +312,7 @@ def ptx_version(arch: Architecture, cuda: str | None) -> int:
 
 
 _SPLITS = 13
-"""From this CUDA release on ptxas compiles kernels beside each other, a thread for each: the same code."""
+"""The CUDA release from which on ptxas compiles kernels in parallel, to the same code."""
 _TMPDIR = "TMPDIR names a directory that can be written to and has room"
 
 
@@ -387,7 +389,7 @@ _MESSAGE = re.compile(r"\((C75\d\d)\) (?:Potential Performance Loss: )?(.*?)\.?$
 
 
 def _messages(said: str, ptx: str) -> dict[str, tuple[str, ...]]:
-    """By kernel, what ptxas says about it besides its resources."""
+    """Return what ptxas says about each kernel besides its resources."""
     found: dict[str, dict[str, None]] = {}
     for line in said.splitlines():
         if match := _MESSAGE.search(line):

@@ -29,7 +29,8 @@ class DryLaunch:
     """Bytes of dynamic shared memory."""
     resources: Resources
     artifacts: Mapping[str, Any] = dataclasses.field(repr=False, compare=False, default_factory=dict[str, Any])
-    """Of the compiled function it is part of, by name: "mlir", "llvm", "ptx", "cubin", "sass"; made when asked for."""
+    """The artefacts of the compiled function it is part of, by name: "mlir", "llvm", "ptx", "cubin", "sass"; made
+    when asked for."""
     about: About | None = dataclasses.field(repr=False, compare=False, default=None)
 
     @property

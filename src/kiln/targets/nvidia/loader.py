@@ -31,7 +31,7 @@ from ...native import (
 )
 from ..host.exported import ASSERT, Code, Site
 from ..host.libc import clock_gettime, dlopen, find_all
-from ..host.texts import Text, begin, put, put_form, put_number
+from ..host.text_buffer import Text, begin, put, put_form, put_number
 from .launch import AFTER, CLOCK, HANDLES, LAUNCH, OWNER, RECENT, SLOW
 from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 from .recent_launches import ENTRIES, WORDS
@@ -96,7 +96,7 @@ class Module:
     only: u64
     """What every device here runs, once it is loaded."""
     chosen: Array[u64, DEVICES]
-    """By device, what it runs."""
+    """The variant that each device runs."""
 
 
 @struct
@@ -130,11 +130,11 @@ class Driver:
 
 
 _FUNCTIONS = "".join(f"{name}\0" for name in Driver.__kiln_fields__ if name != "ready")
-"""In the order of their places, which follow one another."""
+"""The names of the driver's functions, in the order of their fields."""
 loading = Library("cuda_loader", prefix="kiln_cuda_", passes=1, opt=1, small=True)
 driver = loading.variable("driver", Driver)
 finding = loading.variable("finding", u64)
-"""Held while the driver is looked for."""
+"""A lock that is held while the driver is looked for."""
 ring = loading.variable("ring", Array[u64, WORDS * (ENTRIES + 1)])
 """Where host code notes launches, as it does everywhere. Nobody reads it here."""
 
@@ -498,5 +498,5 @@ def assertion(variant: Ptr[Variant], said: Ptr[Text]) -> bool:
 
 @loading.export
 def clock() -> u64:
-    """In place of a register that counts time: exported code needs none."""
+    """Stand in for a register that counts time, which exported code does not need."""
     return 0

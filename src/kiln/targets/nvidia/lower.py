@@ -1,4 +1,4 @@
-"""From modules of device functions to LLVM IR text: the pipeline of the NVIDIA target."""
+"""The lowering of the NVIDIA target: from modules of device functions to LLVM IR text."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 ENTRIES = 64
 """A power of two."""
 WORDS = 4
-"""Of an entry: its number counted from 1, the executable, kernel and site, the time in ticks. The first entry holds how
+"""Words of an entry: its number counted from 1, the executable, kernel and site, the time in ticks. The first entry
+holds how
 many launches there were."""
 _SHOWN = 4
 
@@ -65,7 +66,7 @@ HAS_COUNTER = platform.machine() in ("x86_64", "AMD64")
 
 
 def counter(b: Builder) -> ir.Value:
-    """In host code: the register that counts time."""
+    """Return the register that counts time, in host code."""
     attributes = {
         "intrin": ir.StringAttr.get("llvm.readcyclecounter", context()),
         "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),

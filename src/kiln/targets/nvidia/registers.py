@@ -1,6 +1,7 @@
 """Memory of a thread that is as good as registers already where it is expanded: what a block wrote it does not read, and writes once.
 
-Accumulators are read and written by each WGMMA, by what holds them and by the program, register by register. LLVM finds out what
+Accumulators are read and written by each WGMMA, by what holds them and by the program, register by register. LLVM
+finds out what
 of that is needed, but only after each access was made, converted, written down and read.
 """
 
@@ -47,7 +48,7 @@ class Registers:
         self._block: ir.Block | None = None
         """Where the last access was."""
         self._pending: dict[_Register, None] = {}
-        """Those whose values that block has not written yet."""
+        """Registers whose values that block has not written yet."""
         self._blocks: dict[ir.Block, ir.Block] = {}
 
     def allocate(self, pointer: ir.Value, made: ir.Value) -> None:

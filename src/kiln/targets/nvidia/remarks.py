@@ -65,7 +65,7 @@ _ACCESS = re.compile(r"\b(STL|LDL)\b[.\w]*")
 
 
 def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
-    """By kernel and source line, how many instructions store to and load from local memory."""
+    """Return for each kernel and source line how many instructions store to and load from local memory."""
     found: dict[str, dict[tuple[str, int], list[int]]] = collections.defaultdict(dict)
     kernel, place = "", ("", 0)
     for text in sass.splitlines():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..._support import fork_safe
 from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
 from ...hardware import driver, limits
-from ...hardware.architectures import Architecture, generation_of, of_capability
+from ...hardware.architectures import Architecture, decoded_needs, generation_of, of_capability
 from ..host.faults import AssertionFault, format_message
 from ..lowering.sites import Site
 from . import dry_run, recent_launches
@@ -264,7 +264,7 @@ def explain(
 
     `needs` are the kernel's (`limits.Needs`), encoded.
     """
-    known = limits.decoded(needs)[1] if needs else limits.Needs(info.static_smem or info.extra_smem, info.dynamic)
+    known = decoded_needs(needs)[1] if needs else limits.Needs(info.static_smem or info.extra_smem, info.dynamic)
     known = known._replace(smem=max(known.smem, info.static_smem))  # libraries may have some, too
     sizes = limits.Sizes(
         _signed(tuple(config.grid)),

@@ -183,11 +183,11 @@ class NvidiaTarget(Target):
         return [Guard(IS_TRUE, functools.partial(driver.is_current, number))]
 
     def current_device(self) -> int:
-        """That of the current context."""
+        """Return the device of the current context."""
         return driver.current_device() if driver.available() else 0
 
     def device_key(self) -> str:
-        """Its architecture."""
+        """Return the architecture of the device."""
         return current.architecture(target=self).name if driver.several() else ""
 
     has_dry_run = True
@@ -240,7 +240,8 @@ class NvidiaTarget(Target):
         self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
         running: contextlib.ExitStack,
     ) -> Callable[[], None]:  # fmt: skip
-        """Compile the kernels to PTX and start ptxas, which ends with `running`; returns the function that waits for it."""
+        """Compile the kernels to PTX and start ptxas, which ends with `running`; returns the function that waits for
+        it."""
         options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
         lines = options.generate_line_info or bool(options.remark_filter)
         expansion = self._compile_to_ptx(whole, compilation, facts, code, artifacts, lines)
@@ -429,7 +430,7 @@ class NvidiaTarget(Target):
 
 
 _OWN_ARTIFACTS = ("ptx", "cubin", "sass", "object")
-"""Those an executable makes of its code."""
+"""Artefacts that an executable makes of its code."""
 
 
 def _libraries(options: CompileOptions) -> list[bytes]:

@@ -416,7 +416,7 @@ def test_plans_are_chosen_as_measured():
         problem = AttentionProblem(
             batch, length, length, heads, heads_k, dim, dim_v, dtype, window_right=0 if causal else None
         )
-        shapes.setdefault(problem, {})[tuple(row["config"])] = row["us"] / (row["cudnn_us"] or 1.0)
+        shapes.setdefault(problem, {})[tuple(row["plan"])] = row["us"] / (row["cudnn_us"] or 1.0)
     assert shapes
     for problem, times in shapes.items():
         config = sm90_cost.default_config(problem, HOPPER)

@@ -309,19 +309,19 @@ def test_several_results_and_row_sums():
     def halves(value):
         return value, max(value, 0.0)
 
-    got = kernels.gemm(a, b, epilogue=halves, out=(None, other), row_sum=lambda x: x + 1.0)
+    got = kernels.gemm(a, b, epilogue=halves, out=(None, other), row_reduction=lambda x: x + 1.0)
     assert got[1] is other
     np.testing.assert_allclose(got[0], wanted, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(other, np.maximum(wanted, 0.0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got[2], wanted.sum(1) + 21, rtol=1e-4, atol=1e-4)
-    both = kernels.gemm(np.stack([a, a]), b, row_sum="squares")
+    both = kernels.gemm(np.stack([a, a]), b, row_reduction="squares")
     assert both[1].shape == (2, 9)
     np.testing.assert_allclose(both[1][1], (wanted**2).sum(1), rtol=1e-4)
-    assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_sum="squares")[1].any()
+    assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_reduction="squares")[1].any()
     with pytest.raises(TypeError, match="returned 2 values for 3 results"):
         kernels.gemm(a, b, epilogue=halves, out_dtype=(np.float16,) * 3)
-    with pytest.raises(TypeError, match="row_sum is 'cubes'; it must be one of squares"):
-        kernels.gemm(a, b, row_sum="cubes")
+    with pytest.raises(TypeError, match="row_reduction is 'cubes'; it must be one of squares"):
+        kernels.gemm(a, b, row_reduction="cubes")
 
 
 def test_epilogues_of_arrays_of_other_types_and_in_place():

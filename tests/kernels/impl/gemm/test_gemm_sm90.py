@@ -254,7 +254,7 @@ def test_several_results(config, outs):
     a, b, bias = operand(140 if config is not SWAP_AB else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
     with kiln.sanitize("all") as found:
         got = kernels.gemm(
-            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_sum=rows, config=config
+            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_reduction=rows, config=config
         )  # fmt: skip
     assert not found
     wanted = exact(a, b) + bias
@@ -564,11 +564,11 @@ def test_refused(made, says):
 
 
 BLOCK_SCALES = (TensorLayout.dense(kiln.Float32, 1, 256, 2), TensorLayout.dense(kiln.Float32, 1, 2, 2))
-ROWS = EpilogueFusion.of(False, False, None, None, True, False, row_sum="squares")
+ROWS = EpilogueFusion.of(False, False, None, None, True, False, row_reduction="squares")
 REFUSED_OF = [
-    (problem_of(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "row_sum needs whole accumulators"),
-    (problem_of(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True), "row_sum needs whole accumulators"),
-    (problem_of(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k=2), "row_sum needs whole accumulators"),
+    (problem_of(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "row_reduction needs whole accumulators"),
+    (problem_of(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True), "row_reduction needs whole accumulators"),
+    (problem_of(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k=2), "row_reduction needs whole accumulators"),
     (problem_of(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCK_SCALES), T((128, 64, 64), (1, 1)), "block scales are of 128 of K"),
     (problem_of(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCK_SCALES), T((128, 64, 128), (1, 1), swap_ab=True), "rows of the tile"),
     (problem_of(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCK_SCALES), T((128, 64, 128), (1, 1), split_k=2), "without block scales"),
@@ -691,7 +691,7 @@ LARGE = 8192
 FUSED = [
     ("bf16, everything", BF16, {"bias": (LARGE,), "c": (LARGE, LARGE), "activation": "gelu"}),
     ("f16, two others", F16, {"epilogue": lambda x, y, z: cute.math.tanh(x * y + z) * x, "extras": 2}),
-    ("bf16, two results and sums of rows", BF16, {"bias": (LARGE,), "epilogue": lambda x: (x, x * x), "row_sum": "squares"}),
+    ("bf16, two results and sums of rows", BF16, {"bias": (LARGE,), "epilogue": lambda x: (x, x * x), "row_reduction": "squares"}),
     ("e4m3, factors", E4M3, {"scale_a": (LARGE, 1), "scale_b": (1, LARGE), "precision": "fast", "out_dtype": np.dtype(E4M3)}),
 ]  # fmt: skip
 

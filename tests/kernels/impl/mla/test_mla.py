@@ -303,7 +303,7 @@ def test_what_is_refused():
         ({"cache_scale": np.ones(1, np.float32)}, "for an 8-bit cache"),
         ({"num_splits": 2, "config": kernels.Sm90MlaConfig(2)}, "config has its own"),
         ({"config": kernels.Sm90MlaConfig(2, early=9)}, "early is 9, and must be 0 to 8"),
-        ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it is \\(2, 1, 2, 128\\)"),
+        ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it must be float16 of shape \\(2, 1, 2, 128\\)"),
     ):
         with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
             kernels.mla_decode(**{**given, **wrong})

@@ -95,7 +95,7 @@ def test_the_right_kernel(extra):
         (["proxy fence"], "wgmma that reads .* in the async proxy; .* and no fence tells the async proxy so"),
         (["barrier before"], "executes a wgmma that reads words.*; thread .* wrote it, and nothing orders the two"),
         (["overwritten"], "writes words.*; a wgmma of .* read it, and nothing orders the two"),
-        (["fence"], "executes a wgmma whose sums it wrote, and no fence orders the two"),
+        (["fence"], "executes a wgmma whose accumulator it wrote, and no fence orders the two"),
         (["fence", "sums left alone"], "executes its first wgmma without a fence"),
         (["late wait"], "reads element 0 of sums while a wgmma in flight adds to it"),
         (["wait one less"], "reads element 1 of sums while a wgmma in flight adds to it"),
@@ -118,7 +118,7 @@ def test_a_wrong_kernel(wrong, words):
 
 def test_sums_that_were_only_read():
     """ptxas adds the fence, and public programs leave it to that."""
-    with pytest.warns(kiln.DSLWarning, match="executes a wgmma whose sums it read, and no fence orders the two"):
+    with pytest.warns(kiln.DSLWarning, match="executes a wgmma whose accumulator it read, and no fence orders the two"):
         assert findings("first fence only", "sums left alone") == []
 
 

@@ -35,7 +35,7 @@ def _square(x: Any) -> Any:
 
 
 ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {"relu": _relu, "silu": _silu, "gelu": _gelu}
-ROW_SUM_FUNCTIONS: dict[Any, Callable[[Any], Any]] = {"squares": _square}
+ROW_REDUCTIONS: dict[Any, Callable[[Any], Any]] = {"squares": _square}
 _NO_FUNCTIONS = Functions(_identity)
 
 
@@ -55,12 +55,12 @@ class EpilogueFusion:
     scales: int = 0
     outs: int = 1
     epilogue: bool = False
-    row_sum: bool = False
+    row_reduction: bool = False
 
     @classmethod
     def of(
         cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: Any = (), scales: int = 0,
-        outs: int = 1, row_sum: Any = None,
+        outs: int = 1, row_reduction: Any = None,
     ) -> EpilogueFusion:  # fmt: skip
         """Return the fusion for arguments of `gemm`; `branching` functions are called for one element at a time."""
         function: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
@@ -70,10 +70,12 @@ class EpilogueFusion:
             function is not None,
             f"gemm: activation is {activation!r}; it must be one of {', '.join(ACTIVATIONS)}, or a function",
         )
-        row_function: Any = ROW_SUM_FUNCTIONS.get(row_sum, row_sum) if isinstance(row_sum, str) else row_sum
+        row_function: Any = (
+            ROW_REDUCTIONS.get(row_reduction, row_reduction) if isinstance(row_reduction, str) else row_reduction
+        )
         require(
             row_function is None or callable(row_function),
-            f"gemm: row_sum is {row_sum!r}; it must be one of {', '.join(ROW_SUM_FUNCTIONS)}, or a function",
+            f"gemm: row_reduction is {row_reduction!r}; it must be one of {', '.join(ROW_REDUCTIONS)}, or a function",
         )
         functions = [f for f in (function, epilogue, row_function) if f is not None]
         return cls(
@@ -84,7 +86,7 @@ class EpilogueFusion:
     @property
     def key(self) -> tuple[Any, ...]:
         """What kernels depend on besides the functions."""
-        return self.c, self.bias, self.scaled, self.scales, self.outs, self.epilogue, self.row_sum
+        return self.c, self.bias, self.scaled, self.scales, self.outs, self.epilogue, self.row_reduction
 
     @property
     def plain(self) -> bool:
@@ -127,7 +129,7 @@ class EpilogueFusion:
                 values = [_checked("epilogue", x, value) for x in results]
             for function in row_function:
                 first = values[0].to(Float32) if values[0].dtype is not Float32 else values[0]
-                summed = _checked("function of row_sum", of_arrays(function, first), first)
+                summed = _checked("function of row_reduction", of_arrays(function, first), first)
                 values.append(summed.to(Float32) if summed.dtype is not Float32 else summed)
             return values
 

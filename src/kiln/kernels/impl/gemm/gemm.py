@@ -27,7 +27,7 @@ def gemm(
     scale_a: Any = None, scale_b: Any = None, c: Any = None, bias: Any = None,
     activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None, extras: Sequence[Any] = (),
-    row_sum: str | Callable[[Any], Any] | None = None, precision: str = "ieee", config: Any = None,
+    row_reduction: str | Callable[[Any], Any] | None = None, precision: str = "ieee", config: Any = None,
 ) -> Any:  # fmt: skip
     """Return `epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`.
 
@@ -41,7 +41,7 @@ def gemm(
     `c`, `bias` and `extras` are broadcast to the result: a bias of N is a row; with a beta of 0 `c` is not read.
     `activation` is "relu", "silu", "gelu" or a function of a value; `epilogue` is a function of the value and of each
     of the `extras`, element by element: floats in f32, integers and truth values as they are. An epilogue that returns
-    several values has as many results, a tuple of arrays: `out` and `out_dtype` may be tuples, too. `row_sum` is
+    several values has as many results, a tuple of arrays: `out` and `out_dtype` may be tuples, too. `row_reduction` is
     "squares" or a function of the first of those values, in f32: its sums along rows are returned after the results, in
     f32, (M,) or (L, M), always added in the same order.
 
@@ -57,7 +57,20 @@ def gemm(
     implementation; by default the one that is expected to take least time.
     """
     call = GemmCall(
-        a, b, out, out_dtype, alpha, beta, (scale_a, scale_b), c, bias, activation, epilogue, extras, precision, row_sum
+        a,
+        b,
+        out,
+        out_dtype,
+        alpha,
+        beta,
+        (scale_a, scale_b),
+        c,
+        bias,
+        activation,
+        epilogue,
+        extras,
+        precision,
+        row_reduction,
     )
     return call.run(REGISTRY, config)
 
@@ -79,7 +92,7 @@ class GemmCall:
     epilogue: Any = None
     extras: Sequence[Any] = ()
     precision: str = "ieee"
-    row_sum: Any = None
+    row_reduction: Any = None
 
     function = "gemm"
     outs: list[Any] = dataclasses.field(default_factory=list, init=False)
@@ -131,7 +144,7 @@ class GemmCall:
                 arrays.require_usable(x, f"{name}: {what}")
         for what, function, extras in (
             ("activation", self.activation, 0), ("epilogue", self.epilogue, len(self.extras)),
-            ("function of row_sum", self.row_sum, 0),
+            ("function of row_reduction", self.row_reduction, 0),
         ):  # fmt: skip
             check_parameters(what, function, extras)
         shape = self.shape
@@ -183,7 +196,7 @@ class GemmCall:
             arrays.require(len(values) == count, f"gemm: {name} has {len(values)} entries for {count} results")
         for x, dtype in zip(outs, types, strict=True):
             self.add_out(x, dtype, flat, (flat, shape[1:] if shape[0] == 1 else shape, shape))
-        if self.row_sum is not None:
+        if self.row_reduction is not None:
             self.row_sum_out = arrays.empty(self.a, flat[:-1], arrays.dtype_named(self.a, "float32"))
         self.computed = self.outs
 
@@ -231,10 +244,10 @@ class GemmCall:
 
     def fusion(self, dtype: Any, inputs: Sequence[Any], branching: Sequence[Any], scales: int = 0) -> EpilogueFusion:
         """Return the epilogue. Integers of which nothing is computed stay integers."""
-        fused = bool(inputs) or any(x is not None for x in (self.activation, self.epilogue, self.row_sum))
+        fused = bool(inputs) or any(x is not None for x in (self.activation, self.epilogue, self.row_reduction))
         return EpilogueFusion.of(
             self.c is not None, self.bias is not None, self.activation, self.epilogue,
-            not dtype.is_integer or self.alpha != 1.0 or fused, branching, scales, len(self.outs), self.row_sum,
+            not dtype.is_integer or self.alpha != 1.0 or fused, branching, scales, len(self.outs), self.row_reduction,
         )  # fmt: skip
 
     @functools.cached_property

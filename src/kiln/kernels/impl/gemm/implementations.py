@@ -225,7 +225,7 @@ class SimtGemm(MultistageGemm):
         config.check_simt(device.smem)
 
 
-_NO_ROW_SUM = "its CTAs have parts of rows only, and row_sum adds whole rows"
+_NO_ROW_SUM = "its CTAs have parts of rows only, and row_reduction adds whole rows"
 _NO_BLOCK_SCALES = "block scales multiply accumulators of 128 elements of K, and it accumulates all of K"
 
 
@@ -280,7 +280,7 @@ class BlockScaledFallback(Fallback):
 
 @dataclasses.dataclass(frozen=True)
 class RowSumFallbackConfig:
-    """The values that `row_sum` adds are written as another result, with the best config, and then reduced."""
+    """The values that `row_reduction` adds are written as another result, with the best config, and then reduced."""
 
 
 @REGISTRY.register
@@ -290,7 +290,7 @@ class RowSumFallback(Fallback):
     config = RowSumFallbackConfig
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
-        return None if problem.reduces_rows else "there is no row_sum"
+        return None if problem.reduces_rows else "there is no row_reduction"
 
     def run(self, problem: GemmProblem, config: RowSumFallbackConfig, args: GemmArguments) -> None:
         from ..reduction import reductions  # start-up: few GEMMs need another family

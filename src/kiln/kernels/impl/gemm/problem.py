@@ -157,7 +157,7 @@ class GemmProblem(Problem):
     @property
     def reduces_rows(self) -> bool:
         """Whether the epilogue sums a value of each row, instead of writing it."""
-        return self.fusion.row_sum and len(self.outs) == self.fusion.outs
+        return self.fusion.row_reduction and len(self.outs) == self.fusion.outs
 
     @property
     def out_types(self) -> tuple[Any, ...]:

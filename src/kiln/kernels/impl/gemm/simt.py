@@ -25,10 +25,6 @@ _K_LANES = 8
 class SimtGemmKernel(MultistageGemmKernel):
     """The f32 kernel for operands of some layouts."""
 
-    @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, tensors: Any, scales: Any, divisors: Any):
-        self.compute(a, b, tensors, scales, divisors)
-
     def min_ctas_per_sm(self) -> int:
         """Two CTAs hide each other's latency, if accumulators are at most half of a thread's registers then."""
         m, n, _ = self.config.tile_shape_mnk

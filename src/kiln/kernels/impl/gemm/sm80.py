@@ -29,10 +29,6 @@ _EVEN, _ODD = 0x6420, 0x7531
 class Sm80GemmKernel(MultistageGemmKernel):
     """The kernel for operands of some types; f32 is rounded to TF32."""
 
-    @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, tensors: Any, scales: Any, divisors: Any):
-        self.compute(a, b, tensors, scales, divisors)
-
     def smem_bytes(self) -> int:
         return self.config.smem_bytes(self.a.dtype.width)
 

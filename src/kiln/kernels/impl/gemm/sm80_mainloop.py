@@ -34,7 +34,6 @@ class MultistageGemmKernel:
         self.scheduler = scheduler
         self.epilogue = epilogue
 
-    kernel: Any
     swap_ab = False
     """Whether rows of B are rows of the MMA: accumulators are those of the transpose."""
 
@@ -90,9 +89,9 @@ class MultistageGemmKernel:
         """Return the scaling of accumulators of groups of K, or None. `smem`: behind the stages of A and B."""
         return None
 
-    @cute.jit
-    def compute(self, a: cute.Tensor, b: cute.Tensor, tensors: EpilogueTensors, scales: Any, divisors: Any):
-        """Compute the tile of a CTA: the body of the kernel."""
+    @cute.kernel
+    def kernel(self, a: cute.Tensor, b: cute.Tensor, tensors: EpilogueTensors, scales: Any, divisors: Any):
+        """Compute the tile of a CTA: prologue, main loop, epilogue."""
         thread = arch.thread_idx()[0]
         tile, batch, rank = self.scheduler.work(tensors.outs[0], divisors)
         tile_m, tile_n, tile_k = self.config.tile_shape_mnk

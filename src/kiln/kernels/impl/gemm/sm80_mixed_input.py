@@ -43,10 +43,6 @@ class Sm80MixedInputGemmKernel(MultistageGemmKernel):
         self.int4 = int4
         self.group_size = group_size
 
-    @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, tensors: Any, scales: Any, divisors: Any):
-        self.compute(a, b, tensors, scales, divisors)
-
     def smem_bytes(self) -> int:
         return mixed_input_smem_bytes(self.config, self.int4, self.group_size)
 

@@ -18,6 +18,8 @@ from .sm90_smem_epilogue import SmemEpilogue
 from .split_k import reduce_row_partials, run_split_k_stages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...dispatch.devices import Device
     from ...dispatch.problem import TensorLayout
     from .arguments import GemmArguments
@@ -70,9 +72,13 @@ class Sm90Gemm(Implementation):
         return None
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
-        """Return the configs that may be worth it, the fastest expected first."""
-        costs = [(self.cost(problem, config, device), config) for config in sm90_cost.candidates(problem, device)]
+        """Return the candidates, the fastest expected first."""
+        costs = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
         return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
+
+    def candidates(self, problem: GemmProblem, device: Device) -> Iterable[Sm90GemmConfig]:
+        """Return the configs that may be worth it, in any order."""
+        return sm90_cost.candidates(problem, device)
 
     def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
         return sm90_cost.expected(problem, config, device)
@@ -88,7 +94,7 @@ class Sm90Gemm(Implementation):
         whole = not (config.smem_epilogue or config.swap_ab or config.split_k > 1)
         k_tiles, floats = -(-problem.k // tile_k), problem.acc_dtype is Float32
         config.require(
-            (not problem.reduces_rows or whole, "row_sum needs whole accumulators, in rows of the tile",
+            (not problem.reduces_rows or whole, "row_reduction needs whole accumulators, in rows of the tile",
              "split_k_cluster=1, swap_ab=False, split_k=1"),
             (not problem.block_scales or (tile_k == SCALE_BLOCK and not config.swap_ab),
              f"block scales are of {SCALE_BLOCK} of K, and of rows of the tile", f"K of {SCALE_BLOCK}, swap_ab=False"),

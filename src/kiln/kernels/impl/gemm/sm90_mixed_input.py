@@ -264,7 +264,7 @@ class Sm90MixedInputGemm(Sm90Gemm):
         if not device.warp_groups:
             return f"WGMMA needs sm_90a, and {device.name} is sm_{device.generation.number}"
         if problem.reduces_rows:
-            return "its tiles lie across the result, and row_sum adds rows"
+            return "its tiles lie across the result, and row_reduction adds rows"
         if not (tma_readable(problem.a, 2) and tma_readable(problem.b, 1)):
             return (
                 f"a or b are not contiguous in K, or rows begin between multiples of 16 bytes: {problem.a}, {problem.b}"
@@ -274,10 +274,6 @@ class Sm90MixedInputGemm(Sm90Gemm):
         if problem.group_size % _STAGE_K[0] or problem.k % _STAGE_K[0]:
             return f"K, or groups of it, are no multiples of {_STAGE_K[0]}"
         return None
-
-    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90MixedInputConfig]:
-        costs = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
-        return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
 
     def candidates(self, problem: GemmProblem, device: Device) -> Iterator[Sm90MixedInputConfig]:
         """Yield configs that may be worth it, with as many stages as fit."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HANDLERS = Handlers()
 
 _ORDERS = ("", "relaxed", "relaxed", "", "acquire", "release", "acq_rel", "acq_rel")
-"""By LLVM's number of an order (not atomic, unordered, monotonic, -, acquire, ...), PTX's name."""
+"""PTX's names of memory orders by LLVM's numbers (not atomic, unordered, monotonic, -, acquire, ...)."""
 _SCOPES = {"block": "cta", "workgroup": "cta", "cluster": "cluster", "device": "gpu", "agent": "gpu"}
 
 

@@ -418,7 +418,7 @@ def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Va
 
 
 def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
-    """In an instrumented build: so many lanes give the address of a row."""
+    """Tell an instrumented build that so many lanes give the address of a row."""
     Hooks(x, op).rows(b, address, lanes, stores)
     if x.module.banks is not None:
         x.frame_of(op)
@@ -488,7 +488,8 @@ WarpOperation = nvgpu.mma.MmaSync | nvgpu.mma.LdMatrix | nvgpu.mma.StMatrix
 """Operations that `passes/matrix_fusion.py` does for a whole warp at once."""
 
 
-# --- a whole warp at once (`matrix_fusion.py`) ------------------------------------------------------------------------------------
+# --- a whole warp at once (`matrix_fusion.py`)
+# ------------------------------------------------------------------------------------
 
 
 def warp_operation(x: Expander, op: WarpOperation) -> str:

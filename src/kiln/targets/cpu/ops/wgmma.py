@@ -1,4 +1,5 @@
-"""Tensor cores of a warpgroup. What becomes of products is in `runtime/wgmma.py`, what they compute in `runtime/tensor_core.py`."""
+"""Tensor cores of a warpgroup. What becomes of products is in `runtime/wgmma.py`, what they compute in
+`runtime/tensor_core.py`."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def _lane_loop(
     b: Builder, run: _Run, payload: ir.Value, lanes: ir.Value, slots: ir.Value, previous: ir.Operation | None,
     before: list[ir.Operation], op: ir.Operation | None,
 ) -> None:  # fmt: skip
-    """For each lane: take the result of the previous operation, compute, leave what the next operation needs."""
+    """Let each lane take the result of the previous operation, compute, leave what the next operation needs."""
     each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
     here = each.binary("andi", each.binary("shrui", lanes, lane), 1)
     c = each.if_(each.compare("ne", here, 0))

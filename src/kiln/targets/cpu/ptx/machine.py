@@ -42,7 +42,7 @@ class Machine:
         self.types = registers
         self.values: dict[str, ir.Value] = {}
         self.cells: dict[str, tuple[ir.Value, int]] | None = None
-        """In a program with branches: where registers lie, and their widths."""
+        """Where registers lie in a program with branches, and their widths."""
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Machine:
     # -- running ---------------------------------------------------------------------------------------------
 
     def keep_in_memory(self, widths: dict[str, int]) -> None:
-        """From now on registers lie in memory: those declared, and operands of the given widths."""
+        """Keep registers in memory from now on: those declared, and operands of some widths."""
         self.cells = {}
         declared = {name: BITS.get(kind, 32) for name, kind in self.types.items()}
         for name, width in {**declared, **widths}.items():

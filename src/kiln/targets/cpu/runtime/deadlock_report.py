@@ -43,7 +43,7 @@ class Group:
 
     threads: list[Thread]
     barriers: dict[tuple[int, int, int], list[tuple[int, int]]]
-    """For each block: threads that have arrived at each barrier, and how many it expects (0: all)."""
+    """The threads of each block that have arrived at each barrier, and how many it expects (0: all)."""
 
 
 def read(details: bytes) -> Group:

@@ -1,9 +1,13 @@
 """The asynchronous engines of a GPU, in one table that the CPU runtime and the sanitizer read.
 
-The runtime keeps operations in the queues of engines (`engines.py`). The sanitizer has an identity for each engine and issuer, and
-follows what each of them reads and writes (`sanitizer/state.py`). A new engine is a row of `ENGINES`, with a queue of its own if
-its operations are issued, grouped or completed by themselves: the MMA of Blackwell, which one thread issues for one or two CTAs and
-whose completion an mbarrier tells, would be `Engine("tcgen05.mma", "a tcgen05.mma of ", "async", Queue("tcgen05", ctas=2), "mbarrier")`.
+The runtime keeps operations in the queues of engines (`engines.py`). The sanitizer has an identity for each engine
+and issuer, and
+follows what each of them reads and writes (`sanitizer/state.py`). A new engine is a row of `ENGINES`, with a queue of
+its own if
+its operations are issued, grouped or completed by themselves: the MMA of Blackwell, which one thread issues for one
+or two CTAs and
+whose completion an mbarrier tells, would be `Engine("tcgen05.mma", "a tcgen05.mma of ", "async", Queue("tcgen05",
+ctas=2), "mbarrier")`.
 """
 
 from __future__ import annotations
@@ -40,16 +44,18 @@ _COPY, _BULK, _WGMMA = Queue("cp.async"), Queue("cp.async.bulk"), Queue("wgmma",
 
 ENGINES = (
     Engine("thread", "", "generic", None, "program order"),
-    Engine("cp.async", "an asynchronous copy of ", "generic", _COPY, "cp.async.wait_group, or an mbarrier that it arrives at"),
+    Engine("cp.async", "an asynchronous copy of ", "generic", _COPY, "cp.async.wait_group, or an mbarrier"),
     Engine("bulk load", "a bulk copy of ", "async", _BULK, "an mbarrier that counts its bytes"),
     Engine("bulk store", "a bulk store of ", "async", _BULK, "cp.async.bulk.wait_group"),
     Engine("bulk store source", "a bulk store of ", "async", _BULK, "cp.async.bulk.wait_group.read"),
     Engine("wgmma", "a wgmma of ", "async", _WGMMA, "wgmma.wait_group"),
 )  # fmt: skip
-"""Those of the generic proxy come first. At most 16."""
+"""All engines, at most 16; those of the generic proxy come first."""
 THREAD, COPY, BULK_LOAD, BULK_STORE, BULK_SOURCE, WGMMA = range(len(ENGINES))
-"""The numbers of engines. The identities of BULK_LOAD are mbarriers that threads give copies to (`sanitizer/mbarriers.py`), since
-copies to several may end in any order. The writes of a bulk store are BULK_STORE's, its reads, which may be waited for by themselves,
+"""The numbers of engines. The identities of BULK_LOAD are mbarriers that threads give copies to
+(`sanitizer/mbarriers.py`), since
+copies to several may end in any order. The writes of a bulk store are BULK_STORE's, its reads, which may be waited
+for by themselves,
 BULK_SOURCE's."""
 GENERIC = sum(engine.proxy == "generic" for engine in ENGINES)
 """How many engines work through the generic proxy."""

@@ -1,7 +1,10 @@
-"""Queues of asynchronous operations: each is done at once or, under a schedule seed, at any moment until something waits for it.
+"""Queues of asynchronous operations: each is done at once or, under a schedule seed, at any moment until something
+waits for it.
 
-An operation stands in the queue of an engine (`engine_table.py`), has some work to do, and says how its completion is seen. What is
-not complete is a list of the block's record. An operation reads its source when it is carried out, so a source that changes too
+An operation stands in the queue of an engine (`engine_table.py`), has some work to do, and says how its completion is
+seen. What is
+not complete is a list of the block's record. An operation reads its source when it is carried out, so a source that
+changes too
 early shows.
 
 | operation | queue | work | completion |

@@ -2,7 +2,8 @@
 
 PTX leaves order and rounding of `wgmma` open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909) adds all
 products of a sum and C at once: each term is cut off (towards zero) at F bits after the point of the largest exponent
-among them, which is the sum of two factors' for a wgmma, and is that of the smallest normal number for smaller ones. These are added exactly, and
+among them, which is the sum of two factors' for a wgmma, and is that of the smallest normal number for smaller ones.
+These are added exactly, and
 the sum is cut off to f32, or rounded to the nearest f16. F is 25; with 8-bit floats it is 13, and so many bits of a fraction of f32
 are kept. Integers wrap.
 
@@ -19,7 +20,7 @@ from ....native import Ptr, f32, f64, i32, i64, inline, leading_zeros, local, na
 from .records import Wgmma
 
 ROWS, COLUMNS, K = 64, 256, 32
-"""Of A and D; of B and D at most; of A and B at most."""
+"""Rows of A and D; most columns of B and D; most elements of A and B along K."""
 FLOATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2)}
 """Bits of exponent and fraction."""
 INPUTS = (*FLOATS, "s8", "u8")
@@ -288,7 +289,8 @@ def to_f16(total: i64, exponent: i32) -> u32:
 def special_sum(
     k: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32], gb: Ptr[i32], ec: i32, sc: u32, gc: i32
 ) -> u32:  # fmt: skip
-    """Return the class of a sum with terms that are not finite: 1 or 2 for a positive or negative infinity, 3 for NaN; 0 if
+    """Return the class of a sum with terms that are not finite: 1 or 2 for a positive or negative infinity, 3 for
+    NaN; 0 if
     it has no such terms."""
     found = u32(0)
     if ec == SPECIAL:
@@ -398,7 +400,8 @@ def multiply_floats(
     wgmma: Ptr[Wgmma], k: u32, special: u32, near: bool, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], fa: Ptr[f32], eb: Ptr[i32],
     sb: Ptr[u32], gb: Ptr[i32], fb: Ptr[f32],
 ) -> None:  # fmt: skip
-    """Compute all rows of D; the significands of products have F bits after the point. `near`: `fa` and `fb` are there."""
+    """Compute all rows of D; the significands of products have F bits after the point. `near`: `fa` and `fb` are
+    there."""
     n = (wgmma.kind >> N_SHIFT) & 511
     fraction = i32(25) if (wgmma.kind & 15) <= TF32 else i32(13)
     wide = (wgmma.kind >> D_SHIFT) & 15 == IN_F32

@@ -45,7 +45,7 @@ FIELDS = (
     "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "elemtype", "interleave_layout",
     "swizzle_mode", "fill_mode",
 )  # fmt: skip
-"""As in the dialect, whose lists are not loaded with the runtime; a test compares them."""
+"""The same as in the dialect, whose lists are not loaded with the runtime; a test compares them."""
 _ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12, 13, 14, 15)
 """The driver's numbers, by those of PTX."""
 

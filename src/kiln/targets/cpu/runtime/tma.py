@@ -17,7 +17,7 @@ from .reductions import PACKED, REDUCED, TF32, TF32_FTZ, reduce_row
 from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
 
 BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
-"""Of elements, by the driver's numbers."""
+"""Bits of elements, by the driver's numbers of their types."""
 ROW = TENSOR_MAP_BOX * 8
 """Bytes of the longest row: elements of 8 bytes."""
 NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM = range(1, 10)

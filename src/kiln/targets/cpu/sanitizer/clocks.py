@@ -251,7 +251,7 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
 
 @inline
 def sections(engines):
-    """Of a clock, where so many engines are in use."""
+    """Return how many sections a clock has where so many engines are in use."""
     return engines + VIEWS if engines > GENERIC else engines
 
 

@@ -60,7 +60,7 @@ class Finding:
         return "\n".join(line for line in lines if line)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the finding as a dict for JSON."""
         made = dataclasses.asdict(self)
         for name in ("span", "other_span"):
             span = getattr(self, name)

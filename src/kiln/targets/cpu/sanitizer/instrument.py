@@ -134,7 +134,7 @@ class AccessedMemory(NamedTuple):
     element: str
     element_bits: int
     low: int = 0
-    """Of shared memory, where the allocation starts; of an argument, its number plus 1."""
+    """Where the allocation in shared memory starts, or the number of the argument plus 1."""
     high: int = 0x7FFF_FFFF
     name: str = ""
     start: int = 0
@@ -374,7 +374,8 @@ class Instrumentation:
         write: bool, alignment: int = 1, atomic: bool = False, engine: int = 0, what: str = "", written: bool = True,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`, and return the address to use.
+        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`, and return the address to
+        use.
 
         Without a type the address may be anywhere. `value` is what a plain write writes, if that is known: threads that
         write the same value at the same place do not race.
@@ -531,7 +532,8 @@ class Instrumentation:
     ) -> None:
         """Tell the detector the memory of the arrays at the start of a call from Python.
 
-        Where a layout is given, the address stands in that argument and the layout's dynamic leaves in those that follow; `const `
+        Where a layout is given, the address stands in that argument and the layout's dynamic leaves in those that
+        follow; `const `
         before it means that the array may not be written.
         """
         self.call(expansion, b, "begin")

@@ -12,7 +12,8 @@ from .state import State
 from .state import state as memory
 
 lock = fork_safe.rlock()
-"""Held from the start of an instrumented call until its findings have been read: there is one detector."""
+"""A lock that is held from the start of an instrumented call until its findings have been read: there is one
+detector."""
 
 
 @functools.lru_cache(maxsize=1)

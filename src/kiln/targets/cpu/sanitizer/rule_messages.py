@@ -97,7 +97,7 @@ _WAITS = {
     engine_table.BULK_LOAD: "wait for the copy first: the mbarrier that it brings its bytes to",
     engine_table.BULK_STORE: "the thread that stores commits its group and waits for it, cp_async_bulk_wait_group(0), and a barrier follows",
     engine_table.BULK_SOURCE: "the thread that stores commits its group and waits until it is read, cp_async_bulk_wait_group(0, read=True), and a barrier follows",
-    engine_table.WGMMA: "wait for the product first: warpgroup.wait_group(n) that covers its group, then the barrier or mbarrier that frees the memory",
+    engine_table.WGMMA: "wait for the WGMMA first: warpgroup.wait_group(n) that covers its group, then the barrier or mbarrier that frees the memory",
 }
 """What ends the work of each engine."""
 
@@ -123,7 +123,7 @@ def _what_is_missing(case: Case) -> str:
 def _proxy(case: Case) -> Words:
     return (
         f"{case.me} {_phrase(case.site.what, case.memory)} in the async proxy; {case.other} wrote it, and no fence tells the async proxy so",
-        "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy or product",
+        "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy or WGMMA",
         f"written here by {case.other}",
     )
 
@@ -145,24 +145,24 @@ def _in_flight(case: Case) -> Words:
         offset, uncommitted = case.extra[0] & 0xFFFFFFFF, case.extra[0] >> 32
         element = f"element {int(offset // case.size)} of {case.site.memory or 'a register tensor'}"
         text = f"{case.me} {_phrase(case.site.what, element)} while a wgmma in flight {role} it"
-    hint = "wait for the product first: warpgroup.wait_group(n) with n groups at most after its own"
+    hint = "wait for the WGMMA first: warpgroup.wait_group(n) with n groups at most after its own"
     if uncommitted:
-        hint = "call warpgroup.commit_group() after the product: a wait covers products that belong to a group"
-    return text, hint, "the product is issued here"
+        hint = "call warpgroup.commit_group() after the WGMMA: a wait covers WGMMAs that belong to a group"
+    return text, hint, "the WGMMA is issued here"
 
 
 def _unfenced(case: Case) -> Words:
     if case.extra[1] == 2:
         return (
             f"{case.me} executes its first wgmma without a fence",
-            "call warpgroup.fence() before the first product",
+            "call warpgroup.fence() before the first WGMMA",
             "",
         )
-    registers = "sums" if case.extra[0] else "A in registers"
+    registers = "accumulator" if case.extra[0] else "A in registers"
     done = "written" if case.extra[1] else "read"
     return (
         f"{case.me} executes a wgmma whose {registers} it {'wrote' if case.extra[1] else 'read'}, and no fence orders the two",
-        f"call warpgroup.fence() after the registers are {done} and before the product",
+        f"call warpgroup.fence() after the registers are {done} and before the WGMMA",
         f"{done} here",
     )
 

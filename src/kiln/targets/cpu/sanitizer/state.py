@@ -32,7 +32,7 @@ SPACE_SHIFT, ENGINE_SHIFT, NO_INIT, ALIGNMENT_SHIFT = 2, 5, 1 << 9, 10
 """Three bits for the space, four for the engine; what it reads need not have been written; six bits for the power of two that an
 address must be a multiple of."""
 OF_MAP = 1 << 16
-"""It is a copy's read of its tensor map."""
+"""The flag of a copy's read of its tensor map."""
 SHARED, GLOBAL = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT
 SPACES = {SHARED: "shared", GLOBAL: "global"}
 SPACE_MASK = 7 << SPACE_SHIFT
@@ -148,7 +148,8 @@ class Thread:
 
 @struct
 class Access:
-    """Of an identity at a time of its own; a clock of 0 means none. An atomic one has the highest bit of `tid`."""
+    """An access of an identity at a time of its own; a clock of 0 means none. An atomic one has the highest bit of
+    `tid`."""
 
     clock: u32
     tid: u32
@@ -171,7 +172,7 @@ class Cell:
 
 @struct
 class Readers:
-    """In place of `Cell.other`."""
+    """Many readers, in place of `Cell.other`."""
 
     array: Ptr[Reader]  # over all identities
     latest: u32  # clock in it; DENSE: an engine is among the readers
@@ -202,7 +203,7 @@ class LoneCell:
 
 @struct
 class Arrival:
-    """Of the lowest lane of a warp that came in a phase of a barrier or mbarrier; `who` 0: none did."""
+    """The arrival of the lowest lane of a warp in a phase of a barrier or mbarrier; `who` 0: none did."""
 
     who: u32  # the thread, plus 1
     time: u32

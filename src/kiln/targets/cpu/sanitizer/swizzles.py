@@ -33,7 +33,7 @@ class Swizzled:
     """What a tensor in shared memory is seen through."""
 
     name: str
-    """As the program has it; empty for a plain layout."""
+    """The swizzle as the program has it; empty for a plain layout."""
     code: int
     """Bits, base and shift, counted in bytes, in `tiles.BITS` bits each."""
     base: ir.Value | None

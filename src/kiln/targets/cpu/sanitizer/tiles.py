@@ -11,9 +11,9 @@ from .reporting import report
 from .state import RULE, detector, state
 
 BITS = 6
-"""For each of the bits, base and shift of a swizzle, in its code."""
+"""Bits that each of bits, base and shift of a swizzle takes in its code."""
 UNKNOWN = 0xFFFF_FFFF
-"""In place of a code: the bytes are written, and where they lie without it is not known."""
+"""A mark in place of a code: the bytes are written, and where they lie without it is not known."""
 _NEAR = 1024
 """Bytes that a swizzle moves an element by at most, as far as it is looked for."""
 

@@ -1,7 +1,9 @@
 """WGMMAs: what they read of shared memory, and registers that they use.
 
-A WGMMA is one agent: the first thread of the warpgroup stands for it, all warps must know what it reads, and whoever waits for it
-knows that its reads are over. Registers are a thread's own: from a WGMMA until the wait that covers its group nobody may touch
+A WGMMA is one agent: the first thread of the warpgroup stands for it, all warps must know what it reads, and whoever
+waits for it
+knows that its reads are over. Registers are a thread's own: from a WGMMA until the wait that covers its group nobody
+may touch
 them, and whoever touched them executes a fence before the next one; the first product comes after one in any case.
 """
 

@@ -378,7 +378,7 @@ def _reduce_far(x: Float) -> tuple[Float, Float, ir.Value]:
 
 
 def _sine_and_cosine(r: Float, low: Float) -> tuple[Float, Float]:
-    """Of r + low, |r| <= pi/4."""
+    """Return the sine and the cosine of r + low, |r| <= pi/4."""
     z = r * r
     cube = z * r
     sine = r + (poly(z, *_SIN).fma(cube, low - z * 0.5 * low))
@@ -545,7 +545,7 @@ def _erf_near(x: Float) -> Float:
 
 
 def _erfc_far(a: Float) -> Float:
-    """For a of 0.46 and more."""
+    """Return erfc(a) for a of 0.46 and more."""
     a = clamp(a, 0.46, 28.0)
     square, low = _product(a, a)
     e = _exp(-square)
@@ -605,4 +605,4 @@ FUNCTIONS: dict[str, Callable[..., Float]] = {
     "cosh": _cosh, "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos, "erf": _erf, "erfc": _erfc,
     "rsqrt": _rsqrt, "powf": _pow, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "cbrt": _cbrt,
 }  # fmt: skip
-"""By the name of the operation of `math`."""
+"""The functions by the names of operations of `math`."""

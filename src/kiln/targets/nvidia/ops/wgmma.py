@@ -137,7 +137,8 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: DeviceBuilder) -> None:
 
 
 def _issue(x: Expander, b: DeviceBuilder) -> None:
-    """Emit WGMMAs that follow each other as one piece of inline PTX; their accumulators are the same or do not overlap."""
+    """Emit WGMMAs that follow each other as one piece of inline PTX; their accumulators are the same or do not
+    overlap."""
     values: list[ir.Value] = []
     memory: dict[tuple[ir.Value, int], tuple[int, _Registers]] = {}
     """The first register of accumulators without names, and their memory, by pointer and count."""

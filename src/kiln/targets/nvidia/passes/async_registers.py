@@ -1,15 +1,20 @@
 """The data flow of registers that asynchronous instructions use: where code must hold them.
 
-An asynchronous instruction (WGMMA; next `tcgen05.ld`) reads and writes registers after it was issued. In the dialect these are arrays of
-a thread's own memory; LLVM makes values of them, and knows nothing of registers: it would compute with results above the wait
+An asynchronous instruction (WGMMA; next `tcgen05.ld`) reads and writes registers after it was issued. In the dialect
+these are arrays of
+a thread's own memory; LLVM makes values of them, and knows nothing of registers: it would compute with results above
+the wait
 that completes them, and compute inputs below the fence that orders them. So
 
 - after a wait the arrays are held whose instructions it completes,
-- before a fence those that were written and that instructions behind it read, or, if all that happened before a loop with the
-  fence, before the loop: in the loop they may be in flight. (Arrays that an instruction overwrites are not read: scores that became
+- before a fence those that were written and that instructions behind it read, or, if all that happened before a loop
+with the
+  fence, before the loop: in the loop they may be in flight. (Arrays that an instruction overwrites are not read:
+scores that became
   P need not be carried on.)
 
-Which arrays these are is found by following the groups of instructions through the function. `Instructions` says what an instruction
+Which arrays these are is found by following the groups of instructions through the function. `Instructions` says what
+an instruction
 of a kind is called and what it reads; this module knows none of them.
 """
 
@@ -120,7 +125,8 @@ def _fences(instructions: Instructions, bodies: list[list[_Event]]) -> Iterator[
         yield from _fences(instructions, event.bodies)
 
 
-# --- backwards: what is read behind a fence -----------------------------------------------------------------------------
+# --- backwards: what is read behind a fence
+# -----------------------------------------------------------------------------
 
 
 class _Needs:
@@ -166,7 +172,8 @@ class _Needs:
         return reads
 
 
-# --- forwards: what was written, and what is in flight ------------------------------------------------------------------
+# --- forwards: what was written, and what is in flight
+# ------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -174,9 +181,10 @@ class _State:
     """What is known of arrays at a place of the function, whichever way it was reached."""
 
     written: set[RegisterArray]
-    """Those that may have been written since a fence, or since they were held."""
+    """Arrays that may have been written since a fence, or since they were held."""
     ages: dict[RegisterArray, tuple[int, int]]
-    """How many groups were begun since the latest instruction of an array, at least and at most; others have none in flight."""
+    """How many groups were begun since the latest instruction of an array, at least and at most; others have none in
+    flight."""
 
     def copy(self) -> _State:
         return _State(set(self.written), dict(self.ages))

@@ -1,4 +1,4 @@
-"""From the dialects of the front end to that of LLVM, in one conversion where that will do.
+"""Conversion of the upstream dialects to that of LLVM, in one step where that will do.
 
 Upstream's conversion of vectors first rewrites all of a module again and again until nothing changes, and each other dialect has a pass of
 its own: two thirds of the time. What kernels mostly have of vectors, rows of elements, is converted along with the rest; parts of

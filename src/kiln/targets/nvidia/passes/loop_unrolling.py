@@ -19,7 +19,8 @@ def _unroll(inside: str) -> ir.Attribute:
 
 
 def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts] = ()) -> None:
-    """Annotate each loop with how LLVM is to unroll it: as the program asks; else only loops of constant length are unrolled.
+    """Annotate each loop with how LLVM is to unroll it: as the program asks; else only loops of constant length are
+    unrolled.
 
     Loops that are to be pipelined stay as they are: that copies of later turns may be made early is not known here. So do those
     that are to be vectorized: a thread has no vectors. The facts of their kernel note them, for a remark.

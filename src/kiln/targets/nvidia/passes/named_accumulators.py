@@ -1,8 +1,11 @@
 """Accumulators of WGMMA as registers with names, which LLVM does not know of: there is nothing to carry through loops.
 
-Accumulators that nothing but WGMMA writes get names, and so do those that a kernel clears, or scales as vectors: that is done to the
-registers themselves, and who reads them copies them. (Where a kernel writes anything else, copies of both directions would cost
-registers. Where it scales single registers, each would be a piece of inline PTX, which LLVM leaves where it is: loops that compute
+Accumulators that nothing but WGMMA writes get names, and so do those that a kernel clears, or scales as vectors: that
+is done to the
+registers themselves, and who reads them copies them. (Where a kernel writes anything else, copies of both directions
+would cost
+registers. Where it scales single registers, each would be a piece of inline PTX, which LLVM leaves where it is: loops
+that compute
 something in between become slower.)
 """
 
@@ -34,7 +37,8 @@ Accesses = dict[ir.Operation, range]
 
 
 def place_of(pointer: ir.Value) -> tuple[Any, int | None]:
-    """Return the allocation that a pointer leads to, and how many bits into it; the pointer and None where that is not known."""
+    """Return the allocation that a pointer leads to, and how many bits into it; the pointer and None where that is
+    not known."""
     at, first = pointer, 0
     while not isinstance(at.owner, ir.Block):
         op = at.owner.operation
@@ -49,7 +53,8 @@ def place_of(pointer: ir.Value) -> tuple[Any, int | None]:
 
 
 def accesses_by_register(array: RegisterArray) -> Accesses | None:
-    """Return the registers of the accesses to an array that a kernel only clears or scales, as far as single stores tell.
+    """Return the registers of the accesses to an array that a kernel only clears or scales, as far as single stores
+    tell.
 
     None for others, for arrays without stores, and where a register does not hold one element.
     """
@@ -78,7 +83,8 @@ def _registers(access: cute.Load | cute.Store, places: dict[ir.Value, int | None
 
 
 def copy_registers(load: ir.Operation, name: str, registers: range) -> None:
-    """Make of a load copies of named registers. It stays where it is: LLVM leaves pieces of inline PTX in their order."""
+    """Make of a load copies of named registers. It stays where it is: LLVM leaves pieces of inline PTX in their
+    order."""
     value = load.results[0]
     type_: Any = value.type
     element = type_.element_type if isinstance(type_, ir.VectorType) else type_
@@ -163,7 +169,8 @@ def _scalings(block: ir.Block, accesses: dict[ir.Operation, tuple[RegisterArray,
 def runs(
     function: ir.Operation, writers: dict[ir.Operation, list[RegisterArray]], stores: dict[ir.Operation, Update]
 ) -> list[list[ir.Operation]]:
-    """Return stores to one array in a block that clear, or scale by the same vector, with nothing else done to registers between."""
+    """Return stores to one array in a block that clear, or scale by the same vector, with nothing else done to
+    registers between."""
     grouped: list[list[ir.Operation]] = []
     before = None
     for op in find(function, _ORDERED):

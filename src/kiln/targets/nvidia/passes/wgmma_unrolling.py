@@ -1,6 +1,7 @@
 """Loops of WGMMAs that the program wants unrolled are unrolled here, not by LLVM.
 
-Then their WGMMAs follow each other and become one piece of inline PTX (`wgmma_registers.py`): LLVM would be given one, and copy it
+Then their WGMMAs follow each other and become one piece of inline PTX (`wgmma_registers.py`): LLVM would be given
+one, and copy it
 with all its registers for each turn.
 """
 
@@ -51,7 +52,7 @@ class _Unrolling:
         self._point = ir.InsertionPoint(loop)
         self._values: dict[ir.Value, ir.Value] = {}
         self._numbers: dict[ir.Value, int] = {}
-        """Those that are known in this turn, as unsigned numbers."""
+        """Values that are known in this turn, as unsigned numbers."""
         self._constants: dict[tuple[ir.Type, int], ir.Value] = {}
 
     def run(self, turns: range) -> None:

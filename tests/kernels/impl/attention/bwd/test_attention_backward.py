@@ -207,5 +207,5 @@ def test_a_gradient_in_the_place_of_what_is_read_is_refused():
 def test_plans_work(arch, dim):
     problem, device = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 16, 16, dim, dim)), device_of(arch)
     for config in Sm80AttentionBackward().configs(problem, device):
-        config.check(dim, dim, device.smem)
+        config.check((dim, dim), device.smem)
     assert REGISTRY.choose(problem, device).cost > 0

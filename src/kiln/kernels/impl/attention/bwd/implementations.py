@@ -12,11 +12,11 @@ from ..args import AttentionArguments, BackwardScalars
 from ..fwd.implementations import fake_tensor, fake_tensors, memory_space, present
 from ..fwd.sm80_config import padded_head_dim
 from ..score_mod import ALIBI, NO_SCORE_MOD, ScoreMod
-from . import sm90_config, sm90_cost, sm90_hd256_config
+from . import sm80_config, sm90_config, sm90_cost, sm90_hd256_config
 from .preprocess import BackwardPreprocess, SinkBackward
 from .problem import AttentionBackwardProblem
 from .sm80 import Sm80BackwardKernel
-from .sm80_config import Sm80AttentionBackwardConfig, default_config, expected
+from .sm80_config import Sm80AttentionBackwardConfig
 from .sm90 import Sm90BackwardKernel
 from .sm90_config import BackwardSchedule, Sm90AttentionBackwardConfig
 from .sm90_dq import DqKernel
@@ -194,9 +194,30 @@ class Sm90Hd256BackwardLaunch(BackwardLaunch):
 
 
 class AttentionBackward(Implementation):
-    """What the implementations share: compiling and launching a `BackwardLaunch`."""
+    """What the implementations share: choosing configs by a cost model, and launching a `BackwardLaunch`."""
 
     repeats = True
+    model: Any
+    """The module of the cost model, with `default_config` and `expected`, and `parts` if it has named terms."""
+    variations: dict[str, tuple[int, ...]]
+    """Values of config fields that a tuner tries."""
+
+    def head_dims(self, problem: AttentionBackwardProblem) -> Any:
+        """Return the head dimensions that configs are checked for."""
+        raise NotImplementedError
+
+    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Any]:
+        first = self.model.default_config(problem, device)
+        return variants(first, lambda config: self.check(problem, config, device), **self.variations)
+
+    def cost(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> float:
+        return self.model.expected(problem, config, device)
+
+    def cost_terms(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> dict[str, float]:
+        return self.model.parts(problem, config, device) if hasattr(self.model, "parts") else {}
+
+    def check(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> None:
+        config.check(self.head_dims(problem), device.smem)
 
     def launch(
         self, kind: type[Any], key: tuple[Any, ...], problem: AttentionBackwardProblem, args: BackwardArguments,
@@ -240,23 +261,16 @@ class Sm80AttentionBackward(AttentionBackward):
     """FlashAttention-2 with `mma.sync`: kernels for dK and dV, and for dQ."""
 
     config = Sm80AttentionBackwardConfig
+    model = sm80_config
+    variations = {"tile_n": (16, 32, 64)}
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         return None
 
-    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm80AttentionBackwardConfig]:
-        first = default_config(problem, device)
-        return variants(first, lambda config: self.check(problem, config, device), tile_n=(16, 32, 64))
+    def head_dims(self, problem: AttentionBackwardProblem) -> tuple[int, int]:
+        return problem.attention.head_dims
 
-    def cost(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> float:
-        return expected(problem, config, device)
-
-    def check(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> None:
-        config.check(*problem.attention.head_dims, device.smem)
-
-    def run(
-        self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, args: BackwardArguments
-    ) -> None:
+    def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
         q, of = args.forward.q, problem.attention
         key = (problem.dtype, of.head_dims, config, of.masks)
         lse_delta = arrays.empty(q, (2, *args.forward.lse.shape), arrays.dtype_named(q, "float32"))
@@ -268,6 +282,8 @@ class Sm90AttentionBackward(AttentionBackward):
     """FlashAttention-3: TMA and WGMMA, all gradients in one kernel, for head_dim up to 128."""
 
     config = Sm90AttentionBackwardConfig
+    model = sm90_cost
+    variations = {"tile_m": (48, 64, 80, 96, 112), "q_stages": (2, 3), "operands_in_regs": (0, 1, 2)}
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         head_dim = max(problem.attention.head_dims)
@@ -275,29 +291,10 @@ class Sm90AttentionBackward(AttentionBackward):
             return "it is for sm_90a"
         return f"head_dim {head_dim} is over {_MAX_JOINT_HEAD_DIM}" if head_dim > _MAX_JOINT_HEAD_DIM else None
 
-    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardConfig]:
-        return variants(
-            sm90_cost.default_config(problem, device),
-            lambda config: self.check(problem, config, device),
-            tile_m=(48, 64, 80, 96, 112),
-            q_stages=(2, 3),
-            operands_in_regs=(0, 1, 2),
-        )
+    def head_dims(self, problem: AttentionBackwardProblem) -> int:
+        return sm90_config.padded_head_dim(problem.attention.head_dims)
 
-    def cost(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
-        return sm90_cost.expected(problem, config, device)
-
-    def cost_terms(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
-    ) -> dict[str, float]:
-        return sm90_cost.parts(problem, config, device)
-
-    def check(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> None:
-        config.check(sm90_config.padded_head_dim(problem.attention.head_dims), device.smem)
-
-    def run(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, args: BackwardArguments
-    ) -> None:
+    def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
         q, of, device = args.forward.q, problem.attention, devices.current()
         masks_right, masks_left, has_softcap = of.masks
         # what masks keys before a window masks those far after it, too: one kernel less
@@ -321,6 +318,11 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
     """TMA and WGMMA, kernels for dK and dV, and for dQ, for head_dim over 128."""
 
     config = Sm90AttentionBackwardHd256Config
+    model = sm90_hd256_config
+    variations = {
+        "tile_m": (48, 64), "q_stages": (3, 4), "kv_dims_in_regs": (0, 128, 192), "tile_n": (32, 48, 64),
+        "q_dims_in_regs": (0, 128),
+    }  # fmt: skip
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         head_dim = max(problem.attention.head_dims)
@@ -328,35 +330,10 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
             return "it is for sm_90a"
         return f"head_dim {head_dim} is not over {_MAX_JOINT_HEAD_DIM}" if head_dim <= _MAX_JOINT_HEAD_DIM else None
 
-    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardHd256Config]:
-        return variants(
-            sm90_hd256_config.default_config(problem, device),
-            lambda config: self.check(problem, config, device),
-            tile_m=(48, 64),
-            q_stages=(3, 4),
-            kv_dims_in_regs=(0, 128, 192),
-            tile_n=(32, 48, 64),
-            q_dims_in_regs=(0, 128),
-        )
+    def head_dims(self, problem: AttentionBackwardProblem) -> tuple[int, int]:
+        return sm90_hd256_config.padded_head_dims(problem.attention.head_dims)
 
-    def cost(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
-    ) -> float:
-        return sm90_hd256_config.expected(problem, config, device)
-
-    def cost_terms(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
-    ) -> dict[str, float]:
-        return sm90_hd256_config.parts(problem, config, device)
-
-    def check(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
-    ) -> None:
-        config.check(sm90_hd256_config.padded_head_dims(problem.attention.head_dims), device.smem)
-
-    def run(
-        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, args: BackwardArguments
-    ) -> None:
+    def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
         q, of = args.forward.q, problem.attention
         key = (problem.dtype, of.head_dims, config, of.masks, of.varlen, of.has_seqused_k)
         rows = _q_tiles(problem, config.tile_m, q) * config.tile_m

@@ -43,23 +43,22 @@ class Sm80AttentionBackwardConfig:
         return 2 * (self.tile_m + 2 * self.tile_n) * (padded_head_dim(head_dim) + padded_head_dim(head_dim_v))
 
     @arrays.checked_once
-    def check(self, head_dim: int, head_dim_v: int, capacity: int) -> None:
-        """Raise if the config cannot work for a head_dim and `capacity` bytes of smem."""
+    def check(self, head_dims: tuple[int, int], capacity: int) -> None:
+        """Raise if the config cannot work for head dimensions and `capacity` bytes of smem."""
         require = arrays.require
         require(
-            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256,
-            f"{self}: tile_m must be a multiple of 16, up to 256",
+            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256, f"{self}: tile_m must be a multiple of 16, up to 256"
         )
-        copied = max(self.threads // copy_lanes(d) for d in (head_dim, head_dim_v))
+        copied = max(self.threads // copy_lanes(d) for d in head_dims)
         require(
             self.tile_n > 0 and self.tile_n % 16 == 0 and self.tile_n % copied == 0 and self.tile_m % copied == 0,
             f"{self}: tile_n must be a multiple of 16, and tile_m and tile_n of the {copied} rows that "
             f"{self.threads} threads copy at once",
         )
-        smem = self.smem_bytes(head_dim, head_dim_v)
+        smem = self.smem_bytes(*head_dims)
         require(
             smem <= capacity,
-            f"{self} takes {smem} bytes of smem for head_dim {head_dim} and {head_dim_v}; a CTA has {capacity}",
+            f"{self} takes {smem} bytes of smem for head_dim {head_dims}; a CTA has {capacity}",
             hint="a smaller tile_n",
         )
 

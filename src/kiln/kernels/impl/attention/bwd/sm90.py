@@ -139,7 +139,7 @@ class Sm90BackwardKernel(KvTiles):
     ):  # fmt: skip
         """Launch the kernel for (K, V), (Q, dO) and (dK, dV).
 
-        `dq` is None if no dQ is converted group_index the GEMMs; `lse_delta` is (2, batch, heads, rows); `counters` are
+        `dq` is None if no dQ is converted beside the GEMMs; `lse_delta` is (2, batch, heads, rows); `counters` are
         `DqCounters`."""
         kv_layout, q_layout, _ = self.smem_layouts()
         results, head_dim = self.result_layout(self.head_dim), self.head_dim
@@ -254,10 +254,7 @@ class Sm90BackwardKernel(KvTiles):
                 if i == 0:  # there is room for the first Q before there is for K
                     broadcast.send(state, number, work)
                     state.advance()
-                    for operand, to, producer in (
-                        (operands.k, smem.k, producer_k),
-                        (operands.v, smem.v, producer_v),
-                    ):
+                    for operand, to, producer in ((operands.k, smem.k, producer_k), (operands.v, smem.v, producer_v)):
                         stage = producer.acquire_and_advance()
                         target, tiles = self.tiles(operand, to, work.first_k, TILE_N, head_dim)
                         source = tiles[None, work.tile, work.head, layer]

@@ -73,8 +73,7 @@ class Sm90AttentionBackwardConfig:
         """Raise if the config cannot work for a padded head_dim and `capacity` bytes of smem."""
         require = arrays.require
         require(
-            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256,
-            f"{self}: tile_m must be a multiple of 16, up to 256",
+            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256, f"{self}: tile_m must be a multiple of 16, up to 256"
         )
         require(0 <= self.operands_in_regs <= 2, f"{self}: operands_in_regs must be 0, 1 (V) or 2 (V and K)")
         require(self.q_stages >= 2, f"{self}: q_stages must be at least 2")

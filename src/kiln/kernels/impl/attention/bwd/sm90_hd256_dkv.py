@@ -154,10 +154,7 @@ class Sm90Hd256DkDvKernel(KvTiles):
         # threads store the last rows of a varlen sequence
         plain = tuple(gmem_view(x) for x in gradients) if const_expr(self.varlen) else (None, None)
         self.kernel(*operands, plain, lse_delta, tensors, tiles, scalars, schedule).launch(
-            grid=(tiles * heads * batch, 1, 1),
-            block=(self.config.threads, 1, 1),
-            min_blocks_per_mp=1,
-            stream=stream,
+            grid=(tiles * heads * batch, 1, 1), block=(self.config.threads, 1, 1), min_blocks_per_mp=1, stream=stream
         )
 
     def allocate(self) -> Smem:

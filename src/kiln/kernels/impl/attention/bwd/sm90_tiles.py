@@ -10,18 +10,11 @@ from .....cute import arch
 from .....cute.nvgpu import cpasync, warp, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....parts.attention_mask import accumulator_column, accumulator_row, mask_row
-from ....parts.kv_producer import gmem_view, partition
+from ....parts.kv_producer import TmaOperand, gmem_view, partition
 from ....parts.kv_source import VECTOR
 from ....parts.pipelines import tma_pipe
 from ....parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
-
-
-class TmaOperand(NamedTuple):
-    """A TMA atom and its tensor of coordinates."""
-
-    atom: Any
-    tensor: Any
 
 
 class ScoreCoordinates(NamedTuple):

@@ -29,9 +29,7 @@ class GatherPages:
         """Launch the kernel; without `seqused_k` all rows exist."""
         vectors = out.shape[1] * out.shape[2] * self.head_vectors
         self.kernel(pages, out, seqused_k, page_table).launch(
-            grid=(cute.ceil_div(vectors, _THREADS * _VECTORS), out.shape[0], 1),
-            block=(_THREADS, 1, 1),
-            stream=stream,
+            grid=(cute.ceil_div(vectors, _THREADS * _VECTORS), out.shape[0], 1), block=(_THREADS, 1, 1), stream=stream
         )
 
     @cute.kernel

@@ -21,7 +21,7 @@ from ..... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, ut
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
-from ....parts.kv_producer import KvProducer, gmem_view
+from ....parts.kv_producer import KvProducer, TmaOperand, gmem_view
 from ....parts.kv_source import VECTOR
 from ....parts.online_softmax import nonzero_scale
 from ....parts.pipelines import tma_pipe
@@ -41,13 +41,6 @@ _CLEAR_BARRIER = 8
 """The named barrier at which consumer warpgroups meet after they cleared rows of V."""
 _MAX_UNIFORM_Q_PARTS = 8
 """K blocks of Q in smem whose descriptors fit into uniform registers all through the main loop."""
-
-
-class TmaOperand(NamedTuple):
-    """A TMA atom and its tensor of coordinates."""
-
-    atom: Any
-    tensor: Any
 
 
 class Smem(NamedTuple):

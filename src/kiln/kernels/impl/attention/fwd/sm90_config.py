@@ -76,13 +76,9 @@ class Sm90AttentionConfig:
     def check(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> None:
         """Raise if the config cannot work for a head_dim, elements of `width` bits and `capacity` bytes of smem."""
         require = arrays.require
+        require(self.consumer_warpgroups in _REGISTERS, f"{self}: consumer_warpgroups must be 1 to {max(_REGISTERS)}")
         require(
-            self.consumer_warpgroups in _REGISTERS,
-            f"{self}: consumer_warpgroups must be 1 to {max(_REGISTERS)}",
-        )
-        require(
-            self.tile_n % 16 == 0 and 16 <= self.tile_n <= 256,
-            f"{self}: tile_n must be a multiple of 16, up to 256",
+            self.tile_n % 16 == 0 and 16 <= self.tile_n <= 256, f"{self}: tile_n must be a multiple of 16, up to 256"
         )
         require(self.kv_stages >= 2, f"{self}: kv_stages must be at least 2")
         require(

@@ -7,23 +7,19 @@
 `kiln/interop/jax` implements it.
 """
 
-import sys as _sys
-
-from .base_dsl import packages as _packages
+from ..base_dsl import packages as _packages
 
 try:
     _jax = _packages.load("jax")
 except ModuleNotFoundError:
     raise ModuleNotFoundError("kiln.jax needs JAX: pip install 'kiln-dsl[jax]'", name="jax") from None
 
-from .base_dsl.diagnostics import mark_internal as _mark_internal
-from .interop.jax import testing
-from .interop.jax.call import cutlass_call, differentiable
-from .interop.jax.handler import get_export_disabled_safety_checks
-from .interop.jax.spec import TensorSpec, cutlass_to_jax_dtype, jax_to_cutlass_dtype
+from ..base_dsl.diagnostics import mark_internal as _mark_internal
+from ..interop.jax.call import cutlass_call, differentiable
+from ..interop.jax.handler import get_export_disabled_safety_checks
+from ..interop.jax.spec import TensorSpec, cutlass_to_jax_dtype, jax_to_cutlass_dtype
 
 _mark_internal(_jax.__path__[0] + "/")  # XLA traces deep inside JAX, for a line of the program
-_sys.modules[f"{__name__}.testing"] = testing  # programs also import kiln.jax.testing by name
 
 __all__ = [
     "TensorSpec",
