@@ -4,6 +4,7 @@
     python benchmarks/fit.py measure decode [--kinds bf16,64] [--part 0/4]  # the same; goes on where it was stopped
     python benchmarks/fit.py fit attention                                # writes src/kiln/kernels/tuned/h200.json
     python benchmarks/fit.py report backward                              # chosen and best configs, shape by shape
+    python benchmarks/fit.py choices gemm                                 # after `fit`: measured choices, into the same file
     python benchmarks/fit.py count gemm                                   # configs of each shape, and those that are measured
 
 Families: gemm (`fitting/gemm.py`); attention, decode, mla, backward (`fitting/attention.py`). Both say what is measured, and how.
@@ -50,7 +51,7 @@ def text_of(table: dict[str, Any]) -> str:
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("action", choices=("compile", "measure", "fit", "report", "count"))
+    parser.add_argument("action", choices=("compile", "measure", "fit", "choices", "report", "count"))
     parser.add_argument("family", choices=FAMILIES)
     parser.add_argument("--seconds", type=float, default=180.0, help="after which nothing further is begun")
     parser.add_argument("--within", type=float, help="configs expected to take so many times as long as the chosen one")
@@ -60,12 +61,13 @@ def main() -> None:
     gemm.add_options(parser.add_argument_group("gemm"))  # type: ignore[arg-type]
     attention.add_options(parser.add_argument_group("attention, decode, mla, backward"))  # type: ignore[arg-type]
     asked = parser.parse_args()
-    if asked.action == "count" and asked.family != "gemm":
-        parser.error("count is for gemm")
+    if asked.action in ("count", "choices") and asked.family != "gemm":
+        parser.error(f"{asked.action} is for gemm")
     if asked.action == "fit" and asked.family not in ("gemm", *attention.FITS):
         parser.error(f"{asked.family} has no fitted coefficients")
     if asked.family == "gemm":
-        model, found = "gemm_sm90", gemm.run(asked.action, asked)
+        model = "gemm_sm90_choices" if asked.action == "choices" else "gemm_sm90"
+        found = gemm.run(asked.action, asked)
     else:
         found = attention.run(asked.action, asked.family, asked)
         model = attention.FITS.get(asked.family, ("", None))[0]

@@ -41,7 +41,7 @@ COMPARED = {
 
 def fields_of(family: str, kind: str) -> tuple[str, ...]:
     """Return the fields that tell the recorded configs of a family apart."""
-    return COMPARED.get((family, kind), FIELDS[kind])
+    return COMPARED[family, kind] if (family, kind) in COMPARED else FIELDS[kind]
 
 
 FORTY = ("square", "layer", "few rows", "long K", "thin N", "odd", "layout")

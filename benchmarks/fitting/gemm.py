@@ -51,6 +51,8 @@ _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
 _CONFIGS = {"Sm90GemmConfig": Sm90GemmConfig, "Sm80GemmConfig": Sm80GemmConfig}
 _FIXED = ("dram_tbps", "power_tflops", "power_l2_tbps", "fp8_promotion_factor", "fused_epilogue_us")
 """Coefficients that stay as they are: no shape here tells of them, or turns of 16384 cubed alone do."""
+_MEASURED_GAIN = 1.03
+"""How much faster a measured config must be than the model's choice to stand in the tuned table."""
 _STAY = 1.0
 """How much figures are held where they were: what few measurements tell of hardly moves."""
 _ALL = 0.15
@@ -459,6 +461,24 @@ def fit(journal: Journal) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in dataclasses.asdict(moved(now)).items()}
 
 
+def measured_choices(journal: Journal, coefficients: sm90_cost.Coefficients) -> list[dict[str, Any]]:
+    """Return the problems whose best measured config is faster than the model's choice by more than `_MEASURED_GAIN`."""
+    found, device = [], device_of("sm_90a")
+    for shape in recorded.gemm_shapes():
+        problem = problem_of(shape)
+        known = {config: us for config, (us, turns) in journal.known(shape.name).items() if turns}
+        configs = list(sm90_cost.candidates(problem, device))
+        best = min((x for x in configs if x in known), key=known.__getitem__, default=None)
+        if best is None or shape.kind == "unseen":
+            continue
+        chosen = min(configs, key=lambda config: sm90_cost.expected(problem, config, device, coefficients))
+        took = journal.known(shape.name).get(chosen, (math.inf, False))[0]
+        if took > _MEASURED_GAIN * known[best]:
+            names = {"dtype": problem.dtype.__name__, "layout": shape.layout, "m": shape.m, "n": shape.n, "k": shape.k}
+            found.append({**names, "config": dataclasses.asdict(best)})
+    return found
+
+
 def short(config: Any) -> str:
     """A config in few characters."""
     text = "x".join(map(str, config.tile_shape_mnk))
@@ -486,7 +506,7 @@ def report(journal: Journal, run: str | None = None) -> None:
             _report(journal, some, run)
 
 
-def _report(journal: Journal, some: list[dict[str, Any]], run: str | None) -> None:
+def _report(journal: Journal, some: list[Gemm], run: str | None) -> None:
     print(
         "| | M | N | K | configs | tried | cuBLAS us | best us | chosen us | of the best | of cuBLAS | chosen | best |"
     )
@@ -541,12 +561,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(action: str, asked: argparse.Namespace) -> dict[str, float] | None:
+def run(action: str, asked: argparse.Namespace) -> dict[str, Any] | None:
     """Do what the command line says; return coefficients that were fitted."""
     journal = Journal(asked.journal or recorded.DATA / "gemm_h200.jsonl")
     within = asked.within or 2.0
     if action == "fit":
         return fit(journal)
+    if action == "choices":
+        return {"problems": measured_choices(journal, sm90_cost.COEFFICIENTS)}
     if action == "count":
         count(within, asked.only)
     elif action == "report":

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SECONDS = 5.0
-"""The longest that a fork waits for a compilation, which may itself wait for something that the forking thread holds.
-"""
+"""The longest that a fork waits for a compilation, which may itself wait for the forking thread."""
 
 ending = threading.Event()
 """Set when the process ends: only the thread that ends it may still compile."""

@@ -201,7 +201,8 @@ class OpView:
         for place, field in enumerate(cls.OPERANDS):
             if field in variadic:
                 setattr(cls, field[:-3], _variadic(place, len(variadic) == 1))
-        cls.Types = NamedTuple("Types", [(field, ir.Type) for field in cls.OPERANDS if field not in variadic])
+        fixed: Any = [(field, ir.Type) for field in cls.OPERANDS if field not in variadic]
+        cls.Types = NamedTuple("Types", fixed)  # pyright: ignore
         cls.dialect.operations.append(cls)
 
     @classmethod

@@ -483,22 +483,22 @@ def test_an_outline_says_how_a_product_is_built(product):
     at = {title: [(item.place and item.place[1], item.words) for item in items] for title, items in parts.items()}
     here = line_of_product
     assert (
-        at["tensor maps"][0][0] == here("load_a, from_a =")
+        at["tensor maps"][0][0] == here("load_a, tma_a =")
         and "box 64 x 128 of f16, swizzle 128b" in at["tensor maps"][0][1]
     )
-    assert at["tensor maps"][1][0] == here("load_b, from_b =") and "box 64 x 256 of f16" in at["tensor maps"][1][1]
+    assert at["tensor maps"][1][0] == here("load_b, tma_b =") and "box 64 x 256 of f16" in at["tensor maps"][1][1]
     assert at["launches"] == [(here("kernel.launch("), "gemm_kernel: grid 1 x 1 x 1, block 384 x 1 x 1, 197632 bytes of dynamic shared memory, min. blocks 1")]  # fmt: skip
-    stages = {"tile_a = smem": 4 * 128 * 64 * 2, "tile_b = smem": 4 * 256 * 64 * 2, "ring = pipeline": 4 * 2 * 8}
+    stages = {"tile_a = smem": 4 * 128 * 64 * 2, "tile_b = smem": 4 * 256 * 64 * 2, "pipe = pipeline": 4 * 2 * 8}
     assert [(line, int(words.split()[0])) for line, words in at["shared memory"]] == [
         *((here(text), size) for text, size in stages.items()),
         (None, sum(stages.values())),
     ]
-    ring = here("ring = pipeline")
-    assert at["pipelines"] == [(ring, "PipelineTmaAsync: 4 stages, 8 mbarriers of 1 arrival and 8 arrivals, 49152 bytes a stage")]  # fmt: skip
-    assert {(ring, "4 x mbarrier of 1 arrival"), (ring, "4 x mbarrier of 8 arrivals")} <= set(at["barriers"])
+    pipe = here("pipe = pipeline")
+    assert at["pipelines"] == [(pipe, "PipelineTmaAsync: 4 stages, 8 mbarriers of 1 arrival and 8 arrivals, 49152 bytes a stage")]  # fmt: skip
+    assert {(pipe, "4 x mbarrier of 1 arrival"), (pipe, "4 x mbarrier of 8 arrivals")} <= set(at["barriers"])
     assert at["MMAs"] == [(here("cute.gemm("), "4 x wgmma m64n256k16 f16 x f16, A k-major, B k-major")]
     roles = [words for _, words in at["roles"]]
-    assert roles[0] == "if warp < GROUP // 32:  registers 40"
+    assert roles[0] == "if warp < WARPGROUP // 32:  registers 40"
     assert f"loads by TMA (line {here('cute.copy(load_a')}, {here('cute.copy(load_b')})" in roles[1]
     assert roles[2].startswith("else:  registers 232;") and f"MMAs (line {here('cute.gemm(')})" in roles[2]
     text = outline.outline(product.compiled[0], product)

@@ -288,7 +288,11 @@ def test_annotations_and_defaults_are_texts(capsys):
 
 @pytest.mark.parametrize(
     ("tests", "said"),
-    [("[{size: 2020-01-01}]", "not a Python constant"), ("[{size: .nan}]", "not a Python constant"), ("[", "cannot be read")],
+    [
+        ("[{size: 2020-01-01}]", "not a Python constant"),
+        ("[{size: .nan}]", "not a Python constant"),
+        ("[", "cannot be read"),
+    ],
 )
 def test_problems_that_are_no_constants(tests, said, capsys):
     write("task.yml", f"tests: {tests}\n")

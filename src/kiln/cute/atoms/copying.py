@@ -190,9 +190,8 @@ def basic_copy_if(pred: Any, src: Any, dst: Any, *, loc: Any = None, ip: Any = N
 
 @tracing.at_one_location
 def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any = None, ip: Any = None) -> None:
-    """Copy with accesses as wide as the two layouts and the alignment allow, at most 32 bytes of global memory and 16 of
-    other memory. `l1c_evict_priority`: how long lines should stay in the cache.
-    """
+    """Copy with accesses as wide as the two layouts and the alignment allow, at most 32 bytes of global memory and
+    16 of other memory. `l1c_evict_priority`: how long lines should stay in the cache."""
     hint = {} if l1c_evict_priority is None else {"priority": l1c_evict_priority}
     transfer(src, dst, None, 1, WIDEST_ACCESS, modifiers_of(**hint))
 

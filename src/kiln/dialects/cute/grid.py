@@ -10,6 +10,11 @@ from ..definition import I32, I64, attributes, int_type, one_of
 from .packing import is_pack, pack, unpack
 from .types import Cute
 
+__all__ = [
+    "EVENTS", "KERNEL", "BlockDim", "BlockIdx", "GridDim", "LaneIdx", "Launch", "ThreadIdx", "WarpIdx", "index",
+    "launch",
+]  # fmt: skip
+
 Dim = one_of(0, 1, 2)
 
 KERNEL = "cute.kernel"

@@ -11,6 +11,13 @@ from ..declaration import PURE, Operand, Operands, OptionalAttr, Result
 from ..definition import I32, I64, Emit, Integer, attributes, int_type, one_of
 from .types import Cute, Memref, Ptr, info
 
+__all__ = [
+    "AllocRmem", "AllocSmem", "Bounds", "CastMemref", "CastPtr", "DynamicSmem", "IntToPtr", "Iter", "Leaf", "Load",
+    "PtrAdd", "PtrToInt", "Store", "Through", "Undef", "View", "alloc_rmem", "alloc_smem", "bounds", "cast_memref",
+    "cast_ptr", "dynamic_smem", "int_to_ptr", "iter_", "leaf", "load", "load_before", "loads_before", "ptr_add",
+    "ptr_to_int", "store", "stores_before", "through", "undef", "view",
+]  # fmt: skip
+
 
 class _Reads(ir.MemoryEffectsOpInterface):
     @staticmethod

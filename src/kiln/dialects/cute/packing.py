@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
 
+__all__ = ["pack", "unpack"]
+
 _CAST = "builtin.unrealized_conversion_cast"
 
 

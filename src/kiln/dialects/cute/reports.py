@@ -11,6 +11,8 @@ from ..definition import I1
 from .packing import is_pack, pack, unpack
 from .types import Cute
 
+__all__ = ["Assert", "Printf", "assert_", "conversions", "printf"]
+
 
 class Printf(Cute.Operation, name="printf"):
     """Print `arguments` (a tuple, see `pack`) by the C format `format`.

@@ -1,4 +1,4 @@
-"""Coefficients of the cost models, fitted to measurements on a GPU: a JSON file for each GPU that was measured."""
+"""Coefficients of the cost models, and choices by measurement: a JSON file for each GPU that was measured."""
 
 from __future__ import annotations
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 from choices import recorded  # which finds benchmarks
+from fit import TABLE, text_of, write
 from fitting import gemm as fitting
 
 from kiln.kernels.impl.gemm import REGISTRY
+from kiln.kernels.tuned import coefficients
 
 FORTY = [shape for shape in recorded.gemm_shapes() if shape.kind in recorded.FORTY]
 
@@ -75,3 +78,27 @@ def test_what_was_timed_shortly_is_slowed_down_as_what_took_turns(tmp_path):
     found = fitting.Journal(path).known(shape.name)
     assert found[c] == (pytest.approx(144.0), False)
     assert list(found) == [a, b, c]
+
+
+def test_measured_choices_are_taken():
+    """The problems of the tuned table get its configs, which were measured to be faster than the model's choices."""
+    shapes = {shape.name: shape for shape in recorded.gemm_shapes()}
+    rows = coefficients("gemm_sm90_choices")["problems"]
+    assert rows
+    for row in rows:
+        shape = shapes[f"{row['dtype'].lower()} {row['layout']} {row['m']}x{row['n']}x{row['k']}"]
+        assert shape.kind != "unseen"
+        config = REGISTRY.choose(fitting.problem_of(shape), fitting.device_of("sm_90a")).config
+        assert json.loads(json.dumps(dataclasses.asdict(config))) == row["config"]
+
+
+def test_the_model_has_at_most_twenty_coefficients():
+    assert len(coefficients("gemm_sm90")) <= 20
+
+
+def test_the_tuned_table_is_written_as_it_is_read(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(text_of({"model": {"rate_tbps": 1.5, "configs": [{"tile": [128, 64], "us": 2.0}]}}))
+    write("model", {"rate_tbps": 1.75}, path)
+    assert json.loads(path.read_text()) == {"model": {"rate_tbps": 1.75, "configs": [{"tile": [128, 64], "us": 2.0}]}}
+    assert text_of(json.loads(TABLE.read_text())) == TABLE.read_text()

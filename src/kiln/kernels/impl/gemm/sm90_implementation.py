@@ -72,9 +72,11 @@ class Sm90Gemm(Implementation):
         return None
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
-        """Return the candidates, the fastest expected first."""
+        """Return the candidates: a config that was measured to be best, then the fastest expected first."""
         costs = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
-        return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
+        configs = [config for _, config in sorted(costs, key=lambda pair: pair[0])]
+        measured = sm90_cost.measured_choice(problem)
+        return configs if measured not in configs else [measured, *(x for x in configs if x != measured)]
 
     def candidates(self, problem: GemmProblem, device: Device) -> Iterable[Sm90GemmConfig]:
         """Return the configs that may be worth it, in any order."""
