@@ -218,7 +218,7 @@ def test_attention_does_not_write_into_keys():
     [
         (lambda x: kernels.softmax(x.astype(np.complex64)), "complex64"),
         (lambda x: kernels.gemm(x[None, None], x[None, None]), "reshape several batch modes"),
-        (lambda x: kernels.layer_norm_backward(x, x, x[0], bias=x[0]), "bias ndarray"),
+        (lambda x: kernels.layer_norm_backward(x, x, x[0], bias=x[0]), "bias is ndarray"),
         (lambda x: kernels.softmax(np.ma.masked_array(x, mask=x > 0)), "masked array"),
         (lambda x: kernels.softmax(x, config=kernels.Sm80GemmConfig()), "config is Sm80GemmConfig"),
         (lambda x: kernels.sum(x, config=64), "config is int"),
