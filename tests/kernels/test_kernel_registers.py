@@ -238,7 +238,7 @@ def test_reductions(name, shape):
     wide, rows = (Int64(1), Int64(1)), (Int32(1), Int64(0), Int32(8), Int32(0))
     assert_no_spills(compiled(RowReduction(shape, *cut), places, pair, wide, *rows, *pair, Int64(8), Int32(1)))
     columns = (Int32(1), Int64(8), Int32(8), Int32(1), Int64(0))
-    assert_no_spills(compiled(ColumnReduction(shape.odd, *cut), places, *columns, *pair, Int64(8)))
+    assert_no_spills(compiled(ColumnReduction(shape.unaligned, *cut), places, *columns, *pair, Int64(8)))
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])

@@ -55,7 +55,7 @@ CALLS = {
         lambda: (kernels.mla_decode, blank(4, 1, 16, 576), blank(512, 64, 576), WHICH, LENGTHS),
     ),
     "gemm": ("MMA", lambda: (kernels.gemm, *[blank(2048, 2048)] * 2)),
-    "gemm of many": ("power", lambda: (kernels.gemm, *[blank(8192, 8192)] * 2)),
+    "gemm of many": ("MMA", lambda: (kernels.gemm, *[blank(8192, 8192)] * 2)),
     "gemm of f32": ("arithmetic", lambda: (kernels.gemm, *[blank(2048, 2048, dtype=F32)] * 2)),
 }
 

@@ -470,7 +470,7 @@ def test_what_has_memory_in_common_is_told_apart_in_every_call(make):
             right()
         for call in wrong:
             for _ in range(3):
-                with pytest.raises(kiln.DSLUserCodeTypeError, match="memory in common|begins where"):
+                with pytest.raises(kiln.DSLUserCodeTypeError, match="memory in common|shares memory|begins where"):
                     call()
 
 

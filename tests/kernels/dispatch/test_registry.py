@@ -172,7 +172,7 @@ def test_calls_are_explained():
     assert given.config == kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4)
     large = np.zeros((8192, 8192), np.float16)
     assert "bound by DRAM: " in str(kernels.explain(kernels.gemm, large[:1], large.T))
-    assert "bound by power: " in str(kernels.explain(kernels.gemm, large, large.T))
+    assert "bound by MMA: " in str(kernels.explain(kernels.gemm, large, large.T))
     assert kernels.explain(kernels.softmax, a).choices
     with pytest.raises(TypeError, match="no function of the library"):
         kernels.explain(np.dot, a, a)  # pyright: ignore[reportArgumentType]

@@ -165,7 +165,7 @@ def test_the_checks():
 
     assert_no_local_memory(compile_with(launch_plain))
     on_cpu = cute.compile(launch_plain, floats(64), 3, target="cpu")
-    with pytest.raises(AssertionError, match="nothing is known"):
+    with pytest.raises(AssertionError, match="no resources are known"):
         assert_no_spills(on_cpu)
 
 
