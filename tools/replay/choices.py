@@ -28,7 +28,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent.parent / "benchmarks"))
 
-import recorded  # noqa: E402
+import recorded  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 TARGET, DEVICE = "sm_90a", "H200"
 WORST = 5

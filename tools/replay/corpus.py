@@ -176,7 +176,9 @@ def compile_cases(target: str, out: Path, names: list[str], sass: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         started = time.perf_counter()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            made = compile_case(known[name], target, sass) if name in known else {"error": "there is no such case"}
+            made: dict[str, Any] = (
+                compile_case(known[name], target, sass) if name in known else {"error": "there is no such case"}
+            )
         made["seconds"] = round(time.perf_counter() - started, 2)
         part = folder / f"{RESULT}.{os.getpid()}"
         part.write_bytes(gzip.compress(json.dumps(made).encode(), 4))

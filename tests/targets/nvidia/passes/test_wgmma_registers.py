@@ -190,7 +190,7 @@ def test_pointers_that_control_flow_carries_are_followed():
 
 
 def test_unknown_registers_are_refused():
-    with pytest.raises(DSLNotImplemented, match="not in registers that are known here"):
+    with pytest.raises(DSLNotImplemented, match="not in registers known here"):
         after(
             f"func.func @f(%w: i64, %d: R<f32>) {{ %true = arith.constant true\n {product()}\n return }}",
             order_registers,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Float32
 from ...tuned import coefficients
@@ -279,7 +279,7 @@ def measured_choice(problem: GemmProblem) -> Sm90GemmConfig | None:
 def _measured_choices() -> dict[tuple[str, str, int, int, int], Sm90GemmConfig]:
     found = {}
     for row in coefficients("gemm_sm90_choices")["problems"]:
-        fields = {name: tuple(x) if isinstance(x, list) else x for name, x in row["config"].items()}
+        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in row["config"].items()}
         found[row["dtype"], row["layout"], row["m"], row["n"], row["k"]] = Sm90GemmConfig(**fields)
     return found
 
