@@ -205,8 +205,13 @@ def _attributes(expansion: Expansion, module: ir.Module) -> None:
             func.attributes["always_inline"] = ir.UnitAttr.get()
         elif name in expansion.inlined or name in expansion.outlined:
             func.attributes["no_inline"] = ir.UnitAttr.get()
-        elif name in ("kiln_cpu_fault", call_context.WARN):
-            func.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("cold")])
+        passed: list[ir.Attribute] = []
+        if func.regions[0].blocks:  # a large frame touches every page, so that none skips the stack's guard page
+            passed.append(ir.ArrayAttr.get([ir.StringAttr.get("probe-stack"), ir.StringAttr.get("inline-asm")]))
+        if name in ("kiln_cpu_fault", call_context.WARN):
+            passed.append(ir.StringAttr.get("cold"))
+        if passed:
+            func.attributes["passthrough"] = ir.ArrayAttr.get(passed)
 
 
 def _missing_functions(module: ir.Module) -> set[str]:
