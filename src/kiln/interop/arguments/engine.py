@@ -190,10 +190,9 @@ class Engine:
 
     def _definition(self, name: str, symbol: str, flags: int, signature: str = "") -> _MethodDef:
         doc = f"{name}({signature})\n--\n\n".encode() if signature else None  # the form `inspect` reads
-        definition = _MethodDef(name.encode(), self._address(symbol), flags, doc)
-        # Never freed: the garbage collector reads the definitions of functions until the process ends, after this engine.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
-        return definition
+        made = _MethodDef(name.encode(), self._address(symbol), flags, doc)
+        self._keep.append(made)
+        return made
 
     def function(self, symbol: str, flags: int = _FAST, holder: bytes | None = None) -> Any:
         """Return a native function as a Python function; `holder` is its first argument."""
