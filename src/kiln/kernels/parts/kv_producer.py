@@ -12,8 +12,8 @@ from ...utils.schedulers import SequenceSearch, fetch_tile, next_snake_tile
 from .kv_source import PageTable, transposed_v_offset
 
 
-class TmaOperand(NamedTuple):
-    """A TMA atom and its tensor of coordinates."""
+class TmaTensor(NamedTuple):
+    """A TMA copy atom and the tensor of coordinates that it copies by."""
 
     atom: Any
     tensor: Any

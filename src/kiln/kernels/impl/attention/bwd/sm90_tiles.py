@@ -10,7 +10,7 @@ from .....cute import arch
 from .....cute.nvgpu import cpasync, warp, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....parts.attention_mask import accumulator_column, accumulator_row, mask_row
-from ....parts.kv_producer import TmaOperand, gmem_view, partition
+from ....parts.kv_producer import TmaTensor, gmem_view, partition
 from ....parts.kv_source import VECTOR
 from ....parts.pipelines import tma_pipe
 from ....parts.rematerialize import rematerialized
@@ -58,16 +58,16 @@ class TmaTiles:
     dtype: Any
     varlen: bool
 
-    def tma(self, op: Any, x: Any, layout: Any, rows: int, head_dim: int) -> TmaOperand:
+    def tma(self, op: Any, x: Any, layout: Any, rows: int, head_dim: int) -> TmaTensor:
         """Return the TMA operand of (batch, row, head, element) with tiles of so many rows."""
         tile = cute.slice_(layout, (None, None, 0))
-        return TmaOperand(*cpasync.make_tiled_tma_atom(op, gmem_view(x), tile, (rows, head_dim)))
+        return TmaTensor(*cpasync.make_tiled_tma_atom(op, gmem_view(x), tile, (rows, head_dim)))
 
     def pipe(self, stages: int, size: int) -> Any:
         """Return a pipeline of TMA loads that both consumer warpgroups wait for."""
         return tma_pipe(stages, WARPGROUPS * WARPGROUP // 32, size)
 
-    def tiles(self, operand: TmaOperand, smem: Any, first: Any, rows: int, head_dim: int) -> tuple[Any, Any]:
+    def tiles(self, operand: TmaTensor, smem: Any, first: Any, rows: int, head_dim: int) -> tuple[Any, Any]:
         """Return stages in smem and a sequence's tiles in gmem, partitioned for TMA."""
         tensor = cute.domain_offset((first, 0, 0, 0), operand.tensor) if self.varlen else operand.tensor
         return partition(operand.atom, smem, cute.local_tile(tensor, (rows, head_dim), (None, 0, None, None)))

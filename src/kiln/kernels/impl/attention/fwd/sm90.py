@@ -21,7 +21,7 @@ from ..... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, ut
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
-from ....parts.kv_producer import KvProducer, TmaOperand, gmem_view
+from ....parts.kv_producer import KvProducer, TmaTensor, gmem_view
 from ....parts.kv_source import VECTOR
 from ....parts.online_softmax import nonzero_scale
 from ....parts.pipelines import tma_pipe
@@ -207,10 +207,10 @@ class Sm90ForwardKernel:
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         make, dims = cpasync.make_tiled_tma_atom, (self.head_dim, self.head_dim_v)
         gmem_q, gmem_o = (gmem_view(x, False, self.group_size) for x in (q, out))
-        tma_q = TmaOperand(*make(load, gmem_q, stage(tile.q), (self.row_shape, dims[0])))
-        tma_k = TmaOperand(*make(load, gmem_view(k), tile_k, (self.box_k, dims[0])))
-        tma_v = TmaOperand(*make(load, gmem_view(v, not self.is_fp8), tile_v, (dims[1], self.box_v)))
-        tma_o = TmaOperand(*make(store, gmem_o, stage(tile.o), (self.row_shape, dims[1])))
+        tma_q = TmaTensor(*make(load, gmem_q, stage(tile.q), (self.row_shape, dims[0])))
+        tma_k = TmaTensor(*make(load, gmem_view(k), tile_k, (self.box_k, dims[0])))
+        tma_v = TmaTensor(*make(load, gmem_view(v, not self.is_fp8), tile_v, (dims[1], self.box_v)))
+        tma_o = TmaTensor(*make(store, gmem_o, stage(tile.o), (self.row_shape, dims[1])))
         seqlen_q, seqlen_k = q.shape[1], k.shape[1]
         if const_expr(self.page_size > 0):
             seqlen_k = tensors.page_table.shape[1] * self.page_size
