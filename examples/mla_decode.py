@@ -94,7 +94,7 @@ class MlaDecode(wb.KernelPlan):
         tiles = 1 if turned else -(-self.s * self.h // 64)
 
         def launch(tiling):
-            shares = max(1, tiling.turns * kernels.dispatch.devices.current().multiprocessors // tiles)
+            shares = max(1, tiling.turns * kernels.dispatch.devices.current().sm_count // tiles)
             config = kernels.Sm90MlaConfig(shares, turned, tiling.early)
             kernels.mla_decode(q, cache, table, lengths, out=out, config=config)
 

@@ -158,7 +158,7 @@ PLANS = {
     ("dim", "config"), [(dim, config) for dim, configs in PLANS.items() for config in configs], ids=str
 )
 def test_warp_groups(dim, config, options):
-    """More tiles than multiprocessors, of odd lengths, heads that lie before rows; and the same twice."""
+    """More tiles than SMs, of odd lengths, heads that lie before rows; and the same twice."""
     config = kernels.Sm90AttentionConfig(*config)
     q = normal(3, 12, 1777, dim, dtype=torch.float16).transpose(1, 2)
     k, v = (normal(3, 2001, 4, dim, dtype=torch.float16) for _ in range(2))

@@ -133,7 +133,7 @@ def test_gradients_made_meanwhile(shape, causal):
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (300, 40), "softcap": 20.0}], ids=str)
 @pytest.mark.parametrize("dim", [64, 128, 192, 256])
 def test_sequences_of_any_length(dim, options):
-    """One after another, some without queries or keys, with keys that do not exist, and no numbers where nothing is; more blocks of keys than multiprocessors."""
+    """One after another, some without queries or keys, with keys that do not exist, and no numbers where nothing is; more blocks of keys than SMs."""
     queries, keys, exist = [700, 0, 1, 333, 64], [650, 129, 300, 0, 64], [600, 3, 300, 0, 64]
     q, dout = (normal(sum(queries) + 50, 16, dim) for _ in range(2))
     k, v = (normal(sum(keys) + 50, 8, dim) for _ in range(2))

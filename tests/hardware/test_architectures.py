@@ -66,7 +66,7 @@ def test_every_architecture_has_limits_and_a_device():
         assert (row.major, row.minor) == arch.capability == device.capability
         assert 0 < row.smem_per_block == device.smem < row.smem
         assert row.threads % row.warp == 0
-        assert device.multiprocessors > 0
+        assert device.sm_count > 0
     assert Arch[DEFAULT].generation in GENERATIONS
 
 

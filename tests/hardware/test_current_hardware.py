@@ -19,7 +19,7 @@ from kiln.workbench.serve_cuda import device as served
 READERS = {
     "architecture": lambda: current.architecture().name,
     "get_arch_enum": lambda: BaseDSL._get_dsl().get_arch_enum().name,
-    "device": lambda: current.device().multiprocessors,
+    "device": lambda: current.device().sm_count,
     "HardwareInfo": lambda: utils.HardwareInfo().get_device_multiprocessor_count(),
     "L2 cache": lambda: utils.HardwareInfo().get_l2_cache_size_in_bytes() >> 20,
     "clusters": lambda: utils.HardwareInfo().get_max_active_clusters(1),
@@ -32,13 +32,13 @@ READERS = {
 }
 
 
-def answers(name: str, multiprocessors: int, cache: int, smem: int, major: int) -> dict[str, object]:
+def answers(name: str, sm_count: int, cache: int, smem: int, major: int) -> dict[str, object]:
     """What readers say of an architecture; sizes in MiB and KiB."""
     return {
-        "architecture": name, "get_arch_enum": name, "device": multiprocessors, "HardwareInfo": multiprocessors,
-        "L2 cache": cache, "clusters": multiprocessors, "shared memory": smem, "SmemAllocator": smem,
-        "kernel library": (smem, multiprocessors), "benchmarks": 3 * cache + 1, "torch.cuda": (major, multiprocessors),
-        "cuda-bindings": (major, multiprocessors, smem),
+        "architecture": name, "get_arch_enum": name, "device": sm_count, "HardwareInfo": sm_count,
+        "L2 cache": cache, "clusters": sm_count, "shared memory": smem, "SmemAllocator": smem,
+        "kernel library": (smem, sm_count), "benchmarks": 3 * cache + 1, "torch.cuda": (major, sm_count),
+        "cuda-bindings": (major, sm_count, smem),
     }  # fmt: skip
 
 
@@ -74,8 +74,8 @@ def nothing_said(monkeypatch):
 
 @pytest.fixture
 def a100(monkeypatch):
-    """A driver that shows an A100, which says it has 107 multiprocessors."""
-    numbers = {"multiprocessors": 107, "l2_bytes": 40 << 20, "major": 8, "minor": 0}
+    """A driver that shows an A100, which says it has 107 SMs."""
+    numbers = {"sm_count": 107, "l2_bytes": 40 << 20, "major": 8, "minor": 0}
     for name, answer in (
         ("available", lambda: True),
         ("device_count", lambda: 1),
@@ -167,7 +167,7 @@ class TestWithAGpu:
     def test_an_architecture_of_its_own_kind(self, monkeypatch):
         monkeypatch.setenv("CUTE_DSL_ARCH", "sm_80")
         with kiln.target("nvidia"):
-            assert current.device().multiprocessors == 107
+            assert current.device().sm_count == 107
 
     def test_an_architecture_of_another_kind(self, monkeypatch):
         monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")

@@ -24,7 +24,7 @@ def test_the_table(capsys):
 def test_every_row_has_limits_and_what_a_roofline_needs():
     for model in devices.models().values():
         assert model.source  # of its numbers
-        assert model.generation.smem and model.bandwidth_gbs and model.tflops and model.multiprocessors
+        assert model.generation.smem and model.bandwidth_gbs and model.tflops and model.sm_count
         assert devices.model_of(model.name) == model
 
 
@@ -55,9 +55,9 @@ def own_table(folder: Path, rows: object) -> None:
 
 def test_a_project_has_rows_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    new = {"name": "X1", "architectures": ["sm_90a"], "multiprocessors": 10, "l2_mib": 1, "bandwidth_gbs": 100}
+    new = {"name": "X1", "architectures": ["sm_90a"], "sm_count": 10, "l2_mib": 1, "bandwidth_gbs": 100}
     own_table(tmp_path, [new, {"name": "H200", "bandwidth_gbs": 4500}])
-    assert devices.model_of("X1").multiprocessors == 10  # type: ignore[union-attr]
+    assert devices.model_of("X1").sm_count == 10  # type: ignore[union-attr]
     assert devices.model_of("H200").bandwidth_gbs == 4500 and devices.model_of("H200").l2_mib == 60  # type: ignore[union-attr]
     for rows, said in (
         ([{"name": "X1", "architecture": ["sm_90a"]}], "X1 has 'architecture'; did you mean 'architectures'?"),

@@ -21,7 +21,7 @@ class Device:
 
     name: str
     generation: Generation
-    multiprocessors: int
+    sm_count: int
     l2_cache: int
     number: int | None = None
     """The number by which the driver knows it; None for one that this machine need not have."""
@@ -69,7 +69,7 @@ class Device:
         Measured by the driver, for not every group of SMs is whole; of a device that is not here, as if all were.
         """
         if self.number is None or size == 1 or self.cluster == 1:
-            return self.multiprocessors // size
+            return self.sm_count // size
         return driver.active_clusters(self.number, self.smem, size, stream)
 
 
@@ -79,7 +79,7 @@ class Model(NamedTuple):
     name: str
     architectures: tuple[str, ...]
     """What code for it is compiled for; the first row of an architecture stands for it."""
-    multiprocessors: int
+    sm_count: int
     l2_mib: int
     clock_mhz: float | None = None
     """The clock of the SMs at which it reaches its peaks."""
@@ -210,7 +210,7 @@ def device_of(architecture: str) -> Device:
             standing.setdefault((own.major, own.minor), row)
     known = standing[max(which for which in standing if which <= (generation.major, generation.minor))]
     specific = not architecture[-1].isdigit()
-    return Device(known.name, generation, known.multiprocessors, known.l2_bytes, specific=specific)
+    return Device(known.name, generation, known.sm_count, known.l2_bytes, specific=specific)
 
 
 @functools.lru_cache(maxsize=64)
@@ -220,5 +220,5 @@ def device_here(number: int) -> Device:
         raise ValueError(f"there is no device {number}: the driver shows {driver.device_count()}")
     major, minor = driver.capability(number)
     generation = generation_of(f"sm_{major}{minor}")
-    count, cache = driver.attribute("multiprocessors", number), driver.attribute("l2_bytes", number)
+    count, cache = driver.attribute("sm_count", number), driver.attribute("l2_bytes", number)
     return Device(driver.device_name(number), generation, count, cache, number)

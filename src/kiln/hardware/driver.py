@@ -16,8 +16,8 @@ NO_BINARY, INVALID_CONTEXT, INVALID_HANDLE, OUT_OF_RESOURCES = 209, 201, 400, 70
 
 _ATTRIBUTES = {
     "max_threads_per_block": 1, "max_block_x": 2, "max_block_y": 3, "max_block_z": 4, "max_grid_x": 5, "max_grid_y": 6,
-    "max_grid_z": 7, "clock_rate": 13, "multiprocessors": 16, "l2_bytes": 38, "max_threads_per_multiprocessor": 39,
-    "major": 75, "minor": 76, "smem_per_multiprocessor": 81, "registers_per_block": 12, "cooperative_launch": 95,
+    "max_grid_z": 7, "clock_rate": 13, "sm_count": 16, "l2_bytes": 38, "max_threads_per_sm": 39,
+    "major": 75, "minor": 76, "smem_per_sm": 81, "registers_per_block": 12, "cooperative_launch": 95,
     "smem_optin": 97, "cluster_launch": 120,
 }  # fmt: skip
 

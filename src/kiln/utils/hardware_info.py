@@ -18,7 +18,7 @@ class HardwareInfo:
 
     def get_device_multiprocessor_count(self) -> int:
         """Return the number of SMs of the GPU."""
-        return self._device.multiprocessors
+        return self._device.sm_count
 
     def get_l2_cache_size_in_bytes(self) -> int:
         """Return the size of the L2 cache in bytes."""

@@ -110,7 +110,7 @@ def _row(model: Model, mark: int | None) -> list[str]:
     peaks = [number(model.tflops.get(name)) for name in _COLUMNS[8:]]
     bandwidth = None if model.bandwidth_gbs is None else round(model.bandwidth_gbs / 1e3, 2)
     return [
-        model.name + (f" *{mark}" if mark is not None else ""), ", ".join(model.architectures), number(model.multiprocessors),
+        model.name + (f" *{mark}" if mark is not None else ""), ", ".join(model.architectures), number(model.sm_count),
         number(model.clock_mhz), number(model.generation.smem >> 10), number(model.l2_mib), number(model.memory_gb), number(bandwidth), *peaks,
     ]  # fmt: skip
 

@@ -245,7 +245,7 @@ def test_registers_that_a_warp_group_never_gets(target, threads, blocks, more, l
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("blocks", "threads"), [(3, 1024), (33, 32)])
-def test_more_blocks_than_a_multiprocessor_has_are_a_warning(target, blocks, threads):
+def test_more_blocks_than_an_sm_has_are_a_warning(target, blocks, threads):
     with pytest.warns(
         DSLOptimizationWarning,
         match=f"min_blocks_per_mp={blocks} blocks of {threads} threads, .* at most 32 blocks and 2048",

@@ -19,15 +19,15 @@ def us(*launches: dict) -> float:
     return predicted_time.predict(launches, H100).us
 
 
-def test_a_few_blocks_more_than_multiprocessors_take_twice_as_long() -> None:
-    many = H100.multiprocessors
+def test_a_few_blocks_more_than_sms_take_twice_as_long() -> None:
+    many = H100.sm_count
     assert us(launch(many, 512)) < us(launch(many + 1, 512))
     assert us(launch(many // 2, 512)) > us(launch(many, 512))
     assert us(launch(100 * many, 512)) < 1.02 * us(launch(100 * many + 1, 512))
 
 
 def test_too_few_warps_are_slower_and_more_than_enough_are_not_faster() -> None:
-    blocks = 100 * H100.multiprocessors
+    blocks = 100 * H100.sm_count
     assert us(launch(blocks, 128, smem=200_000)) > us(launch(blocks, 128))
     assert us(launch(blocks, 1024, 32)) == us(launch(blocks, 256, 32))
 

@@ -51,7 +51,7 @@ def cuda_driver() -> Driver:
 
 def _gpu(number: int) -> Gpu:
     major, minor = driver.capability(number)
-    memory, sm_count = driver.total_memory(number), driver.attribute("multiprocessors", number)
+    memory, sm_count = driver.total_memory(number), driver.attribute("sm_count", number)
     return Gpu(driver.device_name(number), f"sm_{major}{minor}", memory, sm_count)
 
 

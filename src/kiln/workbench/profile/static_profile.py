@@ -122,7 +122,7 @@ class StaticProfile:
 
     def waves(self, device: Device | Model) -> float:
         """Return how many times the grid fills the device; infinite if no CTA fits."""
-        at_a_time = self.occupancy_on(device.generation).blocks * device.multiprocessors
+        at_a_time = self.occupancy_on(device.generation).blocks * device.sm_count
         return math.prod(self.grid) / at_a_time if at_a_time else math.inf
 
     @property

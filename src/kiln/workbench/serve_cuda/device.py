@@ -25,7 +25,7 @@ class Device:
         limits = model.generation
         self.major, self.minor = model.capability
         self.name = f"Kiln host memory as sm_{limits.number}"
-        self.multi_processor_count = model.multiprocessors
+        self.multi_processor_count = model.sm_count
         self.L2_cache_size = model.l2_cache
         self.shared_memory_per_block_optin = limits.smem_per_block
         self.shared_memory_per_multiprocessor = limits.smem

@@ -56,10 +56,10 @@ def predict(launches: Sequence[Mapping[str, Any]], device: Device, floor: float 
         spills += launch["spills"]
         if not blocks:
             continue
-        busiest = -(-blocks // device.multiprocessors)
+        busiest = -(-blocks // device.sm_count)
         resident = min(busiest, fit.blocks) * -(-threads // 32) / fit.most_warps
         share = blocks * threads / total
-        factor += share * busiest * device.multiprocessors / blocks / min(1.0, resident / ENOUGH_OCCUPANCY)
+        factor += share * busiest * device.sm_count / blocks / min(1.0, resident / ENOUGH_OCCUPANCY)
     return Prediction(floor * (factor or 1.0) + _NEXT_LAUNCH * max(0, len(launches) - 1), spills)
 
 

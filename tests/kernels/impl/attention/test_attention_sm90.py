@@ -38,9 +38,9 @@ def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, config: Any, **options: A
 
 
 @pytest.fixture
-def few_multiprocessors(monkeypatch):
+def few_sms(monkeypatch):
     """A device on which blocks have several tiles."""
-    few = dataclasses.replace(HOPPER, multiprocessors=3)
+    few = dataclasses.replace(HOPPER, sm_count=3)
     monkeypatch.setattr("kiln.kernels.dispatch.devices.current", lambda: few)
 
 
@@ -49,7 +49,7 @@ def test_lengths(queries, keys):
     check(normal(1, queries, 1, 32), normal(1, keys, 1, 32), normal(1, keys, 1, 32), ONE, scale=0.3)
 
 
-@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.usefixtures("few_sms")
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize(("queries", "keys"), [(200, 100), (130, 200), (129, 129)])
 def test_causal(queries, keys, persistent):
@@ -96,7 +96,7 @@ def test_heads_that_are_one_and_the_same():
     check(normal(2, 70, 2, 32), k, v, ONE)
 
 
-@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.usefixtures("few_sms")
 @pytest.mark.parametrize("config", [{}, {"dynamic_scheduler": True, "pack_gqa": True}], ids=str)
 def test_sequences_of_any_length(config):
     """The last keys of each are not in use, and no numbers; slopes, sinks; rows before and after all sequences stay as they are."""
@@ -217,7 +217,7 @@ def test_factors_of_8_bits_that_are_zero():
     close_in_8_bits((out[0], lse[0]), q[0], k[0], v[0], [x[0] for x in factors], causal=True)
 
 
-@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.usefixtures("few_sms")
 def test_sequences_of_8_bits():
     """Values of each are laid by themselves: those of the next, and those that are not in use, are no numbers."""
     queries, keys = [5, *[0] * 33, 133, 1, 70], [70, 20, *[1] * 32, 40, 3, 129]  # more than a warp has lanes
@@ -326,7 +326,7 @@ def test_all_options_at_once(dtype, page):
             close((out[None, own], lse[None, :, own]), exact(q[None, own], keys[None], values[None], **options))
 
 
-@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.usefixtures("few_sms")
 def test_outputs_where_queries_were(monkeypatch):
     monkeypatch.setattr(Sm90AttentionConfig, "separate_o", lambda *_: False)
     check(normal(1, 300, 2, 32), normal(1, 40, 1, 32), normal(1, 40, 1, 32), TWO)
@@ -339,13 +339,13 @@ def test_maxima_that_grow(growth):
     check(np.ones((1, 16, 1, 32), np.float16), k, normal(1, 96, 1, 32), ONE, scale=1.0)
 
 
-@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.usefixtures("few_sms")
 def test_clean_under_the_sanitizer():
     with kiln.sanitize():
         check(normal(1, 130, 2, 32), normal(1, 70, 1, 32), normal(1, 70, 1, 32), TWO, causal=True)
 
 
-@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.usefixtures("few_sms")
 def test_queries_are_not_freed_before_the_last_scores(monkeypatch):
     """A mutant: the sanitizer sees it."""
     release = sm90.Sm90ForwardKernel.release_q
@@ -361,7 +361,7 @@ def test_queries_are_not_freed_before_the_last_scores(monkeypatch):
         clear()
 
 
-@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.usefixtures("few_sms")
 def test_sequences_are_clean_under_the_sanitizer(monkeypatch):
     """Values that are cleared are seen by products, nothing is stored beyond a sequence, and tiles are told in time."""
     monkeypatch.setenv("KILN_CPU_SEED", "7")

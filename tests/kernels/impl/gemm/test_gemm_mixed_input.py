@@ -141,7 +141,7 @@ def test_configs_fit(bits):
 
 def test_a_device_with_fewer_sms_than_a_cluster():
     """It has some config for mixed inputs, and for others."""
-    small = dataclasses.replace(H200, multiprocessors=3)
+    small = dataclasses.replace(H200, sm_count=3)
     one = problem(64, 8)
     for x in (one, dataclasses.replace(one, b=one.b._replace(dtype=kiln.BFloat16))):
         assert min(choice.cost for choice in REGISTRY.choices(x, small)) > 0

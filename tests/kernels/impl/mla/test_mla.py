@@ -78,7 +78,7 @@ def test_lengths(num_splits, heads):
 def test_many_rows_are_put_together_by_one_block(num_splits, monkeypatch):
     """Where fewer blocks run at once than there are rows; by one group of threads, and by several."""
     with kiln.target("cpu"):
-        few = dataclasses.replace(devices.current(), multiprocessors=1)
+        few = dataclasses.replace(devices.current(), sm_count=1)
     monkeypatch.setattr(devices, "current", lambda: few)
     monkeypatch.setattr(
         implementations, "sm90_mla_swap_ab_kernel", sm90_swap_ab.Sm90MlaSwapAbKernel
@@ -317,7 +317,7 @@ def test_who_is_chosen():
     for heads in (16, 32, 64, 128):
         chosen = REGISTRY.choose(MlaProblem(128, 1, heads, 4096), hopper_device)
         assert isinstance(chosen.implementation, Sm90Mla)
-        # 128 sequences are not cut, where that takes nearly all multiprocessors
+        # 128 sequences are not cut, where that takes nearly all SMs
         assert chosen.config == kernels.Sm90MlaConfig(128 // max(1, heads // 64), swap_ab=heads <= 32)
     assert REGISTRY.choose(MlaProblem(100, 1, 16, 4096), hopper_device).config.num_splits == 132
     for arch in ("sm_80", "sm_86", "sm_120a"):

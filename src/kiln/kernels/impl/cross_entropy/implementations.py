@@ -45,7 +45,7 @@ def loss_config(n: int, width: int, rows: int, device: Device) -> RowwiseConfig:
     units = -(-n // width)
     row_threads = min(128, max(8, arrays.power_of_two(-(-units // 4))))
     cluster = 1
-    while cluster < device.cluster and 4 * rows * cluster <= device.multiprocessors and units >= 4096 * cluster:
+    while cluster < device.cluster and 4 * rows * cluster <= device.sm_count and units >= 4096 * cluster:
         cluster *= 2
     return RowwiseConfig(128, row_threads, cluster, ctas_per_sm=8)
 

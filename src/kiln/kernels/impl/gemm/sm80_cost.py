@@ -1,6 +1,6 @@
 """What a matrix product cut by a `Sm80GemmConfig` is expected to take.
 
-A multiprocessor computes its tiles in waves of as many blocks as fit on it. A wave takes a start and an end, in which nothing
+An SM computes its tiles in waves of as many blocks as fit on it. A wave takes a start and an end, in which nothing
 is multiplied, and its multiplications, at a speed measured for each config; and no product is faster than its operands come
 from the caches or from memory. The constants were fitted to some 450 combinations of configs and shapes in f16, measured on an
 H200: half of them are met within 4 %, nine in ten within 11 %.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A config to choose from: K in steps of an instruction, and how many TFLOP/s a multiprocessor of an H200 does with it.
+    """A config to choose from: K in steps of an instruction, and how many TFLOP/s an SM of an H200 does with it.
 
     The speeds are of one block alone, and of as many as fit; there are registers for `most` of them.
     """
@@ -119,9 +119,9 @@ LAUNCH_US = 0.5
 _WAVE = (1.7, 1.0)
 """A wave's start and end, and what is added for each 128 x 128 of a tile."""
 _CACHE = 10.0
-"""What multiprocessors read of the L2 cache; half of that where lines are cut."""
+"""What SMs read of the L2 cache; half of that where lines are cut."""
 _COPIES = 3700
-"""Accesses of less than 16 bytes in a microsecond of a multiprocessor."""
+"""Accesses of less than 16 bytes in a microsecond of an SM."""
 _L2 = 45e6
 """Bytes that stay in the L2 cache from one product to the next."""
 _MEMORY = 4.25
@@ -138,7 +138,7 @@ _LEAST_PART_ALONE = 512
 _MOST_SUMS = 1 << 15
 """Larger tiles have no registers left to tell parts of K apart."""
 CLUSTER_OCCUPANCY = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
-"""The share of multiprocessors that clusters of 1, 2, ... blocks can have: they lie within groups of multiprocessors."""
+"""The share of SMs that clusters of 1, 2, ... blocks can have: they lie within groups of SMs."""
 
 
 def cuts(
@@ -168,10 +168,10 @@ def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
         return float("inf")
     tile_m, tile_n, tile_k = config.tile_shape_mnk
     clustered = config.in_clusters(device)
-    slots = int(device.multiprocessors * (CLUSTER_OCCUPANCY[config.split_k - 1] if clustered else 1))
+    slots = int(device.sm_count * (CLUSTER_OCCUPANCY[config.split_k - 1] if clustered else 1))
     slots = max(1, slots - slots % config.split_k if clustered else slots)
     blocks = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k
-    each = _ceil(blocks, slots)  # on the multiprocessor that has most
+    each = _ceil(blocks, slots)  # on the SM that has most
     resident = max(1, min(candidate.most, (device.smem + 1024) // (used + 1024)))
     depth = _ceil(_ceil(k, tile_k), config.split_k) * tile_k
     work, area = 2 * tile_m * tile_n * depth / 1e6, tile_m * tile_n / 128**2
@@ -186,7 +186,7 @@ def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
     width = min(x.width for x in problem.operands())
     if width * bits < 128:  # copied in more pieces than threads can ask for
         elements = blocks * (tile_m + tile_n) * depth
-        bounds.append(_WAVE[0] + elements / (device.multiprocessors * _COPIES * width))
+        bounds.append(_WAVE[0] + elements / (device.sm_count * _COPIES * width))
     moved = batches * ((m * bits + n * bits_b) * k + m * n * problem.out.dtype.width) / 8
     if moved > _L2:
         ahead = (tile_m * bits + tile_n * bits_b) * tile_k * (config.stages - 1) / 8

@@ -110,7 +110,7 @@ class MultistageGemmKernel:
         if const_expr(devices.current().overlaps):  # up to here a CTA may run beside the end of the kernel before it
             arch.griddepcontrol_wait()
             across, down, _ = arch.grid_dim()
-            if across * down <= devices.current().multiprocessors:  # else CTAs of the next would not be spread evenly
+            if across * down <= devices.current().sm_count:  # else CTAs of the next would not be spread evenly
                 arch.griddepcontrol_launch_dependents()
         thr_mma = mma.get_slice(thread)
         fragment = cute.make_rmem_tensor(mma.partition_shape_C(self.acc_shape()), self.epilogue.acc_dtype)

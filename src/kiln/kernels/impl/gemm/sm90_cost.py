@@ -223,7 +223,7 @@ def _swap_ab_tiles(problem: GemmProblem, device: Device, transposes: bool) -> It
     unit = 16 if problem.dtype.is_integer else 8  # of N of WGMMA
     for tile_m, pingpong in _SWAP_AB_TILE_M:
         tiles_m = batches * _ceil(columns, tile_m)
-        tiles_n = (waves * device.multiprocessors // tiles_m for waves in _SWAP_AB_WAVES)
+        tiles_n = (waves * device.sm_count // tiles_m for waves in _SWAP_AB_WAVES)
         narrow = {n for count in tiles_n if (n := _narrowest(rows, count, unit)) >= 64}
         for n in all_rows:
             yield Tile((tile_m, n), (1, 1), pingpong, (*_ANY_SPLIT, 3) if n % 24 == 0 else _ANY_SPLIT)
@@ -251,7 +251,7 @@ def _split_k_configs(problem: GemmProblem, config: Sm90GemmConfig, device: Devic
         m, n = n, m
     clusters, splits = _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k_cluster, config.split_k_cluster
     bits, stages, counts = problem.dtype.width, _ceil(problem.k, tile_k), set[int]()
-    for ctas in (device.multiprocessors, device.multiprocessors // 2):
+    for ctas in (device.sm_count, device.sm_count // 2):
         if most := min(ctas // clusters, stages // (_MIN_SPLIT_STAGES * splits)):
             counts.add(_ceil(stages, _ceil(stages, most * splits) * splits))
     counts.discard(1)
@@ -423,7 +423,7 @@ def _broadcast(x: TensorLayout) -> bool:
 def at_once(config: Sm90GemmConfig, device: Device) -> int:
     """Return the CTAs of a config that run at once, in whole clusters, of which there is one at least."""
     size = config.cluster_size
-    return max(1, round(device.multiprocessors * CLUSTER_OCCUPANCY[size - 1]) // size) * size
+    return max(1, round(device.sm_count * CLUSTER_OCCUPANCY[size - 1]) // size) * size
 
 
 @functools.lru_cache(64)

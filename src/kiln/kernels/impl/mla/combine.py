@@ -29,7 +29,7 @@ class Combine(CombineRows):
         """Launches the kernel, if there are several splits."""
         if scalars.num_splits > 1:
             threads = self.lanes * self.ways
-            at_once = devices.current().multiprocessors * (_THREADS // threads)
+            at_once = devices.current().sm_count * (_THREADS // threads)
             blocks = max(1, min(tensors.out.shape[1], at_once // (scalars.num_splits - 1)))
             self.kernel(tensors, scalars).launch(
                 grid=(blocks, scalars.num_splits - 1, 1),

@@ -69,7 +69,7 @@ class Sm90Mla(Implementation):
         )
         for swap_ab in both:
             one = dataclasses.replace(first, swap_ab=swap_ab)
-            most = device.multiprocessors // one.tiles(problem)
+            most = device.sm_count // one.tiles(problem)
             for num_splits in dict.fromkeys(
                 (first.num_splits, max(1, most), *(first.num_splits * turns for turns in (2, 3, 4)))
             ):

@@ -54,11 +54,11 @@ class Sm80Mla(Implementation):
                     able.append(config)
         for config in able:
             tiles = problem.batch * -(-rows // config.tile_m)
-            yield dataclasses.replace(config, num_splits=splits_for(tiles, steps, 1.0, 1, device.multiprocessors))
+            yield dataclasses.replace(config, num_splits=splits_for(tiles, steps, 1.0, 1, device.sm_count))
 
     def cost(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> float:
         part = _part(problem)
-        read = 2 * problem.batch * problem.keys * sum(part.head_dims) / (BYTES_PER_US * device.multiprocessors)
+        read = 2 * problem.batch * problem.keys * sum(part.head_dims) / (BYTES_PER_US * device.sm_count)
         return max(expected(part, config, device), read) * (problem.value_dim // part.head_dim_v)
 
     def check(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> None:

@@ -70,7 +70,7 @@ def default_config(problem: MlaProblem, device: Device) -> Sm90MlaConfig:
     most = problem.batch * max(1, -(-problem.keys // Q_TILE))
     swap_ab = problem.queries * problem.heads <= SWAP_AB_ROWS
     tiles = Sm90MlaConfig(swap_ab=swap_ab).tiles(problem)
-    num_splits = max(1, min(device.multiprocessors // tiles, most))
+    num_splits = max(1, min(device.sm_count // tiles, most))
     whole = (n for n in range(num_splits, int(_UNCUT_SHARE * num_splits), -1) if problem.batch % n == 0)
     return Sm90MlaConfig(next(whole, num_splits), swap_ab)
 
@@ -90,8 +90,8 @@ _FIXED_US = 4.0
 def parts(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
     """Returns the microseconds of tensor cores and of memory, which work concurrently."""
     keys = problem.batch * problem.keys
-    turns = -(-config.num_splits * config.tiles(problem) // device.multiprocessors)
-    at_once = min(config.num_splits * config.tiles(problem), device.multiprocessors)
+    turns = -(-config.num_splits * config.tiles(problem) // device.sm_count)
+    at_once = min(config.num_splits * config.tiles(problem), device.sm_count)
     work = 2 * Q_TILE * (problem.dim + problem.value_dim) * keys / config.num_splits
     narrow = problem.cache_dtype is not None
     size = 1 if narrow else 2

@@ -96,7 +96,7 @@ def _reduce_rows(
     single = 0
     if chunks == 1:  # rows of one chunk: several at a time, if enough CTAs remain
         group = config.threads // lanes
-        single = max(1, min(config.vectors // unroll, rows // (group * 4 * device.multiprocessors)))
+        single = max(1, min(config.vectors // unroll, rows // (group * 4 * device.sm_count)))
     blocks = -(-rows // (config.threads // lanes * max(1, single)))
     parts = config.parts or _parts(blocks, chunks, device)
     each = -(-chunks // parts)
@@ -143,7 +143,7 @@ def _reduce_columns(
 
 def _parts(blocks: int, chunks: int, device: Device) -> int:
     """Returns how many CTAs share a reduction: as many as keep the device busy, evenly, in one wave."""
-    processors = device.multiprocessors
+    processors = device.sm_count
     fewest = max(1, -(-3 * processors // blocks))
     choices = range(fewest, max(fewest, 5 * processors // blocks) + 1)
     if fewest > 128:  # one more or less makes no difference

@@ -168,7 +168,7 @@ def quantized(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
     if config.cluster > 1 and columns == 0 and config.ctas_per_sm > 1:
         threads = min(512, max(128, arrays.power_of_two(-(-units // 32))))
         return RowwiseConfig(threads, threads, arrays.power_of_two(-(-units // (4 * threads))), 16, 1024 // threads)
-    if problem.bits == 16 and problem.function.fields and units > 128 and problem.rows > 2 * device.multiprocessors:
+    if problem.bits == 16 and problem.function.fields and units > 128 and problem.rows > 2 * device.sm_count:
         norm = quantized_norm(units, len(problem.sources), problem.function.counts_elements)
         if norm is not None:
             return norm
@@ -180,7 +180,7 @@ def quantized(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
         return dataclasses.replace(config, threads=256, row_threads=256, ctas_per_sm=ctas_per_sm)
     if not 256 < units <= 1024:
         return config
-    if problem.rows <= 2 * device.multiprocessors:
+    if problem.rows <= 2 * device.sm_count:
         threads = arrays.power_of_two(-(-units // 2))
         return RowwiseConfig(threads, threads)
     threads = even_threads(units, 5) if columns and units % 5 == 0 else arrays.power_of_two(-(-units // 4))
@@ -307,7 +307,7 @@ def unaligned_config(
         return None
     narrow = sources == 1 and columns < 2
     shares_columns = columns > 1 and 256 < units <= 512 * 14 and not 512 * 7 < units <= 512 * 8
-    if shares_columns and rows >= 8 * device.multiprocessors:
+    if shares_columns and rows >= 8 * device.sm_count:
         threads = 128 if units <= 512 else 256 if units <= 1024 else 512
         cluster = 1 if units <= 512 * 7 else 2
         config = UnalignedRowwiseConfig(threads, threads, cluster, 7, 1024 // threads, held_rows=2, prefetch=2)

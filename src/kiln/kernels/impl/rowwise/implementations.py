@@ -151,7 +151,7 @@ class ResidentRows(RowImplementation):
         has_weight = bool(problem.present)
         column_ctas = -(-n // (WARP * width))
         step = WeightGradient.threads // WARP * rows_at_once(width)
-        each = -(-problem.rows // (-(-16 * device.multiprocessors // column_ctas) * step)) * step
+        each = -(-problem.rows // (-(-16 * device.sm_count // column_ctas) * step)) * step
         parts = -(-problem.rows // each)
         dtype = arrays.framework_dtype(Float32, first)
         partial = [arrays.empty(first, (parts, n), dtype) for _ in args.column_sums]

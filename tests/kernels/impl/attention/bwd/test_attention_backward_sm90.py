@@ -71,7 +71,7 @@ def check(q: Any, k: Any, v: Any, **options: Any) -> None:
 
 def run_at_once(monkeypatch: Any, blocks: int) -> None:
     """Have so many blocks of threads: each has several blocks of keys."""
-    device = dataclasses.replace(HOPPER, multiprocessors=blocks)
+    device = dataclasses.replace(HOPPER, sm_count=blocks)
     monkeypatch.setattr(implementations.devices, "current", lambda: device)
 
 

@@ -309,7 +309,7 @@ class Sm90AttentionBackward(AttentionBackward):
         additions = arrays.empty(q, (layers, of.heads, tiles), i32) if problem.deterministic else None
         workspace = Workspace(lse_delta, dq_acc, additions, arrays.empty(q, (1,), i32))
         converted = sm90_config.converted_heads(problem, config, head_group, dq_parts)
-        schedule = BackwardSchedule(head_group, tiles_per_dq, converted, device.multiprocessors)
+        schedule = BackwardSchedule(head_group, tiles_per_dq, converted, device.sm_count)
         self.launch(Sm90BackwardLaunch, key, problem, args, workspace, schedule)
 
 

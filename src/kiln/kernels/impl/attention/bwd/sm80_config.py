@@ -83,4 +83,4 @@ def expected(problem: AttentionBackwardProblem, config: Sm80AttentionBackwardCon
     tiles = -(-of.seqlen_k // config.tile_m) * of.heads_k * of.batch
     rows = -(-of.seqlen_q // config.tile_n) * config.tile_n * of.group_size
     tile_us = _RECOMPUTE * 2 * config.tile_m * rows * (3 * of.head_dim + 2 * of.head_dim_v) / _FLOPS
-    return tile_us * max(1.0, tiles / (2 * device.multiprocessors)) * 2
+    return tile_us * max(1.0, tiles / (2 * device.sm_count)) * 2

@@ -119,7 +119,7 @@ def head_groups(
     accumulators a head has."""
     of = problem.attention
     masked, steps = of.window_left is not None or of.window_right is not None, _mean_steps(problem, config)
-    heads, tiles, num_ctas = of.heads_k * of.batch, max(1, -(-of.seqlen_k // TILE_N)), device.multiprocessors
+    heads, tiles, num_ctas = of.heads_k * of.batch, max(1, -(-of.seqlen_k // TILE_N)), device.sm_count
     in_cache = _L2_BYTES // (of.group_size * of.seqlen_q * padded_head_dim(of.head_dims) * 8)
     # under a mask, the short KV tiles of a head group are all that is left at its end: enough of them for all SMs
     least = 2 * round(num_ctas / tiles) if masked else 1

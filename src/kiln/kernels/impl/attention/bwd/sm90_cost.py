@@ -85,9 +85,9 @@ def cycles(config: Sm90AttentionBackwardConfig, elements: int) -> dict[str, floa
 
 
 def parts(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> dict[str, float]:
-    """Microseconds side by side of the units of a multiprocessor, if nothing waits."""
+    """Microseconds side by side of the units of an SM, if nothing waits."""
     blocks, steps = _work(problem, config)
-    each = blocks * steps / device.multiprocessors / _CYCLES
+    each = blocks * steps / device.sm_count / _CYCLES
     return {name: each * count for name, count in cycles(config, padded_head_dim(problem.attention.head_dims)).items()}
 
 
@@ -101,12 +101,12 @@ def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardCon
 def units(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
 ) -> tuple[float, float, float]:
-    """Blocks of keys of a multiprocessor, steps of each, and microseconds of what is before and after."""
+    """Blocks of keys of an SM, steps of each, and microseconds of what is before and after."""
     of = problem.attention
     blocks, steps = _work(problem, config)
-    rounds = blocks / device.multiprocessors
+    rounds = blocks / device.sm_count
     if of.window_left is None and of.window_right is None:  # all are equally long
-        rounds = -(-blocks // device.multiprocessors)
+        rounds = -(-blocks // device.sm_count)
     side, _, sums = head_groups(problem, config, device)
     early = converted_heads(problem, config, side, sums)
     rows, heads = of.seqlen_q * of.head_dim, of.heads * of.batch

@@ -122,7 +122,7 @@ def head_group(problem: AttentionBackwardProblem, device: Device) -> int:
     masked = of.window_left is not None or of.window_right is not None
     tiles = max(1, -(-of.seqlen_k // DKV_TILE_N))
     in_cache = _L2_BYTES // (2 * of.group_size * of.seqlen_q * sum(padded_head_dims(of.head_dims)))
-    wanted = max(1, round(device.multiprocessors / tiles), min(in_cache, 4 if masked else 2))
+    wanted = max(1, round(device.sm_count / tiles), min(in_cache, 4 if masked else 2))
     return equal_groups(of.heads_k * of.batch, wanted)
 
 
@@ -173,7 +173,7 @@ def parts(
     head_dims = padded_head_dims(problem.attention.head_dims)
     for (ctas, steps), units in zip(_work(problem, config), cycles(config, head_dims), strict=True):
         for name, count in units.items():
-            found[name] = found.get(name, 0.0) + ctas * steps / device.multiprocessors / _CYCLES * count
+            found[name] = found.get(name, 0.0) + ctas * steps / device.sm_count / _CYCLES * count
     return found
 
 
@@ -195,8 +195,8 @@ def units(
     for (ctas, steps), unit_cycles in zip(
         _work(problem, config), cycles(config, padded_head_dims(of.head_dims)), strict=True
     ):
-        rounds = ctas / device.multiprocessors
+        rounds = ctas / device.sm_count
         if not masked:  # all are equally long
-            rounds = -(-ctas // device.multiprocessors)
+            rounds = -(-ctas // device.sm_count)
         found.append((max(1.0, rounds), steps * max(unit_cycles.values()) / _CYCLES))
     return found, _LAUNCHES + 4 * of.seqlen_q * of.heads * of.batch * of.head_dim_v / _BYTES

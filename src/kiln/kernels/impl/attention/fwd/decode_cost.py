@@ -1,6 +1,6 @@
 """What attention of few queries is expected to take, and the configs to choose from.
 
-Blocks of threads go through their keys at the same time, as many as multiprocessors have room for. Memory bounds them, or the instructions of the warps
+Blocks of threads go through their keys at the same time, as many as SMs have room for. Memory bounds them, or the instructions of the warps
 of a scheduler, or, where a block is alone, what it waits for itself. Coefficients are in
 `kernels/tuned/h200.json`; `python benchmarks/fit.py fit decode` fits them.
 """
@@ -27,7 +27,7 @@ READ = 1.1
 """Bytes that are read in the time in which a copy moves one: nothing is written."""
 _SCHEDULERS = 4
 _SHORT = 8
-"""Steps of a block of threads up to which some multiprocessor always has one block more than others."""
+"""Steps of a block of threads up to which some SM always has one block more than others."""
 _MEASURED = 256
 """Elements of a head of K and one of V that coefficients are of."""
 _SMALL_PAGE, _PAGED = 16, 1.1
@@ -70,7 +70,7 @@ def few(problem: AttentionProblem) -> bool:
 
 
 def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
-    """Configs to choose from: those that were measured, as many blocks on a multiprocessor as fit; keys not cut, or into as many parts as give each multiprocessor a
+    """Configs to choose from: those that were measured, as many blocks on an SM as fit; keys not cut, or into as many parts as give each SM a
     number of blocks, up to all that run at once, or twice or three times those."""
     share, width = problem.group_size, problem.dtype.width
     rows = problem.seqlen_q * share
@@ -93,7 +93,7 @@ def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80Attent
         blocks = config.ctas_per_sm
         parts = {1}
         for count in (*range(1, blocks + 1), 2 * blocks, 3 * blocks):
-            most = min(steps, MAX_SPLITS, count * device.multiprocessors // tiles)
+            most = min(steps, MAX_SPLITS, count * device.sm_count // tiles)
             if most > 1:
                 parts.add(-(-steps // -(-steps // most)))  # fewer, if the longest have as many steps
         for num_splits in sorted(parts):
@@ -104,7 +104,7 @@ def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Dev
     """Microseconds that attention takes."""
     measured = _nearest(problem.dtype.width, config)
     tiles, steps = _work(problem, config)
-    rows, sms = min(problem.seqlen_q * problem.group_size, config.tile_m), device.multiprocessors
+    rows, sms = min(problem.seqlen_q * problem.group_size, config.tile_m), device.sm_count
     each, total = -(-steps // config.num_splits), tiles * config.num_splits
     read = config.tile_n * sum(problem.head_dims) * problem.dtype.width / 8 / (READ * bytes_per_us(device))
     slower = sum(problem.head_dims) / _MEASURED * (_PAGED if 0 < problem.page_size < _SMALL_PAGE else 1.0)
@@ -112,7 +112,7 @@ def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Dev
     uneven = max(_UNEVEN_SHARE, min(1.0, _SHORT / each))
 
     def turn(count: int) -> float:
-        """So many blocks of threads that run at once. A multiprocessor may have one more than others."""
+        """So many blocks of threads that run at once. An SM may have one more than others."""
         deep = -(-count // sms)
         warps = [-(-min(config.ctas_per_sm, n) * config.warps // _SCHEDULERS) for n in (deep, deep + 1)]
         issued = measured.issue_us * (warps[0] + uneven * (warps[1] - warps[0]))

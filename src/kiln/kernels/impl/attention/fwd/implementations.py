@@ -158,7 +158,7 @@ class Sm90Attention(Implementation):
             problem.has_seqused_k, problem.page_size, problem.out_dtype,
         )  # fmt: skip
         tiles = -(-problem.seqlen_q * group_size // config.tile_m) * (problem.heads // group_size) * problem.batch
-        num_ctas = min(tiles, device.multiprocessors) if config.persistent else tiles
+        num_ctas = min(tiles, device.sm_count) if config.persistent else tiles
         tile_counter = None
         if config.dynamic_scheduler and tiles > num_ctas:
             tile_counter = arrays.empty(q, (1,), arrays.dtype_named(q, "int32"))

@@ -75,7 +75,7 @@ def expected(problem: AttentionProblem, config: Sm90AttentionConfig, device: Dev
 def parts(
     problem: AttentionProblem, config: Sm90AttentionConfig, device: Device, measured: MeasuredConfig | None = None
 ) -> dict[str, float]:
-    """Microseconds one after the other: of steps, of beginning and ending tiles, of multiprocessors that wait for the last, of launches, of laying
+    """Microseconds one after the other: of steps, of beginning and ending tiles, of SMs that wait for the last, of launches, of laying
     rows of small pages in succession and values of 8 bits by columns."""
     measured = measured or coefficients_of(problem, config)
     steps, tiles, waiting = units(problem, config, device)
@@ -114,7 +114,7 @@ def laid_bytes(problem: AttentionProblem) -> int:
 def units(
     problem: AttentionProblem, config: Sm90AttentionConfig, device: Device
 ) -> tuple[float, float, tuple[float, float]]:
-    """Of a multiprocessor on average: millions of multiplications and additions, tiles; and both of what the last ones do while others
+    """Of an SM on average: millions of multiplications and additions, tiles; and both of what the last ones do while others
     wait."""
     share = problem.group_size if config.pack_gqa else 1
     rows = problem.seqlen_q * share
@@ -122,13 +122,13 @@ def units(
     tiles = in_rows * (problem.heads // share) * problem.batch
     keys = _keys(problem, config, in_rows)
     step = 2 * config.tile_m * sum(problem.head_dims) / 1e6
-    each = tiles / device.multiprocessors
+    each = tiles / device.sm_count
     if (
         config.dynamic_scheduler or not config.persistent
     ):  # the last tiles, which see fewest keys, are done at the same time but for one
-        ahead = 0.5 if tiles > device.multiprocessors else 1.0 - each
+        ahead = 0.5 if tiles > device.sm_count else 1.0 - each
         return keys * step * each, each, (ahead * keys * step, ahead)
-    rounds = -(-tiles // device.multiprocessors)
+    rounds = -(-tiles // device.sm_count)
     return keys * step * each, each, ((rounds - each) * keys * step, rounds - each)
 
 
