@@ -68,7 +68,7 @@ def run_one(gemm, size, *further) -> None:
 
 
 def seconds(*calls) -> list[float]:
-    """The times of calls on the GPU, made in turns: medians of 30 rounds after 20 others."""
+    """Return the times of alternating calls on the GPU: medians of 30 rounds after 20 others."""
     import torch
 
     events = [torch.cuda.Event(enable_timing=True) for _ in range(50 * len(calls) + 1)]

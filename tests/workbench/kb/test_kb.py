@@ -275,7 +275,7 @@ def test_examples_are_listed_by_goal(capsys):
     assert all(example["runs"].startswith(("yes", "no: ", "not tried")) for example in index["examples"])
     assert kb.main(["--folder", str(ROOT), "examples", "--goal", "pipelining"]) == 0
     out = capsys.readouterr().out
-    assert out.index("warp_products.py") < out.index("step_3_pipeline.py") and "runs on Kiln: no: tensor memory" in out
+    assert out.index("mma_gemm.py") < out.index("step_3_pipeline.py") and "runs on Kiln: no: tensor memory" in out
     assert kb.main(["--folder", str(ROOT), "examples", "--goal", "pipelines"]) == 2
     assert "did you mean 'pipelining'?" in capsys.readouterr().err
 
