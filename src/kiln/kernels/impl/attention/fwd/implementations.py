@@ -83,7 +83,7 @@ class Sm80Attention(Implementation):
             shape = (config.num_splits, *q.shape[:3], partial_columns(problem.head_dim_v))
             partial = arrays.empty(q, shape, arrays.dtype_named(q, "float32"))
         group_size = problem.group_size if config.pack_gqa else 1
-        kernel = _kernel(
+        kernel = kernel_object(
             Sm80ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
             dataclasses.replace(config, num_splits=1), problem.masks, group_size, partial is not None,
             problem.page_size, problem.out_dtype, problem.q_dtype,
@@ -151,7 +151,7 @@ class Sm90Attention(Implementation):
         if sm90_cost.laid_bytes(problem):
             problem, args = self.gather_pages(problem, args)
         group_size = problem.group_size if config.pack_gqa else 1
-        kernel = _kernel(
+        kernel = kernel_object(
             Sm90ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
             dataclasses.replace(config, persistent=True, pack_gqa=False, dynamic_scheduler=False), problem.masks,
             config.separate_o(*problem.head_dims, device.smem, problem.dtype.width), group_size, problem.varlen,
@@ -206,7 +206,7 @@ class Sm90Attention(Implementation):
         return transposed
 
 
-def _kernel(kind: type[Any], has_alibi: bool, functions: Functions | None, *key: Any) -> Any:
+def kernel_object(kind: type[Any], has_alibi: bool, functions: Functions | None, *key: Any) -> Any:
     """Return one kernel object for equal keys and score modifications."""
     if functions is None:
         return launches.cached_kernel(kind, *key, ALIBI if has_alibi else NO_SCORE_MOD)
