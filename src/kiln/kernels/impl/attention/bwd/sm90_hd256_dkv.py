@@ -17,7 +17,7 @@ from ....dispatch import devices
 from ....parts.kv_source import VECTOR
 from ....parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
-from .sm90_hd256 import GradientMma, Cta, ScoreMma, Sm90Hd256Kernel, Smem
+from .sm90_hd256 import Cta, GradientMma, ScoreMma, Sm90Hd256Kernel, Smem
 from .sm90_hd256_config import DKV_TILE_N, P_STAGES
 from .sm90_softmax import TransposedScores
 from .sm90_tiles import ResultRows, round_to_operand

@@ -52,7 +52,7 @@ class Sm80Attention(Implementation):
 
     def configs(self, problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
         first = default_config(problem, device)
-        if decode_cost.few(problem):
+        if decode_cost.is_decode(problem):
             return iter(dict.fromkeys((first, *decode_cost.candidates(problem, device))))
         return variants(
             first,
@@ -63,12 +63,7 @@ class Sm80Attention(Implementation):
         )
 
     def cost(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
-        us = expected(problem, config, device)
-        if decode_cost.few(problem):
-            return us
-        first = default_config(problem, device)
-        # the default was measured; the estimate of another config does not speak against it
-        return us if config == first else max(us, expected(problem, first, device))
+        return expected(problem, config, device)
 
     def check(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> None:
         config.check(*problem.head_dims, device.smem, problem.dtype.width)
@@ -114,7 +109,7 @@ class Sm90Attention(Implementation):
             return "it is for sm_90a"
         if problem.q_dtype is not None:
             return f"Q must have the type of K and V, {problem.dtype.__name__}"
-        gathered = sm90_cost.laid_bytes(problem)
+        gathered = sm90_cost.gathered_bytes(problem)
         if gathered > _MAX_GATHERED:
             return f"gathering pages of {problem.page_size} rows takes {gathered} bytes; at most {_MAX_GATHERED}"
         return None
@@ -148,7 +143,7 @@ class Sm90Attention(Implementation):
     def run(self, problem: AttentionProblem, config: Sm90AttentionConfig, args: AttentionArguments) -> None:
         q, device = args.q, devices.current()
         v = self.transposed_v(problem, config, args) if problem.dtype.width == 8 else None
-        if sm90_cost.laid_bytes(problem):
+        if sm90_cost.gathered_bytes(problem):
             problem, args = self.gather_pages(problem, args)
         group_size = problem.group_size if config.pack_gqa else 1
         kernel = kernel_object(
