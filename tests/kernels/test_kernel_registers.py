@@ -18,7 +18,14 @@ from kiln.kernels.impl.cross_entropy.implementations import loss_config, loss_ve
 from kiln.kernels.impl.cross_entropy.kernels import CrossEntropy, CrossEntropyBackward, Loss, LossReduction
 from kiln.kernels.impl.elementwise.config import ElementwiseConfig
 from kiln.kernels.impl.elementwise.kernel import Elementwise, Operand
-from kiln.kernels.impl.reduction.kernels import ColumnReduction, Operation, RowReduction, Shape
+from kiln.kernels.impl.reduction.kernels import (
+    ColumnReduction,
+    ColumnSizes,
+    Operation,
+    ReductionSpecialisation,
+    RowReduction,
+    RowSizes,
+)  # fmt: skip
 from kiln.kernels.impl.rowwise import backward as row_gradients
 from kiln.kernels.impl.rowwise import default_configs
 from kiln.kernels.impl.rowwise import softmax_and_norms as rows
@@ -230,15 +237,21 @@ def test_losses(dtype, odd, smoothed):
 
 
 @pytest.mark.parametrize("name", ["sum", "argmax"])
-@pytest.mark.parametrize("shape", [Shape(True, 1), Shape(False, 0, True)])
-def test_reductions(name, shape):
+@pytest.mark.parametrize(("plain", "rows_at_once", "unaligned"), [(True, 1, False), (False, 0, True)])
+def test_reductions(name, plain, rows_at_once, unaligned):
     operation = Operation(name, Float32, Int32)
-    cut = (operation, BFloat16, BFloat16, 256, 32, 8, 4, False, False, False)
-    places, pair = (Int64(0),) * 2, (Int32(1), Int32(1))
-    wide, rows = (Int64(1), Int64(1)), (Int32(1), Int64(0), Int32(8), Int32(0))
-    assert_no_spills(compiled(RowReduction(shape, *cut), places, pair, wide, *rows, *pair, Int64(8), Int32(1)))
-    columns = (Int32(1), Int64(8), Int32(8), Int32(1), Int64(0))
-    assert_no_spills(compiled(ColumnReduction(shape.unaligned, *cut), places, *columns, *pair, Int64(8)))
+    fields = (operation, BFloat16, BFloat16, 256, 32, 8, 4, False, False, False)
+    addresses, pair = (Int64(0),) * 2, (Int32(1), Int32(1))
+    sizes = RowSizes(pair, (Int64(1), Int64(1)), Int32(1), Int64(0), Int32(8), Int32(0), Int32(1), Int64(8))
+    assert_no_spills(
+        compiled(
+            RowReduction(ReductionSpecialisation(*fields, plain, rows_at_once, unaligned)), addresses, sizes, *pair
+        )
+    )
+    sizes = ColumnSizes(Int32(1), Int64(8), Int32(8), Int64(0), Int32(1), Int64(8))
+    assert_no_spills(
+        compiled(ColumnReduction(ReductionSpecialisation(*fields, even=unaligned)), addresses, sizes, *pair)
+    )
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])

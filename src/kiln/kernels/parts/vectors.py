@@ -11,7 +11,7 @@ from ...cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
 
 def vector_atom(dtype: Any, width: int, priority: Any = CacheEvictionPriority.EVICT_NORMAL) -> Any:
     """Returns the copy of a vector of `width` elements in one access, with an L2 eviction priority."""
-    bits = width * dtype.width
+    bits = width * max(8, dtype.width)
     return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
 
 
