@@ -20,6 +20,7 @@ from .... import Float32
 from ...tuned import coefficients
 from .sm80_cost import CLUSTER_OCCUPANCY, LAUNCH_US
 from .sm90_config import MAX_ACC_REGISTERS, Sm90GemmConfig
+from .split_k import MAX_LOADS_AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -315,7 +316,8 @@ def bounds(
     fixed_us += reduce_us * work.waves + (c.cluster_sync_us if config.cluster_shape_mn != (1, 1) else 0.0)
     partials = config.split_k * work.m * work.n * 4 if config.split_k > 1 else 0
     if partials:
-        fixed_us += c.split_k_kernel_us + 2 * partials / (c.split_k_tbps * 1e6)
+        rounds = _ceil(config.split_k, MAX_LOADS_AHEAD)
+        fixed_us += rounds * c.split_k_kernel_us + 2 * partials / (c.split_k_tbps * 1e6)
     terms = {"MMA": work.steps * mma_us, "L2 cache": work.steps * l2_us}
     moved = problem.bytes + partials
     if moved > _L2_RESIDENT_BYTES:
