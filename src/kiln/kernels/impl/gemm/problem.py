@@ -255,8 +255,8 @@ class Operand:
     """Whether offsets inside a tile need 64 bits."""
     half: bool = False
     """Whether 8-bit floats become f16 in registers."""
-    few: bool = False
-    """Whether it has fewer rows than a tile, and rows that are not there are not read."""
+    partial: bool = False
+    """Whether it has fewer rows than a tile, so that threads check which rows exist."""
 
     @classmethod
     def of(cls, x: TensorLayout, modes: tuple[int, int], k_mode: int) -> Operand:

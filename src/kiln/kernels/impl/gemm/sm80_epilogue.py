@@ -48,7 +48,7 @@ class Sm80Epilogue:
     With `split_k` the CTAs of a cluster add their accumulators first.
 
     `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most
-    scaled.
+    scaled. `swap_ab`: accumulators are those of the transposed tile.
     """
 
     tile: tuple[int, int]
@@ -59,6 +59,7 @@ class Sm80Epilogue:
     out_width: int
     combine: Callable[..., Any]
     input_widths: tuple[int, ...] | None
+    swap_ab: bool = False
     load_registers: int = 64
     """Registers for inputs and accumulators that are loaded before results are written."""
 
@@ -70,7 +71,7 @@ class Sm80Epilogue:
     def write(self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any):
         """Write the results of a tile. Nobody uses shared memory any more."""
         truth = self.out_dtype.width < 8  # has a byte of its own in memory, and no layout in shared memory
-        if const_expr(self.split_k > 1 or self.input_widths is not None or truth):
+        if const_expr(self.split_k > 1 or self.input_widths is not None or truth or self.swap_ab):
             self.write_combined(acc, thread, rank, smem, tensors, tile)
         else:
             result = cute.make_rmem_tensor(acc.fragment.shape, self.out_dtype)
@@ -107,7 +108,8 @@ class Sm80Epilogue:
         split_k, outs, inputs = self.split_k, tensors.outs, tensors.inputs
         layout = swizzled(self.acc_dtype, self.tile, 1)
         staged = cute.make_tensor(cute.recast_ptr(smem, dtype=self.acc_dtype), layout)
-        cute.autovec_copy(acc.fragment, self.slots(acc, staged))
+        slots = acc.partition(cute.select(staged, mode=[1, 0]) if const_expr(self.swap_ab) else staged)
+        cute.autovec_copy(acc.fragment, slots)
         self.sync()
 
         width = min(self.out_width, 128 // self.acc_dtype.width)
@@ -160,10 +162,6 @@ class Sm80Epilogue:
                 arch.cluster_arrive()
             arch.cluster_wait()
 
-    def slots(self, acc: RegisterAccumulator, staged: Any) -> Any:
-        """Return where a thread's accumulators go in shared memory."""
-        return acc.partition(staged)
-
     def sync(self) -> None:
         """Wait for all threads that share a tile."""
         if self.split_k > 1:
@@ -186,22 +184,3 @@ class Sm80Epilogue:
         """Return how many vectors of some registers are loaded before the first is used: a divisor of their number."""
         most = max(1, self.load_registers // registers)
         return max(n for n in range(1, count + 1) if count % n == 0 and n <= most)
-
-
-class SimtEpilogue(Sm80Epilogue):
-    """Writes results that are at most scaled from registers: a thread has four neighbours in N."""
-
-    vector = 4
-
-    @cute.jit
-    def write_scaled(self, results: RegisterAccumulator, thread: Int32, smem: Any, d: cute.Tensor, tile: Any):
-        width = min(self.vector, self.out_width)
-        target = results.partition(cute.local_tile(d, self.tile, tile))  # (1, (4, M), (4, N))
-        coords = results.partition(cute.local_tile(cute.make_identity_tensor(d.shape), self.tile, tile))
-        atom = self.access(self.out_dtype, width)
-        for i in range_constexpr(cute.size(target, mode=[1])):
-            targets = cute.logical_divide(target[0, i, None], width)  # (width, N)
-            vectors = cute.logical_divide(results.fragment[0, i, None], width)
-            for j in range_constexpr(cute.size(targets, mode=[1])):
-                inside = cute.elem_less(coords[0, i, j * width], d.shape)
-                cute.copy(atom, vectors[None, j], targets[None, j], pred=inside)

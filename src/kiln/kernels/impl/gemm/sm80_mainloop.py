@@ -27,12 +27,14 @@ class MultistageGemmKernel:
     """The kernel for operands of some types; subclasses say how tiles are copied, laid out and multiplied."""
 
     def __init__(
-        self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: SingleTileScheduler, epilogue: Sm80Epilogue
-    ) -> None:
+        self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: SingleTileScheduler, epilogue: Sm80Epilogue,
+        smem_bytes: int,
+    ) -> None:  # fmt: skip
         self.a, self.b = a, b
         self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
+        self.smem_bytes = smem_bytes
 
     swap_ab = False
     """Whether rows of B are rows of the MMA: accumulators are those of the transpose."""
@@ -46,10 +48,6 @@ class MultistageGemmKernel:
         """Return how many CTAs are to fit on an SM; 0: no bound. (With 1 ptxas takes 255 registers for 8-bit floats and
         spills, where it needs 178.)"""
         return 0
-
-    def smem_bytes(self) -> int:
-        """Return the shared memory of a CTA."""
-        raise NotImplementedError
 
     def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
         """Return how the threads copy tiles of an operand."""
@@ -100,7 +98,7 @@ class MultistageGemmKernel:
         loaded_mma = self.mma((a_frag, b_frag), False)
 
         # Shared memory: the stages of A, then those of B; later D in the same place.
-        smem = utils.SmemAllocator().allocate(self.smem_bytes(), 128)
+        smem = utils.SmemAllocator().allocate(self.smem_bytes, 128)
         smem_b = smem + a_frag.stage_bytes()
         stages_a = cute.make_tensor(cute.recast_ptr(smem, dtype=self.a.dtype), a_frag.stage_layout())
         stages_b = cute.make_tensor(cute.recast_ptr(smem_b, dtype=self.b.dtype), b_frag.stage_layout())

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from ...dispatch import arrays
+from .config import GemmConfig
 from .problem import SCALE_BLOCK
 
 if TYPE_CHECKING:
@@ -33,13 +33,10 @@ _MAX_FUSED_EPI_N = 32
 """The most columns of an epilogue tile with a fused epilogue, which takes registers."""
 _BARRIER_BYTES = 512
 """Shared memory for barriers, and for alignment."""
-_EXTENTS = ("tile_shape_mnk", 3), ("cluster_shape_mn", 2)
-_COUNTS = "ab_stages", "raster_group", "split_k_cluster", "split_k", "epi_stages"
-_FLAGS = "pingpong", "swap_ab", "transpose_out"
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm90GemmConfig:
+class Sm90GemmConfig(GemmConfig):
     """The parameters of a warp-specialised persistent GEMM on sm_90a.
 
     `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load
@@ -67,21 +64,6 @@ class Sm90GemmConfig:
     split_k: int = 1
     epi_stages: int = 2
     transpose_out: bool = False
-
-    def __post_init__(self) -> None:
-        name_of_class = type(self).__name__
-        for name, count in _EXTENTS:
-            value = getattr(self, name)
-            if not (isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value)):
-                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be {count} positive integers")
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be a positive integer")
-        for name in _FLAGS:
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be True or False")
 
     @property
     def mma_warpgroups(self) -> int:
@@ -207,11 +189,6 @@ class Sm90GemmConfig:
              f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}",
              "a smaller tile"),
         )  # fmt: skip
-
-    def require(self, *rules: tuple[Any, ...]) -> None:
-        """Refuse the config by the first of some rules that does not hold: (whether it holds, the rule, a hint)."""
-        for holds, rule, *hint in rules:
-            arrays.require(holds, f"{self}: {rule}", *hint)
 
     def check_split_k_smem(self, row_bytes: int) -> None:
         """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were."""
