@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _DATA = Path(__file__).parent / "data"
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
 _CONFIGS = {"Sm90GemmConfig": Sm90GemmConfig, "Sm80GemmConfig": Sm80GemmConfig}
-_FIXED = ("dram_tbps", "power_tflops", "power_l2_tbps", "fp8_promotion_factor", "fused_epilogue_us")
+_FIXED = ("dram_tbps", "power_tflops", "power_l2_tbps", "fp8_promotion_rate", "fused_epilogue_us")
 """Coefficients that stay as they are: no shape here tells of them, or turns of 16384 cubed alone do."""
 _MEASURED_GAIN = 1.02
 """How much faster a measured config must be than the model's choice to stand in the tuned table."""

@@ -21,7 +21,7 @@ from .problem import FLOATS8, INTEGERS, SCALE_BLOCK, GemmProblem
 from .simt import SimtGemmKernel
 from .sm80 import Sm80GemmKernel
 from .sm80_config import MAX_PORTABLE_CLUSTER, SIMT_VECTOR, SIMT_WARP, Sm80GemmConfig, instruction_k, is_power_of_two
-from .sm80_epilogue import Sm80Epilogue
+from .sm80_epilogue import SimtEpilogue, Sm80Epilogue
 from .sm80_mixed_input import K_STEP, Sm80MixedInputGemmKernel, mixed_input_smem_bytes
 from .sm90_implementation import Sm90Gemm
 from .sm90_mixed_input import Sm90MixedInputGemm
@@ -41,6 +41,7 @@ class MultistageGemm(Implementation):
     config = Sm80GemmConfig
     repeats = True
     kernel: type[MultistageGemmKernel]
+    epilogue = Sm80Epilogue
     warp_shape_mn = (16, 16)
     """What a warp multiplies at once."""
 
@@ -101,7 +102,7 @@ class MultistageGemm(Implementation):
 
         def make() -> MultistageGemmKernel:
             swap_ab, smem = self.kernel.swap_ab, self.smem_bytes(problem, config)
-            epilogue = Sm80Epilogue(tile, config.threads, config.split_k, *out, fusion.combiner(), widths, swap_ab)
+            epilogue = self.epilogue(tile, config.threads, config.split_k, *out, fusion.combiner(), widths, swap_ab)
             scheduler = schedulers.SingleTileScheduler(tile, config.split_k, many)
             return self.kernel(a, b, config, scheduler, epilogue, smem, **options)
 
@@ -217,6 +218,7 @@ class SimtGemm(MultistageGemm):
     """f32 without tensor cores: each thread multiplies and adds."""
 
     kernel = SimtGemmKernel
+    epilogue = SimtEpilogue
     warp_shape_mn = (SIMT_WARP[0] * SIMT_VECTOR, SIMT_WARP[1] * SIMT_VECTOR)
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:

@@ -184,3 +184,22 @@ class Sm80Epilogue:
         """Return how many vectors of some registers are loaded before the first is used: a divisor of their number."""
         most = max(1, self.load_registers // registers)
         return max(n for n in range(1, count + 1) if count % n == 0 and n <= most)
+
+
+class SimtEpilogue(Sm80Epilogue):
+    """Writes results that are at most scaled from registers: a thread has four neighbours in N."""
+
+    vector = 4
+
+    @cute.jit
+    def write_scaled(self, results: RegisterAccumulator, thread: Int32, smem: Any, d: cute.Tensor, tile: Any):
+        width = min(self.vector, self.out_width)
+        target = results.partition(cute.local_tile(d, self.tile, tile))  # (1, (4, M), (4, N))
+        coords = results.partition(cute.local_tile(cute.make_identity_tensor(d.shape), self.tile, tile))
+        atom = self.access(self.out_dtype, width)
+        for i in range_constexpr(cute.size(target, mode=[1])):
+            targets = cute.logical_divide(target[0, i, None], width)  # (width, N)
+            vectors = cute.logical_divide(results.fragment[0, i, None], width)
+            for j in range_constexpr(cute.size(targets, mode=[1])):
+                inside = cute.elem_less(coords[0, i, j * width], d.shape)
+                cute.copy(atom, vectors[None, j], targets[None, j], pred=inside)
