@@ -46,8 +46,8 @@ class Sm80GemmConfig(GemmConfig):
     def check(
         self, warp_shape_mn: tuple[int, int], bits: tuple[int, int], smem: int, device: Device, *rules: tuple[Any, ...]
     ) -> None:
-        """Refuse a config that cannot work for warps that multiply `warp_shape_mn` at a time, operands of some bits, and
-        `smem` bytes of shared memory; or by one of further rules."""
+        """Refuse a config that cannot work for warps that multiply `warp_shape_mn` at a time, operands of some bits,
+        and `smem` bytes of shared memory; or by one of further rules."""
         m, n, k = self.tile_shape_mnk
         rows, columns = (extent * warps for extent, warps in zip(warp_shape_mn, self.warp_layout_mn, strict=True))
         divides = m % rows == 0 and n % columns == 0

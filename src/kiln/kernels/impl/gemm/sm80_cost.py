@@ -1,11 +1,11 @@
 """The configs that multistage GEMM kernels choose among, and the model that chooses.
 
-The model is a roofline of one SM, which computes its tiles in waves of as many CTAs as fit on it. A wave takes a prologue and an
-epilogue, in which nothing is multiplied, and its MMAs at a rate that was measured for each tile shape. No GEMM is faster than its
-operands come from the L2 cache or from DRAM.
+The model is a roofline of one SM, which computes its tiles in waves of as many CTAs as fit on it. A wave takes a
+prologue and an epilogue, in which nothing is multiplied, and its MMAs at a rate that was measured for each tile shape.
+No GEMM is faster than its operands come from the L2 cache or from DRAM.
 
-Tile shapes and their rates are in `kernels/tuned/h200.json`. The constants here were fitted to some 450 pairs of config and problem
-in f16 on an H200: half of them are predicted within 4 %, nine in ten within 11 %.
+Tile shapes and their rates are in `kernels/tuned/h200.json`. The constants here were fitted to some 450 pairs of config
+and problem in f16 on an H200: half of them are predicted within 4 %, nine in ten within 11 %.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The configs that GEMM on sm_90a chooses among, and the model that chooses.
 
-The model is a roofline of one SM, which computes its tiles one after the other, a stage of K at a time. A stage takes as
-long as its MMAs, or as its operands take to come: out of the L2 cache, once for all CTAs of a cluster, and into shared
-memory. Only pingpong warpgroups hide the epilogue of a tile. No GEMM is faster than DRAM, or, if it is large, than the
-power limit. Terms that overlap are joined by a norm that is little more than the longest of them (`total`).
+The model is a roofline of one SM, which computes its tiles one after the other, a stage of K at a time. A stage takes
+as long as its MMAs, or as its operands take to come: out of the L2 cache, once for all CTAs of a cluster, and into
+shared memory. Only pingpong warpgroups hide the epilogue of a tile. No GEMM is faster than DRAM, or, if it is large,
+than the power limit. Terms that overlap are joined by a norm that is little more than the longest of them (`total`).
 
 Coefficients and tile shapes are in `kernels/tuned/h200.json`; `python benchmarks/fit.py fit gemm` fits the coefficients
-to measurements. None belongs to a single tile shape, so that shapes that were never measured are judged like the others.
-The table also has the problems whose best measured config is more than 2 % faster than the model's (`measured_choice`).
+to measurements. None belongs to a single tile shape, so that shapes that were never measured are judged like the
+others. The table also has the problems whose best measured config is more than 2 % faster than the model's
+(`measured_choice`).
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Coefficients:
     swap_ab_slowdown: float
     """All of a GEMM with swap-AB."""
     fp8_promotion_rate: float
-    """The rate of MMA whose accumulators are added up in f32 registers; squared with pingpong, where nothing runs beside that."""
+    """The rate of MMA whose accumulators are added up in f32 registers; squared with pingpong, where nothing runs
+    beside that."""
     l2_tbps: float
     """TB/s out of the L2 cache."""
     smem_fill_tbps: float
