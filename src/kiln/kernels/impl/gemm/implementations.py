@@ -252,35 +252,34 @@ _NO_ROW_SUM = "its CTAs have parts of rows only, and row_reduction adds whole ro
 _NO_BLOCK_SCALES = "block scales multiply accumulators of 128 elements of K, and it accumulates all of K"
 
 
-class Fallback(Implementation):
-    """An implementation for every target and alignment, made of other GEMMs; taken where nothing else is able."""
+@dataclasses.dataclass(frozen=True)
+class FallbackConfig:
+    """The config of a fallback: each of its GEMMs has the config that is expected to take least time."""
 
+
+class Fallback(Implementation):
+    """An implementation for every target and alignment, composed of other GEMMs; chosen where no other can."""
+
+    config = FallbackConfig
     repeats = True
 
-    def configs(self, problem: GemmProblem, device: Device) -> list[Any]:
-        return [self.config()]
+    def configs(self, problem: GemmProblem, device: Device) -> list[FallbackConfig]:
+        return [FallbackConfig()]
 
-    def cost(self, problem: GemmProblem, config: Any, device: Device) -> float:
+    def cost(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> float:
         return math.inf
-
-
-@dataclasses.dataclass(frozen=True)
-class BlockScaledFallbackConfig:
-    """A GEMM for each block of 128 of K, with its best config, that adds to the accumulators of those before."""
 
 
 @REGISTRY.register
 class BlockScaledFallback(Fallback):
-    """Block-scaled GEMM: one GEMM for each block of K."""
-
-    config = BlockScaledFallbackConfig
+    """Block-scaled GEMM: a GEMM for each block of 128 of K, which adds to the accumulators of those before."""
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.reduces_rows:
             return _NO_ROW_SUM
         return None if problem.block_scales else "there are no block scales"
 
-    def run(self, problem: GemmProblem, config: BlockScaledFallbackConfig, args: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         """Accumulate in f32, and run the epilogue on the last accumulators."""
         layout, part = arrays.layout_of, arrays.part
         acc = arrays.empty(args.a, problem.shape, arrays.dtype_named(args.a, "float32"))
@@ -301,21 +300,14 @@ class BlockScaledFallback(Fallback):
             reduce_partials(problem, partial, args._replace(out=out, extra_outs=extra, epilogue_inputs=rest[count:]))
 
 
-@dataclasses.dataclass(frozen=True)
-class RowSumFallbackConfig:
-    """The values that `row_reduction` adds are written as another result, with the best config, and then reduced."""
-
-
 @REGISTRY.register
 class RowSumFallback(Fallback):
-    """GEMM with row sums, for every element type: one more result, and a reduction."""
-
-    config = RowSumFallbackConfig
+    """GEMM with row sums: the values that `row_reduction` adds are one more result, which is then reduced."""
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.reduces_rows else "there is no row_reduction"
 
-    def run(self, problem: GemmProblem, config: RowSumFallbackConfig, args: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         from ..reduction import reductions  # start-up: few GEMMs need another family
 
         values = arrays.empty(args.a, problem.shape, arrays.dtype_named(args.a, "float32"))
@@ -328,24 +320,17 @@ _PASS_US, _PASS_TB_PER_S = 4.0, 3.5
 """The time to begin a pass over B, and its bandwidth, on an H200."""
 
 
-@dataclasses.dataclass(frozen=True)
-class DequantizeFallbackConfig:
-    """B is converted to the type of A, times scales of groups, and multiplied with the best config."""
-
-
 @REGISTRY.register
 class DequantizeFallback(Fallback):
-    """GEMM with an integer B: dequantisation kernels, then a GEMM of one element type."""
-
-    config = DequantizeFallbackConfig
+    """GEMM with an integer B: kernels dequantise B to the type of A, then a GEMM of one element type."""
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.mixed_input else "a and b have one element type"
 
-    def cost(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> float:
+    def cost(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> float:
         return sum(self.cost_terms(problem, config, device).values())
 
-    def cost_terms(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> dict[str, float]:
         """Return the times of the GEMM and of the passes over B: low and high halves of bytes have two passes that
         write every other element, and scales of groups are multiplied in place."""
         dequantized = self.dequantized(problem)
@@ -359,7 +344,7 @@ class DequantizeFallback(Fallback):
         b = TensorLayout(problem.dtype, (batches, k, n), (n * k if batches > 1 else 0, 1, k))
         return dataclasses.replace(problem, b=b, int4=False, group_scales=None)
 
-    def run(self, problem: GemmProblem, config: DequantizeFallbackConfig, args: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         from ..elementwise.elementwise import elementwise  # start-up: few GEMMs need another family
 
         batches, k, n = problem.b.shape[0], problem.k, problem.shape[2]

@@ -152,7 +152,7 @@ def _config(
     problem: GemmProblem, device: Device, tile: Tile, swap_ab: bool, splits: int, transposes: bool
 ) -> Sm90GemmConfig | None:
     """Return the config of a tile; None: there is none."""
-    bits, (out_bits, *extra_bits) = problem.dtype.width, (kind.width for kind in problem.out_types)
+    bits, out_bits = problem.dtype.width, problem.out_bits
     (tile_m, tile_n), tile_k = tile.tile_shape_mn, 8 * _LINE_BYTES // bits
     too_short = _ceil(problem.k, tile_k) < splits * _MIN_CLUSTER_SPLIT_STAGES
     if splits > 1 and (problem.reduces_rows or too_short or tile_n % (8 * splits)):
@@ -164,15 +164,15 @@ def _config(
     raster_group = 1 if one_wide else max(1, _RASTER_ROWS // (tile_m * tile.cluster_shape_mn[0]))
     config = Sm90GemmConfig(
         (tile_m, tile_n, tile_k), tile.cluster_shape_mn, 1, raster_group, tile.pingpong, splits, swap_ab,
-        epi_stages=_EPI_STAGES if out_bits <= 16 and not (tile.pingpong or transpose_out) else 2,
+        epi_stages=_EPI_STAGES if out_bits[0] <= 16 and not (tile.pingpong or transpose_out) else 2,
         transpose_out=transpose_out,
     )  # fmt: skip
     if config.acc_registers(problem.promoted) > (_MAX_SPLIT_ACC_REGISTERS if splits > 1 else MAX_ACC_REGISTERS):
         return None
-    if not (config.smem_epilogue or config.epi_tile_n(out_bits, bool(extra_bits), tuple(extra_bits))):
+    if not (config.smem_epilogue or config.epi_tile_n(*out_bits, fused=len(out_bits) > 1)):
         return None
     scaled = bool(problem.block_scales)
-    free = device.smem - config.smem_bytes(bits, out_bits, tuple(extra_bits), scaled)
+    free = device.smem - config.smem_bytes(bits, *out_bits, block_scaled=scaled)
     stages = min(_MAX_SWAP_AB_STAGES if swap_ab else _MAX_STAGES, 1 + free // config.stage_bytes(bits, scaled))
     return dataclasses.replace(config, ab_stages=stages) if stages >= _MIN_STAGES else None
 
