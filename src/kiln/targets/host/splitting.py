@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 
 from ...mlir import context, find, ir
-from ..lowering.builder import int_attr, int_type, ptr_type, symbol
+from ..lowering.builder import int_attr, int_type, ptr_type, symbol, terminator
 from .frame_builder import FrameBuilder
 
 LARGE = 10_000
@@ -106,7 +106,7 @@ class _Splitter(FrameBuilder):
 
     def _take_state(self) -> ir.Value:
         """Return the number of the block that the first one goes on with; no longer does it go there."""
-        end = _terminator(self.driver)
+        end = terminator(self.driver)
         state = end.operands[0]
         end.erase()
         return state
@@ -134,7 +134,7 @@ class _Splitter(FrameBuilder):
         number = {block: position for position, block in enumerate(blocks)}
         changes = [0] * (len(blocks) + 1)
         for position, block in enumerate(blocks):
-            for target in _terminator(block).successors:
+            for target in terminator(block).successors:
                 if number[target] <= position:  # a loop: cuts behind its first block, up to its last, are inside it
                     changes[number[target] + 1] += 1
                     changes[position + 1] -= 1
@@ -221,7 +221,7 @@ class _Splitter(FrameBuilder):
         self.result = None
         left: dict[tuple[int, ir.Block], ir.Block] = {}
         for block in blocks:
-            end, part = _terminator(block), self.part_of[block]
+            end, part = terminator(block), self.part_of[block]
             if end.name == "llvm.return":
                 at = ir.InsertionPoint(end)
                 if len(end.operands):
@@ -347,10 +347,6 @@ class _Splitter(FrameBuilder):
         at = ir.InsertionPoint(exit_)
         values = () if self.result is None else (self.load(at, self.result[0], frame, self.result[1]),)
         self.op("llvm.return", at, (), values)
-
-
-def _terminator(block: ir.Block) -> ir.Operation:
-    return block.operations[len(block.operations) - 1].operation
 
 
 def _equal() -> dict[str, ir.Attribute]:

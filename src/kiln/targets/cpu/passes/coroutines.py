@@ -20,7 +20,7 @@ from ....mlir import ir
 from ...host.exits import calls, return_at
 from ...host.frame_builder import FrameBuilder
 from ...host.splitting import REMATERIALIZED, Resume
-from ...lowering.builder import int_attr, int_type
+from ...lowering.builder import int_attr, int_type, terminator
 
 SUSPEND = "kiln_suspend"
 """The function whose calls are suspend points."""
@@ -177,8 +177,7 @@ class _Machine(FrameBuilder):
                     if operand not in defs[i]:
                         uses[i].add(operand)
                 defs[i].update(op.operation.results)
-            last = list(block.operations)[-1].operation
-            successors[i] = [number[s] for s in last.successors]
+            successors[i] = [number[s] for s in terminator(block).successors]
         outside: set[ir.Value] = set(self.entry.arguments)
         for op in self.entry.operations:
             outside.update(op.operation.results)

@@ -9,7 +9,7 @@ from ....mlir import context, ir
 from ...lowering.builder import int_type, parsed_type
 from ...lowering.expansion import Handlers
 from ..ops import mma, wgmma
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .machine import Machine, Refused
 from .syntax import Immediate, Operand, Statement
 
@@ -107,7 +107,7 @@ def _movmatrix(m: Machine, s: Statement) -> ir.Value:
 def _wgmma(m: Machine, s: Statement) -> None:
     """Expand the fence, commit and wait of WGMMA; WGMMAs themselves are operations of the language."""
     if s.modifiers[0] == "fence":
-        Hooks(m.x, m.op).wgmma_fence(m.b)
+        hooks_of(m.x, m.op).wgmma_fence(m.b)
     elif s.modifiers[0] == "commit_group":
         wgmma.commit(m.x, m.op, m.b)
     elif s.modifiers[0] == "wait_group" and isinstance(s.operands[0], Immediate):

@@ -18,7 +18,7 @@ from ..ops.cute import shared_pointer
 from ..ops.sync import fence
 from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
 from ..runtime.record_access import block_of
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .machine import BITS, ORDERS, PARTS, Machine, Refused, float_type, is_float, resized, typed
 from .syntax import Address, Immediate, Operand, Statement, Vector
 from .tma import copy_box
@@ -161,7 +161,7 @@ def _fence(m: Machine, s: Statement) -> None:
     kind = ".".join(s.modifiers)
     if s.name == "membar":
         kind = f"sc.{kind.replace('gl', 'gpu')}"
-    Hooks(m.x, m.op).fence(m.b, kind)
+    hooks_of(m.x, m.op).fence(m.b, kind)
     fence(m.b, kind)
 
 
@@ -169,7 +169,7 @@ def _fence(m: Machine, s: Statement) -> None:
 def _griddepcontrol(m: Machine, s: Statement) -> None:
     """Wait for earlier launches. They are complete: launches run in order."""
     if s.modifiers == ("wait",):
-        Hooks(m.x, m.op).depends(m.b)
+        hooks_of(m.x, m.op).depends(m.b)
 
 
 @INSTRUCTIONS.expands("prefetch", "prefetchu", "setmaxnreg", "discard", "applypriority")
@@ -206,7 +206,7 @@ def _mbarrier(m: Machine, s: Statement) -> ir.Value | None:
     if "init" in s.modifiers:
         mbarrier_ops.mbarrier_init(x, op, b, pointer, m.bits(more[0], 32))
     elif "inval" in s.modifiers:
-        Hooks(x, op).mbarrier_inval(b, pointer)
+        hooks_of(x, op).mbarrier_inval(b, pointer)
     elif "arrive" in s.modifiers:
         state = b.load(int_type(64), pointer) if at else None  # of the phase before
         if "expect_tx" in s.modifiers:
@@ -240,7 +240,7 @@ def _cp(m: Machine, s: Statement) -> None:
     if "prefetch" in modifiers:
         return
     x.function.copies = True
-    frame, hooks, bulk = x.frame_of(op), Hooks(x, op), "bulk" in modifiers
+    frame, hooks, bulk = x.frame_of(op), hooks_of(x, op), "bulk" in modifiers
     queue = b.i32(BULK_QUEUE if bulk else COPY_QUEUE)
     commit = hooks.bulk_commit if bulk else lambda b: hooks.commit(b, COPY)
     if "commit_group" in modifiers:
