@@ -1,4 +1,4 @@
-"""Values of the object program inside Python structures: taking them apart and putting them together again.
+"""Values of the program inside Python structures: taking them apart and putting them together again.
 
 A *leaf* is one MLIR value. Around leaves stand tuples, NamedTuples, lists, dicts, dataclasses,
 SimpleNamespaces, plain instances and objects with the value protocols (`__extract_mlir_values__`,
@@ -26,7 +26,7 @@ from .bindings import ir
 
 
 class _Undefined:
-    """No value: what a variable holds on a path where nobody will read it."""
+    """The value of a variable on a path where it has none, or where it will not be read."""
 
     __kiln_static__ = True
 
@@ -38,9 +38,9 @@ UNDEFINED = _Undefined()
 
 
 class Mismatch(Exception):
-    """Two values cannot be merged. `path` is the part that differs (`.x`, `[0]`, or empty).
+    """Raised for two values that cannot be merged. `path` is the part that differs (`.x`, `[0]`, or empty).
 
-    `why` and `hint` say what stands in the way and what to write, where it is not their types.
+    `why` and `hint` say what is wrong and what to write, if it is not that their types differ.
     """
 
     def __init__(self, path: str, first: object, second: object, why: str = "", hint: str = "") -> None:
@@ -106,7 +106,7 @@ def is_atomic_class(kind: type) -> bool:
 
 
 def is_plain_object(x: object) -> bool:
-    """Return an instance of a user's class whose attributes are looked into."""
+    """Return whether `x` is an instance of a user's class whose attributes are looked into."""
     return _is_looked_into(type(x)) and has_attributes(x)
 
 
@@ -114,13 +114,8 @@ def is_plain_object(x: object) -> bool:
 def _is_looked_into(kind: type) -> bool:
     if issubclass(kind, (*_ATOMIC, tuple, list, dict, set, frozenset)) or is_protocol_class(kind):
         return False
-    return not getattr(kind, "__kiln_static__", False) and kind.__module__ not in (
-        "builtins",
-        "numpy",
-        "torch",
-        "functools",
-        "threading",
-    )
+    foreign = kind.__module__ in ("builtins", "numpy", "torch", "functools", "threading")
+    return not foreign and not getattr(kind, "__kiln_static__", False)
 
 
 def has_attributes(x: object) -> bool:
@@ -192,7 +187,7 @@ def is_mutable(x: Any) -> bool:
 
 
 Kept = dict[int, Any]
-"""Objects that are not taken apart, by the identity of their stand-ins: a merged value holds the object itself."""
+"""Objects that keep their identity, by the identity of their stand-ins: a merged value holds the object itself."""
 _NOTHING: Kept = {}
 
 
@@ -232,7 +227,7 @@ def frozen(x: Any, memo: dict[int, Any] | None = None, kept: Kept = _NOTHING) ->
 
 
 def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool:
-    """Return whether two values are made of the very same parts; no operation is needed to find out."""
+    """Return whether two values consist of the same parts. Adds no operation."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -301,7 +296,7 @@ def overwrite(target: Any, source: Any) -> None:
 
 
 def static_equal(a: object, b: object) -> bool:
-    """Return whether two static values are the same for all a program can tell."""
+    """Return whether a program cannot tell two static values apart."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -358,7 +353,7 @@ def rebuild_tuple(like: tuple[Any, ...], items: list[Any]) -> Any:
 
 
 class Leaf(NamedTuple):
-    """One value that is merged: its MLIR type, and how each side makes its value when its block is current."""
+    """A merged value: its MLIR type, and functions that give each side's value in its block."""
 
     type: ir.Type
     first: Callable[[], ir.Value]
@@ -382,7 +377,7 @@ def _numeric(kind: type[T.Numeric], x: Any) -> Callable[[], ir.Value]:
 
 
 class Merge:
-    """One merge of what two paths leave behind: the values it merges, and the objects it makes.
+    """A merge of the values at the end of two paths: its leaves, and the objects it makes.
 
     `kept`: objects that keep their identity where both paths refer to the same one.
     """
@@ -397,10 +392,10 @@ class Merge:
         """The pairs that are being merged."""
 
     def unify(self, a: Any, b: Any, path: str = "") -> Callable[[Iterator[Any]], Any]:
-        """Plan the merge of two values: adds to `leaves`, and returns what rebuilds the merged value from results.
+        """Plan the merge of two values: add their leaves, and return a function that makes the merged value of the results.
 
-        Where both sides agree statically nothing is merged and the value stays static. Objects that can change become a
-        third one, the same wherever the same two are merged. Raises Mismatch.
+        Where both sides agree statically nothing is merged, and the value stays static. Two mutable objects become a third, the
+        same wherever the same two are merged. Raises Mismatch.
         """
         kept = self.kept
         if a is b:
@@ -549,6 +544,8 @@ def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[
         if joined is None:
             raise Mismatch(path, a, b)
         a, b = joined
+    elif not static_protocol_equal(a, b):
+        raise Mismatch(path, a, b)
     first, second = _parts(a.__extract_mlir_values__), _parts(b.__extract_mlir_values__)
     if len(first.types) != len(second.types):
         raise Mismatch(path, a, b)
@@ -563,7 +560,7 @@ def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[
 
 
 class _Parts:
-    """The MLIR values of an object. Where taking it apart takes operations, that is left to the block that needs them."""
+    """The MLIR values of an object. If extracting them adds operations, it is done in the block that needs the values."""
 
     def __init__(
         self, extract: Callable[[], list[ir.Value]], types_: list[ir.Type], values: list[ir.Value] | None
@@ -571,7 +568,7 @@ class _Parts:
         self._extract, self.types, self.values = extract, types_, values
 
     def maker(self, i: int) -> Callable[[], ir.Value]:
-        """Return what gives value number i in the current block; the first call takes the object apart there."""
+        """Return a function that gives value number i in the current block; its first call extracts the values there."""
 
         def make() -> ir.Value:
             if self.values is None:
@@ -601,13 +598,13 @@ def value_types(x: Any) -> list[ir.Type]:
 
 
 def static_protocol_equal(a: Any, b: Any) -> bool:
-    """Return whether two objects with the value protocols agree on all that is no MLIR value, as far as visible."""
+    """Return whether two objects with the value protocols agree in their `__kiln_static_key__`, if they have one."""
     key = getattr(type(a), "__kiln_static_key__", None)
     return key(a) == key(b) if key is not None else True
 
 
 def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], Any]:
-    """Merge with a side that nobody reads: the other side's value, with undefined leaves there. Its objects stay."""
+    """Merge with a side that is never read: take the other side's value, with undefined leaves here. Its objects stay."""
     known = b if a is UNDEFINED else a
     rebuild: Any = None
     before = set(merge._filled)
@@ -631,7 +628,7 @@ def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], 
 
 
 def promoted(x: Any) -> Any:
-    """Return a Python number as a value of the program; others unchanged. Raises Mismatch if its type lacks it."""
+    """Return a Python number as a value of the program, others unchanged. Raises Mismatch if no type has the number."""
     if type(x) not in (bool, int, float):
         return x
     if T.join(x, x) is None:
@@ -642,10 +639,10 @@ def promoted(x: Any) -> Any:
 def open_value(
     x: Any, promote: bool, kept: Kept = _NOTHING, filled: set[int] | None = None
 ) -> tuple[Any, list[ir.Value], Callable[[Iterator[Any]], Any]]:
-    """Return x with Python numbers promoted (`promote`), its leaves, and what rebuilds it around other leaves.
+    """Return x with Python numbers promoted (`promote`), its leaves, and a function that rebuilds it around other leaves.
 
-    Objects of `kept` are no leaves: they keep their identity. With `filled`, mutable objects are not rebuilt: they get
-    the other leaves themselves; those already in `filled` are left alone.
+    Objects in `kept` are not taken apart: they keep their identity. With `filled`, mutable objects are not rebuilt but assigned
+    the other leaves, except those already in `filled`.
     """
     leaves: list[ir.Value] = []
     inside: set[int] = set()
@@ -709,7 +706,7 @@ def has_state(x: Any) -> bool:
 
 
 def assign(target: Any, source: Any) -> Any:
-    """Give an object the state of another of its class, and return it. What the other holds is not copied."""
+    """Give an object the state of another of its class, without copying its parts, and return it."""
     if isinstance(target, list):
         target[:] = source
     elif isinstance(target, dict):
@@ -734,11 +731,11 @@ def match(opened: Any, x: Any, kept: Kept = _NOTHING) -> list[ir.Value]:
 
 
 class OtherObject(Mismatch):
-    """Another object stands where an object that keeps its identity stood."""
+    """Raised where another object replaces one that keeps its identity."""
 
 
 class WeakerDescription(Mismatch):
-    """Less is known of a value than of the one before it: both could have the description of `like`."""
+    """Raised where less is known of a value than of the one before it; `like` describes both."""
 
     def __init__(self, path: str, first: Any, second: Any, like: Any) -> None:
         super().__init__(path, first, second)
@@ -780,6 +777,8 @@ def _match(opened: Any, x: Any, out: list[ir.Value], path: str, kept: Kept) -> N
                 joined = None if join is None else join(x)
                 raise Mismatch(path, opened, x) if joined is None else WeakerDescription(path, opened, x, joined[0])
             x = coerced
+        elif not static_protocol_equal(opened, x):
+            raise Mismatch(path, opened, x)
         mine, theirs = opened.__extract_mlir_values__(), x.__extract_mlir_values__()
         if [v.type for v in mine] != [v.type for v in theirs]:
             raise Mismatch(path, opened, x)

@@ -22,43 +22,15 @@ if TYPE_CHECKING:
 
 Settle = typing.Callable[[Any, Any], "tuple[Callable[[], Any], Callable[[], Any]] | None"]
 
-# Operations that may be computed although their result is not needed: no effect, and no way to fail.
+# Operations that may be computed although their result is not needed: they have no effect and cannot fail.
 _SPECULATABLE = {
     f"arith.{name}"
-    for name in [
-        "constant",
-        "addi",
-        "subi",
-        "muli",
-        "andi",
-        "ori",
-        "xori",
-        "cmpi",
-        "cmpf",
-        "addf",
-        "subf",
-        "mulf",
-        "negf",
-        "select",
-        "extsi",
-        "extui",
-        "trunci",
-        "extf",
-        "truncf",
-        "sitofp",
-        "uitofp",
-        "index_cast",
-        "bitcast",
-        "minsi",
-        "maxsi",
-        "minui",
-        "maxui",
-        "minimumf",
-        "maximumf",
-        "minnumf",
-        "maxnumf",
-    ]
-}
+    for name in (
+        "constant", "addi", "subi", "muli", "andi", "ori", "xori", "cmpi", "cmpf", "addf", "subf", "mulf", "negf", "select",
+        "extsi", "extui", "trunci", "extf", "truncf", "sitofp", "uitofp", "index_cast", "bitcast", "minsi", "maxsi", "minui",
+        "maxui", "minimumf", "maximumf", "minnumf", "maxnumf",
+    )
+}  # fmt: skip
 
 
 def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
@@ -79,8 +51,7 @@ def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[
 
 
 def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
-    """Return the value of one arm, each of which is a variable or a constant: of numbers one is selected, without
-    regions for the arms."""
+    """Return the value of one arm, each a variable or a constant: numbers are selected, without regions for the arms."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     test = as_condition(condition)
@@ -103,10 +74,10 @@ def choose(
 ) -> Any:  # fmt: skip
     """Trace both arms, each in a region of its own, and merge their values.
 
-    `settle`: for values of two types, how each arm makes a value of one type of its own, or None.
+    `settle`: for values of two types, returns functions that give values of one type in each arm, or None.
     `effects_of`: the parts of the user's program among the arms that may change variables or objects.
-    `operand`: a value that is compared in one of the arms, by a method of its class perhaps.
-    `what`: what an error calls it, if not a conditional expression.
+    `operand`: a value that is compared in one of the arms, perhaps by a method of its class.
+    `what`: the name of the construct in errors, if it is not a conditional expression.
     """
     trace = tracing.require("a conditional expression")
     blocks = DetachedBlock([]), DetachedBlock([])
