@@ -15,7 +15,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from . import promises, trace, tree
+from . import merging, promises, trace, tree
 from .bindings import context, ir
 from .diagnostics import type_error
 from .numeric.host import in_range
@@ -409,7 +409,7 @@ class ArgumentRules:
         """Return the node of a plain instance: passed by reference, except for the values of the program in it."""
         if trace.current() is None or not tree.has_dynamic(value):
             return StaticNode(value)
-        _, values, rebuild = tree.open_value(value, promote=False)
+        _, values, rebuild = merging.open_value(value, promote=False)
         return ValuesNode(values, rebuild)
 
     def _number_type(self, value: Any, annotation: Any, path: str) -> type[Numeric]:

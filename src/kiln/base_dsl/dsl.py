@@ -11,8 +11,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from .._support import fork_safe
+from . import merging, tree
 from . import trace as tracing
-from . import tree
 from .arguments import ArgumentRules, Node
 from .bindings import context, ir
 from .caller import Caller
@@ -192,8 +192,8 @@ class BaseDSL(ArgumentRules):
                     if active.complaints:
                         raise active.complaints[0]
                     try:
-                        _, values, rebuild = tree.open_value(returned, promote=False)
-                    except tree.Mismatch as m:
+                        _, values, rebuild = merging.open_value(returned, promote=False)
+                    except merging.Mismatch as m:
                         raise DSLUserCodeError(
                             f"{name} returns {tree.describe(returned)} that cannot be made of results: {m.why}",
                             hint="return its parts",

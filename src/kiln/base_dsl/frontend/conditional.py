@@ -6,8 +6,8 @@ import ast
 import typing
 from typing import TYPE_CHECKING, Any
 
+from .. import merging, tree
 from .. import trace as tracing
-from .. import tree
 from ..diagnostics import type_error
 from ..typing import Boolean, Numeric
 from . import merged_objects
@@ -61,7 +61,7 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
         and type(a) is type(b)
         and tracing.require("a conditional expression").dsl.is_selectable(type(a).mlir_type)
     ):
-        merge = tree.Merge()
+        merge = merging.Merge()
         make = merge.unify(a, b)
         chosen = [(x.first(), x.second(), x.type) for x in merge.leaves]
         return make(iter([tracing.emit_value("arith.select", t, (test.ir_value(), x, y)) for x, y, t in chosen]))
@@ -90,12 +90,12 @@ def choose(
             b = second()
         effects.end_of_arm()
     chosen = a, b
-    merge = tree.Merge(dict(effects.snapshot.objects))
+    merge = merging.Merge(dict(effects.snapshot.objects))
     if a is not b:
         a, b = effects.at_end(0, a, merge.kept), effects.at_end(1, b, merge.kept)
     try:
         make = merge.unify(a, b)
-    except tree.Mismatch as m:
+    except merging.Mismatch as m:
         settled = settle(a, b) if settle is not None else None
         if settled is None:
             raise _arms_error(what, m) from None
@@ -103,7 +103,7 @@ def choose(
             a = settled[0]()
         with blocks[1].open():
             b = settled[1]()
-        merge = tree.Merge(merge.kept)
+        merge = merging.Merge(merge.kept)
         make = merge.unify(a, b)
     noted = merged_objects.Noted(None)
     finish = effects.merge(merge, noted)
@@ -133,7 +133,7 @@ def choose(
     return made
 
 
-def _arms_error(what: str, m: tree.Mismatch) -> Exception:
+def _arms_error(what: str, m: merging.Mismatch) -> Exception:
     values = f"{tree.describe(m.first)} and {tree.describe(m.second)}"
     hint = m.hint or "convert one of them, or make the condition a Python value (const_expr)"
     if what and not m.why:

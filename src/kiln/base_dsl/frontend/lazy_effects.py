@@ -6,7 +6,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
-from .. import tree
+from .. import merging, tree
 from ..bindings import ir
 from ..cells import contents
 from ..diagnostics import type_error
@@ -78,7 +78,7 @@ class LazyEffects:
         """Return a value of an arm with its objects as they were at the arm's end."""
         return self._arms[index].at_end(value, kept)
 
-    def merge(self, merge: tree.Merge, noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
+    def merge(self, merge: merging.Merge, noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
         """Add what has to be merged; return a function that sets variables and objects from the merged values."""
         steps: list[Callable[[Iterator[ir.Value]], None]] = []
         first, second = self._arms
@@ -86,7 +86,7 @@ class LazyEffects:
         def unify(name: str, a: Any, b: Any) -> Callable[[Iterator[ir.Value]], Any]:
             try:
                 return unify_arms(first, a, second, b, merge)
-            except tree.Mismatch as m:
+            except merging.Mismatch as m:
                 raise self._error(name, m) from None
 
         for name, a in first.values.items():
@@ -110,7 +110,7 @@ class LazyEffects:
         return finish
 
     @staticmethod
-    def _error(name: str, m: tree.Mismatch) -> Exception:
+    def _error(name: str, m: merging.Mismatch) -> Exception:
         return type_error(
             f"a conditional expression leaves {name}{m.path} with different types: {tree.describe(m.first)} and "
             f"{tree.describe(m.second)}" + (f" ({m.why})" if m.why else ""),

@@ -9,8 +9,8 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
+from .. import merging, tree
 from .. import trace as tracing
-from .. import tree
 from ..bindings import ir
 from ..diagnostics import DSLBaseError, DSLUserCodeError, error, type_error
 from ..tree import UNDEFINED
@@ -117,9 +117,9 @@ class _Entry:
         self.original = value
         self.get, self.set, self.kept = get, set_, kept
         try:
-            began = value if likes is None else tree.weakened(value, likes)
-            self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)
-        except tree.Mismatch as m:
+            began = value if likes is None else merging.weakened(value, likes)
+            self.promoted, self.inits, self._rebuild = merging.open_value(began, promote, kept)
+        except merging.Mismatch as m:
             raise type_error(
                 f"{name} becomes a value of the program, because a loop changes it, and {m.why}", m.hint
             ) from None
@@ -146,9 +146,9 @@ class _Entry:
             return list(self._arguments)
         try:
             if now is UNDEFINED:
-                raise tree.Mismatch("", self._began, now)
-            return tree.match(self._began, now, self.kept)
-        except tree.Mismatch as m:
+                raise merging.Mismatch("", self._began, now)
+            return merging.match(self._began, now, self.kept)
+        except merging.Mismatch as m:
             was = tree.describe(m.first)
             refusal = type_error(
                 f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration"
@@ -159,9 +159,9 @@ class _Entry:
                 span=rec.span,
                 notes=assignment_notes(rec, self.name),
             )
-            if isinstance(m, tree.OtherObject):
+            if isinstance(m, merging.OtherObject):
                 raise WrongChoice(refusal, by_value=self.name) from None
-            if isinstance(m, tree.WeakerDescription):
+            if isinstance(m, merging.WeakerDescription):
                 raise WrongChoice(refusal, by_value=self.name, like=(m.path, m.like)) from None
             raise refusal from None
 
@@ -206,7 +206,7 @@ def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
     return [x for number, x in objects_in(value).items() if number in shared] if shared else []
 
 
-def _suggest(m: tree.Mismatch) -> str:
+def _suggest(m: merging.Mismatch) -> str:
     if isinstance(m.second, Numeric) and isinstance(m.first, Numeric):
         return f"{type(m.second).__name__}(...)"
     return "a value of that type"
@@ -456,7 +456,7 @@ class _LoopState:
             notes=assignment_notes(self.rec, entry.name),
         )
 
-    def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
+    def late_plan(self, certain: bool) -> tuple[list[merging.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
         """Return the leaves of variables that the body sets before reading them, and functions that set them after the loop.
 
         `certain`: the body runs at least once, so that they need no value before it.
@@ -465,7 +465,7 @@ class _LoopState:
         for number, copy in self._copies.items():
             if number in self.snapshot.objects:
                 kept[id(copy)] = self.snapshot.objects[number]
-        merge = tree.Merge(kept)
+        merge = merging.Merge(kept)
         steps: list[Callable[[Iterator[ir.Value]], None]] = []
         for name in self.late:
             old, now = self.before_late[name], self.scope.get(name)
@@ -488,7 +488,7 @@ class _LoopState:
                 old = UNDEFINED  # overwritten in any case
             try:
                 make = merge.unify(old, now)
-            except tree.Mismatch as m:
+            except merging.Mismatch as m:
                 raise type_error(
                     f"{readable(name)}{m.path} is {tree.describe(m.first)} before {self.rec.title} and "
                     f"{tree.describe(m.second)} inside it" + (f": {m.why}" if m.why else ""),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import merging, tree
 from .. import trace as tracing
-from .. import tree
 from ..bindings import ir
 from ..diagnostics import (
     DSLBaseError,
@@ -228,7 +228,7 @@ def dynamic_if(
     scope.restore(before)
     snapshot.restore(second.changes)
 
-    merge = tree.Merge(dict(snapshot.objects))
+    merge = merging.Merge(dict(snapshot.objects))
     finish: list[Callable[[Iterator[ir.Value]], None]] = []
     noted = Noted(rec.span)
     for name in writes:
@@ -239,7 +239,7 @@ def dynamic_if(
     for place in merged_places(snapshot, first, second):
         try:
             make = unify_arms(first, place.first, second, place.second, merge)
-        except tree.Mismatch as m:
+        except merging.Mismatch as m:
             raise _branch_error(rec, place.path, m) from None
         finish.append(place.setting(make, noted))
 
@@ -305,7 +305,7 @@ def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
         )
 
 
-def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: tree.Merge) -> Callable[[Iterator[ir.Value]], Any]:
+def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: merging.Merge) -> Callable[[Iterator[ir.Value]], Any]:
     """Merge a value of two arms: add its leaves, and return a function that makes it of the merged values."""
     if a is b or a is UNDEFINED or b is UNDEFINED:
         return merge.unify(a, b)
@@ -313,7 +313,7 @@ def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: tree.Merge) -> Ca
 
 
 def _merge_name(
-    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, merge: tree.Merge, noted: Noted,
+    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, merge: merging.Merge, noted: Noted,
 ) -> Callable[[Iterator[ir.Value]], None]:  # fmt: skip
     a, b = first.values[name], second.values[name]
     if not first.strict(rec, name) and not second.strict(rec, name):
@@ -337,12 +337,12 @@ def _merge_name(
             return lambda _: scope.set(name, UNDEFINED)
     try:
         make = unify_arms(first, a, second, b, merge)
-    except tree.Mismatch as m:
+    except merging.Mismatch as m:
         raise _branch_error(rec, name, m) from None
     return noted.setting(lambda value: scope.set(name, value), make, a, b, readable(name))
 
 
-def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
+def _branch_error(rec: Construct, name: str, m: merging.Mismatch) -> Exception:
     what = readable(name) if not m.path else f"{name}{m.path}"
     detail = m.why or f"it is {tree.describe(m.first)} in one and {tree.describe(m.second)} in the other"
     hint = (
