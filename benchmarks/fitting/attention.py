@@ -240,7 +240,7 @@ class Decode:
 
 
 class Mla:
-    """(bits, batch, tokens, heads, latents)."""
+    """MLA decode: bits of the KV cache, batch, seqlen_q, heads, seqlen_k."""
 
     family, cold, within = mla.REGISTRY, True, 3.0
     shapes = [
