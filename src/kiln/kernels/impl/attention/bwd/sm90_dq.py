@@ -226,7 +226,7 @@ class DqConverter:
         schedule = self.scheduler.schedule
         turn = number // (self.scheduler.tiles * schedule.head_group)
         if turn > 0 and schedule.converted_heads > 0:
-            begin, end = self._share(number, turn)
+            begin, end = self._tile_range(number, turn)
             for unit in range(begin, end):
                 # what the divisions need is not kept in registers
                 heads = rematerialized(schedule.head_group * self.scheduler.group_size)
@@ -237,7 +237,7 @@ class DqConverter:
         return heads * cute.ceil_div(Int32(self.dq.shape[1]), self.kernel.config.tile_m)
 
     @cute.jit
-    def _share(self, number: Int32, turn: Int32):
+    def _tile_range(self, number: Int32, turn: Int32):
         """Return which query tiles a KV tile converts: the first KV tile has the last ones, and more of them under a
         causal mask."""
         scheduler = self.scheduler

@@ -325,9 +325,9 @@ class Sm90ForwardKernel:
         """Take over the scale factors of fp8 Q and K for a query tile."""
         if const_expr(tensors.q_descale is not None):
             head_k = work.head // group_k
-            factor = tensors.q_descale[work.batch, head_k] * tensors.k_descale[work.batch, head_k]
-            consumer.softmax.tile_scale[0] = nonzero_scale(scalars.scale_log2 * factor)
-            consumer.scores.qk_descale[0] = factor
+            descale = tensors.q_descale[work.batch, head_k] * tensors.k_descale[work.batch, head_k]
+            consumer.softmax.tile_scale[0] = nonzero_scale(scalars.scale_log2 * descale)
+            consumer.scores.qk_descale[0] = descale
 
     @cute.jit
     def prologue(self, consumer: Any, loop: Any, work: Any):
