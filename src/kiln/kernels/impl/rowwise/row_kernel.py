@@ -3,6 +3,9 @@
 A row is held by some threads of a CTA, or of the CTAs of a cluster, each of which has every so many-th vector of it: memory is read
 once. Statistics are reduced within a warp by shuffles, then once through shared memory among the warps of all CTAs of the row. Rows
 that are too long are read in chunks, once for the statistics and once for the results.
+
+Quantised rows compute much for each byte, and CTAs that start together all compute at the same time, while memory waits: a CTA can
+have several rows, and load the next one while it computes (`compute_double_buffered`).
 """
 
 from __future__ import annotations
@@ -10,14 +13,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
-from .... import Float8E4M3FN, Float8E5M2, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
+from .... import Boolean, Float8E4M3FN, Float8E5M2, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
-from ....cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
+from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays
-from ...parts.vectors import larger, maximum, total
-from .config import WARP, RowwiseConfig
-from .row_part import ResidentPart, RowPart
-from .row_statistics import Statistics, max_statistics, read_statistics
+from ...parts.vectors import async_vector_atom, larger, load_vector, maximum, rounded, total, vector_atom
+from .config import STAGES, WARP, RowwiseConfig
+from .row_part import ResidentPart
+from .row_statistics import Statistics, max_statistics, read_statistics, sum_statistics
 
 FP8_MAX = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
 """The types that rows are quantised to, and their largest finite values."""
@@ -71,8 +74,8 @@ class RowProblem:
     exact: bool
     config: RowwiseConfig
     overlaps: bool = False
-    sums: ClassVar[int] = 0
-    """Column sums, which only streaming kernels compute."""
+    column_outs: ClassVar[tuple[Any, ...]] = ()
+    """Element types of reductions over rows, which only streaming kernels compute."""
 
 
 class Row(NamedTuple):
@@ -100,8 +103,8 @@ class Position(NamedTuple):
 class RowKernel:
     """A function of rows, and the kernel that holds rows on chip to compute it.
 
-    A subclass says what statistics a thread accumulates (`initial`, `accumulate`), how they are reduced (`merge`), and what is
-    written (`results`).
+    A subclass says what statistics a thread accumulates (`accumulate`), how they are reduced, unless they add up (`initial`,
+    `merge`), and what is written (`results`).
     """
 
     fields = 1
@@ -139,26 +142,26 @@ class RowKernel:
     # -- the function of rows --------------------------------------------------------------------------------------
 
     def initial(self) -> Statistics:
-        """Returns the statistics of no elements."""
-        raise NotImplementedError
+        """Returns the statistics of no elements: zeros, for those that add up."""
+        return tuple(Float32(0.0) for _ in range(self.fields))
 
     def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
         """Returns the statistics with a thread's part of a row, and a saved value of each vector for `results`, or None.
 
-        None for `before` is the same as `initial`.
+        None for `before` is the same as `initial`. Without statistics there is nothing to do.
         """
-        raise NotImplementedError
+        return (), None
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
-        """Returns the statistics of several parts of each of `lanes` lanes, in all of them."""
-        raise NotImplementedError
+        """Returns the statistics of several parts of each of `lanes` lanes, in all of them: their sum, for those that add up."""
+        return sum_statistics(parts, lanes)
 
     def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
-        """Returns what is written for one vector of each source, then what is added to the column sums, if there are any."""
+        """Returns what is written for one vector of each source, then what is added to the column reductions, if there are any."""
         raise NotImplementedError
 
     def absmax(self, statistics: Statistics, scalars: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Returns the largest magnitude of the first results of a row, and a factor of theirs that `results` leaves out."""
+        """Returns the largest magnitude of the first results of a row, and a common scale of theirs that `results` leaves out."""
         raise NotImplementedError
 
     def row_values(self, statistics: Statistics, scalars: tuple[Any, ...]) -> list[Any]:
@@ -208,15 +211,19 @@ class RowKernel:
         exchange = self.exchange_buffer()
         row = block // config.cluster * config.rows + within
         at = Position(row, row < rows, unit, units, within, thread, rank)
+        arrays_of_row = sources, outs, columns, row_values, scalars, n
         if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
-        smem = [self.fetch(x, at) for x in sources] if const_expr(self.smem_vectors > 0) else []
+        single = config.rows_per_cta == 1
+        smem = [self.fetch(x, at) for x in sources] if const_expr(self.smem_vectors > 0 and single) else []
         if const_expr(config.cluster > 1):
             arch.cluster_wait()  # the other CTAs have started, so that their shared memory can be written
-        if const_expr(self.resident):
-            self.compute_resident(sources, outs, columns, row_values, scalars, n, at, smem, exchange)
+        if const_expr(not single):
+            self.compute_double_buffered(*arrays_of_row, rows, exchange)
+        elif const_expr(self.resident):
+            self.compute_resident(*arrays_of_row, at, smem, exchange)
         else:
-            self.compute_chunks(sources, outs, columns, row_values, scalars, n, at, exchange)
+            self.compute_chunks(*arrays_of_row, at, exchange)
 
     @cute.jit
     def compute_resident(
@@ -229,6 +236,39 @@ class RowKernel:
         part.prefetch()
         if const_expr(self.smem_vectors > 0):
             arch.cp_async_wait_group(0)
+        self.compute_part(outs, row_values, scalars, n, at, part, exchange)
+
+    @cute.jit
+    def compute_double_buffered(
+        self, sources: Any, outs: Any, columns: Any, row_values: Any, scalars: Any, n: Any, rows: Any, exchange: Any
+    ):  # fmt: skip
+        """Computes the rows of a CTA in turn, each of which is wholly in shared memory.
+
+        A row is reduced twice: a thread that has the second result knows that all have read what was exchanged first, so one buffer
+        for each exchange is enough.
+        """
+        thread, first = arch.thread_idx()[0], arch.block_idx()[0] * self.config.rows_per_cta
+        max_exchange = self.exchange_buffer(fields=1)
+        buffers = [self.smem_buffer(x.element_type, thread, STAGES) for x in sources]
+        count, zero, units = min(Int32(self.config.rows_per_cta), rows - first), Int32(0), n // self.width
+        at = Position(first, Boolean(True), thread, units, zero, thread, zero)
+        self.fetch_stage(sources, buffers, at, zero)
+        arch.cp_async_commit_group()
+        for turn in range(count):
+            if turn + 1 < count:
+                self.fetch_stage(sources, buffers, at._replace(row=first + turn + 1), (turn + 1) % STAGES)
+            arch.cp_async_commit_group()
+            arch.cp_async_wait_group(1)
+            part = ResidentPart(self, [], [x[None, None, turn % STAGES] for x in buffers], columns, thread, units)
+            part.prefetch()
+            here = at._replace(row=first + turn)
+            self.compute_part(outs, row_values, scalars, n, here, part, exchange, max_exchange)
+
+    @cute.jit
+    def compute_part(
+        self, outs: Any, row_values: Any, scalars: Any, n: Any, at: Any, part: Any, exchange: Any, max_exchange: Any = None
+    ):  # fmt: skip
+        """Computes a row from the parts that its threads hold."""
         (own, saved), first_results = self.accumulate(None, part), None
         part.release()
         part.prefetch()
@@ -237,7 +277,9 @@ class RowKernel:
             largest: Any = None
             if const_expr(not self.tracks_absmax):
                 largest, first_results = self.largest_result(part, saved, row)
-                largest = self.row_max(largest, self.exchange_buffer(fields=1), at)
+                if const_expr(max_exchange is None):
+                    max_exchange = self.exchange_buffer(fields=1)
+                largest = self.row_max(largest, max_exchange, at)
                 part.release()
             row = self.with_scale(row, largest)
         self.write_row_values(row_values, row, at)
@@ -305,25 +347,13 @@ class RowKernel:
 
     def with_scale(self, row: Row, largest: Any) -> Row:
         """Appends to a row's statistics the scale factor of its results, and its reciprocal. Magnitudes below 1e-12 count as that."""
-        factor: Any = Float32(1.0)
+        deferred: Any = Float32(1.0)
         if self.tracks_absmax:
-            largest, factor = self.absmax(row.statistics, row.scalars)
+            largest, deferred = self.absmax(row.statistics, row.scalars)
         scale = maximum(largest, Float32(1e-12)) * (1.0 / FP8_MAX[self.problem.outs[0]])
-        return row._replace(statistics=(*row.statistics, scale, arch.rcp_approx(scale) * factor))
+        return row._replace(statistics=(*row.statistics, scale, arch.rcp_approx(scale) * deferred))
 
     # -- memory ----------------------------------------------------------------------------------------------------
-
-    def atom(self, dtype: Any, priority: Any = CacheEvictionPriority.EVICT_NORMAL) -> Any:
-        """Returns a copy of one vector."""
-        bits = self.width * dtype.width
-        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
-
-    def async_atom(self, dtype: Any) -> Any:
-        """Returns an asynchronous copy of one vector to shared memory, which becomes zero where the vector does not exist."""
-        bits = self.width * dtype.width
-        mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-        op = cpasync.CopyG2SOp(mode)
-        return cute.make_copy_atom(op, dtype, num_bits_per_copy=bits, l2_evict_priority=self.priority)
 
     def full(self, v: int) -> bool:
         """Returns whether all threads of a row have a vector `v`: all but the last, where one CTA has the row."""
@@ -345,7 +375,8 @@ class RowKernel:
         """Reads the first vectors of a thread's part of a row, zeros behind its end."""
         # narrow accesses are many and must not wait for each other: ptxas branches around those with a cache hint
         wide = self.width * x.element_type.width == 128
-        atom = self.atom(x.element_type, self.priority) if wide else self.atom(x.element_type)
+        priority = self.priority if wide else CacheEvictionPriority.EVICT_NORMAL
+        atom = vector_atom(x.element_type, self.width, priority)
         registers = cute.make_rmem_tensor((self.width, count), x.element_type)
         for v in range_constexpr(count):
             unit = at.unit + v * self.config.row_threads
@@ -367,23 +398,14 @@ class RowKernel:
                 results = [results[0] * row.statistics[-1], *results[1:]]
             unit = at.unit + v * self.config.row_threads
             for out, value in zip(outs, results, strict=True):
-                registers = cute.make_rmem_tensor((self.width,), out.element_type)
-                registers.store(value.to(out.element_type))
-                tile, atom = self.tile(out, at, unit), self.atom(out.element_type)
-                cute.copy(atom, registers, tile, pred=self.there(at, unit, v))
+                atom, registers = vector_atom(out.element_type, self.width), rounded(value, out.element_type)
+                cute.copy(atom, registers, self.tile(out, at, unit), pred=self.there(at, unit, v))
 
-    @cute.jit
-    def read_vector(self, x: Any, unit: Any, units: Any, v: Any):
+    def read_vector(self, x: Any, unit: Any, units: Any, v: int) -> Any:
         """Reads a thread's vector `v` of a column vector, zeros behind its end."""
-        registers = cute.make_rmem_tensor((self.width,), x.element_type)
         at = unit + v * self.config.row_threads
         tile = cute.local_tile(x, (self.width,), (at,))
-        if const_expr(self.full(v)):
-            cute.copy(self.atom(x.element_type), tile, registers)
-        else:
-            registers.fill(0)
-            cute.copy(self.atom(x.element_type), tile, registers, pred=at < units)
-        return registers
+        return load_vector(tile, self.width, None if self.full(v) else at < units)
 
     def smem_buffer(self, dtype: Any, thread: Any, *stages: int) -> Any:
         """Allocates shared memory for rows and returns the thread's part (element, vector, stage...), interleaved by threads."""
@@ -397,8 +419,7 @@ class RowKernel:
         strides = (1, step, *(step * self.smem_vectors for _ in stages), width)
         return cute.make_tensor(memory, cute.make_layout(shape, stride=strides))[(*[None] * (len(shape) - 1), thread)]
 
-    @cute.jit
-    def fetch(self, x: Any, at: Any):
+    def fetch(self, x: Any, at: Any) -> Any:
         """Begins to copy the last vectors of a thread's part of a row to shared memory."""
         buffer = self.smem_buffer(x.element_type, at.thread)
         self.copy_row(x, at, buffer)
@@ -406,10 +427,15 @@ class RowKernel:
         return buffer
 
     @cute.jit
-    def copy_row(self, x: Any, at: Any, buffer: Any):
+    def fetch_stage(self, sources: Any, buffers: Any, at: Any, stage: Any):
+        """Begins to copy a row to a stage of shared memory; zeros behind its end."""
+        for x, buffer in zip(sources, buffers, strict=True):
+            self.copy_row(x, at, buffer[None, None, stage])
+
+    def copy_row(self, x: Any, at: Any, buffer: Any) -> None:
         """Begins to copy vectors to a thread's shared memory (element, vector)."""
-        atom = self.async_atom(x.element_type)
-        for v in range_constexpr(self.smem_vectors):
+        atom = async_vector_atom(x.element_type, self.width, self.priority)
+        for v in range(self.smem_vectors):
             place = self.vectors - self.smem_vectors + v
             unit = at.unit + place * self.config.row_threads
             cute.copy(atom, self.tile(x, at, unit), buffer[None, v], pred=self.there(at, unit, place))
@@ -467,17 +493,3 @@ class RowKernel:
             merge([read_statistics(state, exchange[other, None, place]) for other in slots], lanes)
             for state, place in zip(states, places, strict=True)
         ]
-
-
-__all__ = [
-    "FP8_MAX",
-    "WARP",
-    "Position",
-    "Row",
-    "RowKernel",
-    "RowPart",
-    "RowProblem",
-    "launch",
-    "row_matrix",
-    "vector_at",
-]

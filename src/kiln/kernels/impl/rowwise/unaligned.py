@@ -15,7 +15,7 @@ from typing import Any
 from .... import Float32, Int32, Int64, Uint32, const_expr, cute, range_constexpr, select_
 from ....cute import arch
 from ...parts.unaligned_rows import Span, element_at, vectors_at
-from ...parts.vectors import as_f32
+from ...parts.vectors import as_f32, async_vector_atom, rounded, vector_atom
 from .config import WARP, UnalignedRowwiseConfig
 from .row_kernel import Row, RowKernel, RowProblem, launch, wait_for_previous_kernel
 from .row_part import EdgePart
@@ -124,10 +124,10 @@ class UnalignedRowKernel(VectorAccess):
         wait_for_previous_kernel(self.problem.overlaps)
         index, within = arch.block_idx()[0] // config.cluster, arch.thread_idx()[0] // config.row_threads
         arguments = sources, outs, columns, scalars
-        if const_expr(config.held_rows > 1):
-            first = index // self.width * (config.held_rows * self.width) + index % self.width
+        if const_expr(config.rows_per_cta > 1):
+            first = index // self.width * (config.rows_per_cta * self.width) + index % self.width
             if first < rows:
-                others = [first + k * self.width for k in range(1, config.held_rows)]
+                others = [first + k * self.width for k in range(1, config.rows_per_cta)]
                 places = [first, *(select_(row < rows, row, first) for row in others)]
                 self.compute(arguments, places, n, n, lead + first * skew)
         elif const_expr(config.rows == 1):
@@ -143,7 +143,7 @@ class UnalignedRowKernel(VectorAccess):
         config, function, (sources, outs, columns, scalars) = self.config, self.function, arguments
         thread, rank = arch.thread_idx()[0], arch.block_idx()[0] % config.cluster
         lane, within = thread % config.row_threads, thread // config.row_threads
-        exchange = function.exchange_buffer(config.held_rows)
+        exchange = function.exchange_buffer(config.rows_per_cta)
         if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
         span = Span(begin, length, self.width, spare=spare_vectors(columns))
@@ -200,10 +200,10 @@ class UnalignedRowKernel(VectorAccess):
                 held[v] = cute.make_rmem_tensor((self.width,), dtype)
                 if there is not None:
                     held[v].fill(0)
-                cute.copy(function.atom(dtype, function.priority), tile, held[v], pred=there)
+                cute.copy(vector_atom(dtype, self.width, function.priority), tile, held[v], pred=there)
             else:
                 held[v] = buffer[None, v - count]
-                cute.copy(function.async_atom(dtype), tile, held[v], pred=there)
+                cute.copy(async_vector_atom(dtype, self.width, function.priority), tile, held[v], pred=there)
         if buffer is not None:
             arch.cp_async_commit_group()
         return held
@@ -214,11 +214,8 @@ class UnalignedRowKernel(VectorAccess):
 
     def write(self, row: Any, value: Any, span: Span, unit: Any, v: int) -> None:
         """Writes a vector, if the row has it."""
-        dtype = row.element_type
-        registers = cute.make_rmem_tensor((self.width,), dtype)
-        registers.store(value.to(dtype))
-        there = self.in_row(unit, span.units, v)
-        cute.copy(self.function.atom(dtype), registers, self.tile(row, span, unit, v), pred=there)
+        atom, registers = vector_atom(row.element_type, self.width), rounded(value, row.element_type)
+        cute.copy(atom, registers, self.tile(row, span, unit, v), pred=self.in_row(unit, span.units, v))
 
     def halves(self, column: Any, span: Span, unit: Any) -> Any:
         """Reads three neighbouring half vectors of a column vector, which contain the elements of a row's vector.
@@ -234,12 +231,12 @@ class UnalignedRowKernel(VectorAccess):
         dtype, width = halves.element_type, self.width
         per_word = 32 // dtype.width
         words = [word for k in range(3) for word in halves[None, k].load().bitcast(Uint32).to_elements()]
-        odd = (head & 1) != 0
+        shifted_by_one = (head & 1) != 0
         if per_word == 1:
-            words = [select_(odd, high, low) for low, high in itertools.pairwise(words)]
+            words = [select_(shifted_by_one, high, low) for low, high in itertools.pairwise(words)]
         else:
             if width == 8:
                 words = [select_((head & 2) != 0, high, low) for low, high in itertools.pairwise(words)]
-            chosen = select_(odd, Int32(0x5432), Int32(0x3210))
+            chosen = select_(shifted_by_one, Int32(0x5432), Int32(0x3210))
             words = [Uint32(arch.prmt(low, high, chosen)) for low, high in itertools.pairwise(words)]
         return cute.TensorSSA.from_elements(words[: width // per_word], Uint32).bitcast(dtype)
