@@ -78,6 +78,24 @@ class RowProblem:
     """Element types of reductions over rows, which only streaming kernels compute."""
 
 
+class RowTensors(NamedTuple):
+    """The arguments of a kernel: matrices, column vectors, and vectors of values of rows or partial reductions of CTAs; scalars; sizes.
+
+    Unaligned rows: the first begins `lead` elements behind a cache line, and each `skew` elements behind the one before.
+    """
+
+    sources: list[Any]
+    outs: list[Any]
+    columns: list[Any]
+    row_values: list[Any]
+    partials: list[Any]
+    scalars: Any
+    rows: Any
+    n: Any
+    lead: Any = None
+    skew: Any = None
+
+
 class Row(NamedTuple):
     """What is known of a row when results are computed: the thread's statistics, the row's, the scalars of the call, its length."""
 
@@ -179,27 +197,27 @@ class RowKernel:
     # -- the kernel ------------------------------------------------------------------------------------------------
 
     def tensors(
-        self, addresses: Any, rows: Any, n: Any, steps: Any, width: int, column_width: int = 0
-    ) -> tuple[list[Any], list[Any], list[Any], Any]:
-        """Returns the sources, outs and columns at the first addresses, multiples of so many elements, and the other addresses."""
+        self, addresses: Any, rows: Any, n: Any, strides: Any, scalars: Any, width: int, column_width: int = 0
+    ) -> tuple[RowTensors, Any]:
+        """Returns the tensors at the first addresses, multiples of so many elements, and the other addresses."""
         problem = self.problem
         types = (*problem.sources, *problem.outs)
-        matrices = [row_matrix(p, t, rows, n, step, width) for p, t, step in zip(addresses, types, steps, strict=False)]
+        matrices = [row_matrix(p, t, rows, n, s, width) for p, t, s in zip(addresses, types, strides, strict=False)]
         rest = addresses[len(types) :]
         present = [t for t in problem.columns if t is not None]
         columns = [vector_at(p, t, n, column_width or width) for p, t in zip(rest, present, strict=False)]
-        return matrices[: len(problem.sources)], matrices[len(problem.sources) :], columns, rest[len(present) :]
+        sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
+        return RowTensors(sources, outs, columns, [], [], scalars, rows, n), rest[len(present) :]
 
     @cute.jit
-    def __call__(self, addresses: Any, rows: Int32, n: Int32, steps: Any, scalars: Any, ctas: Int32, stream: Int64):
-        """Launches so many CTAs. `addresses`: sources, outs, columns, row values; `steps`: row strides of the matrices."""
-        sources, outs, columns, rest = self.tensors(addresses, rows, n, steps, self.width)
-        row_values = [vector_at(p, Float32, rows) for p in rest]
-        call = self.kernel(sources, outs, columns, row_values, scalars, rows, n)
+    def __call__(self, addresses: Any, rows: Int32, n: Int32, strides: Any, scalars: Any, ctas: Int32, stream: Int64):
+        """Launches so many CTAs. `addresses`: sources, outs, columns, row values; `strides`: those of rows of the matrices."""
+        tensors, rest = self.tensors(addresses, rows, n, strides, scalars, self.width)
+        call = self.kernel(tensors._replace(row_values=[vector_at(p, Float32, rows) for p in rest]))
         launch(call, self.config, ctas, stream, self.problem.overlaps)
 
     @cute.kernel
-    def kernel(self, sources: Any, outs: Any, columns: Any, row_values: Any, scalars: Any, rows: Int32, n: Int32):
+    def kernel(self, tensors: Any):
         config = self.config
         wait_for_previous_kernel(self.problem.overlaps)
         thread = arch.thread_idx()[0]
@@ -207,50 +225,46 @@ class RowKernel:
         rank = block % config.cluster
         within = thread // config.row_threads
         unit = rank * (config.row_threads * self.vectors) + thread % config.row_threads
-        units = n // self.width
+        units = tensors.n // self.width
         exchange = self.exchange_buffer()
         row = block // config.cluster * config.rows + within
-        at = Position(row, row < rows, unit, units, within, thread, rank)
-        arrays_of_row = sources, outs, columns, row_values, scalars, n
+        at = Position(row, row < tensors.rows, unit, units, within, thread, rank)
         if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
         single = config.rows_per_cta == 1
-        smem = [self.fetch(x, at) for x in sources] if const_expr(self.smem_vectors > 0 and single) else []
+        smem = [self.fetch(x, at) for x in tensors.sources] if const_expr(self.smem_vectors > 0 and single) else []
         if const_expr(config.cluster > 1):
             arch.cluster_wait()  # the other CTAs have started, so that their shared memory can be written
         if const_expr(not single):
-            self.compute_double_buffered(*arrays_of_row, rows, exchange)
+            self.compute_double_buffered(tensors, exchange)
         elif const_expr(self.resident):
-            self.compute_resident(*arrays_of_row, at, smem, exchange)
+            self.compute_resident(tensors, at, smem, exchange)
         else:
-            self.compute_chunks(*arrays_of_row, at, exchange)
+            self.compute_chunks(tensors, at, exchange)
 
     @cute.jit
-    def compute_resident(
-        self, sources: Any, outs: Any, columns: Any, row_values: Any, scalars: Any, n: Any, at: Any, smem: Any, exchange: Any
-    ):  # fmt: skip
+    def compute_resident(self, tensors: Any, at: Any, smem: Any, exchange: Any):
         """Computes a row that is held on chip."""
         before = self.vectors - self.smem_vectors
-        registers = [self.read(x, at, before) for x in sources] if const_expr(before > 0) else []
-        part = ResidentPart(self, registers, smem, columns, at.unit, at.units)
+        registers = [self.read(x, at, before) for x in tensors.sources] if const_expr(before > 0) else []
+        part = ResidentPart(self, registers, smem, tensors.columns, at.unit, at.units)
         part.prefetch()
         if const_expr(self.smem_vectors > 0):
             arch.cp_async_wait_group(0)
-        self.compute_part(outs, row_values, scalars, n, at, part, exchange)
+        self.compute_part(tensors, at, part, exchange)
 
     @cute.jit
-    def compute_double_buffered(
-        self, sources: Any, outs: Any, columns: Any, row_values: Any, scalars: Any, n: Any, rows: Any, exchange: Any
-    ):  # fmt: skip
+    def compute_double_buffered(self, tensors: Any, exchange: Any):
         """Computes the rows of a CTA in turn, each of which is wholly in shared memory.
 
         A row is reduced twice: a thread that has the second result knows that all have read what was exchanged first, so one buffer
         for each exchange is enough.
         """
-        thread, first = arch.thread_idx()[0], arch.block_idx()[0] * self.config.rows_per_cta
+        thread, first, sources = arch.thread_idx()[0], arch.block_idx()[0] * self.config.rows_per_cta, tensors.sources
         max_exchange = self.exchange_buffer(fields=1)
         buffers = [self.smem_buffer(x.element_type, thread, STAGES) for x in sources]
-        count, zero, units = min(Int32(self.config.rows_per_cta), rows - first), Int32(0), n // self.width
+        count, zero = min(Int32(self.config.rows_per_cta), tensors.rows - first), Int32(0)
+        units = tensors.n // self.width
         at = Position(first, Boolean(True), thread, units, zero, thread, zero)
         self.fetch_stage(sources, buffers, at, zero)
         arch.cp_async_commit_group()
@@ -259,20 +273,18 @@ class RowKernel:
                 self.fetch_stage(sources, buffers, at._replace(row=first + turn + 1), (turn + 1) % STAGES)
             arch.cp_async_commit_group()
             arch.cp_async_wait_group(1)
-            part = ResidentPart(self, [], [x[None, None, turn % STAGES] for x in buffers], columns, thread, units)
+            smem = [x[None, None, turn % STAGES] for x in buffers]
+            part = ResidentPart(self, [], smem, tensors.columns, thread, units)
             part.prefetch()
-            here = at._replace(row=first + turn)
-            self.compute_part(outs, row_values, scalars, n, here, part, exchange, max_exchange)
+            self.compute_part(tensors, at._replace(row=first + turn), part, exchange, max_exchange)
 
     @cute.jit
-    def compute_part(
-        self, outs: Any, row_values: Any, scalars: Any, n: Any, at: Any, part: Any, exchange: Any, max_exchange: Any = None
-    ):  # fmt: skip
+    def compute_part(self, tensors: Any, at: Any, part: Any, exchange: Any, max_exchange: Any = None):
         """Computes a row from the parts that its threads hold."""
         (own, saved), first_results = self.accumulate(None, part), None
         part.release()
         part.prefetch()
-        row = Row(own, self.reduce_row(own, exchange, at), scalars, n)
+        row = Row(own, self.reduce_row(own, exchange, at), tensors.scalars, tensors.n)
         if const_expr(self.quantizes):
             largest: Any = None
             if const_expr(not self.tracks_absmax):
@@ -282,38 +294,36 @@ class RowKernel:
                 largest = self.row_max(largest, max_exchange, at)
                 part.release()
             row = self.with_scale(row, largest)
-        self.write_row_values(row_values, row, at)
-        self.write(outs, part, saved, row, at, first_results)
+        self.write_row_values(tensors.row_values, row, at)
+        self.write(tensors.outs, part, saved, row, at, first_results)
 
     @cute.jit
-    def compute_chunks(
-        self, sources: Any, outs: Any, columns: Any, row_values: Any, scalars: Any, n: Any, at: Any, exchange: Any
-    ):  # fmt: skip
+    def compute_chunks(self, tensors: Any, at: Any, exchange: Any):
         """Computes a row in two passes, chunk by chunk; in three where results are quantised by their own maximum."""
         state = self.initial()
         step = self.config.cluster * self.config.row_threads * self.vectors
         for start in range(0, at.units, step):
-            state = self.accumulate(state, self.chunk(sources, columns, at, start))[0]
+            state = self.accumulate(state, self.chunk(tensors, at, start))[0]
         state = self.reduce_row(state, exchange, at)
-        row = Row(state, state, scalars, n)
+        row = Row(state, state, tensors.scalars, tensors.n)
         if const_expr(self.quantizes):
             largest = Float32(0.0)
             if const_expr(not self.tracks_absmax):
                 for start in range(0, at.units, step):
-                    part = self.chunk(sources, columns, at, start)
+                    part = self.chunk(tensors, at, start)
                     largest = maximum(largest, self.largest_result(part, None, row)[0])
                 largest = self.row_max(largest, self.exchange_buffer(fields=1), at)
             row = self.with_scale(row, largest)
-        self.write_row_values(row_values, row, at)
+        self.write_row_values(tensors.row_values, row, at)
         for start in range(0, at.units, step):
-            part = self.chunk(sources, columns, at, start)
-            self.write(outs, part, None, row, at._replace(unit=start + at.unit))
+            part = self.chunk(tensors, at, start)
+            self.write(tensors.outs, part, None, row, at._replace(unit=start + at.unit))
 
-    def chunk(self, sources: Any, columns: Any, at: Position, start: Any) -> ResidentPart:
+    def chunk(self, tensors: Any, at: Position, start: Any) -> ResidentPart:
         """Reads a thread's vectors of the chunk of a row that begins at vector `start`."""
         place = at._replace(unit=start + at.unit)
-        registers = [self.read(x, place, self.vectors) for x in sources]
-        return ResidentPart(self, registers, [], columns, place.unit, place.units)
+        registers = [self.read(x, place, self.vectors) for x in tensors.sources]
+        return ResidentPart(self, registers, [], tensors.columns, place.unit, place.units)
 
     @cute.jit
     def write_row_values(self, row_values: Any, row: Any, at: Any):

@@ -93,21 +93,18 @@ class Exchange:
 
 @dataclasses.dataclass(frozen=True)
 class Streamed:
-    """What a thread of a streaming kernel works on: matrices, its stages and columns in shared memory, its column accumulators, its
-    first vector of a row of `units`, the rows of the CTA and their distance, and the edges of unaligned rows."""
+    """What a thread of a streaming kernel works on: tensors, its stages and columns in shared memory, its column accumulators, its
+    first vector of a row of `units`, the distance of the rows of the CTA, and the edges of unaligned rows."""
 
     __kiln_static__ = True
     kernel: Any
-    sources: Any
-    outs: Any
+    tensors: Any
     buffers: Any
     columns: Any
     accs: Any
     unit: Any
     units: Any
-    rows: Any
     step: Any
-    n: Any
     edges: Any
 
 
@@ -124,20 +121,28 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def __call__(
-        self, addresses: Any, rows: Int32, n: Int32, lead: Int32, steps: Any, scalars: Any, lines: Int32, stream: Int64
+        self,
+        addresses: Any,
+        rows: Int32,
+        n: Int32,
+        lead: Int32,
+        strides: Any,
+        scalars: Any,
+        lines: Int32,
+        stream: Int64,
     ):
         """Launches `lines` CTAs or clusters, each of which has a line of partial reductions over rows.
 
-        `addresses`: sources, outs, columns, partials, column outs; `steps`: row strides; `lead`: elements from a cache line to the
-        first row, for unaligned rows.
+        `addresses`: sources, outs, columns, partials, column outs; `strides`: those of rows; `lead`: elements from a cache line
+        to the first row, for unaligned rows.
         """
         problem, config = self.problem, self.config
-        sources, outs, columns, rest = self.function.tensors(addresses, rows, n, steps, self.width)
+        tensors, rest = self.function.tensors(addresses, rows, n, strides, scalars, self.width)
         pitch = partial_pitch(n, problem.width) if const_expr(problem.period > 0) else n
         count = len(problem.column_outs)
         partials = [row_matrix(p, Float32, lines, pitch, pitch, self.width) for p in rest[:count]]
-        skew = Int32(steps[0])
-        call = self.kernel(sources, outs, columns, partials, scalars, rows, n, lead, skew)
+        skew = Int32(strides[0])
+        call = self.kernel(tensors._replace(partials=partials, lead=lead, skew=skew))
         launch(call, config, lines * config.cluster, stream, problem.overlaps)
         if const_expr(count > 0):
             column_outs = [vector_at(p, t, n) for p, t in zip(rest[count:], problem.column_outs, strict=True)]
@@ -145,25 +150,23 @@ class StreamingRowKernel(VectorAccess):
             reduction(partials, column_outs, lines, n, lead, skew, stream)
 
     @cute.kernel
-    def kernel(
-        self, sources: Any, outs: Any, columns: Any, partials: Any, scalars: Any, rows: Int32, n: Int32, lead: Int32, skew: Int32
-    ):  # fmt: skip
+    def kernel(self, tensors: Any):
         problem, config = self.problem, self.config
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
         rank, group, lane = block % config.cluster, thread // max(WARP, config.row_threads), thread % config.row_threads
-        unit, units = rank * config.row_threads + lane, n // problem.width
+        unit, units = rank * config.row_threads + lane, tensors.n // problem.width
         within = thread % WARP // config.row_threads  # of the rows of a warp; 0 if it has one
         line, lines = block // config.cluster, arch.grid_dim()[0] // config.cluster
         edges: Any = None
         turn = line
         if const_expr(problem.period > 0):
-            edges = StreamedEdges(self, line, rows, n, lead, skew, rank, lane)
-            unit, units, rows = unit - edges.before, edges.span.units, edges.rows
+            edges = StreamedEdges(self, tensors, line, rank, lane)
+            unit, units = unit - edges.before, edges.span.units
             turn, lines = line // problem.period, (lines - line % problem.period + problem.period - 1) // problem.period
 
-        buffers = [self.stage_buffer(x.element_type)[None, None, thread] for x in sources]
-        held_columns = [self.column_buffer(x.element_type)[None, None, lane] for x in columns]
+        buffers = [self.stage_buffer(x.element_type)[None, None, thread] for x in tensors.sources]
+        held_columns = [self.column_buffer(x.element_type)[None, None, lane] for x in tensors.columns]
         inner = outer = self.exchange(
             min(WARP, config.row_threads), config.row_threads, unit - lane, config.groups, group
         )
@@ -176,26 +179,25 @@ class StreamingRowKernel(VectorAccess):
         wait_for_previous_kernel(problem.overlaps)
         first, step = turn * config.rows + group * self.warp_rows, lines * config.rows
         if const_expr(edges is not None):
-            sources, outs = ([edges.vectors(x) for x in matrices] for matrices in (sources, outs))
-            edges.take(sources, outs, columns, len(partials))
+            tensors = edges.take(tensors)
             edges.read(edges.present, first)
             if const_expr(config.overlapped):
                 edges.read(edges.coming, first + step)
-        accs = [cute.make_rmem_tensor((problem.width, problem.vectors), Float32) for _ in partials]
-        streamed = Streamed(self, sources, outs, buffers, held_columns, accs, unit, units, rows, step, n, edges)
-        self.prologue(streamed, columns, first + within, thread)
+        accs = [cute.make_rmem_tensor((problem.width, problem.vectors), Float32) for _ in tensors.partials]
+        streamed = Streamed(self, tensors, buffers, held_columns, accs, unit, units, step, edges)
+        self.prologue(streamed, first + within, thread)
         if const_expr(config.cluster > 1):
             arch.cluster_wait()  # the other CTAs have started, and initialised their mbarriers
-        self.main_loop(streamed, inner, outer, first, within, lane, rank, scalars)
+        self.main_loop(streamed, inner, outer, first, within, lane, rank)
         arch.cp_async_wait_group(0)
         if const_expr(config.cluster > 1):
             arch.cluster_arrive()
-        self.write_partials(streamed, partials, line, thread)
+        self.write_partials(streamed, line, thread)
         if const_expr(config.cluster > 1):
             arch.cluster_wait()  # until no CTA has anything left to send to this one
 
     @cute.jit
-    def prologue(self, streamed: Any, columns: Any, row: Any, thread: Any):
+    def prologue(self, streamed: Any, row: Any, thread: Any):
         """Fills all stages, clears the column accumulators and loads the columns."""
         vectors = self.problem.vectors
         for s in range_constexpr(self.problem.stages):
@@ -203,25 +205,23 @@ class StreamingRowKernel(VectorAccess):
         for registers in streamed.accs:
             registers.fill(0.0)
         if thread < self.config.row_threads:
-            for x, buffer in zip(columns, streamed.columns, strict=True):
+            for x, buffer in zip(streamed.tensors.columns, streamed.columns, strict=True):
                 self.read_columns(x, buffer, streamed)
         arch.sync_threads()
 
     @cute.jit
-    def main_loop(
-        self, streamed: Any, inner: Any, outer: Any, first: Any, within: Any, lane: Any, rank: Any, scalars: Any
-    ):  # fmt: skip
+    def main_loop(self, streamed: Any, inner: Any, outer: Any, first: Any, within: Any, lane: Any, rank: Any):
         """Computes the rows of the CTA."""
-        problem, overlapped = self.problem, self.config.overlapped
+        problem, overlapped, tensors = self.problem, self.config.overlapped, streamed.tensors
         vectors, stages, edges, step = problem.vectors, problem.stages, streamed.edges, streamed.step
         slot = lane % WARP, within + lane // WARP
         if const_expr(overlapped):
             self.accumulate(StreamedPart(streamed, Int32(0), stages), inner, Int32(0), slot, edges, False)
         start, count = Int32(0), Int32(0)
-        for base in range(first, streamed.rows, step):
+        for base in range(first, tensors.rows, step):
             if const_expr(overlapped):
                 self.send_to_cluster(inner, outer, count, rank, streamed)
-                if base + step < streamed.rows:
+                if base + step < tensors.rows:
                     part = StreamedPart(streamed, self.wrap(start + vectors), stages - vectors)
                     self.accumulate(part, inner, count + 1, slot, edges, True)
             else:
@@ -230,7 +230,7 @@ class StreamingRowKernel(VectorAccess):
                 self.accumulate(StreamedPart(streamed, start, stages), inner, count, slot, edges, False)
                 self.send_to_cluster(inner, outer, count, rank, streamed)
             statistics = self.reduced(outer, count, within, streamed)
-            part, row = StreamedPart(streamed, start, 0), Row(statistics, statistics, scalars, streamed.n)
+            part, row = StreamedPart(streamed, start, 0), Row(statistics, statistics, tensors.scalars, tensors.n)
             if const_expr(edges is not None):
                 edges.write(row, base)
             for v in self.write_order():
@@ -253,9 +253,9 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def write(self, streamed: Any, part: Any, row: Any, index: Any, v: Any):
         """Writes a vector of the results of row `index`, and adds to the column accumulators."""
-        width, outs, place = self.problem.width, streamed.outs, index
+        width, outs, place = self.problem.width, streamed.tensors.outs, index
         there = self.in_row(streamed.unit, streamed.units, v)
-        exists = index < streamed.rows
+        exists = index < streamed.tensors.rows
         if const_expr(self.warp_rows > 1):  # the last rows of a warp may not exist
             there = exists if const_expr(there is None) else there & exists
             place = select_(exists, index, Int32(0))
@@ -304,10 +304,10 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def fetch(self, streamed: Any, row: Any, v: Any, stage: Any):
         """Begins to copy vector `v` of a row to a stage of the thread; zeros where it does not exist."""
-        exists, inside = row < streamed.rows, self.in_row(streamed.unit, streamed.units, v)
+        exists, inside = row < streamed.tensors.rows, self.in_row(streamed.unit, streamed.units, v)
         there = exists if const_expr(inside is None) else inside & exists
         place = select_(exists, row, Int32(0))
-        for x, buffer in zip(streamed.sources, streamed.buffers, strict=True):
+        for x, buffer in zip(streamed.tensors.sources, streamed.buffers, strict=True):
             atom = async_vector_atom(x.element_type, self.problem.width, self.function.priority)
             tile = cute.local_tile(x[place, None], (self.problem.width,), (self.at(streamed.unit, v),))
             cute.copy(atom, tile, buffer[None, stage], pred=there)
@@ -399,15 +399,15 @@ class StreamingRowKernel(VectorAccess):
         rest = units - self.at(first, vectors - 1)
         elements = select_(rest < 0, Int32(0), select_(rest > threads, Int32(threads), rest)) * width
         if self.problem.period:  # the first threads have the edges of a row, and vectors before it
-            elements = elements + select_(first <= 0, streamed.n - units * width + first * width, 0)
+            elements = elements + select_(first <= 0, streamed.tensors.n - units * width + first * width, 0)
         return elements.to(Float32) + float(width * (vectors - 1) * threads)
 
     # -- reductions over rows --------------------------------------------------------------------------------------
 
     @cute.jit
-    def write_partials(self, streamed: Any, partials: Any, line: Any, thread: Any):
+    def write_partials(self, streamed: Any, line: Any, thread: Any):
         """Writes the reductions over the rows of the CTA."""
-        edges, accs = streamed.edges, streamed.accs
+        edges, accs, partials = streamed.edges, streamed.accs, streamed.tensors.partials
         if const_expr(self.config.rows > 1):
             edge_accs = [] if const_expr(edges is None) else edges.accs
             self.fold([*accs, *edge_accs], thread // self.config.row_threads, thread % self.config.row_threads)

@@ -45,14 +45,12 @@ class StreamedEdges:
 
     __kiln_static__ = True
 
-    def __init__(
-        self, kernel: StreamingRowKernel, line: Any, rows: Any, n: Any, lead: Any, skew: Any, rank: Any, lane: Any
-    ) -> None:
-        problem, config = kernel.problem, kernel.config
-        self._kernel, self._period, self._first, self._n = kernel, problem.period, line % problem.period, n
-        begin = lead + self._first * skew
+    def __init__(self, kernel: StreamingRowKernel, tensors: Any, line: Any, rank: Any, lane: Any) -> None:
+        problem, config, n = kernel.problem, kernel.config, tensors.n
+        self._kernel, self._period, self._first = kernel, problem.period, line % problem.period
+        begin = tensors.lead + self._first * tensors.skew
         self.span = Span(begin, n, problem.width)
-        self.rows = (rows - self._first + (problem.period - 1)) // problem.period
+        self.rows = (tensors.rows - self._first + (problem.period - 1)) // problem.period
         """Rows with this alignment."""
         self.before = (begin + self.span.head) // problem.width & (problem.alignment - 1)
         """Vectors that the first threads of a row have before it."""
@@ -62,16 +60,17 @@ class StreamedEdges:
         self.has_edge = (rank == 0) & (lane < WARP)
         self._there = (rank == 0) & (lane < WARP) & (self._column < n)  # no other thread has an edge
 
-    def take(self, sources: Any, outs: Any, columns: Any, column_outs: int) -> None:
-        """Sets the matrices, as `vectors` returns them, reads the columns and clears the accumulators."""
-        self._sources, self._outs = sources, outs
-        self.present, self.coming = ([self._register(x) for x in sources] for _ in range(2))
-        self._columns = [self._register(x) for x in columns]
-        for x, register in zip(columns, self._columns, strict=True):
+    def take(self, tensors: Any) -> Any:
+        """Reads the columns, clears the accumulators and returns the tensors with the vectors of the CTA's rows as matrices."""
+        self._sources, self._outs = ([self.vectors(x) for x in group] for group in (tensors.sources, tensors.outs))
+        self.present, self.coming = ([self._register(x) for x in self._sources] for _ in range(2))
+        self._columns = [self._register(x) for x in tensors.columns]
+        for x, register in zip(tensors.columns, self._columns, strict=True):
             self._copy(x.iterator + select_(self._there, self._column, Int32(0)), register, self._there)
-        self.accs = [cute.make_rmem_tensor((1, 1), Float32) for _ in range(column_outs)]
+        self.accs = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
         for register in self.accs:
             register.fill(0.0)
+        return tensors._replace(sources=self._sources, outs=self._outs, rows=self.rows)
 
     def _register(self, x: Any) -> Any:
         register = cute.make_rmem_tensor((1,), x.element_type)
