@@ -38,11 +38,11 @@ ROWS = (
     (16384, 8191, torch.bfloat16),
     (2048, 50257, torch.bfloat16),
 )
-ODD = tuple(
+UNALIGNED = tuple(
     (n, columns, torch.bfloat16)
     for n, columns in ((131072, 1027), (65536, 2047), (32768, 4097), (16384, 8190), (8192, 16383))
 )
-"""Rows that begin anywhere, of which gradients are asked for, too."""
+"""Unaligned rows, whose gradients are timed, too."""
 LENGTHS = (
     (65536, 1536), (32768, 2880), (32768, 3584), (16384, 4096), (16384, 5120), (16384, 6144), (16384, 7168), (16384, 8192), (8192, 14336),
     (8192, 16384), (4096, 28672),
@@ -163,7 +163,7 @@ def gradients(compiled: bool) -> None:
     """Gradients of functions of rows: two arrays are read and one is written."""
     print("\n| gradient | rows | columns | type | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for count, n, dtype in ROWS + ODD:
+    for count, n, dtype in ROWS + UNALIGNED:
         x, dy, weight = normal(count, n, dtype=dtype), normal(count, n, dtype=dtype), normal(n, dtype=dtype)
         bias, out = normal(n, dtype=dtype), torch.empty_like(x)
         y = torch.softmax(x, -1)
