@@ -331,6 +331,11 @@ def type_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
     return error(DSLUserCodeTypeError, message, hint=hint, **where)
 
 
+def value_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
+    """Return a `DSLUserCodeValueError` to raise, as `type_error` does."""
+    return error(DSLUserCodeValueError, message, hint=hint, **where)
+
+
 def runtime_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
     """Return a `DSLRuntimeError` to raise, as `type_error` does."""
     return error(DSLRuntimeError, message, hint=hint, **where)
