@@ -509,11 +509,7 @@ def report(journal: Journal, run: str | None = None) -> None:
     fit, and the unseen."""
     for first in (True, False):
         for held_out in (False, True):
-            some = [
-                x
-                for x in recorded.gemm_shapes()
-                if x.held_out is held_out and (x.kind in recorded.FORTY) is first
-            ]
+            some = [x for x in recorded.gemm_shapes() if x.held_out is held_out and (x.kind in recorded.FORTY) is first]
             print(f"{'The forty' if first else 'Others'}, {'kept out of the fit' if held_out else 'in the fit'}:\n")
             _report(journal, some, run)
 
