@@ -77,10 +77,11 @@ def test_configs_of_the_kernel_page_have_their_fields() -> None:
     assert len(found) > 5
     for name, fields in found.items():
         assert fields == [field.name for field in dataclasses.fields(getattr(kernels, name))], name
-    table = text[text.index("| field | meaning |") : text.index("`kernels.Sm90MixedInputConfig`")]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [
-        field.name for field in dataclasses.fields(kernels.Sm90GemmConfig)
-    ]
+    tables = re.findall(r"^\| `(\w+Config)` \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert len(tables) == 3
+    for name, rows in tables:
+        fields = [x for row in rows.splitlines() for x in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+        assert fields == [field.name for field in dataclasses.fields(getattr(kernels, name))], name
 
 
 def test_a_command_that_does_not_exist_is_seen() -> None:
