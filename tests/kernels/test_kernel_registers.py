@@ -15,10 +15,17 @@ from kiln.hardware import toolchain
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl.cross_entropy.implementations import loss_config, loss_vectors
-from kiln.kernels.impl.cross_entropy.kernels import CrossEntropy, CrossEntropyBackward, Loss, LossReduction
+from kiln.kernels.impl.cross_entropy.kernels import CrossEntropy, CrossEntropyBackward, Loss, LossNumbers, LossReduction
 from kiln.kernels.impl.elementwise.config import ElementwiseConfig
 from kiln.kernels.impl.elementwise.kernel import Elementwise, Operand
-from kiln.kernels.impl.reduction.kernels import ColumnReduction, Operation, RowReduction, Shape
+from kiln.kernels.impl.reduction.kernels import (
+    ColumnReduction,
+    ColumnSizes,
+    Operation,
+    ReductionSpecialisation,
+    RowReduction,
+    RowSizes,
+)  # fmt: skip
 from kiln.kernels.impl.rowwise import backward as row_gradients
 from kiln.kernels.impl.rowwise import default_configs
 from kiln.kernels.impl.rowwise import softmax_and_norms as rows
@@ -216,29 +223,34 @@ def test_streamed_rows_and_their_sums_wait_for_the_kernel_before():
 @pytest.mark.parametrize("dtype", [BFloat16, Float32] if LONG else [BFloat16])
 @pytest.mark.parametrize(("odd", "smoothed"), [(False, True), (True, True), (True, False)])
 def test_losses(dtype, odd, smoothed):
-    width, loss = 128 // dtype.width, Loss(Int64, smoothed, overlaps=True)
+    width, loss = 128 // dtype.width, Loss(Int64, smoothed, overlaps=True, unaligned=odd)
     config = loss_config(32000, width, 4096, HOPPER)
     vectors = loss_vectors(32000, width, config, smoothed)
     problem = RowProblem((dtype,), (), (), 0, width, vectors, False, config)
     total, counter = LossReduction(Int64, True, True, True), LossReduction(Int64, False, True, True)
-    ends = (Int32(0), Int64(0), Float32(0.0))
-    kernel = CrossEntropy(problem, odd, loss, total)
-    assert_no_spills(compiled(kernel, (Int64(0),) * 5, Int32(1), Int32(8), Int64(8), *ends, Int32(1)))
-    gradient = CrossEntropyBackward(dtype, dtype, width, odd, False, 128, 2, loss, counter)
+    numbers = LossNumbers(Int32(1), Int32(8), Int32(0), Int64(0), Float32(0.0))
+    assert_no_spills(compiled(CrossEntropy(problem, loss, total), (Int64(0),) * 5, numbers, Int64(8), Int32(1)))
+    gradient = CrossEntropyBackward(dtype, dtype, width, False, 128, 2, loss, counter)
     steps = (Int64(8), Int64(8))
-    assert_no_spills(compiled(gradient, (Int64(0),) * 5, Int32(1), Int32(8), steps, *ends, Float32(1.0), Int32(1)))
+    assert_no_spills(compiled(gradient, (Int64(0),) * 5, numbers, steps, Float32(1.0), Int32(1)))
 
 
 @pytest.mark.parametrize("name", ["sum", "argmax"])
-@pytest.mark.parametrize("shape", [Shape(True, 1), Shape(False, 0, True)])
-def test_reductions(name, shape):
+@pytest.mark.parametrize(("plain", "rows_at_once", "unaligned"), [(True, 1, False), (False, 0, True)])
+def test_reductions(name, plain, rows_at_once, unaligned):
     operation = Operation(name, Float32, Int32)
-    cut = (operation, BFloat16, BFloat16, 256, 32, 8, 4, False, False, False)
-    places, pair = (Int64(0),) * 2, (Int32(1), Int32(1))
-    wide, rows = (Int64(1), Int64(1)), (Int32(1), Int64(0), Int32(8), Int32(0))
-    assert_no_spills(compiled(RowReduction(shape, *cut), places, pair, wide, *rows, *pair, Int64(8), Int32(1)))
-    columns = (Int32(1), Int64(8), Int32(8), Int32(1), Int64(0))
-    assert_no_spills(compiled(ColumnReduction(shape.unaligned, *cut), places, *columns, *pair, Int64(8)))
+    fields = (operation, BFloat16, BFloat16, 256, 32, 8, 4, False, False, False)
+    addresses, pair = (Int64(0),) * 2, (Int32(1), Int32(1))
+    sizes = RowSizes(pair, (Int64(1), Int64(1)), Int32(1), Int64(0), Int32(8), Int32(0), Int32(1), Int64(8))
+    assert_no_spills(
+        compiled(
+            RowReduction(ReductionSpecialisation(*fields, plain, rows_at_once, unaligned)), addresses, sizes, *pair
+        )
+    )
+    sizes = ColumnSizes(Int32(1), Int64(8), Int32(8), Int64(0), Int32(1), Int64(8))
+    assert_no_spills(
+        compiled(ColumnReduction(ReductionSpecialisation(*fields, even=unaligned)), addresses, sizes, *pair)
+    )
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])

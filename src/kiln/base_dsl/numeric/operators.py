@@ -247,17 +247,9 @@ def _max(t: Any, x: Any, y: Any) -> Any:
 
 
 INTEGER = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "floordiv": _floordiv,
-    "mod": _mod,
-    "and": _and,
-    "or": _or,
-    "xor": _xor,
-    "min": _min,
-    "max": _max,
-}
+    "add": _add, "sub": _sub, "mul": _mul, "floordiv": _floordiv, "mod": _mod, "and": _and, "or": _or, "xor": _xor,
+    "min": _min, "max": _max,
+}  # fmt: skip
 
 
 def shift(name: str, a: Any, amount: Any) -> Any:

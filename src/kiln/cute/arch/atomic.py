@@ -177,10 +177,10 @@ def load(
     address = pointer(ptr, "load")
     modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
     if isinstance(dtype, type) and issubclass(dtype, Numeric):
-        return dtype._make(nvgpu.memory.ordered_load(address, dtype.mlir_type, modifiers))
+        return dtype._make(nvgpu.memory.ordered_load(address, modifiers, type_=dtype.mlir_type))
     if not hasattr(dtype, "element_type"):
         raise type_error(f"load() takes a numeric type or a vector type, not {dtype!r}")
-    return nvgpu.memory.ordered_load(address, dtype, modifiers)
+    return nvgpu.memory.ordered_load(address, modifiers, type_=dtype)
 
 
 def store(

@@ -22,7 +22,7 @@ def _registers(action: str, count: Any) -> None:
     if not isinstance(count, int) or count % REGISTER_UNIT or not least <= count <= most:
         hint = f"a multiple of {REGISTER_UNIT} from {least} to {most}"
         raise type_error(f"reg_count is {count!r}", hint)
-    nvgpu.control.set_max_register(action, count)
+    nvgpu.control.set_max_register(count, action)
 
 
 def setmaxregister_increase(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:

@@ -155,12 +155,6 @@ class Atom:
             self._trait.__kiln_static_key__(),
         )
 
-    def __kiln_join__(self, other: Any) -> Any:
-        return (self, other) if self.__kiln_static_key__() == other.__kiln_static_key__() else None
-
-    def __kiln_coerce__(self, like: Any) -> Any:
-        return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
-
     __kiln_key__ = __kiln_static_key__
 
 

@@ -445,12 +445,6 @@ class TensorSSA:
     def __kiln_static_key__(self) -> Any:
         return (self._dtype, self._shape)
 
-    def __kiln_join__(self, other: TensorSSA) -> tuple[TensorSSA, TensorSSA] | None:
-        return (self, other) if self.__kiln_static_key__() == other.__kiln_static_key__() else None
-
-    def __kiln_coerce__(self, like: TensorSSA) -> TensorSSA | None:
-        return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
-
     def __kiln_print__(self) -> list[Any]:
         parts: list[Any] = ["["]
         for i, x in enumerate(self.to_elements()):

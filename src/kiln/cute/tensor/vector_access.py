@@ -470,7 +470,7 @@ def _of_space(modifiers: str, pointer: Pointer) -> str:
 
 def _load_modified(pointer: Pointer, offset: Any, count: int, modifiers: str) -> ir.Value:
     type_ = pointer.dtype.mlir_type if count == 1 else pointer.dtype.vector_type(count)
-    return nvgpu.memory.ordered_load(address_at(pointer, offset), type_, modifiers)
+    return nvgpu.memory.ordered_load(address_at(pointer, offset), modifiers, type_=type_)
 
 
 def _store_modified(pointer: Pointer, offset: Any, value: ir.Value, modifiers: str) -> None:

@@ -63,11 +63,11 @@ class BackwardScalars(NamedTuple):
 
     scale_log2: Any
     softcap_scale: Any
-    scale: Any
-    """What makes dS the gradient of Q K^T."""
+    score_scale: Any
     window_left: Any
     window_right: Any
-    score_scale: Any
+    scale: Any
+    """What makes dS the gradient of Q K^T."""
 
 
 @dataclasses.dataclass(frozen=True)

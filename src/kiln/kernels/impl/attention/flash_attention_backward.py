@@ -8,7 +8,7 @@ from typing import Any
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from .args import AttentionArguments, AttentionParams, as_4d, check_aligned, check_arrays, longest, lse_shape
-from .bwd.implementations import REGISTRY, BackwardArguments
+from .bwd.implementations import REGISTRY, BackwardArguments, BackwardArrays
 from .bwd.problem import AttentionBackwardProblem
 from .problem import ELEMENTS, MAX_GRID_Z
 from .score_mod import check_score_mod_gradient
@@ -86,8 +86,8 @@ def flash_attention_backward(
     if cu_seqlens_k is None:  # there are gradients of all keys, whatever max_seqlen_k says
         attention = dataclasses.replace(attention, seqlen_k=longest_k)
     problem = AttentionBackwardProblem(attention, deterministic, functions)
-    backward = BackwardArguments(args, as_4d(dout), as_4d(dq), as_4d(dk), as_4d(dv), dsinks, longest_k)
-    REGISTRY.run(problem, devices.current(), backward, config)
+    x = BackwardArrays(as_4d(dout), args.q, args.k, args.v, args.out, lse, as_4d(dq), as_4d(dk), as_4d(dv), dsinks)
+    REGISTRY.run(problem, devices.current(), BackwardArguments(args, x, longest_k), config)
     return results
 
 

@@ -56,21 +56,9 @@ def gemm(
     scaled blocks are added in f32 even so). `config` is the config, a `Sm80GemmConfig` or one of another
     implementation; by default the one that is expected to take least time.
     """
+    scales = scale_a, scale_b
     call = GemmCall(
-        a,
-        b,
-        out,
-        out_dtype,
-        alpha,
-        beta,
-        (scale_a, scale_b),
-        c,
-        bias,
-        activation,
-        epilogue,
-        extras,
-        precision,
-        row_reduction,
+        a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, extras, precision, row_reduction
     )
     return call.run(REGISTRY, config)
 
@@ -234,13 +222,10 @@ class GemmCall:
             tuple(map(layout, block_scales)), tuple(map(layout, extra_outs)), self.int4,
             None if group_scales is None else layout(group_scales),
         )  # fmt: skip
-        return (
-            problem,
-            devices.current(),
-            GemmArguments(
-                a, b, out, inputs, self.alpha, self.beta, block_scales, None, extra_outs, group_scales, self.row_sum_out
-            ),
+        arguments = GemmArguments(
+            a, b, out, inputs, self.alpha, self.beta, block_scales, None, extra_outs, group_scales, self.row_sum_out
         )
+        return problem, devices.current(), arguments
 
     def fusion(self, dtype: Any, inputs: Sequence[Any], branching: Sequence[Any], scales: int = 0) -> EpilogueFusion:
         """Return the epilogue. Integers of which nothing is computed stay integers."""

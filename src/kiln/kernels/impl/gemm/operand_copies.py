@@ -67,7 +67,7 @@ class OperandCopy:
         k_step = cute.size(self.copy.tiler_mn[1]) if operand.k_major else 0
         for i in range(cute.size(coords, mode=[1])):
             row = coords[0, i, 0][0]
-            exists = row < rows_left if operand.few else None
+            exists = row < rows_left if operand.partial else None
             if operand.k_major:
                 row = minimum(row, rows_left - 1)
             else:  # whole pieces: the extent is a multiple of their width

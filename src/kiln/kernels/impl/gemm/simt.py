@@ -30,9 +30,6 @@ class SimtGemmKernel(MultistageGemmKernel):
         m, n, _ = self.config.tile_shape_mnk
         return 2 if self.config.threads <= 256 and m * n // self.config.threads <= 64 else 1
 
-    def smem_bytes(self) -> int:
-        return self.config.simt_smem_bytes()
-
     def fragments(self, side: int) -> SimtFragments:
         return SimtFragments(side, self.config)
 

@@ -15,7 +15,7 @@ from ...parts.fp8 import widened
 from ...parts.smem_layouts import swizzled
 from .operand_copies import OperandCopy
 from .problem import FLOATS8
-from .sm80_config import k_step
+from .sm80_config import instruction_k
 from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ _EVEN, _ODD = 0x6420, 0x7531
 
 class Sm80GemmKernel(MultistageGemmKernel):
     """The kernel for operands of some types; f32 is rounded to TF32."""
-
-    def smem_bytes(self) -> int:
-        return self.config.smem_bytes(self.a.dtype.width)
 
     def fragments(self, side: int) -> OperandFragments:
         return OperandFragments(self.b if side else self.a, side, self.config)
@@ -45,7 +42,7 @@ class Sm80GemmKernel(MultistageGemmKernel):
             op = warp.MmaFP8Op(dtype, Float32, (16, 8, 32), b_dtype=self.b.dtype)
         else:
             op = warp.MmaI8Op(dtype, self.b.dtype, Int32, (16, 8, 32))
-        order = (fragments[0].row_order(), fragments[1].row_order(), k_step(dtype))
+        order = (fragments[0].row_order(), fragments[1].row_order(), instruction_k(dtype))
         return cute.make_tiled_mma(op, (*self.config.warp_layout_mn, 1), order)
 
     def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
@@ -148,7 +145,7 @@ class OperandFragments:
             ((4, 8, *self.warp_layout_mn), (2, 2, 2)), stride=((4 * row, 1, *warps), (row, 2 * row, 16 * row))
         )
         atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), Uint16)
-        return cute.make_tiled_copy(atom, layout, (row, k_step(self.operand.dtype)))
+        return cute.make_tiled_copy(atom, layout, (row, instruction_k(self.operand.dtype)))
 
     def _unpaired(self, fragment: Any, step: int) -> Any:
         """Return the MMA operand of pairs."""

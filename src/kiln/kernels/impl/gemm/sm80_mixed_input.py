@@ -18,7 +18,6 @@ from ....cute.nvgpu import CopyUniversalOp, cpasync, warp
 from ...parts.dequantize import int4_pairs, int8_pairs
 from ...parts.tensor_views import permuted
 from .operand_copies import Int4OperandCopy, OperandCopy
-from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
@@ -42,9 +41,6 @@ class Sm80MixedInputGemmKernel(MultistageGemmKernel):
         super().__init__(*arguments)
         self.int4 = int4
         self.group_size = group_size
-
-    def smem_bytes(self) -> int:
-        return mixed_input_smem_bytes(self.config, self.int4, self.group_size)
 
     def group_scale_tensors(self, rest: Any) -> tuple[Any, Any]:
         return ([permuted(rest[0], [2, 1, 0], 1)], rest[1:]) if self.group_size else ([], rest)
@@ -70,18 +66,6 @@ class Sm80MixedInputGemmKernel(MultistageGemmKernel):
         if operand is self.b and self.int4:
             kind, tile_k = Int4OperandCopy, tile_k // 2
         return kind(operand, operand.width, rows, tile_k, threads, math.gcd(tile_k // operand.width, threads))
-
-
-class Sm80MixedInputEpilogue(Sm80Epilogue):
-    """The epilogue for accumulators whose rows are columns of the result."""
-
-    def write(
-        self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any
-    ) -> None:
-        self.write_combined(acc, thread, rank, smem, tensors, tile)
-
-    def slots(self, acc: RegisterAccumulator, staged: Any) -> Any:
-        return acc.partition(cute.select(staged, mode=[1, 0]))
 
 
 def mixed_input_smem_bytes(config: Sm80GemmConfig, int4: bool, group_size: int) -> int:

@@ -33,10 +33,7 @@ class Sm90GroupedGemm(Sm90Gemm):
         for config in sm90_cost.candidates(problem.as_batch(), device, grouped=True):
             if not _suits_groups(config, problem):
                 continue
-            if config.cluster_shape_mn == (
-                2,
-                1,
-            ):  # a group's last rows may fill one tile of two: clusters lie along columns
+            if config.cluster_shape_mn == (2, 1):  # a group's last rows may fill one tile of two: along N instead
                 config = dataclasses.replace(config, cluster_shape_mn=(1, 2), raster_group=2 * config.raster_group)
             # The table of many groups takes the place of stages.
             over = max(0, _smem_bytes(problem, config) - device.smem)
@@ -120,7 +117,5 @@ def _table_groups(problem: GroupedGemmProblem) -> int:
 
 def _smem_bytes(problem: GroupedGemmProblem, config: Sm90GemmConfig) -> int:
     """Return the shared memory of a CTA, with the table of groups."""
-    kernel_bytes = config.smem_bytes(
-        problem.dtype.width, problem.out.dtype.width, block_scaled=bool(problem.block_scales)
-    )
+    kernel_bytes = config.smem_bytes(problem.dtype.width, *problem.out_bits, block_scaled=bool(problem.block_scales))
     return kernel_bytes + 8 * (_table_groups(problem) + 1)

@@ -172,8 +172,7 @@ def make_epilogue(
     out, acc, fusion, widths = problem.out_types, problem.acc_dtype, problem.fusion, problem.epilogue_input_widths
     if config.smem_epilogue:
         return SmemEpilogue(config, acc, out, problem.out_width, fusion.combiner(), widths, ragged)
-    first, *extra = (kind.width for kind in out)
-    columns = config.epi_tile_n(first, not fusion.plain, tuple(extra))
+    columns = config.epi_tile_n(*problem.out_bits, fused=not fusion.plain)
     row_width = problem.out_width if ragged else 0
     return TmaStoreEpilogue(config, columns, acc, out, fusion.combiner(), widths, row_width, problem.reduces_rows)
 

@@ -44,7 +44,9 @@ class SmemEpilogue(Sm80Epilogue):
         tile = (self.columns, m) if config.swap_ab else (m, self.columns)
         threads = config.warpgroups_per_tile * WARPGROUP_THREADS
         registers = 16 if config.mma_warpgroups > 2 else 64
-        super().__init__(tile, threads, 1, acc_dtype, out_types, out_width, combine, input_widths, registers)
+        super().__init__(
+            tile, threads, 1, acc_dtype, out_types, out_width, combine, input_widths, config.swap_ab, registers
+        )
         self.config = config
         self.ragged = ragged
 
@@ -149,9 +151,6 @@ class SmemEpilogue(Sm80Epilogue):
                     value = select_(rank == source, own[j, i], inbox[j, thread, i, slot])
                     total[4 * i + j] = value if source == 0 else total[4 * i + j] + value
         return total
-
-    def slots(self, acc: RegisterAccumulator, staged: Any) -> Any:
-        return acc.partition(cute.select(staged, mode=[1, 0]) if self.config.swap_ab else staged)
 
     def sync(self) -> None:
         per_warpgroup = self.config.pingpong

@@ -167,7 +167,7 @@ def test_the_same_bits_in_every_order(side, options, monkeypatch):
 
 
 class Turns:
-    """What `KvTileScheduler` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them); in the last row, how many
+    """What `BackwardTileScheduler` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them); in the last row, how many
     add to those."""
 
     def __init__(self, masks: tuple[bool, bool, bool]) -> None:
@@ -181,7 +181,7 @@ class Turns:
 
     @cute.kernel
     def kernel(self, q: Any, k: Any, counters: Any, scalars: Any, schedule: Any, found: Any, tiles: Any):
-        scheduler = sm90_scheduler.KvTileScheduler(self.of, q, k, AttentionTensors(), tiles, scalars, schedule)
+        scheduler = sm90_scheduler.BackwardTileScheduler(self.of, q, k, AttentionTensors(), tiles, scalars, schedule)
         number = scheduler.take(counters.next_tile)
         work = scheduler.work(number)
         span = scheduler.span(work)
@@ -414,9 +414,8 @@ def compiled(dim: int, masks: tuple[bool, bool, bool], packed: bool = False, cha
     with kiln.target("nvidia"):
         there = (packed,) * 3 + (False, sloped) + (False,) * 5
         launch = implementations.Sm90BackwardLaunch(*shape, ScoreMod(sloped, functions))
-        made = implementations._compiled.__wrapped__(
-            None, launch, cute.AddressSpace.gmem, there, False, (True,) * 4, True
-        )
+        used = (True,) * 9 + (False,) + (True,) * 4  # no gradients of sinks
+        made = implementations._compiled.__wrapped__(None, launch, cute.AddressSpace.gmem, used, there, True)
     return config, made
 
 

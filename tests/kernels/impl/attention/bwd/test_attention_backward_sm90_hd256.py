@@ -205,9 +205,8 @@ def test_products_run_asynchronously(monkeypatch):
             None,
             kernels_of,
             cute.AddressSpace.gmem,
+            (True,) * 9 + (False, True, False, False, False),
             (True,) * 3 + (False,) * 7,
-            False,
-            (True, False, False, False),
             True,
         )
     loops = check_products(

@@ -21,7 +21,7 @@ from .sm90_scheduler import varlen_first_tile
 if TYPE_CHECKING:
     from .sm90 import Sm90BackwardKernel, Smem
     from .sm90_mma import BackwardMma
-    from .sm90_scheduler import KvTileScheduler
+    from .sm90_scheduler import BackwardTileScheduler
 
 _FULL, _EMPTY = 5, 7
 """Named barriers: dQ of a step is in smem (two stages); dQ of a warpgroup has been read (two stages of two warpgroups).
@@ -66,7 +66,7 @@ class DqAdder:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90BackwardKernel, scheduler: KvTileScheduler, smem: Any, dq_acc: Any, additions: Any
+        self, kernel: Sm90BackwardKernel, scheduler: BackwardTileScheduler, smem: Any, dq_acc: Any, additions: Any
     ) -> None:
         self.kernel, self.scheduler, self.smem, self.dq_acc, self.additions = kernel, scheduler, smem, dq_acc, additions
 
@@ -81,7 +81,7 @@ class DqAdder:
             work = broadcast.work()
             broadcast.release(state)
             span = self.scheduler.span(work)
-            for i in range(which, span.count * self.scheduler.group_size, DS_STAGES):
+            for i in range(which, self.scheduler.steps(span), DS_STAGES):
                 self._add(i, work, span)
             state.advance()
             number = broadcast.wait(state)
@@ -94,8 +94,8 @@ class DqAdder:
         put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
         layer = scheduler.dq_layer(work)
         source = self.smem[None, i % DS_STAGES]
-        head, tile = scheduler.step(i, span)
-        head, q_tile = work.head * scheduler.group_size + head, work.first_q_tile + tile
+        head, tile = scheduler.step(i, work, span)
+        q_tile = work.first_q_tile + tile
         start = self.dq_acc[layer, head, None].iterator + cute.assume(q_tile * size, divby=4)
         target = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
         if const_expr(self.kernel.deterministic):
@@ -204,7 +204,7 @@ class DqConverter:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90BackwardKernel, scheduler: KvTileScheduler, dq_acc: Any, additions: Any, dq: Any
+        self, kernel: Sm90BackwardKernel, scheduler: BackwardTileScheduler, dq_acc: Any, additions: Any, dq: Any
     ) -> None:
         self.kernel, self.scheduler, self.dq_acc, self.additions, self.dq = kernel, scheduler, dq_acc, additions, dq
 

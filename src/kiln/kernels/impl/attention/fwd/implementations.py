@@ -52,7 +52,7 @@ class Sm80Attention(Implementation):
 
     def configs(self, problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
         first = default_config(problem, device)
-        if decode_cost.few(problem):
+        if decode_cost.is_decode(problem):
             return iter(dict.fromkeys((first, *decode_cost.candidates(problem, device))))
         return variants(
             first,
@@ -63,12 +63,7 @@ class Sm80Attention(Implementation):
         )
 
     def cost(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
-        us = expected(problem, config, device)
-        if decode_cost.few(problem):
-            return us
-        first = default_config(problem, device)
-        # the default was measured; the estimate of another config does not speak against it
-        return us if config == first else max(us, expected(problem, first, device))
+        return expected(problem, config, device)
 
     def check(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> None:
         config.check(*problem.head_dims, device.smem, problem.dtype.width)
@@ -83,7 +78,7 @@ class Sm80Attention(Implementation):
             shape = (config.num_splits, *q.shape[:3], partial_columns(problem.head_dim_v))
             partial = arrays.empty(q, shape, arrays.dtype_named(q, "float32"))
         group_size = problem.group_size if config.pack_gqa else 1
-        kernel = _kernel(
+        kernel = kernel_object(
             Sm80ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
             dataclasses.replace(config, num_splits=1), problem.masks, group_size, partial is not None,
             problem.page_size, problem.out_dtype, problem.q_dtype,
@@ -114,7 +109,7 @@ class Sm90Attention(Implementation):
             return "it is for sm_90a"
         if problem.q_dtype is not None:
             return f"Q must have the type of K and V, {problem.dtype.__name__}"
-        gathered = sm90_cost.laid_bytes(problem)
+        gathered = sm90_cost.gathered_bytes(problem)
         if gathered > _MAX_GATHERED:
             return f"gathering pages of {problem.page_size} rows takes {gathered} bytes; at most {_MAX_GATHERED}"
         return None
@@ -148,10 +143,10 @@ class Sm90Attention(Implementation):
     def run(self, problem: AttentionProblem, config: Sm90AttentionConfig, args: AttentionArguments) -> None:
         q, device = args.q, devices.current()
         v = self.transposed_v(problem, config, args) if problem.dtype.width == 8 else None
-        if sm90_cost.laid_bytes(problem):
+        if sm90_cost.gathered_bytes(problem):
             problem, args = self.gather_pages(problem, args)
         group_size = problem.group_size if config.pack_gqa else 1
-        kernel = _kernel(
+        kernel = kernel_object(
             Sm90ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
             dataclasses.replace(config, persistent=True, pack_gqa=False, dynamic_scheduler=False), problem.masks,
             config.separate_o(*problem.head_dims, device.smem, problem.dtype.width), group_size, problem.varlen,
@@ -206,7 +201,7 @@ class Sm90Attention(Implementation):
         return transposed
 
 
-def _kernel(kind: type[Any], has_alibi: bool, functions: Functions | None, *key: Any) -> Any:
+def kernel_object(kind: type[Any], has_alibi: bool, functions: Functions | None, *key: Any) -> Any:
     """Return one kernel object for equal keys and score modifications."""
     if functions is None:
         return launches.cached_kernel(kind, *key, ALIBI if has_alibi else NO_SCORE_MOD)

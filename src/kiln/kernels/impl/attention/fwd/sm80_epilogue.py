@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
+from ..... import Float32, Int32, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
 from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row
 from ....parts.rematerialize import rematerialized
-from .query_tile import row_vector
 
 if TYPE_CHECKING:
     from .query_tile import QueryTile
@@ -57,25 +56,7 @@ class Sm80Epilogue:
         arch.sync_threads()  # all warps have read Q, which O replaces
         self._write_smem(smem_o, rounded, coords, thread)
         arch.sync_threads()
-        copy = tile.row_copy(columns, False, tile.out_dtype).get_slice(thread)
-        source = copy.partition_S(smem_o)
-        coords = copy.partition_S(cute.make_identity_tensor((tile_m, columns)))
-        fragment = cute.make_fragment_like(source)
-        cute.copy(copy, source, fragment)
-        predicate = cute.make_rmem_tensor((1, *fragment.shape[1:]), Boolean)
-        for i in range_constexpr(cute.size(fragment, mode=[1])):
-            for j in range_constexpr(cute.size(fragment, mode=[2])):
-                row, column = coords[0, i, j]
-                exists = m_tile * tile_m + row < rows
-                if const_expr(tile.head_dim_v != columns):
-                    exists = exists & (column < tile.head_dim_v)
-                predicate[0, i, j] = exists
-                if const_expr(tile.group_size > 1):
-                    target = row_vector(out, m_tile * tile_m + row, column)
-                    cute.copy(copy, fragment[None, i, j], target, pred=predicate[None, i, j])
-        if const_expr(tile.group_size == 1):
-            target = copy.partition_D(cute.local_tile(out, (tile_m, columns), (m_tile, 0)))
-            cute.copy(copy, fragment, target, pred=predicate)
+        tile.store_rows(smem_o, out, tile.head_dim_v, m_tile, rows, thread)
 
     @cute.jit
     def _write_smem(self, smem_o: cute.Tensor, rounded: cute.Tensor, coords: Any, thread: Any):
@@ -88,9 +69,7 @@ class Sm80Epilogue:
                         for i, (c, n) in enumerate(elements):
                             smem_o[row, 2 * column + start + i] = rounded[(c, half), m, n]
         else:
-            store = cute.make_copy_atom(CopyUniversalOp(), tile.out_dtype, num_bits_per_copy=32)
-            writer = cute.make_tiled_copy_C(store, tile.mma()).get_slice(thread)
-            cute.copy(store, writer.retile(rounded), writer.partition_D(smem_o))
+            tile.write_accumulator(rounded, smem_o, thread)
 
     @cute.jit
     def finish_split(self, softmax: Any, partial: cute.Tensor, m_tile: Int32, seqlen_q: Int32, counts_sink: Any):
