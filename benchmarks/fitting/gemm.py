@@ -1,15 +1,16 @@
 """Measure configs of GEMM on sm_90a, and fit the cost model to the measurements.
 
-All configs that the library has for a shape are measured, but for those that the model expects to take more than `--within` times as
-long as the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape and the chosen one take turns, which
-is what tells them apart. With `--again 4` the chosen config of each shape and the best three others that are known take turns, and
-nothing else is measured.
+All configs that the library has for a shape are measured, but for those that the model expects to take more than
+`--within` times as long as the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape
+and the chosen one take turns, which is what tells them apart. With `--again 4` the chosen config of each shape and the
+best three others that are known take turns, and nothing else is measured.
 
-Shapes are those of `benchmarks/data/gemm_shapes.json`: the forty, of which every fourth is kept out of the fit (`held_out`), and
-others, drawn by chance with seeds that stand there; those of the last seeds are kept out of everything. Each measurement is a line of
-`benchmarks/data/gemm_h200.jsonl` (of a config, its fields in order), written when all of its shape are made: `measure` goes on where
-it was stopped. Configs are measured beside cuBLAS, with normal data, in CUDA graphs, so that the speed of the host does not count.
-Several processes compile, or load what `compile` left in the disk cache; one at a time has the GPU.
+Shapes are those of `benchmarks/data/gemm_shapes.json`: the forty, of which every fourth is kept out of the fit
+(`held_out`), and others, drawn by chance with seeds that stand there; those of the last seeds are kept out of
+everything. Each measurement is a line of `benchmarks/data/gemm_h200.jsonl` (of a config, its fields in order), written
+when all of its shape are made: `measure` goes on where it was stopped. Configs are measured beside cuBLAS, with normal
+data, in CUDA graphs, so that the speed of the host does not count. Several processes compile, or load what `compile`
+left in the disk cache; one at a time has the GPU.
 """
 
 from __future__ import annotations
@@ -60,19 +61,21 @@ _ALL = 0.15
 _REGRET, _BEHIND, _SHARP = 6.0, 1.01, 60
 """How much it counts that a chosen config is slower than the best, by more than that; and how sharply costs choose."""
 _SCREENED, _HOT = (0.4, 0.03), 1.05
-"""How much what was timed shortly counts beside what took turns: less of a shape whose configs are so much slower in turns, at the power limit, which differ otherwise there."""
+"""Weight of short timings beside sustained ones: less for a shape whose configs are much slower sustained, at the
+power limit, where they rank differently."""
 _FAR = 1.8
-"""Configs that take so many times as long as the best of a shape are left out of the fit."""
+"""Configs that take this many times as long as the best of a shape are left out of the fit."""
 _STEPS = (0.1, 0.03, 0.01, -0.01, -0.03, -0.1)
 """By which logarithms of figures are moved."""
 _SLICES = (8e-3, 60e-3)
-"""Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit: two thirds of them, then."""
+"""Seconds of back-to-back calls that are timed together, and of long GEMMs, which run at the power limit: of those two
+thirds count."""
 _WARM = 1.0
 """Seconds of work before anything is timed."""
 _TURNS = 3
 """Of each config, if no other number is asked for."""
 _LONG, _SLOW = 100.0, 1000.0
-"""Microseconds of such a product; and of one that is called as few times as can be before it takes turns."""
+"""Microseconds of such a GEMM; and of one that is called as few times as possible before sustained rounds."""
 
 
 def problem_of(shape: Gemm) -> GemmProblem:
@@ -84,7 +87,7 @@ def problem_of(shape: Gemm) -> GemmProblem:
 
 
 def configs_of(shape: Gemm, within: float) -> list[Any]:
-    """All that the library can choose from, but for those that the model expects to take so many times as long as the best; the cheapest first."""
+    """Return the configs that dispatch can choose, within a factor of the best expected time, the cheapest first."""
     choices = REGISTRY.choices(problem_of(shape), device_of("sm_90a"))
     return [choice.config for choice in choices if choice.cost <= within * choices[0].cost]
 
@@ -114,7 +117,8 @@ class Journal(recorded.GemmJournal):
         return max((run for run in runs if runs.count(run) > 1), key=lambda run: (run in own, run), default="")
 
     def of(self, shape: Gemm, run: str) -> list[tuple[Any, float, float]]:
-        """Return the configs of a shape that took turns in a run with their microseconds, and cuBLAS's; the fastest first."""
+        """Return the configs of a shape that took turns in a run with their microseconds, and cuBLAS's; the fastest
+        first."""
         rows = [row for row in self.by_shape.get(shape.name, ()) if row.get("run") == run and "screened" not in row]
         return sorted(((row["config"], row["us"], row["cublas_us"]) for row in rows), key=lambda x: x[1])
 
@@ -155,7 +159,7 @@ def _compile(job: tuple[Gemm, Any]) -> str:
 
 
 def _kernel(config: Any) -> Any:
-    """What is the same for configs of one kernel, however many sums they have."""
+    """Return the fields that configs of one compiled kernel share, whatever their split_k."""
     few = isinstance(config, Sm90GemmConfig) and config.split_k > 1
     return (dataclasses.replace(config, split_k=2), config.split_k > 8) if few else config
 
@@ -179,8 +183,8 @@ def compile_all(jobs: list[tuple[Gemm, Any]], processes: int) -> None:
 
 
 def _wanted(shape: Gemm, only: str | None) -> bool:
-    """Whether a shape is of a kind: one of the data file, `forty` for those that were there first, `kept` for those of them that are kept out of the fit, some with
-    commas, None for all but the unseen."""
+    """Whether a shape is of a kind: one of the data file, `forty` for those that were there first, `kept` for those of
+    them that are kept out of the fit, some with commas, None for all but the unseen."""
     if only is None:
         return shape.kind != "unseen"
     kinds = {shape.kind}
@@ -206,7 +210,7 @@ def _in_order(found: list[tuple[Gemm, list[Any]]], only: str | None) -> list[tup
 
 
 def again(journal: Journal, count: int, only: str | None) -> list[tuple[Gemm, list[Any]]]:
-    """The config that is chosen for each shape and the best others that were measured, so many in all."""
+    """Return for each shape the chosen config and the best measured others."""
     found, device = [], device_of("sm_90a")
     for shape in recorded.gemm_shapes():
         if _wanted(shape, only):
@@ -238,7 +242,8 @@ def measure(
 
 @contextlib.contextmanager
 def _gpu(path: Path) -> Iterator[None]:
-    """While open, no other process has the GPU, or writes to the journal; a process that ends in the middle of that gives it back."""
+    """While open, no other process has the GPU, or writes to the journal; a process that ends in the middle of that
+    gives it back."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -275,7 +280,8 @@ def _measure_some(warms: bool, queue: Any, path: Path, end: float, run: str, bes
 
 
 def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: int, turns: int) -> str:
-    """Time configs of a shape shortly, of which the first is the chosen one, and let that and the best others take turns; what came of it."""
+    """Time configs of a shape shortly, of which the first is the chosen one, and let that and the best others take
+    turns; what came of it."""
     import torch
 
     from kiln import kernels
@@ -314,7 +320,8 @@ def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: 
     journal.add([*quick, *rows])
     fastest = min((config for config in took if config != "cublas"), key=took.__getitem__, default=None)
     us = {name: f"{took[name] * 1e6:.1f} us" for name in took}
-    said = f"{shape.name} {fastest}: {us.get(fastest)}, chosen {us.get(configs[0])}, cuBLAS {us['cublas']}, {len(configs)} configs"
+    said = f"{shape.name} {fastest}: {us.get(fastest)}, chosen {us.get(configs[0])}, cuBLAS {us['cublas']}, "
+    said += f"{len(configs)} configs"
     if configs[0] in times:
         behind = [x / y for x, y in zip(times[configs[0]], times[fastest], strict=True)]
         low, middle, high = statistics.quantiles(behind, n=4)
@@ -324,7 +331,8 @@ def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: 
 
 def _row(shape: Gemm, config: Any, took: float, cublas: float, run: str) -> dict[str, Any]:
     return {
-        "shape": shape.name, "kind": type(config).__name__, "plan": dataclasses.astuple(config), "us": round(took * 1e6, 2), "cublas_us": round(cublas * 1e6, 2), "run": run,
+        "shape": shape.name, "kind": type(config).__name__, "plan": dataclasses.astuple(config),
+        "us": round(took * 1e6, 2), "cublas_us": round(cublas * 1e6, 2), "run": run,
     }  # fmt: skip
 
 
@@ -407,7 +415,8 @@ class Rows:
         )
 
     def error(self, costs: Any) -> float:
-        """How far configs of a shape do not differ as they were measured to, and how much slower than the best those are that are chosen, or nearly."""
+        """How far configs of a shape do not differ as they were measured to, and how much slower than the best those
+        are that are chosen, or nearly."""
         ratios = costs - self.log_us
         off = np.abs(ratios - (np.add.reduceat(self.weights * ratios, self.starts) / self.whole)[self.shape])
         total = np.sum(self.weights * np.minimum(off, 0.3 + 0.2 * off) ** 1.5)
@@ -419,11 +428,12 @@ class Rows:
 
 
 def fit(journal: Journal) -> dict[str, float]:
-    """Return coefficients such that configs of a shape differ as they were measured to, and the best are chosen, for shapes that
-    are not held out.
+    """Return coefficients such that configs of a shape differ as they were measured to, and the best are chosen, for
+    shapes that are not held out.
 
-    What counts is which is faster; how far all configs of a shape are from the measurements counts little. Coefficients are moved
-    one after the other, as if logarithms of times were linear in theirs, not far at a time; then times are computed anew.
+    What counts is which is faster; how far all configs of a shape are from the measurements counts little.
+    Coefficients are moved one after the other, as if logarithms of times were linear in theirs, not far at a time;
+    then times are computed anew.
     """
     rows, begun, reach = Rows(journal), sm90_cost.COEFFICIENTS, 0.3
     names = [x.name for x in dataclasses.fields(begun) if x.name not in _FIXED]
@@ -462,7 +472,8 @@ def fit(journal: Journal) -> dict[str, float]:
 
 
 def measured_choices(journal: Journal, coefficients: sm90_cost.Coefficients) -> list[dict[str, Any]]:
-    """Return the problems whose best measured config is faster than the model's choice by more than `_MEASURED_GAIN`."""
+    """Return the problems whose best measured config is faster than the model's choice by more than
+    `_MEASURED_GAIN`."""
     found, device = [], device_of("sm_90a")
     for shape in recorded.gemm_shapes():
         problem = problem_of(shape)
@@ -494,14 +505,11 @@ def short(config: Any) -> str:
 
 
 def report(journal: Journal, run: str | None = None) -> None:
-    """What is chosen, as measured, beside the best that was measured and beside cuBLAS: the forty shapes, others of the fit, and the unseen."""
+    """What is chosen, as measured, beside the best that was measured and beside cuBLAS: the forty shapes, others of the
+    fit, and the unseen."""
     for first in (True, False):
         for held_out in (False, True):
-            some = [
-                x
-                for x in recorded.gemm_shapes()
-                if x["held_out"] is held_out and (x["kind"] in recorded.FORTY) is first
-            ]
+            some = [x for x in recorded.gemm_shapes() if x.held_out is held_out and (x.kind in recorded.FORTY) is first]
             print(f"{'The forty' if first else 'Others'}, {'kept out of the fit' if held_out else 'in the fit'}:\n")
             _report(journal, some, run)
 
@@ -523,14 +531,16 @@ def _report(journal: Journal, some: list[Gemm], run: str | None) -> None:
         behind.append(found[0][1] / us)
         ahead.append(cublas / us)
         print(
-            f"| {shape.dtype} {shape.layout} | {shape.m} | {shape.n} | {shape.k} | {len(configs)} | {tried} | {cublas:.1f} "
-            f"| {found[0][1]:.1f} | {us:.1f} | {behind[-1]:.2f} | {ahead[-1]:.2f} | {short(configs[0])} | {short(found[0][0])} |"
+            f"| {shape.dtype} {shape.layout} | {shape.m} | {shape.n} | {shape.k} | {len(configs)} | {tried} "
+            f"| {cublas:.1f} | {found[0][1]:.1f} | {us:.1f} | {behind[-1]:.2f} | {ahead[-1]:.2f} "
+            f"| {short(configs[0])} | {short(found[0][0])} |"
         )
     known = [(x, y) for x, y in zip(behind, ahead, strict=True) if not math.isnan(x)]
     if known:
         mean = math.exp(statistics.mean(math.log(y) for _, y in known))
         print(
-            f"\n{len(known)} shapes: chosen configs at worst {min(x for x, _ in known):.3f} of the best and {min(y for _, y in known):.2f} of cuBLAS, "
+            f"\n{len(known)} shapes: chosen configs at worst {min(x for x, _ in known):.3f} of the best "
+            f"and {min(y for _, y in known):.2f} of cuBLAS, "
             f"on average {mean:.3f} of cuBLAS; {sum(x < 0.95 for x, _ in known)} more than 5 % behind the best\n"
         )
 
@@ -557,7 +567,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=14, help="that compile")
     parser.add_argument(
         "--run",
-        help="whose turns are reported, by its date; else of the last that has the chosen config of a shape beside others",
+        help="the run that is reported, by its date; else the last that has the chosen config of a shape",
     )
 
 
