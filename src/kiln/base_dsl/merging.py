@@ -159,7 +159,7 @@ def _parts_of(x: Any) -> dict[Any, Any]:
 
 
 def _place(x: Any, key: Any) -> str:
-    """Return what follows the path of a structure in that of its part."""
+    """Return the suffix by which the path of a part extends that of its structure."""
     return f"[{key!r}]" if isinstance(x, (tuple, list, dict)) else f".{key}"
 
 
