@@ -83,7 +83,7 @@ class Sm90Hd256Kernel(BackwardTiles):
         self, resident: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen: Int32,
         scalars: Any, schedule: Any, stream: Int64,
     ):  # fmt: skip
-        """Cta the kernel for the arrays of both sides, (K, V) and (Q, dO), and the gradients of the resident one."""
+        """Launch the kernel for the arrays of both sides, (K, V) and (Q, dO), and the gradients of the resident one."""
         (layouts, streamed_layouts), dims = self.smem_layouts(), self.head_dims
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         operands = (
