@@ -79,6 +79,7 @@ def _prefetch(_x: Expander, _op: nvgpu.tma.TensorMapPrefetch | nvgpu.tma.TmaPref
     pass  # caches are not modelled
 
 
+@HANDLERS.calls(nvgpu.tma.TensorMapReplace, "map", "field", "ordinal", "value")
 def replace(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, field: str, ordinal: int, value: ir.Value
 ) -> None:
@@ -91,11 +92,7 @@ def replace(
     _may_fail(x, op, b, b.value("arith.extui", int_type(64), (why,)), "tensor_map_replace")
 
 
-@HANDLERS.expands(nvgpu.tma.TensorMapReplace)
-def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: Builder) -> None:
-    replace(x, op, b, op.map, op.field, op.ordinal, op.value)
-
-
+@HANDLERS.calls(nvgpu.tma.TensorMapPublish, "target", "source")
 def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value) -> None:
     """Copy a map to global memory. Every lane copies it on arrival, so that none does after others have continued."""
     first = b.if_(b.compare("eq", lane_of(x, b), 0))
@@ -105,11 +102,6 @@ def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source:
         b.store(word, b.byte_gep(target, 8 * n))
     fence(b, "acq_rel.gpu")
     leave(b, meet(x, op, b, "tensor_map_publish", b.i32(-1), []))
-
-
-@HANDLERS.expands(nvgpu.tma.TensorMapPublish)
-def _publish(x: Expander, op: nvgpu.tma.TensorMapPublish, b: Builder) -> None:
-    publish(x, op, b, op.target, op.source)
 
 
 @HANDLERS.expands(nvgpu.tma.TensorMapRelease, nvgpu.tma.TensorMapAcquire)
