@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...dialects.declaration import OpView
+from ...hardware.features import Feature
 from ...mlir import context, ir
 from ..lowering.arithmetic import element_of
 from ..lowering.builder import Builder, gep_parts, int_type, parsed_type, ptr_type, struct_type
+from ..lowering.expansion import Handlers
 from ..lowering.memory import carrier_type, from_carrier, to_carrier
 
 
@@ -118,6 +121,22 @@ class Instruction:
         if op.hint:
             code, operands = f"{code}.L2::cache_hint", [*operands, self(op.policy)]
         self.emit(f"{code}{rest}", *operands)
+
+
+def emits(
+    handlers: Handlers, texts: Mapping[type[OpView], str], feature: Feature | None = None, what: str = ""
+) -> None:
+    """Enter handlers of operations that are one instruction without operands.
+
+    `{op.count}` in a text stands for a field of the operation. `feature` and `what` are as in `Expander.require`.
+    """
+
+    def expand(x: Any, op: OpView, b: DeviceBuilder) -> None:
+        if feature is not None:
+            x.require(op, feature, what)
+        b.asm(f"{texts[type(op)].format(op=op)};", "")
+
+    handlers.expands(*texts)(expand)
 
 
 @functools.lru_cache(maxsize=64)

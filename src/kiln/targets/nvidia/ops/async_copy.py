@@ -7,10 +7,15 @@ from ....hardware import features
 from ....mlir import ir
 from ...lowering.builder import constant_value, int_type, ptr_type
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder, Instruction, l2_policy, pointer_type, shared_address
+from ..device_builder import DeviceBuilder, Instruction, emits, l2_policy, pointer_type, shared_address
 from ..expand import Expander
 
 HANDLERS = Handlers()
+_WAITS = {
+    nvgpu.async_copy.CpAsyncCommit: "cp.async.commit_group", nvgpu.async_copy.CpAsyncWait: "cp.async.wait_group {op.count}"
+}  # fmt: skip
+emits(HANDLERS, _WAITS)
+emits(HANDLERS, {nvgpu.async_copy.CpAsyncBulkCommit: "cp.async.bulk.commit_group"}, features.BULK_COPY)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsync)
@@ -28,25 +33,9 @@ def _cp_async(_x: Expander, op: nvgpu.async_copy.CpAsync, b: DeviceBuilder) -> N
     asm.emit(f"cp.async.{op.cache}.shared.global{hint}", *operands)
 
 
-@HANDLERS.expands(nvgpu.async_copy.CpAsyncCommit)
-def _cp_async_commit(_x: Expander, _op: nvgpu.async_copy.CpAsyncCommit, b: DeviceBuilder) -> None:
-    b.asm("cp.async.commit_group;", "")
-
-
-@HANDLERS.expands(nvgpu.async_copy.CpAsyncWait)
-def _cp_async_wait(_x: Expander, op: nvgpu.async_copy.CpAsyncWait, b: DeviceBuilder) -> None:
-    b.asm(f"cp.async.wait_group {op.count};", "")
-
-
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncMbarrierArrive)
 def _cp_async_mbarrier(_x: Expander, op: nvgpu.async_copy.CpAsyncMbarrierArrive, b: DeviceBuilder) -> None:
     b.asm("cp.async.mbarrier.arrive.noinc.shared.b64 [$0];", "r", [shared_address(b, op.pointer)])
-
-
-@HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkCommit)
-def _cp_async_bulk_commit(x: Expander, op: nvgpu.async_copy.CpAsyncBulkCommit, b: DeviceBuilder) -> None:
-    x.require(op, features.BULK_COPY)
-    b.asm("cp.async.bulk.commit_group;", "")
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkWait)

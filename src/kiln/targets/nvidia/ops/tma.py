@@ -10,10 +10,12 @@ from ....mlir import ir
 from ...host.tensor_map_encode import made_in_kernel
 from ...lowering.builder import constant_value, ptr_type
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder, Instruction, pointer_type, shared_address
+from ..device_builder import DeviceBuilder, Instruction, emits, pointer_type, shared_address
 from ..expand import Expander
 
 HANDLERS = Handlers()
+_RELEASE = "fence.proxy.tensormap::generic.release.{op.scope}"
+emits(HANDLERS, {nvgpu.tma.TensorMapRelease: _RELEASE}, features.TENSOR_MAP)
 
 MAP_BYTES = 128
 
@@ -126,12 +128,6 @@ def _publish(x: Expander, op: nvgpu.tma.TensorMapPublish, b: DeviceBuilder) -> N
     code = "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
     operands = [b.cast_space(op.target, pointer_type(1)), shared_address(b, op.source)]
     b.asm(f"{code} [$0], [$1], {MAP_BYTES};", "l,r", operands)
-
-
-@HANDLERS.expands(nvgpu.tma.TensorMapRelease)
-def _release(x: Expander, op: nvgpu.tma.TensorMapRelease, b: DeviceBuilder) -> None:
-    x.require(op, features.TENSOR_MAP)
-    b.asm(f"fence.proxy.tensormap::generic.release.{op.scope};", "")
 
 
 @HANDLERS.expands(nvgpu.tma.TensorMapAcquire)
