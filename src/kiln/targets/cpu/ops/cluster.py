@@ -19,7 +19,7 @@ def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: Builder) -> i
     which, dim = op.which, op.dim
     sizes = [record.load(f"cluster_{a}") for a in "xyz"]
     if which == "cluster_size":
-        return b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))
+        return b.product(sizes)
     if which == "block_idx_in_cluster":
         return record.load("rank")
     if which == "block_in_cluster_dim":
