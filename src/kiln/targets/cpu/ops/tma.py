@@ -50,11 +50,13 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
         ),
         tma.ELEMENT: (
-            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the CPU target does not copy",
+            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the "
+            "CPU target does not copy",
             "encode it with interleave none and elements without padding; a GPU takes the others",
         ),
         tma.START: (
-            f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} bytes from the "
+            f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} "
+            "bytes from the "
             "tensor's start, and a GPU stops where that is no multiple of 16",
             f"start at a multiple of {128 // max(more, 1)} elements; threads copy what lies elsewhere",
         ),
