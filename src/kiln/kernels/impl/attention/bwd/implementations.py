@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Float32, Int32, Int64, const_expr, cute
-from ....dispatch import arrays, devices, launches, recorder
+from ..... import Int32, Int64, const_expr, cute
+from ....dispatch import arrays, devices
 from ....dispatch.registry import Implementation, Registry, variants
 from ..args import AttentionArguments, BackwardScalars
-from ..fwd.implementations import fake_tensor, fake_tensors, kernel_object, memory_space, present
 from ..fwd.sm80_config import padded_head_dim
+from ..launch import kernel_object, run_kernel
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from . import sm80_config, sm90_config, sm90_cost, sm90_hd256_config
 from .preprocess import BackwardPreprocess, SinkBackward
@@ -191,13 +191,10 @@ class AttentionBackward(Implementation):
     ) -> None:  # fmt: skip
         """Run the kernels of a call."""
         forward, of, x = args.forward, problem.attention, args.arrays._replace(**workspace)
-        kernels, tensors = kernel_object(kind, of.has_alibi, problem.functions, *key), forward.tensors()
-        compiled = _compiled(
-            recorder.mode(), kernels, memory_space(x.q), present(x), present(tensors), schedule is not None
-        )
+        kernels = kernel_object(kind, of.has_alibi, problem.functions, *key)
         scalars = BackwardScalars(*forward.scalars(of, 1)[:-1], forward.scale)
         lengths = (forward.params.max_seqlen_q, args.max_seqlen_k)
-        launches.run_arguments(compiled, [x, tensors, *lengths, scalars, schedule, arrays.stream_of(x.q)])
+        run_kernel(kernels, x, forward.tensors(), *lengths, scalars, schedule)
 
 
 def _q_tiles(problem: AttentionBackwardProblem, tile_m: int, q: Any) -> int:
@@ -292,16 +289,3 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
         lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.dtype_named(q, "float32"))
         schedule = BackwardSchedule(sm90_hd256_config.head_group(problem, devices.current()), 1, 0, 1)
         self.launch(Sm90Hd256BackwardLaunch, key, problem, args, schedule, lse_delta=lse_delta)
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled(
-    _mode: Any, kernels: BackwardLaunch, space: Any, has_arrays: tuple[bool, ...], has_tensors: tuple[bool, ...],
-    scheduled: bool,
-) -> Any:  # fmt: skip
-    rows, f32 = (kernels.dtype, 4), lambda modes: (Float32, modes)
-    kinds = (*[rows] * 5, f32(3), *[rows] * 3, f32(1), f32(4), f32(3), (Int32, 3), (Int32, 1))
-    x = BackwardArrays(*(fake_tensor(*kind, space) if y else None for kind, y in zip(kinds, has_arrays, strict=True)))
-    scalars = BackwardScalars(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
-    schedule = BackwardSchedule(1, 1, 0, 1) if scheduled else None
-    return cute.compile(kernels, x, fake_tensors(has_tensors, space), Int32(1), Int32(1), scalars, schedule, 0)
