@@ -240,7 +240,7 @@ class Decode:
 
 
 class Mla:
-    """(bits, batch, tokens, heads, latents)."""
+    """(bits, batch, tokens, heads, keys)."""
 
     family, cold, within = mla.REGISTRY, True, 3.0
     shapes = [

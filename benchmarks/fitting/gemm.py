@@ -76,7 +76,7 @@ _LONG, _SLOW = 100.0, 1000.0
 
 
 def problem_of(shape: Gemm) -> GemmProblem:
-    """The product of arrays without gaps."""
+    """Return the GEMM of dense arrays."""
     dtype, m, n, k = _TYPES[shape.dtype], shape.m, shape.n, shape.k
     a = TensorLayout.dense(dtype, 1, m, k) if shape.layout[0] == "N" else TensorLayout(dtype, (1, m, k), (m * k, 1, m))
     b = TensorLayout.dense(dtype, 1, k, n) if shape.layout[1] == "N" else TensorLayout(dtype, (1, k, n), (n * k, 1, k))

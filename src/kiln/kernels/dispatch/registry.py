@@ -191,9 +191,8 @@ class Registry:
             raise self._refusal(problem, [f"{type(x).__name__}: {reason}" for x, reason in reasons])
         for implementation in able:
             implementation.check(problem, config, device)
-        costs = [(x.cost(problem, config, device), -n) for n, x in enumerate(able)] if len(able) > 1 else [(0.0, 0)]
-        cost, place = min(costs)
-        return Choice(able[-place], config, cost)
+        costs = (Choice(x, config, x.cost(problem, config, device)) for x in reversed(able))
+        return min(costs, key=lambda choice: choice.cost)
 
     def _refusal(self, problem: Any, reasons: list[str]) -> Exception:
         return DSLUserCodeTypeError(

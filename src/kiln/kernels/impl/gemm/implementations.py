@@ -302,7 +302,7 @@ class BlockScaledFallback(Fallback):
 
 @REGISTRY.register
 class RowSumFallback(Fallback):
-    """GEMM with row sums: the values that `row_reduction` adds are one more result, which is then reduced."""
+    """GEMM with a row reduction: the values that are added along rows are one more result, which is then reduced."""
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.reduces_rows else "there is no row_reduction"

@@ -142,7 +142,7 @@ class GemmProblem(Problem):
 
     @property
     def outs(self) -> tuple[TensorLayout, ...]:
-        """All results but row sums."""
+        """All results but that of a row reduction."""
         return self.out, *self.extra_outs
 
     @property
@@ -162,7 +162,7 @@ class GemmProblem(Problem):
 
     @property
     def reduces_rows(self) -> bool:
-        """Whether the epilogue sums a value of each row, instead of writing it."""
+        """Whether the epilogue adds a value along rows, instead of writing it."""
         return self.fusion.row_reduction and len(self.outs) == self.fusion.outs
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .problem import Operand
     from .sm80_config import Sm80GemmConfig
 
-_EVEN, _ODD = 0x6420, 0x7531
+_PAIR_BYTES = 0x6420, 0x7531
 """`prmt` selectors of the first, and of the second, bytes of the four pairs in two words."""
 
 
@@ -155,8 +155,8 @@ class OperandFragments:
         for block in range(cute.size(pairs, mode=[1])):
             for half in range(2):
                 low, high = pairs[2 * half, block], pairs[2 * half + 1, block]
-                for odd, selector in enumerate((_EVEN, _ODD)):
-                    number = half + 2 * (odd + 2 * block) if self.side else odd + 2 * half + 4 * block
+                for byte, selector in enumerate(_PAIR_BYTES):
+                    number = half + 2 * (byte + 2 * block) if self.side else byte + 2 * half + 4 * block
                     words[number] = arch.prmt(low, high, selector)
         return operand
 

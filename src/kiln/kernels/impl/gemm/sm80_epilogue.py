@@ -24,7 +24,7 @@ class EpilogueTensors(NamedTuple):
     """The results and epilogue inputs of a kernel, (M, N, L) or (M, N) of a batch, and its scalars.
 
     With TMA stores, each result has an atom that stores a part of a tile, and TMA coordinates (M, N, L).
-    `row_partials`: where the row sums of each tile in N go, (tiles, L, M).
+    `row_partials`: the row reductions of each tile in N, (tiles, L, M).
     """
 
     outs: Any

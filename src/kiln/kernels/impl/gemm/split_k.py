@@ -66,7 +66,7 @@ def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) ->
 
 
 def reduce_row_partials(partials: Any, out: Any) -> None:
-    """Add partial row sums (S, L, M) to (L, M), in order."""
+    """Add row partials (S, L, M) to a row reduction (L, M), in order."""
     count, batches, rows = partials.shape
     flat = TensorLayout.dense(Float32, 1, 1, batches * rows)
     problem = GemmProblem(TensorLayout.dense(Float32, 1, 1, 1), flat, flat)
