@@ -210,7 +210,7 @@ class Sm80MixedInputGemm(MultistageGemm):
         )  # fmt: skip
 
     def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
-        return {"int4": problem.int4, "group_size": problem.group_size}
+        return {"group_size": problem.group_size}
 
 
 @REGISTRY.register

@@ -122,10 +122,7 @@ class Tile(NamedTuple):
     split_k_cluster: tuple[int, ...] = (1,)
 
 
-TILES = tuple(
-    Tile(tuple(row["tile_shape_mn"]), tuple(row["cluster_shape_mn"]), row["pingpong"], tuple(row["split_k_cluster"]))
-    for row in coefficients("gemm_sm90_tiles")["tiles"]
-)
+TILES = tuple(Tile(**row) for row in coefficients("gemm_sm90_tiles")["tiles"])
 
 
 def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> Iterator[Sm90GemmConfig]:
@@ -236,13 +233,13 @@ def measured_choice(problem: GemmProblem) -> Sm90GemmConfig | None:
     return _measured_choices().get((problem.dtype.__name__, layout, m, n, problem.k))
 
 
+_PROBLEM_FIELDS = "dtype", "layout", "m", "n", "k"
+
+
 @functools.cache
-def _measured_choices() -> dict[tuple[str, str, int, int, int], Sm90GemmConfig]:
-    choices = {}
-    for row in coefficients("gemm_sm90_choices")["problems"]:
-        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in row["config"].items()}
-        choices[row["dtype"], row["layout"], row["m"], row["n"], row["k"]] = Sm90GemmConfig(**fields)
-    return choices
+def _measured_choices() -> dict[tuple[Any, ...], Sm90GemmConfig]:
+    rows = coefficients("gemm_sm90_choices")["problems"]
+    return {tuple(row[name] for name in _PROBLEM_FIELDS): Sm90GemmConfig(**row["config"]) for row in rows}
 
 
 # --- the model ---------------------------------------------------------------------------------------------------------
