@@ -2,10 +2,10 @@
 
     python benchmarks/gemm.py
 
-Results are compared with float64 on the device before they are timed. "burst" is the median of calls in
-fives, each after a pause; "steady" that of calls without one, at which large GEMMs are limited by the
-power of the device: it lowers its clock. `kiln.kernels.gemm` uses `mma.sync`, which every GPU since sm_80 has; cuBLAS uses what
-is fastest on the device. Layouts: first letter A, N if its rows are contiguous; second B.
+Results are compared with float64 on the device before they are timed. "burst" is the median of calls in fives, each
+after a pause; "steady" that of calls without one, at which large GEMMs are limited by the power of the device: it
+lowers its clock. `kiln.kernels.gemm` uses `mma.sync`, which every GPU since sm_80 has; cuBLAS uses what is fastest on
+the device. Layouts: first letter A, N if its rows are contiguous; second B.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def check(got: Any, a: Any, b: Any, tolerance: float) -> None:
 def square() -> None:
     """Large square GEMMs."""
     print(
-        "| | n | type | cuBLAS us | Kiln us | Kiln TFLOP/s | cuBLAS steady | Kiln steady |\n|---|---|---|---|---|---|---|---|"
+        "| | n | type | cuBLAS us | Kiln us | Kiln TFLOP/s | cuBLAS steady | Kiln steady "
+        "|\n|---|---|---|---|---|---|---|---|"
     )
     for n, dtype, layout in SQUARE:
         a, b = matrices(n, n, n, dtype, layout)
@@ -105,7 +106,8 @@ def square() -> None:
         check(ours(), a, b, 2e-3 if dtype is torch.float16 else 1e-2)
         times = [burst_us(theirs), burst_us(ours), steady_us(theirs), steady_us(ours)]
         print(
-            f"| {layout} | {n} | {str(dtype)[6:]} | {times[0]:.0f} | {times[1]:.0f} | {2 * n**3 / times[1] / 1e6:.0f} | {times[2]:.0f} | {times[3]:.0f} |"
+            f"| {layout} | {n} | {str(dtype)[6:]} | {times[0]:.0f} | {times[1]:.0f} | {2 * n**3 / times[1] / 1e6:.0f} "
+            f"| {times[2]:.0f} | {times[3]:.0f} |"
         )
 
 
@@ -126,7 +128,8 @@ def precise() -> None:
         took = burst_us(ours)
         name = precision if precision != "ieee" else str(dtype)[6:]
         print(
-            f"| {layout} | {n} | {name} | {'' if theirs is None else f'{theirs:.0f}'} | {took:.0f} | {2 * n**3 / took / 1e6:.0f} |"
+            f"| {layout} | {n} | {name} | {'' if theirs is None else f'{theirs:.0f}'} | {took:.0f} | "
+            f"{2 * n**3 / took / 1e6:.0f} |"
         )
     torch.backends.cuda.matmul.allow_tf32 = False
 

@@ -56,8 +56,8 @@ class _Parameters:
     """The parameters of a function: which may be arrays, and which are numbers that change."""
 
     def __init__(
-        self, function: Callable[..., Any], names: tuple[str, ...], other_arrays: tuple[str, ...], numbers: tuple[str, ...],
-        written: tuple[str, ...], may_overlap: tuple[str, ...],
+        self, function: Callable[..., Any], names: tuple[str, ...], other_arrays: tuple[str, ...],
+        numbers: tuple[str, ...], written: tuple[str, ...], may_overlap: tuple[str, ...],
     ):  # fmt: skip
         self.arrays = names
         """Parameters that are arrays or None, or (extras, out) a list of arrays."""

@@ -116,7 +116,8 @@ class Registry:
         parameters = getattr(instance.config, "__dataclass_params__", None)
         arrays.require(
             parameters is not None and parameters.frozen,
-            f"{type(instance).__name__}.config is {instance.config.__name__}, which is no frozen dataclass: configs are compared, kept and printed",
+            f"{type(instance).__name__}.config is {instance.config.__name__}, which is no frozen dataclass: "
+            "configs are compared, kept and printed",
             hint="@dataclasses.dataclass(frozen=True)",
         )
         self.implementations.append(instance)

@@ -86,7 +86,7 @@ class OperandCopy:
         return tensor.iterator + _times(Int64, first, row_stride)
 
     def advanced(self, pointer: Any, k: Any) -> Any:
-        """Return the shared address so much further in K."""
+        """Return the shared address advanced by `k` elements of K."""
         step = _times(Int64, k >> 1 if self.operand.packed else k, self.k_stride)
         return pointer + (step if isinstance(step, int) else cute.assume(step, divby=self.width))
 

@@ -69,7 +69,7 @@ class Sm80Epilogue:
 
     @cute.jit
     def write(self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any):
-        """Write the results of a tile. Nobody uses shared memory any more."""
+        """Write the results of a tile. Shared memory is free by now."""
         truth = self.out_dtype.width < 8  # has a byte of its own in memory, and no layout in shared memory
         if const_expr(self.split_k > 1 or self.input_widths is not None or truth or self.swap_ab):
             self.write_combined(acc, thread, rank, smem, tensors, tile)

@@ -1,10 +1,10 @@
 """GEMM with few rows of A and an 8- or 4-bit integer B, by `mma.sync`: B streams through shared memory as it is, and is
 dequantised in registers.
 
-Swap-AB: rows of B are rows of an instruction, which has 16 of them for 8 rows of A. Accumulators do not depend on which
-k an instruction calls its first: of 32 k in succession each of the four lanes that share a row takes 8, an access of 16
-bytes (of B 8 or 4), which become the registers of two instructions. 4-bit integers come out of a word in pairs 4 apart,
-so A is paired alike.
+Swap-AB: rows of B are rows of an instruction, which has 16 of them for 8 rows of A. The order of K within a step is
+free: of 32 consecutive k each of the four lanes that share a row takes 8, an access of 16 bytes of A and of 8 or 4 of B,
+which become the registers of two instructions. 4-bit integers come out of a word in pairs 4 apart, and A is paired in
+the same way.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Coefficients:
 COEFFICIENTS = Coefficients(**coefficients("gemm_sm90"))
 
 
-# --- configs -----------------------------------------------------------------------------------------------------------
+# --- configs ---------------------------------------------------------------------------------------------------------
 
 
 class Tile(NamedTuple):
@@ -242,7 +242,7 @@ def _measured_choices() -> dict[tuple[Any, ...], Sm90GemmConfig]:
     return {tuple(row[name] for name in _PROBLEM_FIELDS): Sm90GemmConfig(**row["config"]) for row in rows}
 
 
-# --- the model ---------------------------------------------------------------------------------------------------------
+# --- the model -------------------------------------------------------------------------------------------------------
 
 
 def expected(problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS) -> float:
@@ -322,7 +322,7 @@ class _Work(NamedTuple):
 def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> float:
     """Return the microseconds of MMA of a tile and a stage."""
     tile_m, tile_n, _ = config.tile_shape_mnk
-    # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles, and shared memory tile_n / 4 for B, and more for A
+    # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles; shared memory tile_n / 4 for B, more for A
     operand_cycles = (c.mma_issue_cycles if config.pingpong else c.mma_operand_cycles) + tile_n / 4
     stalls = (1 + (operand_cycles / (tile_n / 2)) ** _OVERLAP_NORM) ** (1 / _OVERLAP_NORM)
     if config.pingpong and config.cluster_shape_mn != (1, 1):
