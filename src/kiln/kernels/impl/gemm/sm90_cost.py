@@ -184,7 +184,7 @@ def _swap_ab_tiles(problem: GemmProblem, device: Device, transposes: bool) -> It
         tiles_n = (waves * device.sm_count // tiles_m for waves in _SWAP_AB_WAVES)
         narrow = {n for count in tiles_n if (n := _narrowest(rows, count, unit)) >= 64}
         for n in all_rows:
-            yield Tile((tile_m, n), (1, 1), pingpong, (*_SPLIT_K_CLUSTER, 3) if n % 24 == 0 else _SPLIT_K_CLUSTER)
+            yield Tile((tile_m, n), (1, 1), pingpong, _SPLIT_K_CLUSTER)
         if rows > 64 and transposes and (tile_m, pingpong) != (64, True):
             misaligned = any(pitch % _LINE_BYTES for pitch, _ in _pitches(problem))
             for n in narrow - set(all_rows):
