@@ -192,8 +192,10 @@ class Registry:
             raise self._refusal(problem, [f"{type(x).__name__}: {reason}" for x, reason in reasons])
         for implementation in able:
             implementation.check(problem, config, device)
-        costs = (Choice(x, config, x.cost(problem, config, device)) for x in reversed(able))
-        return min(costs, key=lambda choice: choice.cost)
+        if len(able) == 1:  # which need not have a model
+            return Choice(able[0], config, 0.0)
+        choices = (Choice(x, config, x.cost(problem, config, device)) for x in reversed(able))
+        return min(choices, key=lambda choice: choice.cost)
 
     def _refusal(self, problem: Any, reasons: list[str]) -> Exception:
         return DSLUserCodeTypeError(
