@@ -225,7 +225,7 @@ class Registry:
         )  # fmt: skip
 
     def run(self, problem: Any, device: Device, args: Any, config: Any = None) -> Any:
-        """Choose an implementation and computes a problem."""
+        """Choose an implementation and compute a problem."""
         if _collected is not None:
             _collected.append((self, problem))
             return None
