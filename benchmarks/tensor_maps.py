@@ -1,6 +1,6 @@
 """What host code pays for a tensor map: one that was made before, and a new one; beside the driver called from Python.
 
-    python benchmarks/tensor_maps.py
+    python benchmarks/tensor_maps.py [--save]
 
 Loops of native code on a machine with a driver; the least of 20 batches counts. Without a driver maps are zeros and not kept,
 so that both figures are those of the rules alone.
@@ -8,8 +8,11 @@ so that both figures are those of the rules alone.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
+
+from results import Page, Table
 
 import kiln
 from kiln import cute
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COUNT = 10_000
+MAPS = Table("Host time of a tensor map", ("tensor map", "us"))
+PAGE = Page(__file__, "Tensor maps", MAPS)
 
 
 @cute.jit
@@ -75,9 +80,9 @@ def main() -> None:
     }
     if driver.available():
         rows["cuda.bindings, from Python"] = best(lambda: from_python(1000), 1000)
-    print("| a tensor map | us |\n|---|--:|")
     for name, took in rows.items():
-        print(f"| {name} | {took:.3f} |")
+        MAPS.add(name, f"{took:.3f}")
+    PAGE.finish("--save" in sys.argv)
 
 
 if __name__ == "__main__":

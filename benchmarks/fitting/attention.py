@@ -240,7 +240,7 @@ class Decode:
 
 
 class Mla:
-    """(bits, batch, tokens, heads, keys)."""
+    """MLA decode: bits of the KV cache, batch, seqlen_q, heads, seqlen_k."""
 
     family, cold, within = mla.REGISTRY, True, 3.0
     shapes = [
@@ -638,9 +638,9 @@ def _rate_and_tile(times: dict[Any, dict[Any, float]], fields: Any) -> tuple[flo
     for shape, own in times.items():
         if fields in own:
             config, problem = Forward.config(fields, shape[6]), Forward.problem(shape)
-            steps, tiles, waiting = sm90_cost.units(problem, config, _H200)
+            mflops, tiles = sm90_cost.units(problem, config, _H200)
             launch = sm90_cost.parts(problem, config, _H200)["launch"]
-            model = (steps + waiting[0]) / tflops + (tiles + waiting[1]) * tile + launch
+            model = mflops / tflops + tiles * tile + launch
             errors += (model / own[fields] - 1) ** 2
     at = np.unravel_index(errors.argmin(), errors.shape)
     return round(float(tflops[at]), 3), round(float(tile[at]), 2)
@@ -664,7 +664,7 @@ def _kept(times: dict[Any, dict[Any, float]]) -> list[Any]:
 
 _PAGES = {0: 1.0, 64: 1.03, 1: 1.07}
 """What pages of so many rows take more, whatever the config."""
-_DECODE = ("uneven_share", "launch_us", "combine_us", "combine_element_us")
+_DECODE = ("uneven_rate", "launch_us", "combine_us")
 """Coefficients of the decode model that are fitted beside those of configs."""
 
 
@@ -687,13 +687,13 @@ def fit_decode(journal: Journal) -> dict[str, Any]:
 
     def coefficients(values: Any) -> dict[str, Any]:
         """Return them as the tuned table has them. All are positive."""
-        *each, uneven, launch, combine, element = np.exp(values).tolist()
+        *each, uneven, launch, combine = np.exp(values).tolist()
         times = iter(each)
         configs = [
             dataclasses.replace(x, issue_us=next(times), latency_us=next(times), cta_us=next(times))
             for x in decode_cost.MEASURED
         ]
-        return {"configs": configs, **dict(zip(_DECODE, (min(1.0, uneven), launch, combine, element), strict=True))}
+        return {"configs": configs, **dict(zip(_DECODE, (min(1.0, uneven), launch, combine), strict=True))}
 
     def errors(values: Any) -> list[float]:
         found = coefficients(values)
@@ -740,7 +740,7 @@ def fit_backward(journal: Journal) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if len(rows) >= _ENOUGH:
         dkv, dq, cta = _least_squares(np.array(rows))
-        found = {"dkv_hd256_factor": round(dkv, 3), "dq_hd256_factor": round(dq, 3), "hd256_cta_us": round(cta, 1)}
+        found = {"dkv_hd256_slowdown": round(dkv, 3), "dq_hd256_slowdown": round(dq, 3), "hd256_cta_us": round(cta, 1)}
     return {**found, "configs": made}
 
 

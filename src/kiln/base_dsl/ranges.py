@@ -1,4 +1,4 @@
-"""`range` and its kin: whether a loop stays a loop in the compiled program."""
+"""`range`, `range_constexpr` and `const_expr`: whether a loop or condition is part of the compiled program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Range:
             self.hints["prefetch_stages"] = int(stages)
 
     def __iter__(self) -> Any:
-        """Outside a rewritten `for` statement: Python's own range. Its bounds must be Python values there."""
+        """Iterate as Python's own range, outside a rewritten `for` statement. Its bounds must be Python values there."""
         return iter(builtins.range(self.start, self.stop, self.step))
 
 

@@ -310,6 +310,12 @@ class _Reference:
         return self._pointer + index
 
 
+def assign(place: Any, **fields: Any) -> None:
+    """Store several fields of a structure: `assign(argument, type=INT, value=n)`. All values are computed first."""
+    for name, value in fields.items():
+        setattr(place, name, value)
+
+
 def ref(pointer: Any) -> Any:
     """`ref(p).x` is C's `&p->x`, `ref(p)[i]` is `&p[i]`."""
     if not isinstance(pointer, _Pointer):

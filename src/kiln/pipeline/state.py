@@ -103,12 +103,6 @@ class PipelineState:
     def __kiln_static_key__(self) -> Any:
         return self._stages
 
-    def __kiln_join__(self, other: PipelineState) -> Any:
-        return (self, other) if self._stages == other._stages else None
-
-    def __kiln_coerce__(self, like: PipelineState) -> Any:
-        return self if self._stages == like._stages else None
-
 
 def _is_power(stages: int) -> bool:
     return stages & (stages - 1) == 0

@@ -122,7 +122,7 @@ class NumericMeta(type):
         return type(value) in (bool, int, float) and issubclass(cls.from_python(value), cls)
 
     def n_bytes(cls, n_elements: int) -> int:
-        """Bytes that `n_elements` packed values take."""
+        """Return the bytes of `n_elements` packed values."""
         return (n_elements * cls.width + 7) // 8
 
     @property

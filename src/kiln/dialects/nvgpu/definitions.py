@@ -36,7 +36,7 @@ def signed(word: int, bits: int = 32) -> int:
 
 
 def shuffle(kind: str, values: Sequence[int], offsets: Sequence[int], clamps: Sequence[int]) -> list[int]:
-    """`shfl.sync`: what another lane holds, or a lane's own where the source is outside its segment."""
+    """Compute `shfl.sync`: the value of another lane, or a lane's own where the source is outside its segment."""
     got: list[int] = []
     for lane in LANES:
         offset, clamp, segment = offsets[lane] & 31, clamps[lane] & 31, clamps[lane] >> 8 & 31
@@ -55,7 +55,7 @@ def _chosen(mask: int) -> list[int]:
 
 
 def vote(kind: str, predicates: Sequence[bool], mask: int) -> int | bool:
-    """`vote.sync`: the same in all lanes of the mask."""
+    """Compute `vote.sync`: the same in all lanes of the mask."""
     held = [predicates[lane] for lane in _chosen(mask)]
     if kind == "ballot":
         return sum(1 << lane for lane in _chosen(mask) if predicates[lane])
@@ -63,7 +63,7 @@ def vote(kind: str, predicates: Sequence[bool], mask: int) -> int | bool:
 
 
 def match(kind: str, values: Sequence[int], mask: int) -> list[int]:
-    """`match.sync`, for the lanes of the mask (0 for others)."""
+    """Compute `match.sync`, for the lanes of the mask (0 for others)."""
     everyone = len({values[lane] for lane in _chosen(mask)}) == 1
     got: list[int] = []
     for lane in LANES:
@@ -73,7 +73,7 @@ def match(kind: str, values: Sequence[int], mask: int) -> list[int]:
 
 
 def redux(kind: str, values: Sequence[int], mask: int) -> int:
-    """`redux.sync` of words: the same in all lanes of the mask."""
+    """Compute `redux.sync` of words: the same in all lanes of the mask."""
     combine: dict[str, Callable[[int, int], int]] = {
         "add": lambda x, y: x + y, "min": lambda x, y: min(x, y, key=signed), "max": lambda x, y: max(x, y, key=signed),
         "umin": min, "umax": max, "and": lambda x, y: x & y, "or": lambda x, y: x | y, "xor": lambda x, y: x ^ y,
@@ -85,7 +85,7 @@ def redux(kind: str, values: Sequence[int], mask: int) -> int:
 
 
 def redux_float(kind: str, values: Sequence[float], mask: int) -> float:
-    """`redux.sync` of f32: `fmin` or `fmax`, perhaps `.abs` and `.NaN`."""
+    """Compute `redux.sync` of f32: `fmin` or `fmax`, perhaps `.abs` and `.NaN`."""
     name, *modes = kind.split(".")
     held = [abs(values[lane]) if "abs" in modes else values[lane] for lane in _chosen(mask)]
     numbers = [value for value in held if not math.isnan(value)]
@@ -98,7 +98,7 @@ def redux_float(kind: str, values: Sequence[float], mask: int) -> float:
 
 
 def prmt(low: int, high: int, selector: int) -> int:
-    """`prmt.b32`: four of eight bytes, or eight copies of their signs."""
+    """Compute `prmt.b32`: four of eight bytes, or eight copies of their signs."""
     pool = low | high << 32
     word = 0
     for n in range(4):
@@ -111,7 +111,7 @@ def prmt(low: int, high: int, selector: int) -> int:
 
 
 def lop3(a: int, b: int, c: int, lut: int) -> int:
-    """`lop3.b32`: bit by bit, the bit of the table that the three bits number."""
+    """Compute `lop3.b32`: bit by bit, the bit of the table that the three bits number."""
     return sum((lut >> ((a >> n & 1) << 2 | (b >> n & 1) << 1 | c >> n & 1) & 1) << n for n in range(32))
 
 
@@ -134,7 +134,7 @@ def approx(kind: str, value: float) -> tuple[float, float]:
 def round_float(
     value: Fraction, rounding: str = "rn", precision: int = 24, least: int = -149, most: int = 127
 ) -> float:
-    """The float of `precision` bits that a number becomes: rn (to nearest, ties to even), rz, rm (down) or rp (up).
+    """Return a number rounded to a float of `precision` bits: rn (to nearest, ties to even), rz, rm (down) or rp (up).
 
     `least` is the exponent of the smallest number, `most` that of the largest; those of f32 if not given.
     """
@@ -155,7 +155,7 @@ def round_float(
 
 
 def _exponent(value: Fraction) -> int:
-    """e with 2^e <= value < 2^(e + 1)."""
+    """Return e with 2^e <= value < 2^(e + 1)."""
     e = value.numerator.bit_length() - value.denominator.bit_length()
     return e if _power(e) <= value else e - 1
 
@@ -174,7 +174,7 @@ def _largest(precision: int, most: int) -> Fraction:
 def packed_f32x2(
     kind: str, a: Sequence[float], b: Sequence[float], c: Sequence[float], rounding: str = "rn"
 ) -> list[float]:
-    """add, sub, mul or fma of two f32 each, rounded once. Finite numbers, and no zero whose sign matters."""
+    """Compute add, sub, mul or fma of two f32 each, rounded once. Finite numbers, and no zero whose sign matters."""
     exact = {
         "add": lambda x, y, _: x + y, "sub": lambda x, y, _: x - y, "mul": lambda x, y, _: x * y, "fma": lambda x, y, z: x * y + z,
     }[kind]  # fmt: skip
@@ -212,13 +212,13 @@ class Mbarrier:
         self.missing_bytes = 0
 
     def arrive(self, count: int = 1, bytes_: int = 0) -> None:
-        """Expect bytes, then count arrivals."""
+        """Add bytes to the tx-count, then count arrivals."""
         self.missing_bytes += bytes_
         self.missing_arrivals -= count
         self._complete()
 
     def expect_tx(self, bytes_: int) -> None:
-        """Expect bytes; what a copy brings counts as a negative number of them."""
+        """Add bytes to the tx-count; a copy that completes adds a negative number."""
         self.missing_bytes += bytes_
         self._complete()
 
@@ -247,7 +247,7 @@ def _register(elements: Sequence[int], bits: int) -> int:
 
 
 def ldmatrix(rows: Sequence[Sequence[int]], count: int, transpose: bool = False, unpack: int = 0) -> list[list[int]]:
-    """`ldmatrix` of 8x8 matrices of 16-bit elements (m8n8), or (`unpack`) of 8x16 of 8 bits (m8n16): registers by lane."""
+    """Compute `ldmatrix` of 8x8 matrices of 16-bit elements (m8n8), or (`unpack`) of 8x16 of 8 bits (m8n16): registers by lane."""
     got: list[list[int]] = []
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -266,7 +266,7 @@ def ldmatrix(rows: Sequence[Sequence[int]], count: int, transpose: bool = False,
 
 
 def ldmatrix_bytes(rows: Sequence[Sequence[int]], count: int, unpack: int = 0) -> list[list[int]]:
-    """`ldmatrix` of 16x16 matrices of bytes (m16n16), transposed, perhaps unpacked: registers by lane."""
+    """Compute `ldmatrix` of 16x16 matrices of bytes (m16n16), transposed, perhaps unpacked: registers by lane."""
     got: list[list[int]] = []
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -280,7 +280,7 @@ def ldmatrix_bytes(rows: Sequence[Sequence[int]], count: int, unpack: int = 0) -
 
 
 def stmatrix(registers: Sequence[Sequence[int]], count: int, transpose: bool = False) -> list[bytes]:
-    """`stmatrix` of 8x8 matrices of 16-bit elements: the rows that it writes."""
+    """Compute `stmatrix` of 8x8 matrices of 16-bit elements: the rows that it writes."""
     matrices = [[[0] * 8 for _ in range(8)] for _ in range(count)]
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -294,7 +294,7 @@ def stmatrix(registers: Sequence[Sequence[int]], count: int, transpose: bool = F
 
 
 def stmatrix_bytes(registers: Sequence[Sequence[int]], count: int) -> list[bytes]:
-    """`stmatrix` of 16x8 matrices of bytes (m16n8), transposed: the rows that it writes, each a column of a matrix."""
+    """Compute `stmatrix` of 16x8 matrices of bytes (m16n8), transposed: the rows that it writes, each a column of a matrix."""
     columns = [bytearray(16) for _ in range(8 * count)]
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -306,7 +306,7 @@ def stmatrix_bytes(registers: Sequence[Sequence[int]], count: int) -> list[bytes
 
 
 def movmatrix(registers: Sequence[int]) -> list[int]:
-    """`movmatrix`: the transpose of an 8x8 matrix of 16-bit elements, of which lanes hold what `ldmatrix` gives them."""
+    """Compute `movmatrix`: the transpose of an 8x8 matrix of 16-bit elements, of which lanes hold what `ldmatrix` gives them."""
     rows = stmatrix([[register] for register in registers], 1)
     return [lane[0] for lane in ldmatrix(rows, 1, transpose=True)]
 
@@ -373,7 +373,7 @@ def mma_sync(
     shape: tuple[int, int, int], a_type: str, b_type: str, accumulator: str, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
     c: Sequence[Sequence[float]], saturate: bool = False,
 ) -> list[list[float]]:  # fmt: skip
-    """`mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C are numbers.
+    """Compute `mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C are numbers.
 
     A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32 (f64 for
     f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the
@@ -411,7 +411,7 @@ def _zeros(rows: int, columns: int) -> list[list[Any]]:
 
 
 def _fused(x: float, y: float, z: float, double: bool) -> float:
-    """x y + z, rounded once."""
+    """Return x y + z, rounded once."""
     if not all(map(math.isfinite, (x, y, z))):
         return x * y + z
     exact = Fraction(x) * Fraction(y) + Fraction(z)
@@ -510,17 +510,17 @@ def wgmma(a_type: str, b_type: str, accumulator: str, a: Any, b: Any, c: Any) ->
 
 
 def _exponents(numbers: np.ndarray, kind: str) -> np.ndarray:
-    """e with 1 <= |number| / 2^e < 2; that of the smallest normal number if it is smaller."""
+    """Return e with 1 <= |number| / 2^e < 2; that of the smallest normal number if it is smaller."""
     return np.maximum(np.frexp(numbers)[1] - 1, _LEAST_EXPONENT[kind])
 
 
 def _cut_off(numbers: np.ndarray, fraction: int) -> np.ndarray:
-    """Numbers as f32 of so many bits after the point, towards zero."""
+    """Return numbers as f32 with so many bits after the point, rounded towards zero."""
     step = np.maximum(np.frexp(numbers)[1] - 1, -126) - fraction
     return np.ldexp(np.trunc(np.ldexp(numbers, -step)), step)
 
 
 def _nearest_f16(numbers: np.ndarray) -> np.ndarray:
-    """Numbers as f16, ties to even."""
+    """Return numbers rounded to f16, ties to even."""
     step = np.maximum(np.frexp(numbers)[1] - 1, -14) - 10
     return np.ldexp(np.rint(np.ldexp(numbers, -step)), step)

@@ -182,8 +182,10 @@ def _signed(data: bytes) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a file is as it was written. Raises `elf.NotElf`. Libraries that linkers or other tools made of ours are
-    not checked."""
+    """Return whether a file is as it was written. Raises `elf.NotElf`.
+
+    Libraries that linkers or other tools made of exported objects are not checked.
+    """
     at = _digest_at(data)
     if elf.File(data).kind == elf.SHARED:
         if at < 0 or _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[1] != len(data):

@@ -194,8 +194,7 @@ TYPED = 15
 """The types of the value inside a number that has the numeric type itself."""
 
 EXACT, READONLY, LAUNCHES = 1, 2, 4
-"""Flags of arrays: it must have the compiled signature itself; its memory may be read-only; kernels run on its
-device."""
+"""Flags of arrays: only the compiled signature itself matches; memory may be read-only; kernels run on its device."""
 STATIC, DYNAMIC32, DYNAMIC64 = range(3)
 """Kinds of leaves."""
 NO_ARRAY = -1

@@ -1,5 +1,4 @@
-"""The state of the native engine in this process: Python's types, offsets and functions, in memory that Python
-fills."""
+"""The state of the native engine in this process: types, offsets and functions of Python, which Python fills in."""
 
 from __future__ import annotations
 
@@ -49,8 +48,10 @@ class ConstantType:
 
 @struct
 class Role:
-    """A class whose calls native code takes: the slot with an instance's plans, and the Python method for other
-    calls."""
+    """A class whose calls native code takes.
+
+    An instance keeps its plans in `slot`; the method `python` takes the calls that match none of them.
+    """
 
     slot: u64
     python: Ptr[Object]

@@ -31,8 +31,7 @@ CALL, LAUNCH = 1, 2
 OBJECT, REGISTER = 0, 1
 """Kinds of arguments and results."""
 ADDRESS, STREAM, NUMBER32, NUMBER64 = range(4)
-"""Kinds of slots that differ from call to call: the address of a register's array, the stream, a number of the
-arguments."""
+"""Kinds of slots that differ from call to call: the address of a register's array, the stream, a float argument."""
 
 
 @struct
@@ -385,8 +384,10 @@ class Recorder:
     def launched(
         self, compiled: CompiledFunction, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
     ) -> None:
-        """Note a launch. `places` are pairs of a leaf and the array whose address it is, `stream` is the stream's leaf
-        or -1."""
+        """Note a launch.
+
+        `places` are pairs of a leaf and the array whose address it is; `stream` is the leaf of the stream, or -1.
+        """
         patches: list[Changed] = []
         for leaf, array in places:
             place = self._known.get(id(array))

@@ -106,7 +106,7 @@ def words_of(frame: Ptr[Frame], name: Ptr, length: u64) -> Ptr[Words]:
 
 @native
 def take_array(record: Ptr[ArrayRecord], frame: Ptr[Frame], source: Ptr[Source], place: Ptr[u64]) -> bool:
-    """Read an array into its slots; whether it matches its record."""
+    """Read an array into its slots. Returns whether it matches its record."""
     values = ref(frame).arguments
     if source.kind == RESULT:
         values = ref(frame).results
@@ -128,7 +128,7 @@ def take_array(record: Ptr[ArrayRecord], frame: Ptr[Frame], source: Ptr[Source],
 
 @native
 def take_number(record: Ptr[Record], number: u64, place: Ptr[u64]) -> bool:
-    """Read a number into its slot; whether it matches its record."""
+    """Read a number into its slot. Returns whether it matches its record."""
     place[0] = number
     if record.kind == plan.INTEGER:
         bounds = Ptr[IntegerRecord](record)
@@ -179,7 +179,7 @@ def take(
 
 @native
 def is_empty(values: Ptr[Values]) -> bool:
-    """Whether an array has no elements."""
+    """Return whether an array has no elements."""
     for number in range(values.count):
         buffer = values.buffers[number]
         for axis in range(buffer.rank):

@@ -159,8 +159,10 @@ def _added() -> Any:
 
 
 def _error_text(report: Any, record: int) -> str | bytes | None:
-    """Return the text of the error that a call reported, if any, as bytes if an argument is wrong; prints what it
-    printed."""
+    """Return the text of the error that a call reported; None without one, bytes if an argument is wrong.
+
+    What the call printed is printed here.
+    """
     try:
         report(record)
     except DSLUserCodeValueError as failure:

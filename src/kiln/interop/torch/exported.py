@@ -32,6 +32,9 @@ def _runs(functions: Mapping[str, str]) -> dict[int, str]:
 
 RUNS = _runs(reader.FUNCTIONS)
 WRITING_RUNS = _runs(reader.WRITING)
+_UNREADABLE = (
+    "it cannot be read: tensors of one call are on one device, of an element type that DLPack has, and no more than 32"
+)
 ON_HOST, ON_GPU = 1, 2
 _NOW, _LOADED, _STAYS = 2, 4, 0x1000
 """RTLD_NOW, RTLD_NOLOAD, RTLD_NODELETE"""
@@ -243,7 +246,7 @@ def read(
         first = state.tensors
         if not reader.read_argument(operator, stack, number, state):
             name_input(function, operator, number, message)
-            say(message, text("it cannot be read: tensors of one call are on one device, of an element type that DLPack has, and no more than 32"))  # fmt: skip
+            say(message, text(_UNREADABLE))
             return False
         if without_memory == 0 and not reader.note_written(operator, number, first, state):
             name_input(function, operator, number, message)

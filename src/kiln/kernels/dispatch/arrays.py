@@ -444,6 +444,14 @@ def require(condition: bool, message: str, hint: str = "") -> None:
 _MAX_CHECKED = 4096
 
 
+def require_threads(config: Any) -> None:
+    """Raises if a config's `threads` cannot be the threads of a CTA."""
+    require(
+        isinstance(config.threads, int) and 32 <= config.threads <= 1024 and config.threads % 32 == 0,
+        f"{config}: threads is {config.threads!r}, and must be 32 to 1024, in whole warps of 32",
+    )
+
+
 def checked_once(check: Callable[..., None]) -> Callable[..., None]:
     """Decorate the check of a config: arguments that have passed pass again without formatting messages."""
     passed: set[Any] = set()

@@ -76,11 +76,11 @@ class RowwiseProblem(Problem):
         return f"{self.rows} rows of {self.n} elements exceed 32-bit indices"
 
 
-def width_of(x: TensorLayout, n: int, step: int) -> int:
-    """Return how many elements of a row a vector access can take."""
+def width_of(x: TensorLayout, n: int, *strides: int) -> int:
+    """Return how many elements a vector access can take of rows of `n`, which lie at multiples of some strides."""
     size = x.size
     width = max(1, MAX_VECTOR_BYTES // size)
-    while width > 1 and (n % width or step % width or x.offset % (width * size)):
+    while width > 1 and (n % width or any(s % width for s in strides) or x.offset % (width * size)):
         width //= 2
     return width
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from . import arrays, explaining, recorder
@@ -70,9 +70,30 @@ class Implementation:
 
 
 class MemoryBound(Implementation):
-    """An implementation whose cost is the problem's memory time, and whose calls can be repeated."""
+    """An implementation whose cost is the problem's memory time, and whose calls can be repeated.
+
+    Its configs are the measured one and, for a tuner, those with other values of some fields.
+    """
 
     repeats = True
+    tried: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    """Fields of the config and the values that a tuner tries."""
+
+    def supports(self, problem: Any, device: Device) -> str | None:
+        return None
+
+    def measured_config(self, problem: Any, device: Device) -> Any:
+        """Returns the config that measuring found best, by default that without arguments; None if none works."""
+        return self.config()
+
+    def configs(self, problem: Any, device: Device) -> Iterable[Any]:
+        first = self.measured_config(problem, device)
+        if first is None:
+            return ()
+        return variants(first, lambda config: self.check(problem, config, device), **self.tried)
+
+    def check(self, problem: Any, config: Any, device: Device) -> None:
+        config.check()
 
     def cost(self, problem: Any, config: Any, device: Device) -> float:
         return explaining.LAUNCH_US + explaining.memory_time(problem, device)

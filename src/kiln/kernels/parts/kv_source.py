@@ -119,15 +119,15 @@ class PagedKv:
 
     def __init__(self, tile: Any, pages: PageTable, thread: Any, k: Any, v: Any, smem_k: Any, smem_v: Any) -> None:
         self.copy_k, self.copy_v = (_PagedCopy(tile, pages, thread, padded) for padded in (tile.padded, tile.padded_v))
-        self.shares_pages = self.copy_k.rows_at_once == self.copy_v.rows_at_once
+        self.one_lookup = self.copy_k.rows_at_once == self.copy_v.rows_at_once
         self.pages_k = self.copy_k.page_fragment()
-        self.pages_v = self.pages_k if self.shares_pages else self.copy_v.page_fragment()
+        self.pages_v = self.pages_k if self.one_lookup else self.copy_v.page_fragment()
         self.k, self.v = (k, smem_k, tile.dim), (v, smem_v, tile.dim_v)
 
     def look_up(self, kv_tile: Any) -> None:
         """Find the pages of a tile."""
         self.copy_k.look_up(self.pages_k, kv_tile)
-        if not self.shares_pages:
+        if not self.one_lookup:
             self.copy_v.look_up(self.pages_v, kv_tile)
 
     def _operands(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -177,9 +178,8 @@ class Expander(host.Expander):
         if sanitizer is None and banks is None:
             return address
         element = cute.info(memory).element
-        count, alignment = 1, alignment_of(op, element)
-        for size in type_.shape if isinstance(type_, ir.VectorType) else ():
-            count *= size
+        count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
+        alignment = alignment_of(op, element)
         bytes_ = max(1, count * cute.element_bits(element) // 8)
         if banks is not None and cute.info(memory).space == "smem":
             banks.access(self, op, b, address, bytes_, alignment, "st" if write else "ld")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...mlir import ir
+from ..lowering.builder import terminator
 
 END = "kiln_end"
 """The function that is called where a thread, or host code, ends before its time."""
@@ -20,7 +21,7 @@ def return_at_ends(func: ir.Operation) -> None:
 
 
 def _returns(block: ir.Block) -> list[ir.Operation]:
-    last = list(block.operations)[-1].operation
+    last = terminator(block)
     return [last] if last.name == "llvm.return" else []
 
 

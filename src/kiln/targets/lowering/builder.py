@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -341,10 +342,7 @@ def flat_type(type_: ir.Type) -> ir.Type:
     """Return a vector type of any rank as one of rank 1."""
     if not isinstance(type_, ir.VectorType) or len(type_.shape) == 1:
         return type_
-    count = 1
-    for extent in type_.shape:
-        count *= extent
-    return ir.VectorType.get([count], type_.element_type, loc=ir.Location.unknown(context()))
+    return ir.VectorType.get([math.prod(type_.shape)], type_.element_type, loc=ir.Location.unknown(context()))
 
 
 def reshape(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
@@ -367,6 +365,11 @@ def operations(module: ir.Module) -> list[ir.Operation]:
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
+
+
+def terminator(block: ir.Block) -> ir.Operation:
+    """Return the last operation of a block."""
+    return block.operations[len(block.operations) - 1].operation
 
 
 def symbol(op: ir.Operation) -> str:

@@ -33,6 +33,7 @@ from ..core.runners import Job, Local, Outcome, Runner
 from ..core.text import fields_text, table
 from ..verify import cli as verify
 from ..verify.cheating import CHECKS
+from ..verify.verdicts import Verdict
 from . import jobs
 from .jobs import KERNEL, PEERS
 
@@ -303,15 +304,17 @@ def main(argv: Sequence[str]) -> int:
 def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case]) -> int:
     here = driver.available() and command_line.on_gpu()
     estimating = not here and not command_line.asked_for_cpu()
-    if here and (why := command_line.refused(first)):
+    if why := command_line.refused(first):
         print(f"{why}: nothing was measured", file=sys.stderr)
         return EXIT.NOT_HERE
     chosen = command_line.problems(args, first)
     peers(first, _against(args), None)  # reports a misspelt name before anything runs
-    if not args.no_verify and not _verified(first, chosen, args):
+    unverified = None if args.no_verify else _unverified(first, chosen, args)
+    if estimating and (unverified is None or _did_not_finish(unverified)):
+        return _estimate(first, chosen, args, checked=not args.no_verify and unverified is None)
+    if unverified is not None:
+        print("It was not timed: it has to be right first (--no-verify times it all the same).", file=sys.stderr)
         return EXIT.FAILED
-    if estimating:
-        return _estimate(first, chosen, args)
     printed, statuses = list[dict[str, Any]](), list[int]()
     with contextlib.ExitStack() as stack:
         older = stack.enter_context(revision(first, args.since, there)) if args.since else None
@@ -351,8 +354,8 @@ def _benched(args: Any, first: Case, others: list[Case], older: Case | None, pro
         )
 
 
-def _verified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> bool:
-    """Return whether results are right; problems that the journal knows to be right are not checked again."""
+def _unverified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> Verdict | None:
+    """Check the results and return the first verdict that is not ok; skip problems that the journal records as ok."""
     known, env = journal_of(case).by_key(), environment()
     for problem in problems:
         config = command_line.config(args, case, problem)
@@ -362,9 +365,13 @@ def _verified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> b
         verdict = verify.verify(case, problems=[problem], config=config, quick=True, quiet=args.quiet)
         if not verdict.ok:
             command_line.console(args).print(str(verdict), markup=False)
-            print("It was not timed: it has to be right first (--no-verify times it all the same).", file=sys.stderr)
-            return False
-    return True
+            return verdict
+    return None
+
+
+def _did_not_finish(verdict: Verdict) -> bool:
+    """Return whether nothing is known to be wrong: the failed checks only ran out of time or memory on this machine."""
+    return bool(verdict.failures) and all(check.status in ("timeout", "oom") for check in verdict.failures)
 
 
 @contextlib.contextmanager
@@ -487,7 +494,7 @@ def show(found: Benched, args: Any) -> None:
         out.print(f"{found.failed[KERNEL]['status']}: {found.failed[KERNEL]['message']}", markup=False)
 
 
-def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> int:
+def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any, checked: bool) -> int:
     """Print what is known without a GPU: the roofline and the resources of the kernels."""
     out = command_line.console(args)
     written: list[dict[str, Any]] = []
@@ -529,6 +536,6 @@ def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> i
                 }
             )
     command_line.write_json(args, written)
-    checked = "" if args.no_verify else " Results were checked on the CPU target."
-    print(f"There is no GPU: nothing was timed.{checked} --target cpu times the CPU target.", file=sys.stderr)
+    what = " Results were checked on the CPU target." if checked else " Results were not checked."
+    print(f"There is no GPU: nothing was timed.{what} --target cpu times the CPU target.", file=sys.stderr)
     return EXIT.NOT_HERE

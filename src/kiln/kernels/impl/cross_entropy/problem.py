@@ -70,7 +70,7 @@ class CrossEntropyProblem(RowwiseProblem):
 
     @property
     def flops(self) -> int:
-        """About five for each logit: a difference, an exponential, sums."""
+        """About five for each logit: a difference, an exponential, additions."""
         return 5 * self.rows * self.n
 
     @property

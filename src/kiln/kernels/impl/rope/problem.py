@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 from .... import BFloat16, Float16, Float32, Int32, Int64
 from ...dispatch.arrays import require
@@ -98,5 +97,5 @@ class RopeProblem(Problem):
     def bytes(self) -> int:
         """Rotated or copied elements are read once and written once; cosines and sines of so many tokens are read."""
         each = 2 * self.pairs if self.in_place else self.x.shape[3]
-        found: Any = math.prod(self.x.shape[:3]) * each * (self.x.size + self.out.size)
-        return found + 2 * self.x.shape[1] * self.pairs * self.cos.size
+        moved = math.prod(self.x.shape[:3]) * each * (self.x.size + self.out.size)
+        return moved + 2 * self.x.shape[1] * self.pairs * self.cos.size

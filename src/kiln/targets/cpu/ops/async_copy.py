@@ -10,7 +10,7 @@ from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .cluster import peer
 
 HANDLERS = Handlers()
@@ -25,7 +25,7 @@ def copy_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
 ) -> None:
     """`bytes_` of `size` bytes, and zeros for the rest."""
-    target, source = Hooks(x, op).copy(b, target, source, bytes_, size)
+    target, source = hooks_of(x, op).copy(b, target, source, bytes_, size)
     if x.module.banks is not None:
         x.module.banks.access(x, op, b, target, size, size, "cp.async")
     x.call(b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
@@ -39,18 +39,18 @@ def _cp_async(x: Expander, op: nvgpu.async_copy.CpAsync, b: Builder) -> None:
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncCommit)
 def _cp_async_commit(x: Expander, op: nvgpu.async_copy.CpAsyncCommit, b: Builder) -> None:
     x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(COPY_QUEUE)])
-    Hooks(x, op).commit(b, COPY)
+    hooks_of(x, op).commit(b, COPY)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncWait)
 def _cp_async_wait(x: Expander, op: nvgpu.async_copy.CpAsyncWait, b: Builder) -> None:
     x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(COPY_QUEUE), b.i32(op.count)])
-    Hooks(x, op).waited(b, op.count, COPY)
+    hooks_of(x, op).waited(b, op.count, COPY)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncMbarrierArrive)
 def _cp_async_mbarrier_arrive(x: Expander, op: nvgpu.async_copy.CpAsyncMbarrierArrive, b: Builder) -> None:
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.copies_arrive(b, op.pointer)
     x.call(b, "kiln_cpu_copy_arrive", [_copies(x, op), op.pointer])
     hooks.mbarrier_after(b, op.pointer)
@@ -59,20 +59,20 @@ def _cp_async_mbarrier_arrive(x: Expander, op: nvgpu.async_copy.CpAsyncMbarrierA
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkCommit)
 def _cp_async_bulk_commit(x: Expander, op: nvgpu.async_copy.CpAsyncBulkCommit, b: Builder) -> None:
     x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(BULK_QUEUE)])
-    Hooks(x, op).bulk_commit(b)
+    hooks_of(x, op).bulk_commit(b)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkWait)
 def _cp_async_bulk_wait(x: Expander, op: nvgpu.async_copy.CpAsyncBulkWait, b: Builder) -> None:
     x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(BULK_QUEUE), b.i32(op.count)])
-    Hooks(x, op).bulk_waited(b, op.count, op.read)
+    hooks_of(x, op).bulk_waited(b, op.count, op.read)
 
 
 def bulk_load(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value
 ) -> None:
     """A bulk copy to shared memory, this block's or another's, that takes its bytes from what an mbarrier there misses."""
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.bulk_copy(b, target, source, bytes_, mbarrier)
     x.call(b, "kiln_cpu_bulk_load", [_copies(x, op), target, source, bytes_, mbarrier])
     hooks.mbarrier_after(b, mbarrier)
@@ -93,7 +93,7 @@ def multicast(
 
 def bulk_store(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value) -> None:
     """A bulk copy to global memory."""
-    Hooks(x, op).bulk_copy(b, target, source, bytes_)
+    hooks_of(x, op).bulk_copy(b, target, source, bytes_)
     x.call(b, "kiln_cpu_bulk_store", [_copies(x, op), target, source, bytes_])
 
 
@@ -102,7 +102,7 @@ def bulk_reduce(
     mbarrier: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """A bulk reduction (its name, the type of elements): of global memory, or with an mbarrier of a block's shared memory."""
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.bulk_copy(b, target, source, bytes_, mbarrier, combines=True)
     number = REDUCTIONS.index(how[0]) + 1 | list(ELEMENTS).index(how[1]) << 8
     place = mbarrier if mbarrier is not None else b.value("llvm.mlir.zero", ptr_type())
@@ -119,7 +119,7 @@ def store_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, parts: list[ir.Value], mbarrier: ir.Value
 ) -> None:
     """Store integers one after the other, then take their bytes from what an mbarrier misses."""
-    hooks, each = Hooks(x, op), parts[0].type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
+    hooks, each = hooks_of(x, op), parts[0].type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
     hooks.store_async(b, target, each * len(parts), mbarrier)
     for number, part in enumerate(parts):
         b.store(part, b.byte_gep(target, number * each))

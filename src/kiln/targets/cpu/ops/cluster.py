@@ -8,7 +8,7 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.record_access import block_of
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 
 HANDLERS = Handlers()
 
@@ -34,14 +34,14 @@ def cluster_arrive(x: Expander, op: ir.Operation, b: Builder, relaxed: bool) -> 
     """Arrive at the cluster's barrier."""
     frame = x.frame_of(op)
     mode = 3 if relaxed else 2
-    Hooks(x, op).arrival(b, frame, None, None, mode, lambda: x.call(b, "kiln_cpu_cluster_arrive", [frame]))
+    hooks_of(x, op).arrival(b, frame, None, None, mode, lambda: x.call(b, "kiln_cpu_cluster_arrive", [frame]))
 
 
 def cluster_wait(x: Expander, op: ir.Operation, b: Builder) -> None:
     """Wait for the cluster's barrier."""
     site = b.i32(x.site_of(op, "cluster barrier"))
     x.suspend_if(b, x.call(b, "kiln_cpu_cluster_wait", [x.frame_of(op), site], int_type(32)))
-    Hooks(x, op).passed(b, cluster=True)
+    hooks_of(x, op).passed(b, cluster=True)
 
 
 @HANDLERS.expands(nvgpu.cluster.ClusterArrive)

@@ -8,7 +8,7 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.record_access import block_of
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 
 HANDLERS = Handlers()
 
@@ -48,7 +48,7 @@ def _blocks_together(x: Expander) -> int:
 def _grid_dependency(x: Expander, op: nvgpu.control.GridDependency, b: Builder) -> None:
     """Launches are made in order: when a kernel starts, those before it are complete."""
     if op.action == "wait":
-        Hooks(x, op).depends(b)
+        hooks_of(x, op).depends(b)
 
 
 @HANDLERS.expands(nvgpu.control.Nanosleep)

@@ -14,7 +14,7 @@ from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.record_access import Fields, wait, wait_softly
 from ..runtime.records import FrameHeader
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .cluster import peer
 
 HANDLERS = Handlers()
@@ -23,7 +23,7 @@ HANDLERS = Handlers()
 def mbarrier_init(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: ir.Value) -> None:
     """An mbarrier at the start of its first phase."""
     _check_arrivals(x, op, b, count)
-    Hooks(x, op).mbarrier_init(b, pointer, count)
+    hooks_of(x, op).mbarrier_init(b, pointer, count)
     wide = b.value("arith.extui", int_type(64), (count,))
     b.store(b.binary("ori", wide, b.binary("shli", wide, 20)), pointer)
 
@@ -35,7 +35,7 @@ def _mbarrier_init(x: Expander, op: nvgpu.mbarrier.MbarrierInit, b: Builder) -> 
 
 @HANDLERS.expands(nvgpu.mbarrier.MbarrierInval)
 def _mbarrier_inval(x: Expander, op: nvgpu.mbarrier.MbarrierInval, b: Builder) -> None:
-    Hooks(x, op).mbarrier_inval(b, op.pointer)
+    hooks_of(x, op).mbarrier_inval(b, op.pointer)
 
 
 def mbarrier_change(
@@ -46,7 +46,7 @@ def mbarrier_change(
         _check_arrivals(x, op, b, arrivals)
     most = MBARRIER_BYTES
     x.refuse_outside(op, b, bytes_, -most, most, "%d bytes at an mbarrier", f"it counts bytes from -{most} to {most}")
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.mbarrier_arrive(b, pointer, 0 if arrivals is None else arrivals, bytes_)
     x.call(b, "kiln_cpu_mbarrier", [pointer, b.i32(0), bytes_])
     if constant_value(bytes_) != 0:
@@ -96,7 +96,7 @@ def mbarrier_wait(
 ) -> ir.Value:
     """Wait for the phase of a parity; whether it is complete. A wait that may fail does so when nothing else can happen."""
     frame, site = x.frame_of(op), x.site_of(op, "mbarrier")
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.mbarrier_wait(b, pointer, phase)
     had_to_wait = _incomplete(b, pointer, phase)
     then = b.if_(had_to_wait)

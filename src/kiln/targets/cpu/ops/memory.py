@@ -15,7 +15,7 @@ from ...lowering.builder import Builder, int_attr, int_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .sync import SEQUENTIAL
 
 HANDLERS = Handlers()
@@ -37,7 +37,7 @@ def atomic_rmw(
 ) -> ir.Value:
     """Return the old element. Inline PTX gives its order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
-    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
+    pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     attributes = {"ordering": int_attr(int_type(64), SEQUENTIAL)}
     if kind == "exch" and _is_float(value.type):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
@@ -104,7 +104,7 @@ def atomic_cas(
 ) -> ir.Value:
     """Return the old element. Inline PTX gives its order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
-    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
+    pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     result, bits = value.type, value.type
     if _is_float(bits):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
@@ -136,7 +136,7 @@ def ordered_load(
     """Return a load that happens here. `shared`: it is known to be from shared memory."""
     x.let_others_run(op, b, "loop around a load")
     carrier = carrier_type(type_)
-    pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
+    pointer = hooks_of(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
     if shared and x.module.banks is not None:
         x.module.banks.access(x, op, b, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
     attributes = _access(carrier, modifiers, _ACQUIRE)
@@ -157,7 +157,7 @@ def ordered_store(
 ) -> None:
     """A store that happens here. `shared`: it is known to be to shared memory."""
     value = to_carrier(b, value)
-    pointer = Hooks(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
+    pointer = hooks_of(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
     if shared and x.module.banks is not None:
         x.module.banks.access(x, op, b, pointer, value_bytes(value.type), value_bytes(value.type), "st")
     attributes = _access(value.type, modifiers, _RELEASE)

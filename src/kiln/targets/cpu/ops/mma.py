@@ -21,7 +21,7 @@ from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.record_access import leave
 from ..runtime.records import PAYLOAD
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .warp import lane_of, meet, once_for_warp, slot
 
 HANDLERS = Handlers()
@@ -419,7 +419,7 @@ def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Va
 
 def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
     """Tell an instrumented build that so many lanes give the address of a row."""
-    Hooks(x, op).rows(b, address, lanes, stores)
+    hooks_of(x, op).rows(b, address, lanes, stores)
     if x.module.banks is not None:
         x.frame_of(op)
         gives = b.if_(b.compare("ult", lane_of(x, b), lanes))

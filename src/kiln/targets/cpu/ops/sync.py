@@ -21,7 +21,7 @@ from ..expand import Expander
 from ..runtime.record_access import Fields, block_of, leave
 from ..runtime.records import TALLIES, Tally
 from ..runtime.records import Barrier as BarrierRecord
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .warp import meet
 
 HANDLERS = Handlers()
@@ -42,7 +42,7 @@ def _barrier_with(
     _check_threads(x, op, b, threads, least=0 if waits else WARP)
     site = x.site_of(op, "barrier")
     operands = [x.frame_of(op), number, threads, b.i32(site)]
-    hooks, native = Hooks(x, op), "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
+    hooks, native = hooks_of(x, op), "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
 
     def phase_now(c: Builder) -> ir.Value:
         block = block_of(c, operands[0])
@@ -135,7 +135,7 @@ def fence(b: Builder, kind: str) -> None:
 
 @HANDLERS.expands(nvgpu.sync.Fence)
 def _fence(x: Expander, op: nvgpu.sync.Fence, b: Builder) -> None:
-    Hooks(x, op).fence(b, op.kind)
+    hooks_of(x, op).fence(b, op.kind)
     fence(b, op.kind)
 
 

@@ -19,7 +19,7 @@ from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime import tensor_maps, tma
 from ..runtime.record_access import leave
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .sync import fence
 from .warp import lane_of, meet
 
@@ -85,7 +85,7 @@ def replace(
     """Replace a field of a map in memory."""
     x.frame_of(op)
     wide = value if value.type == int_type(64) else b.value("arith.extsi", int_type(64), (value,))
-    Hooks(x, op).edit(b, map_)
+    hooks_of(x, op).edit(b, map_)
     operands = [map_, b.i32(FIELDS.index(field)), b.i32(ordinal), wide]
     why = x.call(b, "kiln_cpu_tensor_map_replace", operands, int_type(32))
     _may_fail(x, op, b, b.value("arith.extui", int_type(64), (why,)), "tensor_map_replace")
@@ -99,7 +99,7 @@ def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: Builder) -> None:
 def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value) -> None:
     """Copy a map to global memory: every lane does when it comes, so that none does after others went on."""
     first = b.if_(b.compare("eq", lane_of(x, b), 0))
-    Hooks(x, op).publish(first, target, source)
+    hooks_of(x, op).publish(first, target, source)
     words = [b.load(int_type(64), b.byte_gep(source, 8 * n)) for n in range(tensor_maps.BYTES // 8)]
     for n, word in enumerate(words):
         b.store(word, b.byte_gep(target, 8 * n))
@@ -115,7 +115,7 @@ def _publish(x: Expander, op: nvgpu.tma.TensorMapPublish, b: Builder) -> None:
 @HANDLERS.expands(nvgpu.tma.TensorMapRelease, nvgpu.tma.TensorMapAcquire)
 def _order(x: Expander, op: nvgpu.tma.TensorMapRelease | nvgpu.tma.TensorMapAcquire, b: Builder) -> None:
     way = "release" if isinstance(op, nvgpu.tma.TensorMapRelease) else "acquire"
-    Hooks(x, op).fence(b, f"proxy.tensormap::generic.{way}.{op.scope}")
+    hooks_of(x, op).fence(b, f"proxy.tensormap::generic.{way}.{op.scope}")
     fence(b, op.scope)
 
 
@@ -155,7 +155,7 @@ def load(
     """A box to shared memory of this block, or of those in `mask` (i16)."""
     x.function.copies = True
     wide = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
-    places, hooks = _places(x, op, b, coordinates, offsets), Hooks(x, op)
+    places, hooks = _places(x, op, b, coordinates, offsets), hooks_of(x, op)
     hooks.box(b, map_, target, mbarrier, places, "load", wide)
     operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(int(bool(offsets))), wide]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_load", operands, int_type(64)), "TMA load")
@@ -170,7 +170,7 @@ def store(
     x.function.copies = True
     kind = REDUCTIONS.index(reduction) + 1 if reduction else 0
     places = _places(x, op, b, coordinates, ())
-    Hooks(x, op).box(b, map_, source, None, places, "reduce" if reduction else "store")
+    hooks_of(x, op).box(b, map_, source, None, places, "reduce" if reduction else "store")
     operands = [x.frame_of(op), map_, source, *places, b.i32(int(im2col)), b.i32(kind)]
     what = f"TMA reduction {reduction}" if reduction else "TMA store"
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_store", operands, int_type(64)), what)

@@ -16,7 +16,7 @@ from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
 from ..runtime.record_access import Fields, leave
 from ..runtime.records import PAYLOAD, FrameHeader, Meeting
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 
 HANDLERS = Handlers()
 
@@ -32,7 +32,7 @@ def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Val
     x.function.meets = True
     site = b.i32(x.site_of(op, name.partition(".")[0]))
     operands = [frame, mask, b.i32(_kind(name)), site, word]
-    Hooks(x, op).meet(b, mask, name.partition(".")[0])
+    hooks_of(x, op).meet(b, mask, name.partition(".")[0])
     x.suspend_if(b, x.call(b, "kiln_cpu_meet_word", operands, int_type(32)))
     return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
 
@@ -47,7 +47,7 @@ def meet(
     for value, offset in bring:
         b.store(value, b.byte_gep(slot, offset), 8)
     site = b.i32(x.site_of(op, name.partition(".")[0]))
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.meet(b, mask, name.partition(".")[0])
     x.suspend_if(b, x.call(b, "kiln_cpu_meet", [frame, site], int_type(32)))
     hooks.met(b, name)

@@ -11,7 +11,7 @@ from ..expand import Expander
 from ..runtime.engine_table import WGMMA, WGMMA_QUEUE
 from ..runtime.tensor_core import kind_of
 from ..runtime.wgmma import DIFFERENT
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 
 HANDLERS = Handlers()
 
@@ -56,7 +56,7 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: Builder) -> None:
     element = cute.info(op.types.d).element
     kind = kind_of(a_type, b_type, str(element), n, in_registers, a_major, b_major)
     bytes_ = n // 2 * cute.element_bits(element) // 8
-    Hooks(x, op).wgmma(b, (op.d, bytes_), (a, 16 if in_registers else 0), op.b, kind)
+    hooks_of(x, op).wgmma(b, (op.d, bytes_), (a, 16 if in_registers else 0), op.b, kind)
     if in_registers:
         a = b.value("llvm.ptrtoint", int_type(64), (a,))
     site = x.module.site(op, "wgmma", f"wgmma m64n{n}k{op.k}", x.function.name)
@@ -66,13 +66,13 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: Builder) -> None:
 
 @HANDLERS.expands(nvgpu.wgmma.WgmmaFence)
 def _wgmma_fence(x: Expander, op: nvgpu.wgmma.WgmmaFence, b: Builder) -> None:
-    Hooks(x, op).wgmma_fence(b)
+    hooks_of(x, op).wgmma_fence(b)
 
 
 def commit(x: Expander, op: ir.Operation, b: Builder) -> None:
     """The thread's products since the last one become a group."""
     x.call(b, "kiln_cpu_commit", [_frame(x, op), b.i32(WGMMA_QUEUE)])
-    Hooks(x, op).commit(b, WGMMA)
+    hooks_of(x, op).commit(b, WGMMA)
 
 
 def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
@@ -85,7 +85,7 @@ def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
 
     loop, _ = b.while_(again)
     x.suspend(loop)
-    Hooks(x, op).wgmma_waited(b, count)
+    hooks_of(x, op).wgmma_waited(b, count)
 
 
 @HANDLERS.expands(nvgpu.wgmma.WgmmaCommit)

@@ -18,7 +18,7 @@ from ...lowering.expansion import KEEP, Handler
 from ..expand import Expander
 from ..ops.cute import shared_pointer
 from ..runtime.record_access import block_of
-from .syntax import Address, Immediate, Operand, Register, Statement, Vector
+from .syntax import Address, Immediate, Operand, Pair, Register, Statement, Vector
 
 BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128} | {
     f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)
@@ -116,8 +116,15 @@ class Machine:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def set(self, operand: Operand, value: ir.Value) -> None:
-        """Give a destination a value of its width; vectors take it apart."""
+    def set(self, operand: Operand, value: ir.Value | tuple[ir.Value, ir.Value]) -> None:
+        """Give a destination a value of its width; vectors take it apart. `d|p` takes both of two values, `d` the first."""
+        if isinstance(value, tuple):
+            first, second = value
+            if isinstance(operand, Pair):
+                self.set(operand.second, second)
+                operand = operand.first
+            self.set(operand, first)
+            return
         if isinstance(operand, Vector):
             part = value.type.width // len(operand.parts)  # pyright: ignore[reportAttributeAccessIssue]
             for number, piece in enumerate(operand.parts):
@@ -207,20 +214,25 @@ class Machine:
             self.cells[name] = cell, width
         self.values.clear()
 
-    def run(self, statement: Statement) -> None:
-        """Expand one statement."""
+    def _expand(self, statement: Statement) -> None:
         handler = self.instructions.get(statement.name)
         if handler is None:
             raise Refused("the instruction is not known to the CPU target")
+        made = handler.expand(self, statement)
+        if made is not None:
+            self.set(statement.operands[0], made)
+
+    def run(self, statement: Statement) -> None:
+        """Expand one statement. Its handler returns the value of the first operand, two values for `d|p`, or None."""
         if statement.guard is None:
-            handler.expand(self, statement.modifiers, list(statement.operands))
+            self._expand(statement)
             return
         # under a guard: in a branch, with destinations in memory
         condition = self.i1(statement.guard)
         outer, before = self.b, dict(self.values)
         inner = outer.if_(condition)
         self.b = inner
-        handler.expand(self, statement.modifiers, list(statement.operands))
+        self._expand(statement)
         self.b = outer
         for name, value in self.values.items():
             if before.get(name) is value:
@@ -277,9 +289,9 @@ def is_float(kind: str) -> bool:
     return kind.startswith(("f", "bf", "tf"))
 
 
-def typed(modifiers: tuple[str, ...]) -> str:
+def typed(s: Statement) -> str:
     """Return the type an instruction names last."""
-    for part in reversed(modifiers):
+    for part in reversed(s.modifiers):
         if part in BITS:
             return part
     raise Refused("it names no type")

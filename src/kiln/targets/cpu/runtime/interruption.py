@@ -9,7 +9,7 @@ from ...host.libc import clock_gettime, pthread_create, pthread_join, sem_init, 
 from ...host.reports import stop
 from .schedule_order import launching
 
-REALTIME, MONOTONIC = 0, 1
+REALTIME, MONOTONIC, PROCESS_CPU_TIME = 0, 1, 2
 SECOND = 1_000_000_000
 
 timeout = launching.variable("timeout", i64)
@@ -39,6 +39,14 @@ def now() -> i64:
     """Return a monotonic clock in nanoseconds."""
     time = local(i64, 2)
     clock_gettime(MONOTONIC, time)
+    return time[0] * SECOND + time[1]
+
+
+@launching.export
+def processor_time() -> i64:
+    """Return the nanoseconds that processors have spent on this process."""
+    time = local(i64, 2)
+    clock_gettime(PROCESS_CPU_TIME, time)
     return time[0] * SECOND + time[1]
 
 

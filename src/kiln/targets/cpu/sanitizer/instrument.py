@@ -20,7 +20,7 @@ from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import ir
-from ...lowering.builder import Builder, constant_values, int_type, ptr_type
+from ...lowering.builder import Builder, constant_values, int_type, ptr_type, terminator
 from ...lowering.expansion import AnyOp
 from ..launch import static_smem
 from ..passes.coroutines import SUSPEND
@@ -572,12 +572,12 @@ def _passed_on(value: ir.Value) -> list[ir.Value]:
         block, number = value.owner, ir.BlockArgument(value).arg_number
         parent = block.owner.operation
         if parent.name == "scf.for" and number:
-            return [parent.operands[number + 2], _last(block).operands[number - 1]]
+            return [parent.operands[number + 2], terminator(block).operands[number - 1]]
         if parent.name == "scf.while":
             before, after = (region.blocks[0] for region in parent.regions)
             if block == after:
-                return [_last(before).operands[number + 1]]
-            return [parent.operands[number], _last(after).operands[number]]
+                return [terminator(before).operands[number + 1]]
+            return [parent.operands[number], terminator(after).operands[number]]
         return []
     op = value.owner.operation
     if op.name in _MOVING:
@@ -587,10 +587,10 @@ def _passed_on(value: ir.Value) -> list[ir.Value]:
     if op.name in ("scf.for", "scf.while", "scf.if"):
         number = list(op.results).index(value)
         if op.name == "scf.for":
-            return [op.operands[number + 3], _last(op.regions[0].blocks[0]).operands[number]]
+            return [op.operands[number + 3], terminator(op.regions[0].blocks[0]).operands[number]]
         if op.name == "scf.while":
-            return [_last(op.regions[0].blocks[0]).operands[number + 1]]
-        return [_last(region.blocks[0]).operands[number] for region in op.regions]
+            return [terminator(op.regions[0].blocks[0]).operands[number + 1]]
+        return [terminator(region.blocks[0]).operands[number] for region in op.regions]
     return []
 
 
@@ -609,10 +609,6 @@ def _mark_multiplied(func: ir.Operation) -> None:
             todo += _passed_on(value)
             if not isinstance(value.owner, ir.Block) and value.owner.operation.name == "cute.alloc_rmem":
                 value.owner.operation.attributes[MULTIPLIED] = ir.UnitAttr.get(func.context)
-
-
-def _last(block: ir.Block) -> ir.Operation:
-    return block.operations[len(block.operations) - 1].operation
 
 
 def _launches_together(module: ir.Module) -> bool:

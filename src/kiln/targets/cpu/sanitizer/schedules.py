@@ -14,14 +14,14 @@ from ....native import Ptr, native, ref, size_of, u8, u32, u64
 from ...host.call_context import Context
 from ...host.libc import memcpy, realloc
 from ...host.reports import has_fault
-from ..runtime.interruption import now
+from ..runtime.interruption import processor_time
 from .memory import greater
 from .state import Log, Write, detector, state
 
 FURTHER = 3
 """So many schedules besides the first, with the seeds 1, 2, ..."""
 _QUICK = 20_000_000
-"""Nanoseconds: a launch that takes longer is not repeated."""
+"""Nanoseconds of processor time: a launch that takes longer is not repeated, however busy the machine is."""
 _MOST = 64 << 20
 """Bytes that may be taken back."""
 
@@ -85,7 +85,7 @@ def schedule(context: Ptr[Context], number: u32) -> u32:
     st = state.place
     if number == 0:
         st.recording = 1 if st.further != 0 and st.seed[0] == 0 else 0
-        st.begun = now()
+        st.begun = processor_time()
         st.schedule = 0
         st.findings_before = st.findings_count
         for i in range(2):
@@ -96,7 +96,7 @@ def schedule(context: Ptr[Context], number: u32) -> u32:
         return 0
     failed = has_fault(context) or st.findings_count != st.findings_before
     if number == 1:
-        if failed or log.full != 0 or now() - st.begun > _QUICK:
+        if failed or log.full != 0 or processor_time() - st.begun > _QUICK:
             st.recording = 0
             return 0
         take_back(log)

@@ -8,8 +8,9 @@ written to shared or global memory, is part of an address, or chooses a branch.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
@@ -17,8 +18,8 @@ from ....dialects import cute
 from ....dialects.nvgpu.mma import MmaSync
 from ....dialects.nvgpu.warp import Shuffle, shuffle, vote
 from ....dialects.nvgpu.wgmma import Wgmma
-from ....mlir import context, ir
-from ...lowering.builder import Builder, int_type, like
+from ....mlir import ir
+from ...lowering.builder import Builder, flat_type, int_type, like, reshape, terminator
 from ...lowering.memory import private_bytes
 from .register_arrays import RegisterArray, RegisterPlace, registers_of, unproven_arrays
 
@@ -64,6 +65,10 @@ _STORES = {
     "cute_nvgpu.atomic_cas": 2,
 }  # fmt: skip
 """Operations that write a value to memory: the operand it is."""
+
+
+_Slot = tuple[ir.Value, ir.Type]
+"""Memory for a shadow, and its type there."""
 
 
 def _splat(b: Builder, type_: ir.Type, bits: int) -> ir.Value:
@@ -194,9 +199,7 @@ class _Watch:
         possible."""
         element = cute.info(pointer.type).element
         bits = cute.element_bits(element)
-        count = 1
-        for extent in type_.shape if isinstance(type_, ir.VectorType) else ():
-            count *= extent
+        count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
         bytes_ = max(1, count * bits // 8)
         b = Builder(ir.InsertionPoint(op), op.location)
         address, alignment = self._address(b, self.places[pointer], offset, element, bytes_)
@@ -285,13 +288,7 @@ class _Watch:
         return result
 
     def _whole(self, b: Builder, shadow: ir.Value) -> ir.Value:
-        if isinstance(shadow.type, ir.VectorType) and len(shadow.type.shape) != 1:
-            count = 1
-            for extent in shadow.type.shape:
-                count *= extent
-            flat = ir.VectorType.get([count], int_type(1), loc=ir.Location.unknown(context()))
-            shadow = b.value("vector.shape_cast", flat, (shadow,))
-        return b.any(shadow)
+        return b.any(reshape(b, shadow, flat_type(shadow.type)))
 
     def _shaped(self, b: Builder, shadow: ir.Value, type_: ir.Type) -> ir.Value:
         """Return a shadow for a value of a type: element by element if the shapes agree, else any for all."""
@@ -309,18 +306,29 @@ class _Watch:
                 result = shadow if result is None else b.binary("ori", result, shadow)
         return result if result is not None else b.const(like(type_, int_type(1)), 0)
 
-    def _slot(self, value: ir.Value) -> tuple[ir.Value, ir.Type]:
-        """Memory for the shadow of a value that crosses a region."""
-        first = Builder(ir.InsertionPoint.at_block_begin(self.entry), self.func.location)
-        type_ = like(value.type, int_type(8))
-        return first.alloca(type_), type_
+    def _slots(self, values: Iterable[ir.Value]) -> dict[int, _Slot]:
+        """Return memory for the shadows that cross a region: of those values that may be unset, by their positions."""
+        slots: dict[int, _Slot] = {}
+        for number, value in enumerate(values):
+            if value in self.maybe:
+                first = Builder(ir.InsertionPoint.at_block_begin(self.entry), self.func.location)
+                type_ = like(value.type, int_type(8))
+                slots[number] = first.alloca(type_), type_
+        return slots
 
-    def _keep(self, b: Builder, value: ir.Value, slot: tuple[ir.Value, ir.Type]) -> None:
-        b.store(b.value("arith.extui", slot[1], (self._shadow(b, value),)), slot[0])
+    def _keep(self, before: ir.Operation, values: Sequence[ir.Value], slots: dict[int, _Slot]) -> None:
+        """Before an operation, store the shadows of values."""
+        b = Builder(ir.InsertionPoint(before), before.location)
+        for number, (place, type_) in slots.items():
+            b.store(b.value("arith.extui", type_, (self._shadow(b, values[number]),)), place)
 
-    def _recall(self, b: Builder, value: ir.Value, slot: tuple[ir.Value, ir.Type]) -> None:
-        stored = b.load(slot[1], slot[0])
-        self.shadows[value] = b.compare("ne", stored, b.const(slot[1], 0))
+    def _recall(
+        self, at: ir.InsertionPoint, op: ir.Operation, values: Sequence[ir.Value], slots: dict[int, _Slot]
+    ) -> None:
+        """At a place inside or after an operation, load the shadows of values."""
+        b = Builder(at, op.location)
+        for number, (place, type_) in slots.items():
+            self.shadows[values[number]] = b.compare("ne", b.load(type_, place), b.const(type_, 0))
 
     # -- the walk ----------------------------------------------------------------------------------------
 
@@ -394,7 +402,7 @@ class _Watch:
         b.store(new, address, alignment)
 
     def _wgmma(self, op: ir.Operation) -> None:
-        """A product reads A in registers and, if it adds to them, its sums, which are set from then on."""
+        """A WGMMA reads A in registers and, if it accumulates, its accumulator, which is set from then on."""
         for use in registers_of(op):
             if use.pointer not in self.places:
                 continue
@@ -405,7 +413,7 @@ class _Watch:
                 assert unset is not None
                 bad = b.compare("ne", unset, 0)
                 bad = b.binary("andi", bad, Wgmma(op).accumulate) if use.is_written else bad
-                what = "sums of a wgmma" if use.is_written else "A of a wgmma"
+                what = "accumulator of a wgmma" if use.is_written else "A of a wgmma"
                 site = self.sanitizer.site_in(op, self.kernel, what)
                 self.sanitizer.call(self.expansion, b.if_(bad), "undefined", 0, 0, site, place.array.site, -1)
             if use.is_written:
@@ -486,65 +494,40 @@ class _Watch:
 
     def _if(self, op: ir.Operation) -> None:
         self._decides(op, [op.operands[0]], "branch")
-        slots = [(i, r, self._slot(r)) for i, r in enumerate(op.results) if r in self.maybe]
+        slots = self._slots(op.results)
         for region in op.regions:
             for block in region.blocks:
                 self._block(block)
-                if slots:
-                    last = list(block.operations)[-1].operation
-                    b = Builder(ir.InsertionPoint(last), op.location)
-                    for i, _, slot in slots:
-                        self._keep(b, last.operands[i], slot)
-        after = Builder(ir.InsertionPoint.after(op), op.location)
-        for _, result, slot in slots:
-            self._recall(after, result, slot)
+                end = terminator(block)
+                self._keep(end, end.operands, slots)
+        self._recall(ir.InsertionPoint.after(op), op, op.results, slots)
 
     def _for(self, op: ir.Operation) -> None:
         self._decides(op, list(op.operands)[:3], "branch")
         block = op.regions[0].blocks[0]
         arguments = list(block.arguments)[1:]
-        slots = [(i, self._slot(a)) for i, a in enumerate(arguments) if a in self.maybe]
-        before = Builder(ir.InsertionPoint(op), op.location)
-        for i, slot in slots:
-            self._keep(before, op.operands[3 + i], slot)
-        inside = Builder(ir.InsertionPoint.at_block_begin(block), op.location)
-        for i, slot in slots:
-            self._recall(inside, arguments[i], slot)
+        slots = self._slots(arguments)
+        self._keep(op, list(op.operands)[3:], slots)
+        self._recall(ir.InsertionPoint.at_block_begin(block), op, arguments, slots)
         self._block(block)
-        last = list(block.operations)[-1].operation
-        b = Builder(ir.InsertionPoint(last), op.location)
-        for i, slot in slots:
-            self._keep(b, last.operands[i], slot)
-        after = Builder(ir.InsertionPoint.after(op), op.location)
-        for i, slot in slots:
-            self._recall(after, op.results[i], slot)
+        end = terminator(block)
+        self._keep(end, end.operands, slots)
+        self._recall(ir.InsertionPoint.after(op), op, op.results, slots)
 
     def _while(self, op: ir.Operation) -> None:
-        before_block, after_block = op.regions[0].blocks[0], op.regions[1].blocks[0]
-        first = [(i, self._slot(a)) for i, a in enumerate(before_block.arguments) if a in self.maybe]
-        second = [(i, self._slot(a)) for i, a in enumerate(after_block.arguments) if a in self.maybe]
-        ahead = Builder(ir.InsertionPoint(op), op.location)
-        for i, slot in first:
-            self._keep(ahead, op.operands[i], slot)
-        for block, slots in ((before_block, first), (after_block, second)):
-            inside = Builder(ir.InsertionPoint.at_block_begin(block), op.location)
-            arguments = list(block.arguments)
-            for i, slot in slots:
-                self._recall(inside, arguments[i], slot)
-        self._block(before_block)
-        condition = list(before_block.operations)[-1].operation
+        before, after = op.regions[0].blocks[0], op.regions[1].blocks[0]
+        first, second = self._slots(before.arguments), self._slots(after.arguments)
+        self._keep(op, op.operands, first)
+        for block, slots in ((before, first), (after, second)):
+            self._recall(ir.InsertionPoint.at_block_begin(block), op, list(block.arguments), slots)
+        self._block(before)
+        condition = terminator(before)
         self._decides(condition, [condition.operands[0]], "branch")
-        b = Builder(ir.InsertionPoint(condition), op.location)
-        for i, slot in second:
-            self._keep(b, condition.operands[1 + i], slot)
-        self._block(after_block)
-        last = list(after_block.operations)[-1].operation
-        b = Builder(ir.InsertionPoint(last), op.location)
-        for i, slot in first:
-            self._keep(b, last.operands[i], slot)
-        after = Builder(ir.InsertionPoint.after(op), op.location)
-        for i, slot in second:
-            self._recall(after, op.results[i], slot)
+        self._keep(condition, list(condition.operands)[1:], second)
+        self._block(after)
+        end = terminator(after)
+        self._keep(end, end.operands, first)
+        self._recall(ir.InsertionPoint.after(op), op, op.results, second)
 
     # -- findings ----------------------------------------------------------------------------------------
 
@@ -605,9 +588,9 @@ class _Watch:
             if op.name in ("scf.if", "scf.for", "scf.while"):
                 number = list(op.results).index(value)
                 for region in op.regions:
-                    last = list(region.blocks[0].operations)[-1].operation if len(region.blocks) else None
-                    if last is not None and len(last.operands):
-                        todo.append(last.operands[number + (last.name == "scf.condition")])
+                    end = terminator(region.blocks[0]) if len(region.blocks) else None
+                    if end is not None and len(end.operands):
+                        todo.append(end.operands[number + (end.name == "scf.condition")])
                 todo += [v for v, target in self._started(op) if target == value] if op.name == "scf.for" else []
             else:
                 todo += [operand for operand in op.operands if operand in self.maybe]

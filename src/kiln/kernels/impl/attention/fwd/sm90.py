@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, utils
+from ..... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
@@ -132,18 +132,10 @@ class Sm90ForwardKernel:
             self.q_release = "after load"
         elif self.masks_right:
             self.q_release = "after last S"
-        self.single_loop = self.masks_left or (
-            self.masks_right and (self.head_dim_v > 128 or score_mod.function is not None)
-        )
-        """Whether masked and unmasked KV tiles share one loop, with a branch around the mask: less code to compile.
-        Causal kernels with head_dim up to 128 are 1 to 2 % faster with two loops."""
-        self.rereads_work = self.single_loop and self.is_fp8
+        self.rereads_work = self.is_fp8 and (self.masks_left or self.masks_right)
         """Whether what masks depend on is read again from smem for each masked tile: otherwise registers spill."""
-        q_parts = self.head_dim * dtype.width // 256
-        self.rematerialize_q = (
-            not config.q_in_regs and q_parts > _MAX_UNIFORM_Q_PARTS and not (self.has_softcap and self.head_dim_v > 128)
-        )
-        """Whether Q's descriptors are computed in each step. With softcap and head_dim 256 that is 2 % slower."""
+        self.rematerialize_q = not config.q_in_regs and self.head_dim * dtype.width // 256 > _MAX_UNIFORM_Q_PARTS
+        """Whether Q's descriptors are computed in each step, not kept in uniform registers."""
         # page lookups take some registers
         self.registers = (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
 
@@ -333,9 +325,9 @@ class Sm90ForwardKernel:
         """Take over the scale factors of fp8 Q and K for a query tile."""
         if const_expr(tensors.q_descale is not None):
             head_k = work.head // group_k
-            factor = tensors.q_descale[work.batch, head_k] * tensors.k_descale[work.batch, head_k]
-            consumer.softmax.tile_scale[0] = nonzero_scale(scalars.scale_log2 * factor)
-            consumer.scores.qk_descale[0] = factor
+            descale = tensors.q_descale[work.batch, head_k] * tensors.k_descale[work.batch, head_k]
+            consumer.softmax.tile_scale[0] = nonzero_scale(scalars.scale_log2 * descale)
+            consumer.scores.qk_descale[0] = descale
 
     @cute.jit
     def prologue(self, consumer: Any, loop: Any, work: Any):
@@ -361,22 +353,15 @@ class Sm90ForwardKernel:
     @cute.jit
     def main_loop(self, consumer: Any, loop: Any):
         """Go through the KV tiles before the last one, backwards."""
-        last, count, masked, unmasked = loop.span
-        if const_expr(self.single_loop):
-            first, masked_from = last - count + 1, last - masked
-            for i in range(1 - last, 1 - first):
-                kv_tile, is_masked = -i, Boolean(False)
-                if const_expr(self.masks_right):
-                    is_masked = kv_tile >= masked_from
-                if const_expr(self.masks_left):
-                    is_masked = is_masked | (kv_tile < masked_from - unmasked)
-                self.kv_step(consumer, loop, kv_tile, kv_tile - first, is_masked)
-        else:
+        span = loop.span
+        first = span.last - span.count + 1
+        for i in range(1 - span.last, 1 - first):
+            kv_tile, is_masked = -i, False
             if const_expr(self.masks_right):
-                for i in range(1, 1 + masked):
-                    self.kv_step(consumer, loop, last - i, count - 1 - i, True)
-            for i in range(1 + masked, 1 + masked + unmasked):
-                self.kv_step(consumer, loop, last - i, count - 1 - i, False)
+                is_masked = kv_tile > span.unmasked_last
+            if const_expr(self.masks_left):
+                is_masked = (kv_tile < span.unmasked_first) | is_masked
+            self.kv_step(consumer, loop, kv_tile, kv_tile - first, is_masked)
         if const_expr(self.q_release == "after main loop"):
             loop.q_stage.release()
 

@@ -49,12 +49,12 @@ class Sm90Epilogue:
                 sink = sinks[head] * LOG2_E
             if const_expr(v_descale is not None):
                 descale = v_descale[work.batch, head // (out.shape[2] // v_descale.shape[1])]
-            total, neg_row_max, factor = normalize_row(
+            total, neg_row_max, scale = normalize_row(
                 self.softmax.row_sum[half], self.softmax.neg_row_max[half], sink, descale
             )
             for n in range_constexpr(kernel.head_dim_v // 8):
                 for c in range_constexpr(2):
-                    acc_o[(c, half, n), 0, 0] = acc_o[(c, half, n), 0, 0] * factor
+                    acc_o[(c, half, n), 0, 0] = acc_o[(c, half, n), 0, 0] * scale
             if const_expr(lse is not None):
                 if thread % 4 == 0 and query < work.seqlen_q:
                     value = log_sum_exp(total, neg_row_max)
