@@ -106,7 +106,7 @@ class MultistageGemm(Implementation):
             scheduler = schedulers.SingleTileScheduler(tile, config.split_k, many)
             return self.kernel(a, b, config, scheduler, epilogue, smem, **options)
 
-        key = (self.kernel, a, b, out, config, many, widths, fusion.key, *options.values())
+        key = (self.kernel, a, b, out, config, many, widths, fusion, *options.values())
         kernel = launches.cached_kernel_of(fusion.functions, make, *key)
         args.launch(kernel, problem, (a.width, b.width, problem.out_width))
 

@@ -60,15 +60,13 @@ class Sm90Gemm(Implementation):
         for out in problem.out_types:
             if out not in _STORED:
                 return f"TMA stores no {out.__name__}"
-        operands = problem.operands()
-        if dtype.width != 16 and not all(x.k_major for x in operands):
+        a, b = problem.operands()
+        if dtype.width != 16 and not (a.k_major and b.k_major):
             return "WGMMA operands that have no 16 bits must be contiguous in K"
-        for name, x, k_mode in zip("ab", (problem.a, problem.b), (2, 1), strict=True):
-            if not tma_readable(x, k_mode if operands[name == "b"].k_major else 3 - k_mode):
+        operands = ("a", problem.a, 2 if a.k_major else 1), ("b", problem.b, 1 if b.k_major else 2)
+        for name, x, mode in (*operands, *(("the result", out, 2) for out in problem.outs)):
+            if not tma_readable(x, mode):
                 return f"rows of {name} do not begin at multiples of {TMA_ALIGNMENT} bytes: {x}"
-        for out in problem.outs:
-            if not tma_readable(out, 2):
-                return f"rows of the result do not begin at multiples of {TMA_ALIGNMENT} bytes: {out}"
         return None
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
@@ -127,7 +125,7 @@ class Sm90Gemm(Implementation):
         operands = a.dtype, a.k_major, b.dtype, b.k_major, problem.acc_dtype, problem.out_types
         out_width = problem.out_width if config.smem_epilogue or scheduler.ragged else 0
         key = (
-            type(self), operands, batched, *options, config, out_width, problem.epilogue_input_widths, fusion.key,
+            type(self), operands, batched, *options, config, out_width, problem.epilogue_input_widths, fusion,
             *vars(scheduler).values(),
         )  # fmt: skip
         kernel = launches.cached_kernel_of(fusion.functions, make, *key)
