@@ -10,7 +10,7 @@ from .....cute.nvgpu import cpasync, warp, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....parts.attention_mask import accumulator_column, accumulator_row, mask_row
 from ....parts.kv_producer import TmaTensor, gmem_view, partition
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import VECTOR, store_vectors, vector_at
 from ....parts.pipelines import tma_pipe
 from ....parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
@@ -147,9 +147,9 @@ class BackwardTiles:
                 missing = row >= rows
                 if const_expr(count % threads):
                     missing = missing & (i < count)
-                start = cute.domain_offset((row, vector * VECTOR), x).iterator
+                target = vector_at(x, (row, vector * VECTOR))
                 if missing:
-                    cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VECTOR,))))
+                    cute.autovec_copy(zeros, target)
         arch.fence_proxy("async.shared", space="cta")
         pipeline.NamedBarrier(barrier, WARPGROUPS * WARPGROUP).arrive_and_wait()
 
@@ -190,20 +190,10 @@ class BackwardTiles:
                 if const_expr(not repeated):
                     arch.cp_async_bulk_wait_group(0, read=True)
         if const_expr(self.varlen):
-            if count < WARPGROUP_ROWS:  # a TMA store would go beyond the sequence
-                self._store_rows(slots[None, None, slot], gmem, rows, count)
-
-    @cute.jit
-    def _store_rows(self, tile: cute.Tensor, gmem: cute.Tensor, rows: Any, count: Int32):
-        """Store the last rows of a sequence, 16 bytes at a time."""
-        first, vectors = rows.first + rows.number * WARPGROUP_ROWS, gmem.shape[1] // VECTOR
-        fragment = cute.make_rmem_tensor((VECTOR,), self.dtype)
-        for i in range(arch.thread_idx()[0] % WARPGROUP, max(count, 0) * vectors, WARPGROUP):
-            row, column = i // vectors, cute.assume(i % vectors * VECTOR, divby=VECTOR)
-            source = cute.domain_offset((row, column), tile).iterator.with_alignment(16)
-            cute.autovec_copy(cute.make_tensor(source, cute.make_layout((VECTOR,))), fragment)
-            target = cute.domain_offset((first + row, column, rows.head, 0), gmem).iterator.with_alignment(16)
-            cute.autovec_copy(fragment, cute.make_tensor(target, cute.make_layout((VECTOR,))))
+            if count < WARPGROUP_ROWS:
+                first = rows.first + rows.number * WARPGROUP_ROWS
+                coord = lambda row, column: (first + row, column, rows.head, 0)
+                store_vectors(slots[None, None, slot], count, gmem.shape[1], WARPGROUP, gmem, coord)
 
     # --- masks and score modification ---
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..... import Boolean, Float16, Float32, Int32, const_expr, cute, range_constexpr
 from .....cute.nvgpu import CopyUniversalOp, cpasync, warp
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import VECTOR, vector_at
 from .sm80_config import padded_head_dim
 
 
@@ -85,14 +85,8 @@ class QueryTile:
                     exists = exists & (column < head_dim)
                 predicate[0, i, j] = exists
                 if const_expr(self.group_size > 1):  # rows of several heads: each vector has an address of its own
-                    target = row_vector(out, tile * tile_m + row, column)
+                    target = vector_at(out, (tile * tile_m + row, column))
                     cute.copy(copy, fragment[None, i, j], target, pred=predicate[None, i, j])
         if const_expr(self.group_size == 1):
             target = copy.partition_D(cute.local_tile(out, (tile_m, columns), (tile, 0)))
             cute.copy(copy, fragment, target, pred=predicate)
-
-
-def row_vector(rows: Any, row: Any, column: Any) -> Any:
-    """Return the 16 bytes of a row that begin at a column."""
-    start = cute.domain_offset((row, column), rows).iterator
-    return cute.make_tensor(start.with_alignment(2 * VECTOR), cute.make_layout((VECTOR,)))

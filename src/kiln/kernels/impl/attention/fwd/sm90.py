@@ -22,7 +22,7 @@ from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....parts.kv_producer import KvProducer, TmaTensor, gmem_view
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import VECTOR, vector_at
 from ....parts.online_softmax import nonzero_scale
 from ....parts.pipelines import tma_pipe
 from ..score_mod import NO_SCORE_MOD, ScoreMod
@@ -437,7 +437,6 @@ class Sm90ForwardKernel:
                 zeros.fill(0.0)
                 first = consumer.warpgroup * WARPGROUP + arch.thread_idx()[0] % WARPGROUP
                 for i in range(max(rows, 0) * vectors + first, config.tile_n * vectors, threads):
-                    start = cute.domain_offset((i % vectors * VECTOR, i // vectors), smem_v).iterator
-                    cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VECTOR,))))
+                    cute.autovec_copy(zeros, vector_at(smem_v, (i % vectors * VECTOR, i // vectors)))
                 arch.fence_proxy("async.shared", space="cta")
                 pipeline.NamedBarrier(_CLEAR_BARRIER, threads).arrive_and_wait()
