@@ -155,14 +155,9 @@ class SinkBackward:
 
     @cute.jit
     def __call__(
-        self,
-        lse_delta: cute.Tensor,
-        sinks: cute.Tensor,
-        dsinks: cute.Tensor,
-        cu_seqlens_q: Any,
-        rows: Int32,
+        self, lse_delta: cute.Tensor, sinks: cute.Tensor, dsinks: cute.Tensor, cu_seqlens_q: Any, rows: Int32,
         stream: Int64,
-    ):
+    ):  # fmt: skip
         """Launch the kernel; `rows` are the queries of all varlen sequences."""
         self.kernel(lse_delta, sinks, dsinks, cu_seqlens_q, rows).launch(
             grid=(sinks.shape[0], 1, 1), block=(_THREADS, 1, 1), stream=stream

@@ -252,11 +252,8 @@ class Sm80BackwardKernel(QueryTile):
     def mask(self, acc_s: cute.Tensor, derivative: Any, resident_tile: Int32, tile: Int32, visible: Any):
         """Mask the scores of rows that do not see each other. The user's function may give NaN there, so its derivative
         becomes 0."""
-        coords, first_row, first_column = (
-            self.score_coords(),
-            resident_tile * self.config.tile_m,
-            tile * self.config.tile_n,
-        )
+        coords = self.score_coords()
+        first_row, first_column = resident_tile * self.config.tile_m, tile * self.config.tile_n
         for half in range_constexpr(2):
             row, column = coords[(0, half), 0, 0]
             row = first_row + row

@@ -77,7 +77,7 @@ class BackwardTiles:
     # --- loads ---
 
     def tma(self, op: Any, x: Any, layout: Any, rows: int, head_dim: int) -> TmaTensor:
-        """Return the TMA operand of (batch, row, head, element) with tiles of so many rows."""
+        """Return the TMA operand of (batch, row, head, element) with tiles of `rows` rows."""
         tile = cute.slice_(layout, (None, None, 0))
         return TmaTensor(*cpasync.make_tiled_tma_atom(op, gmem_view(x), tile, (rows, head_dim)))
 

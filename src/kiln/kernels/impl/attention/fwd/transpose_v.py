@@ -16,7 +16,7 @@ from ....parts.kv_source import PageTable, transposed_v_offset, transposed_v_uni
 
 _THREADS, _WARP = 128, 32
 _VECTOR = 16
-"""Bytes of an access; keys are permuted within so many."""
+"""Bytes of an access, and keys that are permuted among themselves."""
 
 
 def permuted_key(column: int) -> int:
