@@ -29,7 +29,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
-    """While open, compile calls for an NVIDIA GPU of an architecture as on one, and launch nothing.
+    """Compile calls for an NVIDIA GPU of an architecture while open, and launch nothing.
 
     The default architecture is the one that programs are compiled for. Yields a list to which every launch is added:
     `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`, `artifacts`. Needs no GPU; arrays may be in

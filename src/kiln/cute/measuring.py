@@ -133,5 +133,5 @@ def probe(address: int, stream: int, lines: int = LINES) -> None:
 
 
 def empty(stream: int) -> None:
-    """A kernel that does nothing."""
+    """Do nothing."""
     _compiled()["empty"](stream)

@@ -18,7 +18,6 @@ _PLACES = {
     "RowwiseConfig": ".impl.rowwise.config",
     "StreamingRowwiseConfig": ".impl.rowwise.config",
     "Sm80GemmConfig": ".impl.gemm.sm80_config",
-    "DoubleBufferedRowwiseConfig": ".impl.rowwise.config",
     "Sm90MixedInputConfig": ".impl.gemm.sm90_config",
     "argmax": ".impl.reduction.reductions",
     "argmin": ".impl.reduction.reductions",

@@ -41,7 +41,7 @@ def _code_parameters(code: types.CodeType) -> tuple[str, ...]:
     return code.co_varnames[:count]
 
 
-def _mangled(names: tuple[str, ...], code: types.CodeType) -> tuple[str, ...]:
+def _unmangled(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return names without their class prefix: private names (`__x` in a class) appear mangled in code objects."""
     return tuple(
         n[n.index("__", 1) :] if n.startswith("_") and "__" in n[1:] and not n.startswith("__") else n for n in names
@@ -178,7 +178,7 @@ def _choose(candidates: list[Any], wanted: Any, code: types.CodeType) -> Functio
         if not isinstance(node, ast.Lambda) and node.name != code.co_name:
             continue
         parameters = _parameters(node.args)
-        if parameters != _code_parameters(code) and parameters != _mangled(_code_parameters(code), code):
+        if parameters != _code_parameters(code) and parameters != _unmangled(_code_parameters(code)):
             continue
         found.append(node)
     if len(found) > 1:

@@ -356,6 +356,11 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
         return t._make(emit.floating("pow", t, x._value, constant(t.mlir_type, host.cast(t, exponent))))
     if exponent < 0:
         return 1.0 / _power_by_constant(x, -exponent, t)
+    return power_by_squaring(x, exponent) if exponent else t._lift(host.cast(t, 1))
+
+
+def power_by_squaring(x: Any, exponent: int) -> Any:
+    """Return a positive power of anything that can be multiplied, by repeated squaring."""
     result: Any = None
     while exponent:
         if exponent & 1:
@@ -363,7 +368,7 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
         exponent >>= 1
         if exponent:
             x = x * x
-    return t._lift(host.cast(t, 1)) if result is None else result
+    return result
 
 
 def _comparison_type(a: Any, b: Any) -> Any:

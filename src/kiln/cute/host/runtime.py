@@ -1,4 +1,4 @@
-"""Tensors and pointers outside a trace: made from other libraries' arrays, or of nothing but a description.
+"""Tensors and pointers outside a trace: made from other libraries' arrays, or from a description alone.
 
 A runtime tensor is the address of an array with a layout, each leaf of which is static (compiled in) or dynamic
 (passed in every call). `from_dlpack` gives a static layout; `mark_layout_dynamic` and `mark_compact_shape_dynamic`
@@ -124,8 +124,7 @@ class RuntimeTensor(_Passed):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
-        """Return a capsule of its memory, with its shape and strides. Nothing waits: work goes to the consumer's
-        stream."""
+        """Return a capsule of its memory, with its shape and strides. Nothing waits: work goes to the consumer's stream."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("this tensor gives its own memory, where it is, and makes no copy")
         return dlpack_export.capsule(self._array, versioned=max_version is not None and max_version[0] >= 1)
@@ -245,7 +244,7 @@ def _static_form(array: Array, alignment: int | None) -> Form:
 
 
 def as_device_memory(x: Any) -> Any:
-    """Return an array of the host as one of the GPU, where host memory stands for that; elsewhere the array itself."""
+    """Return an array of the host as one of the GPU where host memory stands for GPU memory; else the array itself."""
     if not hardware.cuda_is_host_memory:
         return x
     array = read_array(x)._replace(device="cuda")
@@ -391,7 +390,7 @@ class FakeTensor(_Passed):
         """The symbols that its dynamic leaves share with others."""
 
     def __c_pointers__(self) -> list[int]:
-        """Return a null address: it can be compiled for, and not be passed in a call."""
+        """Return a null address: a fake tensor can be compiled for, but not passed in a call."""
         return [0]
 
     @property

@@ -496,7 +496,7 @@ def leading_dim(shape: Any, stride: Any) -> Any:
 
 
 def merge_modes(shapes: Any, strides: Any) -> tuple[list[Any], list[Any]]:
-    """Flat modes with static 1s dropped and neighbours merged where that is known to keep the function.
+    """Return flat modes with static 1s dropped and neighbours merged where that is known to keep the function.
 
     Two neighbours merge when the extent of the right one is static and its stride is known to be
     extent times stride of the left one. A static extent is never given up for a dynamic one.

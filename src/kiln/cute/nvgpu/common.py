@@ -55,7 +55,7 @@ class CtaGroup(enum.Enum):
 
 
 class CopyUniversalOp(CopyOp):
-    """Loads and stores, of any memory, by one thread; with an order and its scope, or hints for the caches."""
+    """Loads and stores of any memory by one thread, with a memory order and scope, or hints for the caches."""
 
     def make_trait(
         self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, memory_order: Any = MemoryOrder.WEAK,

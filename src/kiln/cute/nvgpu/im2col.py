@@ -1,4 +1,4 @@
-"""TMA copies of the pixels of images that the taps of a convolution's filter meet (im2col).
+"""TMA copies in im2col mode: the pixels of images that the taps of a convolution's filter meet.
 
 A convolution is a GEMM: a row for each output pixel, and a sum over channels and taps of the filter. The operand of the
 images is never materialised: a copy takes the pixels that a tap meets for consecutive output pixels, across the ends of
@@ -50,7 +50,7 @@ _OFFSETS = {1: (1 << 15) - 1, 2: (1 << 8) - 1, 3: (1 << 5) - 1}
 
 @dataclass(frozen=True)
 class PixelFacts(TensorMapFacts):
-    """What the map of a tensor of images says of every such tensor. `box` is (channels, pixels); the rest has the fastest mode first."""
+    """The static part of the tensor map of images. `box` is (channels, pixels); the rest has the fastest mode first."""
 
     im2col = True
 

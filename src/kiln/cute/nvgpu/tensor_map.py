@@ -1,7 +1,7 @@
-"""Tensor maps of tensors: which box a TMA copy takes, and what describes the tensor to it.
+"""Tensor maps: the box of a TMA copy, and the description of the tensor.
 
-A tile of a tensor lies in shared memory by a layout. The longest run of shared memory that holds consecutive elements of modes of the
-tensor is the box of one instruction; what is left of the tile takes further instructions.
+A tile of a tensor lies in shared memory by a layout. The longest run of shared memory that holds consecutive elements of modes
+of the tensor is the box of one instruction; the rest of the tile takes further instructions.
 """
 
 from __future__ import annotations
@@ -223,8 +223,7 @@ def _numbered(shape: Any) -> dict[tuple[int, ...], int]:
 def _merged(
     run: list[tuple[int, int]], tensor: TracedTensor, ratio: tuple[int, int], span: int
 ) -> list[list[tuple[int, int]]]:
-    """Return modes that are one run of global memory and small enough as one mode of the descriptor; a row is no longer
-    than the swizzle's."""
+    """Return modes grouped: contiguous ones that are small enough become one mode of the map, rows within a swizzle's span."""
     shapes, strides = _flat(tensor.layout)
     groups: list[list[tuple[int, int]]] = []
     for mode, extent in run:
@@ -249,7 +248,7 @@ def is_same(leaf: Any, number: int) -> bool:
 
 
 def shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
-    """Return the part of a box that each of so many blocks copies: outer modes are cut first."""
+    """Return the part of a box that each of `multicast` CTAs copies; outer modes are divided first."""
     box, left = list(box), multicast
     for i in reversed(range(len(box))):
         if left == 1:
@@ -297,8 +296,11 @@ def check_rows(facts: TensorMapFacts, tensor: TracedTensor) -> None:
 
 
 def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], list[Any], dict[int, Any]]:
-    """Return the extents of a map's modes in its elements; the bytes between elements of each mode but the first; by
-    how much a step along a mode of the tensor moves the coordinate, by the number of the mode."""
+    """Return the extents, strides and scales of a map's modes.
+
+    Extents are in elements of the map, strides in bytes (of each mode but the first). Scales say, by the number of a mode of
+    the tensor, how far a step along it moves the coordinate.
+    """
     shapes, steps = _flat(tensor.layout)
     bits = element_bits(tensor.element_type)
     sizes: list[Any] = []

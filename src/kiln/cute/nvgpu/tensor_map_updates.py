@@ -103,7 +103,7 @@ def fence_tma_desc_release(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def fence_tma_desc_acquire(tma_desc_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Copies after it see what was released to a tensor map in global memory."""
+    """Acquire what was released to a tensor map in global memory: later copies see it."""
     kernel_only("fence_tma_desc_acquire")
     where = _map_pointer(tma_desc_ptr, "fence_tma_desc_acquire", AddressSpace.gmem)
     nvgpu.tma.tensor_map_acquire(where.ir_value())

@@ -182,7 +182,7 @@ def create_tma_multicast_mask(
 
 
 def tma_trait(atom: Any, what: str) -> TmaTrait:
-    """Return the trait of an TMA atom."""
+    """Return the trait of a TMA atom; raise an error for other atoms."""
     atom = atom.atom if isinstance(atom, TmaInfo) else atom
     trait = atom.trait if isinstance(atom, CopyAtom) else None
     if not isinstance(trait, TmaTrait):

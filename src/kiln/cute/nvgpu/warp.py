@@ -23,7 +23,7 @@ from ...base_dsl.typing import (
     Int32,
     TFloat32,
     Uint8,
-)
+)  # fmt: skip
 from ...hardware import mma_shapes
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import guarded, predicates
@@ -119,7 +119,7 @@ class WarpMmaOp(MmaOp):
             if dtype not in self._INPUTS or acc_dtype not in _accumulators(dtype):
                 known = [f"{a.__name__} with {c.__name__}" for a in self._INPUTS for c in _accumulators(a)]
                 raise type_error(
-                    f"{name} of {_name(dtype)} accumulated in {_name(acc_dtype)}",
+                    f"{name} of {type_text(dtype)} accumulated in {type_text(acc_dtype)}",
                     f"the hardware has {', '.join(known)}",
                 )
         a, b, acc = (PTX_NAMES[dtype] for dtype in (a_dtype, b_dtype, acc_dtype))
@@ -139,7 +139,8 @@ def _accumulators(dtype: Any) -> list[Any]:
     return [DTYPES[name] for name in mma_shapes.accumulators("mma.sync", PTX_NAMES[dtype])]
 
 
-def _name(dtype: Any) -> str:
+def type_text(dtype: Any) -> str:
+    """Return a type, or what was passed in its place, as error messages show it."""
     return getattr(dtype, "__name__", repr(dtype))
 
 

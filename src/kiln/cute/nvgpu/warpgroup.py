@@ -1,9 +1,10 @@
-"""Matrix operations of a warpgroup (`wgmma`, sm_90a): four warps multiply together, later, and read operands from shared memory.
+"""WGMMA: asynchronous MMAs of a warpgroup (sm_90a), which read operands from shared memory.
 
-B and, unless it lies in registers, A are read through descriptors (`matrix_descriptor.py`): `make_fragment_A` and `make_fragment_B` of
-a partitioned tensor in shared memory give tensors of them. Sums lie in registers. Thread t of the 128, w = t / 32 its warp,
-g = t % 32 / 4, q = t % 4, has of the sums the rows 16 w + g (and + 8) and the columns 2 q, 2 q + 1 of each eight; of A in registers the
-same rows and, in each register of 32 bits, p neighbours from k = p q on, then those 4 p further on.
+B and, unless it is in registers, A are read through descriptors (`matrix_descriptor.py`): `make_fragment_A` and
+`make_fragment_B` of a partitioned tensor in shared memory return tensors of them. Accumulators are in registers. Thread t of
+the 128, with w = t / 32, g = t % 32 / 4 and q = t % 4, holds rows 16 w + g (and + 8) of the accumulator, and columns 2 q and
+2 q + 1 of each eight; of A in registers the same rows and, in each register of 32 bits, p neighbours from k = p q on, then
+those 4 p further on.
 
     warpgroup.fence()
     for k in cutlass.range_constexpr(cute.size(tCrA, mode=[2])):
@@ -36,7 +37,7 @@ from .common import OperandMajorMode
 from .matrix_descriptor import MatrixDescriptor, make_descriptors
 from .ptx_types import PTX_NAMES
 from .smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom
-from .warp import joined_layout
+from .warp import joined_layout, type_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ class TraitField(NamedTuple):
     initial: Any
 
     def convert(self, value: Any) -> Any:
-        """Returns a value of the field's type: a Python value if it is static."""
+        """Return a value of the field's type: a Python value if it is static."""
         if isinstance(value, type(self.initial)):
             return value
         typed = self.type(value)
@@ -129,7 +130,7 @@ class WarpGroupMmaTrait(MmaTrait):
         return copy
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        """The fields, also where they are known: a region may change them."""
+        """Return the values of the fields, also of static ones, which a region may change."""
         if tracing.current() is None:
             return []
         return [field.type(getattr(self, name)).ir_value() for name, field in self.FIELDS.items()]
@@ -264,7 +265,7 @@ class WarpGroupMmaOp(MmaOp):
         for what, dtype in (("A", a_dtype), ("B", b_dtype)):
             if dtype not in self._INPUTS:
                 raise type_error(
-                    f"{name} of {_name(dtype)} ({what})",
+                    f"{name} of {type_text(dtype)} ({what})",
                     f"its operands are {' or '.join(t.__name__ for t in self._INPUTS)}",
                 )
         for what, value, kind in (
@@ -294,12 +295,8 @@ class WarpGroupMmaOp(MmaOp):
         return WarpGroupMmaTrait(self)
 
 
-def _name(dtype: Any) -> str:
-    return getattr(dtype, "__name__", repr(dtype))
-
-
 def _ptx_name(dtype: Any) -> str:
-    return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else _name(dtype)
+    return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else type_text(dtype)
 
 
 class MmaF16BF16Op(WarpGroupMmaOp):

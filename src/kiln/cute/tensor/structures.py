@@ -33,11 +33,9 @@ class _MemRangeType:
         self.count = count
 
     def __sizeof__(self) -> int:
-        return (
-            _size(self.dtype) * self.count
-            if not isinstance(self.dtype, NumericMeta)
-            else self.dtype.n_bytes(self.count)
-        )
+        if isinstance(self.dtype, NumericMeta):
+            return self.dtype.n_bytes(self.count)
+        return _size(self.dtype) * self.count
 
     def __alignof__(self) -> int:
         return _alignment(self.dtype)
@@ -143,7 +141,7 @@ class struct:
         return (offset + (align - 1)) // align * align
 
     def size_in_bytes(self) -> int:
-        """The size, a multiple of the alignment."""
+        """Return the size in bytes, a multiple of the alignment."""
         return self._size
 
     def __sizeof__(self) -> int:
@@ -278,11 +276,7 @@ class ScalarField(Pointer):
     @property
     def ptr(self) -> Pointer:
         """The pointer to it."""
-        made = object.__new__(Pointer)
-        for name in Pointer.__slots__:
-            object.__setattr__(made, name, getattr(self, name))
-        tracing.hold(made)
-        return made
+        return self._copy()
 
 
 class MemRangeField:

@@ -16,7 +16,7 @@ from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
 from ...base_dsl.numeric.dunders import both_ways, one_way
 from ...base_dsl.numeric.meta import INTEGERS
-from ...base_dsl.numeric.operators import arithmetic_type, check_chosen
+from ...base_dsl.numeric.operators import arithmetic_type, check_chosen, power_by_squaring
 from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
 from ...base_dsl.typing import Boolean, Numeric, NumericMeta, as_numeric, plain_scalar
 from ..layout.int_tuple import flatten_to_tuple, has_underscore, pretty_str, product, unflatten
@@ -345,21 +345,11 @@ class TensorSSA:
         if t is None:
             return NotImplemented
         if type(other) is int and 0 <= other <= 64:
-            return self.to(arithmetic_type(t))._power(other)
+            x = self.to(arithmetic_type(t))
+            return power_by_squaring(x, other) if other else full_like(x, 1)
         t = float_of(t)
         a, b, shape = _operands(self, other, t)
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
-
-    def _power(self, exponent: int) -> TensorSSA:
-        """Return a power by repeated squaring."""
-        base, result = self, None
-        while exponent:
-            if exponent & 1:
-                result = base if result is None else result * base
-            exponent >>= 1
-            if exponent:
-                base = base * base
-        return full_like(self, 1) if result is None else result
 
     def __rpow__(self, other: Any) -> Any:
         t = _meet(self, other)
@@ -464,11 +454,9 @@ _DIVISIONS = {"floordiv": emit.integer_floordiv, "mod": emit.integer_mod, "trued
 """The divisions of integer vectors: `/` is C's, as CuTe has it, and not Python's."""
 
 _REDUCTIONS = {
-    ReductionOp.ADD: ("add", "add"),
-    ReductionOp.MUL: ("mul", "mul"),
-    ReductionOp.MAX: ("maxui", "maxsi"),
+    ReductionOp.ADD: ("add", "add"), ReductionOp.MUL: ("mul", "mul"), ReductionOp.MAX: ("maxui", "maxsi"),
     ReductionOp.MIN: ("minui", "minsi"),
-}
+}  # fmt: skip
 
 
 def _reduction(kind: str) -> dict[str, ir.Attribute]:
@@ -477,13 +465,12 @@ def _reduction(kind: str) -> dict[str, ir.Attribute]:
 
 def _combine_two(op: ReductionOp, t: Any, a: ir.Value, b: ir.Value) -> ir.Value:
     if t.is_float:
-        name = {ReductionOp.ADD: "add", ReductionOp.MUL: "mul", ReductionOp.MAX: "max", ReductionOp.MIN: "min"}[op]
-        return emit.floating(name, t, a, b)
+        return emit.floating(str(op), t, a, b)
     if op is ReductionOp.MAX:
         return emit.integer_max(t, a, b)
     if op is ReductionOp.MIN:
         return emit.integer_min(t, a, b)
-    return emit.integer("add" if op is ReductionOp.ADD else "mul", t, a, b)
+    return emit.integer(str(op), t, a, b)
 
 
 def _tuple_shape(shape: Any) -> Any:
