@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from ..... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
 from .....cute import arch
-from .....cute.nvgpu import cpasync, warp, warpgroup
+from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....dispatch import devices
 from ....parts.kv_producer import gmem_view
 from ....parts.rematerialize import rematerialized_operand
+from ....parts.wgmma import issue_wgmma, load_a_operand
 from .sm90_config import REGISTERS, WARPGROUP, WARPGROUP_ROWS
 from .sm90_scheduler import BackwardTileScheduler
 from .sm90_tiles import BackwardTiles, transposed
@@ -178,12 +179,9 @@ class ScoreMma:
         self.a = self.mma.make_fragment_A(self.mma.get_slice(thread).partition_A(tile))
         self.blocks_in_regs = min(dims_in_regs, cute.size(tile, mode=[1])) // 16
         if self.blocks_in_regs:
-            atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), dtype)
-            load = cute.make_tiled_copy_A(atom, self.mma_regs)
-            loader = load.get_slice(thread)
             first = cute.local_tile(tile, (WARPGROUP_ROWS, 16 * self.blocks_in_regs), (0, 0))
             self.a_regs = cute.make_rmem_tensor(((2, 2, 2), 1, self.blocks_in_regs), dtype)
-            cute.copy(load, loader.partition_S(first), loader.retile(self.a_regs))
+            load_a_operand(self.mma_regs, thread, first, self.a_regs)
 
     def b_operand(self, thread: Any, stages: Any) -> Any:
         """Return stages (row, element, stage) as B operands."""
@@ -221,7 +219,4 @@ class GradientMma:
 
     def issue(self, stage: Any) -> None:
         """Issue the GEMM."""
-        self.mma.set(warpgroup.Field.ACCUMULATE, True)
-        for k in range(cute.size(self.a, mode=[2])):
-            cute.gemm(self.mma, self.acc, self.a[None, None, k], self.b[None, None, k, stage], self.acc)
-        warpgroup.commit_group()
+        issue_wgmma(self.mma, self.acc, self.a, self.b, stage, True)

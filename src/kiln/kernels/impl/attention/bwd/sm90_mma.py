@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Float32, cute
-from .....cute.nvgpu import warp, warpgroup
+from .....cute.nvgpu import warpgroup
 from .....utils import sm90
+from ....parts.wgmma import issue_wgmma, load_a_operand
 from .sm90_config import DS_STAGES, TILE_N, WARPGROUP_ROWS
 from .sm90_tiles import transposed
 
@@ -83,41 +84,32 @@ class BackwardMma:
 
     def load_operands(self, group: Any) -> None:
         """Load the warpgroup's V, or V and K, into registers, if the config says so: less smem traffic for S and dP."""
-        dtype = self.kernel.dtype
-        load = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), dtype), self.mma_s_regs)
-        loader = load.get_slice(self.thread)
         for x, operand in zip((self.smem.v, self.smem.k), self.operands_in_regs, strict=False):
             tile = cute.local_tile(x, (_ROWS, self.kernel.head_dim), (group, 0))
-            cute.copy(load, loader.partition_S(tile), loader.retile(operand))
+            load_a_operand(self.mma_s_regs, self.thread, tile, operand)
 
     def issue_s(self, operands: WarpgroupOperands, stage: Any) -> None:
         """Issue S^T = K Q^T."""
         if len(self.operands_in_regs) > 1:
-            self._issue(self.mma_s_regs, self.acc_s, self.operands_in_regs[1], self.q, stage)
+            issue_wgmma(self.mma_s_regs, self.acc_s, self.operands_in_regs[1], self.q, stage)
         else:
-            self._issue(self.mma_s, self.acc_s, operands.k, self.q, stage)
+            issue_wgmma(self.mma_s, self.acc_s, operands.k, self.q, stage)
 
     def issue_dp(self, operands: WarpgroupOperands, stage: Any) -> None:
         """Issue dP^T = V dO^T."""
         if self.operands_in_regs:
-            self._issue(self.mma_s_regs, self.acc_dp, self.operands_in_regs[0], self.do, stage)
+            issue_wgmma(self.mma_s_regs, self.acc_dp, self.operands_in_regs[0], self.do, stage)
         else:
-            self._issue(self.mma_s, self.acc_dp, operands.v, self.do, stage)
+            issue_wgmma(self.mma_s, self.acc_dp, operands.v, self.do, stage)
 
     def issue_dv(self, stage: Any) -> None:
         """Issue dV += P^T dO."""
-        self._issue(self.mma_dkv, self.acc_dv, self.p, self.do_transposed, stage, True)
+        issue_wgmma(self.mma_dkv, self.acc_dv, self.p, self.do_transposed, stage, True)
 
     def issue_dk(self, stage: Any) -> None:
         """Issue dK += dS^T Q."""
-        self._issue(self.mma_dkv, self.acc_dk, self.ds, self.q_transposed, stage, True)
+        issue_wgmma(self.mma_dkv, self.acc_dk, self.ds, self.q_transposed, stage, True)
 
     def issue_dq(self, operands: WarpgroupOperands, ds_stage: Any) -> None:
         """Issue dQ^T = K^T dS^T."""
-        self._issue(self.mma_dq, self.acc_dq, operands.k_transposed, operands.ds, ds_stage)
-
-    def _issue(self, mma: Any, acc: Any, a: Any, b: Any, stage: Any, accumulate: bool = False) -> None:
-        for k in range(cute.size(a, mode=[2])):
-            mma.set(warpgroup.Field.ACCUMULATE, accumulate or k > 0)
-            cute.gemm(mma, acc, a[None, None, k], b[None, None, k, stage], acc)
-        warpgroup.commit_group()
+        issue_wgmma(self.mma_dq, self.acc_dq, operands.k_transposed, operands.ds, ds_stage)
