@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import cute
+from ... import Float32, cute
 from ...cute.nvgpu import warp, warpgroup
+from ...utils import sm90
+
+K_MAJOR, MN_MAJOR = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+WARPGROUP_M = 64
+"""Rows of a warpgroup's accumulator: M of a WGMMA."""
+
+
+def make_wgmma(dtype: Any, columns: int, a: Any = K_MAJOR, b: Any = K_MAJOR, a_in_regs: bool = False) -> Any:
+    """Return the tiled MMA of one warpgroup, with f32 accumulators of 64 rows; `a` and `b` are major modes."""
+    source = warpgroup.OperandSource.RMEM if a_in_regs else warpgroup.OperandSource.SMEM
+    return sm90.make_trivial_tiled_mma(dtype, dtype, a, b, Float32, (1, 1, 1), (WARPGROUP_M, columns), source)
 
 
 def issue_wgmma(mma: Any, acc: Any, a: Any, b: Any, stage: Any, accumulate: bool = False) -> None:

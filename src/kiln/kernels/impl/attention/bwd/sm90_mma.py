@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Float32, cute
-from .....cute.nvgpu import warpgroup
-from .....utils import sm90
-from ....parts.wgmma import issue_wgmma, load_a_operand
+from ....parts.wgmma import MN_MAJOR, issue_wgmma, load_a_operand, make_wgmma
 from .sm90_config import DS_STAGES, TILE_N, WARPGROUP_ROWS
 from .sm90_tiles import transposed
 
@@ -37,17 +35,10 @@ class BackwardMma:
     def __init__(self, kernel: Sm90BackwardKernel, thread: Any, smem: Any) -> None:
         head_dim, tile_m = kernel.head_dim, kernel.config.tile_m
         self.kernel, self.thread, self.smem = kernel, thread, smem
-        k_major, mn_major = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
-        in_regs = warpgroup.OperandSource.RMEM
-
-        def make(a: Any, b: Any, columns: int, *source: Any) -> Any:
-            dtypes = (kernel.dtype, kernel.dtype)
-            return sm90.make_trivial_tiled_mma(*dtypes, a, b, Float32, (1, 1, 1), (_ROWS, columns), *source)
-
-        self.mma_s = make(k_major, k_major, tile_m)
-        self.mma_dkv = make(k_major, mn_major, head_dim, in_regs)
-        self.mma_dq = make(mn_major, k_major, kernel.dq_columns)
-        self.mma_s_regs = make(k_major, k_major, tile_m, in_regs)
+        self.mma_s = make_wgmma(kernel.dtype, tile_m)
+        self.mma_s_regs = make_wgmma(kernel.dtype, tile_m, a_in_regs=True)
+        self.mma_dkv = make_wgmma(kernel.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
+        self.mma_dq = make_wgmma(kernel.dtype, kernel.dq_columns, a=MN_MAJOR)
         self.operands_in_regs = [
             cute.make_rmem_tensor(((2, 2, 2), 1, head_dim // 16), kernel.dtype)
             for _ in range(kernel.config.operands_in_regs)

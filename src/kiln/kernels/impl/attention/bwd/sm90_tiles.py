@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 from ..... import Boolean, Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from .....cute import arch
-from .....cute.nvgpu import cpasync, warp, warpgroup
+from .....cute.nvgpu import cpasync, warp
 from .....utils import LayoutEnum, sm90
 from ....parts.attention_mask import accumulator_column, accumulator_row, mask_row
 from ....parts.kv_producer import TmaTensor, gmem_view, partition
 from ....parts.kv_source import VECTOR, store_vectors, vector_at
 from ....parts.pipelines import tma_pipe
 from ....parts.rematerialize import rematerialized
+from ....parts.wgmma import MN_MAJOR, make_wgmma
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 
 
@@ -166,10 +167,7 @@ class BackwardTiles:
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         rounded = cute.make_rmem_tensor(acc.shape, self.dtype)
         rounded.store((acc.load() * scale).to(self.dtype))
-        mma = sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN, Float32, (1, 1, 1),
-            (WARPGROUP_ROWS, head_dim), warpgroup.OperandSource.RMEM,
-        )  # fmt: skip
+        mma = make_wgmma(self.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
         copy = cute.make_tiled_copy_C(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.dtype), mma)
         slots = cute.make_tensor(smem.iterator, self.result_layout(head_dim).outer)
         if const_expr(repeated):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
+from ..... import Int32, Int64, const_expr, cute, pipeline, utils
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
@@ -25,6 +25,7 @@ from ....parts.kv_producer import KvProducer, TmaTensor, gmem_view
 from ....parts.kv_source import VECTOR, vector_at
 from ....parts.online_softmax import nonzero_scale
 from ....parts.pipelines import tma_pipe
+from ....parts.wgmma import K_MAJOR, MN_MAJOR, make_wgmma
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm90_config import WARPGROUP_M, padded_head_dim
 from .sm90_epilogue import Sm90Epilogue
@@ -158,19 +159,11 @@ class Sm90ForwardKernel:
 
     def mma_qk(self) -> Any:
         """Return the tiled MMA of S = Q K^T."""
-        major = warpgroup.OperandMajorMode.K
-        source = warpgroup.OperandSource.RMEM if self.config.q_in_regs else warpgroup.OperandSource.SMEM
-        return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (WARPGROUP_M, self.config.tile_n), source
-        )
+        return make_wgmma(self.dtype, self.config.tile_n, a_in_regs=self.config.q_in_regs)
 
     def mma_pv(self) -> Any:
         """Return the tiled MMA of O += P V, with P in registers."""
-        k_major, mn_major = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
-        return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, k_major, k_major if self.is_fp8 else mn_major, Float32, (1, 1, 1),
-            (WARPGROUP_M, self.head_dim_v), warpgroup.OperandSource.RMEM,
-        )  # fmt: skip
+        return make_wgmma(self.dtype, self.head_dim_v, b=K_MAJOR if self.is_fp8 else MN_MAJOR, a_in_regs=True)
 
     def smem_layouts(self, rows: int) -> Smem:
         """Return the layouts of Q, of K and V with `rows` keys, and of O."""
