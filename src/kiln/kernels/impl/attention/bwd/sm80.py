@@ -221,11 +221,6 @@ class Sm80BackwardKernel(QueryTile):
             rows, _ = sequence_rows(streamed[n], cu_seqlens, batch, head)
             load_rows(copies[n], rows, smem[n][None, None, stage], dims[n], tile, Int32(end))
 
-    def score_coords(self) -> Any:
-        """Return the coordinates (row, column) of a thread's scores."""
-        mma = self.mma().get_slice(rematerialized(arch.thread_idx()[0]))
-        return mma.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
-
     @cute.jit
     def modify(self, softmax: Any, work: Any, tile: Int32, q_head: Int32, alibi_slopes: Any, visible: Any):
         """Apply ALiBi and the user's function to S, and keep the function's derivative."""

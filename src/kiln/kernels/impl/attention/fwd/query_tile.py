@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..... import Boolean, Float16, Float32, Int32, const_expr, cute, range_constexpr
+from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp, cpasync, warp
 from ....parts.kv_source import VECTOR, vector_at
+from ....parts.rematerialize import rematerialized
 from .sm80_config import padded_head_dim
 
 
@@ -52,6 +54,11 @@ class QueryTile:
         warps = self.config.warps
         op = warp.MmaF16BF16Op(self.dtype, Float32, (16, 8, 16))
         return cute.make_tiled_mma(op, (warps, 1, 1), (16 * warps, 16, 16))
+
+    def score_coords(self) -> Any:
+        """Return the coordinates (row, column) of a thread's scores."""
+        mma = self.mma().get_slice(rematerialized(arch.thread_idx()[0]))
+        return mma.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
 
     def row_copy(self, padded: int, asynchronous: bool, dtype: Any = None) -> Any:
         """Return the tiled copy of rows between gmem and smem."""

@@ -314,11 +314,6 @@ class Sm80ForwardKernel(QueryTile):
                     source = vector_at(q, (work.tile * tile_rows + row, column))
                     cute.copy(copy, source, target[None, i, j], pred=predicate)
 
-    def score_coords(self) -> Any:
-        """Return the coordinates (row, column) of a thread's scores."""
-        mma = self.mma().get_slice(rematerialized(arch.thread_idx()[0]))
-        return mma.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
-
     @cute.jit
     def modify(self, acc_s: cute.Tensor, kv_tile: Int32, offset: Int32, work: Any, alibi_slopes: Any, score_scale: Any):
         """Apply ALiBi and the user's function to the scores of a KV tile."""
