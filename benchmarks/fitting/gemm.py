@@ -115,7 +115,7 @@ class Journal(recorded.GemmJournal):
         return max((run for run in runs if runs.count(run) > 1), key=lambda run: (run in own, run), default="")
 
     def of(self, shape: Gemm, run: str) -> list[tuple[Any, float, float]]:
-        """Return (config, us, cuBLAS us) of a shape and a run, of configs timed in turns, the fastest first."""
+        """Return (config, us, cuBLAS us) of a shape and a run, of configs timed alternately, the fastest first."""
         rows = [row for row in self.by_shape.get(shape.name, ()) if row.get("run") == run and "screened" not in row]
         return sorted(((row["config"], row["us"], row["cublas_us"]) for row in rows), key=lambda x: x[1])
 
@@ -278,7 +278,7 @@ def _measure_some(warms: bool, queue: Any, path: Path, end: float, run: str, bes
 
 
 def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: int, turns: int) -> str:
-    """Time configs of a shape shortly, then the first (the chosen one) and the best others in turns; return a report."""
+    """Time configs of a shape shortly, then the first (the chosen one) and the best others alternately; return a report."""
     import torch
 
     from kiln import kernels
