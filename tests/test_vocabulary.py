@@ -113,9 +113,6 @@ ALLOWED: tuple[Allowed, ...] = (
 )
 """At most 60. The list only shrinks."""
 
-TO_REWRITE: tuple[str, ...] = ("src/kiln/kernels/tuned_configs.py",)
-"""Paths below which files still have private words. The list only shrinks."""
-
 
 def files() -> list[Path]:
     """Return what the test reads: sources, examples, benchmarks and pages."""
@@ -172,7 +169,6 @@ def test_no_private_words() -> None:
     wrong = [
         f"{file.relative_to(ROOT)}:{line}: {word!r}, write: {instead}"
         for file in files()
-        if not file.relative_to(ROOT).as_posix().startswith(TO_REWRITE)
         for line, word, instead in private_words(file)
     ]
     assert wrong == []
