@@ -60,7 +60,7 @@ class Node:
         return []
 
     def fit(self, expected: Hashable) -> Node | str:
-        """Return this argument as code compiled for the key `expected` takes it, or why it cannot (empty: the keys tell)."""
+        """Return this argument as code compiled for the key `expected` takes it, or why it cannot ("": by keys)."""
         return ""
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
@@ -398,14 +398,14 @@ class ArgumentRules:
         if dataclasses.is_dataclass(value):
             return self._dataclass(value, path)
         if callable(value) or hasattr(value, "__dict__") or hasattr(kind, "__slots__"):
-            return self._object(value, path)
+            return self._object(value)
         raise type_error(
             f"argument {path!r} of type {kind.__module__}.{kind.__qualname__} cannot be passed to a compiled function",
             "pass numbers, tensors, tuples or dataclasses of them; annotate it Constexpr if it is known when compiling; "
             "or give its class __get_mlir_types__, __c_pointers__ and __new_from_mlir_values__",
         )
 
-    def _object(self, value: Any, path: str) -> Node:
+    def _object(self, value: Any) -> Node:
         """Return the node of a plain instance: passed by reference, except for the values of the program in it."""
         if trace.current() is None or not tree.has_dynamic(value):
             return StaticNode(value)

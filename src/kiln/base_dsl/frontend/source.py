@@ -41,7 +41,7 @@ def _code_parameters(code: types.CodeType) -> tuple[str, ...]:
     return code.co_varnames[:count]
 
 
-def _mangled(names: tuple[str, ...], code: types.CodeType) -> tuple[str, ...]:
+def _unmangled(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return names without their class prefix: private names (`__x` in a class) appear mangled in code objects."""
     return tuple(
         n[n.index("__", 1) :] if n.startswith("_") and "__" in n[1:] and not n.startswith("__") else n for n in names
@@ -178,7 +178,7 @@ def _choose(candidates: list[Any], wanted: Any, code: types.CodeType) -> Functio
         if not isinstance(node, ast.Lambda) and node.name != code.co_name:
             continue
         parameters = _parameters(node.args)
-        if parameters != _code_parameters(code) and parameters != _mangled(_code_parameters(code), code):
+        if parameters != _code_parameters(code) and parameters != _unmangled(_code_parameters(code)):
             continue
         found.append(node)
     if len(found) > 1:
@@ -200,7 +200,7 @@ def _gives(node: ast.Lambda, code: types.CodeType) -> bool:
 
 
 def is_compiled_from(text: str, node: FunctionNode, code: types.CodeType) -> bool:
-    """Return whether compiling a node of a text gives the code: files change, and their times do not show it reliably."""
+    """Return whether compiling a node of a text gives the code: files change, and their times are not reliable."""
     tree = _parse(text)
     excerpt = "" if tree is None else _excerpt(text, tree.body, node) + _imports(text)
     return _gives_code(excerpt, code) or _contains(_compile(text, code.co_filename), code)
@@ -232,7 +232,7 @@ def _imports(text: str) -> str:
 
 
 def _excerpt(text: str, body: list[ast.stmt], node: FunctionNode) -> str:
-    """Return the top-level statement of a text that contains a node, at its line numbers; in a class, only that statement."""
+    """Return the top-level statement that contains a node, at its line numbers; in a class, only that statement."""
     lines = text.splitlines(keepends=True)
     kept: list[str] = []
     while True:

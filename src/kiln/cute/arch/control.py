@@ -78,6 +78,6 @@ def globaltimer(*, loc: Any = None, ip: Any = None) -> Int64:
 
 
 def nanosleep(sleep_time: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Do nothing for about `sleep_time` nanoseconds."""
+    """Suspend the thread for about `sleep_time` nanoseconds."""
     kernel_only("nanosleep")
     nvgpu.control.nanosleep(i32(sleep_time))

@@ -1,4 +1,4 @@
-"""How tensors, pointers, layouts and shapes are passed to compiled functions and from host functions to kernels."""
+"""Nodes of tensors, pointers, layouts, shapes and streams, which are passed to compiled functions and to kernels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TensorNode(Node):
         return list(self._leaves)
 
     def fit(self, expected: Hashable) -> Node | str:
-        """This tensor as an argument of the expected signature, or why it is none."""
+        """Return this tensor as an argument of the expected signature, or why it does not fit."""
         if not isinstance(expected, TensorSignature) or self._array is None:
             return ""
         reason = expected.misfit(self._array, self._alignment)
@@ -197,7 +197,7 @@ def shape_node(value: Any) -> Node:
 
 
 class AddressNode(Node):
-    """An address without a type, `ctypes.c_void_p`: compiled code that takes a pointer takes it."""
+    """An untyped address, `ctypes.c_void_p`, which fits compiled code that takes a pointer."""
 
     key = "an address"
 
@@ -320,7 +320,7 @@ _array_signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 
 def quick_array(kind: type) -> Callable[[Any], Any] | None:
-    """Return what maps arrays of numpy and torch to (key, leaves) without making a node; None for other types."""
+    """Return a function from arrays of numpy or torch to (key, leaves), without a node; None for other types."""
     numpy = packages.loaded("numpy")
     if numpy is not None and kind is numpy.ndarray:
         return _quick_numpy

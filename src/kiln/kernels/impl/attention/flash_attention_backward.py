@@ -7,7 +7,16 @@ from typing import Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from .args import AttentionArguments, AttentionParams, as_4d, check_aligned, check_arrays, longest, lse_shape
+from .args import (
+    AttentionArguments,
+    AttentionParams,
+    as_4d,
+    check_aligned,
+    check_array,
+    check_arrays,
+    longest,
+    lse_shape,
+)
 from .bwd.implementations import REGISTRY, BackwardArguments, BackwardArrays
 from .bwd.problem import AttentionBackwardProblem
 from .problem import ELEMENTS, MAX_GRID_Z
@@ -101,11 +110,7 @@ def _check(args: AttentionArguments, dout: Any, out: Any, lse: Any) -> None:
             tuple(x.shape) == shape and x.dtype == args.q.dtype,
             f"{_NAME}: {label} is {x.dtype} of shape {tuple(x.shape)}; it must be {args.q.dtype} of shape {shape}",
         )
-    require(
-        tuple(lse.shape) == lse_shape(args.q) and str(lse.dtype).endswith("float32") and arrays.strides(lse)[-1] == 1,
-        f"{_NAME}: lse is {lse.dtype} of shape {tuple(lse.shape)}; it must be a contiguous array of float32 of shape "
-        f"{lse_shape(args.q)}, as flash_attention returns it",
-    )
+    check_array(_NAME, "lse", lse, "float32", lse_shape(args.q), note=", as flash_attention returns it")
     require(args.batch <= MAX_GRID_Z, f"{_NAME}: there are {args.batch} sequences; a call takes at most {MAX_GRID_Z}")
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Float32, Int32, Int64, const_expr, cute
-from ....dispatch import arrays, devices, launches, recorder
+from ..... import Int32, Int64, const_expr, cute
+from ....dispatch import arrays, devices
 from ....dispatch.registry import Implementation, Registry, variants
+from ....parts.kv_source import VECTOR
+from ....parts.tensor_views import permuted
 from ..args import AttentionArguments, BackwardScalars
-from ..fwd.implementations import fake_tensor, fake_tensors, kernel_object, memory_space, present
 from ..fwd.sm80_config import padded_head_dim
+from ..launch import kernel_object, run_kernel
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from . import sm80_config, sm90_config, sm90_cost, sm90_hd256_config
 from .preprocess import BackwardPreprocess, SinkBackward
@@ -79,13 +81,10 @@ class BackwardLaunch:
         self, x: Any, tensors: Any, max_seqlen_q: Int32, max_seqlen_k: Int32, scalars: Any, schedule: Any, stream: Int64
     ):
         """Launch the kernels for `BackwardArrays`."""
-        aligned = self.preprocess.aligned
-        x = x._replace(dout=aligned(x.dout), out=aligned(x.out), dq=aligned(x.dq))
+        x = x._replace(**{name: permuted(getattr(x, name), None, VECTOR) for name in ("dout", "out", "dq")})
         counters = None if const_expr(x.next_tile is None) else DqCounters(x.additions, x.next_tile)
-        # in a fixed order, the first addition to a dQ accumulator writes it
-        cleared = x.dq_acc if const_expr(x.additions is None) else None
         cu_seqlens_q = tensors.cu_seqlens_q if const_expr(self.tile_m > 0) else None
-        self.preprocess(x.dout, x.out, x.lse, x.lse_delta, cleared, counters, cu_seqlens_q, max_seqlen_q, stream)
+        self.preprocess(x.dout, x.out, x.lse, x.lse_delta, counters, cu_seqlens_q, max_seqlen_q, stream)
         if const_expr(x.dsinks is not None):
             self.sinks(x.lse_delta, tensors.sinks, x.dsinks, tensors.cu_seqlens_q, Int32(x.q.shape[1]), stream)
         tensors = tensors._replace(sinks=None)
@@ -191,13 +190,10 @@ class AttentionBackward(Implementation):
     ) -> None:  # fmt: skip
         """Run the kernels of a call."""
         forward, of, x = args.forward, problem.attention, args.arrays._replace(**workspace)
-        kernels, tensors = kernel_object(kind, of.has_alibi, problem.functions, *key), forward.tensors()
-        compiled = _compiled(
-            recorder.mode(), kernels, memory_space(x.q), present(x), present(tensors), schedule is not None
-        )
+        kernels = kernel_object(kind, of.has_alibi, problem.functions, *key)
         scalars = BackwardScalars(*forward.scalars(of, 1)[:-1], forward.scale)
         lengths = (forward.params.max_seqlen_q, args.max_seqlen_k)
-        launches.run_arguments(compiled, [x, tensors, *lengths, scalars, schedule, arrays.stream_of(x.q)])
+        run_kernel(kernels, x, forward.tensors(), *lengths, scalars, schedule)
 
 
 def _q_tiles(problem: AttentionBackwardProblem, tile_m: int, q: Any) -> int:
@@ -256,7 +252,11 @@ class Sm90AttentionBackward(AttentionBackward):
         rows = tiles * config.tile_m
         lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), f32)
         dq_acc = arrays.empty(q, (layers, of.heads, rows * sm90_config.padded_head_dim(of.head_dims)), f32)
-        additions = arrays.empty(q, (layers, of.heads, tiles), i32) if problem.deterministic else None
+        additions = None
+        if problem.deterministic:  # the first addition to a dQ accumulator writes it
+            additions = arrays.empty(q, (layers, of.heads, tiles), i32)
+        else:
+            arrays.fill(dq_acc, 0.0)
         converted = sm90_config.converted_heads(problem, config, head_group, dq_parts)
         schedule = BackwardSchedule(head_group, tiles_per_dq, converted, device.sm_count)
         self.launch(
@@ -292,16 +292,3 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
         lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.dtype_named(q, "float32"))
         schedule = BackwardSchedule(sm90_hd256_config.head_group(problem, devices.current()), 1, 0, 1)
         self.launch(Sm90Hd256BackwardLaunch, key, problem, args, schedule, lse_delta=lse_delta)
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled(
-    _mode: Any, kernels: BackwardLaunch, space: Any, has_arrays: tuple[bool, ...], has_tensors: tuple[bool, ...],
-    scheduled: bool,
-) -> Any:  # fmt: skip
-    rows, f32 = (kernels.dtype, 4), lambda modes: (Float32, modes)
-    kinds = (*[rows] * 5, f32(3), *[rows] * 3, f32(1), f32(4), f32(3), (Int32, 3), (Int32, 1))
-    x = BackwardArrays(*(fake_tensor(*kind, space) if y else None for kind, y in zip(kinds, has_arrays, strict=True)))
-    scalars = BackwardScalars(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
-    schedule = BackwardSchedule(1, 1, 0, 1) if scheduled else None
-    return cute.compile(kernels, x, fake_tensors(has_tensors, space), Int32(1), Int32(1), scalars, schedule, 0)

@@ -42,20 +42,19 @@ from .sm90_tiles import BackwardTiles, ResultRows, round_to_operand
 if TYPE_CHECKING:
     from .sm90_config import Sm90AttentionBackwardConfig
 
-_DS, _DONE, _CLEARED, _RESULTS, _DS_ODD = 1, 3, 4, 11, 13
-"""Named barriers: dS of a warpgroup is in smem; all GEMMs are complete; tiles are cleared; a gradient of a warpgroup is
-in smem; dS of odd steps. 5 to 10 are those of `sm90_dq.py`."""
+_DS_STAGE_0, _DONE, _CLEARED, _RESULTS, _DS_STAGE_1 = 1, 3, 4, 11, 13
+"""Named barriers: dS of a warpgroup is in stage 0; all GEMMs are complete; tiles are cleared; a gradient of a warpgroup
+is in smem; dS is in stage 1. 5 to 10 are those of `sm90_dq.py`."""
 
 
-def _ds_barrier(other: int, odd: Any) -> Any:
+def _ds_barrier(other: int, stage: Any) -> Any:
     """Return the barrier of this warpgroup's dS, or of the `other`'s (1).
 
-    Odd steps have another one: a warpgroup may be done with the next step before the other waits for this one, and
-    would take its place there."""
-    group = (
-        rematerialized(arch.thread_idx()[0]) // WARPGROUP - 1
-    ) ^ other  # read again: the loop has no register for it
-    return pipeline.NamedBarrier(_DS + group + odd * (_DS_ODD - _DS), WARPGROUPS * WARPGROUP)
+    Each stage has its own: a warpgroup may be done with the next step before the other waits for this one, and would
+    take its place there."""
+    # read again: the loop has no register for it
+    group = (rematerialized(arch.thread_idx()[0]) // WARPGROUP - 1) ^ other
+    return pipeline.NamedBarrier(_DS_STAGE_0 + group + stage * (_DS_STAGE_1 - _DS_STAGE_0), WARPGROUPS * WARPGROUP)
 
 
 class Smem(NamedTuple):
@@ -340,12 +339,7 @@ class Sm90BackwardKernel(BackwardTiles):
         scores.exp2(q_stage.index, 0, coordinates)
         pipes.pipe_v.consumer_wait(broadcast.state())
         do_stage = pipes.do.wait_and_advance()
-        if const_expr(self.masks_right or self.masks_left or self.score_mod):
-            # after the heads of the GQA group comes the query tile before
-            group_index = group_index + 1
-            if group_index == scheduler.group_size:
-                group_index = Int32(0)
-                edge = edge + self.config.tile_m
+        edge, group_index = scheduler.next_edge(edge, group_index)
         warpgroup.wait_group(0)
         if i > 0:
             consumer.dq.write(i - 1)
@@ -417,9 +411,7 @@ class Sm90BackwardKernel(BackwardTiles):
     @cute.jit
     def clear_last_queries(self, tiles: Any, scheduler: Any, broadcast: Any):
         """Zero the rows after a varlen sequence in the last tiles of Q and dO that see keys."""
-        work = broadcast.work()
-        span = scheduler.span(work)
-        rows = work.seqlen_q - (span.first + span.count - 1) * self.config.tile_m
+        rows = scheduler.last_tile_queries(broadcast.work())
         if rows < self.config.tile_m:
             self.clear_tiles(tiles, rows)
 

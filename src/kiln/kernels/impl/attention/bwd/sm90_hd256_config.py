@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....dispatch import arrays
 from ....tuned import coefficients
+from ..config_checks import check_registers, check_rows, check_smem
 from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS, equal_groups, mean_visible_queries
 from .sm90_cost import CYCLES_PER_US, other_kernels_us, waves
 
@@ -69,15 +70,13 @@ class Sm90AttentionBackwardHd256Config:
     @arrays.checked_once
     def check(self, head_dims: tuple[int, int], capacity: int) -> None:
         """Raise if the config cannot work for padded head dimensions and `capacity` bytes of smem."""
-        require = arrays.require
-        for name, rows in (("tile_m", self.tile_m), ("tile_n", self.tile_n)):
-            require(rows % 16 == 0 and 16 <= rows <= 256, f"{self}: {name} must be a multiple of 16, up to 256")
-        require(
+        check_rows(self, "tile_m", "tile_n")
+        arrays.require(
             self.q_stages >= 2 and self.k_stages >= 2 and self.v_stages >= 1,
             f"{self}: q_stages and k_stages must be at least 2, and v_stages at least 1",
         )
         for name, dims in (("kv_dims_in_regs", self.kv_dims_in_regs), ("q_dims_in_regs", self.q_dims_in_regs)):
-            require(dims >= 0 and dims % 16 == 0, f"{self}: {name} must be a multiple of 16")
+            arrays.require(dims >= 0 and dims % 16 == 0, f"{self}: {name} must be a multiple of 16")
         dim, dim_v = head_dims
         # accumulators, scores and operands of the dV warpgroup, the dK warpgroup, and a dQ warpgroup
         used = max(
@@ -85,18 +84,9 @@ class Sm90AttentionBackwardHd256Config:
             dim // 2 + self.tile_m * 3 // 4 + min(self.kv_dims_in_regs, dim_v) // 4,
             dim // 2 + self.tile_n * 5 // 4 + min(self.q_dims_in_regs, dim) // 4,
         )
-        require(
-            used + _OTHER_REGISTERS <= REGISTERS[1],
-            f"{self}: accumulators, scores and operands with head_dim {head_dims} take {used} registers of a "
-            f"thread, which has {REGISTERS[1]}, and needs {_OTHER_REGISTERS} for the rest",
-            hint="a smaller tile_m or tile_n, or fewer dims in registers",
-        )
-        smem = self.smem_bytes(head_dims)
-        require(
-            smem <= capacity,
-            f"{self} takes {smem} bytes of smem for head_dim {head_dims}; a CTA has {capacity}",
-            hint="a smaller tile_m or tile_n",
-        )
+        what, hint = f"accumulators, scores and operands with head_dim {head_dims}", "a smaller tile_m or tile_n"
+        check_registers(self, what, used, _OTHER_REGISTERS, REGISTERS[1], f"{hint}, or fewer dims in registers")
+        check_smem(self, self.smem_bytes(head_dims), head_dims, capacity, hint)
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardHd256Config:

@@ -44,10 +44,10 @@ class Sm80Epilogue:
             for half in range_constexpr(2):
                 row, column = coords[(0, half), m, 0]
                 row = row + m_tile * tile_m
-                total, neg_row_max, factor = self._normalize(softmax, 2 * m + half, row)
+                total, neg_row_max, scale = self._normalize(softmax, 2 * m + half, row)
                 for n in range_constexpr(columns // 8):
                     for c in range_constexpr(2):
-                        acc_o[(c, half), m, n] = acc_o[(c, half), m, n] * factor
+                        acc_o[(c, half), m, n] = acc_o[(c, half), m, n] * scale
                 if const_expr(lse is not None):
                     if column == 0 and row < rows:
                         lse[row] = log_sum_exp(total, neg_row_max)
@@ -86,13 +86,13 @@ class Sm80Epilogue:
             for half in range_constexpr(2):
                 row, column = coords[(0, half), m, 0]
                 row = row + m_tile * tile.config.tile_m
-                total, neg_row_max, factor = self._normalize(softmax, 2 * m + half, row, counts_sink)
+                total, neg_row_max, scale = self._normalize(softmax, 2 * m + half, row, counts_sink)
                 lse = log_sum_exp(total, neg_row_max, True)
                 if row < seqlen_q * tile.group_size:
                     target = partial[row, None]
                     for start, elements in vectors:
                         for i, (c, n) in enumerate(elements):
-                            fragment[i] = acc_o[(c, half), m, n] * factor
+                            fragment[i] = acc_o[(c, half), m, n] * scale
                         place = (target.iterator + (column * (size // 2) + start)).with_alignment(4 * size)
                         cute.copy(store, fragment, cute.make_tensor(place, cute.make_layout((size,))))
                     if column == 0:
