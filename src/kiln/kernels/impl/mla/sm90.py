@@ -12,7 +12,6 @@ half whose columns the tile's own warpgroup has is first.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from .... import Float32, Int32, const_expr, cute
@@ -253,6 +252,3 @@ class Sm90MlaKernel(MlaKernel):
                 column_tiles = column_tiles + 1
             start = split_kv_scheduler.next_start(start, kept >> 2)
             sequence = sequence + 1
-
-
-sm90_mla_kernel = functools.lru_cache(maxsize=64)(Sm90MlaKernel)

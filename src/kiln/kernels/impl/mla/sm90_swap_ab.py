@@ -10,7 +10,6 @@ The cache is loaded in tiles of 64 columns, into the stages of either warpgroup.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from .... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
@@ -192,6 +191,3 @@ class Sm90MlaSwapAbKernel(MlaKernel):
             _, own = self.kv_range(tensors, rematerialized(sequence), start, work)
             start = split_kv_scheduler.next_start(start, own.count)
             sequence = sequence + 1
-
-
-sm90_mla_swap_ab_kernel = functools.lru_cache(maxsize=64)(Sm90MlaSwapAbKernel)
