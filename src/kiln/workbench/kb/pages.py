@@ -343,6 +343,11 @@ def index(folder: Path) -> str:
             cells = [f"[{page.title}]({page.path.relative_to(base).as_posix()})"]
             lines.append(f"| {' | '.join([*cells, *(page.head[name] for name in ('when', 'arch', 'status'))])} |")
         parts.append("\n".join(lines))
+    limits = sorted((folder / INDEX).parent.glob("limits/*.md"))
+    if limits:
+        titles = [page.read_text().partition("\n")[0].removeprefix("# ") for page in limits]
+        lines = [f"- [{title}](limits/{page.name})" for title, page in zip(titles, limits, strict=True)]
+        parts += ["## Limits", "Measured bounds, and what was tried without gain:", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 
