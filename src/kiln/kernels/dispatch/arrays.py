@@ -157,7 +157,8 @@ def overlap(x: Any, y: Any) -> bool:
     if 0 in (*x.shape, *y.shape):
         return False
     try:
-        return np.shares_memory(np.asarray(_Bytes(x)), np.asarray(_Bytes(y)), max_work=10_000)  # type: ignore[call-overload]
+        bytes_x, bytes_y = np.asarray(_Bytes(x)), np.asarray(_Bytes(y))
+        return np.shares_memory(bytes_x, bytes_y, max_work=10_000)  # type: ignore[call-overload]
     except np.exceptions.TooHardError:
         return False
 
@@ -182,7 +183,8 @@ def require_usable(x: Any, what: str, written: bool = False) -> None:
     target = targets.get_target()
     require(
         on_gpu != target.on_host or (on_gpu and hardware.cuda_is_host_memory) or not target.launches(),
-        f"{what} is in the memory of {x.device if on_gpu else 'the host'}, and programs run on the target {target.name!r}",
+        f"{what} is in the memory of {x.device if on_gpu else 'the host'}, "
+        f"and programs run on the target {target.name!r}",
         hint='kiln.target("cpu") for arrays of the host, torch tensors on a CUDA device else',
     )
     if is_torch(x):

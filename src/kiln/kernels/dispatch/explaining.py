@@ -76,7 +76,8 @@ class Explanation:
     def __str__(self) -> str:
         first, *others = self.choices
         lines = [
-            f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, expected to take {first.cost:.1f} us",
+            f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, "
+            f"expected to take {first.cost:.1f} us",
             f"  {first.config}",
         ]
         least = "" if self.bounds == self.terms else "at least "

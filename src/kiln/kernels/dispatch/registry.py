@@ -137,7 +137,8 @@ class Registry:
         parameters = getattr(instance.config, "__dataclass_params__", None)
         arrays.require(
             parameters is not None and parameters.frozen,
-            f"{type(instance).__name__}.config is {instance.config.__name__}, which is no frozen dataclass: configs are compared, kept and printed",
+            f"{type(instance).__name__}.config is {instance.config.__name__}, which is no frozen dataclass: "
+            "configs are compared, kept and printed",
             hint="@dataclasses.dataclass(frozen=True)",
         )
         self.implementations.append(instance)
@@ -212,9 +213,10 @@ class Registry:
             raise self._refusal(problem, [f"{type(x).__name__}: {reason}" for x, reason in reasons])
         for implementation in able:
             implementation.check(problem, config, device)
-        costs = [(x.cost(problem, config, device), -n) for n, x in enumerate(able)] if len(able) > 1 else [(0.0, 0)]
-        cost, place = min(costs)
-        return Choice(able[-place], config, cost)
+        if len(able) == 1:  # which need not have a model
+            return Choice(able[0], config, 0.0)
+        choices = (Choice(x, config, x.cost(problem, config, device)) for x in reversed(able))
+        return min(choices, key=lambda choice: choice.cost)
 
     def _refusal(self, problem: Any, reasons: list[str]) -> Exception:
         return DSLUserCodeTypeError(
@@ -244,7 +246,7 @@ class Registry:
         )  # fmt: skip
 
     def run(self, problem: Any, device: Device, args: Any, config: Any = None) -> Any:
-        """Choose an implementation and computes a problem."""
+        """Choose an implementation and compute a problem."""
         if _collected is not None:
             _collected.append((self, problem))
             return None

@@ -42,8 +42,8 @@ def gemm(
     `activation` is "relu", "silu", "gelu" or a function of a value; `epilogue` is a function of the value and of each
     of the `extras`, element by element: floats in f32, integers and truth values as they are. An epilogue that returns
     several values has as many results, a tuple of arrays: `out` and `out_dtype` may be tuples, too. `row_reduction` is
-    "squares" or a function of the first of those values, in f32: its sums along rows are returned after the results, in
-    f32, (M,) or (L, M), always added in the same order.
+    "squares" or a function of the first of those values, in f32: its values are added along rows, always in the same
+    order, and returned after the results, in f32, (M,) or (L, M).
 
     `scale_a` is one scale, (1,), or one for each row, (M, 1); `scale_b` one, or one for each column, (N,). 8-bit floats
     may have block scales instead, in f32: (M, K / 128) for `a`, one for 128 elements of a row, and (K / 128, N / 128)

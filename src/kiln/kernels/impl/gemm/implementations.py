@@ -106,7 +106,7 @@ class MultistageGemm(Implementation):
             scheduler = schedulers.SingleTileScheduler(tile, config.split_k, many)
             return self.kernel(a, b, config, scheduler, epilogue, smem, **options)
 
-        key = (self.kernel, a, b, out, config, many, widths, fusion.key, *options.values())
+        key = (self.kernel, a, b, out, config, many, widths, fusion, *options.values())
         kernel = launches.cached_kernel_of(fusion.functions, make, *key)
         args.launch(kernel, problem, (a.width, b.width, problem.out_width))
 
@@ -210,7 +210,7 @@ class Sm80MixedInputGemm(MultistageGemm):
         )  # fmt: skip
 
     def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
-        return {"int4": problem.int4, "group_size": problem.group_size}
+        return {"group_size": problem.group_size}
 
 
 @REGISTRY.register
@@ -302,7 +302,7 @@ class BlockScaledFallback(Fallback):
 
 @REGISTRY.register
 class RowSumFallback(Fallback):
-    """GEMM with row sums: the values that `row_reduction` adds are one more result, which is then reduced."""
+    """GEMM with a row reduction: the values that are added along rows are one more result, which is then reduced."""
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.reduces_rows else "there is no row_reduction"

@@ -142,7 +142,7 @@ class GemmProblem(Problem):
 
     @property
     def outs(self) -> tuple[TensorLayout, ...]:
-        """All results but row sums."""
+        """All results but that of a row reduction."""
         return self.out, *self.extra_outs
 
     @property
@@ -162,7 +162,7 @@ class GemmProblem(Problem):
 
     @property
     def reduces_rows(self) -> bool:
-        """Whether the epilogue sums a value of each row, instead of writing it."""
+        """Whether the epilogue adds a value along rows, instead of writing it."""
         return self.fusion.row_reduction and len(self.outs) == self.fusion.outs
 
     @property
@@ -181,7 +181,7 @@ class GemmProblem(Problem):
 
     def operands(self) -> tuple[Operand, Operand]:
         """Return how A and B are read."""
-        return Operand.of(self.a, (1, 2), 2), Operand.of(self.b, (2, 1), 1)
+        return Operand.of(self.a, (1, 2), 2), Operand.of(self.b, (2, 1), 1, self.int4)
 
     @property
     def out_width(self) -> int:
@@ -258,14 +258,16 @@ class Operand:
     width: int
     wide: bool = False
     """Whether offsets inside a tile need 64 bits."""
+    packed: bool = False
+    """Whether elements are bytes with two 4-bit integers each, neighbours in K."""
     half: bool = False
     """Whether 8-bit floats become f16 in registers."""
     partial: bool = False
     """Whether it has fewer rows than a tile, so that threads check which rows exist."""
 
     @classmethod
-    def of(cls, x: TensorLayout, modes: tuple[int, int], k_mode: int) -> Operand:
+    def of(cls, x: TensorLayout, modes: tuple[int, int], k_mode: int, packed: bool = False) -> Operand:
         """Return how an array is read, contiguous along one of some modes."""
         leading = x.leading(modes)
         wide = any(s * _MAX_TILE_EXTENT * x.size >= 1 << 31 for s in x.strides[1:])
-        return cls(x.dtype, leading == k_mode, x.width(leading), wide)
+        return cls(x.dtype, leading == k_mode, x.width(leading), wide, packed)

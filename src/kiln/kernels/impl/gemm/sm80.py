@@ -5,7 +5,6 @@ Shared memory is swizzled, so that neither the copies in nor the loads out have 
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float16, Float32, Int32, TFloat32, Uint16, cute
@@ -13,7 +12,6 @@ from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp
 from ...parts.fp8 import widened
 from ...parts.smem_layouts import swizzled
-from .operand_copies import OperandCopy
 from .problem import FLOATS8
 from .sm80_config import instruction_k
 from .sm80_mainloop import MultistageGemmKernel
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from .problem import Operand
     from .sm80_config import Sm80GemmConfig
 
-_EVEN, _ODD = 0x6420, 0x7531
+_PAIR_BYTES = 0x6420, 0x7531
 """`prmt` selectors of the first, and of the second, bytes of the four pairs in two words."""
 
 
@@ -44,13 +42,6 @@ class Sm80GemmKernel(MultistageGemmKernel):
             op = warp.MmaI8Op(dtype, self.b.dtype, Int32, (16, 8, 32))
         order = (fragments[0].row_order(), fragments[1].row_order(), instruction_k(dtype))
         return cute.make_tiled_mma(op, (*self.config.warp_layout_mn, 1), order)
-
-    def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
-        tile_k, threads = self.config.tile_shape_mnk[2], self.config.threads
-        contiguous = tile_k if operand.k_major else rows
-        return OperandCopy(
-            operand, operand.width, rows, tile_k, threads, math.gcd(contiguous // operand.width, threads)
-        )
 
 
 class OperandFragments:
@@ -155,8 +146,8 @@ class OperandFragments:
         for block in range(cute.size(pairs, mode=[1])):
             for half in range(2):
                 low, high = pairs[2 * half, block], pairs[2 * half + 1, block]
-                for odd, selector in enumerate((_EVEN, _ODD)):
-                    number = half + 2 * (odd + 2 * block) if self.side else odd + 2 * half + 4 * block
+                for byte, selector in enumerate(_PAIR_BYTES):
+                    number = half + 2 * (byte + 2 * block) if self.side else byte + 2 * half + 4 * block
                     words[number] = arch.prmt(low, high, selector)
         return operand
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...tuned import coefficients
 from .problem import INTEGERS
@@ -74,8 +74,7 @@ class Candidate:
 @functools.cache
 def candidates(kind: str) -> tuple[Candidate, ...]:
     """Return the candidates of the tuned table for operands of a kind: "f16", "f16_i4", "simt"."""
-    rows: list[dict[str, Any]] = coefficients("gemm_sm80")[kind]
-    return tuple(Candidate(**{k: tuple(x) if isinstance(x, list) else x for k, x in row.items()}) for row in rows)
+    return tuple(Candidate(**row) for row in coefficients("gemm_sm80")[kind])
 
 
 def configs(

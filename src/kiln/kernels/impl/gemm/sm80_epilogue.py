@@ -24,7 +24,7 @@ class EpilogueTensors(NamedTuple):
     """The results and epilogue inputs of a kernel, (M, N, L) or (M, N) of a batch, and its scalars.
 
     With TMA stores, each result has an atom that stores a part of a tile, and TMA coordinates (M, N, L).
-    `row_partials`: where the row sums of each tile in N go, (tiles, L, M).
+    `row_partials`: the row reductions of each tile in N, (tiles, L, M).
     """
 
     outs: Any
@@ -69,7 +69,7 @@ class Sm80Epilogue:
 
     @cute.jit
     def write(self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any):
-        """Write the results of a tile. Nobody uses shared memory any more."""
+        """Write the results of a tile. Shared memory is free by now."""
         truth = self.out_dtype.width < 8  # has a byte of its own in memory, and no layout in shared memory
         if const_expr(self.split_k > 1 or self.input_widths is not None or truth or self.swap_ab):
             self.write_combined(acc, thread, rank, smem, tensors, tile)

@@ -7,6 +7,7 @@ writes it.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from .... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
@@ -14,11 +15,11 @@ from ....cute import arch
 from ...dispatch import devices
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.tensor_views import permuted
+from .operand_copies import OperandCopy
 from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 
 if TYPE_CHECKING:
     from ....utils.schedulers import SingleTileScheduler
-    from .operand_copies import OperandCopy
     from .problem import Operand
     from .sm80_config import Sm80GemmConfig
 
@@ -50,8 +51,11 @@ class MultistageGemmKernel:
         return 0
 
     def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
-        """Return how the threads copy tiles of an operand."""
-        raise NotImplementedError
+        """Return how the threads copy tiles of an operand: whole vectors along its contiguous mode."""
+        tile_k = self.config.tile_shape_mnk[2] // (2 if operand.packed else 1)
+        vectors = (tile_k if operand.k_major else rows) // operand.width
+        threads = self.config.threads
+        return OperandCopy(operand, operand.width, rows, tile_k, threads, math.gcd(vectors, threads))
 
     def fragments(self, side: int) -> Any:
         """Return how tiles of A (0) or B (1) lie in shared memory, and come into registers from there."""

@@ -110,7 +110,7 @@ class Coefficients:
 COEFFICIENTS = Coefficients(**coefficients("gemm_sm90"))
 
 
-# --- configs -----------------------------------------------------------------------------------------------------------
+# --- configs ---------------------------------------------------------------------------------------------------------
 
 
 class Tile(NamedTuple):
@@ -122,10 +122,7 @@ class Tile(NamedTuple):
     split_k_cluster: tuple[int, ...] = (1,)
 
 
-TILES = tuple(
-    Tile(tuple(row["tile_shape_mn"]), tuple(row["cluster_shape_mn"]), row["pingpong"], tuple(row["split_k_cluster"]))
-    for row in coefficients("gemm_sm90_tiles")["tiles"]
-)
+TILES = tuple(Tile(**row) for row in coefficients("gemm_sm90_tiles")["tiles"])
 
 
 def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> Iterator[Sm90GemmConfig]:
@@ -187,7 +184,7 @@ def _swap_ab_tiles(problem: GemmProblem, device: Device, transposes: bool) -> It
         tiles_n = (waves * device.sm_count // tiles_m for waves in _SWAP_AB_WAVES)
         narrow = {n for count in tiles_n if (n := _narrowest(rows, count, unit)) >= 64}
         for n in all_rows:
-            yield Tile((tile_m, n), (1, 1), pingpong, (*_SPLIT_K_CLUSTER, 3) if n % 24 == 0 else _SPLIT_K_CLUSTER)
+            yield Tile((tile_m, n), (1, 1), pingpong, _SPLIT_K_CLUSTER)
         if rows > 64 and transposes and (tile_m, pingpong) != (64, True):
             misaligned = any(pitch % _LINE_BYTES for pitch, _ in _pitches(problem))
             for n in narrow - set(all_rows):
@@ -236,16 +233,16 @@ def measured_choice(problem: GemmProblem) -> Sm90GemmConfig | None:
     return _measured_choices().get((problem.dtype.__name__, layout, m, n, problem.k))
 
 
+_PROBLEM_FIELDS = "dtype", "layout", "m", "n", "k"
+
+
 @functools.cache
-def _measured_choices() -> dict[tuple[str, str, int, int, int], Sm90GemmConfig]:
-    choices = {}
-    for row in coefficients("gemm_sm90_choices")["problems"]:
-        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in row["config"].items()}
-        choices[row["dtype"], row["layout"], row["m"], row["n"], row["k"]] = Sm90GemmConfig(**fields)
-    return choices
+def _measured_choices() -> dict[tuple[Any, ...], Sm90GemmConfig]:
+    rows = coefficients("gemm_sm90_choices")["problems"]
+    return {tuple(row[name] for name in _PROBLEM_FIELDS): Sm90GemmConfig(**row["config"]) for row in rows}
 
 
-# --- the model ---------------------------------------------------------------------------------------------------------
+# --- the model -------------------------------------------------------------------------------------------------------
 
 
 def expected(problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS) -> float:
@@ -325,7 +322,7 @@ class _Work(NamedTuple):
 def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> float:
     """Return the microseconds of MMA of a tile and a stage."""
     tile_m, tile_n, _ = config.tile_shape_mnk
-    # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles, and shared memory tile_n / 4 for B, and more for A
+    # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles; shared memory tile_n / 4 for B, more for A
     operand_cycles = (c.mma_issue_cycles if config.pingpong else c.mma_operand_cycles) + tile_n / 4
     stalls = (1 + (operand_cycles / (tile_n / 2)) ** _OVERLAP_NORM) ** (1 / _OVERLAP_NORM)
     if config.pingpong and config.cluster_shape_mn != (1, 1):

@@ -1,9 +1,9 @@
 """GEMM with an 8- or 4-bit integer B on sm_90a: B becomes f16 or bf16 in registers, from where WGMMA reads it.
 
 Swap-AB: B is the left operand of the MMA, which may come from registers. A warpgroup loads its part of a stage of B and
-dequantises it while the MMAs of the stage before run. Accumulators do not depend on which k an instruction calls its
-first: of a stage each of the four lanes that share a row takes 8, 16 or 32 bytes in succession, and a kernel before
-(`PermuteA`) permutes A alike.
+dequantises it while the MMAs of the previous stage run. The order of K within a stage is free: each of the four lanes
+that share a row takes 8, 16 or 32 consecutive bytes, and `PermuteA`, a kernel that runs before, permutes A in the same
+way.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class SmemEpilogue(Sm80Epilogue):
 
     @cute.jit
     def reduce_in_cluster(self, acc: cute.Tensor, thread: Any, rank: Any, memory: Any, arrived: Any):
-        """Return the sums of all CTAs' accumulators of the columns that this CTA writes, added in the order of CTAs.
+        """Return the accumulators of the columns that this CTA writes: those of all CTAs, added in order of rank.
 
         Eight columns of 64 rows are four accumulators of a thread: the same thread of another CTA has those of the same
         place.

@@ -58,7 +58,7 @@ def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) ->
     ahead = MAX_LOADS_AHEAD // 2 if partials.shape[0] <= MAX_LOADS_AHEAD // 2 else MAX_LOADS_AHEAD
     kernel = launches.cached_kernel_of(
         fusion.functions, lambda: SplitKReduction(out, width, ahead, fusion.combiner()), SplitKReduction, out, width,
-        ahead, fusion.key,
+        ahead, fusion,
     )  # fmt: skip
     rest = args.epilogue_tensors(problem)
     tensors = [arrays.dynamic(partials, 2, width), arrays.dynamic(args.out, 2, width), *(x for _, x in rest)]
@@ -66,7 +66,7 @@ def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) ->
 
 
 def reduce_row_partials(partials: Any, out: Any) -> None:
-    """Add partial row sums (S, L, M) to (L, M), in order."""
+    """Add row partials (S, L, M) to a row reduction (L, M), in order."""
     count, batches, rows = partials.shape
     flat = TensorLayout.dense(Float32, 1, 1, batches * rows)
     problem = GemmProblem(TensorLayout.dense(Float32, 1, 1, 1), flat, flat)
