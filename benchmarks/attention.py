@@ -1,4 +1,5 @@
-"""Attention forward beside PyTorch's FlashAttention-2 and cuDNN: prefill, bound by tensor cores, and decode, bound by memory.
+"""Attention forward beside PyTorch's FlashAttention-2 and cuDNN: prefill, bound by tensor cores, and decode, bound by
+memory.
 
     python benchmarks/attention.py [--save]
 

@@ -105,7 +105,8 @@ def peer(q: Any, k: Any, v: Any, causal: bool) -> tuple[str, Call]:
 
 
 def case(shape: Any, causal: bool, dtype: Any = torch.float16) -> Case:
-    """Return a shape (batch, seqlen, heads, KV heads, head_dim or (head_dim, head_dim_v)) beside cuDNN, float8 beside bf16."""
+    """Return a shape (batch, seqlen, heads, KV heads, head_dim or (head_dim, head_dim_v)) beside cuDNN, float8 beside
+    bf16."""
     batch, length, heads, heads_k, dims = shape
     narrow = dtype.itemsize == 1
     dim, dim_v = dims if isinstance(dims, tuple) else (dims, dims)
@@ -211,7 +212,7 @@ def cases(rows: list[str], paced: bool) -> Iterator[Callable[[], Case]]:
 
 
 def bursts(calls: dict[str, Call], turns: int) -> dict[str, list[float]]:
-    """Microseconds: of 5 calls after 0.2 s of idleness, in turns."""
+    """Return microseconds of bursts: 5 calls after 0.2 s of idleness; the calls alternate."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for call in calls.values():
@@ -231,7 +232,7 @@ def bursts(calls: dict[str, Call], turns: int) -> dict[str, list[float]]:
 
 
 def sustained(calls: dict[str, Call], turns: int) -> tuple[dict[str, list[float]], str]:
-    """Microseconds of calls back to back, in turns; clock and power meanwhile."""
+    """Return microseconds of alternating calls, each back to back, and clock and power while they ran."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     counts: dict[str, int] = {}
     for name, call in calls.items():

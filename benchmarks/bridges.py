@@ -2,9 +2,10 @@
 
     python benchmarks/bridges.py [--cpu] [--rounds N] [--save]
 
-Medians of batches of 100 calls, the cases taking turns; the device is drained between batches. Hosts differ, and so does one from minute to
-minute: the last column is what a call costs beyond the bare launch of its round (medians of the differences). `--cpu` runs on the CPU target, where the work
-itself is part of the time. Frameworks that are not installed are left out.
+Medians of batches of 100 calls, the cases taking turns; the device is drained between batches. Hosts differ, and so
+does one from minute to minute: the last column is what a call costs beyond the bare launch of its round (medians of
+the differences). `--cpu` runs on the CPU target, where the work itself is part of the time. Frameworks that are not
+installed are left out.
 """
 
 from __future__ import annotations
@@ -199,7 +200,8 @@ def jax_cases(device: str) -> list[Case]:
 
 @struct
 class Called:
-    """What `repeat` calls: a wrapper of an exported function with one tensor, or with two and a number, or compiled code itself."""
+    """What `repeat` calls: a wrapper of an exported function with one tensor, or with two and a number, or compiled
+    code itself."""
 
     one: Fn[[Ptr, Ptr], i32]
     two: Fn[[Ptr, Ptr, Ptr, f32], i32]

@@ -2,9 +2,10 @@
 
     python benchmarks/calls.py [--profile] [--cpu] [--save]
 
-Arrays are small, so that a call costs more than the work. The least of 30 batches of 200 calls counts; the device is drained
-between batches, and the cases take turns, for the host's speed changes with time. `--profile` also prints where Python
-spends the time of Kiln's calls; `--cpu` runs on the CPU target, where the work itself is part of the time.
+Arrays are small, so that a call costs more than the work. The least of 30 batches of 200 calls counts; the device is
+drained between batches, and the cases take turns, for the host's speed changes with time. `--profile` also prints
+where Python spends the time of Kiln's calls; `--cpu` runs on the CPU target, where the work itself is part of the
+time.
 """
 
 from __future__ import annotations
@@ -70,28 +71,38 @@ def cases(device: str) -> list[Case]:
         ("argmax(x, 1)", lambda: kernels.argmax(x, 1), "", lambda: torch.argmax(x, 1)),
         ("elementwise(lambda a: a + 1, x)", lambda: kernels.elementwise(lambda a: a + 1, x), "x + 1", lambda: x + 1),
         ("elementwise(add, x, y)", lambda: kernels.elementwise(_add, x, y), "x + y", lambda: x + y),
-        ("cross_entropy(x, target)", lambda: kernels.cross_entropy(x, target), "", lambda: functional.cross_entropy(x, target)),
-        ("cross_entropy_backward(1.0, x, target, lse)", lambda: kernels.cross_entropy_backward(1.0, x, target, lse), "", None),
+        ("cross_entropy(x, target)", lambda: kernels.cross_entropy(x, target), "",
+        lambda: functional.cross_entropy(x, target)),
+        ("cross_entropy_backward(1.0, x, target, lse)", lambda: kernels.cross_entropy_backward(1.0, x, target, lse),
+        "", None),
         ("gemm(a, b, out=c)", lambda: kernels.gemm(a, b, out=c), "mm(a, b, out=c)", lambda: torch.mm(a, b, out=c)),
         ("gemm(a, b)", lambda: kernels.gemm(a, b), "mm(a, b)", lambda: torch.mm(a, b)),
-        ("gemm(a, b, bias=row)", lambda: kernels.gemm(a, b, bias=row), "addmm(row, a, b)", lambda: torch.addmm(row, a, b)),
+        ("gemm(a, b, bias=row)", lambda: kernels.gemm(a, b, bias=row), "addmm(row, a, b)",
+        lambda: torch.addmm(row, a, b)),
         ("flash_attention(q, q, q)", lambda: kernels.flash_attention(q, q, q), "scaled_dot_product_attention",
          lambda: attention(heads, heads, heads)),
-        ("flash_attention_backward(dy, q, q, q, y, lse)", lambda: kernels.flash_attention_backward(seen, q, q, q, seen, logarithms), "", None),
-        ("paged_attention(q, k, v, table, lengths)", lambda: kernels.paged_attention(q[:, :1], pages, pages, table, lengths), "", None),
-        ("mla_decode(q, kv_cache, table, lengths)", lambda: kernels.mla_decode(absorbed, kv_cache, table, lengths), "", None),
+        ("flash_attention_backward(dy, q, q, q, y, lse)",
+        lambda: kernels.flash_attention_backward(seen, q, q, q, seen, logarithms), "", None),
+        ("paged_attention(q, k, v, table, lengths)",
+        lambda: kernels.paged_attention(q[:, :1], pages, pages, table, lengths), "", None),
+        ("mla_decode(q, kv_cache, table, lengths)", lambda: kernels.mla_decode(absorbed, kv_cache, table, lengths), "",
+        None),
         ("fused_add_rms_norm(x, r, weight)", lambda: kernels.fused_add_rms_norm(x, dy, weight), "x + r, rms_norm",
          lambda: functional.rms_norm(x + dy, (64,), weight)),
-        ("fused_add_rms_norm(x, r, weight, quantize=e4m3)", lambda: kernels.fused_add_rms_norm(x, dy, weight, quantize=torch.float8_e4m3fn), "", None),
-        ("fused_add_layer_norm(x, r, weight, bias)", lambda: kernels.fused_add_layer_norm(x, dy, weight, bias), "x + r, layer_norm",
+        ("fused_add_rms_norm(x, r, weight, quantize=e4m3)",
+        lambda: kernels.fused_add_rms_norm(x, dy, weight, quantize=torch.float8_e4m3fn), "", None),
+        ("fused_add_layer_norm(x, r, weight, bias)", lambda: kernels.fused_add_layer_norm(x, dy, weight, bias),
+        "x + r, layer_norm",
          lambda: functional.layer_norm(x + dy, (64,), weight, bias)),
-        ("fused_add_rms_norm_backward(dy, ds, x, weight)", lambda: kernels.fused_add_rms_norm_backward(dy, x, y, weight), "", None),
+        ("fused_add_rms_norm_backward(dy, ds, x, weight)",
+        lambda: kernels.fused_add_rms_norm_backward(dy, x, y, weight), "", None),
         ("swiglu(x, y)", lambda: kernels.swiglu(x, y), "silu(x) * y", lambda: silu(x) * y),
         ("swiglu(xy)", lambda: kernels.swiglu(x), "silu of one half * other", lambda: silu(x[:, :32]) * x[:, 32:]),
         ("geglu(x, y)", lambda: kernels.geglu(x, y), "gelu(x) * y", lambda: functional.gelu(x) * y),
         ("swiglu_backward(dy, x, y)", lambda: kernels.swiglu_backward(dy, x, y), "", None),
         ("rotary_embedding(q, cos, sin)", lambda: kernels.rotary_embedding(q, cos, sin), "", None),
-        ("topk_softmax(x, 4)", lambda: kernels.topk_softmax(x, 4), "softmax, topk", lambda: torch.topk(torch.softmax(x, -1), 4)),
+        ("topk_softmax(x, 4)", lambda: kernels.topk_softmax(x, 4), "softmax, topk",
+        lambda: torch.topk(torch.softmax(x, -1), 4)),
     ]  # fmt: skip
 
 

@@ -89,7 +89,8 @@ MLA = {
 OWN = ("elementwise", "softmax", "gemm", *GEMMS, "hopper_gemm", *ATTENTION, *BACKWARD, *MLA)
 STAGES = {
     "lowering": (
-        "kernel-outlining", "verify", "fma-contraction", "narrow-floats", "wgmma-unrolling", "wgmma-registers", "vector-legalisation",
+        "kernel-outlining", "verify", "fma-contraction", "narrow-floats", "wgmma-unrolling", "wgmma-registers",
+        "vector-legalisation",
         "if-conversion", "expansion", "loop-unrolling", "llvm-conversion", "translate", "check", "loop-annotations",
         "kernel-attributes", "lines",
     ),
@@ -126,7 +127,8 @@ def attention(dim: int, varlen: bool = False, page: int = 0, narrow: bool = Fals
         table = np.zeros((1, 256 // page), np.int32)
         k, options = k.reshape(-1, page, 2, dim), {**options, "page_table": table, "seqused_k": starts[1:]}
     problem = AttentionProblem(
-        4, 8192, 8192, 16, 16, dim, dim, kiln.Float8E4M3FN if narrow else kiln.BFloat16, window_right=0 if options else None,
+        4, 8192, 8192, 16, 16, dim, dim, kiln.Float8E4M3FN if narrow else kiln.BFloat16,
+        window_right=0 if options else None,
         page_size=page, varlen=varlen, has_seqused_k=page > 0, score_mod=options.get("score"),
     )  # fmt: skip
     config = sm90_cost.default_config(problem, device_of("sm_90a"))
@@ -257,16 +259,19 @@ def gemm(name: str, n: int = 8192, k: int = 256) -> Any:
         "gemm gelu": lambda: of("bfloat16", bias=like[0], activation="gelu"),
         "gemm residual": lambda: of("bfloat16", c=like),
         "gemm gate": lambda: of("bfloat16", epilogue=lambda value, gate: value * gate, extras=[like]),
-        "gemm two outputs": lambda: of("bfloat16", epilogue=lambda value: (value, cute.where(value > 0.0, value, cute.full_like(value, 0.0)))),
+        "gemm two outputs": lambda: of("bfloat16",
+        epilogue=lambda value: (value, cute.where(value > 0.0, value, cute.full_like(value, 0.0)))),
         "gemm row reduction": lambda: of("bfloat16", row_reduction="squares"),
         "gemm e4m3": lambda: of("float8_e4m3fn", **bf16),
         "gemm e4m3 fast": lambda: of("float8_e4m3fn", precision="fast", **bf16),
-        "gemm e4m3 block scales": lambda: of("float8_e4m3fn", scale_a=array("float32", n, k // 128), scale_b=array("float32", k // 128, n // 128), **bf16),
+        "gemm e4m3 block scales": lambda: of("float8_e4m3fn", scale_a=array("float32", n, k // 128),
+        scale_b=array("float32", k // 128, n // 128), **bf16),
         "gemm int8": lambda: of("int8"),
         "gemm tf32": lambda: of("float32", precision="tf32"),
         "gemm int8 weights": lambda: weights(8),
         "gemm int4 weights": lambda: weights(4),
-        "gemm grouped": lambda: lambda: kernels.grouped_gemm(array("bfloat16", n, k), array("bfloat16", 64, n, k).transpose(0, 2, 1), offsets=array("int32", 64)),
+        "gemm grouped": lambda: lambda: kernels.grouped_gemm(array("bfloat16", n, k),
+        array("bfloat16", 64, n, k).transpose(0, 2, 1), offsets=array("int32", 64)),
     }  # fmt: skip
     return makers[name]()
 

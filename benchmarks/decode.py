@@ -40,7 +40,8 @@ DECODE = (
 SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.08), warmup=0.03, window=0.01, batch=0.003)
 PAGES = (256, 64, 16, 1)
 MLA = (
-    (128, 1, 16, 8192), (128, 1, 32, 4096), (64, 1, 64, 8192), (128, 1, 128, 4096), (128, 2, 128, 4096), (32, 1, 128, 16384),
+    (128, 1, 16, 8192), (128, 1, 32, 4096), (64, 1, 64, 8192), (128, 1, 128, 4096), (128, 2, 128, 4096),
+    (32, 1, 128, 16384),
     (16, 1, 16, 32768), (1, 1, 16, 131072), (1, 1, 128, 131072),
 )  # fmt: skip
 """Batch, seqlen_q, heads, seqlen_k; bf16."""
@@ -178,7 +179,8 @@ def us_or_none(call: Callable[[], Any]) -> float | None:
 
 
 def expanded(batch: int, tokens: int, heads: int) -> list[Callable[[], Any]]:
-    """Return cuDNN's and Kiln's attention of whole prompts to expanded K and V, head_dim 192/128; expansion is not timed."""
+    """Return cuDNN's and Kiln's attention of whole prompts to expanded K and V, head_dim 192/128; expansion is not
+    timed."""
     from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
 
     q, k, v = (normal(batch, tokens, heads, columns) for columns in (192, 192, 128))
@@ -201,7 +203,8 @@ def mla_prefill(only_compile: bool) -> None:
         paged = functools.partial(kernels.mla_prefill, page_table=table, lengths=lengths, out=out)
         calls = [
             functools.partial(paged, q, cache, starts),
-            functools.partial(kernels.mla_prefill, q, ckv.flatten(0, 1), starts, cu_seqlens_k=places, max_length=keys, out=out),
+            functools.partial(kernels.mla_prefill, q, ckv.flatten(0, 1), starts, cu_seqlens_k=places, max_length=keys,
+            out=out),
             functools.partial(paged, q, cache.to(torch.float8_e4m3fn), starts),
         ]  # fmt: skip
         if only_compile:

@@ -2,11 +2,11 @@
 
     python benchmarks/first_calls.py [--target cpu|nvidia] [--rounds N] [--calls N] [--save]
 
-Each row is a program of its own that makes one kernel of one line (or calls one function of the library) and then calls it 20
-times; each call is timed by itself, on the host, and the device is drained between calls. Of each call the least of the rounds
-counts, so what is left is not chance. "settled" is the median of the last ten; a stall is a call that takes much longer, past
-the first two (the driver loads code lazily, in the first launch). Kiln's own native code is no part of the disk cache (docs/native.md): a
-first round may have to make it.
+Each row is a program of its own that makes one kernel of one line (or calls one function of the library) and then
+calls it 20 times; each call is timed by itself, on the host, and the device is drained between calls. Of each call the
+least of the rounds counts, so what is left is not chance. "settled" is the median of the last ten; a stall is a call
+that takes much longer, past the first two (the driver loads code lazily, in the first launch). Kiln's own native code
+is no part of the disk cache (docs/native.md): a first round may have to make it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def program(case: str, target: str, calls: int) -> dict[str, Any]:
-    """What one process measures: seconds of importing, of compiling (for what is not compiled first, of the first call), and
-    of each call after that."""
+    """What one process measures: seconds of importing, of compiling (for what is not compiled first, of the first
+    call), and of each call after that."""
     wait: Callable[[], Any] = int
     if target == "nvidia":
         import torch

@@ -2,10 +2,10 @@
 
     python benchmarks/gemm.py [--save]
 
-Results are compared with float64 on the device before they are timed. "burst" is the median of calls in
-fives, each after a pause; "sustained" that of calls without one, at which large GEMMs are limited by the
-power of the device: it lowers its clock. `kiln.kernels.gemm` uses `mma.sync`, which every GPU since sm_80 has; cuBLAS uses what
-is fastest on the device. Layouts: first letter A, N if its rows are contiguous; second B.
+Results are compared with float64 on the device before they are timed. "burst" is the median of calls in fives, each
+after a pause; "sustained" that of calls without one, at which large GEMMs are limited by the power of the device: it
+lowers its clock. `kiln.kernels.gemm` uses `mma.sync`, which every GPU since sm_80 has; cuBLAS uses what is fastest on
+the device. Layouts: first letter A, N if its rows are contiguous; second B.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ PAGE = Page(
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """MMAs of 64 x `n` by each of two warpgroups: dtype, K of a stage, operand layouts, A in registers or smem, data."""
+    """MMAs of 64 x `n` by each of two warpgroups: dtype, K of a stage, operand layouts, A in registers or smem,
+    data."""
 
     dtype: Any = F16
     n: int = 256
@@ -176,7 +177,8 @@ class Alone:
         shown: Int32,
         stream: Int64,
     ):
-        """A (blocks x 128, K), B (blocks x n, K); `tiles` sums of `steps` times all pairs of stages; `shown`: whether sums are written."""
+        """Multiply A (blocks x 128, K) and B (blocks x n, K): `tiles` accumulators of `steps` times all pairs of
+        stages; `shown` stores them."""
         kind, dtype = self.kind, self.dtype
         layouts = self.layouts()
         load, k = cpasync.CopyBulkTensorTileG2SOp(), kind.k * kind.wide
@@ -191,7 +193,8 @@ class Alone:
 
     @cute.kernel
     def kernel(
-        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, out: cute.Tensor, mma: cute.TiledMma,
+        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, out: cute.Tensor,
+        mma: cute.TiledMma,
         layout_a: Any, layout_b: Any, tiles: Int32, steps: Int32, shown: Int32,
     ):  # fmt: skip
         kind, stages = self.kind, self.stages
@@ -208,7 +211,8 @@ class Alone:
         arch.sync_threads()
         k, alone = kind.k * kind.wide, (0, cute.make_layout(1))
         of = [
-            cpasync.tma_partition(load, *alone, cute.group_modes(tile, 0, 2), cute.group_modes(cute.local_tile(x, (rows, k), (block, None)), 0, 2))
+            cpasync.tma_partition(load, *alone, cute.group_modes(tile, 0, 2),
+            cute.group_modes(cute.local_tile(x, (rows, k), (block, None)), 0, 2))
             for load, tile, x, rows in ((load_a, tile_a, a, ROWS), (load_b, tile_b, b, kind.n))
         ]  # fmt: skip
         if warp_number == 0:
@@ -281,11 +285,11 @@ def _make_epilogue(problem: GemmProblem, config: kernels.Sm90GemmConfig, *rest: 
 _library_make_epilogue, sm90_implementation.make_epilogue = sm90_implementation.make_epilogue, _make_epilogue
 
 
-# --- what is called ----------------------------------------------------------------------------------------------------------
+# --- calls ---
 
 
 def alone(kind: Kind, blocks: int = BLOCKS, tiles: int = 16, k: int = 8192) -> Work:
-    """Nothing but MMAs: of 128 x n by so many blocks, so many tiles, of a K (of 8-bit floats, twice that)."""
+    """Return MMAs alone: `tiles` tiles of 128 x n by each of `blocks` CTAs, with K (twice that for e4m3)."""
     a, b = (
         _data(blocks * rows, SPAN * kind.wide, kind, own) for rows, own in ((ROWS, kind.a_rows), (kind.n, kind.b_rows))
     )
@@ -333,7 +337,7 @@ def unwritten(a: Any, b: Any, out: Any, config: Any = CONFIG, precision: str = "
 
 
 def from_cache(m: int, n: int, k: int, batches: int, config: Any = CONFIG, dtype: Any = F16) -> Work:
-    """The same for matrices that all batches share, and the L2 cache holds."""
+    """Return a batched GEMM whose operands all batches share, so that the L2 cache holds them."""
     a, b = (torch.randn(rows, k, device="cuda").to(dtype).expand(batches, rows, k) for rows in (m, n))
     out = torch.empty(batches, m, n, device="cuda", dtype=_out(dtype))
     return Work(unwritten(a, b.mT, out, config, "fast" if dtype is E4M3 else "ieee"), 2.0 * batches * m * n * k)
@@ -344,7 +348,7 @@ def _out(dtype: Any) -> Any:
 
 
 class Square:
-    """A GEMM of A (m, k) and B (n, k), transposed, and what computes it."""
+    """A GEMM A B^T with its calls of cuBLAS and Kiln."""
 
     def __init__(self, m: int, n: int, k: int, dtype: Any = F16, zeros: bool = False) -> None:
         self.a, self.b = (torch.randn(rows, k, device="cuda").to(dtype) for rows in (m, n))
@@ -367,7 +371,7 @@ class Square:
         return Work(unwritten(self.a[None], self.b.T[None], self.out[None], config, precision), self.flops)
 
 
-# --- tables --------------------------------------------------------------------------------------------------------------
+# --- tables ---
 
 
 def fill(table: Table, works: dict[str, Work], rounds: int, seconds: float, bursts: bool = True) -> None:
@@ -444,7 +448,8 @@ def of_zeros() -> dict[str, Work]:
 
 
 KINDS = [
-    Kind(), Kind(n=192), Kind(n=128), Kind(held=True), Kind(held=True, n=128), Kind(b_rows=False), Kind(a_rows=False), Kind(k=32), Kind(data="7-bit data"),
+    Kind(), Kind(n=192), Kind(n=128), Kind(held=True), Kind(held=True, n=128), Kind(b_rows=False), Kind(a_rows=False),
+    Kind(k=32), Kind(data="7-bit data"),
     Kind(BF16), Kind(E4M3), Kind(data="zeros"),
 ]  # fmt: skip
 
@@ -497,7 +502,7 @@ WORKS = {
 
 
 def compile_one(kind: Kind | None, part: str, folder: str) -> None:
-    """Compile MMAs alone of a kind, or what else a part needs."""
+    """Compile MMAs alone of a kind, or the works of a part."""
     _folder[0] = folder
     for work in WORKS[part]().values() if kind is None else [alone(kind)]:
         work.call()

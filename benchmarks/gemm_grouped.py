@@ -1,6 +1,7 @@
 """Grouped GEMM and GEMM of e4m3 on Hopper, beside PyTorch and cuBLAS.
 
-    python benchmarks/gemm_grouped.py [--only groups,others,blocks,rows] [--configs] [--seconds 0.6] [--rounds 3] [--save]
+    python benchmarks/gemm_grouped.py [--only groups,others,blocks,rows] [--configs] [--seconds 0.6] [--rounds 3]
+                                      [--save]
 
 Calls alternate, back to back, on normal data; of the `--seconds` of a round the last half counts, and the median round
 is given. Results are compared first. `--configs` shows several configs of each instead of the chosen one. What is timed
@@ -37,8 +38,10 @@ PACE = [3, 0.6]
 """Rounds, and seconds of each call in them."""
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 GROUPS = [
-    (64, 128, 4096, 2048, "equal"), (64, 128, 4096, 2048, "uneven"), (8, 1024, 4096, 7168, "equal"), (32, 256, 4096, 7168, "uneven"),
-    (128, 64, 4096, 2048, "uneven"), (256, 32, 4096, 2048, "uneven"), (256, 16, 4096, 2048, "uneven"), (256, 64, 7168, 2048, "uneven"),
+    (64, 128, 4096, 2048, "equal"), (64, 128, 4096, 2048, "uneven"), (8, 1024, 4096, 7168, "equal"),
+    (32, 256, 4096, 7168, "uneven"),
+    (128, 64, 4096, 2048, "uneven"), (256, 32, 4096, 2048, "uneven"), (256, 16, 4096, 2048, "uneven"),
+    (256, 64, 7168, 2048, "uneven"),
 ]  # fmt: skip
 """Groups, rows of each on average, N, K, and how rows are spread."""
 BLOCKS = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192), (128, 7168, 2048)]
@@ -75,13 +78,15 @@ def make_config(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, *
 
 
 GROUP_CONFIGS = [
-    make_config(128, 256, 64, (1, 1), 4), make_config(128, 256, 64, (1, 2), 4), make_config(128, 192, 64, (1, 1), 4, pingpong=True),
+    make_config(128, 256, 64, (1, 1), 4), make_config(128, 256, 64, (1, 2), 4),
+    make_config(128, 192, 64, (1, 1), 4, pingpong=True),
     make_config(128, 128, 64, (1, 1), 6, pingpong=True), make_config(128, 128, 64, (1, 2), 6, pingpong=True),
     make_config(128, 128, 64, (1, 1), 4, swap_ab=True), make_config(128, 64, 64, (1, 1), 7, swap_ab=True),
     make_config(128, 32, 64, (1, 1), 9, swap_ab=True),
 ]  # fmt: skip
 BLOCK_CONFIGS = [
-    make_config(128, 128, 128, (2, 1), 6), make_config(128, 192, 128, (2, 1), 4), make_config(128, 128, 128, (1, 1), 6), make_config(128, 192, 128, (1, 2), 4),
+    make_config(128, 128, 128, (2, 1), 6), make_config(128, 192, 128, (2, 1), 4),
+    make_config(128, 128, 128, (1, 1), 6), make_config(128, 192, 128, (1, 2), 4),
     make_config(256, 96, 128, (1, 2), 4), make_config(128, 96, 128, (1, 1), 7, pingpong=True),
 ]  # fmt: skip
 FAST_CONFIGS = [

@@ -2,9 +2,10 @@
 
     python benchmarks/gemm_protocols.py FOLDER [--size 8192] [--rounds 4] [--save]
 
-FOLDER is `examples/python/CuTeDSL` of a checkout of NVIDIA's public repository. The program is as it is, with a tile of 128 x 256, clusters of 2 x 1, swizzle 8 and normal
-data. Each figure begins after 0.6 s of idleness, in turns: 30 calls after 20 others, as the program times itself; Triton's `do_bench` as it is, and with 0.4 s of
-calls after 0.1 s. (Both back to back, for as long as it takes, are rows of `gemm_bounds.py --public FOLDER`.)
+FOLDER is `examples/python/CuTeDSL` of a checkout of NVIDIA's public repository. The program is as it is, with a tile
+of 128 x 256, clusters of 2 x 1, swizzle 8 and normal data. Each measurement begins after 0.6 s of idleness, and both
+alternate: 30 calls after 20 others, as the program times itself; Triton's `do_bench` as it is, and with 0.4 s of calls
+after 0.1 s. (Both back to back, for as long as it takes, are rows of `gemm_bounds.py --public FOLDER`.)
 """
 
 from __future__ import annotations
@@ -52,10 +53,11 @@ def public(program: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
 
 
 def integer_data(program: Any, size: int) -> tuple[float, float]:
-    """Microseconds that the program's `run` returns, with the data it makes, whole numbers from -2 to 2, and cuBLAS's for such."""
+    """Return microseconds of the program's `run`, with its integer data from -2 to 2, and of cuBLAS with such data."""
     f16, f32 = program.cutlass.Float16, program.cutlass.Float32
     ours = program.run(
-        (size, size, size, 1), f16, f16, f16, f32, "k", "k", "n", TILE, CLUSTER, SWIZZLE, warmup_iterations=20, iterations=30, skip_ref_check=True
+        (size, size, size, 1), f16, f16, f16, f32, "k", "k", "n", TILE, CLUSTER, SWIZZLE, warmup_iterations=20,
+        iterations=30, skip_ref_check=True
     )  # fmt: skip
     a, b = (torch.randint(-2, 3, (size, size), device="cuda").half() for _ in range(2))
     out = torch.empty_like(a)

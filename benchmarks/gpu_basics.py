@@ -33,7 +33,8 @@ PAGE = Page(__file__, "Element-wise kernels and calls", BANDWIDTH, CALLS)
 
 
 def elementwise(name: str, vector: int, rows: int) -> Any:
-    """A jit function over 1-D tensors, the last of which is written; `vector` elements a load, `rows` loads a thread."""
+    """A jit function over 1-D tensors, the last of which is written; `vector` elements a load, `rows` loads a
+    thread."""
 
     @cute.kernel
     def kernel(*tensors: cute.Tensor):
@@ -151,7 +152,8 @@ def call_five(a: T, b: T, c: T, d: T, e: T):
 
 @cute.jit
 def call_twenty(
-    a: T, b: T, c: T, d: T, e: T, f: T, g: T, h: T, i: T, j: T, k: T, l: T, m: T, n: T, o: T, p: T, q: T, r: T, s: T, t: T
+    a: T, b: T, c: T, d: T, e: T, f: T, g: T, h: T, i: T, j: T, k: T, l: T, m: T, n: T, o: T, p: T, q: T, r: T, s: T,
+    t: T
 ):  # fmt: skip
     touch([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t]).launch(grid=(1, 1, 1), block=(32, 1, 1))
 

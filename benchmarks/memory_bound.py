@@ -86,12 +86,14 @@ MORE_ROWS = tuple(
 )  # fmt: skip
 """Rows whose length is not a power of two, some of them unaligned, for the forward kernels."""
 LENGTHS = (
-    (65536, 1536), (32768, 2880), (32768, 3584), (16384, 4096), (16384, 5120), (16384, 6144), (16384, 7168), (16384, 8192), (8192, 14336),
+    (65536, 1536), (32768, 2880), (32768, 3584), (16384, 4096), (16384, 5120), (16384, 6144), (16384, 7168),
+    (16384, 8192), (8192, 14336),
     (8192, 16384), (4096, 28672),
 )  # fmt: skip
 """Rows and columns that are quantised."""
 TOP_K = (
-    (65536, 256, 8), (65536, 128, 4), (65536, 64, 6), (8192, 256, 8), (8192, 64, 2), (256, 256, 8), (512, 128256, 8), (128, 128256, 50),
+    (65536, 256, 8), (65536, 128, 4), (65536, 64, 6), (8192, 256, 8), (8192, 64, 2), (256, 256, 8), (512, 128256, 8),
+    (128, 128256, 50),
 )  # fmt: skip
 """Rows, columns, k."""
 OURS, CHECK = "--ours" in sys.argv, "--check" in sys.argv
@@ -100,7 +102,7 @@ COMPILED = {(16384, 4096), (16384, 8192), (4096, 32768), (1024, 131072), (16384,
 COMPILED_BACKWARD = {(16384, 8192), (4096, 32768)}
 COMPILED_FUSIONS = {
     "x + residual, rms_norm", "x + residual, rms_norm, to e4m3", "layer_norm, to e4m3", "swiglu",
-    "swiglu, to e4m3", "geglu", "rotary_embedding, 32 heads of 128", "topk_softmax, k = 8",
+    "swiglu, to e4m3", "geglu", "rotary_embedding, 32 heads, head_dim 128", "topk_softmax, k = 8",
 }  # fmt: skip
 """Fused functions for which it is timed: the first shape of each."""
 SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.08), warmup=0.03, window=0.01, batch=0.003)
@@ -141,7 +143,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def compare(got: Any, wanted: Any, dtype: torch.dtype, terms: int = 1) -> None:
-    """Compare within the rounding of the dtype, for reductions over so many terms."""
+    """Compare within the rounding of the dtype, for reductions over `terms` terms."""
     step = 2e-2 if dtype != torch.float32 else 1e-4
     torch.testing.assert_close(got.float(), wanted, rtol=step, atol=step * terms**0.5)
 
@@ -283,23 +285,28 @@ def fused_cases() -> Any:
     for count, n in ((16384, 8192), (16384, 4096), (16384, 5120), (8192, 16384), (16, 8192), (256, 8192)):
         x, r, w = (normal(*shape, dtype=bf16) for shape in ((count, n), (count, n), (n,)))
         yield (
-            "x + residual, rms_norm, to e4m3", (x, r, w), lambda x, r, w: kernels.fused_add_rms_norm(x, r, w, quantize=e4m3),
-            lambda x, r, w: (*quantized(norm((x + r).float(), (x.shape[-1],), w.float(), 1e-6)), x + r), 3.5 * x.numel(),
+            "x + residual, rms_norm, to e4m3", (x, r, w), lambda x, r,
+            w: kernels.fused_add_rms_norm(x, r, w, quantize=e4m3),
+            lambda x, r, w: (*quantized(norm((x + r).float(), (x.shape[-1],), w.float(), 1e-6)), x + r),
+            3.5 * x.numel(),
         )  # fmt: skip
     count, n = 16384, 8192
     x, r, d = (normal(count, n, dtype=bf16) for _ in range(3))
     w, b = normal(n, dtype=bf16), normal(n, dtype=bf16)
     yield (
         "layer_norm, to e4m3", (x, w, b), lambda x, w, b: kernels.layer_norm(x, w, b, quantize=e4m3),
-        lambda x, w, b: quantized(functional.layer_norm(x.float(), (x.shape[-1],), w.float(), b.float())), 1.5 * x.numel(),
+        lambda x, w, b: quantized(functional.layer_norm(x.float(), (x.shape[-1],), w.float(), b.float())),
+        1.5 * x.numel(),
     )  # fmt: skip
     yield (
         "rms_norm, to e4m3", (x, w), lambda x, w: kernels.rms_norm(x, w, quantize=e4m3),
         lambda x, w: quantized(norm(x.float(), (x.shape[-1],), w.float(), 1e-6)), 1.5 * x.numel(),
     )  # fmt: skip
     yield (
-        "x + residual, layer_norm, to e4m3", (x, r, w, b), lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b, quantize=e4m3),
-        lambda x, r, w, b: (*quantized(functional.layer_norm((x + r).float(), (x.shape[-1],), w.float(), b.float())), x + r), 3.5 * x.numel(),
+        "x + residual, layer_norm, to e4m3", (x, r, w, b), lambda x, r, w,
+        b: kernels.fused_add_layer_norm(x, r, w, b, quantize=e4m3),
+        lambda x, r, w, b: (*quantized(functional.layer_norm((x + r).float(), (x.shape[-1],), w.float(), b.float())),
+        x + r), 3.5 * x.numel(),
     )  # fmt: skip
     yield (
         "x + residual, layer_norm", (x, r, w, b), lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b),
@@ -336,7 +343,7 @@ def fused_cases() -> Any:
         torch.arange(4096, device="cuda")[:, None] * 0.01 * torch.rand(64, device="cuda"),
     )
     yield (
-        "rotary_embedding, 32 heads of 128", (heads, angles.cos(), angles.sin()),
+        "rotary_embedding, 32 heads, head_dim 128", (heads, angles.cos(), angles.sin()),
         lambda x, c, s: kernels.rotary_embedding(x, c, s), rotated, 2 * heads.numel(),
     )  # fmt: skip
     yield (
@@ -351,7 +358,8 @@ def fused_cases() -> Any:
             return values / values.sum(-1, keepdim=True), indices
 
         yield (
-            f"topk_softmax, k = {k}", (logits,), lambda x, k=k: kernels.topk_softmax(x, k, True), theirs, 2 * logits.numel() + 4 * k * count,
+            f"topk_softmax, k = {k}", (logits,), lambda x, k=k: kernels.topk_softmax(x, k, True), theirs,
+            2 * logits.numel() + 4 * k * count,
         )  # fmt: skip
 
 
@@ -509,7 +517,8 @@ def elementwise() -> None:
         cases: tuple[tuple[str, float, Any, Any], ...] = (
             ("x + y", 3, lambda x, y, r, c, o: kernels.elementwise(lambda a, b: a + b, x, y, out=o),
              lambda x, y, r, c, o: torch.add(x, y, out=o)),
-            ("x * row + column", 2, lambda x, y, r, c, o: kernels.elementwise(lambda a, b, d: a * b + d, x, r, c, out=o),
+            ("x * row + column", 2, lambda x, y, r, c,
+            o: kernels.elementwise(lambda a, b, d: a * b + d, x, r, c, out=o),
              lambda x, y, r, c, o: torch.addcmul(c, x, r, out=o)),
             ("max(x, 0) * 2 - y", 3,
              lambda x, y, r, c, o: kernels.elementwise(lambda a, b: _clipped(a) * 2 - b, x, y, out=o),

@@ -1,11 +1,12 @@
-"""Calls of the kernel library with two source trees, in turns, on one GPU: what a change costs.
+"""Calls of the kernel library with two source trees, alternating, on one GPU: what a change costs.
 
     git worktree add /tmp/base main~3
     python benchmarks/revisions.py /tmp/base/src src
     python benchmarks/revisions.py /tmp/base/src src --only attention --rounds 11
 
-The calls are those of the tables of docs/performance.md. Each tree has a process of its own, which compiles all calls first; then both
-time each call in turns, and the table has the medians. A call that one tree refuses is listed with the error.
+The calls are those of the tables of docs/performance.md. Each tree has a process of its own, which compiles all calls
+first; then both time each call alternately, and the table has the medians. A call that one tree refuses is listed with
+the error.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def calls() -> Calls:
         return lambda: kernels.gemm(a, b, out=out, **options)
 
     for name, dtype, sizes in (
-        ("f16", half, (2048, 4096, 8192)), ("bf16", bf16, (1024, 8192)), ("e4m3", e4m3, (8192,)), ("i8", torch.int8, (8192,)),
+        ("f16", half, (2048, 4096, 8192)), ("bf16", bf16, (1024, 8192)), ("e4m3", e4m3, (8192,)),
+        ("i8", torch.int8, (8192,)),
     ):  # fmt: skip
         for size in sizes:
             table[f"gemm {name} {size}"] = lambda size=size, dtype=dtype: gemm(size, size, size, dtype)
@@ -105,13 +107,15 @@ def calls() -> Calls:
         for label, *rest in (
             ("4x8192, 16 heads, 128", 4, 8192, 16, 128), ("4x8192, 32 heads, 64", 4, 8192, 32, 64),
             ("4x8192, 16 heads, (192, 128)", 4, 8192, 16, (192, 128)), ("4x8192, 8 heads, 256", 4, 8192, 8, 256),
-            ("4x8192, 32 on 8 heads, 128", 4, 8192, 32, 128, half, 8), ("1x16384, 16 heads, 128, e4m3", 1, 16384, 16, 128, e4m3),
+            ("4x8192, 32 on 8 heads, 128", 4, 8192, 32, 128, half, 8),
+            ("1x16384, 16 heads, 128, e4m3", 1, 16384, 16, 128, e4m3),
             ("1x16384, 8 heads, 256, e4m3", 1, 16384, 8, 256, e4m3), ("16x512, 16 heads, 128", 16, 512, 16, 128),
         ):  # fmt: skip
             table[f"attention {label}{more}"] = lambda rest=rest, causal=causal: attention(*rest, causal=causal)
         for label, *rest in (
             ("4x8192, 16 heads, 128", 4, 8192, 16, 128), ("4x8192, 32 heads, 64", 4, 8192, 32, 64),
-            ("4x8192, 10 heads, (192, 128)", 4, 8192, 10, (192, 128)), ("4x8192, 8 on 2 heads, 256", 4, 8192, 8, 256, 2),
+            ("4x8192, 10 heads, (192, 128)", 4, 8192, 10, (192, 128)),
+            ("4x8192, 8 on 2 heads, 256", 4, 8192, 8, 256, 2),
         ):  # fmt: skip
             table[f"backward {label}{more}"] = lambda rest=rest, causal=causal: backward(*rest, causal=causal)
     table["attention 4x8192, window"] = lambda: attention(4, 8192, 16, 128, causal=True, window=(1024, 0))

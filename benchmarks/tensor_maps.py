@@ -2,8 +2,8 @@
 
     python benchmarks/tensor_maps.py [--save]
 
-Loops of native code on a machine with a driver; the least of 20 batches counts. Without a driver maps are zeros and not kept,
-so that both figures are those of the rules alone.
+Loops of native code on a machine with a driver; the least of 20 batches counts. Without a driver maps are zeros and
+not kept, so that both figures are those of the rules alone.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def from_python(count: int) -> None:
         cuda.cuTensorMapEncodeTiled(
             cuda.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, 1 << 40, [u64(4096), u64(512)], [u64(8192)],
             [u32(64), u32(128)], [u32(1), u32(1)], cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            cuda.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B, cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            cuda.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )  # fmt: skip
 

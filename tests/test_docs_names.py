@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -55,6 +56,32 @@ def test_commands_of_a_page_exist(page: Path) -> None:
         text = source.read_text()
         wrong += [f"{program} {x}" for x in re.findall(r"(?<=\s)--[a-z][\w-]*", arguments) if x not in text]
     assert wrong == []
+
+
+CONFIG = re.compile(r"(?:kernels\.)?(\w+Config)\(([\w\s,]+)\)")
+
+
+def test_library_names_of_the_kernel_page_exist() -> None:
+    from kiln import kernels
+
+    text = (ROOT / "docs" / "kernels.md").read_text()
+    names = set(re.findall(r"\bkernels\.([A-Za-z]\w*)(?![\w/]*[/.])", text)) - {"md", "Implementation"}
+    assert [name for name in sorted(names) if not hasattr(kernels, name)] == []
+
+
+def test_configs_of_the_kernel_page_have_their_fields() -> None:
+    from kiln import kernels
+
+    text = re.sub(r"```.*?```", "", (ROOT / "docs" / "kernels.md").read_text(), flags=re.DOTALL)
+    found = {name: [x.strip() for x in fields.split(",")] for name, fields in CONFIG.findall(text)}
+    assert len(found) > 5
+    for name, fields in found.items():
+        assert fields == [field.name for field in dataclasses.fields(getattr(kernels, name))], name
+    tables = re.findall(r"^\| `(\w+Config)` \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert len(tables) == 3
+    for name, rows in tables:
+        fields = [x for row in rows.splitlines() for x in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+        assert fields == [field.name for field in dataclasses.fields(getattr(kernels, name))], name
 
 
 def test_a_command_that_does_not_exist_is_seen() -> None:

@@ -87,7 +87,7 @@ SHIPPED = {
     "gemm bf16 NN, mma.sync": lambda: large(
         BF16, "NN", **with_config(kernels.gemm, "sm80_gemm", (128, 128, 64), (2, 2), 3)
     ),
-    "gemm bf16 NT, in turns": lambda: large(
+    "gemm bf16 NT, pingpong": lambda: large(
         BF16, "NT", **with_config(kernels.gemm, "sm90_gemm", (128, 128, 64), (2, 1), 6, 8, True)
     ),
     "gemm f16 3072": lambda: kernels.gemm(array(F16, 3072, 3072), array(F16, 3072, 3072).T),

@@ -60,7 +60,7 @@ class Node:
         return []
 
     def fit(self, expected: Hashable) -> Node | str:
-        """Return this argument as code compiled for the key `expected` takes it, or why it cannot (empty: the keys tell)."""
+        """Return this argument as code compiled for the key `expected` takes it, or why it cannot ("": by keys)."""
         return ""
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:

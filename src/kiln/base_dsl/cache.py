@@ -3,9 +3,9 @@
 An entry is named by a hash of all that its code depends on: the traced module with its source lines, the target's
 fingerprint, the options, the versions of the tools and Kiln's own sources. An entry is written to a temporary file and
 renamed, so readers see all of it or nothing; its checksum, which its name is part of, is verified, and what fails the
-check is compiled again. So is an entry that this user does not own or that somebody else could have written; `cache_folder`
-checks the folder in the same way. Entries hold object code, byte code of rewritten functions and JSON; reading one executes
-nothing.
+check is compiled again. So is an entry that this user does not own or that somebody else could have written;
+`cache_folder` checks the folder in the same way. Entries hold object code, byte code of rewritten functions and JSON;
+reading one executes nothing.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def keeping(
 ) -> Callable[[], Loaded]:  # fmt: skip
     """Return a function that gives `use(code)`, for code that depends on Kiln's sources and a fingerprint only.
 
-    The code comes from the cache; else `begin()` starts making it, and the function that `begin` returns finishes it and
-    gives the bytes to store. `changed()` tells whether the sources that make it were changed since they were loaded, by
-    default whether any source was.
+    The code comes from the cache; else `begin()` starts making it, and the function that `begin` returns finishes it
+    and gives the bytes to store. `changed()` tells whether the sources that make it were changed since they were
+    loaded, by default whether any source was.
     """
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
@@ -158,8 +158,8 @@ def _sources() -> Iterator[str]:
 def sources_hash() -> str:
     """Return a hash of the sources that turn a module into code.
 
-    Reading them all would take much of the time of a load from the cache. So the hash itself is cached, by the inode, size and
-    change time of each file.
+    Reading them all would take much of the time of a load from the cache. So the hash itself is cached, by the inode,
+    size and change time of each file.
     """
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
@@ -189,7 +189,7 @@ def _read_sources() -> str:
 
 
 def sources_changed() -> bool:
-    """Return whether sources were written since this process loaded them, so that their hash does not describe its code."""
+    """Return whether sources were written since this process loaded them, so that their hash does not fit its code."""
     return any(os.stat(path).st_mtime > _loaded for path in _sources())
 
 
@@ -223,7 +223,7 @@ def _version(project: str) -> str:
 def lazy_artifacts(
     target: Target, module: ir.Module, entry: str, options: CompileOptions | None
 ) -> Callable[[str], Any]:
-    """Return a function that makes the artefacts of a module that came from the cache, by compiling it when one is used."""
+    """Return a function that makes the artefacts of a cached module, by compiling it when one is used."""
 
     @functools.lru_cache(maxsize=1)
     def compiled() -> Mapping[str, Any]:
@@ -369,7 +369,8 @@ def _items(folder: str) -> list[os.DirEntry[str]]:
 
 
 def trim(folder: str, limit: int = LIMIT) -> int:
-    """Remove stale temporary files, and the least recently used entries until the rest is within nine tenths of the limit.
+    """Remove stale temporary files, and the least recently used entries until the rest fits into nine tenths of the
+    limit.
 
     Returns how many files were removed.
     """

@@ -1,9 +1,9 @@
 """The folder of the disk cache: one that nobody but this user (and root) can write to.
 
 Code read from it runs in this process. So a folder is used only if it is this user's and nobody else can change it or
-anything on the path to it, links included. It is created if it is missing, and its permissions are never changed: a folder
-that others can write to is not used. Where there is no usable folder (no home, a read-only disk), one is created for the life
-of the process; where that fails, compiled code stays in memory.
+anything on the path to it, links included. It is created if it is missing, and its permissions are never changed: a
+folder that others can write to is not used. Where there is no usable folder (no home, a read-only disk), one is
+created for the life of the process; where that fails, compiled code stays in memory.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _is_private_group(group: int, user: int) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _trusted_owners(user: int) -> frozenset[int]:
-    """Return the users who may own the folders on the path: this user and root, who may be unmapped in a user namespace."""
+    """Return who may own the folders on the path: this user and root, who may be unmapped in a user namespace."""
     owners = {0, user}
     try:
         if _read("/proc/self/uid_map").split() != [b"0", b"0", b"4294967295"]:

@@ -1,8 +1,8 @@
 """The native caller of functions, if a language has one.
 
-Python handles every call of a jit or compiled function itself. A language may have a `Caller` that learns from these calls
-and handles later ones: `kiln.interop.arguments` has one in native code. It never raises; calls that it cannot handle it leaves
-to Python, so there is one source of errors.
+Python handles every call of a jit or compiled function itself. A language may have a `Caller` that learns from these
+calls and handles later ones: `kiln.interop.arguments` has one in native code. It never raises; calls that it cannot
+handle it leaves to Python, so there is one source of errors.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _function_around(op: ir.Operation) -> ir.Operation | None:
 
 
 class Watcher:
-    """An observer of compilations while it is in `watchers`, for tools that show their results. The cache is not used then."""
+    """An observer of compilations while it is in `watchers`, for tools. The cache is not used then."""
 
     def state(self, compilation: Compilation, name: str) -> None:
         """Receive a module as it is now: `name` is "traced", or the pass that was just run."""
@@ -250,7 +250,7 @@ class Compilation:
         return self.write(suffix, render()) if kind in self._dumps else ""
 
     def write_rejected(self, suffix: str, data: str | bytes) -> str:
-        """Write what a tool rejected to the dump directory, if one was chosen, else to a new temporary folder; return its path."""
+        """Write what a tool rejected to the dump directory, if set, else to a new temporary folder; return the path."""
         if settings.is_set("CUTE_DSL_DUMP_DIR"):
             with contextlib.suppress(DSLRuntimeError):  # what was rejected is the error to tell
                 return self.write(suffix, data)

@@ -1,9 +1,9 @@
 """Dependencies of a trace besides its arguments. Compiled code is reused only while all of them are unchanged.
 
-Everything that the function, and what can be reached from it, *may* read is followed and recorded, whether it was read or
-not: globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported inside,
-and the contents of mutable objects. Code of the standard library, of installed packages and of Kiln itself is not followed:
-what it reads is not known here.
+Everything that the function, and what can be reached from it, *may* read is followed and recorded, whether it was read
+or not: globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported
+inside, and the contents of mutable objects. Code of the standard library, of installed packages and of Kiln itself is
+not followed: what it reads is not known here.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class _Finder:
         self._tests_classes = False
 
     def function(self, function: types.FunctionType, traced: bool = False, keyed: bool = False) -> None:
-        """Record what a function may read. `traced`: it is known to be the user's; `keyed`: it is itself part of a key."""
+        """Record what a function may read. `traced`: it is the user's for certain; `keyed`: it is part of a key."""
         code = function.__code__
         if function is os.getenv:  # under another name
             self._whole_environment()

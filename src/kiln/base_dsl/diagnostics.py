@@ -39,8 +39,8 @@ internal_files: dict[str, bool] = {}
 def mark_internal(filename: str) -> None:
     """Mark a source file, or a folder (with a trailing slash), as internal.
 
-    Another language marks its own modules (`mark_internal(__file__)`), so that operations and errors are located in the program
-    that called them.
+    Another language marks its own modules (`mark_internal(__file__)`), so that operations and errors are located in
+    the program that called them.
     """
     global _internal_rooms
     internal_files[filename] = True
@@ -131,8 +131,8 @@ class DSLUserCodeTypeError(DSLUserCodeError, TypeError):
 class DSLUserCodeValueError(DSLUserCodeTypeError, ValueError, RuntimeError, AssertionError):
     """An argument of the right kind that a compiled function does not take.
 
-    Its element type, rank, device, extents, strides or address differ, or extents that must be equal are not. The class derives
-    from those that other libraries raise, so that their users catch it.
+    Its element type, rank, device, extents, strides or address differ, or extents that must be equal are not. The
+    class derives from those that other libraries raise, so that their users catch it.
     """
 
 
@@ -282,7 +282,8 @@ _LANGUAGES = (_PACKAGE_DIR + "base_dsl", _PACKAGE_DIR + "native")
 
 
 def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
-    """Return the spans of the user frames on the stack, innermost first: one for each function, none for generated parts.
+    """Return the spans of the user frames on the stack, innermost first: one for each function, not for generated
+    parts.
 
     The chain ends at the outermost call into the language.
     """
@@ -319,7 +320,7 @@ def error(
     kind: type[DSLBaseError], message: str, *, hint: str = "", span: Span | None = None,
     notes: tuple[tuple[Span, str], ...] = (),
 ) -> DSLBaseError:  # fmt: skip
-    """Return an exception to raise, located at the user's innermost frame (or `span`), with the chain of calls to it."""
+    """Return an exception to raise, located at the user's innermost frame (or `span`), with the calls to it."""
     chain = call_chain()
     if chain and (span is None or span.function == chain[0].function):
         span, chain = span or chain[0], chain[1:]

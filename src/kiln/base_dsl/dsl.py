@@ -124,7 +124,8 @@ class BaseDSL(ArgumentRules):
         self, before: ir.Block, condition: ir.Value, forwards: Sequence[ir.Value], after: ir.Block,
         inits: Sequence[ir.Value], yields: Sequence[ir.Value],
     ) -> Sequence[ir.Value]:  # fmt: skip
-        """Add a `while`: `before` takes the carried values and decides, `after` takes `forwards` and yields the next values.
+        """Add a `while`: `before` takes the carried values and decides; `after` takes `forwards`, yields the next
+        values.
 
         Returns the results: `forwards` at the end. There are as many forwarded as carried values.
         """
@@ -157,7 +158,7 @@ class BaseDSL(ArgumentRules):
     def check_arguments(
         self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]
     ) -> ir.Value | None:
-        """Add checks of the arguments to the start of a host function; return the condition under which it runs, or None."""
+        """Add checks of the arguments at the start of a host function; return the condition for running it, or None."""
         return None
 
     def trace(

@@ -366,7 +366,7 @@ class CompiledFunction:
         return _plain(self._rebuild(iter(values)))
 
     def reporter(self) -> Callable[[int], None] | None:
-        """Return the function for what the code at `executable.address` returns if not 0; None if only Python can run it."""
+        """Return the handler of what code at `executable.address` returns if not 0; None if only Python can run it."""
         report = self.executable.report
         return None if report is None else functools.partial(reported, report, self.call_signature())
 
@@ -384,8 +384,8 @@ class CompiledFunction:
     ) -> None:
         """Write it as an object file that needs neither Python nor Kiln.
 
-        The files are `file_path/file_name.o` and a header for C, with `function_prefix` in all names; or, with `function_name`,
-        the object `file_path` for TVM-FFI.
+        The files are `file_path/file_name.o` and a header for C, with `function_prefix` in all names; or, with
+        `function_name`, the object `file_path` for TVM-FFI.
         """
         entry_points.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
 

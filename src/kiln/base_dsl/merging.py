@@ -100,10 +100,10 @@ class Merge:
         """The pairs that are being merged."""
 
     def unify(self, a: Any, b: Any, path: str = "") -> Callable[[Iterator[Any]], Any]:
-        """Plan the merge of two values: add their leaves, and return a function that makes the merged value of the results.
+        """Plan the merge of two values: add their leaves, and return a function that makes the merged value of results.
 
-        Where both sides agree statically nothing is merged, and the value stays static. Two mutable objects become a third, the
-        same wherever the same two are merged. Raises Mismatch.
+        Where both sides agree statically nothing is merged, and the value stays static. Two mutable objects become a
+        third, the same wherever the same two are merged. Raises Mismatch.
         """
         kept = self.kept
         if a is b:
@@ -159,7 +159,7 @@ def _parts_of(x: Any) -> dict[Any, Any]:
 
 
 def _place(x: Any, key: Any) -> str:
-    """Return what follows the path of a structure in that of its part."""
+    """Return the suffix by which the path of a part extends that of its structure."""
     return f"[{key!r}]" if isinstance(x, (tuple, list, dict)) else f".{key}"
 
 
@@ -173,7 +173,7 @@ def _made_like(x: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _same_parts(a: Any, b: Any, path: str) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return the parts of two structures of one class, with attributes that only the class has. Raises Mismatch if they differ."""
+    """Return the parts of two structures of one class, class attributes included. Raises Mismatch if names differ."""
     first, second = _parts_of(a), _parts_of(b)
     if isinstance(a, (tuple, list)) and len(a) != len(b):
         raise Mismatch(path, a, b, f"their lengths differ ({len(a)} and {len(b)})")
@@ -292,7 +292,7 @@ def static_protocol_equal(a: Any, b: Any) -> bool:
 
 
 def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], Any]:
-    """Merge with a side that is never read: take the other side's value, with undefined leaves here. Its objects stay."""
+    """Merge with a side that is never read: take the other side's value, with undefined leaves. Its objects stay."""
     known = b if a is UNDEFINED else a
     rebuild: Any = None
     before = set(merge._filled)
@@ -327,10 +327,10 @@ def promoted(x: Any) -> Any:
 def open_value(
     x: Any, promote: bool, kept: Kept = NOTHING_KEPT, filled: set[int] | None = None
 ) -> tuple[Any, list[ir.Value], Callable[[Iterator[Any]], Any]]:
-    """Return x with Python numbers promoted (`promote`), its leaves, and a function that rebuilds it around other leaves.
+    """Return x with Python numbers promoted (`promote`), its leaves, and a function that rebuilds it of other leaves.
 
-    Objects in `kept` are not taken apart: they keep their identity. With `filled`, mutable objects are not rebuilt but assigned
-    the other leaves, except those already in `filled`.
+    Objects in `kept` are not taken apart: they keep their identity. With `filled`, mutable objects are not rebuilt but
+    assigned the other leaves, except those already in `filled`.
     """
     leaves: list[ir.Value] = []
     inside: set[int] = set()

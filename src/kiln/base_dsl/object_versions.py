@@ -1,8 +1,8 @@
 """Words in memory that change when an object does: native code compares them in a nanosecond.
 
-A function holds its code, its defaults and its keyword defaults at fixed offsets. A class has a version: CPython assigns
-a new one when the class, or one of its bases, is changed. The offsets are found by probing; where a probe fails, no word is
-used.
+A function holds its code, its defaults and its keyword defaults at fixed offsets. A class has a version: CPython
+assigns a new one when the class, or one of its bases, is changed. The offsets are found by probing; where a probe
+fails, no word is used.
 """
 
 from __future__ import annotations

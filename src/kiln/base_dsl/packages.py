@@ -1,8 +1,8 @@
 """Other packages: whether one is installed, and which of its undocumented internals Kiln uses.
 
-`INTERNALS` is the whole list. Each is probed where it is first needed; where the probe fails, Kiln does without it and logs
-one line. `TRIED` has the oldest and newest versions that were tested; pyproject.toml bounds them, and
-`make test STAGE=versions` tests them again.
+`INTERNALS` is the whole list. Each is probed where it is first needed; where the probe fails, Kiln does without it and
+logs one line. `TRIED` has the oldest and newest versions that were tested; pyproject.toml bounds them, and `make test
+STAGE=versions` tests them again.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _union(members: list[Kinds | None]) -> Kinds | None:
 
 
 def judge_of(annotation: Any, own: Callable[[Any], Kinds | None]) -> Callable[[Any], bool] | None:
-    """Return a function that tells whether an annotation excludes a value of an allowed kind; None if it excludes none."""
+    """Return a function that tells whether an annotation excludes a value of an allowed kind; None if it cannot."""
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if origin is Constexpr and arguments[0] is int:
@@ -156,8 +156,8 @@ def _shown(value: Any) -> str:
 def annotations_of(owner: Any) -> dict[str, Any]:
     """Return the evaluated annotations of a function or class.
 
-    One that cannot be evaluated is left out, or is Constexpr if its text names that. Those of a class are cached if all of them
-    can be evaluated.
+    One that cannot be evaluated is left out, or is Constexpr if its text names that. Those of a class are cached if
+    all of them can be evaluated.
     """
     if isinstance(owner, type):
         if owner in _of_classes:

@@ -79,7 +79,7 @@ def schedules_text(count: int) -> str:
 
 
 def parse_kinds(text: str) -> tuple[str, ...]:
-    """Return the kinds of a comma list, in order; `all` names all, `1` and `default` the default ones. Raises ValueError."""
+    """Return the kinds in a comma list, in order; `all`: all, `1` and `default`: the default. Raises ValueError."""
     wanted: set[str] = set()
     for item in text.lower().replace(" ", "").split(","):
         if item in ("1", "default", "on", "true"):
@@ -125,7 +125,7 @@ def push(request: Request | None) -> Request | None:
 
 @functools.lru_cache(maxsize=2)
 def report_at_exit(setting: str, render: Callable[[], str]) -> None:
-    """Write a report to the file that a setting names when the process ends; to standard error if that cannot be done."""
+    """Write a report to the file that a setting names when the process ends; to standard error if that fails."""
     path = settings.get(setting)
 
     def write() -> None:

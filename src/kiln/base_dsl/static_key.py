@@ -96,13 +96,13 @@ class _Layout(NamedTuple):
 
 
 _makers: dict[int, tuple[Any, type, tuple[type, ...]]] = {}
-"""By the address of a type, what makes the keys of its instances, the type (its metaclass may say what equality is) and its
-bases, which may change."""
+"""By the address of a type, what makes the keys of its instances, the type (its metaclass may say what equality is)
+and its bases, which may change."""
 _MOST_MAKERS = 1024
 
 
 class _Walk:
-    """The walk that makes one key. Objects met again are numbered, since it can matter whether two parts are one object."""
+    """The walk that makes one key. Objects met again are numbered: it can matter that two parts are one object."""
 
     def __init__(self, met: Met) -> None:
         self.met = met

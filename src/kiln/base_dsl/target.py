@@ -85,7 +85,7 @@ class Target:
     """Whether `dry_run` works."""
 
     def dry_run(self) -> contextlib.AbstractContextManager[list[Any]]:
-        """Let calls compile and run their host code, but launch nothing, while open: launches are recorded in a list."""
+        """Let calls compile and run their host code, but launch nothing, while open; launches go into a list."""
         raise DSLRuntimeError(f"the target {self.name!r} has no dry run")
 
     def launches(self) -> bool:
@@ -196,7 +196,7 @@ def target_name() -> str:
 
 
 def target_key() -> str:
-    """Return the key under which code is valid: the target in force, the kinds of instrumentation, settings that affect code."""
+    """Return the key of code: the target in force, the kinds of instrumentation, and settings that affect code."""
     known = _environment
     if known is not None and not sanitizing.open_requests.value and b"KILN_SANITIZE" not in known:
         for name in settings.CODE_VARIABLES:
@@ -335,8 +335,8 @@ _pointer_types: dict[str, Callable[[ir.Type], Sequence[int]]] = {"!llvm.ptr": la
 
 
 def register_pointer_type(spelling: str, widths: Callable[[ir.Type], Sequence[int]] = lambda _: ()) -> None:
-    """Let the types of a dialect that begin with `spelling` cross the calling convention as addresses; those that `widths`
-    gives numbers of bits for, as C structs of an address and integers of these widths."""
+    """Let the types of a dialect that begin with `spelling` cross the calling convention as addresses; those that
+    `widths` gives numbers of bits for, as C structs of an address and integers of these widths."""
     _pointer_types[spelling] = widths
 
 

@@ -255,7 +255,7 @@ active = fork_safe.Count()
 """How many traces there are in all threads: native code reads it."""
 _ir: Any = None
 _create: Any = None
-"""The bindings and their `Operation.create`, bound by the first trace: importing in every call would cost as much as it."""
+"""The bindings and their `Operation.create`, bound by the first trace: importing them in every call is slow."""
 
 
 entry_codes: list[types.CodeType] = []
@@ -374,8 +374,8 @@ def emit_value(
 ) -> ir.Value:  # fmt: skip
     """Add an operation with one result as `emit` does, and return that result.
 
-    The user's line is looked for from `depth` frames up: more than 1 where those before are known to be Kiln's, as every
-    frame looked at costs 0.3 us.
+    The user's line is looked for from `depth` frames up: more than 1 where those before are known to be Kiln's, as
+    every frame looked at costs 0.3 us.
     """
     trace = _state.trace
     if trace is None:

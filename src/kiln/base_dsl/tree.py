@@ -1,8 +1,8 @@
-"""Python structures with values of the program in them: what they are made of, whether they changed, and copies of them.
+"""Python structures that hold values of the program: what they are made of, whether they changed, and copies of them.
 
 A structure is a tuple, NamedTuple, list, dict, dataclass, SimpleNamespace, plain instance, or an object with the value
-protocols (`__extract_mlir_values__`, `__new_from_mlir_values__`). Everything else is static. `merging` takes structures apart
-into MLIR values.
+protocols (`__extract_mlir_values__`, `__new_from_mlir_values__`). Everything else is static. `merging` takes
+structures apart into MLIR values.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ def rebuild_tuple(like: tuple[Any, ...], items: list[Any]) -> Any:
 
 
 class ExtractedValues:
-    """The MLIR values of an object. If extracting them adds operations, it is done in the block that needs the values."""
+    """The MLIR values of an object. If extracting them adds operations, that is left to the block that needs them."""
 
     def __init__(
         self, extract: Callable[[], list[ir.Value]], types_: list[ir.Type], values: list[ir.Value] | None
@@ -345,7 +345,7 @@ class ExtractedValues:
         self._extract, self.types, self.values = extract, types_, values
 
     def maker(self, i: int) -> Callable[[], ir.Value]:
-        """Return a function that gives value number i in the current block; its first call extracts the values there."""
+        """Return a function that gives value number i in the current block; the first call extracts them there."""
 
         def make() -> ir.Value:
             if self.values is None:

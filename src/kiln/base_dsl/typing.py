@@ -88,7 +88,7 @@ def _is_union(annotation: object) -> bool:
 
 @runtime_checkable
 class JitArgument(Protocol):
-    """The protocol of values that can be arguments of compiled functions: their memory, IR types, and how to rebuild them."""
+    """The protocol of values that can be arguments of compiled functions: memory, IR types, and how to rebuild them."""
 
     def __c_pointers__(self) -> list[Any]:
         """Return the addresses of the values to pass, one for each IR type."""
@@ -105,7 +105,7 @@ class JitArgument(Protocol):
 
 @runtime_checkable
 class DynamicExpression(Protocol):
-    """The protocol of values that regions of a program can carry: their IR values, and how to rebuild them of new ones."""
+    """The protocol of values that regions of a program can carry: IR values, and how to rebuild them of new ones."""
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         """Return the IR values this value consists of."""

@@ -1,7 +1,7 @@
 """Ranges inside kernels: `with cute.testing.range("load"): ...` records when each warp began and ended its body.
 
-They compile to nothing, except while a `RangeTrace` is open: then the first thread of each warp writes time and place to its
-warp's ring buffer in global memory, from which the trace reads them.
+They compile to nothing, except while a `RangeTrace` is open: then the first thread of each warp writes time and place
+to its warp's ring buffer in global memory, from which the trace reads them.
 
     with RangeTrace() as trace:
         main(x, y)  # must not have been called before: it would keep the code without ranges
@@ -39,7 +39,7 @@ _SIZE = _HEADER + WARPS * EVENTS * _WORDS * 8
 
 
 class RangeEvent(NamedTuple):
-    """The beginning or end of a range. `time` is in SM cycles (CPU target: the number of earlier marks), `nanoseconds` the GPU's clock."""
+    """The beginning or end of a range. `time` is in SM cycles (CPU: earlier marks), `nanoseconds` the GPU's clock."""
 
     name: str
     begins: bool

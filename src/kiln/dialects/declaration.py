@@ -33,8 +33,7 @@ if TYPE_CHECKING:
         """A result of an operation."""
 
     class OptionalAttr(Operand[_T]):
-        """An attribute that an operation may lack; on a view, its value or None, and whether it is there for
-        booleans."""
+        """An optional attribute; on a view, its value or None, and for booleans whether it is there."""
 
 else:
 
@@ -82,7 +81,7 @@ def attribute_of(value: "str | int | bool") -> ir.Attribute:
 
 @functools.lru_cache(maxsize=4096, typed=True)  # typed: True is no 1
 def attributes(**values: "str | int | bool | None") -> "dict[str, ir.Attribute] | None":
-    """Return texts, 32-bit numbers and booleans as attributes, without those that are None. The result is shared: do not change it."""
+    """Return texts, 32-bit numbers and booleans as attributes, except those that are None. The result is shared."""
     return {name: attribute_of(value) for name, value in values.items() if value is not None} or None
 
 
@@ -144,8 +143,8 @@ class OpView:
     """Base of the operations of a dialect (`Cute.Operation`): a class declares an operation, an instance is a view of
     one.
 
-    `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is the prefix of its
-    optional attributes in the IR. A view reads operands, results and attributes by their declared names.
+    `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is the prefix of
+    its optional attributes in the IR. A view reads operands, results and attributes by their declared names.
     """
 
     dialect: "type[Dialect]"
@@ -189,9 +188,9 @@ class OpView:
     def build(cls, *fields: Any, type_: Any = None, **named: Any) -> Any:
         """Add an operation of this kind at the insertion point of the trace, and return its result, if it has one.
 
-        `fields` are its operands, then its attributes, in the order in which the class declares them; attributes may also be
-        given by name. Optional attributes that are None or False are left out. `type_` is the type of the result where the
-        class does not fix it.
+        `fields` are its operands, then its attributes, in the order in which the class declares them; attributes may
+        also be given by name. Optional attributes that are None or False are left out. `type_` is the type of the
+        result where the class does not fix it.
         """
         count = len(fields) if cls.takes_more_operands else len(cls.OPERANDS)
         named.update(zip((*cls.ATTRIBUTES, *cls.OPTIONAL), fields[count:]))

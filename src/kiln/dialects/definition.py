@@ -2,12 +2,13 @@
 
 An operation is a class of its dialect, and its docstring is its definition. Its fields are operands, results and the
 attributes it always has; MLIR checks their types. `OPTIONAL` names the attributes it may have. `check` says which rule
-an operation breaks, with the value that breaks it. `verify` checks all of that, once for a module. Kernels have thousands of
-loads and stores, so operations marked `OFTEN` are only checked with KILN_VERIFY_PASSES; MLIR has checked their types.
+an operation breaks, with the value that breaks it. `verify` checks all of that, once for a module. Kernels have
+thousands of loads and stores, so operations marked `OFTEN` are only checked with KILN_VERIFY_PASSES; MLIR has checked
+their types.
 
 `OpView.build`, or a function beside the class where arguments need preparing, builds the operation through
-`Operation.create` (`trace.emit`), ten times cheaper than the constructors that the bindings generate. Nothing else makes
-operations of the dialects.
+`Operation.create` (`trace.emit`), ten times cheaper than the constructors that the bindings generate. Nothing else
+makes operations of the dialects.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def operation_names() -> list[str]:
 
 
 def verify(module: ir.Module) -> None:
-    """Refuse a module that MLIR finds wrong, or in which an operation of the dialects breaks a rule, at the user's line."""
+    """Refuse a module that MLIR rejects, or in which an operation of the dialects breaks a rule, at the user's line."""
     module.operation.verify()
     every = settings.get("KILN_VERIFY_PASSES")
     kinds = {

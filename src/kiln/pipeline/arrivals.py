@@ -33,7 +33,7 @@ class Arrival:
     op: ClassVar[PipelineOp]
     """The kind of agent that arrives, by the name that programs know."""
     announces: ClassVar[bool] = False
-    """Whether a side arrives when it acquires a stage, and an engine completes the phase; else when it is done with it."""
+    """Whether a side arrives when it acquires a stage, and an engine completes the phase; else when it is done."""
     threads_of_a_warp: ClassVar[int] = 32
     """How many threads of a warp arrive: a group that is counted in warps arrives that often for each warp."""
 

@@ -116,7 +116,7 @@ def require_stages(stages: Any, least: int = 1) -> None:
     """Raise an error for a number of stages that no pipeline has."""
     if isinstance(stages, bool) or not isinstance(stages, int) or stages < least:
         hint = f"at least {least}, known when compiling"
-        raise type_error(f"a pipeline of {stages!r} stages", hint)
+        raise type_error(f"num_stages of a pipeline is {stages!r}", hint)
 
 
 def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None, ip: Any = None) -> PipelineState:
@@ -126,4 +126,4 @@ def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None,
         return PipelineState(stages, 0, 0, 1)
     if type is PipelineUserType.Consumer:
         return PipelineState(stages, 0, 0, 0)
-    raise type_error(f"a state for {type!r}", "PipelineUserType.Producer or Consumer")
+    raise type_error(f"type of a pipeline state is {type!r}", "PipelineUserType.Producer or Consumer")

@@ -1,4 +1,4 @@
-"""Objects whose attributes are values: they are carried through control flow and into kernels attribute by attribute."""
+"""Objects whose attributes are values, carried through control flow and into kernels attribute by attribute."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
 
 
 def run_inverted(value: Any) -> Any:
-    """Return `~value` as a test, which means something else for Python's bool (always true) than for a Boolean (its negation)."""
+    """Return `~value` as a test: always true for Python's bool, the negation of a Boolean."""
     if isinstance(value, Boolean) and tree.is_dynamic(value):
         raise runtime_error(
             "`~` of a truth value is a test here: Python's is true for True and for False, and that of a Boolean is its negation",

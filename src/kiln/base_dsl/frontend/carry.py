@@ -1,8 +1,8 @@
 """State that a region may change: the variables of a function, and the objects that it can reach.
 
-`Scope` reads and writes a traced function's variables through their closure cells. `Snapshot` records the state of every
-mutable object reachable from some values, so that changes made inside a region, at any call depth, are found by comparison
-and carried out of it leaf by leaf.
+`Scope` reads and writes a traced function's variables through their closure cells. `Snapshot` records the state of
+every mutable object reachable from some values, so that changes made inside a region, at any call depth, are found by
+comparison and carried out of it leaf by leaf.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Scope:
 
 
 class Slot:
-    """One place in a mutable object: an attribute (here), a list element, a dict entry, or the state of a protocol object."""
+    """A slot of a mutable object: an attribute (here), a list element, a dict entry, or a protocol object's state."""
 
     __slots__ = ("key", "owner", "path")
     kind = "attribute"
@@ -212,7 +212,7 @@ class Snapshot:
     def __init__(
         self, roots: list[tuple[str, Any]], own_cells: frozenset[int] = frozenset(), code: bool = True
     ) -> None:
-        """Take a snapshot. `own_cells`: variables that the caller saves itself. `code`: follow functions and classes, too."""
+        """Take a snapshot. `own_cells`: variables that the caller saves. `code`: follow functions and classes, too."""
         active = tracing.current()
         self._first_watched = len(active.watched) if active is not None else 0
         self._reach: Reach | None = None
@@ -407,8 +407,8 @@ class Snapshot:
     def check_unchanged(self, what: str) -> None:
         """Refuse changes inside a region that cannot be carried out of it.
 
-        These are lengths and keys of containers, fixed attributes (which are restored), names of modules and classes, and
-        contents of opaque objects, such as iterators.
+        These are lengths and keys of containers, fixed attributes (which are restored), names of modules and classes,
+        and contents of opaque objects, such as iterators.
         """
         for path, kind in self.hidden_changes():
             raise runtime_error(
@@ -519,7 +519,7 @@ class Snapshot:
 
 
 class Reached(Snapshot):
-    """A record of the mutable objects reachable from some roots, with their reference counts, without their contents."""
+    """A record of the mutable objects reachable from some roots and their reference counts, without their contents."""
 
     _only_objects = True
 
@@ -535,10 +535,10 @@ def _article(word: str) -> str:
 
 
 def stored_attributes(classes: set[type], calls: Iterable[str], functions: Iterator[Any]) -> set[str]:
-    """Return the attribute names that calls of these names may store, through methods of `classes` or the given functions.
+    """Return the attributes that calls of these names may store, through methods of `classes` or the given functions.
 
-    An over-approximation by name, read off the byte code. Python numbers in such attributes become values of the program before
-    a loop is traced, because an iteration may change them.
+    An over-approximation by name, read off the byte code. Python numbers in such attributes become values of the
+    program before a loop is traced, because an iteration may change them.
     """
     stored: set[str] = set()
     todo = list(calls)

@@ -51,7 +51,7 @@ def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[
 
 
 def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
-    """Return the value of one arm, each a variable or a constant: numbers are selected, without regions for the arms."""
+    """Return the value of one arm, each a variable or a constant: numbers are selected, without regions."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     test = as_condition(condition)

@@ -69,7 +69,7 @@ def python_loop(rec: Construct, scope: Scope, items: Iterator[Any], body: Callab
 
 
 def run_rest(rec: Construct, scope: Scope, rest: Callable[[], None]) -> bool:
-    """Continue after an iteration run in Python; return whether the loop is over, because it was left or `rest` did the others."""
+    """Continue after an iteration run in Python; return whether the loop was left or `rest` did the others."""
     dynamic = dynamic_flags(scope, rec.exits)
     if dynamic:
         unless_set(_rest_of(rec), scope, dynamic, rest, jumped=tuple(dynamic))
@@ -77,7 +77,7 @@ def run_rest(rec: Construct, scope: Scope, rest: Callable[[], None]) -> bool:
 
 
 def _rest_of(rec: Construct) -> Construct:
-    """Return the remaining iterations of a loop as a branch, in which the variables that an iteration may read are live."""
+    """Return the remaining iterations of a loop as a branch, in which variables that an iteration may read are live."""
     flow = dataclasses.replace(rec.flow, live_out=rec.flow.live_out | rec.flow.live_head | frozenset(rec.exits))
     return dataclasses.replace(rec, flow=flow)
 
@@ -145,8 +145,8 @@ def _limits(bound: Any) -> tuple[int, int]:
 def _counts_up_safely(kind: Any, start: Any, step: int, count: int | None, has_exits: bool) -> bool:
     """Return whether a counter that starts at `start` passes the end of its range within its type.
 
-    With a step of 1 it reaches the end itself. Signed counters with other steps are assumed not to overflow, as indices are;
-    targets check this for plain loops.
+    With a step of 1 it reaches the end itself. Signed counters with other steps are assumed not to overflow, as
+    indices are; targets check this for plain loops.
     """
     if count is not None:
         return start + count * step <= kind.max

@@ -1,7 +1,7 @@
 """State that a region may change and that cannot be carried out of it: a change is found by comparison, and refused.
 
-There are two kinds: names of modules, classes and functions that code called by a region may rebind (`Reach` finds them),
-and contents of objects that are written in C (`fingerprint` compares them).
+There are two kinds: names of modules, classes and functions that code called by a region may rebind (`Reach` finds
+them), and contents of objects that are written in C (`fingerprint` compares them).
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ def _own_names(mapping: Mapping[str, Any]) -> set[str]:
 
 
 def _is_pythons(name: str) -> bool:
-    """Return whether an entry of a class is Python's own, or that of `dataclass` or `Enum`, and no state of the program."""
+    """Return whether an entry of a class belongs to Python, `dataclass` or `Enum`, and is no state of the program."""
     return name.startswith(_PYTHONS_OWN) or (name.startswith("_") and name.endswith("_") and name not in _METHODS)
 
 

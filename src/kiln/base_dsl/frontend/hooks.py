@@ -80,7 +80,7 @@ class Hooks:
 
     @staticmethod
     def static_subject(value: Any) -> Any:
-        """Return the subject of a `match` whose patterns look at classes or structures, which must be a Python value."""
+        """Return the subject of a `match` whose patterns look at classes or structure, which must be a Python value."""
         if tree.is_dynamic(value):
             raise runtime_error(
                 f"`match` looks at the class or structure of a {tree.describe(value)} that is only known when the program runs",

@@ -80,7 +80,7 @@ def dynamic_flags(scope: Scope, flags: tuple[str, ...]) -> dict[str, Any] | None
 def unless_set(
     rec: Construct, scope: Scope, dynamic: dict[str, Any], run: Callable[[], None], jumped: tuple[str, ...]
 ) -> None:
-    """Branch over `run`, in which the dynamic flags are known to be clear. `jumped`: the flags that may be set otherwise."""
+    """Branch over `run`, in which the dynamic flags are clear. `jumped`: the flags that may be set otherwise."""
 
     def clear_and_run() -> None:
         for flag in dynamic:

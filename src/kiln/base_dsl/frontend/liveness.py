@@ -191,7 +191,7 @@ class Liveness:
         self.block(body, self._always)
 
     def names(self, *nodes: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
-        """Return `names_of`, cached: loops are walked several times, and their statements once for each construct around."""
+        """Return `names_of`, cached: statements are walked for each construct around them, in loops several times."""
         found = [self._names.get(node) or self._names.setdefault(node, _frozen(names_of(node))) for node in nodes]
         if len(found) == 1:
             return found[0]

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 class _Choices:
     """The ways in which a loop carries what its body may change, as learned by tracing the body.
 
-    `promoted`: Python numbers that become values of the program. `by_value`: variables and attributes that hold another
-    object after an iteration, so that the object's parts are carried; all others refer to the object itself. `likes`:
-    values that are less precisely described after an iteration (alignment, divisibility), by variable or attribute and path.
+    `promoted`: Python numbers that become values of the program. `by_value`: variables and attributes that hold
+    another object after an iteration, so that the object's parts are carried; all others refer to the object itself.
+    `likes`: values that are less precisely described after an iteration (alignment, divisibility), by variable or
+    attribute and path.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ _MOST_WEAKENED = 16
 
 
 def _retraced(attempt: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a function that traces a loop by some choices: it runs again where the body showed that a choice was wrong."""
+    """Decorate a function that traces a loop by some choices: it runs again if the body shows that one was wrong."""
 
     @functools.wraps(attempt)
     def run(rec: Construct, *args: Any) -> Any:
@@ -112,7 +113,7 @@ class _Entry:
         self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool,
         kept: tree.Kept, holds_object: bool = True, likes: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        """Open the value's leaves. `holds_object`: it is not a copy of a kept object's state. `likes`: see `_Choices`."""
+        """Open the value's leaves. `holds_object`: it is no copy of a kept object's state. `likes`: see `_Choices`."""
         self.name = name
         self.original = value
         self.get, self.set, self.kept = get, set_, kept
@@ -271,7 +272,7 @@ class _LoopState:
         self.types = [init.type for entry in self.entries for init in entry.inits]
 
     def _shared_objects(self, carried: list[str]) -> tree.Kept:
-        """Return objects in carried variables with other references: they keep their identity and get the loop's values."""
+        """Return objects in carried variables with other references, which keep their identity and get the values."""
         values = [(n, self.before[n]) for n in carried if tree.is_mutable(self.before[n])]
         if not values:
             return {}
@@ -457,7 +458,7 @@ class _LoopState:
         )
 
     def late_plan(self, certain: bool) -> tuple[list[merging.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
-        """Return the leaves of variables that the body sets before reading them, and functions that set them after the loop.
+        """Return the leaves of variables that the body sets before reading, and functions that set them after the loop.
 
         `certain`: the body runs at least once, so that they need no value before it.
         """

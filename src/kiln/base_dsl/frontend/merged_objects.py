@@ -1,7 +1,7 @@
 """Objects merged at the end of a region: two objects become a third, made of the chosen values.
 
-Python would continue with one of the two, so that a later change in place is visible through both references. Here it is
-visible through one of them only. So such a change is refused where both are still in use; reading is fine.
+Python would continue with one of the two, so that a later change in place is visible through both references. Here it
+is visible through one of them only. So such a change is refused where both are still in use; reading is fine.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Noted:
         self._made: list[tuple[Any, list[Any], str, list[Any]]] = []
 
     def add(self, merged: Any, origins: list[Any], name: str, passed_on: list[Any] | None = None) -> None:
-        """Record an object that was merged from `origins`, one of which it would be in Python, or from those a loop passed on."""
+        """Record an object merged from `origins`, one of which it would be in Python, or those a loop passed on."""
         if tree.is_mutable(merged) and all(tree.is_mutable(x) and x is not merged for x in origins):
             self._made.append((merged, origins, name, passed_on or []))
             tracing.require("a branch").merged[id(merged)] = merged, origins
@@ -82,7 +82,7 @@ class Noted:
         return run
 
     def settle(self, in_use: Callable[[], list[Any]]) -> None:
-        """Watch the recorded objects that share a part with the values `in_use`, or with what frames on the stack use later."""
+        """Watch the recorded objects that share a part with values `in_use` or with what the stack uses later."""
         if not self._made:
             return
         trace = tracing.require("a branch")
@@ -226,7 +226,7 @@ def _frames() -> Iterator[types.FrameType]:
 
 
 def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
-    """Return the variables that a function may read from here on: names that its byte code loads later, or in a loop around."""
+    """Return the variables that a function may read from here on: those loaded later, or in a loop around, by name."""
     code = frame.f_code
     again = code.co_name.startswith("__kiln_body")  # the body of a loop, which may run once more
     names = _loaded_after(code, -1 if again else frame.f_lasti)

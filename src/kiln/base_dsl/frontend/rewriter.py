@@ -1,8 +1,8 @@
 """The pre-stage: rewrites the syntax tree of a function so that its control flow goes through hooks.
 
-Each construct has a file of its own with two halves: how it is rewritten, and the hook that runs in its place while tracing.
-This module holds what they share. The root of a rewritten construct has a location in the user's file; nodes below it that
-have none get it at the end.
+Each construct has a file of its own with two halves: how it is rewritten, and the hook that runs in its place while
+tracing. This module holds what they share. The root of a rewritten construct has a location in the user's file; nodes
+below it that have none get it at the end.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def rewritten_source(function: types.FunctionType) -> str:
 
 
 def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
-    """Return the function rewritten here or by an earlier process; typed functions are not cached, their object code is."""
+    """Return the function, rewritten here or by an earlier process; of typed functions the object code is cached."""
 
     def make() -> rewrite_cache.Made:
         return _rewrite_code(function, typed)[:2]

@@ -200,7 +200,7 @@ def _gives(node: ast.Lambda, code: types.CodeType) -> bool:
 
 
 def is_compiled_from(text: str, node: FunctionNode, code: types.CodeType) -> bool:
-    """Return whether compiling a node of a text gives the code: files change, and their times do not show it reliably."""
+    """Return whether compiling a node of a text gives the code: files change, and their times are not reliable."""
     tree = _parse(text)
     excerpt = "" if tree is None else _excerpt(text, tree.body, node) + _imports(text)
     return _gives_code(excerpt, code) or _contains(_compile(text, code.co_filename), code)
@@ -232,7 +232,7 @@ def _imports(text: str) -> str:
 
 
 def _excerpt(text: str, body: list[ast.stmt], node: FunctionNode) -> str:
-    """Return the top-level statement of a text that contains a node, at its line numbers; in a class, only that statement."""
+    """Return the top-level statement that contains a node, at its line numbers; in a class, only that statement."""
     lines = text.splitlines(keepends=True)
     kept: list[str] = []
     while True:

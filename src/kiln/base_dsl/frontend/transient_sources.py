@@ -1,7 +1,7 @@
 """Sources of programs that are in no file: passed to `exec` or `-c`, typed into a REPL, redirected into Python.
 
-Python does not keep such a source once it is compiled. But while its program runs, the caller of `exec` usually still has the
-source: in a variable, as a constant, or in an expression that can be evaluated again.
+Python does not keep such a source once it is compiled. But while its program runs, the caller of `exec` usually still
+has the source: in a variable, as a constant, or in an expression that can be evaluated again.
 """
 
 from __future__ import annotations

@@ -315,7 +315,8 @@ def convert(value: ir.Value, source: Any, target: Any, n: int | None = None, *, 
     """Return `value` of type `source` as a value of type `target`.
 
     Integers wrap; floats round to nearest even; a float becomes an integer by dropping the fraction, and saturates
-    (NaN gives 0) once a target has lowered it; anything but zero is True. `nonneg`: an integer known not to be negative.
+    (NaN gives 0) once a target has lowered it; anything but zero is True. `nonneg`: an integer known not to be
+    negative.
     """
     if source is target:
         return value

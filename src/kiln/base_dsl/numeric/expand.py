@@ -215,9 +215,9 @@ def expand_narrow_floats(
 ) -> None:
     """Rewrite conversions from and to narrow floats into integer arithmetic.
 
-    Narrow floats become their bits (an integer in LLVM), and tf32 becomes f32. `operations` are those of the module to look at, at
-    least its `CONVERSIONS` and those that produce tf32 from other types; by default all. `instruction(op, source, target)`
-    returns the value of a target's own instruction for a conversion, or None.
+    Narrow floats become their bits (an integer in LLVM), and tf32 becomes f32. `operations` are those of the module to
+    look at, at least its `CONVERSIONS` and those that produce tf32 from other types; by default all. `instruction(op,
+    source, target)` returns the value of a target's own instruction for a conversion, or None.
     """
     formats = _narrow_formats()
     if operations is None:

@@ -19,8 +19,7 @@ Plain = bool | int | float
 
 
 def cast(t: Any, value: Plain) -> Plain:
-    """Return `value` as one of type `t`: ints wrap; floats round; float to int truncates and saturates (NaN
-    gives 0)."""
+    """Return `value` as one of type `t`: ints wrap, floats round, float to int truncates and saturates (NaN: 0)."""
     if isinstance(t, FloatMeta):
         if t._format is None:  # packed storage: the bit pattern
             return int(value) & ((1 << t.width) - 1)

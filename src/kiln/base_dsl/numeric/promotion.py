@@ -1,4 +1,4 @@
-"""Type promotion: the type of an operation on two values. A test compares it with the table in `docs/numeric-types.md`."""
+"""Type promotion: the type of an operation on two values, as in the table of `docs/numeric-types.md`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def float_of(t: Any) -> Any:
 def array_rules() -> Iterator[None]:
     """Promote types as numpy and PyTorch do, inside a function of arrays that this decorates.
 
-    A Python scalar takes the type of the value beside it if that keeps its kind, and `/` of integer vectors gives floats.
+    A Python scalar takes the type of the value beside it if that keeps its kind, and `/` of integer vectors gives
+    floats.
     """
     before = _array_rules.set(True)
     try:
@@ -115,8 +116,8 @@ def operand_type(t: Any, value: bool | int | float) -> Any:
     """Return the type in which a value of type `t` meets a Python scalar in arithmetic: an int counts as Int32, a float
     as Float32.
 
-    The scalar's kind decides, not its value; only an int that the integer type found so does not have widens it, so that no
-    bit is lost.
+    The scalar's kind decides, not its value; only an int that the integer type found so does not have widens it, so
+    that no bit is lost.
     """
     if _array_rules.get():
         return weak_type(t, value)

@@ -212,8 +212,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     @classmethod
     def _pack(cls, value: Any) -> bytes:
-        """Return a value (typed or Python) as one argument slot: 8 bytes (16 for 128 bits), little endian,
-        zero-padded."""
+        """Return a value (typed or Python) as an argument slot: 8 bytes (16 for 128 bits), little endian, padded."""
         if isinstance(value, Numeric):
             value = value._python("to pass it to a compiled function")
         try:

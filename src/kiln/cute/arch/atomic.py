@@ -172,7 +172,7 @@ def load(
     ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None,
     cop: Any = None, ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Load the element at a pointer with a memory order, a cache operator or a hint; the load is never moved or removed."""
+    """Load the element at a pointer with a memory order, a cache operator or a hint; the load is never removed."""
     kernel_only("load")
     address = pointer(ptr, "load")
     modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
@@ -187,7 +187,7 @@ def store(
     ptr: Any, val: Any, *, level1_eviction_priority: Any = None, cop: Any = None, ss: Any = None, sem: Any = None,
     scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Store the element at a pointer with a memory order, a cache operator or a hint; the store is never moved or removed."""
+    """Store the element at a pointer with a memory order, a cache operator or a hint; the store is never removed."""
     kernel_only("store")
     address = pointer(ptr, "store")
     if isinstance(val, (int, float, Numeric)):

@@ -199,8 +199,7 @@ _chosen: weakref.WeakSet[tracing.FunctionFrame] = weakref.WeakSet()
 
 
 class IfOpRegion:
-    """The region of `with elect_one():`, which one thread of the warp runs. Inside another such region it
-    does nothing."""
+    """The region of `with elect_one():`, which one thread of the warp runs. Nested regions do nothing."""
 
     _point: Any
 

@@ -497,7 +497,7 @@ def make_cotiled_copy(
 
 
 def _covering(atom: CopyAtom, layout_tv: Layout, extents: tuple[Any, ...]) -> TiledCopy:
-    """Return the tiled copy over the smallest tile that holds the values of `layout_tv`, (thread, value) -> index in `extents`."""
+    """Return the tiled copy over the smallest tile with the values of `layout_tv`, which maps into `extents`."""
     modes = range(len(extents))
     tiler = tuple(
         filter_layout(composition(make_layout(extents, stride=tuple(int(i == j) for j in modes)), layout_tv))

@@ -115,8 +115,8 @@ def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], N
 def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> list[tuple[Any, list[int]]]:
     """Return each predicate with the calls that it guards, of an atom with `values` of the `count` values.
 
-    There is one predicate for each call; or, for all calls in mode 0 of one of the tensors, one for each of its other modes; or
-    also one for each repetition in mode 0, ((V, rest), ...), of a tiled copy whose V takes several calls.
+    There is one predicate for each call; or, for all calls in mode 0 of one of the tensors, one for each of its other
+    modes; or also one for each repetition in mode 0, ((V, rest), ...), of a tiled copy whose V takes several calls.
     """
     calls = count // values
     if not isinstance(pred, TracedTensor):

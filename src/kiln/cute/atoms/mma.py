@@ -230,7 +230,7 @@ class TiledMma(MmaAtom):
         return ThrMma(self, thr_idx)
 
     def _split(self, operand: str, x: Any) -> Any:
-        """Return an operand (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j), ...))."""
+        """Return (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j), ...))."""
         i, j = OPERAND_MODES[operand]
         if rank(x) < 2:
             raise type_error(

@@ -1,7 +1,7 @@
 """Keys of arrays, for programs that plan once for arrays of one kind: `plan = plans.get(array_key(x, y))`.
 
-Native code reads arrays of types that it knows (numpy's, PyTorch's with DLPack's C functions) in a third of the time that
-Python takes.
+Native code reads arrays of types that it knows (numpy's, PyTorch's with DLPack's C functions) in a third of the time
+that Python takes.
 """
 
 from __future__ import annotations

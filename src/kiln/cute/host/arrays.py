@@ -401,7 +401,7 @@ def reading_natively(x: Any) -> Engine | None:
 
 
 def exchange_functions(kind: type) -> tuple[int, int] | None:
-    """Return DLPack's C functions of an array type: to read one without a reference, and to get its framework's stream."""
+    """Return DLPack's C functions of an array type: to read one without a reference, and for its framework's stream."""
     offered = getattr(kind, "__dlpack_c_exchange_api__", None)
     if offered is None or not _capsule_is(offered, b"dlpack_exchange_api"):
         return None

@@ -1,4 +1,4 @@
-"""Reads arrays of JAX by their own methods: DLPack takes twenty times as long. Native code: `interop/arguments/jax_arrays.py`."""
+"""Reads arrays of JAX by their own methods: DLPack takes twenty times as long."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Kinds:
         engine.add_array(kind, addresses[native.read_jax.symbol], 0, *_NEVER_REFUSED)
 
     def add(self, x: Any, array: Array, device: int, number: int) -> None:
-        """Add the kind of an array to the table: those that share its aval, sharding and layout. The oldest kind is replaced."""
+        """Add arrays that share the aval, sharding and layout of this one to the table. The oldest kind is replaced."""
         facts = (x.aval, x._sharding, x._pjrt_layout)
         same = all(one is other for one, other in zip(facts, (x.aval, x._sharding, x._pjrt_layout)))
         if not same:

@@ -305,7 +305,8 @@ def _check_admissible(extent: int, count: int, stride: int, lhs: Layout, rhs: La
 def _check_no_carry(lhs: Layout, rhs: Layout) -> None:
     """Raise LayoutError if the modes of the right operand together carry from one mode of the left operand to the next.
 
-    Each mode composes separately. Carries past the last mode of the left operand with an extent other than 1 do not count.
+    Each mode composes separately. Carries past the last mode of the left operand with an extent other than 1 do not
+    count.
     """
     reach: dict[tuple[int, ...], list[int]] = {}
     for s, d in zip(*flat_modes(rhs)):

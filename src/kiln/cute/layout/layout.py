@@ -409,8 +409,7 @@ def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
 
 
 def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
-    """Return the smallest box that holds all values of a layout: its cosize, or a shape if strides are basis
-    elements."""
+    """Return the smallest box that holds all values of a layout: its cosize, or a shape for basis strides."""
     layout = plain_layout(obj, "coshape")
     path = mode_path(mode)
     flat_shape = flatten_to_tuple(tree_get(layout._shape, path))

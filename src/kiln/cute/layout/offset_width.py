@@ -19,7 +19,7 @@ from .layout import Layout, fast_layout
 
 INT32_MAX = (1 << 31) - 1
 ROOM = 1 << 30
-"""The most elements of an array with 32-bit extents; below it, extents rounded up to whole tiles fit into 32 bits, too."""
+"""The most elements of an array with 32-bit extents, so that extents rounded up to whole tiles fit into 32 bits."""
 
 
 def leaf_width(leaf: Any) -> int:

@@ -133,9 +133,9 @@ def local_tile(input: Any, tiler: Any, coord: Any, proj: Any = None, *, loc: Any
     """Return the tile at ``coord`` of a tensor (or layout) divided by ``tiler``: tile modes first, then those where
     ``coord`` is None.
 
-    ``coord`` counts tiles, per mode; modes it lacks are kept. With ``proj`` only the modes of ``tiler`` and
-    ``coord`` that are not None in ``proj`` are used: ``proj=(1,None,1)`` picks M and K of ``(M,N,K)``; modes of ``coord``
-    past those of ``proj`` (a batch) stay.
+    ``coord`` counts tiles, per mode; modes it lacks are kept. With ``proj`` only the modes of ``tiler`` and ``coord``
+    that are not None in ``proj`` are used: ``proj=(1,None,1)`` picks M and K of ``(M,N,K)``; modes of ``coord`` past
+    those of ``proj`` (a batch) stay.
     """
     if proj is not None:
         tiler = dice(tiler, proj)

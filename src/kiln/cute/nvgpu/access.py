@@ -72,7 +72,7 @@ def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> 
 def paired_rows(
     src: TracedTensor, dst: TracedTensor, values: int, bytes_: int, what: str
 ) -> list[tuple[ir.Value, ir.Value]]:
-    """Return the addresses (target, source) of each call of a copy with `values` contiguous elements, aligned to `bytes_`."""
+    """Return the addresses (target, source) of each call of a copy of `values` contiguous elements."""
     if src.element_type is not dst.element_type:
         raise type_error(
             f"{what} from {src.element_type.__name__} to {dst.element_type.__name__} elements",

@@ -57,7 +57,7 @@ class _BulkTrait(CopyTrait):
     def _rows(
         self, src: TracedTensor, dst: TracedTensor
     ) -> tuple[list[tuple[ir.Value, ir.Value]], int, Callable[[], None]]:
-        """Return (target, source) of each row, the bytes of a row, and a function that checks coordinates against extents."""
+        """Return (target, source) of each row, the bytes of a row, and a function that checks coordinates."""
         values: Any = product(dst.shape) if self.whole else self.values
         if not isinstance(values, int):
             values = product(src.shape)
@@ -122,7 +122,7 @@ class BulkMulticastTrait(_BulkToSharedTrait):
     ) -> None:
         if mcast_mask is None:
             raise type_error(
-                "a multicast copy needs to know the blocks it goes to",
+                "a multicast copy needs an mcast_mask",
                 "cute.copy(atom, src, dst, mbar_ptr=..., mcast_mask=...): a bit for each CTA of the cluster",
             )
         self._load(src, dst, pred, mbar_ptr, cache_policy, Int16(mcast_mask).ir_value())
@@ -244,8 +244,8 @@ class CopyBulkG2SOp(_BulkOp):
     """Bulk copy from global to shared memory: one thread copies rows of bytes asynchronously.
 
     `cute.copy(atom, src, dst, mbar_ptr=...)` signals `complete_tx` on the mbarrier. Addresses and sizes are multiples
-    of 16 bytes. `cache_policy` is a `CacheEvictionPriority` in the L2 cache, or the bits of a policy. `cute.prefetch(atom, src)`
-    prefetches the rows into the L2 cache.
+    of 16 bytes. `cache_policy` is a `CacheEvictionPriority` in the L2 cache, or the bits of a policy.
+    `cute.prefetch(atom, src)` prefetches the rows into the L2 cache.
     """
 
     _TRAIT = BulkLoadTrait
@@ -259,13 +259,13 @@ class CopyBulkG2SMulticastOp(_BulkOp):
 
 
 class CopyBulkS2GOp(_BulkOp):
-    """Bulk copy from shared to global memory, as part of the thread's bulk group (`cute.arch.cp_async_bulk_commit_group`)."""
+    """Bulk copy from shared to global memory, in the thread's bulk group (`cute.arch.cp_async_bulk_commit_group`)."""
 
     _TRAIT = BulkStoreTrait
 
 
 class CopyBulkS2SOp(_BulkOp):
-    """Bulk copy from shared memory to that of a CTA of the cluster: `dst` and `mbar_ptr` are there (`cute.arch.map_dsmem_ptr`)."""
+    """Bulk copy to the shared memory of another CTA: `dst` and `mbar_ptr` are there (`cute.arch.map_dsmem_ptr`)."""
 
     _TRAIT = BulkSendTrait
 
@@ -285,7 +285,7 @@ class CopyReduceBulkS2GOp(_Reducing):
 
 
 class CopyReduceBulkS2SOp(_Reducing):
-    """As `CopyBulkS2SOp`, but elements (integers) are combined with those in the other block's shared memory, each atomically."""
+    """As `CopyBulkS2SOp`, but each element (an integer) is combined atomically with the one in the other CTA."""
 
     _TRAIT = BulkSendTrait
 

@@ -70,9 +70,9 @@ ReductionOp = ReductionKind
 class CopyG2SOp(CopyOp):
     """`cp.async`: each thread copies 4, 8 or 16 bytes, which arrive later (`cute.arch.cp_async_wait_group`).
 
-    `LoadCacheMode.GLOBAL` bypasses the L1 cache and takes 16 bytes only; `ALWAYS` uses it. Where a predicate is false zeros are
-    written and nothing is read, without a branch. An atom's `l2_evict_priority` is the eviction priority in the L2 cache,
-    `l2_prefetch_size` (64, 128 or 256) the bytes around those copied that may be prefetched into it.
+    `LoadCacheMode.GLOBAL` bypasses the L1 cache and takes 16 bytes only; `ALWAYS` uses it. Where a predicate is false
+    zeros are written and nothing is read, without a branch. An atom's `l2_evict_priority` is the eviction priority in
+    the L2 cache, `l2_prefetch_size` (64, 128 or 256) the bytes around those copied that may be prefetched into it.
     """
 
     def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS) -> None:

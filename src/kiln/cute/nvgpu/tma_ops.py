@@ -1,7 +1,8 @@
 """TMA copies of boxes as atoms (`cp.async.bulk.tensor`, from sm_90 on).
 
-All threads of a warp call `cute.copy` together, and one of them, always the same, starts the copies. What they need is computed before
-that thread is chosen: addresses and coordinates are then the same in all threads, and stay in uniform registers.
+All threads of a warp call `cute.copy` together, and one of them, always the same, starts the copies. What they need is
+computed before that thread is chosen: addresses and coordinates are then the same in all threads, and stay in uniform
+registers.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class CopyBulkTensorIm2ColS2GOp(_TmaStoreOp):
 
 
 class TmaTrait(CopyTrait):
-    """Copies of boxes between a tensor and shared memory. `facts` is the static part of its tensor map; `map` is a value.
+    """Copies of boxes between a tensor and shared memory. `facts` is the static part of the tensor map; `map` a value.
 
     `images`: the extents in which pixels are counted (im2col), static or dynamic.
     """

@@ -47,7 +47,8 @@ def _like(examples: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 class while_generate:
-    """`with while_generate(inputs, condition) as values: ...; yield_out(next)`: a loop while `condition(*values)` holds.
+    """A loop while `condition(*values)` holds: `with while_generate(inputs, condition) as values: ...;
+    yield_out(next)`.
 
     `results` are the values at its end.
     """

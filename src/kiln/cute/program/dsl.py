@@ -198,12 +198,12 @@ class KernelLaunch:
     ) -> None:  # fmt: skip
         """Run the kernel over a grid of CTAs; sizes are (x, y, z), or fewer numbers.
 
-        `smem` is the least shared memory of a CTA, in bytes; the kernel's own allocations are counted and part of it. For a
-        kernel with `get_dyn_smem` it is the size of that memory.
-        With `fallback_cluster`, which is then the guaranteed cluster size, GPUs that can choose form clusters of the larger
-        size `cluster` where they have room. `preferred_smem_carveout` is the percentage of an SM's memory to be shared
-        memory; by default, what `min_blocks_per_mp` CTAs need. `async_deps` is another way to pass the stream. The address
-        of shared memory is uniform as it is, so `hint_smem_base_uniform` changes nothing.
+        `smem` is the least shared memory of a CTA, in bytes; the kernel's own allocations are counted and part of it.
+        For a kernel with `get_dyn_smem` it is the size of that memory. With `fallback_cluster`, which is then the
+        guaranteed cluster size, GPUs that can choose form clusters of the larger size `cluster` where they have room.
+        `preferred_smem_carveout` is the percentage of an SM's memory to be shared memory; by default, what
+        `min_blocks_per_mp` CTAs need. `async_deps` is another way to pass the stream. The address of shared memory is
+        uniform as it is, so `hint_smem_base_uniform` changes nothing.
         """
         if unknown:
             raise _unknown_option(next(iter(unknown)))

@@ -1,7 +1,7 @@
 """Division by an invariant divisor: a multiplication and shifts in place of a division.
 
-A scheduler that turns tile numbers into coordinates divides by extents that are fixed for a launch. The multiplier of such a
-division is computed once, on the host, where a division is cheap, and passed to the kernel.
+A scheduler that turns tile numbers into coordinates divides by extents that are fixed for a launch. The multiplier of
+such a division is computed once, on the host, where a division is cheap, and passed to the kernel.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class FastDivmodDivisor:
         return second if first.__kiln_static_key__() == like.__kiln_static_key__() else None
 
     def _dynamic(self, kind: Any) -> FastDivmodDivisor:
-        """Return the divisor with a type in place of its number, which is read from the packed value when it is rebuilt."""
+        """Return the divisor with a type in place of its number, which rebuilding reads from the packed value."""
         made = object.__new__(FastDivmodDivisor)
         made._packed, made._divisor = self._packed, kind._make(0)
         return made

@@ -1,9 +1,10 @@
-"""Coordinates of a tensor's elements in the tensor that it was cut from, by which the sanitizer finds accesses outside it.
+"""Coordinates of a tensor's elements in the tensor it was cut from, by which the sanitizer finds accesses outside it.
 
-Addresses do not tell: column 9 of a view of 8 columns is memory of its array, and the column after the last one is the start
-of the next row. So a tensor whose accesses are checked carries the coordinates of its elements, as a coordinate tensor does,
-through slices, tiles and partitions. Predicated accesses are checked where their predicate holds. Where coordinates cannot be
-followed (`recast_tensor`, a layout made by hand) the tensor is not checked, or counts as a tensor of its own.
+Addresses do not tell: column 9 of a view of 8 columns is memory of its array, and the column after the last one is the
+start of the next row. So a tensor whose accesses are checked carries the coordinates of its elements, as a coordinate
+tensor does, through slices, tiles and partitions. Predicated accesses are checked where their predicate holds. Where
+coordinates cannot be followed (`recast_tensor`, a layout made by hand) the tensor is not checked, or counts as a
+tensor of its own.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Extents:
         return self._changed(lambda: (self.layout, crd2idx(coord, self.layout)))
 
     def mapped(self, f: Callable[[Any], Any], shape: Any) -> Extents | None:
-        """Return the extents of a tensor whose layout `f` has changed to one of this shape; None if they are not known."""
+        """Return the extents of a tensor whose layout `f` changed to one of this shape; None if they are not known."""
         made = self._changed(lambda: (f(self.layout), 0))
         return made if made is not None and _covers(shape, made.layout.shape) else None
 

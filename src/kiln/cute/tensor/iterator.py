@@ -4,12 +4,14 @@ A tensor is an iterator and a layout; its element at a coordinate is the element
 `layout(coordinate)`. There are four kinds of iterators:
 
 - a `Pointer`: memory that any thread reaches by its address. Offsets count elements.
-- `Coordinates`: the layout gives coordinates (its strides are basis elements), and the element is their sum with the origin.
-- a matrix descriptor, through which the tensor cores read shared memory: offsets count 16 bytes, the element is the descriptor.
+- `Coordinates`: the layout gives coordinates (its strides are basis elements), and the element is their sum with the
+  origin.
+- a matrix descriptor, through which the tensor cores read shared memory: offsets count 16 bytes, the element is the
+  descriptor.
 - a pointer into tensor memory: offsets move it, but only copy operations of the tensor cores access it.
 
-`TensorIterator` is the interface of all kinds; operations that a kind lacks raise its own error. A new kind is a subclass that
-defines its element type and memory, how it moves, what an element is, and which IR values it is made of.
+`TensorIterator` is the interface of all kinds; operations that a kind lacks raise its own error. A new kind is a
+subclass that defines its element type and memory, how it moves, what an element is, and which IR values it is made of.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ class AddressSpace(enum.Enum):
 class TensorIterator:
     """The base class of the iterators of tensors. Immutable.
 
-    Values cross regions and functions by the protocol of all objects: `__extract_mlir_values__`, `__new_from_mlir_values__`,
-    `__kiln_static_key__` (what is not a value), `__kiln_join__` and `__kiln_coerce__` (two of them under one description).
+    Values cross regions and functions by the protocol of all objects: `__extract_mlir_values__`,
+    `__new_from_mlir_values__`, `__kiln_static_key__` (what is not a value), `__kiln_join__` and `__kiln_coerce__` (two
+    of them under one description).
     """
 
     __kiln_immutable__ = True
@@ -90,7 +93,8 @@ class TensorIterator:
     def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Any, Any]:
         """Return the iterator and the layout of the slice at a coordinate with None in it.
 
-        `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different coordinates.
+        `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different
+        coordinates.
         """
         if isinstance(layout, ComposedLayout):
             return self, layout._slice(coord)

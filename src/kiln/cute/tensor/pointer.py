@@ -307,8 +307,8 @@ class Pointer(TensorIterator):
     def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Pointer, Any]:
         """Return the pointer and the layout of a slice.
 
-        Whole periods of a swizzle move the pointer, unless they are a thread's own: a pointer that all threads share is kept in a
-        uniform register.
+        Whole periods of a swizzle move the pointer, unless they are a thread's own: a pointer that all threads share
+        is kept in a uniform register.
         """
         if isinstance(layout, ComposedLayout):
             moved, rest = (0, layout._slice(coord)) if by_thread else layout._slice_and_move(coord)

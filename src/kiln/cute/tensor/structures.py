@@ -158,7 +158,7 @@ class struct:
         if isinstance(base, StructView):
             base = base._base
         if not isinstance(base, Pointer):
-            raise type_error(f"{self.__name__} is placed at a pointer, got {type(base).__name__}")
+            raise type_error(f"{self.__name__}(...) takes a pointer to the structure, got {type(base).__name__}")
         return StructView(self, recast_ptr(base, None, Int8))
 
     def __repr__(self) -> str:
@@ -315,7 +315,7 @@ class MemRangeField:
 
     def _element(self, index: Any) -> Any:
         if isinstance(index, int) and not 0 <= index < self._type.count:
-            raise type_error(f"element {index} of {self._type!r}")
+            raise type_error(f"index {index} is out of range for {self._type!r}")
         if isinstance(self._type.dtype, NumericMeta):
             return self.data_ptr() + index
         return _view(self._type.dtype, self._base + index * self._type.dtype.size_in_bytes())

@@ -386,8 +386,8 @@ class TensorSSA:
     ) -> Any:
         """Combine elements, beginning with `init_val`.
 
-        `reduction_profile` has None for each mode that is kept and an integer for each that is reduced; an integer alone
-        reduces everything, to one number. Elements are combined in order of their index.
+        `reduction_profile` has None for each mode that is kept and an integer for each that is reduced; an integer
+        alone reduces everything, to one number. Elements are combined in order of their index.
         """
         if not isinstance(op, ReductionOp):
             raise type_error(f"reduce() takes a ReductionOp, got {op!r}")
@@ -480,7 +480,8 @@ def _tuple_shape(shape: Any) -> Any:
 def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_type) -> Any:
     """Return the type in which a value meets another value, a scalar or a Python number; None for anything else.
 
-    `of_python` says what it is beside a Python number: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
+    `of_python` says what it is beside a Python number: `operand_type` in arithmetic, `weak_type` where one of the two
+    is chosen.
     """
     if isinstance(b, (TensorSSA, Numeric)):
         return common_type(a._dtype, b.dtype)
@@ -512,8 +513,7 @@ def splat(x: Any, t: Any, count: int) -> ir.Value:
 
 
 def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
-    """Return the flat extents of `shape` beside those of `target`, with 1s for missing modes; None if they do
-    not fit."""
+    """Return the flat extents of `shape` beside those of `target`, 1 for missing modes; None if they do not fit."""
     own, wanted = flatten_to_tuple(shape), flatten_to_tuple(target)
     own = (1,) * (len(wanted) - len(own)) + own
     if len(own) != len(wanted) or any(s not in (1, w) for s, w in zip(own, wanted, strict=True)):

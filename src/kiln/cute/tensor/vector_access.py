@@ -352,7 +352,7 @@ def bits_pointer(pointer: Pointer) -> Pointer:
 
 
 class Registers:
-    """A tensor as the values of several calls of an operation, each a vector; its layout is static, or a call has one value."""
+    """A tensor as one vector for each call of an operation; its layout is static, or a call has one value."""
 
     def __init__(self, pointer: Pointer, layout: Any, values: int) -> None:
         self.pointer = pointer
@@ -400,8 +400,8 @@ def _offsets(layout: Any) -> Sequence[Any]:
 class Copy:
     """Copying between two layouts with the same number of elements, in parts: `move(positions)` copies some of them.
 
-    No access is wider than `widest` bytes; 0 copies element by element. `modifiers` are those of PTX for loads and stores
-    of memory: an order, a cache hint. `check` is called before elements are copied.
+    No access is wider than `widest` bytes; 0 copies element by element. `modifiers` are those of PTX for loads and
+    stores of memory: an order, a cache hint. `check` is called before elements are copied.
     """
 
     def __init__(

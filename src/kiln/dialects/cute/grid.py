@@ -52,7 +52,7 @@ class GridDim(Cute.Operation, name="grid_dim", traits=PURE):
 
 
 class LaneIdx(Cute.Operation, name="lane_idx", traits=PURE):
-    """Return the position of the thread in its warp of 32: the linear thread index (x fastest) modulo 32. Kernels only."""
+    """Return the thread's position in its warp of 32: the linear thread index (x fastest) modulo 32. Kernels only."""
 
     result: Result[I32]
 
@@ -120,19 +120,20 @@ class LaunchFields:
 class Launch(LaunchFields, Cute.Operation, name="launch", prefix="cute."):
     """Run the function `kernel` once for each thread of a grid. Host functions only.
 
-    `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are
-    (x, y, z), 64 bits wide until they are checked; `cluster` is (1, 1, 1) without clusters. `smem` is the least shared
-    memory of a block in bytes, the kernel's own allocations included; for a kernel that takes the address of dynamic shared
-    memory (`dynamic_smem`), the size of that memory. `stream` is a stream handle (0: the default stream). `arguments` is a
-    tuple (see `pack`) of values of the kernel's argument types, followed for each name in `cute.events`
-    (`launch_completion`, `programmatic`) by an event to record: its handle (i64), its flags and whether it triggers at the
-    start of blocks (both i32). The launch may run asynchronously on a device with streams. A grid that no device takes is a
-    fault, and nothing runs.
+    `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are (x,
+    y, z), 64 bits wide until they are checked; `cluster` is (1, 1, 1) without clusters. `smem` is the least shared
+    memory of a block in bytes, the kernel's own allocations included; for a kernel that takes the address of dynamic
+    shared memory (`dynamic_smem`), the size of that memory. `stream` is a stream handle (0: the default stream).
+    `arguments` is a tuple (see `pack`) of values of the kernel's argument types, followed for each name in
+    `cute.events` (`launch_completion`, `programmatic`) by an event to record: its handle (i64), its flags and whether
+    it triggers at the start of blocks (both i32). The launch may run asynchronously on a device with streams. A grid
+    that no device takes is a fault, and nothing runs.
 
-    `cute.cooperative`: all blocks run at the same time. `cute.use_pdl`: the kernel may start before earlier kernels are
-    complete (programmatic dependent launch). `cute.max_threads` of a block and `cute.min_blocks` of an SM limit registers.
-    `cute.preferred_cluster`: a larger cluster that blocks may be launched in. `cute.carveout`: percent of the L1 cache that
-    is shared memory. `cute.merge_smem`: static shared memory of mutually exclusive branches overlaps.
+    `cute.cooperative`: all blocks run at the same time. `cute.use_pdl`: the kernel may start before earlier kernels
+    are complete (programmatic dependent launch). `cute.max_threads` of a block and `cute.min_blocks` of an SM limit
+    registers. `cute.preferred_cluster`: a larger cluster that blocks may be launched in. `cute.carveout`: percent of
+    the L1 cache that is shared memory. `cute.merge_smem`: static shared memory of mutually exclusive branches
+    overlaps.
     """
 
     kernel: ir.FlatSymbolRefAttr

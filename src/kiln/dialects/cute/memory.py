@@ -185,7 +185,7 @@ def leaf(memref: ir.Value, index_: int, width: int) -> ir.Value:
 
 
 class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
-    """Return the same memref under a type of another alignment, or another spelling of its layout with the same dynamic leaves."""
+    """Return the same memref under a type of another alignment or layout, with the same dynamic leaves."""
 
     memref: Operand[Memref]
     result: Result[Memref]
@@ -210,9 +210,9 @@ def cast_memref(memref: ir.Value, type_: ir.Type) -> ir.Value:
 class Load(Cute.Operation, name="load", traits=[_Reads]):
     """Load the element `offset` elements past the pointer, or, for a vector type, as many contiguous elements.
 
-    `offset` counts elements in memory, whatever the layout. Boolean elements take a byte each; elements of 2 and 4 bits are
-    packed, lowest bits first, and a vector of them starts and ends on a byte; other elements take whole bytes.
-    `alignment` (bytes) promises more than the element's own alignment.
+    `offset` counts elements in memory, whatever the layout. Boolean elements take a byte each; elements of 2 and 4
+    bits are packed, lowest bits first, and a vector of them starts and ends on a byte; other elements take whole
+    bytes. `alignment` (bytes) promises more than the element's own alignment.
     """
 
     source: Operand[Ptr | Memref]
@@ -304,10 +304,10 @@ def stores_before(store: Store, offsets: Sequence[ir.Value], values: Sequence[ir
 
 
 class Bounds(Cute.Operation, name="bounds"):
-    """Tell the sanitizer the coordinates of the access that follows. Only in programs that are traced for the sanitizer.
+    """Tell the sanitizer the coordinates of the next access. Only in programs that are traced for the sanitizer.
 
-    `pointer` points into the tensor. `numbers` are the lowest coordinates of all modes, then the highest, then the extents of
-    the tensor. `write`: whether the access writes.
+    `pointer` points into the tensor. `numbers` are the lowest coordinates of all modes, then the highest, then the
+    extents of the tensor. `write`: whether the access writes.
     """
 
     pointer: Operand[Ptr]
@@ -327,9 +327,9 @@ def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Op
 class Through(Cute.Operation, name="through"):
     """Return the same address, and tell the sanitizer through which swizzle accesses to it see shared memory.
 
-    Only in programs that are traced for the sanitizer. `swizzle` is its bits, base and shift, counted in bytes, as text
-    (`"3,4,3"`), empty for a plain layout. It permutes addresses relative to `pointer` or, with `absolute`, addresses themselves.
-    `swizzle_name` is the swizzle as the program spells it.
+    Only in programs that are traced for the sanitizer. `swizzle` is its bits, base and shift, counted in bytes, as
+    text (`"3,4,3"`), empty for a plain layout. It permutes addresses relative to `pointer` or, with `absolute`,
+    addresses themselves. `swizzle_name` is the swizzle as the program spells it.
     """
 
     pointer: Operand[Ptr]
@@ -392,7 +392,7 @@ def alloc_smem(bytes_: int, alignment: int, type_: ir.Type) -> ir.Value:
 
 
 class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE):
-    """Return the start of the block's dynamic shared memory, whose size the launch sets; aligned to 1024. Kernels only."""
+    """Return the start of dynamic shared memory, whose size the launch sets; aligned to 1024. Kernels only."""
 
     result: Result[Ptr]
 

@@ -36,8 +36,8 @@ def printf(format_: str, arguments: Sequence[ir.Value] = ()) -> ir.Operation:
 class Assert(Cute.Operation, name="assert_"):
     """Record a fault if `condition` is false, which the call of the host function raises.
 
-    `message` is a C format for `arguments` (a tuple, see `pack`, of at most 8 values of type i32, i64 or f64). The fault also
-    names the source line, the kernel, the block and the thread.
+    `message` is a C format for `arguments` (a tuple, see `pack`, of at most 8 values of type i32, i64 or f64). The
+    fault also names the source line, the kernel, the block and the thread.
     """
 
     condition: Operand[I1]

@@ -139,7 +139,7 @@ def _make_type(kind: Any, element: ir.Type, space: str, alignment: int, *rest: i
 
 @functools.lru_cache(maxsize=1024)
 def element_bits(type_: ir.Type) -> int:
-    """Return the bits of an element in memory: booleans a byte, 2 and 4 bits packed, tf32 four bytes, others whole bytes."""
+    """Return the bits of an element in memory: booleans 8, 2 and 4 bits packed, tf32 32, others whole bytes."""
     if is_ptr(type_) or str(type_).startswith("!llvm.ptr"):
         return 64
     if isinstance(type_, ir.FloatTF32Type):

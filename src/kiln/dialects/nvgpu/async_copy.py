@@ -1,5 +1,5 @@
-"""Asynchronous copies between global and shared memory: `cp.async` of a few bytes a thread, bulk copies, and stores to other
-CTAs of the cluster.
+"""Asynchronous copies between global and shared memory: `cp.async` of a few bytes a thread, bulk copies, and stores to
+other CTAs of the cluster.
 """
 
 from ...base_dsl.trace import emit, emit_value
@@ -19,8 +19,8 @@ def _wrong_group_count(op: "CpAsyncWait | CpAsyncBulkWait") -> str:
 class CpAsync(CuteNvgpu.Operation, name="cp_async"):
     """Asynchronously copy `size` (4, 8 or 16) bytes from global to shared memory: `source_size` bytes, then zeros.
 
-    `cache` is `ca`, or `cg`, which bypasses L1 (16 bytes only). `hint` is the eviction priority in the L2 cache, `prefetch` the
-    bytes around the address that may be prefetched into it.
+    `cache` is `ca`, or `cg`, which bypasses L1 (16 bytes only). `hint` is the eviction priority in the L2 cache,
+    `prefetch` the bytes around the address that may be prefetched into it.
     """
 
     target: Operand[Pointer]
@@ -63,7 +63,7 @@ cp_async_wait = CpAsyncWait.build
 
 
 class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"):
-    """Arrive at an mbarrier when this thread's `cp.async` copies so far are complete (`.noinc`: the phase counts the arrival)."""
+    """Arrive at an mbarrier (`.noinc`) when this thread's `cp.async` copies so far are complete."""
 
     pointer: Operand[Pointer]
 
@@ -82,7 +82,7 @@ cp_async_bulk_commit = CpAsyncBulkCommit.build
 
 
 class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
-    """Wait until at most `count` of this thread's latest bulk groups are pending; with `read`, until their sources have been read."""
+    """Wait until at most `count` of this thread's latest bulk groups are pending, or (`read`) have unread sources."""
 
     count: ir.IntegerAttr
     read: OptionalAttr[ir.BoolAttr]
@@ -118,12 +118,13 @@ def optional(value: "ir.Value | None", bits: int) -> ir.Value:
 
 
 class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
-    """Asynchronously copy `bytes` (a multiple of 16) from global to shared memory and signal `complete_tx` on the mbarrier.
+    """Asynchronously copy `bytes` (a multiple of 16) from global to shared memory; signal `complete_tx` on the
+    mbarrier.
 
     Addresses are aligned to 16 bytes. The copy goes through the async proxy; one thread executes it.
 
-    `multicast`: copy to every CTA of the cluster whose bit is set in `mask` (i16), and signal the mbarrier there, both at the
-    same offsets in shared memory. `hint`: `policy` (i64) is the cache policy.
+    `multicast`: copy to every CTA of the cluster whose bit is set in `mask` (i16), and signal the mbarrier there, both
+    at the same offsets in shared memory. `hint`: `policy` (i64) is the cache policy.
     """
 
     target: Operand[Pointer]
@@ -178,10 +179,10 @@ def _wrong_reduction(op: "BulkSend | BulkStore", known: "dict[str, tuple[str, ..
 
 
 class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
-    """Asynchronously copy `bytes` (a multiple of 16) from shared memory to that of another CTA and signal `complete_tx` there.
+    """Asynchronously copy `bytes` (a multiple of 16) to the shared memory of another CTA; signal `complete_tx` there.
 
-    `target` and `mbarrier` lie in a CTA of the cluster (`map_shared`). `reduction`: each element is combined atomically with the
-    one in memory. Otherwise as `bulk_load`.
+    `target` and `mbarrier` lie in a CTA of the cluster (`map_shared`). `reduction`: each element is combined
+    atomically with the one in memory. Otherwise as `bulk_load`.
     """
 
     target: Operand[Pointer]
@@ -202,7 +203,7 @@ bulk_send = BulkSend.build
 
 
 class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
-    """Asynchronously copy `bytes` (a multiple of 16) from shared to global memory, as part of the thread's current bulk group.
+    """Asynchronously copy `bytes` (a multiple of 16) from shared to global memory, in the thread's current bulk group.
 
     `reduction`: each element is combined atomically with the one in memory. `hint`: `policy` (i64) is the cache policy.
     """
@@ -252,8 +253,8 @@ def bulk_prefetch(source: ir.Value, bytes_: ir.Value, *, policy: ir.Value | None
 class StoreAsync(CuteNvgpu.Operation, name="store_async"):
     """Asynchronously store 1, 2 or 4 words to the shared memory of another CTA and signal `complete_tx` there.
 
-    `target` and `mbarrier` lie in a CTA of the cluster (`map_shared`); `target` is aligned to the size of the words. Each thread
-    stores its own words.
+    `target` and `mbarrier` lie in a CTA of the cluster (`map_shared`); `target` is aligned to the size of the words.
+    Each thread stores its own words.
     """
 
     target: Operand[Pointer]

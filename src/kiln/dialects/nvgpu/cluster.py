@@ -25,7 +25,7 @@ cluster_index = ClusterIndex.build
 
 
 class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
-    """Arrive at the cluster's barrier, with release order unless `relaxed`. `aligned`: all threads of the warp execute it."""
+    """Arrive at the cluster's barrier, with release order unless `relaxed`. `aligned`: the whole warp executes it."""
 
     relaxed: OptionalAttr[ir.BoolAttr]
     aligned: OptionalAttr[ir.BoolAttr]

@@ -62,7 +62,7 @@ grid_dependency = GridDependency.build
 
 
 class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE):
-    """Return the bytes of shared memory of the CTA; in a kernel with `dynamic_smem`, those of the dynamic memory alone."""
+    """Return the bytes of shared memory of the CTA; in a kernel with `dynamic_smem`, of the dynamic memory alone."""
 
     result: Result[I32]
 

@@ -1,8 +1,8 @@
-"""What the operations of the hardware compute, in plain Python: the definition that a reader checks against the PTX manual.
+"""Definitions of the hardware's operations in plain Python, which a reader can check against the PTX manual.
 
-There is one for each operation that computes something; targets have faster ones, and tests compare those with these. An
-operation of a warp takes a list of what its 32 lanes bring and gives a list of what they get. Words are numbers from 0 to
-2^32 - 1, floats are Python's (exact for f16, bf16, tf32, f32 and 8-bit floats).
+There is one for each operation that computes something; targets have faster ones, and tests compare those with these.
+An operation of a warp takes a list of what its 32 lanes bring and gives a list of what they get. Words are numbers
+from 0 to 2^32 - 1, floats are Python's (exact for f16, bf16, tf32, f32 and 8-bit floats).
 
 What only waits, orders memory, copies or tells something (barriers, fences, asynchronous copies, indices) is defined by
 the words of its class.
@@ -202,7 +202,7 @@ def atomic_cas(old: int, compare: int, value: int) -> int:
 
 
 class Mbarrier:
-    """The state of an mbarrier; the functions are those of `mbarrier_init`, `mbarrier_arrive`, ... and of copies that land."""
+    """The state of an mbarrier, with methods for `mbarrier_init`, `mbarrier_arrive`, ... and completed copies."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -247,7 +247,7 @@ def _register(elements: Sequence[int], bits: int) -> int:
 
 
 def ldmatrix(rows: Sequence[Sequence[int]], count: int, transpose: bool = False, unpack: int = 0) -> list[list[int]]:
-    """Compute `ldmatrix` of 8x8 matrices of 16-bit elements (m8n8), or (`unpack`) of 8x16 of 8 bits (m8n16): registers by lane."""
+    """Compute `ldmatrix` of 8x8 matrices of 16 bits (m8n8), or (`unpack`) 8x16 of 8 bits (m8n16): registers by lane."""
     got: list[list[int]] = []
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -294,7 +294,7 @@ def stmatrix(registers: Sequence[Sequence[int]], count: int, transpose: bool = F
 
 
 def stmatrix_bytes(registers: Sequence[Sequence[int]], count: int) -> list[bytes]:
-    """Compute `stmatrix` of 16x8 matrices of bytes (m16n8), transposed: the rows that it writes, each a column of a matrix."""
+    """Compute `stmatrix` of 16x8 matrices of bytes (m16n8), transposed: it writes rows, each a column of a matrix."""
     columns = [bytearray(16) for _ in range(8 * count)]
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -306,7 +306,7 @@ def stmatrix_bytes(registers: Sequence[Sequence[int]], count: int) -> list[bytes
 
 
 def movmatrix(registers: Sequence[int]) -> list[int]:
-    """Compute `movmatrix`: the transpose of an 8x8 matrix of 16-bit elements, of which lanes hold what `ldmatrix` gives them."""
+    """Compute `movmatrix`: the transpose of an 8x8 matrix of 16-bit elements, held by lanes as `ldmatrix` loads it."""
     rows = stmatrix([[register] for register in registers], 1)
     return [lane[0] for lane in ldmatrix(rows, 1, transpose=True)]
 
@@ -361,8 +361,7 @@ def decode(kind: str, element: int) -> float | int:
 
 
 def _e4m3(byte: int) -> float:
-    """Return an 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; no infinities, 0x7F and 0xFF are
-    NaN."""
+    """Return an 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; 0x7F and 0xFF are NaN."""
     sign, exponent, mantissa = -1.0 if byte & 128 else 1.0, byte >> 3 & 15, byte & 7
     if byte & 127 == 127:
         return math.nan
@@ -373,12 +372,12 @@ def mma_sync(
     shape: tuple[int, int, int], a_type: str, b_type: str, accumulator: str, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
     c: Sequence[Sequence[float]], saturate: bool = False,
 ) -> list[list[float]]:  # fmt: skip
-    """Compute `mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C are numbers.
+    """Compute `mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C
+    are numbers.
 
-    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32 (f64 for
-    f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the
-    hardware. Integers wrap,
-    or stop at the ends of their range (`saturate`).
+    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32
+    (f64 for f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the
+    hardware. Integers wrap, or stop at the ends of their range (`saturate`).
     """
     m, n, k = shape
     if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator) is None:
@@ -441,8 +440,8 @@ def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> 
 def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:
     """The address in shared memory of an element of A (or B): row (or column) `row`, place `k` along the products.
 
-    16 bytes that lie together are a chunk of `each` elements; 8 rows (K-major) or 8 k (MN-major) of chunks are a block. The swizzle
-    exchanges chunks by bits of the absolute address.
+    16 bytes that lie together are a chunk of `each` elements; 8 rows (K-major) or 8 k (MN-major) of chunks are a
+    block. The swizzle exchanges chunks by bits of the absolute address.
     """
     start, leading, stride = ((descriptor >> bit & 0x3FFF) << 4 for bit in (0, 16, 32))
     chunks, each = _CHUNKS[descriptor >> 62], 128 // bits
@@ -477,10 +476,11 @@ _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -
 def wgmma(a_type: str, b_type: str, accumulator: str, a: Any, b: Any, c: Any) -> np.ndarray:
     """D = A B + C of one instruction: matrices of numbers, as numpy's; C is 0 where it does not accumulate.
 
-    PTX leaves order and rounding open; this is what H100s were observed to do (the model of MMA-Sim, arXiv 2511.10909). All products
-    of a row and C are added at once: each is cut off (towards zero) below 2^-F of the largest exponent among them, an exponent of a
-    product being the sum of its factors'; the sum of these is exact. It is cut off to f32, or rounded to the nearest f16. F is 25;
-    of 8-bit floats it is 13, and so many bits of the fraction are kept. Integers wrap.
+    PTX leaves order and rounding open; this is what H100s were observed to do (the model of MMA-Sim, arXiv
+    2511.10909). All products of a row and C are added at once: each is cut off (towards zero) below 2^-F of the
+    largest exponent among them, an exponent of a product being the sum of its factors'; the sum of these is exact. It
+    is cut off to f32, or rounded to the nearest f16. F is 25; of 8-bit floats it is 13, and so many bits of the
+    fraction are kept. Integers wrap.
     """
     a, b = np.asarray(a), np.asarray(b)
     if accumulator == "s32":

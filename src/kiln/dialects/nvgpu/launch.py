@@ -10,8 +10,9 @@ from .dialect import CuteNvgpu
 class DriverLaunch(LaunchFields, CuteNvgpu.Operation, name="driver_launch", prefix="cute."):
     """Launch kernel number `index` of the executable, named `name`, through the CUDA driver. Host functions only.
 
-    The NVIDIA target makes it from a `cute.launch`, whose operands and options it has. Later passes add what the kernel needs
-    of its launches: `needs` (`limits.Needs`, encoded), bytes of shared memory, and `reports` if it prints or asserts.
+    The NVIDIA target makes it from a `cute.launch`, whose operands and options it has. Later passes add what the
+    kernel needs of its launches: `needs` (`limits.Needs`, encoded), bytes of shared memory, and `reports` if it prints
+    or asserts.
     """
 
     index: ir.IntegerAttr

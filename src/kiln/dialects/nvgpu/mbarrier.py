@@ -1,4 +1,4 @@
-"""Mbarriers: 8 bytes of shared memory each, which hold a phase parity, the pending arrivals and the tx-count of the phase.
+"""Mbarriers: 8 bytes of shared memory each, with a phase parity, the pending arrivals and the tx-count of the phase.
 
 A phase is complete when both counts are zero; then the parity flips and the arrivals start over.
 """

@@ -63,7 +63,7 @@ def atomic_rmw(kind: str, pointer: ir.Value, value: ir.Value, order: str, scope:
 
 
 class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
-    """Atomically write `value` if the element at the pointer equals `compare` (16, 32 or 64 bits), and return the old element."""
+    """Atomically write `value` if the element (16, 32 or 64 bits) equals `compare`, and return the old element."""
 
     pointer: Operand[Pointer]
     compare: Operand[Any]
@@ -107,7 +107,7 @@ def _wrong_access(modifiers: str, type_: ir.Type, known: set[str]) -> str:
 
 
 class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
-    """Load the element at the pointer, never cached in a register; `modifiers` are those of PTX `ld`, such as `acquire.gpu`.
+    """Load the element at the pointer, uncached in registers; `modifiers` are those of PTX `ld`, such as `acquire.gpu`.
 
     Vectors of up to 16 bytes are one access. `L2::evict_last` and the like are eviction priorities.
     """

@@ -1,8 +1,8 @@
 """TMA: copies of boxes of tensors between global and shared memory, and the tensor maps that describe the tensors.
 
-A tensor map is 128 bytes aligned to 128. Host functions encode it (`tensor_map_encode`). Kernels get it as an argument of
-type `!cute_nvgpu.tensor_map` in constant memory, whose address is `tensor_map_address`, or edit a copy of it in memory. Modes
-of tensors and coordinates are counted from the contiguous one on.
+A tensor map is 128 bytes aligned to 128. Host functions encode it (`tensor_map_encode`). Kernels get it as an argument
+of type `!cute_nvgpu.tensor_map` in constant memory, whose address is `tensor_map_address`, or edit a copy of it in
+memory. Modes of tensors and coordinates are counted from the contiguous one on.
 """
 
 from collections.abc import Sequence
@@ -42,16 +42,17 @@ def tensor_map_type() -> ir.Type:
 class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
     """Encode the tensor map of a tensor in global memory. Host functions only.
 
-    `base` is its address, `sizes` (a tuple, see `pack`, of 1 to 5 i64) are its extents, contiguous mode first, and `strides`
-    (one i64 less) the bytes from one element to the next in each further mode. `box` are the extents of one copy,
-    `element_strides` the steps in which elements are taken. What the driver would reject is a fault that names the rule, the
-    value and `tensor`, a text that identifies the tensor.
+    `base` is its address, `sizes` (a tuple, see `pack`, of 1 to 5 i64) are its extents, contiguous mode first, and
+    `strides` (one i64 less) the bytes from one element to the next in each further mode. `box` are the extents of one
+    copy, `element_strides` the steps in which elements are taken. What the driver would reject is a fault that names
+    the rule, the value and `tensor`, a text that identifies the tensor.
 
-    Rows of a box lie next to each other in shared memory; with a `swizzle` they lie at least its span (32, 64, 128 bytes)
-    apart, and the rest of a span is not written. `fill` is read outside the tensor; `nan` is 0x7ff7 in every 16 bits.
+    Rows of a box lie next to each other in shared memory; with a `swizzle` they lie at least its span (32, 64, 128
+    bytes) apart, and the rest of a span is not written. `fill` is read outside the tensor; `nan` is 0x7ff7 in every 16
+    bits.
 
-    With `pixel_box` (im2col: lower corners, then upper corners, of the modes between the first and the last) a copy takes
-    `box[0]` channels of `box[1]` pixels.
+    With `pixel_box` (im2col: lower corners, then upper corners, of the modes between the first and the last) a copy
+    takes `box[0]` channels of `box[1]` pixels.
     """
 
     base: Operand[Pointer]
@@ -143,14 +144,14 @@ def _wrong_map(pointer: ir.Value) -> str:
 class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
     """Asynchronously copy a box of a tensor to shared memory and signal `complete_tx` on the mbarrier.
 
-    The box starts at `coordinates`, a tuple (see `pack`) of i32, the first of them a multiple of 16 bytes. Elements outside the
-    tensor are filled in, and their bytes count. `target` is aligned to 128 bytes. The copy goes through the async proxy; one
-    thread executes it.
+    The box starts at `coordinates`, a tuple (see `pack`) of i32, the first of them a multiple of 16 bytes. Elements
+    outside the tensor are filled in, and their bytes count. `target` is aligned to 128 bytes. The copy goes through
+    the async proxy; one thread executes it.
 
-    `multicast`: copy to every CTA of the cluster whose bit is set in `mask` (i16), and signal the mbarrier there, both at the
-    same offsets in shared memory. `hint`: `policy` (i64) is the cache policy. `offsets` (a tuple of i16, empty without im2col)
-    are the distances of the pixels from those of the box. `cta_group` 2: the mbarrier may be that of the other CTA of a pair
-    (sm_100).
+    `multicast`: copy to every CTA of the cluster whose bit is set in `mask` (i16), and signal the mbarrier there, both
+    at the same offsets in shared memory. `hint`: `policy` (i64) is the cache policy. `offsets` (a tuple of i16, empty
+    without im2col) are the distances of the pixels from those of the box. `cta_group` 2: the mbarrier may be that of
+    the other CTA of a pair (sm_100).
     """
 
     map: Operand[Pointer]
@@ -185,8 +186,8 @@ def tma_load(
 class TmaStore(CuteNvgpu.Operation, name="tma_store"):
     """Asynchronously copy a box of a tensor from shared to global memory, as part of the thread's current bulk group.
 
-    Elements outside the tensor are not written; no coordinate is negative. `reduction`: each element is combined atomically
-    with the one in memory (see PTX's `cp.reduce.async.bulk.tensor` for its types). Otherwise as `tma_load`.
+    Elements outside the tensor are not written; no coordinate is negative. `reduction`: each element is combined
+    atomically with the one in memory (see PTX's `cp.reduce.async.bulk.tensor` for its types). Otherwise as `tma_load`.
     """
 
     map: Operand[Pointer]
@@ -246,10 +247,10 @@ tensor_map_prefetch = TensorMapPrefetch.build
 
 
 class TensorMapReplace(CuteNvgpu.Operation, name="tensor_map_replace"):
-    """Replace a field of a tensor map in shared or global memory; `ordinal` is the mode of a field that each mode has (sm_90a).
+    """Replace a field of a tensor map in shared or global memory, of mode `ordinal` if each mode has one (sm_90a).
 
-    `value` is an i64 for `global_address` and `global_stride` (bytes), else an i32 with PTX's numbers: the rank less one, and
-    constants for `elemtype`, `interleave_layout`, `swizzle_mode` and `fill_mode`. One thread executes it.
+    `value` is an i64 for `global_address` and `global_stride` (bytes), else an i32 with PTX's numbers: the rank less
+    one, and constants for `elemtype`, `interleave_layout`, `swizzle_mode` and `fill_mode`. One thread executes it.
     """
 
     map: Operand[Pointer]

@@ -42,8 +42,8 @@ lop3 = Lop3.build
 class Approx(CuteNvgpu.Operation, name="approx", traits=PURE):
     """Compute an f32 function by the hardware's approximate instruction.
 
-    Subnormals count as zero. Relative error at most 2^-22 for rcp, rsqrt, sqrt, ex2; lg2 absolute 2^-22 where the result is
-    small; tanh 2^-11; sin and cos absolute 2^-20.9 in [-pi, pi].
+    Subnormals count as zero. Relative error at most 2^-22 for rcp, rsqrt, sqrt, ex2; lg2 absolute 2^-22 where the
+    result is small; tanh 2^-11; sin and cos absolute 2^-20.9 in [-pi, pi].
     """
 
     value: Operand[F32]

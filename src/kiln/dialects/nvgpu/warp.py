@@ -1,6 +1,7 @@
 """Operations of the threads of a warp together: shuffles, votes, reductions, matches, election.
 
-"The warp" is the 32 threads whose linear index in the block differs only in the lowest five bits; their lanes are those bits.
+"The warp" is the 32 threads whose linear index in the block differs only in the lowest five bits; their lanes are
+those bits.
 """
 
 from typing import Any
@@ -96,7 +97,7 @@ def redux(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
 
 
 class Match(CuteNvgpu.Operation, name="match"):
-    """Return the lanes of `mask` whose `value` (i32 or i64) is this lane's (`any`); `all`: all lanes if all agree, else none."""
+    """Return the lanes of `mask` with this lane's `value` (i32 or i64); `all`: all lanes if all agree, else none."""
 
     value: Operand[Integer]
     mask: Operand[I32]

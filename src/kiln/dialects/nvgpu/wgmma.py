@@ -22,8 +22,9 @@ _ACCUMULATORS = {"f32": "f32", "f16": "f16", "i32": "s32"}
 class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PURE):
     """Return the descriptor (i64) of an operand in shared memory.
 
-    Bits 0 to 13 are the address, 16 to 29 `leading` and 32 to 45 `stride` (the distance from one block of the canonical layout
-    to the next), all in units of 16 bytes; bits 62 and 63 are the number of `swizzle`. Adding n moves the operand by 16 n bytes.
+    Bits 0 to 13 are the address, 16 to 29 `leading` and 32 to 45 `stride` (the distance from one block of the
+    canonical layout to the next), all in units of 16 bytes; bits 62 and 63 are the number of `swizzle`. Adding n moves
+    the operand by 16 n bytes.
     """
 
     pointer: Operand[Pointer]
@@ -45,11 +46,11 @@ matrix_descriptor = MatrixDescriptor.build
 class Wgmma(CuteNvgpu.Operation, name="wgmma"):
     """Issue D = A B + D of a warpgroup, or D = A B if `accumulate` is false: A is 64 x `k`, B `k` x `n`, D 64 x `n`.
 
-    `d` points to a thread's `n` / 2 elements of D in registers, one after the other: f32, f16 or i32, distributed as PTX's
-    `wgmma` says. `a` is a descriptor (`matrix_descriptor`), or points to a thread's `k` / 2 elements of A in registers; `b` is a
-    descriptor. Until a `wgmma_wait` that covers its group, the registers must not be accessed, nor the shared memory it reads be
-    written. `a_major` and `b_major` are the contiguous modes of operands in shared memory ("mn": 16-bit elements only).
-    `hardware/mma_shapes.py` lists which shapes and types go together.
+    `d` points to a thread's `n` / 2 elements of D in registers, one after the other: f32, f16 or i32, distributed as
+    PTX's `wgmma` says. `a` is a descriptor (`matrix_descriptor`), or points to a thread's `k` / 2 elements of A in
+    registers; `b` is a descriptor. Until a `wgmma_wait` that covers its group, the registers must not be accessed, nor
+    the shared memory it reads be written. `a_major` and `b_major` are the contiguous modes of operands in shared
+    memory ("mn": 16-bit elements only). `hardware/mma_shapes.py` lists which shapes and types go together.
     """
 
     d: Operand[Pointer]
@@ -86,7 +87,7 @@ wgmma = Wgmma.build
 
 
 class WgmmaFence(CuteNvgpu.Operation, name="wgmma_fence"):
-    """Order register accesses before later WGMMAs. WGMMAs that accumulate into the same D need no fence between them."""
+    """Order register accesses before later WGMMAs. Between WGMMAs that accumulate into the same D none is needed."""
 
 
 wgmma_fence = WgmmaFence.build
@@ -115,8 +116,8 @@ wgmma_wait = WgmmaWait.build
 class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
     """Keep computations of `count` elements in registers before it, and computations with them after it.
 
-    The NVIDIA target adds it before `wgmma_fence` and after `wgmma_wait`, which order registers: LLVM sees only values, and would
-    move computations across.
+    The NVIDIA target adds it before `wgmma_fence` and after `wgmma_wait`, which order registers: LLVM sees only
+    values, and would move computations across.
     """
 
     pointer: Operand[Pointer]

@@ -46,29 +46,21 @@ def cached_kernel_of(functions: Functions, make: Callable[[], Any], *key: Any) -
 _with_functions: dict[Any, tuple[Any, Dependencies]] = {}
 
 
-def launcher(kernel: Any, examples: Sequence[Any], *numbers: Any) -> Callable[[Sequence[Any]], None]:
-    """Return a function that runs a kernel object on arrays like the examples, on the stream of the first.
+def launch(kernel: Any, operands: Sequence[Any], *numbers: Any) -> None:
+    """Run a kernel object on arrays, on the stream of the first.
 
     The kernel is called with a tuple of the arrays' addresses (see `arrays.pointer`), the typed numbers, possibly in
     tuples, and the stream. Code is cached by kernel object and number types.
     """
-    key = (kernel, recorder.mode(), len(examples), _types(numbers))
+    key = (kernel, recorder.mode(), len(operands), _types(numbers))
     if sanitizing.kinds():
-
-        def run_checked(own: Sequence[Any]) -> None:
-            tensors = tuple(map(arrays.tensor, own))
-            code = _code((*key, *(x.__kiln_argument__()[0] for x in tensors)), kernel, tensors, *numbers, Int64(0))
-            code(tensors, *numbers, Int64(arrays.stream_of(own[0])))
-
-        return run_checked
-    code = _code(key, kernel, tuple(Int64(0) for _ in examples), *numbers, Int64(0))
-    values = _values(numbers)
-
-    def run(own: Sequence[Any]) -> None:
-        leaves = [*map(arrays.address, own), *values, arrays.stream_of(own[0])]
-        recorder.launch(code, leaves, list(enumerate(own)), len(leaves) - 1)
-
-    return run
+        tensors = tuple(map(arrays.tensor, operands))
+        code = _code((*key, *(x.__kiln_argument__()[0] for x in tensors)), kernel, tensors, *numbers, Int64(0))
+        code(tensors, *numbers, Int64(arrays.stream_of(operands[0])))
+        return
+    code = _code(key, kernel, tuple(Int64(0) for _ in operands), *numbers, Int64(0))
+    leaves = [*map(arrays.address, operands), *_values(numbers), arrays.stream_of(operands[0])]
+    recorder.launch(code, leaves, list(enumerate(operands)), len(leaves) - 1)
 
 
 def run_tensors(kernel: Any, own: Sequence[Any], tensors: Sequence[Any], first: int, *numbers: float) -> None:

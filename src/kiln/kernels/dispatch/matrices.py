@@ -6,11 +6,22 @@ import functools
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...base_dsl.typing import BFloat16, Float16, Float32
 from .arrays import require
 from .problem import MAX_VECTOR_BYTES, Problem, TensorLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+
+def require_floats(name: str, tensors: Iterable[TensorLayout], what: str = "elements") -> None:
+    """Raise if the elements of a tensor are not f16, bf16 or f32."""
+    for x in tensors:
+        require(
+            x.dtype in (Float16, BFloat16, Float32),
+            f"{name} of {x.dtype.__name__} {what}",
+            hint="Float16, BFloat16 or Float32: convert the array",
+        )
 
 
 class Matrix(NamedTuple):

@@ -1,12 +1,12 @@
 """Counting bank conflicts: what a build with the kind `banks` adds to accesses of shared memory.
 
 Shared memory has 32 banks of 4 bytes. A warp's access takes one wavefront for each group of lanes that the hardware
-serves together - all 32 for accesses of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes and for a matrix of `ldmatrix` and
-`stmatrix` - and in each group as many as the most different words that fall into one bank. Lanes that want the same
+serves together - all 32 for accesses of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes and for a matrix of `ldmatrix`
+and `stmatrix` - and in each group as many as the most different words that fall into one bank. Lanes that want the same
 word share it.
 
-Lanes of an access belong together if they execute the same operation in the same iteration of every loop around it. The code
-that counts is in `bank_counts.py`.
+Lanes of an access belong together if they execute the same operation in the same iteration of every loop around it. The
+code that counts is in `bank_counts.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Place:
 
 
 class BankCounter:
-    """What one module's instrumented build knows."""
+    """The places of one module where an instrumented build counts, and the code it adds there."""
 
     def __init__(self, expansion: Expansion) -> None:
         self.expansion = expansion
@@ -138,7 +138,7 @@ class BankCounter:
         b.call(FLUSH, [], [])
 
     def finish(self) -> None:
-        """All places are known: make the counters."""
+        """Make the counters, when all places are known."""
         size = max(1, len(self.places)) * ctypes.sizeof(Counters)
         zero = ir.DenseElementsAttr.get_splat(
             ir.RankedTensorType.get([size], int_type(8), loc=ir.Location.unknown(context())), int_attr(int_type(8), 0)
@@ -159,8 +159,7 @@ def _mixed(b: Builder, moment: ir.Value, number: ir.Value) -> ir.Value:
 
 
 def counted(call: Callable[[int], None], address: int, places: list[Place]) -> Callable[[int], None]:
-    """Return the call of an instrumented executable: what was counted at its places is delivered when it returns or
-    fails."""
+    """Return a call of an instrumented executable that delivers its counts when it returns or fails."""
     counters = (Counters * max(1, len(places))).from_address(address)
 
     def run(slots: int) -> None:

@@ -1,4 +1,4 @@
-"""Faults of kernels: threads that wait for ever, launches that take too long, lanes that are not there."""
+"""Faults of kernels: deadlocks, launches that exceed their time, warp operations with missing lanes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class WarpGroupFault(DSLUserCodeRuntimeError):
 
 
 def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException | None:
-    """Return what became of a kernel (see `host.faults.report`)."""
+    """Return the exception for a fault of a kernel; None if it is one that host code has, too
+    (`host.faults.report`)."""
     if record.stop & (STOP_TIMEOUT | STOP_STEPS) or details:
         from .runtime import deadlock_report
 

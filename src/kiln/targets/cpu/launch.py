@@ -1,8 +1,8 @@
-"""Launching without suspend points: a kernel as a native loop over the threads of a block.
+"""Launches of kernels without suspend points: a native loop over the threads of a block.
 
-For a kernel `k` there is a function `k.block` that runs one block: three nested loops around the inlined kernel, so that
-LLVM can vectorize over threads. A launch stores the arguments in a struct and hands both to the runtime, which checks
-the sizes and runs the blocks, in parallel if that pays (`runtime/launches.py`).
+For a kernel `k` there is a function `k.block` that runs one block: three nested loops around the inlined kernel, so
+that LLVM can vectorize over threads. A launch stores the arguments in a struct and hands both to the runtime, which
+checks the sizes and runs the blocks, in parallel if that pays (`runtime/launches.py`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
     dynamic = b.byte_gep(smem, static_smem(state))
 
     def for_each_thread(b: Builder, function_: str, annotation: str = "") -> None:
-        """Three loops around a call."""
+        """Emit three loops over threads around a call."""
         zero, one = b.i32(0), b.i32(1)
         thread_idx: list[ir.Value] = []
         for size in reversed(block_dim):

@@ -1,10 +1,11 @@
-"""Large functions become several: LLVM needs time that grows with the square of what one function, or one block, has.
+"""Splitting of large functions: LLVM's time grows with the square of the size of a function, or of a block.
 
-`split` works on an `llvm.func`. The blocks of a large one are dealt out, in order, to parts of a bounded size; each becomes a function
-of its own, and the function itself a loop that calls one part after the other. A part returns the number of the *entry* to go on with, a
-block that another part branches to, or 0 at the end; the number has the part in its upper half. What parts have in common lies in a frame on the stack of the loop: values that one
-defines and another uses, arguments of blocks that are entries, and the result. The parts take the function's arguments, make constants
-again, and find the function's own memory through the frame.
+`split` works on an `llvm.func`. The blocks of a large one are distributed in order over parts of a bounded size; each
+part becomes a function, and the function itself a loop that calls one part after the other. A part returns the number
+of the *entry* to continue with, a block that another part branches to, or 0 at the end; the number has the part in its
+upper half. Parts share a frame on the stack of the loop: values that one defines and another uses, arguments of entry
+blocks, and the result. The parts take the function's arguments, rematerialize constants, and find the function's own
+memory through the frame.
 """
 
 from __future__ import annotations
@@ -17,25 +18,26 @@ from ..lowering.builder import int_attr, int_type, ptr_type, symbol, terminator
 from .frame_builder import FrameBuilder
 
 LARGE = 10_000
-"""Operations of a function from which on it is split.
+"""Functions with more operations are split.
 
-Below, what grows with the square is a small share of the time to compile, and few kernels are so large (attention has up to 18,000):
-values that cross from one part to another lie in memory, and LLVM does not see through the border.
+Below, what grows with the square is a small share of the time to compile, and few kernels are so large (attention has
+up to 18,000): values that cross from one part to another lie in memory, and LLVM does not see through the border.
 """
 
 REMATERIALIZED = frozenset(f"llvm.mlir.{name}" for name in ("constant", "addressof", "zero", "undef", "poison"))
 """Operations that are made again where they are used."""
 _PART_BITS = 16
-"""Where the part begins in the number of an entry: a part has at most as many blocks as operations."""
+"""Bits of an entry's number below the part."""
 
 Resume = tuple[ir.Block, ir.Operation]
 """A block that a function may be resumed at, and the constant that says so."""
 
 
 def split(func: ir.Operation, most: int | None = None, resumes: Sequence[Resume] = ()) -> int:
-    """Split a function if it has more operations than that (`LARGE`): the number of parts.
+    """Split a function that has more than `most` operations (by default `LARGE`), and return the number of parts.
 
-    `resumes`: the function's first block goes on with one of these blocks, as a number says; 0 is the start. The constants are changed.
+    The first block of the function may continue with one of the blocks of `resumes`, as a number says; 0 is the start.
+    Their constants are changed.
     """
     most = LARGE if most is None else most
     blocks = list(func.regions[0].blocks)
@@ -95,7 +97,7 @@ class _Splitter(FrameBuilder):
     # -- blocks ------------------------------------------------------------------------------------------
 
     def _take_entry(self) -> None:
-        """Let the first block have the arguments, and the memory on the stack, alone."""
+        """Keep only arguments and stack memory in the first block."""
         rest = ir.Block.create_after(self.driver)
         for op in [op.operation for op in self.driver.operations]:
             if op.name != "llvm.alloca":
@@ -105,7 +107,7 @@ class _Splitter(FrameBuilder):
             op.operands[0] = count.clone(ir.InsertionPoint(op)).results[0]
 
     def _take_state(self) -> ir.Value:
-        """Return the number of the block that the first one goes on with; no longer does it go there."""
+        """Return the number of the block that the first one branches to, and remove the branch."""
         end = terminator(self.driver)
         state = end.operands[0]
         end.erase()
@@ -130,7 +132,7 @@ class _Splitter(FrameBuilder):
         return found
 
     def _deal(self, blocks: list[ir.Block]) -> list[list[ir.Block]]:
-        """Parts of the blocks, in order. They end where as few loops as possible go on, and as late as possible."""
+        """Return parts of the blocks, in order. They end outside as many loops as possible, and as late as possible."""
         number = {block: position for position, block in enumerate(blocks)}
         changes = [0] * (len(blocks) + 1)
         for position, block in enumerate(blocks):
@@ -160,8 +162,7 @@ class _Splitter(FrameBuilder):
     # -- parts -------------------------------------------------------------------------------------------
 
     def _new_part(self, number: int) -> ir.Block:
-        """Return the first block of a new function: it takes the arguments of the whole, the frame, and the number of
-        an entry."""
+        """Return the first block of a new part, whose arguments are those of the function, the frame, and an entry."""
         types = [*(argument.type for argument in self.arguments), ptr_type(), int_type(32)]
         signature = f"!llvm.func<i32 ({', '.join(map(str, types))})>"
         attributes = {
@@ -239,7 +240,7 @@ class _Splitter(FrameBuilder):
             blocks.append(block)
 
     def _way_to(self, target: ir.Block, part: int, left: dict[tuple[int, ir.Block], ir.Block]) -> ir.Block:
-        """Return the block to go to for one: itself, or what returns from a part with its number."""
+        """Return the block to branch to: the target itself, or one that returns its number from a part."""
         if self.part_of[target] == part:
             return target
         if (part, target) not in left:
@@ -254,7 +255,7 @@ class _Splitter(FrameBuilder):
         return left[part, target]
 
     def _spill(self, blocks: list[ir.Block]) -> list[tuple[ir.Value, int]]:
-        """Pass values from part to part in the frame; those of the function itself, and where they are to lie."""
+        """Pass values between parts in the frame; return those of the function itself, with their places."""
         for block in blocks:
             part = self.part_of[block]
             for value in [*block.arguments, *(result for op in block.operations for result in op.operation.results)]:
@@ -268,7 +269,7 @@ class _Splitter(FrameBuilder):
         return [(value, place) for value in own if (place := self._pass_on(value, -1)) is not None]
 
     def _pass_on(self, value: ir.Value, home: int) -> int | None:
-        """Let other parts than its own load a value from a place in the frame; None if none uses it."""
+        """Let parts other than its own load a value from the frame, and return its place; None if none uses it."""
         users: dict[ir.Block, list[tuple[ir.Operation, int]]] = {}
         for use in value.uses:
             user = use.owner.operation
@@ -285,7 +286,7 @@ class _Splitter(FrameBuilder):
         return place
 
     def _land(self) -> None:
-        """Begin a part with the entry that it is called for."""
+        """Dispatch each part to the entry that it is called for."""
         targets: list[list[tuple[int, ir.Block]]] = [[] for _ in self.starts]
         for block, (number, places) in self.entries.items():
             part = self.part_of[block]
@@ -357,11 +358,11 @@ def _equal() -> dict[str, ir.Attribute]:
 
 _STRUCTURED = ("scf.if", "scf.for", "scf.while", "scf.index_switch")
 _MOST_STRUCTURED = 64
-"""Branches and loops of a block beyond which they are grouped."""
+"""Blocks with more branches and loops are grouped."""
 
 
 def group_structured(module: ir.Module) -> None:
-    """Put branches and loops of blocks that have very many of them into regions of a few.
+    """Group the branches and loops of blocks that have very many of them into regions.
 
     MLIR's conversion moves all that follows in a block behind each of them, and remembers every move until it is done.
     """

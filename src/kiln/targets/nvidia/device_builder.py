@@ -1,4 +1,4 @@
-"""Building device code: pointers of address spaces, inline PTX, values as registers."""
+"""Builder of device code: address spaces, inline PTX, values as registers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class DeviceBuilder(Builder):
         return self.value("llvm.mlir.addressof", pointer_type(space), (), {"global_name": name})
 
     def hidden(self, address: ir.Value) -> ir.Value:
-        """Return the start of shared memory, as a value that LLVM does not see through.
+        """Return an address as a value that is opaque to LLVM.
 
-        LLVM adds what it knows to be constant last, also an address. ptxas wants what is the same in all threads (the start
-        and the offset of a buffer) added first: then that sum is a uniform register, which an access adds by itself.
+        LLVM adds constants last, also addresses. ptxas prefers values that are uniform over threads (the start and the
+        offset of a buffer) to be added first: their sum is then a uniform register, which the access itself adds.
         """
         number = self.value("llvm.ptrtoint", int_type(32), (address,))
         (hidden,) = self.asm("mov.b32 $0, $1;", "=r,r", [number], [int_type(32)], pure=True)
@@ -60,7 +60,8 @@ class DeviceBuilder(Builder):
         *,
         pure: bool = False,
     ) -> list[ir.Value]:
-        """Inline PTX; `$0` is the first result. Unless pure it may touch memory and is never moved or removed."""
+        """Emit inline PTX; `$0` is the first result. Unless pure it may access memory, and is never moved or
+        removed."""
         attributes = _asm_attributes(code, constraints, pure)
         if len(results) < 2:
             made = self.op("llvm.inline_asm", results, operands, attributes)

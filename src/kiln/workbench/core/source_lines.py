@@ -171,7 +171,8 @@ _NAMED = re.compile(r"^!llvm\.(?:dbg|module\.flags|ident)")
 
 def read_llvm(text: str) -> Text:
     """Read LLVM IR with debug metadata, which is left out."""
-    nodes = {found[1]: (found[2], dict(_FIELD.findall(found[3]))) for line in text.splitlines() if (found := _METADATA.match(line))}  # fmt: skip
+    metadata = filter(None, map(_METADATA.match, text.splitlines()))
+    nodes = {found[1]: (found[2], dict(_FIELD.findall(found[3]))) for found in metadata}
 
     def file_of(name: str) -> str:
         while name in nodes:

@@ -30,8 +30,8 @@ STATUSES = {
     "refuted": "a claim did not hold when it was last measured",
 }
 SECTIONS = (
-    "When to Apply", "Mechanism", "Affected Metrics", "Implementation", "Source", "Performance Evidence", "Generalization",
-    "Pitfalls", "Interactions",
+    "When to Apply", "Mechanism", "Affected Metrics", "Implementation", "Source", "Performance Evidence",
+    "Generalization", "Pitfalls", "Interactions",
 )  # fmt: skip
 INDEX = "docs/knowledge/README.md"
 CASES = "docs/knowledge/cases"
@@ -70,7 +70,8 @@ class Expectation:
         """Why this cannot be read, or None."""
         if self.text.startswith("has ") or _EXPECT.fullmatch(self.text):
             return None
-        return f"expect: {self.text!r} is neither `has TEXT` nor an operator (== != < <= > >=) with a number, `before`, or NUMBER * before"
+        form = "an operator (== != < <= > >=) with a number, `before`, or NUMBER * before"
+        return f"expect: {self.text!r} is neither `has TEXT` nor {form}"
 
     @property
     def needs_before(self) -> bool:
@@ -297,9 +298,8 @@ def _check_body(page: Page, folder: Path) -> None:
     source = {line.strip() for case in cases for line in case.read_text().splitlines()}
     for number, line in _code(lines):
         if line.strip() and line.strip() not in source and not line.strip().startswith("#"):
-            raise PageError(
-                f"{line.strip()!r} is not a line of {', '.join(sorted(map(shown, cases)))}", page.path, number
-            )
+            files = ", ".join(sorted(map(shown, cases)))
+            raise PageError(f"{line.strip()!r} is not a line of {files}", page.path, number)
 
 
 def _code(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -335,11 +335,16 @@ def index(folder: Path) -> str:
             continue
         parts.append(f"## {kind[0].upper()}{kind[1:]}s")
         base = (folder / INDEX).parent
-        rows = [
-            f"| [{page.title}]({page.path.relative_to(base).as_posix()}) | {page.head['when']} | {page.head['arch']} | {page.head['status']} |"
-            for page in mine
-        ]
-        parts.append("\n".join(["| page | when | architectures | status |", "|---|---|---|---|", *rows]))
+        lines = ["| page | when | architectures | status |", "|---|---|---|---|"]
+        for page in mine:
+            cells = [f"[{page.title}]({page.path.relative_to(base).as_posix()})"]
+            lines.append(f"| {' | '.join([*cells, *(page.head[name] for name in ('when', 'arch', 'status'))])} |")
+        parts.append("\n".join(lines))
+    limits = sorted((folder / INDEX).parent.glob("limits/*.md"))
+    if limits:
+        titles = [page.read_text().partition("\n")[0].removeprefix("# ") for page in limits]
+        lines = [f"- [{title}](limits/{page.name})" for title, page in zip(titles, limits, strict=True)]
+        parts += ["## Limits", "Measured bounds, and what was tried without gain:", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 

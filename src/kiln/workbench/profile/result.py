@@ -221,18 +221,11 @@ def compared(first: Profile, second: Profile) -> list[RenderableType]:
 
 def shown(value: Value) -> str:
     """Format a number with as many digits as matter."""
-    if isinstance(value, float):
-        size = abs(value)
-        return (
-            f"{value:.0f}"
-            if size >= 1000
-            else f"{value:.1f}"
-            if size >= 100
-            else f"{value:.2f}"
-            if size >= 1 or not size
-            else f"{value:.3g}"
-        )
-    return str(value)
+    if not isinstance(value, float):
+        return str(value)
+    if 0 < abs(value) < 1:
+        return f"{value:.3g}"
+    return f"{value:.{0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2}f}"
 
 
 def _delta(first: Value | None, second: Value | None) -> str:

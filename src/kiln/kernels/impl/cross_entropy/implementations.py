@@ -98,7 +98,7 @@ class CrossEntropyRows(CrossEntropyImplementation):
         kernel = launches.cached_kernel(CrossEntropy, rows, loss, self.reduction(problem, adds_losses=True))
         operands = [args.logits, args.target, args.losses, args.lse, *([] if args.total is None else [args.total])]
         ctas = Int32(-(-matrix.rows // config.rows) * config.cluster)
-        launches.launcher(kernel, operands, self.numbers(problem, args), Int64(matrix.step), ctas)(operands)
+        launches.launch(kernel, operands, self.numbers(problem, args), Int64(matrix.step), ctas)
 
 
 @REGISTRY.register
@@ -133,7 +133,7 @@ class CrossEntropyGradient(CrossEntropyImplementation):
             operands.append(arrays.empty(args.logits, (), arrays.framework_dtype(Float32, args.logits)))
         if not is_number:
             operands.append(args.dloss)
-        launches.launcher(
+        launches.launch(
             kernel, operands, self.numbers(problem, args), (Int64(read.step), Int64(written.step)),
             Float32(args.dloss if is_number else 0.0), Int32(max(1, -(-read.n // part))),
-        )(operands)  # fmt: skip
+        )  # fmt: skip

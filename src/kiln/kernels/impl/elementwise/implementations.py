@@ -57,7 +57,7 @@ class ElementwiseVectors(MemoryBound):
         )  # fmt: skip
         strides = tuple(tuple(Int64(s) for s in own) for own in steps)
         operands = [*args.inputs, args.out]
-        launches.launcher(kernel, operands, tuple(kernel.index(e) for e in extents), strides, Int32(ctas))(operands)
+        launches.launch(kernel, operands, tuple(kernel.index(e) for e in extents), strides, Int32(ctas))
 
 
 def _operand(x: TensorLayout, extents: list[int], steps: list[int], elements: int) -> Operand:

@@ -81,11 +81,11 @@ def _reduce(
     kernel = launches.cached_kernel(kind, spec)
     if parts == 1:
         operands = [*sources, out]
-        launches.launcher(kernel, operands, *numbers)(operands)
+        launches.launch(kernel, operands, *numbers)
         return
     partials = [arrays.empty(out, shape, arrays.framework_dtype(kind, out)) for kind in problem.operation.types]
     operands = [*sources, *partials]
-    launches.launcher(kernel, operands, *numbers)(operands)
+    launches.launch(kernel, operands, *numbers)
     groups, _, n = shape
     partial_view = (
         RowsToReduce((1, groups), (0, parts), 1, 0, parts)

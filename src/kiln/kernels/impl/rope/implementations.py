@@ -54,7 +54,7 @@ class RotatedPairs(MemoryBound):
         strides = [*problem.x.strides[:3], *problem.out.strides[:3], problem.cos.strides[0], problem.sin.strides[0]]
         strides += [0, 0] if index is None else [*index.strides, 0][:2]
         operands = [args.x, args.out, args.cos, args.sin, *([] if index is None else [args.index])]
-        launches.launcher(
+        launches.launch(
             launches.cached_kernel(RopeKernel, spec), operands, Int32(batch), Int32(tokens), Int32(problem.cos.shape[0]),
             Int64(args.first), tuple(map(Int64, strides)), Int32(-(-threads // config.threads)),
-        )(operands)  # fmt: skip
+        )  # fmt: skip

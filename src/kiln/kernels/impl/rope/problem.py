@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from .... import BFloat16, Float16, Float32, Int32, Int64
+from .... import Int32, Int64
 from ...dispatch.arrays import require
+from ...dispatch.matrices import require_floats
 from ...dispatch.problem import MAX_VECTOR_BYTES, Problem, TensorLayout
-
-FLOATS = (Float16, BFloat16, Float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +42,9 @@ class RopeProblem(Problem):
             f"{name} of heads of {x.shape[3]} with cosines of shape {self.cos.shape} and sines of {self.sin.shape}",
             hint="both (positions, pairs), with at most half as many pairs as a head has elements",
         )
-        for tensor in (x, self.out, self.cos, self.sin):
-            require(
-                tensor.dtype in FLOATS,
-                f"{name} of {tensor.dtype.__name__} elements",
-                hint="Float16, BFloat16 or Float32: convert the array",
-            )
+        tensors = x, self.out, self.cos, self.sin
+        require_floats(name, tensors)
+        for tensor in tensors:
             require(
                 tensor.strides[-1] == 1 or tensor.shape[-1] <= 1,
                 f"{name}: {tensor.shape} with strides {tensor.strides}, not contiguous along the last mode",

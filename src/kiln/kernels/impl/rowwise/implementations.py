@@ -112,10 +112,10 @@ class ResidentRows(RowImplementation):
         overlaps = problem.function.overlaps and device.overlaps
         rows = RowProblem(*problem.types, len(row_values), width, vectors, exact, config, overlaps)
         operands = [*args.sources, *args.outs, *args.columns, *row_values]
-        launches.launcher(
+        launches.launch(
             launches.cached_kernel(problem.function, rows), operands, *_sizes(problem), _typed(args.scalars),
             Int32(config.ctas(problem.rows)),
-        )(operands)  # fmt: skip
+        )  # fmt: skip
         if problem.column_outs:
             self.reduce_columns(problem, args, reread, row_values, device)
 
@@ -137,7 +137,7 @@ class ResidentRows(RowImplementation):
         operands = [*reread, *row_values, *partials]
         rows, length, strides = _sizes(problem)
         strides = tuple(stride if x is y else Int64(n) for stride, x, y in zip(strides, reread, args.sources))
-        launches.launcher(kernel, operands, rows, length, strides, Int32(parts), Int32(each))(operands)
+        launches.launch(kernel, operands, rows, length, strides, Int32(parts), Int32(each))
         for out, partial in zip(args.column_outs, partials, strict=True):
             sum_over(partial, 0, out=out)
 
@@ -194,9 +194,9 @@ class StreamingRows(RowImplementation):
         partials = [_f32_array(args, (lines, pitch)) for _ in args.column_outs]
         operands = [*args.sources, *args.outs, *args.columns, *partials, *args.column_outs]
         _, n, strides = _sizes(problem)
-        launches.launcher(
+        launches.launch(
             kernel, operands, Int32(rows), n, _lead(operands[0]), strides, _typed(args.scalars), Int32(lines)
-        )(operands)  # fmt: skip
+        )  # fmt: skip
 
 
 @REGISTRY.register
@@ -222,10 +222,10 @@ class UnalignedRows(RowImplementation):
         specialised = unaligned_problem(problem.types, problem.n, width, config, overlaps)
         operands = [*args.sources, *args.outs, *args.columns]
         rows, n, strides = _sizes(problem)
-        launches.launcher(
+        launches.launch(
             launches.cached_kernel(UnalignedRowKernel, problem.function, specialised), operands, rows, n,
             _lead(operands[0]), strides, _typed(args.scalars), Int32(config.ctas(problem.rows, width)),
-        )(operands)  # fmt: skip
+        )  # fmt: skip
 
 
 def _f32_array(args: RowFunctionArguments, shape: tuple[int, ...]) -> Any:

@@ -6,9 +6,8 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from .... import BFloat16, Float16, Float32
 from ...dispatch.arrays import require
-from ...dispatch.matrices import RowwiseProblem, shared_alignment, width_of
+from ...dispatch.matrices import RowwiseProblem, require_floats, shared_alignment, width_of
 from ...dispatch.problem import MAX_VECTOR_BYTES, TensorLayout
 from .config import WARP, StreamedRow
 from .row_kernel import FP8_MAX
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...dispatch.devices import Device
-
-FLOATS = (Float16, BFloat16, Float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +56,7 @@ class RowFunctionProblem(RowwiseProblem):
                 f"{self.name}: quantize is {x.dtype.__name__}",
                 hint=" or ".join(dtype.__name__ for dtype in FP8_MAX),
             )
-        for x in (*self.sources, *self.outs[len(quantized) :], *self.present):
-            require(
-                x.dtype in FLOATS,
-                f"{self.name} of {x.dtype.__name__} elements",
-                hint="Float16, BFloat16 or Float32: convert the array",
-            )
+        require_floats(self.name, (*self.sources, *self.outs[len(quantized) :], *self.present))
 
     @property
     def present(self) -> list[TensorLayout]:

@@ -18,7 +18,7 @@ from ...parts.unaligned_rows import Span, element_at, vectors_at
 from ...parts.vectors import as_f32, async_vector_atom, rounded, vector_atom
 from .config import WARP, UnalignedRowwiseConfig
 from .row_kernel import Row, RowKernel, RowProblem, launch, wait_for_previous_kernel
-from .row_part import EdgePart
+from .row_part import EdgePart, PrefetchedColumns
 from .vector_access import AccessedPart, VectorAccess
 
 CACHE_LINE = 128
@@ -72,28 +72,6 @@ class UnalignedPart(AccessedPart):
     def reread(self) -> None:
         if not self.in_registers:
             arch.cp_async_wait_group(0)
-
-
-class UnalignedColumns:
-    """A thread's elements of the column vectors, read some vectors ahead."""
-
-    __kiln_static__ = True
-
-    def __init__(self, kernel: UnalignedRowKernel, span: Span, columns: list[Any], unit: Any) -> None:
-        self._kernel, self._span, self._columns, self._unit = kernel, span, columns, unit
-        self._read: dict[int, list[Any]] = {}
-
-    def prefetch(self, v: int = 0) -> None:
-        """Begins to read those of vector `v` and of some behind it."""
-        kernel = self._kernel
-        for u in range(v, min(kernel.vectors, v + kernel.config.prefetch)):
-            if u not in self._read:
-                self._read[u] = [kernel.halves(c, self._span, kernel.at(self._unit, u)) for c in self._columns]
-
-    def values(self, v: int) -> list[Any]:
-        """Returns those of vector `v`."""
-        self.prefetch(v)
-        return [as_f32(self._kernel.shifted(halves, self._span.head)) for halves in self._read.pop(v)]
 
 
 class UnalignedRowKernel(VectorAccess):
@@ -154,7 +132,10 @@ class UnalignedRowKernel(VectorAccess):
             UnalignedPart(self, span.units, [self.read(x[row, None], span, unit, thread) for x in sources], unit)
             for row in places
         ]
-        held_columns = UnalignedColumns(self, span, columns, unit)
+        held_columns = PrefetchedColumns(
+            columns, self.vectors, config.prefetch, lambda x, v: self.halves(x, span, self.at(unit, v)),
+            lambda halves: as_f32(self.shifted(halves, span.head)),
+        )  # fmt: skip
         accumulated, owns = [], []
         for k in range_constexpr(len(places)):
             if const_expr(function.smem_vectors > 0):

@@ -81,4 +81,4 @@ class TopKSoftmax(MemoryBound):
             ),
         )  # fmt: skip
         ctas = Int32(-(-rows // config.rows))
-        launches.launcher(kernel, args, Int32(rows), Int32(n), Int32(k), Int64(step), ctas)(args)
+        launches.launch(kernel, args, Int32(rows), Int32(n), Int32(k), Int64(step), ctas)

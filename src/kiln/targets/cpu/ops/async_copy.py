@@ -1,4 +1,4 @@
-"""Asynchronous copies. What becomes of them is in `runtime/engines.py`."""
+"""Asynchronous copies, which are issued to the engines of `runtime/engines.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _copies(x: Expander, op: ir.Operation) -> ir.Value:
 def copy_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
 ) -> None:
-    """`bytes_` of `size` bytes, and zeros for the rest."""
+    """Issue a `cp.async` of `bytes_` bytes; the rest of `size` is filled with zeros."""
     target, source = hooks_of(x, op).copy(b, target, source, bytes_, size)
     if x.module.banks is not None:
         x.module.banks.access(x, op, b, target, size, size, "cp.async")
@@ -71,7 +71,7 @@ def _cp_async_bulk_wait(x: Expander, op: nvgpu.async_copy.CpAsyncBulkWait, b: Bu
 def bulk_load(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value
 ) -> None:
-    """A bulk copy to shared memory, this block's or another's, that takes its bytes from what an mbarrier there misses."""
+    """Issue a bulk copy to shared memory of this block or another, whose mbarrier counts the bytes."""
     hooks = hooks_of(x, op)
     hooks.bulk_copy(b, target, source, bytes_, mbarrier)
     x.call(b, "kiln_cpu_bulk_load", [_copies(x, op), target, source, bytes_, mbarrier])
@@ -82,7 +82,8 @@ def multicast(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value,
     mask: ir.Value,
 ) -> None:  # fmt: skip
-    """The same copy to each block of the cluster whose bit is set in `mask` (i16): to the same place there, and its mbarrier."""
+    """Issue a bulk copy to the same place of each block of the cluster whose bit is set in `mask` (i16), with its
+    mbarrier."""
     each, rank = b.for_(b.i32(0), b.i32(16), b.i32(1))
     wide = each.value("arith.extui", int_type(32), (mask,))
     bit = each.binary("andi", each.binary("shrui", wide, rank), 1)
@@ -92,7 +93,7 @@ def multicast(
 
 
 def bulk_store(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value) -> None:
-    """A bulk copy to global memory."""
+    """Issue a bulk copy to global memory."""
     hooks_of(x, op).bulk_copy(b, target, source, bytes_)
     x.call(b, "kiln_cpu_bulk_store", [_copies(x, op), target, source, bytes_])
 
@@ -101,7 +102,7 @@ def bulk_reduce(
     x: Expander, op: ir.Operation, b: Builder, how: tuple[str, str], target: ir.Value, source: ir.Value, bytes_: ir.Value,
     mbarrier: ir.Value | None = None,
 ) -> None:  # fmt: skip
-    """A bulk reduction (its name, the type of elements): of global memory, or with an mbarrier of a block's shared memory."""
+    """Issue a bulk reduction (name, element type): in global memory or, with an mbarrier, in shared memory."""
     hooks = hooks_of(x, op)
     hooks.bulk_copy(b, target, source, bytes_, mbarrier, combines=True)
     number = REDUCTIONS.index(how[0]) + 1 | list(ELEMENTS).index(how[1]) << 8
@@ -118,7 +119,7 @@ def bulk_reduce(
 def store_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, parts: list[ir.Value], mbarrier: ir.Value
 ) -> None:
-    """Store integers one after the other, then take their bytes from what an mbarrier misses."""
+    """Store integers to consecutive addresses, then complete their bytes on an mbarrier."""
     hooks, each = hooks_of(x, op), parts[0].type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
     hooks.store_async(b, target, each * len(parts), mbarrier)
     for number, part in enumerate(parts):

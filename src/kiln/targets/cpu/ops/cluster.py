@@ -1,4 +1,4 @@
-"""Clusters: where a block is in one, its barrier, and the shared memory of its other blocks."""
+"""Clusters: indices of their blocks, the cluster barrier, and distributed shared memory."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def _cluster_wait(x: Expander, op: nvgpu.cluster.ClusterWait, b: Builder) -> Non
 
 
 def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.Value) -> ir.Value:
-    """Return the address in the shared memory of block `rank` of the cluster; negative: the address itself.
+    """Return an address in the shared memory of block `rank` of the cluster; the address itself if that is negative.
 
-    The address may be another block's already: what counts is its place in its block.
+    The address may already be another block's: its offset in that block counts.
     """
     record = block_of(b, x.frame_of(op))
     there = b.binary("subi", rank, record.load("rank"))

@@ -1,7 +1,7 @@
-"""Operations of the LLVM dialect that programs write themselves, on `pointer.llvm_ptr`: memory as PTX's `ld`, `st`, `atom`.
+"""Loads, stores and atomics of the LLVM dialect that programs write themselves, on `pointer.llvm_ptr`.
 
-They are what they are on the host, where there is one address space. The sanitizer sees them, and a thread that waits in
-a loop around an atomic one lets others run.
+They stay as they are on the host, which has one address space. The sanitizer checks them, and a thread that spins on an
+atomic one lets others run.
 """
 
 from __future__ import annotations

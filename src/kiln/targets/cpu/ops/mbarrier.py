@@ -21,7 +21,7 @@ HANDLERS = Handlers()
 
 
 def mbarrier_init(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: ir.Value) -> None:
-    """An mbarrier at the start of its first phase."""
+    """Initialize an mbarrier."""
     _check_arrivals(x, op, b, count)
     hooks_of(x, op).mbarrier_init(b, pointer, count)
     wide = b.value("arith.extui", int_type(64), (count,))
@@ -41,7 +41,7 @@ def _mbarrier_inval(x: Expander, op: nvgpu.mbarrier.MbarrierInval, b: Builder) -
 def mbarrier_change(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, arrivals: ir.Value | None, bytes_: ir.Value
 ) -> None:
-    """Add bytes to what a phase misses, then take arrivals from it."""
+    """Add bytes to those a phase waits for, then take arrivals from it."""
     if arrivals is not None:
         _check_arrivals(x, op, b, arrivals)
     most = MBARRIER_BYTES
@@ -62,7 +62,7 @@ def _check_arrivals(x: Expander, op: ir.Operation, b: Builder, count: ir.Value) 
 
 
 def _check_missing(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value) -> None:
-    """Refuse more bytes than a phase can miss: here there are more bits for them."""
+    """Refuse more bytes than a phase of the hardware can wait for: here there are more bits for them."""
     i64, most = int_type(64), MBARRIER_BYTES
     word = b.binary("shli", b.load(i64, pointer), 1)
     missing = b.value("arith.trunci", int_type(32), (b.binary("shrsi", word, 41),))
@@ -94,7 +94,10 @@ def _incomplete(b: Builder, pointer: ir.Value, phase: ir.Value) -> ir.Value:
 def mbarrier_wait(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, phase: ir.Value, may_fail: bool
 ) -> ir.Value:
-    """Wait for the phase of a parity; whether it is complete. A wait that may fail does so when nothing else can happen."""
+    """Wait for the phase of a parity, and return whether it is complete.
+
+    A wait that may fail does so when no thread can make progress.
+    """
     frame, site = x.frame_of(op), x.site_of(op, "mbarrier")
     hooks = hooks_of(x, op)
     hooks.mbarrier_wait(b, pointer, phase)

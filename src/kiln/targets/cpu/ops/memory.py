@@ -35,7 +35,7 @@ def _is_float(type_: ir.Type) -> bool:
 def atomic_rmw(
     x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
 ) -> ir.Value:
-    """Return the old element. Inline PTX gives its order and scope as modifiers."""
+    """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     attributes = {"ordering": int_attr(int_type(64), SEQUENTIAL)}
@@ -55,7 +55,7 @@ def atomic_rmw(
 
 
 def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
-    """Return the old element. In f32, as all arithmetic of bf16 is; again until no other thread came in between."""
+    """Update a bf16 in a compare-and-swap loop, computing in f32, and return the old element."""
     bits = int_type(8 * value_bytes(value.type))
     ordered = {
         "ordering": int_attr(int_type(64), _RELAXED),
@@ -74,7 +74,7 @@ def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.V
 
 
 def _bitcast(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """Return the bits of a value as another type; elements of a vector may become one number."""
+    """Return the bits of a value as another type; a vector may become one number."""
     return b.value("llvm.bitcast", type_, (value,))
 
 
@@ -102,7 +102,7 @@ def atomic_cas(
     value: ir.Value,
     modifiers: str = "",
 ) -> ir.Value:
-    """Return the old element. Inline PTX gives its order and scope as modifiers."""
+    """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     result, bits = value.type, value.type
@@ -119,7 +119,7 @@ def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: Builder) -> ir.Value
 
 
 def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
-    """Attributes of an access: what other OS threads may see is ordered, where a processor can do so in one access."""
+    """Return the attributes of an access: atomic and ordered where the processor can do it in one access."""
     width = 0 if isinstance(type_, ir.VectorType) else type_.width  # pyright: ignore[reportAttributeAccessIssue]
     if width not in (8, 16, 32, 64) or not {"acquire", "release", "relaxed", "volatile", "mmio"} & set(
         modifiers.split(".")
@@ -133,7 +133,7 @@ def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribut
 def ordered_load(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, shared: bool = False
 ) -> ir.Value:
-    """Return a load that happens here. `shared`: it is known to be from shared memory."""
+    """Emit a load with an order. `shared`: it is known to be from shared memory."""
     x.let_others_run(op, b, "loop around a load")
     carrier = carrier_type(type_)
     pointer = hooks_of(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
@@ -155,7 +155,7 @@ def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: Builder) -> ir.V
 def ordered_store(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str, shared: bool = False
 ) -> None:
-    """A store that happens here. `shared`: it is known to be to shared memory."""
+    """Emit a store with an order. `shared`: it is known to be to shared memory."""
     value = to_carrier(b, value)
     pointer = hooks_of(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
     if shared and x.module.banks is not None:

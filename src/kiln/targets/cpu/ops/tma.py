@@ -1,7 +1,7 @@
-"""The tensor memory accelerator: tensor maps, and copies of boxes. What becomes of those is in `runtime/tma.py`.
+"""TMA: tensor maps, and copies of boxes, which `runtime/tma.py` carries out.
 
-A tensor map is a pointer to a record (`runtime/tensor_maps.py`) in the frame of the host function that encodes it, which outlives
-the launches that it makes.
+A tensor map is a pointer to a record (`runtime/tensor_maps.py`) in the frame of the host function that encodes it,
+which outlives the launches that it makes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HANDLERS = Handlers()
 
 
 def refused_copy(why: int, what: str) -> tuple[str, str]:
-    """Return why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
+    """Return the message and hint for a copy that `runtime/tma.py` refused with a code."""
     more, other = why >> 8 & 0xFFFFFF, why >> 32
     return {
         tma.NOT_A_MAP: (
@@ -97,7 +97,7 @@ def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: Builder) -> None:
 
 
 def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value) -> None:
-    """Copy a map to global memory: every lane does when it comes, so that none does after others went on."""
+    """Copy a map to global memory. Every lane copies it on arrival, so that none does after others have continued."""
     first = b.if_(b.compare("eq", lane_of(x, b), 0))
     hooks_of(x, op).publish(first, target, source)
     words = [b.load(int_type(64), b.byte_gep(source, 8 * n)) for n in range(tensor_maps.BYTES // 8)]
@@ -123,7 +123,7 @@ def _order(x: Expander, op: nvgpu.tma.TensorMapRelease | nvgpu.tma.TensorMapAcqu
 
 
 def _may_fail(x: Expander, op: ir.Operation, b: Builder, why: ir.Value, what: str) -> None:
-    """A fault that ends the thread, if a number is not 0."""
+    """End the thread with a fault if a code is not 0."""
     site = x.module.site(op, "tensor map", what, x.function.name, ("i64",))
     failed = b.if_(b.compare("ne", why, 0))
     x.fault(failed, site, [why])
@@ -131,7 +131,7 @@ def _may_fail(x: Expander, op: ir.Operation, b: Builder, why: ir.Value, what: st
 
 
 def _numbers(x: Expander, op: ir.Operation, b: Builder, values: Sequence[ir.Value], width: int, count: int) -> ir.Value:
-    """Numbers in memory that a call reads; those that are not given are 0."""
+    """Return numbers in memory for a call to read, padded with zeros."""
     memory = x.at_entry(op.location).alloca(int_type(width), count)
     for n in range(count):
         b.store(values[n] if n < len(values) else b.const(int_type(width), 0), b.byte_gep(memory, n * width // 8))
@@ -152,7 +152,7 @@ def load(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, target: ir.Value, mbarrier: ir.Value,
     coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), mask: ir.Value | None = None,
 ) -> None:  # fmt: skip
-    """A box to shared memory of this block, or of those in `mask` (i16)."""
+    """Load a box to shared memory of this block, or of the blocks in `mask` (i16)."""
     x.function.copies = True
     wide = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
     places, hooks = _places(x, op, b, coordinates, offsets), hooks_of(x, op)
@@ -166,7 +166,7 @@ def store(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, source: ir.Value, coordinates: Sequence[ir.Value],
     reduction: str = "", im2col: bool = False,
 ) -> None:  # fmt: skip
-    """A box to global memory, or combined with what is there."""
+    """Store a box to global memory, or reduce it into global memory."""
     x.function.copies = True
     kind = REDUCTIONS.index(reduction) + 1 if reduction else 0
     places = _places(x, op, b, coordinates, ())

@@ -1,5 +1,4 @@
-"""Tensor cores of a warpgroup. What becomes of products is in `runtime/wgmma.py`, what they compute in
-`runtime/tensor_core.py`."""
+"""WGMMA. `runtime/wgmma.py` executes it, `runtime/tensor_core.py` has its arithmetic."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ HANDLERS = Handlers()
 
 
 def refused_wgmma(why: int) -> tuple[str, str]:
-    """Return why a product cannot be carried out (`runtime/wgmma.py`), and what to do about it."""
+    """Return the message and hint for a WGMMA that `runtime/wgmma.py` refused."""
     if why == DIFFERENT:
         return (
             "is executed with operands that differ between the threads of a warpgroup",
@@ -36,7 +35,8 @@ def _frame(x: Expander, op: ir.Operation) -> ir.Value:
 
 @HANDLERS.expands(nvgpu.wgmma.MatrixDescriptor)
 def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: Builder) -> ir.Value:
-    """Addresses count from the start of the block's shared memory: it is aligned as swizzles need it."""
+    """Return a descriptor whose address counts from the start of the block's shared memory, which is aligned for
+    swizzles."""
     from ....dialects.nvgpu.wgmma import SWIZZLES
 
     x.kernel_only(op)
@@ -70,13 +70,13 @@ def _wgmma_fence(x: Expander, op: nvgpu.wgmma.WgmmaFence, b: Builder) -> None:
 
 
 def commit(x: Expander, op: ir.Operation, b: Builder) -> None:
-    """The thread's products since the last one become a group."""
+    """Commit the thread's WGMMAs since the last commit as a group."""
     x.call(b, "kiln_cpu_commit", [_frame(x, op), b.i32(WGMMA_QUEUE)])
     hooks_of(x, op).commit(b, WGMMA)
 
 
 def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
-    """Wait for all groups of products but the latest ones."""
+    """Wait for all groups of WGMMAs but the latest `count`."""
     frame, site = _frame(x, op), x.site_of(op, "wgmma wait")
 
     def again(c: Builder) -> tuple[ir.Value]:

@@ -26,15 +26,15 @@ SUSPEND = "kiln_suspend"
 """The function whose calls are suspend points."""
 
 LEAVE = "kiln_leave"
-"""The function that is called where a thread is given up: it looks suspended and is never resumed."""
+"""The function that is called where a thread is abandoned: it looks suspended and is never resumed."""
 
 RESUME_OFFSET = 0
-"""Byte offset in the frame of the i32 that says where to go on; 0: at the start."""
+"""Byte offset in the frame of the i32 that says where to resume; 0 is the start."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """What a thread keeps between two resumptions."""
+    """The frame of a thread, which lasts from one resumption to the next."""
 
     size: int
     """Bytes, a multiple of `alignment`."""
@@ -78,7 +78,7 @@ class _Machine(FrameBuilder):
         self.entry = self.region.blocks[0]
         self.frame = self.entry.arguments[frame_argument]
         self.numbers: list[ir.Operation] = []
-        """The constants that say where to go on."""
+        """The constants that say where to resume."""
 
     def run(self) -> Frame:
         old_entry, dispatch = self._new_entry()
@@ -106,7 +106,7 @@ class _Machine(FrameBuilder):
                     dispatch.append(op.operation)
 
     def _move_allocas(self, dispatch: ir.Block) -> None:
-        """Memory of the call becomes memory of the frame."""
+        """Move stack memory to the frame."""
         for block in list(self.region.blocks)[1:]:
             for found in list(block.operations):
                 op = found.operation
@@ -124,7 +124,7 @@ class _Machine(FrameBuilder):
                 op.erase()
 
     def _split(self) -> list[ir.Block]:
-        """Cut blocks after suspend points; the blocks to go on with, in order."""
+        """Split blocks after suspend points, and return the blocks to resume at, in order."""
         resumes: list[ir.Block] = []
         todo = list(self.region.blocks)[1:]
         while todo:

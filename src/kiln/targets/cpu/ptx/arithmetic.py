@@ -242,8 +242,7 @@ def _count_bits(m: Machine, s: Statement) -> ir.Value:
 
 
 def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.Value, ir.Value]:
-    """Return where a field of bits starts, at most at the width, and a mask of its length; both twice as wide as the
-    value."""
+    """Return where a bit field starts, at most at the width, and a mask of its length; both of twice the width."""
     b = m.b
     first, count = (b.binary("minui", b.binary("andi", m.bits(o, 32), 255), width) for o in (start, length))
     one = b.const(int_type(2 * width), 1)
@@ -253,7 +252,7 @@ def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.
 
 @INSTRUCTIONS.expands("bfe")
 def _bfe(m: Machine, s: Statement) -> ir.Value:
-    """Extract a bit field. A signed one is extended by its highest bit, or by the value's where the field goes beyond."""
+    """Extract a bit field, sign-extended by its highest bit, or by the value's where the field goes beyond."""
     kind, b = typed(s), m.b
     width, signed = BITS[kind], kind.startswith("s")
     value = m.bits(s.operands[1], width)

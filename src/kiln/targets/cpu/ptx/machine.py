@@ -1,8 +1,8 @@
 """The registers of inline PTX, and how a statement is expanded: by a table of instructions.
 
-A register is an integer of its width while it is not used; an instruction takes it as the type it names. In a program
-with branches registers lie in memory, and its pieces between labels and branches run in a loop around the number of the
-piece that is next.
+A register is an integer of its width; an instruction takes it as the type it names. In a program with branches
+registers lie in memory, and its pieces between labels and branches run in a loop around the number of the piece that is
+next.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Machine:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def set(self, operand: Operand, value: ir.Value | tuple[ir.Value, ir.Value]) -> None:
-        """Give a destination a value of its width; vectors take it apart. `d|p` takes both of two values, `d` the first."""
+        """Set a destination. A vector takes a value apart; of two values `d|p` takes both, `d` the first."""
         if isinstance(value, tuple):
             first, second = value
             if isinstance(operand, Pair):
@@ -202,7 +202,7 @@ class Machine:
     # -- running ---------------------------------------------------------------------------------------------
 
     def keep_in_memory(self, widths: dict[str, int]) -> None:
-        """Keep registers in memory from now on: those declared, and operands of some widths."""
+        """Keep registers in memory from now on: declared ones, and operands by their widths."""
         self.cells = {}
         declared = {name: BITS.get(kind, 32) for name, kind in self.types.items()}
         for name, width in {**declared, **widths}.items():
@@ -247,7 +247,7 @@ class Machine:
 
 
 def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
-    """Return an integer of another width: zeros in front, or the low bits."""
+    """Return an integer zero-extended or truncated to a width."""
     have = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
     if have == width:
         return value
@@ -272,7 +272,7 @@ def float_type(kind: str) -> ir.Type:
 
 
 def as_float(b: Builder, x: Expander, bits: ir.Value, kind: str) -> ir.Value:
-    """Bits of a float, as an f32 (f64 stays)."""
+    """Return the bits of a float as an f32; an f64 stays one."""
     value = b.value("arith.bitcast", float_type(kind), (bits,))
     return value if kind in ("f32", "tf32", "f64") else expanded(x, b, "arith.extf", float_type("f32"), value)
 

@@ -1,4 +1,4 @@
-"""`mma`, `ldmatrix`, `stmatrix`, `movmatrix`; what orders WGMMAs."""
+"""`mma`, `ldmatrix`, `stmatrix`, `movmatrix`, and fences, commits and waits of WGMMA."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INSTRUCTIONS = Handlers()
 
 
 def _vector(m: Machine, operand: Operand, count: int, element: str) -> ir.Value:
-    """Registers as a vector of elements."""
+    """Return registers as a vector of elements."""
     type_ = ir.VectorType.get([count], parsed_type(element), loc=ir.Location.unknown(context()))
     width = count * type_.element_type.width  # pyright: ignore[reportAttributeAccessIssue]
     return m.b.value("llvm.bitcast", type_, (m.bits(operand, width),))
@@ -66,7 +66,7 @@ _SOURCES = {
     ("b8x16", "b4x16_p64"): ("", 4),
     ("b8x16", "b6x16_p32"): ("", 6),
 }
-"""The modifiers that say what elements are: the shape they belong to, unless there are two, and how many bits are unpacked."""
+"""Type modifiers, with the shape they require (empty if there are two) and the bits of packed elements."""
 
 
 def _matrices(s: Statement, stores: bool) -> mma.Matrices:

@@ -85,7 +85,7 @@ def _st(m: Machine, s: Statement) -> None:
 
 
 def _st_async(m: Machine, kind: str, operands: Sequence[Operand]) -> None:
-    """Store to another block of the cluster, then take the bytes from what its mbarrier misses."""
+    """Store to another block of the cluster, then complete the bytes on its mbarrier."""
     parts = operands[1].parts if isinstance(operands[1], Vector) else (operands[1],)
     pointer = m.pointer(operands[0], "shared::cluster")
     mbarrier = m.pointer(operands[2], "shared::cluster")

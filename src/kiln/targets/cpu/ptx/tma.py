@@ -1,4 +1,4 @@
-"""Copies of boxes, and tensor maps that are edited."""
+"""TMA copies, and edits of tensor maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes that meet, and barriers."""
+"""Warp operations, and barriers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the expansions of operations that synchronize add to an instrumented build."""
+"""Calls of the detector that expansions of operations add to an instrumented build."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .instrument import Instrumentation
 
 _ORDERING = ("sync_warp", "tensor_map_publish")
-"""Meetings of lanes that order memory."""
+"""Warp operations that order memory."""
 
 
 def hooks_of(x: Expander, op: AnyOp) -> Hooks:
@@ -47,9 +47,9 @@ class Hooks:
     def arrival(
         self, b: Builder, frame: ir.Value, number: ir.Value | None, count: ir.Value | None, mode: int, arrive: Any
     ) -> Any:
-        """Run `arrive`, which arrives at a barrier (without a number: the cluster's) and gives a status or nothing.
+        """Run `arrive`, which arrives at a barrier (the cluster's if it has no number) and returns a status or None.
 
-        A status of 2 means that it did not come to that. `mode` as in `detector.barrier`.
+        A status of 2 means that the arrival did not count yet. `mode` is as in `barriers.barrier`.
         """
         block = block_of(b, frame)
         if number is None:
@@ -74,21 +74,21 @@ class Hooks:
             self._call(b, "meet", mask, self._site(what), int(what in _ORDERING))
 
     def met(self, b: Builder, what: str) -> None:
-        """After it: shuffles and votes do not order memory."""
+        """After a meeting of lanes: shuffles and votes do not order memory."""
         if what in _ORDERING:
             self._call(b, "passed")
 
     # -- accesses ----------------------------------------------------------------------------------------
 
     def access(self, b: Builder, address: ir.Value, bytes_: int | ir.Value, write: bool, **more: Any) -> ir.Value:
-        """Before an access; the address to use."""
+        """Before an access; returns the address to use."""
         return self.sanitizer.access(self.x, self.op, b, address, None, bytes_, write, **more)
 
     def _attribute(self, name: str, default: str) -> str:
         return self.op.attributes[name].value if name in self.op.attributes else default  # pyright: ignore[reportAttributeAccessIssue]
 
     def rows(self, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
-        """Before lanes access rows of matrices together: the first `count` lanes give the address of one each."""
+        """Before an `ldmatrix` or `stmatrix`, whose first `count` lanes give the address of a row each."""
         assert self.x.function.frame is not None
         thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")
         lane = b.binary("andi", thread, 31)
@@ -127,7 +127,7 @@ class Hooks:
         self._call(b, "depends")
 
     def fence(self, b: Builder, kind: str) -> None:
-        """A fence by its PTX name."""
+        """Before a fence, given by its PTX name."""
         words = kind.replace("::", ".").split(".")
         if "proxy" in words and "tensormap" in words:
             self.sanitizer.use(BULK_SOURCE)
@@ -156,7 +156,7 @@ class Hooks:
     def mbarrier_arrive(
         self, b: Builder, address: ir.Value, count: ir.Value | int, bytes_: ir.Value | int, how: int | None = None
     ) -> None:
-        """Before an arrival (see `detector.mbarrier_arrive` for `how`; None: as the operation's order says)."""
+        """Before an arrival; `how` is as in `mbarriers.mbarrier_arrive`, by default the operation's order."""
         if how is None:
             how = int(self._attribute("order", "release") == "relaxed")
         self._use(b, address, "arrival at an mbarrier", engine=BULK_LOAD if how == 1 + BULK_LOAD else THREAD)
@@ -184,7 +184,7 @@ class Hooks:
     def copy(
         self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
     ) -> tuple[ir.Value, ir.Value]:
-        """Before a non-bulk copy; the addresses to use."""
+        """Before a `cp.async`; returns the addresses to use."""
         self.sanitizer.use(COPY)
         target = self.access(b, target, size, write=True, alignment=size, engine=COPY, what="asynchronous copy to")
         return target, self.access(b, source, bytes_, write=False, engine=COPY, what="asynchronous copy from")
@@ -193,7 +193,7 @@ class Hooks:
         self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None,
         combines: bool = False,
     ) -> None:  # fmt: skip
-        """Before a bulk copy; with an mbarrier, it takes its bytes from there. `combines`: with what is there, atomically."""
+        """Before a bulk copy, whose bytes an mbarrier may count; `combines` for a reduction."""
         self.sanitizer.use(BULK_LOAD if mbarrier is not None else BULK_SOURCE)
         reads, writes = (BULK_LOAD, BULK_LOAD) if mbarrier is not None else (BULK_SOURCE, BULK_STORE)
         if mbarrier is not None:
@@ -208,7 +208,7 @@ class Hooks:
         self, b: Builder, map_: ir.Value, shared: ir.Value, mbarrier: ir.Value | None, places: Sequence[ir.Value], what: str,
         mask: ir.Value | int = -1,
     ) -> None:  # fmt: skip
-        """Before a copy of a box: `places` are its coordinates and offsets in memory and the number of coordinates."""
+        """Before a TMA copy; `places` are coordinates and im2col offsets in memory, and the number of coordinates."""
         names = {"load": ("box to", "box of"), "store": ("box from", "box in"), "reduce": ("box from", "box into")}
         self.sanitizer.use(BULK_LOAD if what == "load" else BULK_SOURCE)
         low, high, site = self.sanitizer.shared_place(self.x, self.op, shared, names[what][0])
@@ -220,31 +220,31 @@ class Hooks:
         self._call(b, "box", map_, shared, b.null() if mbarrier is None else mbarrier, *places, *numbers)
 
     def edit(self, b: Builder, map_: ir.Value) -> None:
-        """Before a tensor map in memory is changed: a part of what is there."""
+        """Before an edit of a tensor map in memory."""
         self.access(b, map_, 128, write=False, alignment=16)
         self.access(b, map_, 128, write=True, alignment=16, what="edit of a tensor map", written=False)
 
     def publish(self, b: Builder, target: ir.Value, source: ir.Value) -> None:
-        """A warp copies a tensor map and releases it: what its first lane does."""
+        """Before the first lane of a warp copies a tensor map and releases it."""
         self.sanitizer.use(BULK_SOURCE)
         self.access(b, source, 128, write=False, alignment=128)
         self.access(b, target, 128, write=True, alignment=16, what="edit of a tensor map")
         self._call(b, "view", RELEASED_MAPS)
 
     def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
-        """Before an asynchronous store that takes its bytes from an mbarrier."""
+        """Before an asynchronous store whose bytes an mbarrier counts."""
         self.sanitizer.use(BULK_LOAD)
         self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
         self.access(b, target, bytes_, write=True, alignment=4, engine=BULK_LOAD, what="asynchronous store to")
         self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
 
     def copies_arrive(self, b: Builder, mbarrier: ir.Value) -> None:
-        """Before an arrival when copies are complete."""
+        """Before an arrival after the completion of copies."""
         self.sanitizer.use(COPY)
         self.mbarrier_arrive(b, mbarrier, 1, 0, 1 + COPY)
 
     def commit(self, b: Builder, engine: int) -> None:
-        """A group of what was given to an engine (`state.ENGINES`) is committed."""
+        """After a commit of operations that were issued to an engine."""
         self.sanitizer.use(engine)
         self._call(b, "commit", engine)
 
@@ -254,12 +254,12 @@ class Hooks:
         self._call(b, "waited", engine, left)
 
     def bulk_commit(self, b: Builder) -> None:
-        """A group of bulk stores is committed."""
+        """After a commit of bulk stores."""
         self.commit(b, BULK_STORE)
         self.commit(b, BULK_SOURCE)
 
     def bulk_waited(self, b: Builder, left: int | ir.Value, read: bool) -> None:
-        """After a wait for groups of bulk stores; `read`: only until their sources have been read."""
+        """After a wait for groups of bulk stores, with `read` only for the reads of their sources."""
         self.waited(b, left, BULK_SOURCE)
         if not read:
             self.waited(b, left, BULK_STORE)
@@ -269,7 +269,7 @@ class Hooks:
     def wgmma(
         self, b: Builder, accumulator: tuple[ir.Value, int], a: tuple[ir.Value, int], right: ir.Value, kind: int
     ) -> None:  # fmt: skip
-        """Before a product. Sums and A: address and bytes of registers; of A, a descriptor and 0 if it is in shared memory."""
+        """Before a WGMMA. The accumulator and A are given by address and bytes; A in smem as a descriptor and 0."""
         self.sanitizer.use(WGMMA)
         looks = int(self.sanitizer.facts[self.x.function.name].swizzled)
         smem, site = self.x.function.smem, self._site("wgmma")
@@ -279,7 +279,7 @@ class Hooks:
         self._call(b, "wgmma_fence")
 
     def wgmma_waited(self, b: Builder, left: int) -> None:
-        """After a wait for groups of products."""
+        """After a wait for groups of WGMMAs."""
         self.sanitizer.use(WGMMA)
         self._call(b, "wgmma_waited", left)
 

@@ -1,9 +1,9 @@
-"""Values that nobody set: register tensors read before they are written, variables that only one branch assigns.
+"""Uninitialized values: register tensors read before they are written, variables that only one branch assigns.
 
-Works on a kernel before it is expanded. Every byte of a register tensor has a shadow byte, not zero while nobody has written
-it; a value that depends on such bytes has a shadow of its own, an i1 or a vector of them, computed beside it. Predicated loads
-leave values unset on purpose, so that reading one is no finding: a finding is a value that decides something, because it is
-written to shared or global memory, is part of an address, or chooses a branch.
+This works on a kernel before it is expanded. Every byte of a register tensor has a shadow byte, nonzero until it is
+written; a value that depends on such bytes has its own shadow, an i1 or a vector of them, computed beside it.
+Predicated loads leave values unset on purpose, so reading one is no finding: a finding is an unset value that is
+written to shared or global memory, is part of an address, or decides a branch.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from .instrument import Instrumentation
 
 _MOVED = {"cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter", "cute.through"}
-"""Operations whose result points into what their first operand points into."""
+"""Operations whose result points into the memory of their first operand."""
 _SHAPING = {
     "vector.extract", "vector.insert", "vector.broadcast", "vector.shape_cast", "vector.extract_strided_slice",
     "vector.insert_strided_slice", "vector.shuffle", "vector.transpose", "vector.from_elements", "vector.splat",
     "vector.interleave",
 }  # fmt: skip
-"""Operations that move elements and compute nothing: shadows move in the same way."""
+"""Operations that only move elements: shadows move in the same way."""
 _COMPUTING = {
     "cute_nvgpu.approx",
     "cute_nvgpu.prmt",
@@ -46,7 +46,7 @@ _COMPUTING = {
 }
 _SHUFFLE = "cute_nvgpu.shuffle"
 _TOGETHER = {"cute_nvgpu.vote", "cute_nvgpu.redux"}
-"""Operations of lanes whose result depends on the first operand of every one of them."""
+"""Warp operations whose result depends on the first operand of every lane."""
 _MMA = "cute_nvgpu.mma_sync"
 _ASSEMBLY = "llvm.inline_asm"
 _WRITING = re.compile(r"(?<![\w.%])(st|red|atom|stmatrix)\b")
@@ -59,12 +59,12 @@ _ONES = {
 _HARMLESS = {
     ("cute.load", 0), ("cute.store", 1), ("cute.leaf", 0), ("cute.bounds", 0), ("cute_nvgpu.wgmma", 0), ("cute_nvgpu.wgmma", 1),
 }  # fmt: skip
-"""Uses of a register tensor's address that are followed, or do nothing to it."""
+"""Uses of a register tensor's address that are tracked, or are harmless."""
 _STORES = {
     "cute.store": 0, "cute_nvgpu.ordered_store": 1, "cute_nvgpu.atomic_rmw": 1, "cute_nvgpu.stmatrix": 1,
     "cute_nvgpu.atomic_cas": 2,
 }  # fmt: skip
-"""Operations that write a value to memory: the operand it is."""
+"""Operations that write a value to memory, with the number of that operand."""
 
 
 _Slot = tuple[ir.Value, ir.Type]
@@ -88,7 +88,7 @@ def _defining(value: ir.Value) -> ir.Operation | None:
 
 
 def watch(sanitizer: Instrumentation, expansion: Expansion, func: ir.Operation) -> None:
-    """Follow unset values through a kernel and let it report those that decide something."""
+    """Track unset values through a kernel, and report those that reach memory, an address or a branch."""
     _Watch(sanitizer, expansion, func).run()
 
 
@@ -123,7 +123,7 @@ class _Watch:
             self._block(self.entry)
 
     def _leave_out(self) -> None:
-        """Find the values that may be unset; register tensors that never hold one are not followed."""
+        """Find the values that may be unset, and the register tensors that may hold one."""
         unproven = unproven_arrays(self.entry, self.places)
         everywhere, self.sure = self.places, {}
         self.places = {value: place for value, place in everywhere.items() if id(place.array) in unproven}
@@ -147,7 +147,7 @@ class _Watch:
     # -- register tensors --------------------------------------------------------------------------------
 
     def _array(self, op: cute.AllocRmem) -> None:
-        """Follow a register tensor, unless its address goes where it cannot be followed."""
+        """Track a register tensor, unless its address escapes."""
         span, _ = source_span(op.location)
         name = self.sanitizer.name_at(span)
         site = self.sanitizer.site_in(op, self.kernel, "register tensor", memory=name)
@@ -195,8 +195,7 @@ class _Watch:
         return b.byte_gep(place.array.shadow, b.select(inside, total, b.i64(0))), 1
 
     def _access(self, op: ir.Operation, pointer: ir.Value, offset: ir.Value, type_: ir.Type) -> tuple[Any, ...]:
-        """Return (builder, type of the shadow in memory, its address, alignment) of an access; per element if that is
-        possible."""
+        """Return builder, type of the shadow in memory, address and alignment of an access."""
         element = cute.info(pointer.type).element
         bits = cute.element_bits(element)
         count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
@@ -247,7 +246,7 @@ class _Watch:
                     self._add(target)
 
     def _passed(self, op: ir.Operation) -> list[tuple[ir.Value, list[ir.Value]]]:
-        """Return (value, what it becomes) for the end of a region."""
+        """Return pairs of a value and its targets, for the terminator of a region."""
         parent = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
         values = list(op.operands)[1 if op.name == "scf.condition" else 0 :]
         if op.name == "scf.condition":
@@ -263,7 +262,8 @@ class _Watch:
         return list(zip(values, targets))
 
     def _started(self, op: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:
-        """Return (value, what it becomes in the first round, or without any) of a loop."""
+        """Return pairs of a loop's initial value and its target: a block argument, or a result if there is no
+        iteration."""
         arguments = list(op.regions[0].blocks[0].arguments)
         if op.name == "scf.while":
             return list(zip(op.operands, arguments))
@@ -372,7 +372,7 @@ class _Watch:
                     self._block(block)
 
     def _forget(self, op: ir.Operation, array: RegisterArray) -> None:
-        """A new register tensor holds nothing."""
+        """Mark a new register tensor as unset."""
         self._fill(Builder(ir.InsertionPoint.after(op), op.location), array.shadow, array.size, -1)
 
     def _fill(self, b: Builder, shadow: ir.Value, bytes_: int, byte: int) -> None:
@@ -469,9 +469,10 @@ class _Watch:
         return self._either(b, list(op.operands), type_)
 
     def _mma(self, op: ir.Operation, b: Builder) -> ir.Value:
-        """Return the shadow of a MMA: row i of A, column j of B and element (i, j) of C make element (i, j).
+        """Return the shadow of an MMA: element (i, j) depends on row i of A, column j of B and element (i, j) of C.
 
-        Ones in place of what is unset and zeros elsewhere, multiplied with ones, tell which rows and columns that are.
+        An MMA with ones in place of unset elements and zeros elsewhere, times ones, tells which rows and columns are
+        unset.
         """
         mma = MmaSync(op)
         operands, kinds, type_ = (mma.a, mma.b), (mma.a_type, mma.b_type), mma.c.type
@@ -532,7 +533,7 @@ class _Watch:
     # -- findings ----------------------------------------------------------------------------------------
 
     def _decides(self, op: ir.Operation, values: Sequence[ir.Value], how: str) -> None:
-        """Before an operation that acts on values: report those that are unset."""
+        """Before an operation that uses values, report those that are unset."""
         values = [value for value in values if value in self.shadows]
         if not values:
             return
@@ -564,8 +565,7 @@ class _Watch:
         return {"element": str(element), "element_bits": cute.element_bits(element)}
 
     def _source(self, value: ir.Value) -> tuple[int, int]:
-        """Return (the place where what is unset was made, the element of the register tensor or -1) as far as that is
-        plain."""
+        """Return the site where an unset value was made, and the element of the register tensor; -1 where not known."""
         todo, seen = [value], set[Any]()
         while todo and len(seen) < 200:
             value = todo.pop(0)

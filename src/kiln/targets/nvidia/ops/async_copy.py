@@ -63,8 +63,7 @@ def _cache_policy(_x: Expander, op: nvgpu.async_copy.CachePolicy, b: DeviceBuild
 
 
 def cluster_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
-    """Return a pointer into the shared memory of any block of the cluster as its address of 32 bits; each block's own
-    is among them."""
+    """Return the 32-bit address of a pointer into the shared memory of any block of the cluster, also the own one."""
     if pointer.type != ptr_type():
         return shared_address(b, pointer)
     code = "{ .reg .b64 t; cvta.to.shared::cluster.u64 t, $1; cvt.u32.u64 $0, t; }"
@@ -76,7 +75,8 @@ def _global(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
 
 
 def _hinted(op: _Hinted, code: str, letters: str, operands: list[ir.Value]) -> tuple[str, str, list[ir.Value]]:
-    """An instruction, its letters and operands, the last of which is a cache policy: without it unless the operation has one.
+    """Return code, constraints and operands of an instruction, without the cache policy at their end if there is no
+    hint.
 
     `{hint}` and `{policy}` stand for the modifier and the operand in the instruction.
     """

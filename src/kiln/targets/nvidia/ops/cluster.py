@@ -1,4 +1,4 @@
-"""Clusters: where a block is in one, its barrier, and the shared memory of its other blocks."""
+"""Clusters: indices of their blocks, the cluster barrier, and distributed shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a thread asks of its SM: time, sleep, registers, the launch before this one."""
+"""Clocks, `nanosleep`, `setmaxnreg`, and programmatic dependencies between launches."""
 
 from __future__ import annotations
 

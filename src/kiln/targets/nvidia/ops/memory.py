@@ -72,7 +72,7 @@ def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
 
 
 def _combination(kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Value], ir.Value]:
-    """Return the new element, from the old one."""
+    """Return a function that computes the new element from the old one."""
     names = {
         "add": ("arith.addf", "arith.addi"), "max": ("arith.maxnumf", "arith.maxsi"), "min": ("arith.minnumf", "arith.minsi"),
         "umax": ("", "arith.maxui"), "umin": ("", "arith.minui"), "and": ("", "arith.andi"), "or": ("", "arith.ori"),
@@ -126,7 +126,7 @@ def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: DeviceBuilder) -> ir
 
 
 def _access(type_: ir.Type) -> tuple[int, int]:
-    """Return how a value is moved by one access: bits of a register, and how many registers."""
+    """Return the width and the number of registers of an access to a value."""
     bits = bits_of(type_)
     if bits in (8, 16, 32, 64):
         return bits, 1
@@ -186,7 +186,7 @@ def _ordered_store(x: Expander, op: nvgpu.memory.OrderedStore, b: DeviceBuilder)
 
 
 def _hinted(b: DeviceBuilder, modifiers: str) -> tuple[str, list[ir.Value]]:
-    """Modifiers as PTX has them, and the policy of the L2 cache that one of them stands for, if any does."""
+    """Return modifiers as PTX has them, and the L2 policy that one of them stands for, if any."""
     parts = [part for part in modifiers.split(".") if part]
     policies = [part for part in parts if part.startswith("L2::evict")]
     hints = ["L2::cache_hint"] * len(policies)

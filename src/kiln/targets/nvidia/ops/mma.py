@@ -30,8 +30,8 @@ def _vector(count: int, element: ir.Type) -> ir.Type:
 def _registers(x: Expander, b: DeviceBuilder, vector: ir.Value, as_bits: bool) -> list[ir.Value]:
     """Return a fragment as registers of PTX: f16 in pairs, and words where the instruction wants bits.
 
-    Those of a fragment that an operation made, or a part of one, are known. Another goes into many products, and is taken apart
-    for the first of them in a block: operations of a block are expanded in their order.
+    Registers of a fragment that an operation made, or of a part of one, are known. Other fragments are taken apart once
+    in a block, since they often feed many MMAs; operations of a block are expanded in order.
     """
     wanted = _as_words(vector.type, as_bits)
     found = _made_registers(x, vector)
@@ -121,7 +121,7 @@ def _mma_text(
 
 
 def _load(x: Expander, b: DeviceBuilder, op: nvgpu.mma.LdMatrix | nvgpu.mma.LdMatrixBytes, plain: str) -> object:
-    """Load matrices with the instruction that `plain` begins, of elements as they are or unpacked into bytes."""
+    """Load matrices with the instruction `plain`, or its form that unpacks elements into bytes."""
     code, _, elements = plain.rpartition(".")
     if op.unpack is not None:
         x.require(op, features.BYTE_MATRICES, f"ldmatrix that unpacks elements of {op.unpack} bits")

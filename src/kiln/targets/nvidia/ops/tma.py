@@ -1,4 +1,4 @@
-"""The tensor memory accelerator: copies of boxes, and tensor maps in memory."""
+"""TMA: copies of boxes, and tensor maps in memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Asm:
         return "{" + ", ".join(self(value, letter) for value in values) + "}"
 
     def box(self, b: DeviceBuilder, map_: ir.Value, coordinates: ir.Value) -> str:
-        """Return a place in a tensor."""
+        """Return the operand for a box: `[map, {coordinates}]`."""
         return f"[{self(_generic(b, map_), 'l')}, {self.group(cute.unpack(coordinates), 'r')}]"
 
     def emit(self, b: DeviceBuilder, code: str) -> list[ir.Value]:

@@ -1,4 +1,4 @@
-"""WGMMA: matrix descriptors, and instructions whose registers are those that LLVM gives to a thread's memory."""
+"""WGMMA: matrix descriptors, and instructions on the registers of register arrays."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: DeviceB
 
 
 class _Registers:
-    """Elements of a thread's memory as registers of 32 bits: f32 and i32 as they are, smaller ones together in an i32."""
+    """A register array as 32-bit registers: f32 and i32 as they are, smaller elements packed in an i32."""
 
     def __init__(self, x: Expander, b: DeviceBuilder, pointer: ir.Value, element: ir.Type, count: int) -> None:
         self._x, self._b = x, b
@@ -66,13 +66,13 @@ def _hold_registers(x: Expander, op: nvgpu.wgmma.HoldRegisters, b: DeviceBuilder
 
 @functools.lru_cache(maxsize=64)
 def _copies(name: str, letter: str, count: int) -> tuple[str, str]:
-    """Code that copies registers with a name, and its constraints."""
+    """Return code that copies named registers, and its constraints."""
     return " ".join(f"mov.b32 ${n}, {name}{n};" for n in range(count)), ",".join([f"={letter}"] * count)
 
 
 @functools.lru_cache(maxsize=256)
 def _tied(letters: str) -> str:
-    """Constraints of registers that go in and come out."""
+    """Return the constraints of registers that are both inputs and outputs."""
     return ",".join([f"={letter}" for letter in letters] + [str(n) for n in range(len(letters))])
 
 
@@ -80,7 +80,7 @@ def _tied(letters: str) -> str:
 
 
 class PendingWgmma(NamedTuple):
-    """A WGMMA that becomes one piece of inline PTX with the next one."""
+    """A WGMMA that is emitted in one piece of inline PTX with the next one."""
 
     accumulator: Accumulator
     form: _Form
@@ -89,7 +89,7 @@ class PendingWgmma(NamedTuple):
 
 
 class Accumulator(NamedTuple):
-    """Where the accumulator of a WGMMA lies: `count` registers of `type`, of a thread's memory or with a name."""
+    """The accumulator of a WGMMA: `count` registers of `type`, in a register array or with a name."""
 
     count: int
     type: ir.Type
@@ -137,8 +137,7 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: DeviceBuilder) -> None:
 
 
 def _issue(x: Expander, b: DeviceBuilder) -> None:
-    """Emit WGMMAs that follow each other as one piece of inline PTX; their accumulators are the same or do not
-    overlap."""
+    """Emit consecutive WGMMAs as one piece of inline PTX; their accumulators are equal or disjoint."""
     values: list[ir.Value] = []
     memory: dict[tuple[ir.Value, int], tuple[int, _Registers]] = {}
     """The first register of accumulators without names, and their memory, by pointer and count."""
