@@ -1,8 +1,9 @@
 """Measure configs of GEMM on sm_90a, and fit the cost model to the measurements.
 
 All configs of a shape are measured, but for those that the model expects to take more than `--within` times as long as
-the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape and the chosen one are timed in
-turns, which tells them apart. With `--again 4` only the chosen config of each shape and the best three others are timed.
+the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape and the chosen one are timed
+alternately, which tells them apart. With `--again 4` only the chosen config of each shape and the best three others are
+timed.
 
 Shapes are those of `benchmarks/data/gemm_shapes.json`: the forty, of which every fourth is held out of the fit, and
 others drawn at random with the seeds in that file; those of the last seeds (`unseen`) are held out of everything. Each
@@ -115,7 +116,7 @@ class Journal(recorded.GemmJournal):
         return max((run for run in runs if runs.count(run) > 1), key=lambda run: (run in own, run), default="")
 
     def of(self, shape: Gemm, run: str) -> list[tuple[Any, float, float]]:
-        """Return (config, us, cuBLAS us) of a shape and a run, of configs timed in turns, the fastest first."""
+        """Return (config, us, cuBLAS us) of a shape and a run, of configs timed alternately, the fastest first."""
         rows = [row for row in self.by_shape.get(shape.name, ()) if row.get("run") == run and "screened" not in row]
         return sorted(((row["config"], row["us"], row["cublas_us"]) for row in rows), key=lambda x: x[1])
 
@@ -278,7 +279,7 @@ def _measure_some(warms: bool, queue: Any, path: Path, end: float, run: str, bes
 
 
 def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: int, turns: int) -> str:
-    """Time configs of a shape shortly, then the first (the chosen one) and the best others in turns; return a report."""
+    """Time configs of a shape shortly, then the first (the chosen one) and the best others alternately; return a report."""
     import torch
 
     from kiln import kernels
