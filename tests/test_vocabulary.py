@@ -107,17 +107,11 @@ ALLOWED: tuple[Allowed, ...] = (
     Allowed("src/kiln/kernels/dispatch/recorder.py", "plan", "interop.arguments.plan, the call plan"),
     Allowed("src/kiln/kernels/dispatch/registry.py", "product", "itertools.product"),
     Allowed("src/kiln/kernels/impl/gemm/sm90_mixed_input.py", "product", "itertools.product"),
-    Allowed(
-        "src/kiln/kernels/tuned_configs.py", "plan", "tuned_plan, an alias for programs written before tuned_config"
-    ),
     Allowed("src/kiln/utils/hardware_info.py", "multiprocessor", _CUTLASS),
     Allowed("src/kiln/workbench/serve_cuda/bindings.py", "multiprocessor", _TORCH),
     Allowed("src/kiln/workbench/serve_cuda/device.py", "multiprocessor", _TORCH),
 )
 """At most 60. The list only shrinks."""
-
-TO_REWRITE: tuple[str, ...] = ()
-"""Paths below which files still have private words. The list only shrinks."""
 
 
 def files() -> list[Path]:
@@ -175,7 +169,6 @@ def test_no_private_words() -> None:
     wrong = [
         f"{file.relative_to(ROOT)}:{line}: {word!r}, write: {instead}"
         for file in files()
-        if not file.relative_to(ROOT).as_posix().startswith(TO_REWRITE)
         for line, word, instead in private_words(file)
     ]
     assert wrong == []

@@ -172,7 +172,8 @@ fused_add_rms_norm = _differentiable(
 def _fused_add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
-    return kernels.fused_add_layer_norm(x.contiguous(), residual.contiguous(), weight, bias, eps)  # type: ignore[return-value]
+    y, summed = kernels.fused_add_layer_norm(x.contiguous(), residual.contiguous(), weight, bias, eps)
+    return y, summed
 
 
 def _fused_add_layer_norm_backward(

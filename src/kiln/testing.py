@@ -52,7 +52,7 @@ def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
 
 
 def assert_no_spills(*made: Any) -> None:
-    """Raise AssertionError if a kernel of compiled functions, or of launches of `dry_run`, spills registers."""
+    """Raise AssertionError if a kernel spills registers; takes compiled functions, and launches of `dry_run`."""
     _assert_fits(made, lambda used: used.spill_stores or used.spill_loads)
 
 

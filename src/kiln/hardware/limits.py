@@ -206,7 +206,8 @@ def broken_register_rule(threads: int, blocks: int, wanted: int, released: int |
         return None
     return (
         f"setmaxnreg.inc to {wanted} registers in a block of {threads} threads",
-        f"with min_blocks_per_mp={blocks} a thread starts with {start} of the {REGISTERS} registers, and a warpgroup gets at most "
+        f"with min_blocks_per_mp={blocks} a thread starts with {start} of the {REGISTERS} registers, and a warpgroup "
+        "gets at most "
         f"{most // REGISTER_UNIT * REGISTER_UNIT} for each when the others have given theirs back",
     )
 

@@ -51,7 +51,6 @@ _PLACES = {
     "softmax_backward": ".impl.rowwise.backward",
     "sum": ".impl.reduction.reductions",
     "tuned_config": ".tuned_configs",
-    "tuned_plan": ".tuned_configs",
     "swiglu": ".impl.rowwise.gated_activation",
     "swiglu_backward": ".impl.rowwise.gated_activation",
     "topk_softmax": ".impl.topk.topk_softmax",

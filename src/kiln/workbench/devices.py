@@ -124,7 +124,7 @@ def _file(uuid: str) -> Path | None:
 
 
 def ceilings(uuid: str) -> dict[str, Any]:
-    """Return the measured ceilings of a GPU: TB/s of a copy, TFLOP/s of GEMMs by instruction and type; or {}."""
+    """Return what was measured on a GPU, or {}: TB/s of a copy, TFLOP/s of GEMMs by instruction and type."""
     file = _file(uuid)
     try:
         return json.loads(file.read_text()) if file else {}
@@ -140,7 +140,7 @@ def _keep(uuid: str, found: dict[str, Any]) -> None:
 
 
 def measure_ceilings() -> dict[str, Any]:
-    """Measure a copy of a GiB, and GEMMs of normal data by each kind of MMA instruction, in bursts."""
+    """Measure the copy of a GiB, and a GEMM with each MMA instruction, in bursts and on normally distributed data."""
     timer = GpuTimer.of_current_device()
     size = 1 << 30
     memory = [driver.Memory(size) for _ in range(2)]

@@ -28,7 +28,7 @@ from kiln.hardware import toolchain
 from kiln.workbench.core import environment, tuned_file
 
 PROBE_ANSWER = "42"
-"""What `kiln.workbench.doctor_probe` prints if the compiler works."""
+"""The output of `kiln.workbench.doctor_probe` if the compiler works."""
 _PROBE_SECONDS = 120
 
 
@@ -41,9 +41,9 @@ class Finding:
     state: str
     value: str
     meaning: str = ""
-    """What it means for the user that something is missing or broken."""
+    """The consequence for the user if something is missing or broken."""
     remedy: str = ""
-    """What to do about it, a command if there is one."""
+    """The way to mend it, a command if there is one."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -144,7 +144,7 @@ def _cpu_target() -> Finding:
 
 
 def _run(module: str) -> subprocess.CompletedProcess[str]:
-    """Run a module of Kiln in a process of its own."""
+    """Run a module of Kiln in a separate process."""
     path = os.pathsep.join(filter(None, [str(_root()), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, "-m", module], env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
@@ -153,7 +153,7 @@ def _run(module: str) -> subprocess.CompletedProcess[str]:
 
 
 def _torch() -> Iterator[Finding]:
-    """Report which internals of PyTorch native code goes without: they are proved in a process of its own."""
+    """Report which internals of PyTorch native code cannot use; a separate process tries them."""
     if not packages.is_here("torch"):
         return
     remedy = f"{sys.executable} -m kiln.interop.torch.probe, to see the whole error"

@@ -70,8 +70,8 @@ def _picture(args: argparse.Namespace) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kiln draw",
-        description="Draw a layout (mode 0 down, mode 1 across, the offset in every cell), the TMA copies of a tensor's "
-        "tiles (--tma), or an operand of WGMMA in shared memory (--operand).",
+        description="Draw a layout (mode 0 down, mode 1 across, the offset in every cell), the TMA copies of a "
+        "tensor's tiles (--tma), or an operand of WGMMA in shared memory (--operand).",
         epilog="examples: kiln draw '((2,4),8):((1,16),2)' -o a.svg; kiln draw 'S<3,0,3> o 0 o (8,8):(8,1)' -o a.svg; "
         "kiln draw '((4,8),2):((16,1),8)' --tv '(8,8)' -o tv.svg; kiln draw -e "
         "'make_tiled_mma(warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)), (2, 2, 1))' -o mma.svg; "

@@ -33,7 +33,8 @@ _EXTENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:%(.*))?")
 _MOST_EXTENT = (1 << 63) - 1
 _MOST_ALIGNMENT = 1 << 30
 _MOST_MODES = 32
-_DESCRIPTION = """Compile FUNCTION, which has @cute.jit, of FILE.py and write it as one file that needs neither Python nor
+_DESCRIPTION = """\
+Compile FUNCTION, which has @cute.jit, of FILE.py and write it as one file that needs neither Python nor
 Kiln, with a header for C. --arg describes its parameters in order. `f32[m,n%16]` is a row-major tensor: a number is a
 static extent, a name a dynamic one (the same name, the same extent), %16 what the extent is a multiple of; `@16` behind
 it is the alignment of its address. `f32` is a number, `f16*` a pointer, `stream` a stream; anything else is a Python
@@ -70,8 +71,9 @@ def main(argv: Sequence[str]) -> int:
         arguments = [_argument(text, symbols) for text in args.arg]
         name = args.name or ("" if args.output.endswith((".o", ".so")) else name)
         written = _from_program(Path(path), function)(
-            function, *arguments, to=args.output, name=name, archs=args.archs, ptx=not args.no_ptx, entry_points=args.entry_points,
-            outputs=dict(map(_result, args.result)), host=args.host, options=args.options or None,
+            function, *arguments, to=args.output, name=name, archs=args.archs, ptx=not args.no_ptx,
+            entry_points=args.entry_points, outputs=dict(map(_result, args.result)), host=args.host,
+            options=args.options or None,
         )  # fmt: skip
     except DSLBaseError as reason:
         print(f"kiln export: {reason}", file=sys.stderr)

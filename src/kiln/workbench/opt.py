@@ -1,4 +1,4 @@
-"""`kiln opt`: run passes of a target on the text of a module, and print what becomes of it."""
+"""`kiln opt`: runs passes of a target on a module's text and prints the result."""
 
 from __future__ import annotations
 

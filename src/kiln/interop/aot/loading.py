@@ -75,7 +75,7 @@ def read_metadata(file_path: Any) -> dict[str, dict[str, Any]]:
 
 
 def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
-    """Load the functions of an exported object, or of a shared library of such."""
+    """Load the functions of an exported object, or of a shared library linked from such objects."""
     path = os.fspath(file_path)
     data, known = _read(path, foreign=False)
     is_library = elf.File(data).kind == elf.SHARED

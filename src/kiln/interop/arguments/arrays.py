@@ -36,7 +36,7 @@ class NumpyArray:
     rank: i32
     shape: Ptr[i64]
     strides: Ptr[i64]
-    """In bytes."""
+    """The strides in bytes."""
     base: Ptr[Object]
     dtype: Ptr[NumpyType]
     flags: i32
@@ -58,7 +58,7 @@ class DLTensor:
 
 @struct
 class ArrayFacts:
-    """What native code reads of an array."""
+    """An array as native code reads it."""
 
     kind: u64
     """TENSOR or NUMPY."""

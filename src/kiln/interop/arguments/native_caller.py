@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 _MAX_LESSONS = 8
-"""From how many calls of one function native code learns types of arguments; it need not know all."""
+"""The number of calls of a function from which native code learns types of arguments; it need not know all."""
 _MAX_PLANS = 16
-"""How often a plan is made anew for classes that change without effect."""
+"""The number of times a plan is made anew because classes changed without effect."""
 _MAX_CANDIDATES = 8
-"""How many specializations native code tries."""
+"""The number of specialisations that native code tries."""
 
 
 class NativeCaller(Caller):
@@ -206,7 +206,7 @@ def _install(engine: Engine) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _look_at_devices(engine: Engine, name: str) -> None:
-    """Where there are several devices, launch kernels on that of the first array."""
+    """Launch kernels on the device of the first array if there are several devices."""
     target = get_target(name)
     if target.several_devices():
         engine.look_at_devices(target.driver_function)

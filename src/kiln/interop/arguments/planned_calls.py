@@ -18,7 +18,7 @@ from .plan import Guards, Plan, Record
 from .process import Role, at, calls, process
 
 NO_MATCH = 1
-"""In place of a result: no plan matches, and the call was not made."""
+"""A value in place of a result: no plan matches, and the call was not made."""
 
 
 @native

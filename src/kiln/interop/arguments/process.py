@@ -24,8 +24,10 @@ class ArrayType:
     stream: Fn[[i32, i32, Ptr[u64]], i32]
     """Finds the current stream of a device, given its type and number; returns 0 on success."""
     inner: u64
-    """Where an array points to its implementation, which has a word of flags at the offset `bits`. An array with a flag
-    of `refused` is not what lies in its memory (lazy conjugation, a subclass, ...)."""
+    """The offset at which an array points to its implementation, whose word of flags is at the offset `bits`.
+
+    The memory of an array with a flag of `refused` does not hold its elements (lazy conjugation, a subclass, ...).
+    """
     bits: u64
     refused: u64
 

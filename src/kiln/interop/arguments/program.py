@@ -102,10 +102,10 @@ class ProgramHead:
     result_count: i64
     """The length of the tuple of results, or -1 for one that is no tuple."""
     results_at: i64
-    """Where the results are, in bytes."""
+    """The offset of the results, in bytes."""
     slot_bytes: u64
     items: i64
-    """The most bytes of slots of a launch, and the most arguments of a call."""
+    """The most bytes of slots that a launch has, and the most arguments of a call."""
     address_of: Ptr
     """A Python function that returns the address of an array."""
     steps: Array[Step, 0]
@@ -163,7 +163,7 @@ class Launch(NamedTuple):
 
 
 class Program:
-    """What a function does with arguments of a kind. Its slot `_native` holds the structures for native code."""
+    """The recorded steps of a function for arguments of one key. `_native` holds the structures for native code."""
 
     __slots__ = ("_address_of", "_keep", "_native", "calls", "device", "holds", "result", "steps")
 
@@ -310,7 +310,7 @@ class _Current(threading.local):
 
 _current = _Current()
 recording = fork_safe.Count()
-"""How many recorders are open in all threads: while there is one, native code repeats nothing."""
+"""The number of open recorders in all threads: while there is one, native code repeats nothing."""
 
 
 def recorder() -> Recorder | None:
@@ -375,7 +375,7 @@ class Recorder:
         self._steps.append(Call(function, items, (), -1))
 
     def begins_in(self, view: Any, array: Any, further: int) -> None:
-        """Note that a view begins so many bytes after an array: a launch on it need not make the view."""
+        """Note that a view begins `further` bytes after an array: a launch on it need not make the view."""
         first, second = self._known.get(id(view)), self._known.get(id(array))
         if first is not None and second is not None and first != second:
             place, before = self._begins.get(second, (second, 0))

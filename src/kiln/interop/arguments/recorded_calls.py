@@ -48,7 +48,7 @@ class State:
     end: Ptr[u64]
     """The end of the key."""
     count: i64
-    """How many arrays there are."""
+    """The number of arrays."""
     numbers: i64
     stream: Fn[[i32, i32, Ptr[u64]], i32]
     """The function that finds the current stream of the first array's framework."""

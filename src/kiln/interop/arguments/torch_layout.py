@@ -31,7 +31,7 @@ class ProbeError(Exception):
 
 
 _IMPLEMENTATION_WORDS, _KEYS_WORDS = 3, 32
-"""How many words of a Python tensor, and of a TensorImpl, are searched."""
+"""The numbers of words of a Python tensor, and of a TensorImpl, that are searched."""
 
 
 @functools.lru_cache(maxsize=1)

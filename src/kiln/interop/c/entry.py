@@ -8,25 +8,8 @@ object; the code is the same in all.
 
 from __future__ import annotations
 
-from ...native import (
-    Array,
-    Fn,
-    Library,
-    Ptr,
-    address,
-    atomic_load,
-    compare_exchange,
-    i32,
-    i64,
-    local,
-    native,
-    ref,
-    size_of,
-    struct,
-    text,
-    u8,
-    u64,
-)
+from ...native import Fn, Library, Ptr, address, atomic_load, compare_exchange, local, native, ref, text
+from ...native.types import Array, i32, i64, size_of, struct, u8, u64
 from ...targets.host.call_context import FAULT, MEMORY_FAULT, TEXT, Context
 from ...targets.host.exported import ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, RULES, Code
 from ...targets.host.libc import free, malloc, memcpy, pthread_self, write
@@ -208,7 +191,7 @@ def read_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], 
 
 
 HOST, GPU = 1, 2
-"""Where the tensors of a call are; 0 if it is not known."""
+"""The memory that the tensors of a call are in; 0 if it is not known."""
 
 
 @native
@@ -327,7 +310,7 @@ def take_struct(record: Ptr[ArrayRecord], argument: Ptr, place: Ptr[u64], messag
 
 @native
 def take_bytes(bytes_: i64, argument: Ptr, place: Ptr[u64]) -> bool:
-    """Read a number of so many bytes."""
+    """Read a number of `bytes_` bytes."""
     place[0] = 0
     memcpy(place, argument, bytes_)
     return True

@@ -95,7 +95,7 @@ class Signature:
     """Records of streams that are not passed."""
     slots_bytes: int
     results: tuple[int, int]
-    """What it returns (`plan.NO_RESULT`, ...), and at which offset of the slots."""
+    """The kind of result (`plan.NO_RESULT`, ...) and its offset in the slots."""
     text: str
 
     def plan(self, for_c: bool) -> bytes:

@@ -324,11 +324,9 @@ def _lower(platform: str, context: Any, *operands: Any, call: _Call) -> Any:
         tuple(reversed(s.major(len(a.shape)))) for a, s in zip(avals, specs, strict=True)
     ]
     for_export = getattr(context.module_context.lowering_parameters, "for_export", True)
+    passed, made = minor_first(context.avals_in, call.specs), minor_first(context.avals_out, call.output_specs)
     rule = jax.ffi.ffi_lowering(
-        target,
-        operand_layouts=minor_first(context.avals_in, call.specs),
-        result_layouts=minor_first(context.avals_out, call.output_specs),
-        operand_output_aliases=call.aliases,
+        target, operand_layouts=passed, result_layouts=made, operand_output_aliases=call.aliases
     )
     return rule(context, *operands, **handler.attributes(known, numbers, for_export))
 

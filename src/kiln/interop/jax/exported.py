@@ -9,27 +9,8 @@ parameters.
 
 from __future__ import annotations
 
-from ...native import (
-    Library,
-    Ptr,
-    address,
-    assign,
-    f32,
-    f64,
-    i8,
-    i16,
-    i32,
-    i64,
-    local,
-    native,
-    ref,
-    struct,
-    text,
-    u8,
-    u16,
-    u32,
-    u64,
-)
+from ...native import Library, Ptr, address, assign, local, native, ref, text
+from ...native.types import f32, f64, i8, i16, i32, i64, struct, u8, u16, u32, u64
 from ...targets.host.text_buffer import Text, begin, put_byte
 from ..arguments import plan
 from ..arguments.arrays import DLTensor
@@ -56,7 +37,7 @@ _REALS = ((11, f32), (12, f64))
 
 @struct
 class Source:
-    """Where the value of a parameter comes from."""
+    """The source of a parameter's value."""
 
     kind: i64
     index: i64
@@ -67,12 +48,12 @@ class Source:
 
 @struct
 class XlaFunction:
-    """How XLA passes the arguments of a function."""
+    """The arguments of a function as XLA passes them."""
 
     passed: i64
     made: i64
     numbers: i64
-    """How many attributes there are."""
+    """The number of attributes."""
     traits: i32
     on_host: i32
     on_gpu: i32

@@ -90,7 +90,7 @@ class Api:
     stream: Fn[[Ptr[StreamArguments]], Ptr]
     between: Array[u64, 12]
     device: Fn[[Ptr[StreamArguments]], Ptr]
-    """In later versions: finds the number of the device, in place of a stream."""
+    """Later versions: finds the number of the device, in place of a stream."""
 
 
 @struct

@@ -38,7 +38,7 @@ def jax_to_cutlass_dtype(dtype: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
-    """How a kernel sees one array."""
+    """The tensor as which a kernel sees one array."""
 
     layout: tuple[int, ...] | None = None
     """The order in which XLA lays out its axes, from the slowest on; by default row-major."""
@@ -47,9 +47,9 @@ class TensorSpec:
     static: bool | None = None
     """Whether its shape and strides are compiled in; None: as the call says."""
     ptr_assumed_align: int = 256
-    """What its address is a multiple of, in bytes (on the host at most 64)."""
+    """The alignment of its address in bytes; on the host at most 64."""
     divisibility: int | tuple[int | None, ...] | None = None
-    """What its extents are multiples of, all or axis by axis."""
+    """Divisors of its extents: one for all, or one for each axis."""
 
     def __post_init__(self) -> None:
         for name in ("layout", "mode"):

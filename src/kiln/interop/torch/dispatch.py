@@ -207,7 +207,7 @@ _HERE = Path(__file__).parent
 
 
 class OutputRule(NamedTuple):
-    """How native code makes an output."""
+    """The rule by which native code makes an output."""
 
     like: int
     """The input that it is like, if it has no extents."""
@@ -269,7 +269,7 @@ class Kernel:
         return self._dispatcher.call_directly(plan.words(words))
 
     def learn(self, rules: Sequence[OutputRule | None]) -> None:
-        """After a call that Python took: note how native code makes each output; None where only Python can."""
+        """Note after a call that Python took how native code makes each output; None where only Python can."""
         held = getattr(self._function, "for_caller", None)
         record = self._record
         if held is None or record.plans == id(held):

@@ -21,7 +21,7 @@ from . import reader
 from .reader import CANDIDATES, INPUT, INPUTS, OUTPUT, OUTPUTS, STREAM, Operator, Output, State, operator_library, torch
 
 OPERATORS = 128
-"""How many operators there may be."""
+"""The most operators of a process."""
 SLOTS = 2048
 """Bytes of slots; Python takes calls that need more."""
 

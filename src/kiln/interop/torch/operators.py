@@ -22,7 +22,7 @@ import torch
 
 from ...base_dsl import packages
 from ...base_dsl.arguments import AMBIENT_STREAM
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error, type_error
+from ...base_dsl.diagnostics import Span, call_chain, type_error
 from ...base_dsl.function import JitFunction
 from ...base_dsl.parameters import Parameters
 from ...base_dsl.target import target, target_name
@@ -56,7 +56,7 @@ def make(kiln_compiles, kiln_direct, kiln_with_gradients):
 _kept: list[Any] = []
 """Libraries: an operator is removed with its library."""
 _made_at: dict[str, Span | None] = {}
-"""Where in the program each operator was made."""
+"""The place in the program where each operator was made."""
 
 
 class Operator:
@@ -121,10 +121,9 @@ class Operator:
         if not hasattr(getattr(torch.ops, namespace), short):
             return
         first = _made_at.get(name)
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"there is an operator {name} already" + ("" if first else ", and kiln.torch.op did not make it"),
-            hint="another name: PyTorch knows one operator of a name, as long as the process lives",
+            "choose another name: PyTorch keeps one operator of a name as long as the process lives",
             notes=((first, f"{name} was made here"),) if first else (),
         )
 
@@ -335,10 +334,7 @@ class Operator:
         for _, tensor in written:
             torch.autograd.graph.increment_version(tensor)
         with _on(next(iter(kinds), None)):
-            passed = {
-                p.name: current_stream() if p.name in self._streams else outputs.get(p.name, inputs.get(p.name))
-                for p in self._parameters
-            }
+            passed = inputs | outputs | {name: current_stream() for name in self._streams}
             positional = [passed[p.name] for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
             named = {p.name: passed[p.name] for p in self._parameters if p.kind is p.KEYWORD_ONLY}
             if not self._streams and isinstance(self._function, JitFunction):

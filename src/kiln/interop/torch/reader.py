@@ -15,7 +15,7 @@ from ..arguments.cpython import Object
 from ..tvm_ffi.reader import ARRAY, BOOL, DL_TENSOR, FLOAT, INT, NONE, Argument, ArrayObject
 
 INPUTS, OUTPUTS, PARAMETERS, TENSORS, LISTS, RANK, CANDIDATES = 24, 8, 33, 32, 4, 8, 8
-"""The most of each in one call; extents of an output; specializations of a function."""
+"""Limits of one call, of the rank of an output, and of a function's specialisations."""
 VERSION = 2 << 56 | 10 << 48
 """The version of PyTorch's stable interface that kernels are written for: 2.10."""
 
@@ -93,12 +93,12 @@ KINDS = {
 }  # fmt: skip
 """Types of schemas that native code reads."""
 INPUT, OUTPUT, STREAM, NOT_PASSED = range(4)
-"""Where a parameter's value comes from."""
+"""Sources of a parameter's value."""
 
 
 @struct
 class Source:
-    """Where the value of a parameter comes from, and which one it is there."""
+    """The source of a parameter's value: its kind, and the index of the value there."""
 
     kind: i64
     index: i64
@@ -114,7 +114,7 @@ class Extent:
 
 @struct
 class Output:
-    """How an output is made."""
+    """The rule by which an output is made."""
 
     like: i64
     """The input whose extents and strides it has, if it has no rank of its own."""

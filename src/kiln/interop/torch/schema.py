@@ -1,4 +1,4 @@
-"""Schemas of operators, and extents of their outputs, for operators of this process and for exported ones."""
+"""Schemas of operators and extents of their outputs, for operators of this process and for exported ones."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def default_stream() -> Any:
 
 
 class TensorInitType(enum.Enum):
-    """How a new tensor is filled."""
+    """The way in which a new tensor is filled."""
 
     SKIP = "skip"
     SCALAR = "scalar"

@@ -34,7 +34,7 @@ class ShapeObject:
 
 @struct
 class Caller:
-    """What an entry point knows of a call besides its arguments, and what reading these finds."""
+    """The circumstances of a call besides its arguments, and what reading the arguments finds out."""
 
     stream: u64
     """The stream of the caller's framework."""
@@ -96,12 +96,8 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr
         say_integer(message, record.rank)
         return
     if tensor.device >= 64 or (record.devices >> u64(tensor.device)) & 1 == 0:
-        say(
-            message,
-            text("it is on the host, expected a CUDA device")
-            if record.devices >> plan.CUDA & 1 != 0
-            else text("it is on a GPU, expected the host"),
-        )
+        host, gpu = text("it is on the host, expected a CUDA device"), text("it is on a GPU, expected the host")
+        say(message, host if record.devices >> plan.CUDA & 1 != 0 else gpu)
         return
     where = tensor.data + tensor.offset
     if where & record.alignment != 0:

@@ -8,26 +8,8 @@ errors. Exported functions, and PyTorch's and XLA's entry points, read arguments
 
 from __future__ import annotations
 
-from ...native import (
-    Array,
-    Fn,
-    Library,
-    Ptr,
-    address,
-    assign,
-    f32,
-    f64,
-    i32,
-    i64,
-    inline,
-    local,
-    native,
-    ref,
-    struct,
-    u8,
-    u32,
-    u64,
-)
+from ...native import Fn, Library, Ptr, address, assign, inline, local, native, ref
+from ...native.types import Array, f32, f64, i32, i64, struct, u8, u32, u64
 from ..arguments import cpython, plan
 from ..arguments.arrays import DLTensor, allowed, fit
 from ..arguments.cpython import Object

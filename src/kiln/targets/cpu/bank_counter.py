@@ -93,12 +93,10 @@ class BankCounter:
         self._operations += 1
         i32, i64 = int_type(32), int_type(64)
         key = b.binary("addi", b.binary("muli", self._moment(x, op, b), _MIX), self._operations)
-        (bx, by, bz), (gx, gy, _) = x.function.indices["block_idx"], x.function.indices["grid_dim"]
-        block = b.binary("addi", bx, b.binary("muli", gx, b.binary("addi", by, b.binary("muli", gy, bz))))
+        indices = x.function.indices
+        block = b.linear(indices["block_idx"], indices["grid_dim"])
         key = b.binary("addi", b.binary("muli", key, _MIX), b.value("arith.extui", i64, (block,)))
-        (tx, ty, tz), (dx, dy, dz) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
-        thread = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
-        threads = b.binary("muli", dx, b.binary("muli", dy, dz))
+        thread, threads = b.linear(indices["thread_idx"], indices["block_dim"]), b.product(indices["block_dim"])
         counters = b.byte_gep(b.address_of(COUNTERS), number * ctypes.sizeof(Counters))
         addresses = [b.value("llvm.ptrtoint", i64, (pointer,)) for pointer in (counters, address)]
         self.expansion.declare(ACCESS, [i64, i64, i32, i32, i64, i32], [])

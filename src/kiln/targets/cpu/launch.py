@@ -101,9 +101,7 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
         return
     thread = _thread_function(expansion, state)
     seed = b.load(int_type(64), b.address_of(scheduler.seed_variable(expansion)))
-    number = b.binary(
-        "addi", block_idx[0], b.binary("muli", grid_dim[0], b.binary("addi", block_idx[1], b.binary("muli", grid_dim[1], block_idx[2])))
-    )  # fmt: skip
+    number = b.linear(block_idx, grid_dim)
     shuffled = scheduler.Shuffled(b, block_dim)
     seeded, b = b.if_else(b.compare("ne", seed, 0))
     each, thread_idx = shuffled.threads(expansion, seeded, number)

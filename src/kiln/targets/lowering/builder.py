@@ -150,6 +150,16 @@ class Builder:
         """Return `a` where the condition holds, else `b`."""
         return self.value("arith.select", a.type, (condition, a, b))
 
+    def linear(self, index: Sequence[ir.Value], extents: Sequence[ir.Value]) -> ir.Value:
+        """Return the linear index of (x, y, z), x fastest."""
+        (x, y, z), (dx, dy, *_) = index, extents
+        return self.binary("addi", x, self.binary("muli", dx, self.binary("addi", y, self.binary("muli", dy, z))))
+
+    def product(self, extents: Sequence[ir.Value]) -> ir.Value:
+        """Return the product of three extents."""
+        x, y, z = extents
+        return self.binary("muli", x, self.binary("muli", y, z))
+
     # memory
 
     def null(self) -> ir.Value:

@@ -56,6 +56,21 @@ class Handlers(dict[str, Any]):
 
         return enter
 
+    def calls(self, operation: type[OpView], *fields: str, **constants: Any) -> Callable[[Any], Any]:
+        """Return a decorator that enters a function of values as a handler: it is called with fields of the operation.
+
+        So other callers, such as expansions of inline PTX, can use the function, too.
+        """
+
+        def enter(function: Any) -> Any:
+            def expand(x: Any, op: OpView, b: Any) -> Any:
+                return function(x, op, b, *[getattr(op, field) for field in fields], **constants)
+
+            self.expands(operation)(expand)
+            return function
+
+        return enter
+
 
 def combined(*tables: Handlers) -> Handlers:
     """Return the union of tables, which must not have two handlers of one operation."""

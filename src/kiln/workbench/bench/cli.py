@@ -411,7 +411,7 @@ def _status(found: Benched, args: Any) -> int:
     if args.gate is not None:
         slow = [name for name, ratio in found.comparison.ratios.items() if ratio.high < args.gate]
         if slow:
-            print(f"--gate {args.gate}: not so many times as fast as {', '.join(slow)}", file=sys.stderr)
+            print(f"--gate {args.gate}: less than {args.gate:g} times as fast as {', '.join(slow)}", file=sys.stderr)
             return EXIT.FAILED
     if args.strict and not all(each.trusted for each in found.comparison.measurements.values()):
         return EXIT.UNTRUSTED

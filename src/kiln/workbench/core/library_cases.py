@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Function(NamedTuple):
-    """A function of the library: a default problem, the shapes of its arrays, a reference, options of the call."""
+    """A function of the library as a Case: default problem, shapes of its arrays, reference, options of the call."""
 
     problem: dict[str, Any]
     shapes: Callable[..., list[tuple[int, ...]]]

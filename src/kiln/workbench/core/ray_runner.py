@@ -134,9 +134,7 @@ class Ray(Runner):
         return good, bad
 
     def _on(self, node: str, soft: bool) -> Any:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore[reportMissingImports]
-
-        return NodeAffinitySchedulingStrategy(node, soft)
+        return packages.load("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(node, soft)
 
     @property
     def models(self) -> list[str]:
@@ -145,7 +143,7 @@ class Ray(Runner):
 
     @property
     def timers(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How many GPUs of the chosen model there are."""
+        """The number of GPUs of the chosen model."""
         return max(1, sum(slot.gpu is not None and slot.gpu == self.model for slot in self._slots))
 
     def environment(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Loop:
     place: tuple[str, int]
     """The place of its back edge, which is the loop's own line."""
     depth: int = 0
-    """How many loops enclose it."""
+    """The number of loops that enclose it."""
 
     @property
     def mmas(self) -> int:

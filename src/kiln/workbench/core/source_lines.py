@@ -19,7 +19,7 @@ Place = tuple[str, int]
 
 @dataclasses.dataclass
 class Text:
-    """Lines and their places; a place is None for lines that come from nowhere in the program."""
+    """Lines and their places; a place is None for lines that no line of the program led to."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
     places: list[Place | None] = dataclasses.field(default_factory=list)

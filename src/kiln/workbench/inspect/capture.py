@@ -1,4 +1,4 @@
-"""Runs a program or a Case in a process of its own and keeps everything that the compiler makes of its kernels.
+"""Compiles a program or a Case in a separate process and keeps everything that the compiler makes of its kernels.
 
 Nothing is launched (a dry run), so no GPU is needed; what the program computes from results is therefore wrong, and an
 error after its kernels were compiled is only noted. A second run on the CPU target finds bank conflicts and runs the
@@ -33,7 +33,7 @@ from ..verify import jobs as verify_jobs
 
 @dataclasses.dataclass
 class Subject:
-    """What to inspect: the words of a program's command line, or a Case with a problem and a config."""
+    """The program to inspect, as the words of its command line, or a Case with a problem and a config."""
 
     program: list[str] = dataclasses.field(default_factory=list)
     case: str = ""
@@ -49,7 +49,7 @@ class Subject:
 
 @dataclasses.dataclass
 class Compiled:
-    """What the compiler made of one jit function."""
+    """One compiled jit function: its text after every stage, and its kernels."""
 
     entry: str
     arch: str
@@ -66,7 +66,7 @@ class Compiled:
 
 @dataclasses.dataclass
 class Captured:
-    """What a run of a subject left."""
+    """The compiled functions and launches of a subject's run."""
 
     compiled: list[Compiled]
     launches: list[dict[str, Any]]
@@ -224,7 +224,7 @@ def _config(case: Any, problem: Any, text: str) -> Any:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the subject of a JSON argument, in the process of its own."""
+    """Run the subject that a JSON argument describes; `compile_subject` and `run_on_cpu` start this process."""
     asked = json.loads(argv[0])
     out, sass = asked.pop("out"), asked.pop("sass")
     subject = Subject(**asked)

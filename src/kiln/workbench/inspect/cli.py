@@ -194,9 +194,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="kiln inspect",
         usage=_USAGE,
         allow_abbrev=False,
-        description="Compile the kernels of a program (or of a Case) for a GPU, which need not be here, and show what the "
-        "compiler makes of every line. Options stand before or behind the program; options of the same names that are for "
-        "the program stand behind `--`.",
+        description="Compile the kernels of a program (or of a Case) for a GPU, which need not be here, and show what "
+        "the compiler makes of every line. Options stand before or behind the program; options of the same names that "
+        "are for the program stand behind `--`.",
     )
     built = "print how kernels are built: tensor maps, grid, clusters, shared memory, roles, barriers, pipelines, MMAs"
     banks = "run on the CPU target and count bank conflicts of shared memory, for each line that accesses it"

@@ -62,7 +62,8 @@ _LEXERS: dict[str, type[Lexer]] = {
 _LETTERS = (
     (Comment, "c"), (Literal.String.Doc, "c"), (String, "s"), (Number, "d"), (Keyword.Type, "t"),
     (Keyword.Constant, "d"), (Keyword, "k"), (Operator.Word, "k"), (Name.Function, "n"), (Name.Decorator, "a"),
-    (Name.Class, "a"), (Name.Label, "a"), (Name.Variable, "v"), (Name.Builtin, "t"), (Operator, "o"), (Punctuation, "o"),
+    (Name.Class, "a"), (Name.Label, "a"), (Name.Variable, "v"), (Name.Builtin, "t"), (Operator, "o"),
+    (Punctuation, "o"),
 )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ class Files:
 def build(
     runs: list[Captured], title: str, command: str = "", stalls: list[dict[Place, float]] | None = None
 ) -> dict[str, Any]:
-    """Return the model of runs; of the profiles in `stalls`, the first that is of this program counts."""
+    """Return the model of runs. `stalls` are profiles; the first that is about this program counts."""
     files = Files()
     units: list[dict[str, Any]] = []
     said: list[str] = []
@@ -212,7 +212,7 @@ _NUMBERS = re.compile(r"%[\w.#:]+|\b[UR]*R\d+|\bU?P\d\b|0x[0-9a-f]+|`?\(?\.?\$?L
 
 
 def _diffs(units: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return where texts of the first unit and of one of another config differ, apart from names of values."""
+    """Return where the texts of the first unit differ from those of another config, names of values aside."""
     diffs: dict[str, Any] = {}
     for number, other in enumerate(units[1:], 1):
         first = next((n for n, unit in enumerate(units[:number]) if unit["name"] == other["name"]), None)

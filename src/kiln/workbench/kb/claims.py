@@ -46,7 +46,7 @@ METRICS = {
     "number:NAME": "a number that the case's `numbers(config, problem)` counts",
     "ratio": "time before over time after the change; on a GPU",
 }  # fmt: skip
-"""What can be claimed of a case."""
+"""The metrics that pages can make claims about."""
 
 _DRY = (
     "registers", "spills", "local", "shared", "blocks", "warps", "messages", "message", "instructions", "per_mma",

@@ -102,7 +102,7 @@ class Claim:
     """A config, and `after` the one that the claim is about; None for the case's first."""
     after: dict[str, Any] | None = None
     baseline: str | None = None
-    """In place of `before`: a name of the case's baselines."""
+    """A baseline of the case to compare with, in place of `before`."""
     on: str | None = None
     """Part of the name of the GPU it is about; None if none is needed."""
     arch: str = "sm_90a"
@@ -269,7 +269,7 @@ def _claim(item: Any, path: Path, line: int) -> Claim:
 
 
 def _lines(node: Any, where: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], int]:
-    """Return the line of each field, and of each item of evidence, from 0."""
+    """Return the line of each field and of each claim, counted from 0."""
     found: dict[tuple[Any, ...], int] = {}
     for key, value in getattr(node, "value", ()) if node is not None and node.id == "mapping" else ():
         found[(*where, key.value)] = key.start_mark.line
@@ -323,10 +323,13 @@ def index(folder: Path) -> str:
     """Return the text of the index."""
     parts = [
         "# Knowledge",
-        "What makes kernels fast, and what makes them wrong. Each page says when it applies, shows code that runs, and makes claims which\n"
-        "`kiln kb check` measures anew: counts of instructions, registers, bank conflicts, findings of the sanitizer and numerical errors on any\n"
+        "What makes kernels fast, and what makes them wrong. Each page says when it applies, shows code that runs, "
+        "and makes claims which\n"
+        "`kiln kb check` measures anew: counts of instructions, registers, bank conflicts, findings of the sanitizer "
+        "and numerical errors on any\n"
         "machine, times on the GPU that is named. A page whose claim does not hold is marked `refuted`.",
-        "This index is made by `kiln kb index`. `kiln kb search WORDS` finds pages, documentation, errors and examples; `kiln kb new` begins a page.",
+        "This index is made by `kiln kb index`. `kiln kb search WORDS` finds pages, documentation, errors and examples; "
+        "`kiln kb new` begins a page.",
     ]
     all_pages = pages(folder)
     for kind in KINDS:

@@ -35,7 +35,7 @@ PLACES = {
     "ncu": ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu"),
     "nsys": ("/usr/local/cuda*/bin/nsys", "/opt/nvidia/nsight-systems/*/bin/nsys"),
 }
-"""Where the profilers are besides PATH."""
+"""Paths of the profilers that are searched after PATH."""
 PERMISSION = """\
 the driver lets nobody but administrators read the GPU's counters (ERR_NVGPUCTRPERM). An administrator can allow it:
   options nvidia NVreg_RestrictProfilingToAdminUsers=0     in /etc/modprobe.d/nvidia.conf, then a restart of the machine

@@ -1,9 +1,9 @@
-"""What a kernel needs and executes, read from its machine code, without a GPU.
+"""Reads from machine code what a kernel needs and executes; no GPU is needed.
 
 with kiln.testing.dry_run("sm_90a") as launches:
     main(x, y)
-    for profile in static_profile(launches):
-        print(profile.kernel, profile.occupancy, profile.mix)
+for profile in static_profile(launches):
+    print(profile.kernel, profile.occupancy, profile.mix)
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class StaticProfile:
     dynamic_smem: int
     barriers: int
     launches: int = 1
-    """How often it is launched like this."""
+    """The number of launches with this grid, block and cluster."""
     mix: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     lines: tuple[LineCost, ...] = ()
-    """In the order of files and lines."""
+    """Costs of source lines, ordered by file and line."""
     loops: tuple[LoopCost, ...] = ()
-    """In the order of the code, without loops that only wait."""
+    """Loops in the order of the code, without those that only wait."""
     loaded_at_a_time: int = 0
     """Bytes of global memory that a thread has in flight at most."""
     copies: bool = False

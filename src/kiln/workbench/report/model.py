@@ -78,10 +78,13 @@ def _result(record: Record) -> dict[str, Any]:
     against = {name: one for name, one in (more.get("against") or {}).items() if isinstance(one, dict)}
     peers = {name: {what: one.get(what) for what in ("us", "ratio", "verdict")} for name, one in against.items()}
     return {
-        **{name: getattr(record, name) for name in ("problem", "config", "status", "us", "n", "protocol", "flags", "again")},
+        **{name: getattr(record, name) for name in _SHOWN},
         **{name: more.get(name) for name in ("tflops", "tbs", "roofline")}, "gpu": record.env.get("gpu"),
         "clock": record.clock.get("sm_mhz"), "error": message_of(record), "against": peers,
     }  # fmt: skip
+
+
+_SHOWN = ("problem", "config", "status", "us", "n", "protocol", "flags", "again")
 
 
 def message_of(record: Record) -> Any:

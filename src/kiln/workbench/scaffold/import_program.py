@@ -86,7 +86,7 @@ def _is_file(text: str | None) -> bool:
     return bool(text) and text.partition(":")[0].endswith(".py")  # pyright: ignore[reportOptionalMemberAccess]
 
 
-# --- what every package has --------------------------------------------------------------------------------------------
+# --- what every package has -----------------------------------------------------------------------------------------
 
 
 def _with_path(text: str, nearby: dict[str, Source]) -> str:

@@ -28,7 +28,7 @@ _FIXED, _NORESERVE, _MS_ASYNC, _PROT_NONE = 0x10, 0x4000, 1, 0
 _PAGE = mmap.PAGESIZE
 _KEPT_BYTES = 4 << 30
 _KEPT_COUNT = 1024
-"""How much address space, and how many ranges of it, stay unused after memory was freed."""
+"""Limits of freed address space that is not reused yet: bytes, and ranges."""
 
 _lock = fork_safe.rlock()
 _sizes: dict[int, int] = {}

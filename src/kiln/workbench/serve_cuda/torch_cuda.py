@@ -66,7 +66,7 @@ def _number(device: Any = None) -> int:
 
 
 def _about_device(*names: str) -> Callable[..., Any]:
-    """Return a function of a device that returns some of its properties: one, or a tuple of several."""
+    """Return a function that takes a device and returns these properties of it: one, or a tuple."""
     read = operator.attrgetter(*names)
     return lambda device=None: read(_properties(device))
 

@@ -29,7 +29,7 @@ from .result import Tuning
 from .tuner import Settings, Tuner
 
 LOST = 0.03
-"""By how much a tuned config may have become slower before `--check` fails."""
+"""The loss of speed of a tuned config at which `--check` fails."""
 
 
 def tune(

@@ -24,7 +24,7 @@ _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
 _FINAL = measurement.Effort(warmup=0.3)
 """The effort for finalists, whose warm-ups take turns as well."""
 TOO_SLOW = 2.0
-"""A config that takes so many times as long as the best is not measured any better."""
+"""A config that takes this many times as long as the best is not measured more precisely."""
 
 
 def _case(where: str) -> Case:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.cases import Case
 
 SHOWN = 10
-"""How many configs the text lists for a problem."""
+"""The most configs that the text lists for a problem."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Tuning:
     finals: dict[str, list[selection.Candidate]] = field(default_factory=dict)
     """The configs that were compared with each other, with their times in that comparison."""
     measured: int = 0
-    """How many jobs were run; the journal answered the others."""
+    """The number of jobs that were run; the journal answered the others."""
     stopped: bool = False
     """Whether the budget ended it."""
     notes: list[str] = field(default_factory=list)

@@ -36,10 +36,10 @@ QUICK = ("normal", "integers")
 PROTOCOL = "verify/1"
 MAX_ELEMENTS = 1 << 18
 MAX_ON_GPU = 1 << 27
-"""The most elements of inputs: a check keeps copies of them, and of the results in fp64."""
+"""The most elements of inputs: a check keeps copies of the inputs, and the results in fp64."""
 TIMEOUT = 120.0
 MOST_FATAL = 2
-"""After so many checks that ended their worker, the others are skipped."""
+"""The number of checks that end their worker after which the others are skipped."""
 
 
 # Checking
@@ -47,7 +47,7 @@ MOST_FATAL = 2
 
 @dataclass
 class Options:
-    """How a Case is checked."""
+    """The options of checking a Case."""
 
     kinds: Sequence[str] = tuple(KINDS)
     seeds: Sequence[int] = (0, 1, 2)

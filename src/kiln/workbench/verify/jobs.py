@@ -323,7 +323,7 @@ class _Trial:
         return _wrong(f"{first.kind}: {first}" + (f"\nand {more} more" if more else ""))
 
     def streams(self) -> dict[str, Any]:
-        """On a GPU, check that earlier work of the stream comes before the kernel's."""
+        """Check on a GPU that the kernel waits for earlier work of its stream."""
         torch = packages.loaded("torch")
         self.prepare("normal")
         arrays = [x for x in self.inputs if contracts.is_array(x)]

@@ -16,7 +16,7 @@ import numpy as np
 from . import input_arrays
 
 FACTOR = 4.0
-"""How many times the reference's error a kernel may have."""
+"""The error of a kernel may be this many times the reference's."""
 
 
 @dataclass

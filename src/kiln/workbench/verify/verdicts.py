@@ -34,13 +34,13 @@ FATAL = ("crash", "timeout", "oom", "device_error")
 
 @dataclass
 class Result:
-    """The result of one check: of one problem, kind of data, seed and layout."""
+    """The result of one check: one problem, kind of data, seed and layout."""
 
     kind: str
     problem: dict[str, Any]
     seed: int
     variant: str
-    """What differs from the problem: "m+1", "transposed"."""
+    """The difference from the problem: "m+1", "transposed"."""
     status: str
     """A status of records, or `refused`: the kernel said that it does not support this."""
     message: str = ""
@@ -49,7 +49,7 @@ class Result:
     how: str = ""
     notes: list[str] = field(default_factory=list)
     output: dict[str, Any] | None = None
-    """For wrong results: how many, the first, the worst, where they lie, what they look like."""
+    """A description of wrong results: number, first, worst, where they lie, what they look like."""
     raised: dict[str, Any] | None = None
     stderr: str = ""
     seconds: float = 0.0
@@ -132,7 +132,7 @@ class Verdict:
         return EXIT.NOT_HERE if self.skipped else EXIT.GOOD if self.ok else EXIT.FAILED
 
     def lines(self) -> list[tuple[str, str, str]]:
-        """Return kind, status and details per kind of check; each problem begins with a line of its own."""
+        """Return kind, status and details of each kind of check; a heading line begins each problem."""
         found: list[tuple[str, str, str]] = []
         for asked, described in self.problems:
             fields = "".join(f" {name}={value}" for name, value in described["problem"].items())

@@ -543,8 +543,9 @@ def test_softmax_beside_products(dim, monkeypatch):
     config = sm90_cost.default_config(AttentionProblem(4, 8192, 8192, 16, 16, dim, dim), HOPPER)
     made = compiled((dim, dim), config)
     loops = check_products(made, moves=8)
-    assert loops  # the first has KV tiles that are masked, and whole ones
-    for loop in loops[:1]:
+    steps = 1 if dim > 128 else 2  # blocks that are masked, and whole ones; of deep heads both
+    assert len(loops) >= steps
+    for loop in loops[:steps]:
         assert len(loop.moves_of_sums) <= 2  # of scores, which are no sums any more
         assert len(loop.products) == dim // 16 + config.tile_n // 16
         assert not any(i.name == "WARPSYNC" for i in loop.instructions)  # warps are seen to be whole

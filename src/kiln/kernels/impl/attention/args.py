@@ -181,7 +181,7 @@ class AttentionArguments:
         return longest(self.params.cu_seqlens_q, self.params.max_seqlen_q, self.q)
 
     def problem(self, seqlen_q: int = 1) -> AttentionProblem:
-        """Return the problem for so many queries."""
+        """Return the problem for `seqlen_q` queries."""
         q, k, v, params = self.q, self.k, self.v, self.params
         left, right = params.window_limits(self.name)
         limit, capacity = params.max_seqlen_k, k.shape[-3] if params.page_table is None else self.kv_capacity

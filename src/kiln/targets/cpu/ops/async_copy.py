@@ -21,6 +21,7 @@ def _copies(x: Expander, op: ir.Operation) -> ir.Value:
     return x.frame_of(op)
 
 
+@HANDLERS.calls(nvgpu.async_copy.CpAsync, "target", "source", "source_size", "size")
 def copy_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
 ) -> None:
@@ -29,11 +30,6 @@ def copy_async(
     if x.module.banks is not None:
         x.module.banks.access(x, op, b, target, size, size, "cp.async")
     x.call(b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
-
-
-@HANDLERS.expands(nvgpu.async_copy.CpAsync)
-def _cp_async(x: Expander, op: nvgpu.async_copy.CpAsync, b: Builder) -> None:
-    copy_async(x, op, b, op.target, op.source, op.source_size, op.size)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncCommit)

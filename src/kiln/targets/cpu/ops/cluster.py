@@ -19,7 +19,7 @@ def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: Builder) -> i
     which, dim = op.which, op.dim
     sizes = [record.load(f"cluster_{a}") for a in "xyz"]
     if which == "cluster_size":
-        return b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))
+        return b.product(sizes)
     if which == "block_idx_in_cluster":
         return record.load("rank")
     if which == "block_in_cluster_dim":
@@ -30,6 +30,7 @@ def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: Builder) -> i
     return b.binary("divui", index[dim], sizes[dim])
 
 
+@HANDLERS.calls(nvgpu.cluster.ClusterArrive, "relaxed")
 def cluster_arrive(x: Expander, op: ir.Operation, b: Builder, relaxed: bool) -> None:
     """Arrive at the cluster's barrier."""
     frame = x.frame_of(op)
@@ -37,6 +38,7 @@ def cluster_arrive(x: Expander, op: ir.Operation, b: Builder, relaxed: bool) -> 
     hooks_of(x, op).arrival(b, frame, None, None, mode, lambda: x.call(b, "kiln_cpu_cluster_arrive", [frame]))
 
 
+@HANDLERS.calls(nvgpu.cluster.ClusterWait)
 def cluster_wait(x: Expander, op: ir.Operation, b: Builder) -> None:
     """Wait for the cluster's barrier."""
     site = b.i32(x.site_of(op, "cluster barrier"))
@@ -44,16 +46,7 @@ def cluster_wait(x: Expander, op: ir.Operation, b: Builder) -> None:
     hooks_of(x, op).passed(b, cluster=True)
 
 
-@HANDLERS.expands(nvgpu.cluster.ClusterArrive)
-def _cluster_arrive(x: Expander, op: nvgpu.cluster.ClusterArrive, b: Builder) -> None:
-    cluster_arrive(x, op, b, op.relaxed)
-
-
-@HANDLERS.expands(nvgpu.cluster.ClusterWait)
-def _cluster_wait(x: Expander, op: nvgpu.cluster.ClusterWait, b: Builder) -> None:
-    cluster_wait(x, op, b)
-
-
+@HANDLERS.calls(nvgpu.cluster.MapShared, "pointer", "rank")
 def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.Value) -> ir.Value:
     """Return an address in the shared memory of block `rank` of the cluster; the address itself if that is negative.
 
@@ -65,8 +58,3 @@ def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.
     here = b.compare("slt", rank, 0)
     wide = b.value("arith.extsi", int_type(64), (b.select(here, b.i32(0), distance),))
     return b.byte_gep(pointer, wide)
-
-
-@HANDLERS.expands(nvgpu.cluster.MapShared)
-def _map_shared(x: Expander, op: nvgpu.cluster.MapShared, b: Builder) -> ir.Value:
-    return peer(x, op, b, op.pointer, op.rank)

@@ -13,11 +13,7 @@ from ..sanitizer.hooks import hooks_of
 HANDLERS = Handlers()
 
 
-@HANDLERS.expands(nvgpu.control.SetMaxRegister)
-def _set_max_register(x: Expander, op: nvgpu.control.SetMaxRegister, b: Builder) -> None:
-    set_registers(x, op, b, op.action, op.count)
-
-
+@HANDLERS.calls(nvgpu.control.SetMaxRegister, "action", "count")
 def set_registers(x: Expander, op: ir.Operation, b: Builder, action: str, count: int) -> None:
     """Expand `setmaxnreg` if a launch names the CTAs per SM: these determine how many registers each CTA has."""
     blocks = _blocks_together(x)

@@ -28,8 +28,7 @@ def _index(x: Expander, op: cute.ThreadIdx, _b: Builder) -> ir.Value:
 
 
 def _linear_thread(x: Expander, b: Builder) -> ir.Value:
-    (tx, ty, tz), (dx, dy, _) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
-    return b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
+    return b.linear(x.function.indices["thread_idx"], x.function.indices["block_dim"])
 
 
 @HANDLERS.expands(cute.LaneIdx)

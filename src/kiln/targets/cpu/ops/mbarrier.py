@@ -20,17 +20,13 @@ from .cluster import peer
 HANDLERS = Handlers()
 
 
+@HANDLERS.calls(nvgpu.mbarrier.MbarrierInit, "pointer", "count")
 def mbarrier_init(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: ir.Value) -> None:
     """Initialize an mbarrier."""
     _check_arrivals(x, op, b, count)
     hooks_of(x, op).mbarrier_init(b, pointer, count)
     wide = b.value("arith.extui", int_type(64), (count,))
     b.store(b.binary("ori", wide, b.binary("shli", wide, 20)), pointer)
-
-
-@HANDLERS.expands(nvgpu.mbarrier.MbarrierInit)
-def _mbarrier_init(x: Expander, op: nvgpu.mbarrier.MbarrierInit, b: Builder) -> None:
-    mbarrier_init(x, op, b, op.pointer, op.count)
 
 
 @HANDLERS.expands(nvgpu.mbarrier.MbarrierInval)
@@ -91,6 +87,8 @@ def _incomplete(b: Builder, pointer: ir.Value, phase: ir.Value) -> ir.Value:
     return b.compare("eq", b.binary("andi", word, -(1 << 31)), _phase_bit(b, phase))
 
 
+@HANDLERS.calls(nvgpu.mbarrier.MbarrierTryWait, "pointer", "phase", may_fail=True)
+@HANDLERS.calls(nvgpu.mbarrier.MbarrierTestWait, "pointer", "phase", may_fail=True)
 def mbarrier_wait(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, phase: ir.Value, may_fail: bool
 ) -> ir.Value:
@@ -120,11 +118,3 @@ def mbarrier_wait(
 @HANDLERS.expands(nvgpu.mbarrier.MbarrierWait)
 def _mbarrier_wait(x: Expander, op: nvgpu.mbarrier.MbarrierWait, b: Builder) -> None:
     mbarrier_wait(x, op, b, op.pointer, op.phase, may_fail=False)
-
-
-@HANDLERS.expands(nvgpu.mbarrier.MbarrierTryWait, nvgpu.mbarrier.MbarrierTestWait)
-def _mbarrier_try_wait(
-    x: Expander, op: nvgpu.mbarrier.MbarrierTryWait | nvgpu.mbarrier.MbarrierTestWait, b: Builder
-) -> ir.Value:
-    # how long a wait may take is up to the scheduler
-    return mbarrier_wait(x, op, b, op.pointer, op.phase, may_fail=True)

@@ -32,6 +32,7 @@ def _is_float(type_: ir.Type) -> bool:
     return isinstance(element, ir.FloatType)
 
 
+@HANDLERS.calls(nvgpu.memory.AtomicRmw, "kind", "pointer", "value")
 def atomic_rmw(
     x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
 ) -> ir.Value:
@@ -88,11 +89,7 @@ def _compare_exchange(b: Builder, pointer: ir.Value, compare: ir.Value, value: i
     return b.value("llvm.cmpxchg", pair, (pointer, compare, value), attributes)
 
 
-@HANDLERS.expands(nvgpu.memory.AtomicRmw)
-def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: Builder) -> ir.Value:
-    return atomic_rmw(x, op, b, op.kind, op.pointer, op.value)
-
-
+@HANDLERS.calls(nvgpu.memory.AtomicCas, "pointer", "compare", "value")
 def atomic_cas(
     x: Expander,
     op: ir.Operation,
@@ -111,11 +108,6 @@ def atomic_cas(
         compare, value = (b.value("arith.bitcast", bits, (v,)) for v in (compare, value))
     old = b.extract(_compare_exchange(b, pointer, compare, value), bits, 0)
     return old if old.type == result else b.value("arith.bitcast", result, (old,))
-
-
-@HANDLERS.expands(nvgpu.memory.AtomicCas)
-def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: Builder) -> ir.Value:
-    return atomic_cas(x, op, b, op.pointer, op.compare, op.value)
 
 
 def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:

@@ -27,6 +27,8 @@ from .warp import meet
 HANDLERS = Handlers()
 
 
+@HANDLERS.calls(nvgpu.sync.Barrier, "id", "threads", waits=True)
+@HANDLERS.calls(nvgpu.sync.BarrierArrive, "id", "threads", waits=False)
 def barrier(x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, waits: bool) -> None:
     """Arrive at a barrier of the block, and wait for it."""
     _barrier_with(x, op, b, number, threads, waits, None)
@@ -112,16 +114,6 @@ def barrier_reduce(
     if kind == "or":
         return b.compare("ne", result.load("holds"), 0)
     return b.compare("eq", result.load("holds"), result.load("threads"))
-
-
-@HANDLERS.expands(nvgpu.sync.Barrier)
-def _barrier(x: Expander, op: nvgpu.sync.Barrier, b: Builder) -> None:
-    barrier(x, op, b, op.id, op.threads, waits=True)
-
-
-@HANDLERS.expands(nvgpu.sync.BarrierArrive)
-def _barrier_arrive(x: Expander, op: nvgpu.sync.BarrierArrive, b: Builder) -> None:
-    barrier(x, op, b, op.id, op.threads, waits=False)
 
 
 SEQUENTIAL = 7

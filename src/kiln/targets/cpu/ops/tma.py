@@ -50,11 +50,13 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
         ),
         tma.ELEMENT: (
-            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the CPU target does not copy",
+            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the "
+            "CPU target does not copy",
             "encode it with interleave none and elements without padding; a GPU takes the others",
         ),
         tma.START: (
-            f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} bytes from the "
+            f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} "
+            "bytes from the "
             "tensor's start, and a GPU stops where that is no multiple of 16",
             f"start at a multiple of {128 // max(more, 1)} elements; threads copy what lies elsewhere",
         ),
@@ -79,6 +81,7 @@ def _prefetch(_x: Expander, _op: nvgpu.tma.TensorMapPrefetch | nvgpu.tma.TmaPref
     pass  # caches are not modelled
 
 
+@HANDLERS.calls(nvgpu.tma.TensorMapReplace, "map", "field", "ordinal", "value")
 def replace(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, field: str, ordinal: int, value: ir.Value
 ) -> None:
@@ -91,11 +94,7 @@ def replace(
     _may_fail(x, op, b, b.value("arith.extui", int_type(64), (why,)), "tensor_map_replace")
 
 
-@HANDLERS.expands(nvgpu.tma.TensorMapReplace)
-def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: Builder) -> None:
-    replace(x, op, b, op.map, op.field, op.ordinal, op.value)
-
-
+@HANDLERS.calls(nvgpu.tma.TensorMapPublish, "target", "source")
 def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value) -> None:
     """Copy a map to global memory. Every lane copies it on arrival, so that none does after others have continued."""
     first = b.if_(b.compare("eq", lane_of(x, b), 0))
@@ -105,11 +104,6 @@ def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source:
         b.store(word, b.byte_gep(target, 8 * n))
     fence(b, "acq_rel.gpu")
     leave(b, meet(x, op, b, "tensor_map_publish", b.i32(-1), []))
-
-
-@HANDLERS.expands(nvgpu.tma.TensorMapPublish)
-def _publish(x: Expander, op: nvgpu.tma.TensorMapPublish, b: Builder) -> None:
-    publish(x, op, b, op.target, op.source)
 
 
 @HANDLERS.expands(nvgpu.tma.TensorMapRelease, nvgpu.tma.TensorMapAcquire)

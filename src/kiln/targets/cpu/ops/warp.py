@@ -157,6 +157,7 @@ def _fold(
     return made
 
 
+@HANDLERS.calls(nvgpu.warp.Vote, "kind", "predicate", "mask")
 def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Value, mask: ir.Value) -> ir.Value:
     """Return an i1, or an i32 for `ballot`."""
     meeting = meet_word(x, op, b, f"vote.{kind}", mask, b.value("arith.extui", int_type(32), (predicate,)))
@@ -181,11 +182,6 @@ def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Val
     return b.binary("ori", all_, none)
 
 
-@HANDLERS.expands(nvgpu.warp.Vote)
-def _vote(x: Expander, op: nvgpu.warp.Vote, b: Builder) -> ir.Value:
-    return vote(x, op, b, op.kind, op.predicate, op.mask)
-
-
 _REDUX = {
     "add": "addi",
     "min": "minsi",
@@ -198,6 +194,7 @@ _REDUX = {
 }
 
 
+@HANDLERS.calls(nvgpu.warp.Redux, "kind", "value", "mask")
 def redux(x: Expander, op: ir.Operation, b: Builder, name: str, value: ir.Value, mask: ir.Value) -> ir.Value:
     """`name` as in the operation's attribute `kind`."""
     kind, *modifiers = name.split(".")
@@ -214,11 +211,6 @@ def redux(x: Expander, op: ir.Operation, b: Builder, name: str, value: ir.Value,
         )
 
     return _fold(b, meeting, value.type, combine)
-
-
-@HANDLERS.expands(nvgpu.warp.Redux)
-def _redux(x: Expander, op: nvgpu.warp.Redux, b: Builder) -> ir.Value:
-    return redux(x, op, b, op.kind, op.value, op.mask)
 
 
 def match(

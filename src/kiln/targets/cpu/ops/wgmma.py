@@ -69,12 +69,14 @@ def _wgmma_fence(x: Expander, op: nvgpu.wgmma.WgmmaFence, b: Builder) -> None:
     hooks_of(x, op).wgmma_fence(b)
 
 
+@HANDLERS.calls(nvgpu.wgmma.WgmmaCommit)
 def commit(x: Expander, op: ir.Operation, b: Builder) -> None:
     """Commit the thread's WGMMAs since the last commit as a group."""
     x.call(b, "kiln_cpu_commit", [_frame(x, op), b.i32(WGMMA_QUEUE)])
     hooks_of(x, op).commit(b, WGMMA)
 
 
+@HANDLERS.calls(nvgpu.wgmma.WgmmaWait, "count")
 def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
     """Wait for all groups of WGMMAs but the latest `count`."""
     frame, site = _frame(x, op), x.site_of(op, "wgmma wait")
@@ -86,13 +88,3 @@ def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
     loop, _ = b.while_(again)
     x.suspend(loop)
     hooks_of(x, op).wgmma_waited(b, count)
-
-
-@HANDLERS.expands(nvgpu.wgmma.WgmmaCommit)
-def _wgmma_commit(x: Expander, op: nvgpu.wgmma.WgmmaCommit, b: Builder) -> None:
-    commit(x, op, b)
-
-
-@HANDLERS.expands(nvgpu.wgmma.WgmmaWait)
-def _wgmma_wait(x: Expander, op: nvgpu.wgmma.WgmmaWait, b: Builder) -> None:
-    wait(x, op, b, op.count)

@@ -153,16 +153,15 @@ class Machine:
         triples = {"tid": "thread_idx", "ntid": "block_dim", "ctaid": "block_idx", "nctaid": "grid_dim"}
         if root in triples and axis in ("x", "y", "z"):
             return x.function.indices[triples[root]]["xyz".index(axis)]
-        (tx, ty, tz), (dx, dy, dz) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
-        linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
+        block_dim = x.function.indices["block_dim"]
+        linear = b.linear(x.function.indices["thread_idx"], block_dim)
         lane = b.binary("andi", linear, 31)
         if root == "laneid":
             return lane
         if root == "warpid":
             return b.binary("shrui", linear, 5)
         if root == "nwarpid":
-            threads = b.binary("muli", dx, b.binary("muli", dy, dz))
-            return b.binary("shrui", b.binary("addi", threads, 31), 5)
+            return b.binary("shrui", b.binary("addi", b.product(block_dim), 31), 5)
         if root == "WARP_SZ":
             return b.i32(32)
         if root.startswith("lanemask_"):
@@ -185,7 +184,7 @@ class Machine:
             return record.load("rank")
         sizes = [record.load(f"cluster_{a}") for a in "xyz"]
         if root == "cluster_nctarank":
-            return b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))
+            return b.product(sizes)
         if axis in ("x", "y", "z"):
             at = "xyz".index(axis)
             block, grid = x.function.indices["block_idx"][at], x.function.indices["grid_dim"][at]

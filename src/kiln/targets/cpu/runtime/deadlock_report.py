@@ -87,7 +87,8 @@ def _who(threads: Sequence[Thread]) -> str:
         where = f"block {blocks[0]}" if len(blocks) == 1 else f"{len(blocks)} blocks from {blocks[0]} to {blocks[-1]}"
         warps = sorted({n // 32 for n in by_block[blocks[0]]})
         parts.append(
-            f"thread{'s' * (len(by_block[blocks[0]]) > 1)} {numbers} (warp{'s' * (len(warps) > 1)} {ranges(warps)}) of {where}"
+            f"thread{'s' * (len(by_block[blocks[0]]) > 1)} {numbers} (warp{'s' * (len(warps) > 1)} {ranges(warps)}) "
+            f"of {where}"
         )
     return "; ".join(parts)
 

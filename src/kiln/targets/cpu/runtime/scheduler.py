@@ -37,7 +37,7 @@ class _Group:
         fields, i32 = Fields(b, sizes, Sizes), int_type(32)
         self.grid, block = ([b.load(i32, fields.at(name, 4 * n)) for n in range(3)] for name in ("grid", "block"))
         self.smem, self.chunk, self.size = (fields.load(name) for name in ("smem", "chunk", "group"))
-        self.threads = b.binary("muli", block[0], b.binary("muli", block[1], block[2]))
+        self.threads = b.product(block)
         self.frame_size = frame
         self.arena = arena
 
@@ -81,7 +81,7 @@ class Shuffled:
     def __init__(self, b: Builder, block_dim: list[ir.Value]) -> None:
         self.sizes = block_dim
         self.random = b.alloca(int_type(64))
-        self.order = _Order(b, b.binary("muli", block_dim[0], b.binary("muli", block_dim[1], block_dim[2])))
+        self.order = _Order(b, b.product(block_dim))
 
     def threads(self, expansion: Expansion, b: Builder, block: ir.Value) -> tuple[Builder, list[ir.Value]]:
         """Open a loop over the threads of a block in the order of its number, and return its body and the thread
@@ -133,10 +133,7 @@ class _GroupFunction:
         arguments = unpack(b, self.packed)
         frame_size = b.load(i32, b.address_of(frame_size_name(self.state.name)))
         group = self.group = _Group(b, self.arena, self.sizes, frame_size)
-        x, y, z = self.index
-        self.number = b.binary(
-            "addi", x, b.binary("muli", group.grid[0], b.binary("addi", y, b.binary("muli", group.grid[1], z)))
-        )
+        self.number = b.linear(self.index, group.grid)
         self.random = b.alloca(int_type(64))
         seeded = self._call(b, "kiln_cpu_seed", [self.number, self.random], i32)
         self.seeded = b.compare("ne", seeded, 0)

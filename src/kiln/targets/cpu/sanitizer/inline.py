@@ -48,15 +48,10 @@ def _offset(kind: type[ctypes.Structure], name: str) -> int:
 def say_who(x: Expander) -> None:
     """Store the identity of the thread at the start of a kernel that no scheduler runs."""
     b = x.at_entry(x.function.operation.location)
-    (tx, ty, tz), (bx, by, bz) = x.function.indices["thread_idx"], x.function.indices["block_idx"]
-    (dx, dy, dz), (gx, gy, _) = x.function.indices["block_dim"], x.function.indices["grid_dim"]
-
-    def linear(first: ir.Value, second: ir.Value, third: ir.Value, size: ir.Value, other: ir.Value) -> ir.Value:
-        rest = b.binary("addi", second, b.binary("muli", other, third))
-        return b.binary("addi", first, b.binary("muli", size, rest))
-
-    thread, block = linear(tx, ty, tz, dx, dy), linear(bx, by, bz, gx, gy)
-    per_block = b.binary("muli", dx, b.binary("muli", dy, dz))
+    indices = x.function.indices
+    thread = b.linear(indices["thread_idx"], indices["block_dim"])
+    block = b.linear(indices["block_idx"], indices["grid_dim"])
+    per_block = b.product(indices["block_dim"])
     who = b.binary("addi", b.binary("addi", thread, 1), b.binary("muli", block, per_block))
     state = state_address(x.module, b)
     for name, value in (("tid", thread), ("group", block), ("who", who)):

@@ -27,7 +27,19 @@ from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
 from .schedules import FURTHER
-from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, NO_INIT, SHARED, WRITE
+from .state import (
+    ALIGNMENT_SHIFT,
+    ATOMIC,
+    ENGINE_SHIFT,
+    GLOBAL,
+    KINDS,
+    MAX_LEAVES,
+    MAX_OBJECTS,
+    NO_INIT,
+    SHARED,
+    SPACE_OF,
+    WRITE,
+)
 
 if TYPE_CHECKING:
     from ..expand import Expander, Expansion, FunctionState
@@ -141,9 +153,7 @@ class AccessedMemory(NamedTuple):
 
     @property
     def space_flags(self) -> int:
-        if self.origin == "shared" or self.space in ("smem", "dsmem"):
-            return SHARED
-        return GLOBAL if self.space == "gmem" else 0
+        return SHARED if self.origin == "shared" else SPACE_OF.get(self.space, 0)
 
     @property
     def site_fields(self) -> dict[str, Any]:
@@ -483,7 +493,7 @@ class Instrumentation:
         name = argument.name if argument is not None else source.name if origin == "shared" else self.name_of(pointer)
         what = "write" if op.write else "read"
         space = argument.space if argument is not None else "smem" if origin == "shared" else info.space
-        flags = SHARED if space in ("smem", "dsmem") else 0 if space == "rmem" else GLOBAL
+        flags = 0 if space == "rmem" else SPACE_OF.get(space, GLOBAL)
         site = self.site(op, x, what, memory=name)
         inside = b.if_(bad)
         memory = x.at_entry(op.location).alloca(int_type(64), 3 * modes)

@@ -28,6 +28,15 @@ from .state import (
 _MOST_REMOTE = 1 << 26
 """The most bytes for records of accesses to other blocks' shared memory."""
 
+_CLEARED_POINTERS = (
+    "locations", "free_clocks", "free_arrays", "arrays", "thread_array", "cells", "tiles", "slots", "meetings", "remote", "endings",
+    "unplaced", "bulk",
+)  # fmt: skip
+_CLEARED_NUMBERS = (
+    "threads", "object_count", "arena", "arena_end", "readonly", "lone", "sequential", "bulk_count"
+)  # fmt: skip
+"""Fields of the state that a launch clears."""
+
 
 @detector.export
 def begin() -> None:
@@ -72,29 +81,12 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
     st.launches += 1
     st.stream = stream
     st.programmatic = programmatic
-    st.threads = 0
-    st.locations = None
-    st.free_clocks = None
-    st.free_arrays = None
-    st.arrays = None
-    st.thread_array = None
-    st.cells = None
-    st.tiles = None
-    st.slots = None
-    st.meetings = None
-    st.remote = None
-    st.endings = None
-    st.object_count = 0
-    st.arena = 0
-    st.arena_end = 0
-    st.unplaced = None
-    st.readonly = 0
-    st.lone = 0
-    st.sequential = 0
+    for name in _CLEARED_POINTERS:
+        setattr(st, name, None)
+    for name in _CLEARED_NUMBERS:
+        setattr(st, name, 0)
     clear(ref(st).memo, 3)
     clear(ref(st).view_memo, 2)
-    st.bulk = None
-    st.bulk_count = 0
     clear(ref(st).wgmma_memo, 2)
     st.kinds = kinds
     st.kernel = kernel

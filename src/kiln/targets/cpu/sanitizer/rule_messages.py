@@ -173,7 +173,8 @@ def _unfenced(case: Case) -> Words:
     registers = "accumulator" if case.extra[0] else "A in registers"
     done = "written" if case.extra[1] else "read"
     return Words(
-        f"{case.me} executes a wgmma whose {registers} it {'wrote' if case.extra[1] else 'read'}, and no fence orders the two",
+        f"{case.me} executes a wgmma whose {registers} it {'wrote' if case.extra[1] else 'read'}, and no fence "
+        "orders the two",
         f"call warpgroup.fence() after the registers are {done} and before the WGMMA",
         f"{done} here",
     )
@@ -201,7 +202,8 @@ def _bounds(case: Case) -> Words:
         offset = record.offset - low
         what = f"element {int(offset // size)}" if offset >= 0 else f"{-offset} bytes before the start"
         return Words(
-            f"{case.me} {_phrase(site.what, what)} of {site.memory or 'shared memory'}, which has {int((high - low) // size)} of {site.element}",
+            f"{case.me} {_phrase(site.what, what)} of {site.memory or 'shared memory'}, which has {int((high - low) // size)} "
+            f"of {site.element}",
             _GUARD,
         )
     if record.object:
@@ -254,8 +256,10 @@ def _swizzle(case: Case) -> Words:
     mine, theirs = (_seen_through(site) for site in (case.site, case.other_site))
     tiles = f"through {mine}" if mine != theirs else f"through {mine} of a tile that starts elsewhere"
     return Words(
-        f"{case.me} reads {case.memory} {tiles}; {case.other} wrote it through {theirs}, as the element of another place",
-        "see a tile through one layout wherever it is written and read: the swizzle is part of it, and of where it starts",
+        f"{case.me} reads {case.memory} {tiles}; {case.other} wrote it through {theirs}, as the element of another "
+        "place",
+        "see a tile through one layout wherever it is written and read: the swizzle is part of it, and of where it "
+        "starts",
         f"written here by {case.other}",
     )
 
@@ -266,13 +270,17 @@ def _swizzle(case: Case) -> Words:
 def _barrier_exited(case: Case) -> Words:
     if case.extra[1]:
         return Words(
-            f"{case.me} arrives at barrier {case.extra[0]} for {case.extra[1]} threads, and {case.other} of the same warp ended "
+            f"{case.me} arrives at barrier {case.extra[0]} for {case.extra[1]} threads, and {case.other} of the same "
+            "warp ended "
             "without arriving at it",
-            "warps arrive at a barrier with all their threads: guard the work, not the barrier, or guard it for whole warps",
+            "warps arrive at a barrier with all their threads: guard the work, not the barrier, or guard it for "
+            "whole warps",
         )
     return Words(
-        f"{case.me} waits at barrier {case.extra[0]} for all threads of the block, and {case.other} ended without arriving at it",
-        "let every thread reach the barrier (guard the work, not the barrier), or use a named barrier with a count of threads",
+        f"{case.me} waits at barrier {case.extra[0]} for all threads of the block, and {case.other} ended without "
+        "arriving at it",
+        "let every thread reach the barrier (guard the work, not the barrier), or use a named barrier with a count "
+        "of threads",
     )
 
 
@@ -297,7 +305,8 @@ def _mbarrier_twice(case: Case) -> Words:
 def _mbarrier_overflow(case: Case) -> Words:
     missing, came = case.extra
     return Words(
-        f"{case.me} arrives {came} time{'s' * (came != 1)} at an mbarrier whose phase misses {missing} arrival{'s' * (missing != 1)}: {case.memory}",
+        f"{case.me} arrives {came} time{'s' * (came != 1)} at an mbarrier whose phase misses {missing} arrival{'s' * (missing != 1)}: "
+        f"{case.memory}",
         "the count of mbarrier_init is the number of arrivals of a phase",
         "initialized here",
     )
@@ -358,8 +367,10 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         _WRITTEN,
     ),
     "map-proxy": Words(
-        "{c.me} copies by the tensor map in {c.memory}; {c.other} wrote it, and no release and acquire of tensor maps lie between",
-        "after the write: cp_fence_tma_desc_release or fence_tma_desc_release; then, in every warp that copies, fence_tma_desc_acquire",
+        "{c.me} copies by the tensor map in {c.memory}; {c.other} wrote it, and no release and acquire of tensor "
+        "maps lie between",
+        "after the write: cp_fence_tma_desc_release or fence_tma_desc_release; then, in every warp that copies, "
+        "fence_tma_desc_acquire",
         _WRITTEN,
     ),
     "in-flight": _in_flight,
@@ -367,7 +378,8 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
     "unfenced-read": _unfenced,
     "bounds": _bounds,
     "alignment": Words(
-        "{c.site.what} of {c.record.bytes} bytes by {c.me} at an address that is no multiple of {c.extra[0]}: {c.memory}",
+        "{c.site.what} of {c.record.bytes} bytes by {c.me} at an address that is no multiple of {c.extra[0]}: "
+        "{c.memory}",
         "make the address a multiple of the access's size, or access fewer elements at a time",
     ),
     "uninitialized": _uninitialized,
@@ -383,22 +395,28 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         "the others arrived here",
     ),
     "other-way": Words(
-        "{c.me} arrives at barrier {c.extra[0]}, which all threads of the block take part in, while {c.other} took another path",
-        "a barrier for all threads must stand where all of them pass: move it out of the branch, or use a named barrier with a count of threads",
+        "{c.me} arrives at barrier {c.extra[0]}, which all threads of the block take part in, while {c.other} took "
+        "another path",
+        "a barrier for all threads must stand where all of them pass: move it out of the branch, or use a named "
+        "barrier with a count of threads",
         "{c.other} arrived here",
     ),
     "barrier-exited": _barrier_exited,
     "count": _count,
     "barrier-early": Words(
-        "{c.me} arrives at barrier {c.extra[0]} for {c.extra[1]} threads after the phase that {c.other} arrived in, and nothing orders the two: "
+        "{c.me} arrives at barrier {c.extra[0]} for {c.extra[1]} threads after the phase that {c.other} arrived in, "
+        "and nothing orders the two: "
         "under another schedule that phase counts this arrival and completes without a thread that it is meant for",
-        "give each set of warps a barrier of its own, or let threads wait until a phase is complete before they arrive for the next",
+        "give each set of warps a barrier of its own, or let threads wait until a phase is complete before they "
+        "arrive for the next",
         "{c.other} arrived here",
     ),
     "mbarrier-early": Words(
-        "{c.me} arrives at the mbarrier {c.memory} after the phase that {c.other} arrived in, and nothing orders the two: "
+        "{c.me} arrives at the mbarrier {c.memory} after the phase that {c.other} arrived in, and nothing orders the "
+        "two: "
         "under another schedule that phase counts this arrival and completes without another",
-        "mbarrier_init names {c.extra[0]} arrivals, which must be all arrivals of a phase; a thread must wait for a phase before it arrives "
+        "mbarrier_init names {c.extra[0]} arrivals, which must be all arrivals of a phase; a thread must wait for a "
+        "phase before it arrives "
         "for the next",
         "{c.other} arrived here",
     ),
@@ -413,9 +431,11 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         "initialized here",
     ),
     "mbarrier-phase": Words(
-        "{c.me} waits for phase {c.extra[0]} of the mbarrier {c.memory}, and the phase after it completed before the thread looked: "
+        "{c.me} waits for phase {c.extra[0]} of the mbarrier {c.memory}, and the phase after it completed before the "
+        "thread looked: "
         "it now waits for another one",
-        "let threads arrive only after the previous phase has been seen, by a second mbarrier or a barrier; check the arrival count",
+        "let threads arrive only after the previous phase has been seen, by a second mbarrier or a barrier; check "
+        "the arrival count",
         "{c.other} arrived here",
     ),
     "lanes-site": Words(
@@ -437,12 +457,14 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         "let the blocks of the cluster wait for each other first: cluster_arrive_relaxed() and cluster_wait()",
     ),
     "copy-unseen": Words(
-        "{c.me} issues a copy to shared memory whose bytes {c.memory} counts, and its block ends before any thread waits for them",
+        "{c.me} issues a copy to shared memory whose bytes {c.memory} counts, and its block ends before any thread "
+        "waits for them",
         "wait for every copy: the memory belongs to another block when this one ends",
     ),
     "store-unseen": Words(
         "{c.me} ends while a bulk store that it issued may still read shared memory",
-        "commit the store and wait for it before the end: cp_async_bulk_commit_group(), cp_async_bulk_wait_group(0, read=True)",
+        "commit the store and wait for it before the end: cp_async_bulk_commit_group(), cp_async_bulk_wait_group(0, "
+        "read=True)",
     ),
     "not-finite": _not_finite,
     "index-overflow": _index_overflow,

@@ -41,6 +41,8 @@ OF_MAP = 1 << 16
 """Flag: a TMA copy reads its tensor map."""
 SHARED, GLOBAL = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT
 SPACES = {SHARED: "shared", GLOBAL: "global"}
+SPACE_OF = {"smem": SHARED, "dsmem": SHARED, "gmem": GLOBAL}
+"""The spaces that the detector tracks, by the dialect's memory spaces."""
 SPACE_MASK = 7 << SPACE_SHIFT
 
 BARRIERS = limits.BARRIERS + 1

@@ -47,10 +47,8 @@ def _lane_idx(_x: Expander, _op: cute.LaneIdx, b: DeviceBuilder) -> ir.Value:
 
 @HANDLERS.expands(cute.WarpIdx)
 def _warp_idx(x: Expander, _op: cute.WarpIdx, b: DeviceBuilder) -> ir.Value:
-    tx, ty, tz = (special_register(b, f"tid.{axis}") for axis in "xyz")
-    dx, dy = (_block_dim(x, b, dim) for dim in range(2))
-    linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
-    return b.binary("shrui", linear, 5)
+    index = [special_register(b, f"tid.{axis}") for axis in "xyz"]
+    return b.binary("shrui", b.linear(index, [_block_dim(x, b, dim) for dim in range(2)]), 5)
 
 
 # --- reporting -------------------------------------------------------------------------------------------------------

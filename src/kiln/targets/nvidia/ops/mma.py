@@ -11,7 +11,7 @@ from ....mlir import context, ir
 from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type
 from ...lowering.expansion import KEEP, Handlers
-from ..device_builder import DeviceBuilder, shared_address
+from ..device_builder import DeviceBuilder, Instruction, shared_address
 from ..expand import Expander
 from ..passes import store_forwarding
 
@@ -127,10 +127,9 @@ def _load(x: Expander, b: DeviceBuilder, op: nvgpu.mma.LdMatrix | nvgpu.mma.LdMa
         x.require(op, features.BYTE_MATRICES, f"ldmatrix that unpacks elements of {op.unpack} bits")
         elements = f"b8x16.b{op.unpack}x16_p{128 - 16 * op.unpack}"
     count = op.result.type.shape[0]
-    names, constraints = ", ".join(f"${n}" for n in range(count)), ",".join(["=r"] * count + ["r"])
-    pointer = shared_address(b, op.pointer)
-    code = f"{code}.{elements} {{{names}}}, [${count}];"
-    x.results[op.result] = b.asm(code, constraints, [pointer], [int_type(32)] * count)
+    asm = Instruction(b, [int_type(32)] * count)
+    registers = asm.outputs() if count > 1 else f"{{{asm.outputs()}}}"
+    x.results[op.result] = asm.emit(f"{code}.{elements}", registers, asm.at(shared_address(b, op.pointer)))
     return KEEP
 
 
@@ -147,9 +146,8 @@ def _ldmatrix_bytes(x: Expander, op: nvgpu.mma.LdMatrixBytes, b: DeviceBuilder) 
 
 
 def _store(x: Expander, b: DeviceBuilder, op: nvgpu.mma.StMatrix | nvgpu.mma.StMatrixBytes, code: str) -> None:
-    names = ", ".join(f"${n + 1}" for n in range(op.count))
-    operands = [shared_address(b, op.pointer), *x.elements(b, op.value)]
-    b.asm(f"{code} [$0], {{{names}}};", ",".join(["r"] * (op.count + 1)), operands)
+    asm = Instruction(b)
+    asm.emit(code, asm.at(shared_address(b, op.pointer)), asm.group(x.elements(b, op.value)))
 
 
 @HANDLERS.expands(nvgpu.mma.StMatrix)

@@ -13,10 +13,16 @@ from ....mlir import ir
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import private_address
-from ..device_builder import DeviceBuilder, f32, shared_address
+from ..device_builder import DeviceBuilder, emits, f32, shared_address
 from ..expand import Expander
 
 HANDLERS = Handlers()
+_ORDER = {
+    nvgpu.wgmma.WgmmaFence: "wgmma.fence.sync.aligned",
+    nvgpu.wgmma.WgmmaCommit: "wgmma.commit_group.sync.aligned",
+    nvgpu.wgmma.WgmmaWait: "wgmma.wait_group.sync.aligned {op.count}",
+}
+emits(HANDLERS, _ORDER, mma_shapes.WARPGROUP_MMA)
 
 _LETTERS = {"f32": "f", "i32": "r"}
 _ACCUMULATORS = {"i32": "s32"}
@@ -193,16 +199,3 @@ def _wgmma_text(form: _Form, registers: str, place: int) -> tuple[str, str]:
         f"{{{registers}}}, {a}, ${place}, p{scales}{majors}; }}"
     )
     return code, ",".join([*letters, "l", *(["r"] if form.accumulates is None else [])])
-
-
-@HANDLERS.expands(nvgpu.wgmma.WgmmaFence, nvgpu.wgmma.WgmmaCommit)
-def _order(x: Expander, op: nvgpu.wgmma.WgmmaFence | nvgpu.wgmma.WgmmaCommit, b: DeviceBuilder) -> None:
-    x.require(op, mma_shapes.WARPGROUP_MMA)
-    kind = "fence" if isinstance(op, nvgpu.wgmma.WgmmaFence) else "commit_group"
-    b.asm(f"wgmma.{kind}.sync.aligned;", "")
-
-
-@HANDLERS.expands(nvgpu.wgmma.WgmmaWait)
-def _wait(x: Expander, op: nvgpu.wgmma.WgmmaWait, b: DeviceBuilder) -> None:
-    x.require(op, mma_shapes.WARPGROUP_MMA)
-    b.asm(f"wgmma.wait_group.sync.aligned {op.count};", "")

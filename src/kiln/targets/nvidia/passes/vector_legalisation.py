@@ -316,13 +316,18 @@ _MAKERS: dict[str, Any] = {
     "vector.shuffle": _Cutter._shuffle,
 }
 _ARITHMETIC = (
-    "addf addi addui_extended andi bitcast ceildivsi ceildivui cmpf cmpi convertf divf divsi divui extf extsi extui floordivsi "
-    "fptosi fptoui index_cast index_castui maximumf maxnumf maxsi maxui minimumf minnumf minsi minui mulf muli mulsi_extended "
-    "mului_extended negf ori remf remsi remui select shli shrsi shrui sitofp subf subi subui_extended truncf trunci uitofp xori"
+    "addf addi addui_extended andi bitcast ceildivsi ceildivui cmpf cmpi convertf divf divsi divui extf extsi extui "
+    "floordivsi "
+    "fptosi fptoui index_cast index_castui maximumf maxnumf maxsi maxui minimumf minnumf minsi minui mulf muli "
+    "mulsi_extended "
+    "mului_extended negf ori remf remsi remui select shli shrsi shrui sitofp subf subi subui_extended truncf trunci "
+    "uitofp xori"
 )
 _MATH = (
-    "absf absi acos acosh asin asinh atan atan2 atanh cbrt ceil clampf copysign cos cosh ctlz ctpop cttz erf erfc exp exp2 "
-    "expm1 floor fma fpowi ipowi isfinite isinf isnan isnormal log log10 log1p log2 powf round roundeven rsqrt sin sincos sinh "
+    "absf absi acos acosh asin asinh atan atan2 atanh cbrt ceil clampf copysign cos cosh ctlz ctpop cttz erf erfc "
+    "exp exp2 "
+    "expm1 floor fma fpowi ipowi isfinite isinf isnan isnormal log log10 log1p log2 powf round roundeven rsqrt sin "
+    "sincos sinh "
     "sqrt tan tanh trunc"
 )
 NAMES = (

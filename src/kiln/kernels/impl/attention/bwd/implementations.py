@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..... import Int32, Int64, const_expr, cute
 from ....dispatch import arrays, devices
 from ....dispatch.registry import Implementation, Registry, variants
+from ....parts.kv_source import VECTOR
+from ....parts.tensor_views import permuted
 from ..args import AttentionArguments, BackwardScalars
 from ..fwd.sm80_config import padded_head_dim
 from ..launch import kernel_object, run_kernel
@@ -79,13 +81,10 @@ class BackwardLaunch:
         self, x: Any, tensors: Any, max_seqlen_q: Int32, max_seqlen_k: Int32, scalars: Any, schedule: Any, stream: Int64
     ):
         """Launch the kernels for `BackwardArrays`."""
-        aligned = self.preprocess.aligned
-        x = x._replace(dout=aligned(x.dout), out=aligned(x.out), dq=aligned(x.dq))
+        x = x._replace(**{name: permuted(getattr(x, name), None, VECTOR) for name in ("dout", "out", "dq")})
         counters = None if const_expr(x.next_tile is None) else DqCounters(x.additions, x.next_tile)
-        # in a fixed order, the first addition to a dQ accumulator writes it
-        cleared = x.dq_acc if const_expr(x.additions is None) else None
         cu_seqlens_q = tensors.cu_seqlens_q if const_expr(self.tile_m > 0) else None
-        self.preprocess(x.dout, x.out, x.lse, x.lse_delta, cleared, counters, cu_seqlens_q, max_seqlen_q, stream)
+        self.preprocess(x.dout, x.out, x.lse, x.lse_delta, counters, cu_seqlens_q, max_seqlen_q, stream)
         if const_expr(x.dsinks is not None):
             self.sinks(x.lse_delta, tensors.sinks, x.dsinks, tensors.cu_seqlens_q, Int32(x.q.shape[1]), stream)
         tensors = tensors._replace(sinks=None)
@@ -253,7 +252,11 @@ class Sm90AttentionBackward(AttentionBackward):
         rows = tiles * config.tile_m
         lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), f32)
         dq_acc = arrays.empty(q, (layers, of.heads, rows * sm90_config.padded_head_dim(of.head_dims)), f32)
-        additions = arrays.empty(q, (layers, of.heads, tiles), i32) if problem.deterministic else None
+        additions = None
+        if problem.deterministic:  # the first addition to a dQ accumulator writes it
+            additions = arrays.empty(q, (layers, of.heads, tiles), i32)
+        else:
+            arrays.fill(dq_acc, 0.0)
         converted = sm90_config.converted_heads(problem, config, head_group, dq_parts)
         schedule = BackwardSchedule(head_group, tiles_per_dq, converted, device.sm_count)
         self.launch(

@@ -221,11 +221,6 @@ class Sm80BackwardKernel(QueryTile):
             rows, _ = sequence_rows(streamed[n], cu_seqlens, batch, head)
             load_rows(copies[n], rows, smem[n][None, None, stage], dims[n], tile, Int32(end))
 
-    def score_coords(self) -> Any:
-        """Return the coordinates (row, column) of a thread's scores."""
-        mma = self.mma().get_slice(rematerialized(arch.thread_idx()[0]))
-        return mma.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
-
     @cute.jit
     def modify(self, softmax: Any, work: Any, tile: Int32, q_head: Int32, alibi_slopes: Any, visible: Any):
         """Apply ALiBi and the user's function to S, and keep the function's derivative."""
@@ -252,11 +247,8 @@ class Sm80BackwardKernel(QueryTile):
     def mask(self, acc_s: cute.Tensor, derivative: Any, resident_tile: Int32, tile: Int32, visible: Any):
         """Mask the scores of rows that do not see each other. The user's function may give NaN there, so its derivative
         becomes 0."""
-        coords, first_row, first_column = (
-            self.score_coords(),
-            resident_tile * self.config.tile_m,
-            tile * self.config.tile_n,
-        )
+        coords = self.score_coords()
+        first_row, first_column = resident_tile * self.config.tile_m, tile * self.config.tile_n
         for half in range_constexpr(2):
             row, column = coords[(0, half), 0, 0]
             row = first_row + row

@@ -339,12 +339,7 @@ class Sm90BackwardKernel(BackwardTiles):
         scores.exp2(q_stage.index, 0, coordinates)
         pipes.pipe_v.consumer_wait(broadcast.state())
         do_stage = pipes.do.wait_and_advance()
-        if const_expr(self.masks_right or self.masks_left or self.score_mod):
-            # after the heads of the GQA group comes the query tile before
-            group_index = group_index + 1
-            if group_index == scheduler.group_size:
-                group_index = Int32(0)
-                edge = edge + self.config.tile_m
+        edge, group_index = scheduler.next_edge(edge, group_index)
         warpgroup.wait_group(0)
         if i > 0:
             consumer.dq.write(i - 1)
@@ -416,9 +411,7 @@ class Sm90BackwardKernel(BackwardTiles):
     @cute.jit
     def clear_last_queries(self, tiles: Any, scheduler: Any, broadcast: Any):
         """Zero the rows after a varlen sequence in the last tiles of Q and dO that see keys."""
-        work = broadcast.work()
-        span = scheduler.span(work)
-        rows = work.seqlen_q - (span.first + span.count - 1) * self.config.tile_m
+        rows = scheduler.last_tile_queries(broadcast.work())
         if rows < self.config.tile_m:
             self.clear_tiles(tiles, rows)
 

@@ -87,7 +87,7 @@ def waves(problem: AttentionBackwardProblem, ctas: int, device: Device) -> float
 
 
 def other_kernels_us(problem: AttentionBackwardProblem, device: Device, element_bytes: int) -> float:
-    """Return the microseconds of launches, and of memory-bound kernels that move so many bytes for an element of Q."""
+    """Return the microseconds of launches, and of memory-bound kernels that move `element_bytes` for an element of Q."""
     of = problem.attention
     return _LAUNCHES_US + of.seqlen_q * of.heads * of.batch * of.head_dim * element_bytes / bytes_per_us(device)
 

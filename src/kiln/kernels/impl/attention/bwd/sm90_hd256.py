@@ -9,16 +9,15 @@ from typing import Any, NamedTuple
 
 from ..... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
 from .....cute import arch
-from .....cute.nvgpu import cpasync, warp, warpgroup
+from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....dispatch import devices
 from ....parts.kv_producer import gmem_view
 from ....parts.rematerialize import rematerialized_operand
+from ....parts.wgmma import MN_MAJOR, issue_wgmma, load_a_operand, make_wgmma
 from .sm90_config import REGISTERS, WARPGROUP, WARPGROUP_ROWS
 from .sm90_scheduler import BackwardTileScheduler
 from .sm90_tiles import BackwardTiles, transposed
-
-_K, _MN = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
 
 
 class Smem(NamedTuple):
@@ -169,21 +168,13 @@ class ScoreMma:
     """
 
     def __init__(self, dtype: Any, thread: Any, tile: Any, columns: int, dims_in_regs: int) -> None:
-        def make(*source: Any) -> Any:
-            return sm90.make_trivial_tiled_mma(
-                dtype, dtype, _K, _K, Float32, (1, 1, 1), (WARPGROUP_ROWS, columns), *source
-            )
-
-        self.mma, self.mma_regs = make(), make(warpgroup.OperandSource.RMEM)
+        self.mma, self.mma_regs = (make_wgmma(dtype, columns, a_in_regs=in_regs) for in_regs in (False, True))
         self.a = self.mma.make_fragment_A(self.mma.get_slice(thread).partition_A(tile))
         self.blocks_in_regs = min(dims_in_regs, cute.size(tile, mode=[1])) // 16
         if self.blocks_in_regs:
-            atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), dtype)
-            load = cute.make_tiled_copy_A(atom, self.mma_regs)
-            loader = load.get_slice(thread)
             first = cute.local_tile(tile, (WARPGROUP_ROWS, 16 * self.blocks_in_regs), (0, 0))
             self.a_regs = cute.make_rmem_tensor(((2, 2, 2), 1, self.blocks_in_regs), dtype)
-            cute.copy(load, loader.partition_S(first), loader.retile(self.a_regs))
+            load_a_operand(self.mma_regs, thread, first, self.a_regs)
 
     def b_operand(self, thread: Any, stages: Any) -> Any:
         """Return stages (row, element, stage) as B operands."""
@@ -210,9 +201,7 @@ class GradientMma:
 
     def __init__(self, dtype: Any, thread: Any, stages: Any, columns: int) -> None:
         head_dim = cute.size(stages, mode=[1])
-        self.mma = sm90.make_trivial_tiled_mma(
-            dtype, dtype, _K, _MN, Float32, (1, 1, 1), (WARPGROUP_ROWS, head_dim), warpgroup.OperandSource.RMEM
-        )
+        self.mma = make_wgmma(dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
         self.b = self.mma.make_fragment_B(self.mma.get_slice(thread).partition_B(transposed(stages)))
         self.acc = cute.make_rmem_tensor(self.mma.partition_shape_C((WARPGROUP_ROWS, head_dim)), Float32)
         self.a = cute.make_rmem_tensor(((2, 2, 2), 1, columns // 16), dtype)
@@ -221,7 +210,4 @@ class GradientMma:
 
     def issue(self, stage: Any) -> None:
         """Issue the GEMM."""
-        self.mma.set(warpgroup.Field.ACCUMULATE, True)
-        for k in range(cute.size(self.a, mode=[2])):
-            cute.gemm(self.mma, self.acc, self.a[None, None, k], self.b[None, None, k, stage], self.acc)
-        warpgroup.commit_group()
+        issue_wgmma(self.mma, self.acc, self.a, self.b, stage, True)

@@ -145,9 +145,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
     def clear_last_queries(self, tile: cute.Tensor, scheduler: Any):
         """Zero the rows after a varlen sequence in the last tile of Q or dO that sees keys: one warpgroup does Q, the
         other dO."""
-        work = scheduler.work(Int32(arch.block_idx()[0]))
-        span = scheduler.span(work)
-        rows = work.seqlen_q - (span.first + span.count - 1) * self.config.tile_m
+        rows = scheduler.last_tile_queries(scheduler.work(Int32(arch.block_idx()[0])))
         if rows < self.config.tile_m:
             thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
             self.clear((tile,), rows, thread, WARPGROUP, _CLEARED)
@@ -156,7 +154,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
     def compute_dv(self, mma: Any, scores: Any, cta: Any):
         """Compute S, P and dV, as one warpgroup."""
         config, scheduler, work, span = self.config, cta.scheduler, cta.work, cta.span
-        scalars, group_size, steps = scheduler.scalars, scheduler.group_size, scheduler.steps(span)
+        scalars, steps = scheduler.scalars, scheduler.steps(span)
         consumer_q, pipe_do = cta.pipes[0].make_consumer(), cta.pipes[1]
         key, group_index = work.tile * DKV_TILE_N, Int32(0)
         edge, keys = scheduler.edge(key, work, span), work.seqlen_k - key
@@ -167,7 +165,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         for i in range(steps):
             q_stage = consumer_q.wait_and_advance()
             if const_expr(self.varlen):
-                if i < group_size:
+                if i < scheduler.group_size:
                     self.clear_last_queries(cta.smem.streamed[0][None, None, q_stage.index], scheduler)
             pipe_do.consumer_wait(do_state)
             warpgroup.fence()
@@ -193,12 +191,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
                 do_state.advance()
             scores.convert_p()
             scores.send(i)
-            if const_expr(self.masks_right or self.masks_left or self.score_mod):
-                # after the heads of the GQA group comes the query tile before
-                group_index = group_index + 1
-                if group_index == group_size:
-                    group_index = Int32(0)
-                    edge = edge + config.tile_m
+            edge, group_index = scheduler.next_edge(edge, group_index)
         for n in range_constexpr(P_STAGES):  # all P has been read
             barrier(_P_READ, steps + n).arrive_and_wait()
         self.last_gradient(mma, pipe_do, do_state, steps)

@@ -140,6 +140,24 @@ class BackwardTileScheduler:
         shift, before, _ = self.band(work)
         return row + shift - before - (span.first + span.count - 1) * self.kernel.streamed_rows
 
+    @cute.jit
+    def next_edge(self, edge: Int32, group_index: Int32):
+        """Return the edge, and the head of the GQA group, of the next step of a KV tile: after all heads of the group
+        comes the query tile before."""
+        kernel = self.kernel
+        if const_expr(kernel.masks_right or kernel.masks_left or kernel.score_mod):
+            group_index = group_index + 1
+            if group_index == self.group_size:
+                group_index = Int32(0)
+                edge = edge + kernel.streamed_rows
+        return edge, group_index
+
+    @cute.jit
+    def last_tile_queries(self, work: Any):
+        """Return how many queries the last query tile that sees a KV tile has; the rest of its rows do not exist."""
+        span = self.span(work)
+        return work.seqlen_q - (span.first + span.count - 1) * self.kernel.streamed_rows
+
     def steps(self, span: Any) -> Any:
         """Return the steps of a resident tile: a KV tile goes through all query heads of its GQA group."""
         return span.count if self.kernel.computes_dq else span.count * self.group_size

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 from ..... import Boolean, Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from .....cute import arch
-from .....cute.nvgpu import cpasync, warp, warpgroup
+from .....cute.nvgpu import cpasync, warp
 from .....utils import LayoutEnum, sm90
 from ....parts.attention_mask import accumulator_column, accumulator_row, mask_row
 from ....parts.kv_producer import TmaTensor, gmem_view, partition
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import VECTOR, store_vectors, vector_at
 from ....parts.pipelines import tma_pipe
 from ....parts.rematerialize import rematerialized
+from ....parts.wgmma import MN_MAJOR, make_wgmma
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 
 
@@ -77,7 +78,7 @@ class BackwardTiles:
     # --- loads ---
 
     def tma(self, op: Any, x: Any, layout: Any, rows: int, head_dim: int) -> TmaTensor:
-        """Return the TMA operand of (batch, row, head, element) with tiles of so many rows."""
+        """Return the TMA operand of (batch, row, head, element) with tiles of `rows` rows."""
         tile = cute.slice_(layout, (None, None, 0))
         return TmaTensor(*cpasync.make_tiled_tma_atom(op, gmem_view(x), tile, (rows, head_dim)))
 
@@ -147,9 +148,9 @@ class BackwardTiles:
                 missing = row >= rows
                 if const_expr(count % threads):
                     missing = missing & (i < count)
-                start = cute.domain_offset((row, vector * VECTOR), x).iterator
+                target = vector_at(x, (row, vector * VECTOR))
                 if missing:
-                    cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VECTOR,))))
+                    cute.autovec_copy(zeros, target)
         arch.fence_proxy("async.shared", space="cta")
         pipeline.NamedBarrier(barrier, WARPGROUPS * WARPGROUP).arrive_and_wait()
 
@@ -166,10 +167,7 @@ class BackwardTiles:
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         rounded = cute.make_rmem_tensor(acc.shape, self.dtype)
         rounded.store((acc.load() * scale).to(self.dtype))
-        mma = sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN, Float32, (1, 1, 1),
-            (WARPGROUP_ROWS, head_dim), warpgroup.OperandSource.RMEM,
-        )  # fmt: skip
+        mma = make_wgmma(self.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
         copy = cute.make_tiled_copy_C(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.dtype), mma)
         slots = cute.make_tensor(smem.iterator, self.result_layout(head_dim).outer)
         if const_expr(repeated):
@@ -190,20 +188,10 @@ class BackwardTiles:
                 if const_expr(not repeated):
                     arch.cp_async_bulk_wait_group(0, read=True)
         if const_expr(self.varlen):
-            if count < WARPGROUP_ROWS:  # a TMA store would go beyond the sequence
-                self._store_rows(slots[None, None, slot], gmem, rows, count)
-
-    @cute.jit
-    def _store_rows(self, tile: cute.Tensor, gmem: cute.Tensor, rows: Any, count: Int32):
-        """Store the last rows of a sequence, 16 bytes at a time."""
-        first, vectors = rows.first + rows.number * WARPGROUP_ROWS, gmem.shape[1] // VECTOR
-        fragment = cute.make_rmem_tensor((VECTOR,), self.dtype)
-        for i in range(arch.thread_idx()[0] % WARPGROUP, max(count, 0) * vectors, WARPGROUP):
-            row, column = i // vectors, cute.assume(i % vectors * VECTOR, divby=VECTOR)
-            source = cute.domain_offset((row, column), tile).iterator.with_alignment(16)
-            cute.autovec_copy(cute.make_tensor(source, cute.make_layout((VECTOR,))), fragment)
-            target = cute.domain_offset((first + row, column, rows.head, 0), gmem).iterator.with_alignment(16)
-            cute.autovec_copy(fragment, cute.make_tensor(target, cute.make_layout((VECTOR,))))
+            if count < WARPGROUP_ROWS:
+                first = rows.first + rows.number * WARPGROUP_ROWS
+                coord = lambda row, column: (first + row, column, rows.head, 0)
+                store_vectors(slots[None, None, slot], count, gmem.shape[1], WARPGROUP, gmem, coord)
 
     # --- masks and score modification ---
 

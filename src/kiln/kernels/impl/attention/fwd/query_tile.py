@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..... import Boolean, Float16, Float32, Int32, const_expr, cute, range_constexpr
+from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp, cpasync, warp
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import VECTOR, vector_at
+from ....parts.rematerialize import rematerialized
 from .sm80_config import padded_head_dim
 
 
@@ -53,6 +55,11 @@ class QueryTile:
         op = warp.MmaF16BF16Op(self.dtype, Float32, (16, 8, 16))
         return cute.make_tiled_mma(op, (warps, 1, 1), (16 * warps, 16, 16))
 
+    def score_coords(self) -> Any:
+        """Return the coordinates (row, column) of a thread's scores."""
+        mma = self.mma().get_slice(rematerialized(arch.thread_idx()[0]))
+        return mma.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
+
     def row_copy(self, padded: int, asynchronous: bool, dtype: Any = None) -> Any:
         """Return the tiled copy of rows between gmem and smem."""
         op: Any = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL) if asynchronous else CopyUniversalOp()
@@ -85,14 +92,8 @@ class QueryTile:
                     exists = exists & (column < head_dim)
                 predicate[0, i, j] = exists
                 if const_expr(self.group_size > 1):  # rows of several heads: each vector has an address of its own
-                    target = row_vector(out, tile * tile_m + row, column)
+                    target = vector_at(out, (tile * tile_m + row, column))
                     cute.copy(copy, fragment[None, i, j], target, pred=predicate[None, i, j])
         if const_expr(self.group_size == 1):
             target = copy.partition_D(cute.local_tile(out, (tile_m, columns), (tile, 0)))
             cute.copy(copy, fragment, target, pred=predicate)
-
-
-def row_vector(rows: Any, row: Any, column: Any) -> Any:
-    """Return the 16 bytes of a row that begin at a column."""
-    start = cute.domain_offset((row, column), rows).iterator
-    return cute.make_tensor(start.with_alignment(2 * VECTOR), cute.make_layout((VECTOR,)))

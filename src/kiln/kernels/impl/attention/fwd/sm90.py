@@ -17,14 +17,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
+from ..... import Boolean, Int32, Int64, const_expr, cute, pipeline, utils
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....parts.kv_producer import KvProducer, TmaTensor, gmem_view
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import VECTOR, vector_at
 from ....parts.online_softmax import nonzero_scale
 from ....parts.pipelines import tma_pipe
+from ....parts.wgmma import K_MAJOR, MN_MAJOR, make_wgmma
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm90_config import WARPGROUP_M, padded_head_dim
 from .sm90_epilogue import Sm90Epilogue
@@ -132,7 +133,12 @@ class Sm90ForwardKernel:
             self.q_release = "after load"
         elif self.masks_right:
             self.q_release = "after last S"
-        self.rereads_work = self.is_fp8 and (self.masks_left or self.masks_right)
+        self.single_loop = self.masks_left or (
+            self.masks_right and (self.head_dim_v > 128 or score_mod.function is not None)
+        )
+        """Whether masked and unmasked KV tiles share one loop, with a branch around the mask: less code to compile.
+        Causal kernels with head_dim up to 128 are 2.2 % faster with two loops."""
+        self.rereads_work = self.single_loop and self.is_fp8
         """Whether what masks depend on is read again from smem for each masked tile: otherwise registers spill."""
         self.rematerialize_q = not config.q_in_regs and self.head_dim * dtype.width // 256 > _MAX_UNIFORM_Q_PARTS
         """Whether Q's descriptors are computed in each step, not kept in uniform registers."""
@@ -158,19 +164,11 @@ class Sm90ForwardKernel:
 
     def mma_qk(self) -> Any:
         """Return the tiled MMA of S = Q K^T."""
-        major = warpgroup.OperandMajorMode.K
-        source = warpgroup.OperandSource.RMEM if self.config.q_in_regs else warpgroup.OperandSource.SMEM
-        return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (WARPGROUP_M, self.config.tile_n), source
-        )
+        return make_wgmma(self.dtype, self.config.tile_n, a_in_regs=self.config.q_in_regs)
 
     def mma_pv(self) -> Any:
         """Return the tiled MMA of O += P V, with P in registers."""
-        k_major, mn_major = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
-        return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, k_major, k_major if self.is_fp8 else mn_major, Float32, (1, 1, 1),
-            (WARPGROUP_M, self.head_dim_v), warpgroup.OperandSource.RMEM,
-        )  # fmt: skip
+        return make_wgmma(self.dtype, self.head_dim_v, b=K_MAJOR if self.is_fp8 else MN_MAJOR, a_in_regs=True)
 
     def smem_layouts(self, rows: int) -> Smem:
         """Return the layouts of Q, of K and V with `rows` keys, and of O."""
@@ -353,15 +351,22 @@ class Sm90ForwardKernel:
     @cute.jit
     def main_loop(self, consumer: Any, loop: Any):
         """Go through the KV tiles before the last one, backwards."""
-        span = loop.span
-        first = span.last - span.count + 1
-        for i in range(1 - span.last, 1 - first):
-            kv_tile, is_masked = -i, False
+        last, count, masked, unmasked = loop.span
+        if const_expr(self.single_loop):
+            first, masked_from = last - count + 1, last - masked
+            for i in range(1 - last, 1 - first):
+                kv_tile, is_masked = -i, Boolean(False)
+                if const_expr(self.masks_right):
+                    is_masked = kv_tile >= masked_from
+                if const_expr(self.masks_left):
+                    is_masked = is_masked | (kv_tile < masked_from - unmasked)
+                self.kv_step(consumer, loop, kv_tile, kv_tile - first, is_masked)
+        else:
             if const_expr(self.masks_right):
-                is_masked = kv_tile > span.unmasked_last
-            if const_expr(self.masks_left):
-                is_masked = (kv_tile < span.unmasked_first) | is_masked
-            self.kv_step(consumer, loop, kv_tile, kv_tile - first, is_masked)
+                for i in range(1, 1 + masked):
+                    self.kv_step(consumer, loop, last - i, count - 1 - i, True)
+            for i in range(1 + masked, 1 + masked + unmasked):
+                self.kv_step(consumer, loop, last - i, count - 1 - i, False)
         if const_expr(self.q_release == "after main loop"):
             loop.q_stage.release()
 
@@ -437,7 +442,6 @@ class Sm90ForwardKernel:
                 zeros.fill(0.0)
                 first = consumer.warpgroup * WARPGROUP + arch.thread_idx()[0] % WARPGROUP
                 for i in range(max(rows, 0) * vectors + first, config.tile_n * vectors, threads):
-                    start = cute.domain_offset((i % vectors * VECTOR, i // vectors), smem_v).iterator
-                    cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VECTOR,))))
+                    cute.autovec_copy(zeros, vector_at(smem_v, (i % vectors * VECTOR, i // vectors)))
                 arch.fence_proxy("async.shared", space="cta")
                 pipeline.NamedBarrier(_CLEAR_BARRIER, threads).arrive_and_wait()

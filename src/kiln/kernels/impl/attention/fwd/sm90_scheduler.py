@@ -31,9 +31,10 @@ class KvSpan(NamedTuple):
 
     last: Any
     count: Any
-    unmasked_first: Any
-    """The tiles without a mask, from this one on."""
-    unmasked_last: Any
+    masked: Any
+    """Masked tiles before the last one, at the right end."""
+    unmasked: Any
+    """Tiles without a mask, which follow those."""
 
 
 class QueryTileScheduler:
@@ -103,4 +104,9 @@ class QueryTileScheduler:
         if const_expr(warpgroup is not None):
             first = min(first, last) if query < work.seqlen_q else last
         count = last - first + 1
-        return KvSpan(last, count, cute.ceil_div(unmasked_begin, tile_n), unmasked_end // tile_n - 1)
+        # the unmasked tiles are those from `low` to `high`
+        high = min(last - 1, unmasked_end // tile_n - 1)
+        low = max(first, cute.ceil_div(unmasked_begin, tile_n))
+        unmasked = max(high - low + 1, Int32(0))
+        masked = min(last - 1 - high, count - 1) if const_expr(kernel.masks_right) else Int32(0)
+        return KvSpan(last, count, masked, min(unmasked, count - 1 - masked))
