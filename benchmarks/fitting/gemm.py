@@ -2,8 +2,8 @@
 
 All configs of a shape are measured, but for those that the model expects to take more than `--within` times as long as
 the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape and the chosen one are timed
-alternately, which tells them apart. With `--again 4` only the chosen config of each shape and the best three others
-are timed.
+alternately, which tells them apart. With `--again 4` only the chosen config of each shape and the best three others are
+timed.
 
 Shapes are those of `benchmarks/data/gemm_shapes.json`: the forty, of which every fourth is held out of the fit, and
 others drawn at random with the seeds in that file; those of the last seeds (`unseen`) are held out of everything. Each
