@@ -26,7 +26,7 @@ def kernel_object(kind: type[Any], has_alibi: bool, functions: Functions | None,
 
 
 def run_kernel(kernel: Any, *arguments: Any) -> None:
-    """Run a kernel object, called with arrays, numbers, NamedTuples of both and None, on the stream of its first array."""
+    """Run a kernel object with arrays, numbers, NamedTuples of both, or None, on the stream of its first array."""
     first = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
     on_gpu = arrays.is_torch(first) and first.device.type == "cuda"
     space = cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
