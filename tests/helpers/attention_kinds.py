@@ -10,7 +10,9 @@ from kiln.kernels.impl.attention.bwd.implementations import BackwardArrays
 from kiln.kernels.impl.attention.bwd.sm90_config import BackwardSchedule
 
 _TENSORS = AttentionTensors(
-    *[(Int32, 1)] * 3, (Int32, 2), (Float32, 2), (Float32, 1), (Int32, 1), *[(Float32, 2)] * 3
+    cu_seqlens_q=(Int32, 1), cu_seqlens_k=(Int32, 1), seqused_k=(Int32, 1), page_table=(Int32, 2),
+    alibi_slopes=(Float32, 2), sinks=(Float32, 1), tile_counter=(Int32, 1), q_descale=(Float32, 2),
+    k_descale=(Float32, 2), v_descale=(Float32, 2),
 )  # fmt: skip
 
 
@@ -22,6 +24,8 @@ def tensor_kinds(names: Any) -> AttentionTensors:
 def backward_kinds(names: Any, **workspace: Any) -> tuple[Any, ...]:
     """Arguments of the backward kernels for Hopper, in bf16, with optional arrays of some names."""
     rows = (BFloat16, 4)
-    x = BackwardArrays(*[rows] * 5, (Float32, 3), *[rows] * 3, lse_delta=(Float32, 4), **workspace)
+    x = BackwardArrays(
+        rows, rows, rows, rows, rows, (Float32, 3), rows, rows, rows, lse_delta=(Float32, 4), **workspace
+    )
     scalars = BackwardScalars(Float32, Float32, Float32, Int32, Int32, Float32)
     return x, tensor_kinds(names), Int32, Int32, scalars, BackwardSchedule(*[Int32] * 4)

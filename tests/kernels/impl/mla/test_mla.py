@@ -332,7 +332,7 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
     that of blocks, and all of it. `moves`: of scores, which are rounded and written where sums stay."""
     space = cute.AddressSpace.gmem
     given = sm90_kv_tiles.MlaTensors(
-        *(_example(kind, space) for kind in ((Int32, 2), (Int32, 1), (Int32, 2), (Float32, 3), (BFloat16, 3))), None
+        *(_example(kind, space) for kind in ((Int32, 2), (Int32, 1), (Int32, 2), (Float32, 3), (BFloat16, 3))), lse=None
     )  # fmt: skip
     rows = [_example((x, 3), space) for x in (BFloat16, stored)]
     numbers = sm90_kv_tiles.MlaScalars(Float32(1.0), 1, 0, 1)
