@@ -505,7 +505,7 @@ def refilled(like: Any, items: Any) -> Any:
 
 
 def _is_scalar(x: object) -> bool:
-    return isinstance(x, (bool, int, float, T.Numeric)) and not isinstance(x, enum.Enum)
+    return isinstance(x, (bool, int, float, T.Numeric))  # members of an IntEnum are integers
 
 
 def _unify_scalars(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[Iterator[Any]], Any]:
@@ -522,11 +522,17 @@ def _unify_scalars(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[I
         return lambda _: a
     if isinstance(a, T.Numeric) and type(a) is type(b) and a.value is b.value:
         return lambda _: a
+    a, b = _plain_number(a), _plain_number(b)
     kind = T.join(a, b)
     if kind is None:
         raise Mismatch(path, a, b, *T.lost_by_joining(a, b))
     leaves.append(Leaf(kind.mlir_type, _numeric(kind, a), _numeric(kind, b)))
     return _numeric_result(kind, a, b)
+
+
+def _plain_number(x: Any) -> Any:
+    """Return the number that a member of an IntEnum is; other values as they are."""
+    return x.value if isinstance(x, enum.Enum) else x
 
 
 def _numeric_result(kind: type[T.Numeric], a: Any, b: Any) -> Callable[[Iterator[Any]], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....dialects.nvgpu.async_copy import BULK_REDUCTIONS
 from ....hardware.limits import MBARRIER_ARRIVALS
 from ....mlir import context, ir
 from ...lowering.builder import int_type, ptr_type
@@ -242,7 +243,16 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
     if "tensor" in modifiers:
         copy_box(m, modifiers, operands)
         return
-    if modifiers[:1] != ("async",) or "reduce" in modifiers:
+    if "reduce" in modifiers and "bulk_group" in modifiers:
+        x.function.copies = True
+        target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
+        how, kind = next((part for part in modifiers if part in BULK_REDUCTIONS), ""), typed(modifiers)
+        element = {"b32": "u32", "b64": "u64"}.get(kind, kind)
+        if element not in BULK_REDUCTIONS.get(how, ()):
+            raise Refused(f"the reduction {how} of {kind}")
+        async_copy.bulk_reduce(x, op, b, (how, element), target, source, m.bits(operands[2], 32))
+        return
+    if modifiers[:1] != ("async",):
         raise Refused("this copy")
     if "prefetch" in modifiers:
         return
