@@ -6,7 +6,7 @@ annotation, as a default argument, as a base class and in a comparison; a call o
 
 from __future__ import annotations
 
-import sys
+import functools
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -71,9 +71,7 @@ class Unavailable(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"type object {cls.__qualname__!r} has no attribute {name!r}")
-        made = _placeholder(cls.__module__, f"{cls.__qualname__}.{name}", cls.__kiln_reason__)
-        setattr(cls, name, made)
-        return made
+        return _placeholder(cls.__module__, f"{cls.__qualname__}.{name}", cls.__kiln_reason__)
 
     def __getitem__(cls, item: Any) -> Any:
         return cls
@@ -82,6 +80,7 @@ class Unavailable(type):
         return f"<{cls.__module__}.{cls.__qualname__}: not available>"
 
 
+@functools.cache  # one object for a name; its class does not change when a program asks for an attribute
 def _placeholder(module: str, qualname: str, reason: str) -> Any:
     body = {"__module__": module, "__qualname__": qualname, "__kiln_reason__": reason}
     return Unavailable(qualname.rpartition(".")[2], (), body)
@@ -92,9 +91,7 @@ def name(module: str, name: str) -> Any:
     reason, *known = NAMES.get(module.partition(".")[2], ("",))
     if name not in known:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    made = _placeholder(module, name, reason)
-    setattr(sys.modules[module], name, made)
-    return made
+    return _placeholder(module, name, reason)
 
 
 class _Module(ModuleType):
@@ -105,9 +102,7 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        made = _placeholder(self.__name__, name, self.__kiln_reason__)
-        setattr(self, name, made)
-        return made
+        return _placeholder(self.__name__, name, self.__kiln_reason__)
 
 
 class Finder(Loader):

@@ -14,7 +14,7 @@ from .._support import stack_guard
 from .._support.gc_pause import gc_paused
 from . import entry_points, settings, stale, tree
 from . import trace as tracing
-from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
+from .arguments import AMBIENT_STREAM, ONE_SYMBOL, GroupNode, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
@@ -187,6 +187,11 @@ class CompiledFunction:
         self.static = {
             name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)
         }
+        self._adapters = {
+            name: adapt
+            for name, node in zip(names, nodes, strict=True)
+            if isinstance(node, GroupNode) and (adapt := node.adapter()) is not None
+        }
         annotation = source.parameters.annotation
         self.passed = [
             name
@@ -236,6 +241,9 @@ class CompiledFunction:
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
         """Arguments as it takes them."""
+        for name, adapt in self._adapters.items():
+            if name in arguments:
+                arguments[name] = adapt(arguments[name])
         nodes = dict(zip(arguments, self.parameters.nodes(self.source.dsl, arguments), strict=True))
         for name, node in nodes.items():
             expected = self.keys.get(name)
@@ -377,10 +385,15 @@ class CompiledFunction:
         return self._struct.pack(*leaves), places
 
     def export_to_c(
-        self, file_path: Any, file_name: str = "", function_prefix: str = "", *, function_name: str = ""
-    ) -> None:
+        self, file_path: Any = None, file_name: str = "", function_prefix: str = "", *, function_name: str = "",
+        object_file_path: Any = None,
+    ) -> None:  # fmt: skip
         """Write it as an object file that needs neither Python nor Kiln: `file_path/file_name.o` and a header for C, where
-        `function_prefix` is part of all names; or, with `function_name`, the object `file_path` for TVM-FFI."""
+        `function_prefix` is part of all names; or, with `function_name`, the object `file_path` (or `object_file_path`)
+        for TVM-FFI."""
+        if (file_path is None) == (object_file_path is None):
+            raise type_error("export_to_c takes a file_path, or an object_file_path with a function_name: one of them")
+        file_path = object_file_path if file_path is None else file_path
         entry_points.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
 
     def __getattr__(self, name: str) -> Any:
