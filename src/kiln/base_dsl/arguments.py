@@ -414,8 +414,10 @@ class ArgumentRules:
             return ProtocolNode(adapter(value))
         # An object with only `__extract_mlir_values__` consists of values in a trace; outside it is taken for its fields,
         # and so is a named tuple, whatever protocols it has: its annotations say what they are.
-        if hasattr(kind, "__new_from_mlir_values__") and not (is_named_tuple(value) and not _in_trace()) and (
-            hasattr(kind, "__get_mlir_types__") or (hasattr(kind, "__extract_mlir_values__") and _in_trace())
+        if (
+            hasattr(kind, "__new_from_mlir_values__")
+            and not (is_named_tuple(value) and not _in_trace())
+            and (hasattr(kind, "__get_mlir_types__") or (hasattr(kind, "__extract_mlir_values__") and _in_trace()))
         ):
             return ProtocolNode(value)
         if isinstance(value, (tuple, list, dict)):

@@ -313,7 +313,7 @@ class CompiledFunction:
 
     def _wrong_argument(self, name: str, node: Node, expected: Any, why: str) -> Exception:
         if self.for_tvm_ffi:
-            what = why or f"it is {describe_key(node.key)}"
+            what = _as_tvm_ffi_says(name, why) if why else f"it is {describe_key(node.key)}"
             return error(
                 DSLUserCodeValueError if why else DSLUserCodeTypeError,
                 f"Mismatched argument #{self.passed.index(name)} ({name!r}) when calling `{self.call_signature()}`: {what}; "
@@ -411,6 +411,13 @@ class CompiledFunction:
     def artifacts(self) -> Any:
         """Every artefact by name, made when asked for."""
         return self.executable.artifacts
+
+
+def _as_tvm_ffi_says(name: str, why: str) -> str:
+    """Return why a tensor does not fit, with the words of TVM-FFI's own messages, which programs look for."""
+    if found := re.match(r"the (extent|stride) of mode (\d+)", why):
+        return f"Mismatched {name}.{'shape' if found[1] == 'extent' else 'strides'}[{found[2]}]: {why}"
+    return f"{why}, expected device_type=cuda" if why.endswith("the memory of the host") else why
 
 
 _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")

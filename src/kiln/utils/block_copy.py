@@ -34,7 +34,9 @@ def block_copy(
     if shape[0] * shape[1] > 1 and getattr(tiled_copy.op, "multicast", False):
         along = (tma_multicast or {}).get("multicast_dim")
         if along not in ("M", "N"):
-            raise type_error(f"multicast_dim is {along!r}", '"M" where CTAs along N share a tile, "N" where those along M do')
+            raise type_error(
+                f"multicast_dim is {along!r}", '"M" where CTAs along N share a tile, "N" where those along M do'
+            )
         mode = 1 if along == "M" else 0
         cluster = make_layout((*shape, 1))
         place = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
