@@ -57,16 +57,18 @@ NAMES = {
 """Placeholders in modules that exist: the reason, then the names."""
 
 
+error: type[Exception] = NotImplementedError
+"""What a use of a placeholder raises; the package puts its own class here."""
+
+
 class Unavailable(type):
     """The class of placeholders. A placeholder's attributes are placeholders, and so are classes derived from it."""
 
     __kiln_reason__: str
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        from ..base_dsl.diagnostics import DSLNotImplemented
-
         here = next(base for base in cls.__mro__ if "__kiln_reason__" in vars(base))
-        raise DSLNotImplemented(f"{here.__module__}.{here.__qualname__} is not available: {here.__kiln_reason__}")
+        raise error(f"{here.__module__}.{here.__qualname__} is not available: {here.__kiln_reason__}")
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):
