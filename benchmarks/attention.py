@@ -1,26 +1,29 @@
-"""Attention, forward, beside PyTorch's: many queries, which take the tensor cores' time, and few, which take the memory's.
+"""Attention forward beside PyTorch's FlashAttention-2 and cuDNN: prefill, bound by tensor cores, and decode, bound by
+memory.
 
-    python benchmarks/attention.py
+    python benchmarks/attention.py [--save]
 
-PyTorch's FlashAttention-2 uses `mma.sync`, which every GPU since sm_80 has, and so does Kiln for few queries; cuDNN, and Kiln for many,
-use Hopper's own instructions on Hopper (`attention_hopper.py` has more of that).
-See `kernels.py` for how it is timed.
+FlashAttention-2 uses `mma.sync`, which every GPU since sm_80 has, and so does Kiln's decode kernel; cuDNN and Kiln's
+prefill kernel use WGMMA on Hopper (`attention_hopper.py` has more shapes). TFLOP/s count the scores that the mask
+leaves, TB/s the bytes of K and V, read once. `kernels.py` says how calls are timed.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 from normal_data import refuse_constants
+from results import Page, Table
 
 from kiln import kernels, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MANY = (
+PREFILL = (
     (4, 8192, 16, 16, 128, torch.bfloat16, True),
     (4, 8192, 16, 16, 128, torch.bfloat16, False),
     (4, 8192, 16, 16, 128, torch.float16, True),
@@ -30,9 +33,9 @@ MANY = (
     (4, 4096, 16, 16, 192, torch.bfloat16, True),
     (2, 4096, 16, 16, 256, torch.bfloat16, True),
 )
-"""Batch, length, heads, heads of keys, D, elements, whether causal."""
+"""Batch, seqlen, query heads, KV heads, head_dim, dtype, whether causal."""
 
-FEW = (
+DECODE = (
     (1, 1, 4096),
     (1, 1, 32768),
     (1, 1, 131072),
@@ -47,18 +50,34 @@ FEW = (
     (64, 4, 4096),
     (64, 16, 4096),
 )
-"""Batch, queries, keys; 32 heads that share 8 of keys, D 128, bf16."""
+"""Batch, seqlen_q, seqlen_k."""
+
+PREFILL_TABLE = Table(
+    "Prefill",
+    (
+        "batch", "seqlen", "heads Q/KV", "head_dim", "dtype", "mask", "FlashAttention-2 us", "cuDNN us", "Kiln us",
+        "Kiln TFLOP/s",
+    ),
+)  # fmt: skip
+DECODE_TABLE = Table(
+    "Decode, 32 query heads, 8 KV heads, head_dim 128, bfloat16",
+    (
+        "batch", "seqlen_q", "seqlen_k", "FlashAttention-2 us", "FlashAttention-2, packed GQA us", "cuDNN us",
+        "Kiln us", "Kiln TB/s",
+    ),
+)  # fmt: skip
+PAGE = Page(__file__, "Attention forward", PREFILL_TABLE, DECODE_TABLE)
 
 
 def sdpa(q: Any, k: Any, v: Any, causal: bool) -> Callable[[], torch.Tensor]:
-    """PyTorch's attention of (batch, rows, heads, D)."""
-    turned = [x.transpose(1, 2) for x in (q, k, v)]
-    shared = q.shape[2] != k.shape[2]
-    return lambda: torch.nn.functional.scaled_dot_product_attention(*turned, is_causal=causal, enable_gqa=shared)
+    """Return PyTorch's attention of tensors (batch, seqlen, heads, head_dim)."""
+    transposed = [x.transpose(1, 2) for x in (q, k, v)]
+    gqa = q.shape[2] != k.shape[2]
+    return lambda: torch.nn.functional.scaled_dot_product_attention(*transposed, is_causal=causal, enable_gqa=gqa)
 
 
 def beside(ours: torch.Tensor, theirs: Callable[[], torch.Tensor], backends: list[Any]) -> list[float | None]:
-    """Microseconds of each of PyTorch's ways that takes such arrays; each gives what ours did."""
+    """Return microseconds of PyTorch's backends, None for one that refuses; their results are compared with ours."""
     from torch.nn.attention import sdpa_kernel  # pyright: ignore[reportMissingImports]
 
     times: list[float | None] = []
@@ -67,7 +86,7 @@ def beside(ours: torch.Tensor, theirs: Callable[[], torch.Tensor], backends: lis
             try:
                 wanted = theirs().transpose(1, 2)
                 us = device_us(theirs)
-            except RuntimeError:  # it does not take such heads
+            except RuntimeError:  # this backend lacks the head_dim
                 times.append(None)
                 continue
         torch.testing.assert_close(ours, wanted, rtol=2e-2, atol=2e-2)
@@ -86,64 +105,53 @@ def normal(*shape: int, dtype: Any = torch.bfloat16) -> torch.Tensor:
 
 
 def device_us(call: Callable[[], Any]) -> float:
-    """Microseconds of a call; before each the L2 cache is emptied."""
+    """Return microseconds of a call with a cold L2 cache."""
     return measure.measure(call, effort=measure.QUICK).us
 
 
-def many_queries() -> None:
-    """Products that are not hidden count."""
+def prefill() -> None:
+    """Measure prefill."""
     from torch.nn.attention import SDPBackend  # pyright: ignore[reportMissingImports]
 
-    print(
-        "\n| batch | length | heads | D | type | | FlashAttention-2 us | cuDNN us | Kiln us | Kiln TFLOP/s |\n"
-        "|---|---|---|---|---|---|---|---|---|---|"
-    )
-    for batch, length, heads, heads_k, dim, dtype, causal in MANY:
+    for batch, length, heads, heads_k, dim, dtype, causal in PREFILL:
         q, k, v = (normal(batch, length, h, dim, dtype=dtype) for h in (heads, heads_k, heads_k))
         out = torch.empty_like(q)
         ours = functools.partial(kernels.flash_attention, q, k, v, causal=causal, out=out)
         times = beside(ours(), sdpa(q, k, v, causal), [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION])
         us = device_us(ours)
         work = 4 * batch * heads * length * length * dim / (2 if causal else 1)
-        print(
-            f"| {batch} | {length} | {heads}/{heads_k} | {dim} | {str(dtype)[6:]} | {'causal' if causal else 'full'} | "
-            f"{' | '.join(map(shown, times))} | {us:.0f} | {work / us / 1e6:.0f} |",
-            flush=True,
-        )
+        PREFILL_TABLE.add(
+            batch, length, f"{heads}/{heads_k}", dim, str(dtype)[6:], "causal" if causal else "full",
+            *map(shown, times), f"{us:.0f}", f"{work / us / 1e6:.0f}",
+        )  # fmt: skip
 
 
-def few_queries() -> None:
-    """Keys and values are read once, from memory: the L2 cache is emptied before each call."""
+def decode() -> None:
+    """Measure decode with a cold L2 cache; by hand, the query heads of a KV head are packed into rows of Q."""
     from torch.nn.attention import SDPBackend  # pyright: ignore[reportMissingImports]
 
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]
-    print(
-        "\n| batch | queries | keys | FlashAttention-2 us | heads put together by hand us | cuDNN us | Kiln us | Kiln TB/s |\n"
-        "|---|---|---|---|---|---|---|---|"
-    )
-    for batch, queries, keys in FEW:
+    for batch, queries, keys in DECODE:
         size = 2 * 2 * batch * keys * 8 * 128
         q, k, v = normal(batch, queries, 32, 128), normal(batch, keys, 8, 128), normal(batch, keys, 8, 128)
-        together = q.view(batch, queries, 8, 4, 128).transpose(2, 3).reshape(batch, 4 * queries, 8, 128)
+        packed = q.view(batch, queries, 8, 4, 128).transpose(2, 3).reshape(batch, 4 * queries, 8, 128)
         out = torch.empty_like(q)
 
         ours = functools.partial(kernels.flash_attention, q, k, v, out=out)
         wanted = kernels.flash_attention(q, k, v)
-        turned = wanted.view(batch, queries, 8, 4, 128).transpose(2, 3).reshape(together.shape)
+        packed_out = wanted.view(batch, queries, 8, 4, 128).transpose(2, 3).reshape(packed.shape)
         separate = beside(wanted, sdpa(q, k, v, False), backends)
-        by_hand = beside(turned, sdpa(together, k, v, False), backends[:1])
+        by_hand = beside(packed_out, sdpa(packed, k, v, False), backends[:1])
         times = [separate[0], by_hand[0], separate[1]]
         us = device_us(ours)
-        print(
-            f"| {batch} | {queries} | {keys} | {' | '.join(map(shown, times))} | {shown(us)} | {size / us / 1e6:.2f} |",
-            flush=True,
-        )
+        DECODE_TABLE.add(batch, queries, keys, *map(shown, times), shown(us), f"{size / us / 1e6:.2f}")
 
 
 def main() -> None:
-    """Both tables."""
-    many_queries()
-    few_queries()
+    """Measure both tables."""
+    prefill()
+    decode()
+    PAGE.finish("--save" in sys.argv)
 
 
 if __name__ == "__main__":

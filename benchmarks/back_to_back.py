@@ -1,4 +1,4 @@
-"""How fast calls are back to back, at the power limit if they reach it, in turns; with clock, power and temperature. For the benchmarks beside this file."""
+"""Sustained timing: calls alternate, each back to back, with clock, power and temperature. For the benchmarks here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Work(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Microseconds of a call, and what the GPU did meanwhile. Watts are those of its counter of energy."""
+    """Microseconds of a call, and clock, power and temperature while it ran. Watts come from NVML's energy counter."""
 
     us: float
     mhz: float
@@ -38,7 +38,7 @@ class Seen(NamedTuple):
 
 
 class Turns:
-    """A call as a graph of many, and what was seen of it, a turn after the other."""
+    """A call as a CUDA graph of many, and its measurements, one per round."""
 
     def __init__(self, work: Work) -> None:
         self.work = work  # kept: the graph reads its arrays
@@ -61,7 +61,7 @@ class Turns:
                     work.call()
 
     def run(self, seconds: float) -> None:
-        """Some seconds, of which the last half counts."""
+        """Run for some seconds, of which the last half counts."""
         begun, events, first = time.perf_counter(), list[Any](), 0
         energy, readings = list[tuple[float, float]](), list[nvml.Reading]()
         with torch.cuda.stream(self.stream):
@@ -87,7 +87,7 @@ class Turns:
 
     @property
     def middle(self) -> Seen:
-        """Medians of the turns."""
+        """Return the medians of the rounds."""
         us, mhz, watts, celsius = (statistics.median(x[i] for x in self.seen) for i in range(4))
         return Seen(us, mhz, watts, celsius, functools.reduce(int.__or__, (x.reasons for x in self.seen)))
 
@@ -98,13 +98,13 @@ class Turns:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """TFLOP/s of the slowest and of the fastest turn."""
+        """Return TFLOP/s of the slowest and of the fastest round."""
         times = [x.us for x in self.seen]
         return self.flops / max(times) * 1e-6, self.flops / min(times) * 1e-6
 
 
 def in_turns(works: dict[str, Work], rounds: int, seconds: float) -> dict[str, Turns]:
-    """All, one after the other without a pause, so many times; in every other round backwards."""
+    """Run all works one after the other without a pause, `rounds` times; every other round backwards."""
     found = {name: Turns(work) for name, work in works.items()}
     for number in range(rounds):
         for name in list(works)[:: 1 if number % 2 == 0 else -1]:

@@ -2,8 +2,8 @@
 
     python benchmarks/bank_conflicts.py
 
-One warp after another reads shared memory by a table of addresses, many times; the cycles of an access are measured where
-nothing else limits it. A model is right if the cycles of an access are those of its wavefronts.
+One warp after another reads shared memory by a table of addresses, many times; the cycles of an access are measured
+where nothing else limits it. A model is right if the cycles of an access are those of its wavefronts.
 """
 
 from __future__ import annotations

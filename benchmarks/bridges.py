@@ -1,10 +1,11 @@
-"""What a call of one small kernel costs the host through each bridge, beside what the frameworks' own calls cost.
+"""Host time of a call of one small kernel through each bridge, beside the frameworks' own calls.
 
-    python benchmarks/bridges.py [--cpu] [--rounds N]
+    python benchmarks/bridges.py [--cpu] [--rounds N] [--save]
 
-Medians of batches of 100 calls, the cases taking turns; the device is drained between batches. Hosts differ, and so does one from minute to
-minute: the last column is what a call costs beyond the bare launch of its round (medians of the differences). `--cpu` runs on the CPU target, where the work
-itself is part of the time. Frameworks that are not installed are left out.
+Medians of batches of 100 calls, the cases taking turns; the device is drained between batches. Hosts differ, and so
+does one from minute to minute: the last column is what a call costs beyond the bare launch of its round (medians of
+the differences). `--cpu` runs on the CPU target, where the work itself is part of the time. Frameworks that are not
+installed are left out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from results import Page, Table
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the GPU's memory is shared with torch
 
@@ -37,6 +40,11 @@ Case = tuple[Any, ...]
 BATCH = 100
 LAUNCH = "compiled function, a prepared tensor (the launch)"
 C_LAUNCH = "peer: C, the launch (compiled code with its slots)"
+CALLS = Table(
+    "Host time of a call, median of 60 batches of 100",
+    ("call", "median us", "least us", "greatest us", "over the launch us"),
+)
+PAGE = Page(__file__, "Calls through bridges", CALLS)
 
 
 @cute.kernel
@@ -192,7 +200,8 @@ def jax_cases(device: str) -> list[Case]:
 
 @struct
 class Called:
-    """What `repeat` calls: a wrapper of an exported function with one tensor, or with two and a number, or compiled code itself."""
+    """What `repeat` calls: a wrapper of an exported function with one tensor, or with two and a number, or compiled
+    code itself."""
 
     one: Fn[[Ptr, Ptr], i32]
     two: Fn[[Ptr, Ptr, Ptr, f32], i32]
@@ -313,7 +322,8 @@ def measure(cases: list[Case], rounds: int, device: str) -> dict[str, list[float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpu", action="store_true", help="run on the CPU target")
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--save", action="store_true", help="write docs/data/bridges.md")
     given = parser.parse_args()
     device = "cpu" if given.cpu or not torch.cuda.is_available() else "cuda"
     if device == "cpu":
@@ -332,12 +342,12 @@ def main() -> None:
             cases += make(argument)
         except (ImportError, RuntimeError) as failure:
             print(f"left out: {make.__name__}: {failure}")
-    print(f"| call ({device}) | median us | least | greatest | over the launch |\n|---|--:|--:|--:|--:|")
     times = measure(cases, given.rounds, device)
     for name, found in times.items():
         bare = times.get(C_LAUNCH if name.startswith("C:") else LAUNCH, found)
         over = statistics.median(mine - launch for mine, launch in zip(found, bare, strict=True))
-        print(f"| {name} | {statistics.median(found):.2f} | {min(found):.2f} | {max(found):.2f} | {over:.2f} |")
+        CALLS.add(name, *(f"{us:.2f}" for us in (statistics.median(found), min(found), max(found), over)))
+    PAGE.finish(given.save)
 
 
 if __name__ == "__main__":

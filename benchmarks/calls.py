@@ -1,10 +1,11 @@
-"""What a call of each function of the kernel library costs the host, beside PyTorch's own.
+"""Host time of a call of each function of the kernel library, beside PyTorch's.
 
-    python benchmarks/calls.py [--profile] [--cpu]
+    python benchmarks/calls.py [--profile] [--cpu] [--save]
 
-Arrays are small, so that a call costs more than the work. The least of 30 batches of 200 calls counts; the device is drained
-between batches, and the cases take turns, for the host's speed changes with time. `--profile` also prints where Python
-spends the time of Kiln's calls; `--cpu` runs on the CPU target, where the work itself is part of the time.
+Arrays are small, so that a call costs more than the work. The least of 30 batches of 200 calls counts; the device is
+drained between batches, and the cases take turns, for the host's speed changes with time. `--profile` also prints
+where Python spends the time of Kiln's calls; `--cpu` runs on the CPU target, where the work itself is part of the
+time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from results import Page, Table
 
 import kiln
 from kiln import kernels
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 functional = torch.nn.functional
 Case = tuple[str, "Callable[[], Any]", str, "Callable[[], Any] | None"]
+CALLS = Table("Host time of a call, least of 30 batches of 200", ("call", "Kiln us", "PyTorch us", "PyTorch call"))
+FIRST = Table("First calls with arrays of another shape, median", ("call", "1st us", "2nd us", "3rd us"))
+PAGE = Page(__file__, "Calls of the kernel library", CALLS, FIRST)
 
 
 def cases(device: str) -> list[Case]:
@@ -50,7 +55,7 @@ def cases(device: str) -> list[Case]:
         torch.full((1,), 64, device=device, dtype=torch.int32),
         torch.zeros(1, 1, 16, 576, device=device, dtype=torch.bfloat16),
     )
-    latents, silu = torch.zeros(4, 64, 576, device=device, dtype=torch.bfloat16), functional.silu
+    kv_cache, silu = torch.zeros(4, 64, 576, device=device, dtype=torch.bfloat16), functional.silu
     return [
         ("softmax(x, out=out)", lambda: kernels.softmax(x, out=out), "", lambda: torch.softmax(x, -1, out=out)),
         ("softmax(x)", lambda: kernels.softmax(x), "softmax(x, -1)", lambda: torch.softmax(x, -1)),
@@ -66,28 +71,38 @@ def cases(device: str) -> list[Case]:
         ("argmax(x, 1)", lambda: kernels.argmax(x, 1), "", lambda: torch.argmax(x, 1)),
         ("elementwise(lambda a: a + 1, x)", lambda: kernels.elementwise(lambda a: a + 1, x), "x + 1", lambda: x + 1),
         ("elementwise(add, x, y)", lambda: kernels.elementwise(_add, x, y), "x + y", lambda: x + y),
-        ("cross_entropy(x, target)", lambda: kernels.cross_entropy(x, target), "", lambda: functional.cross_entropy(x, target)),
-        ("cross_entropy_backward(1.0, x, target, lse)", lambda: kernels.cross_entropy_backward(1.0, x, target, lse), "", None),
+        ("cross_entropy(x, target)", lambda: kernels.cross_entropy(x, target), "",
+        lambda: functional.cross_entropy(x, target)),
+        ("cross_entropy_backward(1.0, x, target, lse)", lambda: kernels.cross_entropy_backward(1.0, x, target, lse),
+        "", None),
         ("gemm(a, b, out=c)", lambda: kernels.gemm(a, b, out=c), "mm(a, b, out=c)", lambda: torch.mm(a, b, out=c)),
         ("gemm(a, b)", lambda: kernels.gemm(a, b), "mm(a, b)", lambda: torch.mm(a, b)),
-        ("gemm(a, b, bias=row)", lambda: kernels.gemm(a, b, bias=row), "addmm(row, a, b)", lambda: torch.addmm(row, a, b)),
+        ("gemm(a, b, bias=row)", lambda: kernels.gemm(a, b, bias=row), "addmm(row, a, b)",
+        lambda: torch.addmm(row, a, b)),
         ("flash_attention(q, q, q)", lambda: kernels.flash_attention(q, q, q), "scaled_dot_product_attention",
          lambda: attention(heads, heads, heads)),
-        ("flash_attention_backward(dy, q, q, q, y, lse)", lambda: kernels.flash_attention_backward(seen, q, q, q, seen, logarithms), "", None),
-        ("paged_attention(q, k, v, table, lengths)", lambda: kernels.paged_attention(q[:, :1], pages, pages, table, lengths), "", None),
-        ("mla_decode(q, latents, table, lengths)", lambda: kernels.mla_decode(absorbed, latents, table, lengths), "", None),
+        ("flash_attention_backward(dy, q, q, q, y, lse)",
+        lambda: kernels.flash_attention_backward(seen, q, q, q, seen, logarithms), "", None),
+        ("paged_attention(q, k, v, table, lengths)",
+        lambda: kernels.paged_attention(q[:, :1], pages, pages, table, lengths), "", None),
+        ("mla_decode(q, kv_cache, table, lengths)", lambda: kernels.mla_decode(absorbed, kv_cache, table, lengths), "",
+        None),
         ("fused_add_rms_norm(x, r, weight)", lambda: kernels.fused_add_rms_norm(x, dy, weight), "x + r, rms_norm",
          lambda: functional.rms_norm(x + dy, (64,), weight)),
-        ("the same, quantize=e4m3", lambda: kernels.fused_add_rms_norm(x, dy, weight, quantize=torch.float8_e4m3fn), "", None),
-        ("fused_add_layer_norm(x, r, weight, bias)", lambda: kernels.fused_add_layer_norm(x, dy, weight, bias), "x + r, layer_norm",
+        ("fused_add_rms_norm(x, r, weight, quantize=e4m3)",
+        lambda: kernels.fused_add_rms_norm(x, dy, weight, quantize=torch.float8_e4m3fn), "", None),
+        ("fused_add_layer_norm(x, r, weight, bias)", lambda: kernels.fused_add_layer_norm(x, dy, weight, bias),
+        "x + r, layer_norm",
          lambda: functional.layer_norm(x + dy, (64,), weight, bias)),
-        ("fused_add_rms_norm_backward(dy, ds, x, weight)", lambda: kernels.fused_add_rms_norm_backward(dy, x, y, weight), "", None),
+        ("fused_add_rms_norm_backward(dy, ds, x, weight)",
+        lambda: kernels.fused_add_rms_norm_backward(dy, x, y, weight), "", None),
         ("swiglu(x, y)", lambda: kernels.swiglu(x, y), "silu(x) * y", lambda: silu(x) * y),
         ("swiglu(xy)", lambda: kernels.swiglu(x), "silu of one half * other", lambda: silu(x[:, :32]) * x[:, 32:]),
         ("geglu(x, y)", lambda: kernels.geglu(x, y), "gelu(x) * y", lambda: functional.gelu(x) * y),
         ("swiglu_backward(dy, x, y)", lambda: kernels.swiglu_backward(dy, x, y), "", None),
         ("rotary_embedding(q, cos, sin)", lambda: kernels.rotary_embedding(q, cos, sin), "", None),
-        ("topk_softmax(x, 4)", lambda: kernels.topk_softmax(x, 4), "softmax, topk", lambda: torch.topk(torch.softmax(x, -1), 4)),
+        ("topk_softmax(x, 4)", lambda: kernels.topk_softmax(x, 4), "softmax, topk",
+        lambda: torch.topk(torch.softmax(x, -1), 4)),
     ]  # fmt: skip
 
 
@@ -114,15 +129,14 @@ def measure(given: list[Case], rounds: int, batch: int, wait: Callable[[], None]
                     call()
                 times[side] = min(times[side], (time.perf_counter() - begun) / batch)
     wait()
-    print("| a call from Python | Kiln us | PyTorch us |\n|---|---|---|")
     for times, (name, _, other, theirs) in zip(best, given, strict=True):
-        shown = "" if theirs is None else f"{times[1] * 1e6:.1f}" + (f" (`{other}`)" if other else "")
-        print(f"| `{name}` | {times[0] * 1e6:.1f} | {shown} |")
+        peer = None if theirs is None else f"{times[1] * 1e6:.1f}"
+        CALLS.add(f"`{name}`", f"{times[0] * 1e6:.1f}", peer, f"`{other}`" if other else None)
 
 
 def first_calls(device: str, wait: Callable[[], None]) -> None:
-    """Print what the first calls with arrays of a shape cost, which Python takes; the kernel is compiled already."""
-    found: list[list[float]] = [[] for _ in range(6)]
+    """Measure the first calls with arrays of a new shape, which Python takes; the kernel is compiled already."""
+    found: list[list[float]] = [[] for _ in range(3)]
     for rows in range(9, 30):
         x = torch.randn(rows, 64, device=device)
         for times in found:
@@ -130,8 +144,7 @@ def first_calls(device: str, wait: Callable[[], None]) -> None:
             begun = time.perf_counter()
             kernels.softmax(x)
             times.append(time.perf_counter() - begun)
-    shown = ", ".join(f"{statistics.median(times) * 1e6:.0f}" for times in found)
-    print(f"\nsoftmax of rows of another number, its first calls: {shown} us (medians)")
+    FIRST.add("`softmax(x)`", *(f"{statistics.median(times) * 1e6:.0f}" for times in found))
 
 
 def profile(given: list[Case], wait: Callable[[], None]) -> None:
@@ -160,6 +173,7 @@ def main(arguments: list[str]) -> None:
     first_calls("cpu" if on_cpu else "cuda", wait)
     if "--profile" in arguments:
         profile(given, wait)
+    PAGE.finish("--save" in arguments)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""What compiling a kernel costs without the disk cache: in a new process, and in one that has compiled before.
+"""Compile time without the disk cache, in a new process and in one that has compiled before; CuTe DSL's beside it.
 
-    python benchmarks/compile_time.py [--rounds N] [--only TEXT] [--states new,warm] [--cores N] [--beside M] [--public FOLDER]
+    python benchmarks/compile_time.py [--rounds N] [--only TEXT] [--states new,warm] [--cores N] [--beside M]
+                                      [--public FOLDER] [--save]
 
-Nothing is launched, so no GPU is needed: kernels are compiled for sm_90a. FOLDER is `examples/python/CuTeDSL` of a checkout
-of NVIDIA's public repository; programs of it for Ampere and Hopper are then compiled too, as they are. Times are the best of the rounds,
-in ms; "all" is what a caller waits for, and "process" adds what comes before it: Python, and all that is imported. Kiln is as it is once it is installed: byte
-code and the object code of its native libraries are made first, if they are not there. Before kinds of products, a process has
-compiled the f16 product, before kinds of attention another kind of it; before the others, a kernel of rows.
-CuTe DSL was measured to take 0.8 to 1.4 s for `tensorop_gemm` and 4.0 to 5.3 s for `flash_attention_v2` on such a machine.
+Nothing is launched, so no GPU is needed: kernels are compiled for sm_90a. FOLDER is `examples/python/CuTeDSL` of a
+checkout of NVIDIA's public repository; its programs for Ampere and Hopper are then compiled too, unchanged. Times are
+the best of the rounds, in ms. "total" is what a caller waits for; ptxas runs beside the host code, and "ptxas" is how
+long Kiln then waits for it. Byte code and the object code of native libraries are made first. A warm process has
+compiled the f16 GEMM before other GEMMs, another attention kernel before attention, a row-wise kernel before the rest.
+CuTe DSL's times were measured before, on a machine of the same kind (`CUTE_DSL`); it is not run here.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results import Page, Table
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -34,63 +37,80 @@ PUBLIC = {
     "dense_gemm_persistent": "hopper/kernel/dense_gemm/dense_gemm_persistent.py",
     "fmha": "hopper/kernel/attention/fmha.py",
 }
+CUTE_DSL = {
+    "tensorop_gemm": "800 to 1400",
+    "flash_attention_v2": "4000 to 5300",
+    "dense_gemm_persistent": "1100 to 1600",
+    "fmha": "2200 to 3100",
+}
+"""Milliseconds that CuTe DSL took for the public programs."""
+TIMES = Table(
+    "Milliseconds without the disk cache, for sm_90a",
+    (
+        "kernel", "state", "total", "tracing", "lowering", "LLVM passes", "PTX", "ptxas", "host code",
+        "CuTe DSL total",
+    ),
+)  # fmt: skip
+PAGE = Page(__file__, "Compile time", TIMES)
 ROOT = Path(__file__).resolve().parents[1]
 HOPPER = ROOT / "examples/hopper/step_6_persistent.py"
-PRODUCTS = (
-    "gemm_gelu", "gemm_residual", "gemm_gate", "gemm_two_results", "gemm_squares", "gemm_e4m3", "gemm_e4m3_fast", "gemm_blocks", "gemm_int8", "gemm_tf32",
-    "gemm_weights_8", "gemm_weights_4", "grouped",
+GEMMS = (
+    "gemm gelu", "gemm residual", "gemm gate", "gemm two outputs", "gemm row reduction", "gemm e4m3",
+    "gemm e4m3 fast", "gemm e4m3 block scales", "gemm int8", "gemm tf32", "gemm int8 weights", "gemm int4 weights",
+    "gemm grouped",
 )  # fmt: skip
 ATTENTION = {
     "attention full": (128, {}),
     "attention causal": (128, {"causal": True}),
-    "attention of 64": (64, {"causal": True}),
-    "attention of 256": (256, {"causal": True}),
+    "attention head_dim 64": (64, {"causal": True}),
+    "attention head_dim 256": (256, {"causal": True}),
     "attention window": (128, {"window": (500, 0), "softcap": 30.0}),
-    "attention score": (128, {"causal": True, "score": lambda s, b, h, q, k: s + 0.1 * h}),
-    "attention packed": (128, {"causal": True, "packed": True}),
-    "attention pages": (128, {"causal": True, "page": 16}),
-    "attention 8 bits": (128, {"causal": True, "narrow": True}),
-    "attention 8 bits of 256": (256, {"causal": True, "narrow": True}),
+    "attention score_mod": (128, {"causal": True, "score": lambda s, b, h, q, k: s + 0.1 * h}),
+    "attention varlen": (128, {"causal": True, "varlen": True}),
+    "attention paged KV": (128, {"causal": True, "page": 16}),
+    "attention e4m3": (128, {"causal": True, "narrow": True}),
+    "attention e4m3 head_dim 256": (256, {"causal": True, "narrow": True}),
 }
-"""Forward, on sm_90a: elements of a head, and what is asked for."""
-GRADIENTS = {
-    "gradients full": (128, False),
-    "gradients causal": (128, True),
-    "gradients of 64": (64, True),
-    "gradients of 192": (192, True),
-    "gradients of 256": (256, True),
+"""Attention forward on sm_90a: head_dim and options."""
+BACKWARD = {
+    "attention backward full": (128, False),
+    "attention backward causal": (128, True),
+    "attention backward head_dim 64": (64, True),
+    "attention backward head_dim 192": (192, True),
+    "attention backward head_dim 256": (256, True),
 }
-"""The backward pass of attention, on sm_90a: elements of a head, and whether it is causal."""
-LATENTS = {
-    "latents 128 heads": (128, "bfloat16"),
-    "latents 16 heads": (16, "bfloat16"),
-    "latents 8 bits": (128, "float8_e4m3fn"),
+"""Attention backward on sm_90a: head_dim, and whether it is causal."""
+MLA = {
+    "mla 128 heads": (128, "bfloat16"),
+    "mla 16 heads": (16, "bfloat16"),
+    "mla e4m3": (128, "float8_e4m3fn"),
 }
-"""MLA of one token: heads, and what the cache holds."""
-OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "hopper_gemm", *ATTENTION, *GRADIENTS, *LATENTS)
+"""MLA decode of one token: heads, and the dtype of the KV cache."""
+OWN = ("elementwise", "softmax", "gemm", *GEMMS, "hopper_gemm", *ATTENTION, *BACKWARD, *MLA)
 STAGES = {
-    "lower": (
-        "kernel-outlining", "verify", "fma-contraction", "narrow-floats", "wgmma-unrolling", "wgmma-registers", "vector-legalisation",
-        "if-conversion", "expansion", "loop-unrolling", "llvm-conversion",
+    "lowering": (
+        "kernel-outlining", "verify", "fma-contraction", "narrow-floats", "wgmma-unrolling", "wgmma-registers",
+        "vector-legalisation",
+        "if-conversion", "expansion", "loop-unrolling", "llvm-conversion", "translate", "check", "loop-annotations",
+        "kernel-attributes", "lines",
     ),
-    "text": ("translate", "check", "loop-annotations", "kernel-attributes", "lines"),
-    "llvm": ("optimize",),
-    "ptx": ("codegen",),
+    "LLVM passes": ("optimize",),
+    "PTX": ("codegen",),
     "ptxas": ("ptxas",),
 }  # fmt: skip
-"""The columns of the table, with the stages that each adds up; the rest of a compilation is host code."""
+"""Columns of the table, with the stages that each adds up; the rest of a compilation is host code."""
 
 
 def array(dtype: str, *shape: int) -> Any:
-    """An array that nobody reads."""
+    """Return an uninitialised array: nothing reads it."""
     import ml_dtypes
     import numpy as np
 
     return np.empty(shape, getattr(ml_dtypes, dtype, None) or np.dtype(dtype))
 
 
-def attention(dim: int, packed: bool = False, page: int = 0, narrow: bool = False, **options: Any) -> Any:
-    """Attention of the config that 4 x 8192 queries have."""
+def attention(dim: int, varlen: bool = False, page: int = 0, narrow: bool = False, **options: Any) -> Any:
+    """Return a call of attention with the config of batch 4, seqlen 8192."""
     import numpy as np
 
     import kiln
@@ -101,35 +121,36 @@ def attention(dim: int, packed: bool = False, page: int = 0, narrow: bool = Fals
 
     q = k = array("float8_e4m3fn" if narrow else "bfloat16", 1, 256, 2, dim)
     starts = np.array([0, 256], np.int32)
-    if packed:
+    if varlen:
         q, k, options = q[0], k[0], {**options, "cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 256}
     if page:
         table = np.zeros((1, 256 // page), np.int32)
         k, options = k.reshape(-1, page, 2, dim), {**options, "page_table": table, "seqused_k": starts[1:]}
     problem = AttentionProblem(
-        4, 8192, 8192, 16, 16, dim, dim, kiln.Float8E4M3FN if narrow else kiln.BFloat16, window_right=0 if options else None,
-        page_size=page, varlen=packed, has_seqused_k=page > 0, score_mod=options.get("score"),
+        4, 8192, 8192, 16, 16, dim, dim, kiln.Float8E4M3FN if narrow else kiln.BFloat16,
+        window_right=0 if options else None,
+        page_size=page, varlen=varlen, has_seqused_k=page > 0, score_mod=options.get("score"),
     )  # fmt: skip
     config = sm90_cost.default_config(problem, device_of("sm_90a"))
     return lambda: kernels.flash_attention(q, k, k, config=config, **options)
 
 
-def gradients(dim: int, causal: bool) -> Any:
-    """The backward pass of attention to many keys."""
+def attention_backward(dim: int, causal: bool) -> Any:
+    """Return a call of attention backward at seqlen 8192."""
     import numpy as np
 
     from kiln import kernels
 
     x = np.broadcast_to(array("bfloat16", 1, 1, 1, dim), (4, 8192, 16, dim))
-    made = [array("bfloat16", *x.shape) for _ in range(3)]
+    grads = [array("bfloat16", *x.shape) for _ in range(3)]
     lse = array("float32", 4, 16, 8192)
     return lambda: kernels.flash_attention_backward(
-        x, x, x, x, x, lse, causal=causal, dq=made[0], dk=made[1], dv=made[2]
+        x, x, x, x, x, lse, causal=causal, dq=grads[0], dk=grads[1], dv=grads[2]
     )
 
 
-def latents(heads: int, stored: str) -> Any:
-    """MLA of 128 sequences."""
+def mla(heads: int, stored: str) -> Any:
+    """Return a call of MLA decode for 128 sequences."""
     from kiln import kernels
 
     q, cache, table = array("bfloat16", 128, 1, heads, 576), array(stored, 8192, 64, 576), array("int32", 128, 64)
@@ -137,7 +158,7 @@ def latents(heads: int, stored: str) -> Any:
 
 
 def program_at(path: Path) -> Any:
-    """The module of a program."""
+    """Import a program by its path."""
     import importlib.util
 
     for place in (path.parent, *path.parents[1:6]):
@@ -152,7 +173,7 @@ def program_at(path: Path) -> Any:
 
 
 def dynamic(x: Any, leading: int, order: tuple[int, ...], width: int) -> Any:
-    """A tensor as the public programs prepare theirs."""
+    """Return a tensor as the public programs prepare theirs."""
     from kiln.cute.runtime import from_dlpack
 
     made = from_dlpack(x, assumed_align=16).mark_layout_dynamic(leading_dim=leading)
@@ -160,7 +181,7 @@ def dynamic(x: Any, leading: int, order: tuple[int, ...], width: int) -> Any:
 
 
 def public(name: str, program: Any) -> Any:
-    """What makes a program of the public repository be compiled."""
+    """Return a call that compiles a program of the public repository."""
     import kiln.cute as cute
     from kiln.cute.runtime import from_dlpack
 
@@ -193,7 +214,7 @@ def public(name: str, program: Any) -> Any:
 
 
 def prepared(name: str, folder: str) -> Any:
-    """What makes a kernel be compiled, its arguments ready."""
+    """Return a call that compiles a kernel; its arguments are ready."""
     import kiln.cute as cute
     from kiln import kernels
     from kiln.cute.runtime import from_dlpack
@@ -204,14 +225,14 @@ def prepared(name: str, folder: str) -> Any:
         program = program_at(HOPPER)
         a, b, c = (from_dlpack(array("float16", 256, 256), assumed_align=16).mark_layout_dynamic() for _ in range(3))
         return lambda: cute.compile(program.gemm, a, b, c, cute.Int32(66))
-    if name in PRODUCTS:
-        return product(name)
+    if name in GEMMS:
+        return gemm(name)
     if name in ATTENTION:
         return attention(ATTENTION[name][0], **ATTENTION[name][1])
-    if name in GRADIENTS:
-        return gradients(*GRADIENTS[name])
-    if name in LATENTS:
-        return latents(*LATENTS[name])
+    if name in BACKWARD:
+        return attention_backward(*BACKWARD[name])
+    if name in MLA:
+        return mla(*MLA[name])
     x = array("float32", 64, 64)
     a, b = array("float16", 8192, 64), array("float16", 64, 8192)
     return {
@@ -221,8 +242,8 @@ def prepared(name: str, folder: str) -> Any:
     }[name]
 
 
-def product(name: str, n: int = 8192, k: int = 256) -> Any:
-    """What makes a kind of product be compiled."""
+def gemm(name: str, n: int = 8192, k: int = 256) -> Any:
+    """Return a call that compiles a variant of GEMM."""
     import kiln.cute as cute
     from kiln import kernels
 
@@ -235,27 +256,30 @@ def product(name: str, n: int = 8192, k: int = 256) -> Any:
 
     bf16, like = {"out_dtype": array("bfloat16", 1).dtype}, array("bfloat16", n, n)
     makers = {
-        "gemm_gelu": lambda: of("bfloat16", bias=like[0], activation="gelu"),
-        "gemm_residual": lambda: of("bfloat16", c=like),
-        "gemm_gate": lambda: of("bfloat16", epilogue=lambda value, gate: value * gate, extras=[like]),
-        "gemm_two_results": lambda: of("bfloat16", epilogue=lambda value: (value, cute.where(value > 0.0, value, cute.full_like(value, 0.0)))),
-        "gemm_squares": lambda: of("bfloat16", row_reduction="squares"),
-        "gemm_e4m3": lambda: of("float8_e4m3fn", **bf16),
-        "gemm_e4m3_fast": lambda: of("float8_e4m3fn", precision="fast", **bf16),
-        "gemm_blocks": lambda: of("float8_e4m3fn", scale_a=array("float32", n, k // 128), scale_b=array("float32", k // 128, n // 128), **bf16),
-        "gemm_int8": lambda: of("int8"),
-        "gemm_tf32": lambda: of("float32", precision="tf32"),
-        "gemm_weights_8": lambda: weights(8),
-        "gemm_weights_4": lambda: weights(4),
-        "grouped": lambda: lambda: kernels.grouped_gemm(array("bfloat16", n, k), array("bfloat16", 64, n, k).transpose(0, 2, 1), offsets=array("int32", 64)),
+        "gemm gelu": lambda: of("bfloat16", bias=like[0], activation="gelu"),
+        "gemm residual": lambda: of("bfloat16", c=like),
+        "gemm gate": lambda: of("bfloat16", epilogue=lambda value, gate: value * gate, extras=[like]),
+        "gemm two outputs": lambda: of("bfloat16",
+        epilogue=lambda value: (value, cute.where(value > 0.0, value, cute.full_like(value, 0.0)))),
+        "gemm row reduction": lambda: of("bfloat16", row_reduction="squares"),
+        "gemm e4m3": lambda: of("float8_e4m3fn", **bf16),
+        "gemm e4m3 fast": lambda: of("float8_e4m3fn", precision="fast", **bf16),
+        "gemm e4m3 block scales": lambda: of("float8_e4m3fn", scale_a=array("float32", n, k // 128),
+        scale_b=array("float32", k // 128, n // 128), **bf16),
+        "gemm int8": lambda: of("int8"),
+        "gemm tf32": lambda: of("float32", precision="tf32"),
+        "gemm int8 weights": lambda: weights(8),
+        "gemm int4 weights": lambda: weights(4),
+        "gemm grouped": lambda: lambda: kernels.grouped_gemm(array("bfloat16", n, k),
+        array("bfloat16", 64, n, k).transpose(0, 2, 1), offsets=array("int32", 64)),
     }  # fmt: skip
     return makers[name]()
 
 
 def before(name: str) -> str:
-    """What a process has compiled when it compiles a program."""
-    found = {"softmax": "elementwise"} | dict.fromkeys(PRODUCTS, "gemm")
-    for kind in (ATTENTION, GRADIENTS, LATENTS):
+    """Return what a warm process has compiled before a program."""
+    found = {"softmax": "elementwise"} | dict.fromkeys(GEMMS, "gemm")
+    for kind in (ATTENTION, BACKWARD, MLA):
         first, second, *_ = kind
         found |= {x: second if x == first else first for x in kind}
     return found.get(name, "softmax")
@@ -263,7 +287,6 @@ def before(name: str) -> str:
 
 def child(name: str, warm: bool, folder: str) -> None:
     """Compile one program and print what it took, stage by stage."""
-    begun = time.perf_counter()
     from kiln.targets.nvidia.target import NvidiaTarget
     from kiln.testing import dry_run
 
@@ -287,15 +310,14 @@ def child(name: str, warm: bool, folder: str) -> None:
         start = time.perf_counter()
         run()
         report["all"] = time.perf_counter() - start
-    report["process"] = time.perf_counter() - begun
     print(json.dumps(report))
 
 
 def columns(report: dict[str, float]) -> dict[str, float]:
-    """The stages of a compilation as the table shows them, in seconds."""
-    found = {"process": report["process"], "all": report["all"], "trace": report["all"] - report["compile"]}
+    """Return seconds by column of the table."""
+    found = {"total": report["all"], "tracing": report["all"] - report["compile"]}
     found |= {name: sum(report.get(stage, 0.0) for stage in stages) for name, stages in STAGES.items()}
-    found["host"] = report["compile"] - sum(found[name] for name in STAGES)
+    found["host code"] = report["compile"] - sum(found[name] for name in STAGES)
     return found
 
 
@@ -311,8 +333,8 @@ def installed() -> dict[str, str]:
     return environment
 
 
-def measured(names: list[str], given: argparse.Namespace) -> Iterator[tuple[str, dict[str, float]]]:
-    """The best of the rounds of each program in each state; programs run beside each other, each on cores of its own."""
+def measured(names: list[str], given: argparse.Namespace) -> Iterator[tuple[tuple[str, str], dict[str, float]]]:
+    """Yield program and state with the best of the rounds; programs run beside each other, each on cores of its own."""
     # a GPU would be asked how many clusters it has room for, which begins with making a context
     environment = {**installed(), "CUTE_DSL_DISABLE_FILE_CACHING": "1", "CUDA_VISIBLE_DEVICES": ""}
     free: queue.Queue[list[int]] = queue.Queue()
@@ -335,11 +357,11 @@ def measured(names: list[str], given: argparse.Namespace) -> Iterator[tuple[str,
                 found.append(columns(json.loads(done.stdout.splitlines()[-1])))
         finally:
             free.put(cores)
-        return min(found, key=lambda x: x["all"])
+        return min(found, key=lambda x: x["total"])
 
     todo = [(name, state) for name in names for state in given.states]
     with concurrent.futures.ThreadPoolExecutor(given.beside) as pool:
-        yield from zip(map(", ".join, todo), pool.map(one, todo), strict=True)
+        yield from zip(todo, pool.map(one, todo), strict=True)
 
 
 def main() -> None:
@@ -352,6 +374,7 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=0, help="how many cores a program has; all by default")
     parser.add_argument("--beside", type=int, default=1, help="how many programs run beside each other")
     parser.add_argument("--public", default="", help="examples/python/CuTeDSL of a checkout of the public repository")
+    parser.add_argument("--save", action="store_true", help="write docs/data/compile_time.md")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--on", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -363,10 +386,9 @@ def main() -> None:
     names = OWN + (tuple(PUBLIC) if given.public else ())
     wanted = given.only.split(",")
     chosen = [name for name in names if name in wanted] or [name for name in names if any(x in name for x in wanted)]
-    for number, (work, spent) in enumerate(measured(chosen, given)):
-        if not number:
-            print(f"{'':26}" + "".join(f"{column:>9}" for column in spent))
-        print(f"{work:26}" + "".join(f"{1e3 * seconds:9.0f}" for seconds in spent.values()), flush=True)
+    for (name, state), spent in measured(chosen, given):
+        TIMES.add(name, state, *(f"{1e3 * seconds:.0f}" for seconds in spent.values()), CUTE_DSL.get(name))
+    PAGE.finish(given.save)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python benchmarks/cpu_target.py [--alone]
 
-Peers are measured where they can be imported: numpy, Triton's interpreter (`TRITON_INTERPRET=1`) and numba's CUDA simulator
-(`NUMBA_ENABLE_CUDASIM=1`). Both simulate a GPU on the CPU, as Kiln does. They get less work where they are slow; times are
-given for one unit of work. Best of several runs, processor time for one thread and wall time for several.
+Peers are measured where they can be imported: numpy, Triton's interpreter (`TRITON_INTERPRET=1`) and numba's CUDA
+simulator (`NUMBA_ENABLE_CUDASIM=1`). Both simulate a GPU on the CPU, as Kiln does. They get less work where they are
+slow; times are given for one unit of work. Best of several runs, processor time for one thread and wall time for
+several.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def elements_of(vector: Any, kind: Any) -> list[Any]:
     ]
 
 
-# --- element-wise ------------------------------------------------------------------------------------------------------
+# --- element-wise ---
 
 
 @cute.kernel
@@ -162,7 +163,7 @@ def numba_add() -> Callable[[int], None]:
     return call
 
 
-# --- threads that wait -------------------------------------------------------------------------------------------------
+# --- barriers ---
 
 
 @cute.kernel
@@ -232,7 +233,7 @@ def numba_barrier() -> Callable[[int], None]:
     return call
 
 
-# --- tensor cores ------------------------------------------------------------------------------------------------------
+# --- tensor cores ---
 
 MMA = [("f16", 16, "f32"), ("bf16", 16, "f32"), ("tf32", 8, "f32"), ("s8", 32, "i32"), ("e4m3", 32, "f32")]
 
@@ -362,7 +363,9 @@ def triton_gemm(triton: Any) -> Callable[..., None]:
 
     globals()["tl"] = tl
 
-    def kernel(a, b, c, size: tl.constexpr, tile: tl.constexpr, step: tl.constexpr):  # pyright: ignore[reportInvalidTypeForm]
+    def kernel(  # pyright: ignore[reportInvalidTypeForm]
+        a, b, c, size: tl.constexpr, tile: tl.constexpr, step: tl.constexpr
+    ):  # fmt: skip
         rows = tl.program_id(1) * tile + tl.arange(0, tile)
         columns = tl.program_id(0) * tile + tl.arange(0, tile)
         inner = tl.arange(0, step)

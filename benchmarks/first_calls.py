@@ -1,12 +1,12 @@
-"""What the first calls of a new process cost the caller, with an empty disk cache and with a full one.
+"""Host time of the first calls of a new process, with an empty disk cache and with a full one.
 
-    python benchmarks/first_calls.py [--target cpu|nvidia] [--rounds N] [--calls N]
+    python benchmarks/first_calls.py [--target cpu|nvidia] [--rounds N] [--calls N] [--save]
 
-Each row is a program of its own that makes one kernel of one line (or calls one function of the library) and then calls it 20
-times; each call is timed by itself, on the host, and the device is drained between calls. Of each call the least of the rounds
-counts, so what is left is not chance. "settled" is the median of the last ten; a stall is a call that takes much longer, past
-the first two (the driver loads code lazily, in the first launch). Kiln's own native code is no part of the disk cache (docs/native.md): a
-first round may have to make it.
+Each row is a program of its own that makes one kernel of one line (or calls one function of the library) and then
+calls it 20 times; each call is timed by itself, on the host, and the device is drained between calls. Of each call the
+least of the rounds counts, so what is left is not chance. "settled" is the median of the last ten; a stall is a call
+that takes much longer, past the first two (the driver loads code lazily, in the first launch). Kiln's own native code
+is no part of the disk cache (docs/native.md): a first round may have to make it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from results import Page, Table
+
 CASES = ("cute.compile", "a jit function", "kernels.softmax")
+FIRST = Table(
+    "A kernel of one line, or one of the library; least of the rounds",
+    ("call", "disk cache", "import ms", "compile ms", "calls 1 to 6, us", "slowest later, us", "settled us"),
+)
+PAGE = Page(__file__, "First calls of a process", FIRST)
 
 
 def timed(call: Callable[[], Any]) -> float:
@@ -34,8 +41,8 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def program(case: str, target: str, calls: int) -> dict[str, Any]:
-    """What one process measures: seconds of importing, of compiling (for what is not compiled first, of the first call), and
-    of each call after that."""
+    """What one process measures: seconds of importing, of compiling (for what is not compiled first, of the first
+    call), and of each call after that."""
     wait: Callable[[], Any] = int
     if target == "nvidia":
         import torch
@@ -89,9 +96,7 @@ def measured(case: str, target: str, cache: str, calls: int) -> dict[str, Any]:
 
 
 def table(target: str, rounds: int, calls: int) -> None:
-    """Print the table."""
-    print("| | disk cache | import ms | compile ms | calls 1 to 6, us | slowest later, us (which) | settled us |")
-    print("|---|---|---|---|---|---|---|")
+    """Measure the table."""
     for case in CASES:
         found: dict[str, list[dict[str, Any]]] = {"empty": [], "full": []}
         for _ in range(rounds):
@@ -100,13 +105,12 @@ def table(target: str, rounds: int, calls: int) -> None:
                     runs.append(measured(case, target, folder, calls))
         for kind, runs in found.items():
             least = [1e6 * min(times) for times in zip(*(run["calls"] for run in runs), strict=True)]
-            slowest = max(range(6, calls), key=lambda number: least[number])
-            shown = [
-                case, kind, *(f"{1e3 * min(run[what] for run in runs):.0f}" for what in ("import", "compile")),
-                " ".join(f"{us:.0f}" for us in least[:6]), f"{least[slowest]:.1f} ({slowest + 1})",
+            FIRST.add(
+                f"`{case}`" if "." in case else case, kind,
+                *(f"{1e3 * min(run[what] for run in runs):.0f}" for what in ("import", "compile")),
+                " ".join(f"{us:.0f}" for us in least[:6]), f"{max(least[6:]):.1f}",
                 f"{statistics.median(least[-10:]):.1f}",
-            ]  # fmt: skip
-            print(f"| {' | '.join(shown)} |", flush=True)
+            )  # fmt: skip
 
 
 def main() -> None:
@@ -115,6 +119,7 @@ def main() -> None:
     parser.add_argument("--target", choices=("cpu", "nvidia"), default="", help="where; default: where Kiln would")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--save", action="store_true", help="write docs/data/first_calls.md")
     parser.add_argument("--program", choices=CASES, default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.program:
@@ -127,6 +132,7 @@ def main() -> None:
         given.target = target_name()
     print(f"target {given.target}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, least of {given.rounds}\n")
     table(given.target, given.rounds, given.calls)
+    PAGE.finish(given.save)
 
 
 if __name__ == "__main__":

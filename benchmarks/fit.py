@@ -1,14 +1,15 @@
 """Measure configs on a GPU, fit the cost models that choose among them, and show what their choices lose.
 
-    python benchmarks/fit.py compile gemm [--only forty]                  # kernels into the disk cache: needs the GPU
+    python benchmarks/fit.py compile gemm [--only forty]              # kernels into the disk cache: needs the GPU
     python benchmarks/fit.py measure decode [--kinds bf16,64] [--part 0/4]  # the same; goes on where it was stopped
-    python benchmarks/fit.py fit attention                                # writes src/kiln/kernels/tuned/h200.json
-    python benchmarks/fit.py report backward                              # chosen and best configs, shape by shape
-    python benchmarks/fit.py choices gemm                                 # after `fit`: measured choices, into the same file
-    python benchmarks/fit.py count gemm                                   # configs of each shape, and those that are measured
+    python benchmarks/fit.py fit attention                            # writes src/kiln/kernels/tuned/h200.json
+    python benchmarks/fit.py report backward                          # chosen and best configs, shape by shape
+    python benchmarks/fit.py choices gemm                             # after `fit`: measured choices, same file
+    python benchmarks/fit.py count gemm                               # configs of each shape, and how many are measured
 
-Families: gemm (`fitting/gemm.py`); attention, decode, mla, backward (`fitting/attention.py`). Both say what is measured, and how.
-Measurements are in `benchmarks/data`; `recorded.py` reads them without Kiln. `make choices` tells what choices lose by them.
+Families: gemm (`fitting/gemm.py`); attention, decode, mla, backward (`fitting/attention.py`). Both say what is
+measured, and how. Measurements are in `benchmarks/data`; `recorded.py` reads them without Kiln. `make choices` tells
+what choices lose by them.
 """
 
 from __future__ import annotations
@@ -54,8 +55,10 @@ def main() -> None:
     parser.add_argument("action", choices=("compile", "measure", "fit", "choices", "report", "count"))
     parser.add_argument("family", choices=FAMILIES)
     parser.add_argument("--seconds", type=float, default=180.0, help="after which nothing further is begun")
-    parser.add_argument("--within", type=float, help="configs expected to take so many times as long as the chosen one")
-    parser.add_argument("--again", type=int, help="so many configs of each shape, measured before or not")
+    parser.add_argument(
+        "--within", type=float, help="configs expected to take up to WITHIN times as long as the chosen one"
+    )
+    parser.add_argument("--again", type=int, help="AGAIN configs of each shape, measured before or not")
     parser.add_argument("--turns", type=int, help="that configs of a shape take")
     parser.add_argument("--journal", type=Path, help="a file of measurements in place of that of benchmarks/data")
     gemm.add_options(parser.add_argument_group("gemm"))  # type: ignore[arg-type]

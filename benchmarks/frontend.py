@@ -117,9 +117,8 @@ from kiln.cute.runtime import from_dlpack
 array = np.zeros((4, 4), np.float32)
 tensor = from_dlpack(array)
 """
-TENSOR_CASE = """
-cases += [("1 prepared tensor", one, (tensor,)), ("5 prepared tensors", five, (tensor,) * 5), ("1 numpy array", one, (array,))]
-try:
+TENSOR_CASE = """ cases += [("1 prepared tensor", one, (tensor,)), ("5 prepared tensors", five, (tensor,) * 5), ("1
+numpy array", one, (array,))] try:
     import torch
     cases += [(f"{n} torch tensors", f, (torch.zeros(4, 4),) * n) for n, f in ((1, one), (5, five))]
 except ImportError:
@@ -156,7 +155,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; load {os.getloadavg()[0]:.1f}"
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; "
+        f"load {os.getloadavg()[0]:.1f}"
     )
     print(f"{'':44}{'Kiln':>12}   CuTe DSL")
     with tempfile.TemporaryDirectory() as cache:

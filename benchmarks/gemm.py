@@ -1,11 +1,11 @@
-"""GEMMs of Kiln beside cuBLAS, on one GPU, on the same standard-normal data, in one run.
+"""GEMM with `mma.sync` beside cuBLAS, on one GPU, on the same standard-normal data, in one run.
 
-    python benchmarks/gemm.py
+    python benchmarks/gemm.py [--save]
 
-Results are compared with float64 on the device before they are timed. "burst" is the median of calls in
-fives, each after a pause; "steady" that of calls without one, at which large GEMMs are limited by the
-power of the device: it lowers its clock. `kiln.kernels.gemm` uses `mma.sync`, which every GPU since sm_80 has; cuBLAS uses what
-is fastest on the device. Layouts: first letter A, N if its rows are contiguous; second B.
+Results are compared with float64 on the device before they are timed. "burst" is the median of calls in fives, each
+after a pause; "sustained" that of calls without one, at which large GEMMs are limited by the power of the device: it
+lowers its clock. `kiln.kernels.gemm` uses `mma.sync`, which every GPU since sm_80 has; cuBLAS uses what is fastest on
+the device. Layouts: first letter A, N if its rows are contiguous; second B.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import concurrent.futures
 import multiprocessing
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 from normal_data import refuse_constants
+from results import Page, Table
 
 from kiln import kernels, measure
 
@@ -38,6 +40,17 @@ PRECISE = (
     *((torch.float8_e4m3fn, "ieee", layout, 1e-3) for layout in ("NN", "NT", "TN")),
 )
 _PAUSE = 0.06
+SQUARE_TABLE = Table(
+    "Large square GEMMs",
+    (
+        "layout", "M = N = K", "dtype", "cuBLAS burst us", "Kiln burst us", "Kiln burst TFLOP/s",
+        "cuBLAS sustained us", "Kiln sustained us",
+    ),
+)  # fmt: skip
+DTYPE_TABLE = Table("Other dtypes, bursts", ("layout", "M = N = K", "dtype", "cuBLAS us", "Kiln us", "Kiln TFLOP/s"))
+SKINNY_TABLE = Table("Small and skinny GEMMs, float16, NT", ("M", "N", "K", "cuBLAS us", "Kiln us"))
+EPILOGUE_TABLE = Table("Epilogues, 4096 cubed, float16, NT", ("epilogue", "PyTorch us", "Kiln us"))
+PAGE = Page(__file__, "GEMM with mma.sync", SQUARE_TABLE, DTYPE_TABLE, SKINNY_TABLE, EPILOGUE_TABLE)
 SKINNY = (
     (1, 4096, 4096),
     (16, 4096, 4096),
@@ -85,7 +98,7 @@ def pair(a: Any, b: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def check(got: Any, a: Any, b: Any, tolerance: float) -> None:
-    """Compare some rows with float64, relative to the sum of the absolute values of the products."""
+    """Compare some rows with float64, relative to the GEMM of absolute values."""
     rows = slice(0, min(256, a.shape[0]))
     left, right = a[rows].double(), b.double()
     error = (got[rows].double() - left @ right).abs() / (left.abs() @ right.abs()).clamp(min=1e-30)
@@ -96,22 +109,18 @@ def check(got: Any, a: Any, b: Any, tolerance: float) -> None:
 
 def square() -> None:
     """Large square GEMMs."""
-    print(
-        "| | n | type | cuBLAS us | Kiln us | Kiln TFLOP/s | cuBLAS steady | Kiln steady |\n|---|---|---|---|---|---|---|---|"
-    )
     for n, dtype, layout in SQUARE:
         a, b = matrices(n, n, n, dtype, layout)
         ours, theirs = pair(a, b)
         check(ours(), a, b, 2e-3 if dtype is torch.float16 else 1e-2)
         times = [burst_us(theirs), burst_us(ours), steady_us(theirs), steady_us(ours)]
-        print(
-            f"| {layout} | {n} | {str(dtype)[6:]} | {times[0]:.0f} | {times[1]:.0f} | {2 * n**3 / times[1] / 1e6:.0f} | {times[2]:.0f} | {times[3]:.0f} |"
-        )
+        theirs, ours, theirs_steady, ours_steady = (f"{us:.0f}" for us in times)
+        rate = f"{2 * n**3 / times[1] / 1e6:.0f}"
+        SQUARE_TABLE.add(layout, n, str(dtype)[6:], theirs, ours, rate, theirs_steady, ours_steady)
 
 
 def precise() -> None:
-    """f32 as it is, and other types."""
-    print("\n| | n | type | cuBLAS us | Kiln us | Kiln TFLOP/s |\n|---|---|---|---|---|---|")
+    """GEMM of f32, TF32, int8 and e4m3."""
     n = 4096
     for dtype, precision, layout, tolerance in PRECISE:
         a, b = matrices(n, n, n, dtype, layout)
@@ -125,24 +134,22 @@ def precise() -> None:
             theirs = burst_us(lambda a=a, b=b: torch._int_mm(a, b))
         took = burst_us(ours)
         name = precision if precision != "ieee" else str(dtype)[6:]
-        print(
-            f"| {layout} | {n} | {name} | {'' if theirs is None else f'{theirs:.0f}'} | {took:.0f} | {2 * n**3 / took / 1e6:.0f} |"
-        )
+        peer = None if theirs is None else f"{theirs:.0f}"
+        DTYPE_TABLE.add(layout, n, name, peer, f"{took:.0f}", f"{2 * n**3 / took / 1e6:.0f}")
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def skinny() -> None:
-    """Products that leave much of a GPU idle."""
-    print("\n| m | n | k | cuBLAS us | Kiln us |\n|---|---|---|---|---|")
+    """GEMMs with few tiles."""
     for m, n, k in SKINNY:
         a, b = matrices(m, n, k, torch.float16, "NT")
         ours, theirs = pair(a, b)
         check(ours(), a, b, 2e-3)
-        print(f"| {m} | {n} | {k} | {burst_us(theirs, 20, 0.0):.1f} | {burst_us(ours, 20, 0.0):.1f} |")
+        SKINNY_TABLE.add(m, n, k, f"{burst_us(theirs, 20, 0.0):.1f}", f"{burst_us(ours, 20, 0.0):.1f}")
 
 
-def followed() -> None:
-    """What is done with the sums, beside PyTorch's calls for the same."""
+def epilogues() -> None:
+    """GEMM with an epilogue, beside PyTorch's calls for the same."""
     n = 4096
     a, b = matrices(n, n, n, torch.float16, "NT")
     bias, gate = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in ((n,), (n, 1)))
@@ -165,18 +172,17 @@ def followed() -> None:
             lambda: gelu(torch.addmm(c, a, b) + bias) * gate,
         ),
     )
-    sums = a.double() @ b.double()
-    print("\n| | PyTorch us | Kiln us |\n|---|---|---|")
+    accumulators = a.double() @ b.double()
     for name, options, wanted, theirs in cases:
         ours = lambda options=options: kernels.gemm(a, b, **options)
-        error = ((ours().double() - wanted(sums)).abs().max() / sums.abs().max()).item()
+        error = ((ours().double() - wanted(accumulators)).abs().max() / accumulators.abs().max()).item()
         if not error <= 1e-3:
             raise SystemExit(f"{name} is wrong: {error:.2e}")
-        print(f"| `{name}` | {burst_us(theirs):.0f} | {burst_us(ours):.0f} |")
+        EPILOGUE_TABLE.add(f"`{name}`", f"{burst_us(theirs):.0f}", f"{burst_us(ours):.0f}")
 
 
 def compile_one(case: tuple[int, int, int, torch.dtype, str, str]) -> None:
-    """Make a GEMM once."""
+    """Compile a GEMM."""
     m, n, k, dtype, layout, precision = case
     a, b = matrices(m, n, k, dtype, layout)
     kernels.gemm(a, b, precision=precision)
@@ -194,13 +200,14 @@ def compile_all() -> None:
 
 
 def main() -> None:
-    """All tables."""
+    """Measure all tables."""
     compile_all()
     torch.manual_seed(0)
     square()
     precise()
     skinny()
-    followed()
+    epilogues()
+    PAGE.finish("--save" in sys.argv)
 
 
 if __name__ == "__main__":

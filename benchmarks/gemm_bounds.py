@@ -1,12 +1,14 @@
-"""What bounds large GEMMs on Hopper: MMAs of shared memory alone, then with loads, then with stores, beside cuBLAS; speed, clock, energy.
+"""Bounds of large GEMMs on Hopper, beside cuBLAS: MMAs alone, MMAs with loads, whole GEMMs; speed, clock and energy.
 
-    python benchmarks/gemm_bounds.py [--only steps,zeros,bf16,bytes,kinds,one_wave] [--seconds 1] [--rounds 3] [--clock MHZ] [--public FOLDER]
+    python benchmarks/gemm_bounds.py [--only f16,zeros,bf16,e4m3,kinds,one_wave] [--seconds 1] [--rounds 3]
+                                     [--clock MHZ] [--public FOLDER] [--save]
 
-Everything runs back to back, one after the other, `--rounds` times; of the `--seconds` of each the last half counts. Watts are those of NVML's counter of
-energy. With `--clock` the clock is held (which needs an administrator): without the power limit energies are exact, and comparable. A kernel of nothing but MMAs fills shared memory once, with normal data, and then multiplies it: four stages of A with each of four stages of B, so
-that no two MMAs in a row have an operand in common, and accumulators begin anew after a K of 8192, as in a GEMM. The step after it is the library's own kernel,
-which loads all it multiplies, and does not write results; then the same with results. FOLDER is `examples/python/CuTeDSL` of a checkout of NVIDIA's public
-repository, whose `dense_gemm_persistent` is a step, too.
+All run back to back, one after the other, `--rounds` times; of the `--seconds` of each the last half counts. Watts come
+from NVML's energy counter. `--clock` holds the clock (which needs an administrator): below the power limit energies are
+exact and comparable. "MMAs alone" fills shared memory once, with normal data, and then multiplies four stages of A with
+each of four stages of B, so that no two successive MMAs share an operand; accumulators restart after a K of 8192.
+"MMAs and loads" is the library's kernel without its epilogue; "L2 loads" are of operands that the L2 cache holds.
+FOLDER is `examples/python/CuTeDSL` of a checkout of NVIDIA's public repository, for `dense_gemm_persistent`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import torch
 from back_to_back import Work, in_turns
 from compile_time import PUBLIC, program_at
 from gemm_protocols import public
+from results import Page, Table
 
 from kiln import (
     BFloat16,
@@ -57,16 +60,67 @@ if TYPE_CHECKING:
 
 F16, BF16, E4M3 = torch.float16, torch.bfloat16, torch.float8_e4m3fn
 BLOCKS, ROWS, SPAN = 132, 128, 256
-"""Blocks, rows of A of each, and how many elements of K it holds in shared memory (of 16 bits; twice as many of 8)."""
+"""CTAs, M of each, and the K that it holds in shared memory (16-bit elements; twice as many of 8 bits)."""
 TURNS = 4
-"""Every stage of A is multiplied with so many of B."""
+"""Stages of B that each stage of A is multiplied with."""
 FLOPS_OF_A_CYCLE = 4096
-"""Of an SM, 16-bit floats."""
+"""FLOPs of an SM in a cycle, 16-bit floats."""
+
+F16_TABLE = Table(
+    "float16, 8192 cubed",
+    (
+        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
+    ),
+)  # fmt: skip
+F16_LOCKED = Table(
+    "float16, 8192 cubed, clock held at 1305 MHz",
+    (
+        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
+    ),
+)  # fmt: skip
+ZEROS = Table(
+    "float16, 8192 cubed, zeros",
+    (
+        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
+    ),
+)  # fmt: skip
+BF16_TABLE = Table(
+    "bfloat16, 8192 cubed",
+    (
+        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
+    ),
+)  # fmt: skip
+E4M3_TABLE = Table(
+    "float8_e4m3fn, 8192 cubed",
+    (
+        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
+    ),
+)  # fmt: skip
+E4M3_LOCKED = Table(
+    "float8_e4m3fn, 8192 cubed, clock held at 1305 MHz",
+    (
+        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
+    ),
+)  # fmt: skip
+KIND_TABLE = Table(
+    "MMAs alone",
+    (
+        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
+    ),
+)  # fmt: skip
+WAVE_TABLE = Table(
+    "One wave, 2048 x 2048", ("kernel", "K 1024 us", "K 2048 us", "K 4096 us", "K 8192 us", "1024 more K us")
+)
+PAGE = Page(
+    __file__, "Bounds of large GEMMs on Hopper", F16_TABLE, F16_LOCKED, ZEROS, BF16_TABLE, E4M3_TABLE, E4M3_LOCKED,
+    KIND_TABLE, WAVE_TABLE,
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """MMAs of 64 x `n` by each of two warpgroups; of a stage of `k` elements of 16 bits (or bytes of 8); how operands lie and where A is."""
+    """MMAs of 64 x `n` by each of two warpgroups: dtype, K of a stage, operand layouts, A in registers or smem,
+    data."""
 
     dtype: Any = F16
     n: int = 256
@@ -77,22 +131,26 @@ class Kind:
     data: str = "normal"
 
     def __str__(self) -> str:
-        parts = [f"{str(self.dtype)[6:]} 64x{self.n}", "A in registers" if self.held else ""]
+        parts = [
+            {F16: "f16", BF16: "bf16", E4M3: "e4m3"}[self.dtype],
+            f"64x{self.n}",
+            "A in registers" if self.held else "",
+        ]
         parts += [
             "" if own else f"{name} contiguous in {mode}"
             for name, mode, own in (("A", "M", self.a_rows), ("B", "N", self.b_rows))
         ]
-        parts += [f"rows of {self.k * 2} bytes" if self.k != 64 else "", self.data if self.data != "normal" else ""]
+        parts += [f"K {self.k}" if self.k != 64 else "", self.data if self.data != "normal" else ""]
         return ", ".join(filter(None, parts))
 
     @property
     def wide(self) -> int:
-        """Elements of 8 bits in the place of one of 16."""
+        """Return how many elements fit into 16 bits."""
         return 2 if self.dtype is E4M3 else 1
 
 
 class Alone:
-    """The kernel of nothing but MMAs of a kind."""
+    """A kernel of MMAs alone."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -119,7 +177,8 @@ class Alone:
         shown: Int32,
         stream: Int64,
     ):
-        """A (blocks x 128, K), B (blocks x n, K); `tiles` sums of `steps` times all pairs of stages; `shown`: whether sums are written."""
+        """Multiply A (blocks x 128, K) and B (blocks x n, K): `tiles` accumulators of `steps` times all pairs of
+        stages; `shown` stores them."""
         kind, dtype = self.kind, self.dtype
         layouts = self.layouts()
         load, k = cpasync.CopyBulkTensorTileG2SOp(), kind.k * kind.wide
@@ -134,7 +193,8 @@ class Alone:
 
     @cute.kernel
     def kernel(
-        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, out: cute.Tensor, mma: cute.TiledMma,
+        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, out: cute.Tensor,
+        mma: cute.TiledMma,
         layout_a: Any, layout_b: Any, tiles: Int32, steps: Int32, shown: Int32,
     ):  # fmt: skip
         kind, stages = self.kind, self.stages
@@ -151,7 +211,8 @@ class Alone:
         arch.sync_threads()
         k, alone = kind.k * kind.wide, (0, cute.make_layout(1))
         of = [
-            cpasync.tma_partition(load, *alone, cute.group_modes(tile, 0, 2), cute.group_modes(cute.local_tile(x, (rows, k), (block, None)), 0, 2))
+            cpasync.tma_partition(load, *alone, cute.group_modes(tile, 0, 2),
+            cute.group_modes(cute.local_tile(x, (rows, k), (block, None)), 0, 2))
             for load, tile, x, rows in ((load_a, tile_a, a, ROWS), (load_b, tile_b, b, kind.n))
         ]  # fmt: skip
         if warp_number == 0:
@@ -224,11 +285,11 @@ def _make_epilogue(problem: GemmProblem, config: kernels.Sm90GemmConfig, *rest: 
 _library_make_epilogue, sm90_implementation.make_epilogue = sm90_implementation.make_epilogue, _make_epilogue
 
 
-# --- what is called ----------------------------------------------------------------------------------------------------------
+# --- calls ---
 
 
 def alone(kind: Kind, blocks: int = BLOCKS, tiles: int = 16, k: int = 8192) -> Work:
-    """Nothing but MMAs: of 128 x n by so many blocks, so many tiles, of a K (of 8-bit floats, twice that)."""
+    """Return MMAs alone: `tiles` tiles of 128 x n by each of `blocks` CTAs, with K (twice that for e4m3)."""
     a, b = (
         _data(blocks * rows, SPAN * kind.wide, kind, own) for rows, own in ((ROWS, kind.a_rows), (kind.n, kind.b_rows))
     )
@@ -276,7 +337,7 @@ def unwritten(a: Any, b: Any, out: Any, config: Any = CONFIG, precision: str = "
 
 
 def from_cache(m: int, n: int, k: int, batches: int, config: Any = CONFIG, dtype: Any = F16) -> Work:
-    """The same for matrices that all batches share, and the L2 cache holds."""
+    """Return a batched GEMM whose operands all batches share, so that the L2 cache holds them."""
     a, b = (torch.randn(rows, k, device="cuda").to(dtype).expand(batches, rows, k) for rows in (m, n))
     out = torch.empty(batches, m, n, device="cuda", dtype=_out(dtype))
     return Work(unwritten(a, b.mT, out, config, "fast" if dtype is E4M3 else "ieee"), 2.0 * batches * m * n * k)
@@ -287,7 +348,7 @@ def _out(dtype: Any) -> Any:
 
 
 class Square:
-    """A GEMM of A (m, k) and B (n, k), transposed, and what computes it."""
+    """A GEMM A B^T with its calls of cuBLAS and Kiln."""
 
     def __init__(self, m: int, n: int, k: int, dtype: Any = F16, zeros: bool = False) -> None:
         self.a, self.b = (torch.randn(rows, k, device="cuda").to(dtype) for rows in (m, n))
@@ -310,25 +371,22 @@ class Square:
         return Work(unwritten(self.a[None], self.b.T[None], self.out[None], config, precision), self.flops)
 
 
-# --- tables --------------------------------------------------------------------------------------------------------------
+# --- tables ---
 
 
-def table(title: str, works: dict[str, Work], rounds: int, seconds: float, bursts: bool = True) -> None:
-    """TFLOP/s in bursts and sustained, beside the last one's; the clock, how busy tensor cores are at it, watts, picojoules of a multiplication or addition."""
+def fill(table: Table, works: dict[str, Work], rounds: int, seconds: float, bursts: bool = True) -> None:
+    """Measure TFLOP/s in bursts and sustained, relative to the last work; clock, tensor-core utilisation, energy."""
     found = in_turns(works, rounds, seconds)
     calls = {name: work.call for name, work in works.items()}
     short = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements if bursts else {}
     peer = list(works)[-1]
-    print(f"\n| {title} | burst | sustained | of {peer} | in turns | us | MHz | busy | W | pJ | C | reasons |")
-    print("|---" * 12 + "|")
     for name, turns in found.items():
-        us, mhz, watts, celsius, reasons = turns.middle
-        speed, (low, high) = turns.speed, turns.spread
-        most = BLOCKS * FLOPS_OF_A_CYCLE * mhz * (2 if "float8" in name else 1)
-        burst = f"{turns.flops / short[name].us * 1e-6:.0f}" if bursts else ""
-        print(
-            f"| {name} | {burst} | {speed:.0f} | {speed / found[peer].speed:.3f} | {low:.0f} to {high:.0f} | {us:.1f} | {mhz:.0f} | {speed * 1e6 / most:.2f} "
-            f"| {watts:.0f} | {watts / speed:.3f} | {celsius:.0f} | {reasons:#x} |", flush=True,
+        mhz, watts, speed = turns.middle.mhz, turns.middle.watts, turns.speed
+        most = BLOCKS * FLOPS_OF_A_CYCLE * mhz * (2 if table in (E4M3_TABLE, E4M3_LOCKED) or "e4m3" in name else 1)
+        burst = f"{turns.flops / short[name].us * 1e-6:.0f}" if bursts else None
+        table.add(
+            name, burst, f"{speed:.0f}", f"{speed / found[peer].speed:.3f}", f"{mhz:.0f}", f"{speed * 1e6 / most:.2f}",
+            f"{watts:.0f}", f"{watts / speed:.3f}",
         )  # fmt: skip
 
 
@@ -339,64 +397,65 @@ CACHED = {
     "128x256, no clusters": (2048, SINGLE),
     "256x192": (2304, WIDE),
 }
-"""Columns and configs of GEMMs whose matrices the L2 cache holds."""
+"""N and configs of GEMMs whose operands the L2 cache holds."""
 
 
 def of_steps(dtype: Any = F16, folder: str = "") -> dict[str, Work]:
-    """From MMAs alone to a whole GEMM of 8192 cubed, and others: the public program of a folder."""
+    """Return MMAs alone, MMAs with loads, whole GEMMs of 8192 cubed, and the public program of a folder."""
     square = Square(8192, 8192, 8192, dtype)
     found = {"MMAs alone": alone(Kind(dtype))}
     if dtype is F16:
         for name, (columns, config) in CACHED.items():
-            found[f"and loads from the L2 cache, {name}"] = from_cache(2048, columns, 2048, 64, config)
-        found["and loads, groups of 16"] = square.unwritten(dataclasses.replace(CONFIG, raster_group=16))
-        found["and loads, 256x192"] = square.unwritten(WIDE)
-        found["and results: Kiln, 256x192"] = square.kiln(WIDE)
-    found |= {"and loads": square.unwritten(), "and results: Kiln": square.kiln(CONFIG)}
+            found[f"MMAs and L2 loads, {name}"] = from_cache(2048, columns, 2048, 64, config)
+        found["MMAs and loads, raster group 16"] = square.unwritten(dataclasses.replace(CONFIG, raster_group=16))
+        found["MMAs and loads, 256x192"] = square.unwritten(WIDE)
+        found["Kiln, 256x192"] = square.kiln(WIDE)
+    found |= {"MMAs and loads, 128x256": square.unwritten(), "Kiln, 128x256": square.kiln(CONFIG)}
     if folder:
         program = program_at(Path(folder) / "cute" / PUBLIC["dense_gemm_persistent"])
         found["`dense_gemm_persistent`"] = Work(public(program, square.a, square.b, square.out), square.flops)
     return {**found, "cuBLAS": square.cublas()}
 
 
-BYTES = {
-    "128x192, in turns": kernels.Sm90GemmConfig((128, 192, 128), (2, 1), 5, 8, pingpong=True),
+E4M3_CONFIGS = {
+    "128x192, pingpong": kernels.Sm90GemmConfig((128, 192, 128), (2, 1), 5, 8, pingpong=True),
     "128x256": kernels.Sm90GemmConfig((128, 256, 128), (2, 1), 4, 8, epi_stages=4),
     "256x192": kernels.Sm90GemmConfig((256, 192, 128), (1, 2), 3, 8),
-    "256x168, turned": kernels.Sm90GemmConfig((256, 168, 128), (1, 1), 4, 12, swap_ab=True, transpose_out=True),
+    "256x168, transposed": kernels.Sm90GemmConfig((256, 168, 128), (1, 1), 4, 12, swap_ab=True, transpose_out=True),
 }
-"""Configs of GEMMs of 8-bit floats without additions besides."""
+"""Configs of e4m3 GEMMs with fast accumulation."""
 
 
-def of_bytes() -> dict[str, Work]:
-    """The same steps for 8-bit floats: with fast sums, then with exact ones."""
+def of_e4m3() -> dict[str, Work]:
+    """Return the same for e4m3, with fast accumulation, then with f32 accumulation."""
     square = Square(8192, 8192, 8192, E4M3)
-    found = {"float8 MMAs alone": alone(Kind(E4M3))}
-    for name, config in BYTES.items():
+    found = {"MMAs alone": alone(Kind(E4M3))}
+    for name, config in E4M3_CONFIGS.items():
         m, n = (
             (2016, 2304) if config.swap_ab else (2048, 2048) if config.tile_shape_mnk[1] == 256 else (2048, 2304)
         )  # whole tiles
-        found[f"float8 and loads from the L2 cache, {name}"] = from_cache(m, n, 4096, 32, config, E4M3)
-        found[f"float8 and loads, {name}"] = square.unwritten(config, "fast")
-        found[f"float8 and results: Kiln, {name}"] = square.kiln(config, "fast")
-    found |= {"float8 Kiln, exact sums": square.kiln(), "float8 cuBLAS, exact sums": square.cublas(False)}
-    return {**found, "float8 cuBLAS": square.cublas()}
+        found[f"MMAs and L2 loads, {name}"] = from_cache(m, n, 4096, 32, config, E4M3)
+        found[f"MMAs and loads, {name}"] = square.unwritten(config, "fast")
+        found[f"Kiln, {name}"] = square.kiln(config, "fast")
+    found |= {"Kiln, f32 accumulation": square.kiln(), "cuBLAS, f32 accumulation": square.cublas(False)}
+    return {**found, "cuBLAS, fast accumulation": square.cublas()}
 
 
 def of_zeros() -> dict[str, Work]:
-    """What is left without the power limit."""
+    """Return GEMMs of zeros, which stay below the power limit."""
     square = Square(8192, 8192, 8192, zeros=True)
-    return {"MMAs alone": alone(Kind(data="zeros")), "Kiln": square.kiln(CONFIG), "cuBLAS": square.cublas()}
+    return {"MMAs alone": alone(Kind(data="zeros")), "Kiln, 128x256": square.kiln(CONFIG), "cuBLAS": square.cublas()}
 
 
 KINDS = [
-    Kind(), Kind(n=192), Kind(n=128), Kind(held=True), Kind(held=True, n=128), Kind(b_rows=False), Kind(a_rows=False), Kind(k=32), Kind(data="of 7 bits"),
+    Kind(), Kind(n=192), Kind(n=128), Kind(held=True), Kind(held=True, n=128), Kind(b_rows=False), Kind(a_rows=False),
+    Kind(k=32), Kind(data="7-bit data"),
     Kind(BF16), Kind(E4M3), Kind(data="zeros"),
 ]  # fmt: skip
 
 
 def of_kinds() -> dict[str, Work]:
-    """Products alone, of all kinds."""
+    """Return MMAs alone of all kinds."""
     return {str(kind): alone(kind) for kind in reversed(KINDS)}
 
 
@@ -404,53 +463,48 @@ DEPTHS = (1024, 2048, 4096, 8192)
 
 
 def of_one_wave() -> dict[str, Work]:
-    """2048 x 2048 with several K: one tile for each of 128 blocks."""
+    """Return GEMMs of 2048 x 2048 with several K: one tile for each of 128 CTAs."""
     found: dict[str, Work] = {}
     for k in DEPTHS:
         square = Square(2048, 2048, k)
-        found |= {f"MMAs alone {k}": alone(Kind(), 128, 1, k), f"and loads {k}": square.unwritten(SINGLE)}
-        found |= {f"and results: Kiln {k}": square.kiln(SINGLE), f"cuBLAS {k}": square.cublas()}
+        found |= {f"MMAs alone {k}": alone(Kind(), 128, 1, k), f"MMAs and loads {k}": square.unwritten(SINGLE)}
+        found |= {f"Kiln {k}": square.kiln(SINGLE), f"cuBLAS {k}": square.cublas()}
     empty = hardware.measuring_kernels().empty
     return {**found, "an empty kernel": Work(lambda: empty(torch.cuda.current_stream().cuda_stream), 0.0)}
 
 
 def one_wave(rounds: int, seconds: float) -> None:
-    """Microseconds of one wave, for several K, and what is left of them for none; clock and power for 2048."""
+    """Measure one wave for several K."""
     found = {name: turns.middle for name, turns in in_turns(of_one_wave(), rounds, seconds).items()}
-    print("\n| 2048 x 2048, us for K of | " + " | ".join(map(str, DEPTHS)) + " | for 1024 more | for none | MHz | W |")
-    print("|---" * (5 + len(DEPTHS)) + "|")
-    for name in ("MMAs alone", "and loads", "and results: Kiln", "cuBLAS"):
+    for name in ("MMAs alone", "MMAs and loads", "Kiln", "cuBLAS"):
         own = [found[f"{name} {k}"].us for k in DEPTHS]
-        each = (own[2] - own[0]) / 3  # before the clock falls further
-        at = found[f"{name} 2048"]
-        cells = " | ".join(f"{x:.2f}" for x in (*own, each, own[0] - each))
-        print(f"| {name} | {cells} | {at.mhz:.0f} | {at.watts:.0f} |")
+        WAVE_TABLE.add(name, *(f"{x:.1f}" for x in (*own, (own[3] - own[2]) / 4)))
     print(f"an empty kernel: {found['an empty kernel'].us:.2f} us")
 
 
-_folder = [""]
+_folder, _locked = [""], [False]
 PARTS: dict[str, Callable[[int, float], None]] = {
-    "steps": lambda *given: table("f16, 8192 cubed", of_steps(F16, _folder[0]), *given),
-    "zeros": lambda *given: table("f16, 8192 cubed, zeros", of_zeros(), *given),
-    "bf16": lambda *given: table("bf16, 8192 cubed", of_steps(BF16), *given),
-    "bytes": lambda *given: table("e4m3, 8192 cubed", of_bytes(), *given),
-    "kinds": lambda *given: table("MMAs alone", of_kinds(), *given, bursts=False),
+    "f16": lambda *pace: fill(F16_LOCKED if _locked[0] else F16_TABLE, of_steps(F16, _folder[0]), *pace),
+    "zeros": lambda *pace: fill(ZEROS, of_zeros(), *pace),
+    "bf16": lambda *pace: fill(BF16_TABLE, of_steps(BF16), *pace),
+    "e4m3": lambda *pace: fill(E4M3_LOCKED if _locked[0] else E4M3_TABLE, of_e4m3(), *pace),
+    "kinds": lambda *pace: fill(KIND_TABLE, of_kinds(), *pace, bursts=False),
     "one_wave": one_wave,
 }
-MADE = {
-    "steps": lambda: of_steps(F16, _folder[0]),
+WORKS = {
+    "f16": lambda: of_steps(F16, _folder[0]),
     "zeros": of_zeros,
     "bf16": functools.partial(of_steps, BF16),
-    "bytes": of_bytes,
+    "e4m3": of_e4m3,
     "kinds": of_kinds,
     "one_wave": of_one_wave,
 }
 
 
 def compile_one(kind: Kind | None, part: str, folder: str) -> None:
-    """Compile MMAs alone of a kind, or what else a part needs."""
+    """Compile MMAs alone of a kind, or the works of a part."""
     _folder[0] = folder
-    for work in MADE[part]().values() if kind is None else [alone(kind)]:
+    for work in WORKS[part]().values() if kind is None else [alone(kind)]:
         work.call()
     torch.cuda.synchronize()
 
@@ -467,15 +521,16 @@ def compile_all(parts: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS))
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a turn")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a work in a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--clock", type=int, help="MHz to hold, below what the power limit leaves: energies are then exact"
+        "--clock", type=int, choices=(1305,), help="MHz to hold, below the power limit: energies are then exact"
     )
     parser.add_argument("--compile", action="store_true", help="and time nothing")
     parser.add_argument("--public", default="", help="examples/python/CuTeDSL of a checkout of the public repository")
+    parser.add_argument("--save", action="store_true", help="write docs/data/gemm_bounds.md")
     given = parser.parse_args()
-    _folder[0] = given.public
+    _folder[0], _locked[0] = given.public, bool(given.clock)
     torch.manual_seed(0)
     if given.compile:
         compile_all(given.only)
@@ -485,6 +540,7 @@ def main() -> None:
     with clocks.locked(gpu, given.clock) if given.clock else contextlib.nullcontext():
         for part in given.only:
             PARTS[part](given.rounds, given.seconds)
+    PAGE.finish(given.save)
 
 
 if __name__ == "__main__":

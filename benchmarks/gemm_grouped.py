@@ -1,10 +1,11 @@
-"""Grouped GEMMs and GEMMs of quantised operands on Hopper, beside PyTorch's or beside Kiln's without the feature.
+"""Grouped GEMM and GEMM of e4m3 on Hopper, beside PyTorch and cuBLAS.
 
     python benchmarks/gemm_grouped.py [--only groups,others,blocks,rows] [--configs] [--seconds 0.6] [--rounds 3]
+                                      [--save]
 
-Calls take turns, back to back, with normal data; of the `--seconds` of a turn the last half counts, and the middle turn is given. Results are compared first.
-`--configs` shows several configs of each instead of the one that is taken. What is timed is compiled beforehand, in several processes (`--compile` does nothing more,
-`--compiled` says that it was done).
+Calls alternate, back to back, on normal data; of the `--seconds` of a round the last half counts, and the median round
+is given. Results are compared first. `--configs` shows several configs of each instead of the chosen one. What is timed
+is compiled beforehand, in several processes (`--compile` does nothing more, `--compiled` says that it was done).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from back_to_back import Work
 from fitting.gemm import short
 from normal_data import refuse_constants
+from results import Page, Table
 
 from kiln import kernels
 from kiln.kernels.dispatch import arrays
@@ -33,16 +35,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PACE = [3, 0.6]
-"""Rounds of turns, and seconds of each."""
+"""Rounds, and seconds of each call in them."""
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 GROUPS = [
-    (64, 128, 4096, 2048, "equal"), (64, 128, 4096, 2048, "uneven"), (8, 1024, 4096, 7168, "equal"), (32, 256, 4096, 7168, "uneven"),
-    (128, 64, 4096, 2048, "uneven"), (256, 32, 4096, 2048, "uneven"), (256, 16, 4096, 2048, "uneven"), (256, 64, 7168, 2048, "uneven"),
+    (64, 128, 4096, 2048, "equal"), (64, 128, 4096, 2048, "uneven"), (8, 1024, 4096, 7168, "equal"),
+    (32, 256, 4096, 7168, "uneven"),
+    (128, 64, 4096, 2048, "uneven"), (256, 32, 4096, 2048, "uneven"), (256, 16, 4096, 2048, "uneven"),
+    (256, 64, 7168, 2048, "uneven"),
 ]  # fmt: skip
 """Groups, rows of each on average, N, K, and how rows are spread."""
 BLOCKS = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192), (128, 7168, 2048)]
 ROWS = [1, 16, 64, 128]
-"""Of GEMMs with 28672 columns and a K of 8192."""
+"""M of GEMMs with N 28672 and K 8192."""
+
+GROUP_TABLE = Table(
+    "Grouped GEMM, bfloat16, sustained",
+    ("groups", "M of each", "N", "K", "PyTorch TFLOP/s", "Kiln TFLOP/s", "ratio", "TB/s of B", "config"),
+)
+OTHER_TABLE = Table(
+    "Grouped GEMM, masked and block-scaled, sustained TFLOP/s",
+    (
+        "groups", "M of each", "N", "K", "PyTorch bf16", "Kiln bf16", "Kiln bf16 masked", "PyTorch e4m3, row scales",
+        "Kiln e4m3, block scales", "Kiln e4m3, block scales, masked",
+    ),
+)  # fmt: skip
+E4M3_TABLE = Table(
+    "GEMM of e4m3 into bfloat16, sustained TFLOP/s",
+    (
+        "M", "N", "K", "cuBLAS fast accumulation", "Kiln fast accumulation", "Kiln f32 accumulation",
+        "Kiln block scales", "block scales over f32 accumulation",
+    ),
+)  # fmt: skip
+ROW_TABLE = Table(
+    "GEMM of few rows, bfloat16, N 28672, K 8192, sustained",
+    ("M", "cuBLAS us", "Kiln us", "cuBLAS, Kiln TB/s", "ratio"),
+)
+PAGE = Page(__file__, "Grouped and block-scaled GEMM", GROUP_TABLE, OTHER_TABLE, E4M3_TABLE, ROW_TABLE)
 
 
 def make_config(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, **options: Any) -> Any:
@@ -50,13 +78,15 @@ def make_config(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, *
 
 
 GROUP_CONFIGS = [
-    make_config(128, 256, 64, (1, 1), 4), make_config(128, 256, 64, (1, 2), 4), make_config(128, 192, 64, (1, 1), 4, pingpong=True),
+    make_config(128, 256, 64, (1, 1), 4), make_config(128, 256, 64, (1, 2), 4),
+    make_config(128, 192, 64, (1, 1), 4, pingpong=True),
     make_config(128, 128, 64, (1, 1), 6, pingpong=True), make_config(128, 128, 64, (1, 2), 6, pingpong=True),
     make_config(128, 128, 64, (1, 1), 4, swap_ab=True), make_config(128, 64, 64, (1, 1), 7, swap_ab=True),
     make_config(128, 32, 64, (1, 1), 9, swap_ab=True),
 ]  # fmt: skip
 BLOCK_CONFIGS = [
-    make_config(128, 128, 128, (2, 1), 6), make_config(128, 192, 128, (2, 1), 4), make_config(128, 128, 128, (1, 1), 6), make_config(128, 192, 128, (1, 2), 4),
+    make_config(128, 128, 128, (2, 1), 6), make_config(128, 192, 128, (2, 1), 4),
+    make_config(128, 128, 128, (1, 1), 6), make_config(128, 192, 128, (1, 2), 4),
     make_config(256, 96, 128, (1, 2), 4), make_config(128, 96, 128, (1, 1), 7, pingpong=True),
 ]  # fmt: skip
 FAST_CONFIGS = [
@@ -97,7 +127,7 @@ class Groups:
         self.work = 2 * total * n * k / 1e12
         self.weights = groups * n * k * 2 / 1e12
         self.rows = rows
-        self.name = f"{groups} | {rows} {spread} | {n} | {k}"
+        self.name = (groups, f"{rows} {spread}", n, k)
 
     def ours(self, config: Any = None) -> Callable[[], Any]:
         return functools.partial(kernels.grouped_gemm, self.a, self.b, offsets=self.ends, out=self.out, config=config)
@@ -112,21 +142,18 @@ class Groups:
 
 
 def groups(configs: bool) -> None:
-    print(
-        "\n| groups | rows of each | N | K | PyTorch TFLOP/s | Kiln | | TB/s of weights | config |\n" + "|---" * 9 + "|"
-    )
     for given in GROUPS:
         case = Groups(*given)
         tried = GROUP_CONFIGS if configs else [None]
         calls = [case.theirs(), *map(case.ours, tried)]
         for config, call in zip(tried, calls[1:], strict=True):
-            agree(f"{case.name} {config}", call(), calls[0]())
+            agree(f"{case.name}, {config}", call(), calls[0]())
         theirs, *ours = in_turns(calls)
         for config, own in zip(tried, ours, strict=True):
             rates = [case.work / us * 1e6 for us in (theirs, own)]
-            print(
-                f"| {case.name} | {rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.2f} | {case.weights / own * 1e6:.2f} "
-                f"| {short(config or case.config())} |", flush=True,
+            GROUP_TABLE.add(
+                *case.name, f"{rates[0]:.0f}", f"{rates[1]:.0f}", f"{rates[1] / rates[0]:.2f}",
+                f"{case.weights / own * 1e6:.2f}", short(config or case.config()),
             )  # fmt: skip
 
 
@@ -140,7 +167,7 @@ QUANTISED_GROUPS = [
 
 
 class OtherGroups(Groups):
-    """The same groups masked (as long as the longest, of which the first rows count), and of 8-bit floats with block scales."""
+    """The same groups masked (padded to the longest), and of e4m3 with block scales."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -156,36 +183,27 @@ class OtherGroups(Groups):
         self.blocks, self.padded_blocks = ({"scale_a": x, "scale_b": columns} for x in rows)
         self.ones = torch.ones(total, device="cuda"), torch.ones(count, n, device="cuda")
 
-    def calls(self) -> dict[str, Callable[[], Any]]:
-        """What is beside each other: PyTorch's has factors of rows and columns."""
+    def calls(self) -> list[Callable[[], Any]]:
+        """Return the calls in the order of the table's columns; PyTorch scales rows and columns."""
         grouped = functools.partial(functools.partial, kernels.grouped_gemm)
         masked = {"counts": self.counts, "expected_rows": self.rows, "out": self.padded_out}
         scaled = functools.partial(
             torch._scaled_grouped_mm, self.a8, self.b8, *self.ones, offs=self.ends, out_dtype=BF16, use_fast_accum=True
         )
-        return {
-            "PyTorch, bf16": self.theirs(),
-            "bf16": self.ours(),
-            "bf16, masked": grouped(self.padded, self.b, **masked),
-            "PyTorch, e4m3": scaled,
-            "e4m3 in blocks": grouped(self.a8, self.b8, offsets=self.ends, out=self.out, **self.blocks),
-            "e4m3 in blocks, masked": grouped(self.padded8, self.b8, **masked, **self.padded_blocks),
-        }
+        return [
+            self.theirs(),
+            self.ours(),
+            grouped(self.padded, self.b, **masked),
+            scaled,
+            grouped(self.a8, self.b8, offsets=self.ends, out=self.out, **self.blocks),
+            grouped(self.padded8, self.b8, **masked, **self.padded_blocks),
+        ]
 
 
 def other_groups() -> None:
-    print()
-    for number, given in enumerate(QUANTISED_GROUPS):
+    for given in QUANTISED_GROUPS:
         case = OtherGroups(*given)
-        calls = case.calls()
-        if number == 0:
-            print("| groups | rows of each | N | K | " + " | ".join(calls) + " |\n" + "|---" * (4 + len(calls)) + "|")
-        print(
-            f"| {case.name} | "
-            + " | ".join(f"{case.work / us * 1e6:.0f}" for us in in_turns([*calls.values()]))
-            + " |",
-            flush=True,
-        )
+        OTHER_TABLE.add(*case.name, *(f"{case.work / us * 1e6:.0f}" for us in in_turns(case.calls())))
 
 
 class Quantised:
@@ -196,7 +214,7 @@ class Quantised:
         self.out = torch.empty(m, n, device="cuda", dtype=BF16)
         self.blocks = torch.rand(m, k // 128, device="cuda") + 0.5, torch.rand(k // 128, n // 128, device="cuda") + 0.5
         self.work = 2 * m * n * k / 1e12
-        self.name = f"{m} | {n} | {k}"
+        self.name = (m, n, k)
 
     def ours(self, **options: Any) -> Callable[[], Any]:
         return functools.partial(kernels.gemm, self.a, self.b, out=self.out, **options)
@@ -214,20 +232,19 @@ class Quantised:
         return (self.a.float() * spread(of_a, 128, 1)) @ (self.b.float() * spread(spread(of_b, 128, 0), 128, 1))
 
 
-def quantised(configs: bool) -> None:
-    print("\n| M | N | K | cuBLAS fast TFLOP/s | fast | exact sums | blocks | of exact sums |\n" + "|---" * 8 + "|")
+def e4m3(configs: bool) -> None:
     for given in BLOCKS:
         case = Quantised(*given)
-        agree(f"{case.name} in blocks", case.of_blocks()(), case.wanted())
+        agree(f"{case.name}, block scales", case.of_blocks()(), case.wanted())
         calls = [case.theirs(True), case.ours(precision="fast"), case.ours(), case.of_blocks()]
         for call in calls[1:3]:
-            agree(case.name, call(), calls[0]())
+            agree(str(case.name), call(), calls[0]())
         rates = [case.work / us * 1e6 for us in in_turns(calls)]
-        print(f"| {case.name} | {' | '.join(f'{x:.0f}' for x in rates)} | {rates[3] / rates[2]:.2f} |", flush=True)
+        E4M3_TABLE.add(*case.name, *(f"{x:.0f}" for x in rates), f"{rates[3] / rates[2]:.2f}")
         if configs:
             kinds = [
-                ("blocks", BLOCK_CONFIGS, case.of_blocks),
-                ("exact", BLOCK_CONFIGS, lambda p, c=case: c.ours(config=p)),
+                ("block scales", BLOCK_CONFIGS, case.of_blocks),
+                ("f32 accumulation", BLOCK_CONFIGS, lambda p, c=case: c.ours(config=p)),
             ]
             kinds.append(("fast", FAST_CONFIGS, lambda p, c=case: c.ours(config=p, precision="fast")))
             for kind, tried, make in kinds:
@@ -236,7 +253,6 @@ def quantised(configs: bool) -> None:
 
 
 def rows() -> None:
-    print("\n| M, N 28672, K 8192 | cuBLAS us | Kiln us | TB/s of weights | |\n" + "|---" * 5 + "|")
     for m in ROWS:
         a, b = torch.randn(m, 8192, device="cuda", dtype=BF16), torch.randn(28672, 8192, device="cuda", dtype=BF16).T
         out = torch.empty(m, 28672, device="cuda", dtype=BF16)
@@ -244,7 +260,8 @@ def rows() -> None:
         agree(str(m), calls[1](), torch.mm(a, b))
         theirs, ours = in_turns(calls)
         bytes_ = 28672 * 8192 * 2 / 1e6
-        print(f"| {m} | {theirs:.1f} | {ours:.1f} | {bytes_ / theirs:.2f}, {bytes_ / ours:.2f} | {theirs / ours:.2f} |")
+        rates = f"{bytes_ / theirs:.2f}, {bytes_ / ours:.2f}"
+        ROW_TABLE.add(m, f"{theirs:.1f}", f"{ours:.1f}", rates, f"{theirs / ours:.2f}")
 
 
 def jobs(parts: list[str], configs: bool) -> list[Callable[[], Any]]:
@@ -274,10 +291,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=["groups", "others", "blocks", "rows"])
     parser.add_argument("--configs", action="store_true")
-    parser.add_argument("--seconds", type=float, default=PACE[1], help="of a turn")
+    parser.add_argument("--seconds", type=float, default=PACE[1], help="of a call in a round")
     parser.add_argument("--rounds", type=int, default=PACE[0])
     parser.add_argument("--compile", action="store_true", help="and time nothing")
     parser.add_argument("--compiled", action="store_true", help="time only")
+    parser.add_argument("--save", action="store_true", help="write docs/data/gemm_grouped.md")
     given = parser.parse_args()
     PACE[:] = given.rounds, given.seconds
     if not given.compiled:
@@ -290,9 +308,10 @@ def main() -> None:
     if "others" in given.only:
         other_groups()
     if "blocks" in given.only:
-        quantised(given.configs)
+        e4m3(given.configs)
     if "rows" in given.only:
         rows()
+    PAGE.finish(given.save)
 
 
 def compile_all(parts: list[str], configs: bool) -> None:

@@ -1,10 +1,11 @@
-"""NVIDIA's public `dense_gemm_persistent` beside cuBLAS, by several ways of timing: what a ratio says depends on the way.
+"""NVIDIA's public `dense_gemm_persistent` beside cuBLAS under several timing protocols: the ratio depends on them.
 
-    python benchmarks/gemm_protocols.py FOLDER [--size 8192] [--rounds 4]
+    python benchmarks/gemm_protocols.py FOLDER [--size 8192] [--rounds 4] [--save]
 
-FOLDER is `examples/python/CuTeDSL` of a checkout of NVIDIA's public repository. The program is as it is, with a tile of 128 x 256, clusters of 2 x 1, swizzle 8 and normal
-data. Each figure begins after 0.6 s of idleness, in turns: 30 calls after 20 others, as the program times itself; Triton's `do_bench` as it is, and with 0.4 s of
-calls after 0.1 s. (Both back to back, for as long as it takes, are rows of `gemm_bounds.py --public FOLDER`.)
+FOLDER is `examples/python/CuTeDSL` of a checkout of NVIDIA's public repository. The program is as it is, with a tile
+of 128 x 256, clusters of 2 x 1, swizzle 8 and normal data. Each measurement begins after 0.6 s of idleness, and both
+alternate: 30 calls after 20 others, as the program times itself; Triton's `do_bench` as it is, and with 0.4 s of calls
+after 0.1 s. (Both back to back, for as long as it takes, are rows of `gemm_bounds.py --public FOLDER`.)
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from compile_time import PUBLIC, program_at
+from results import Page, Table
 
 import kiln.cute as cute
 from kiln import testing
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 IDLE = 0.6
+PROTOCOLS = Table(
+    "`dense_gemm_persistent` and cuBLAS, float16, 8192 cubed, us",
+    ("protocol", "dense_gemm_persistent", "cuBLAS", "ratio", "all runs"),
+)
+PAGE = Page(__file__, "Ways to time a GEMM", PROTOCOLS)
 TILE, CLUSTER, SWIZZLE = (128, 256), (2, 1), 8
 
 
@@ -45,11 +52,12 @@ def public(program: Any, a: Any, b: Any, c: Any) -> Callable[[], Any]:
     return lambda: compiled(*tensors, stream())
 
 
-def whole_numbers(program: Any, size: int) -> tuple[float, float]:
-    """Microseconds that the program's `run` returns, with the data it makes, whole numbers from -2 to 2, and cuBLAS's for such."""
+def integer_data(program: Any, size: int) -> tuple[float, float]:
+    """Return microseconds of the program's `run`, with its integer data from -2 to 2, and of cuBLAS with such data."""
     f16, f32 = program.cutlass.Float16, program.cutlass.Float32
     ours = program.run(
-        (size, size, size, 1), f16, f16, f16, f32, "k", "k", "n", TILE, CLUSTER, SWIZZLE, warmup_iterations=20, iterations=30, skip_ref_check=True
+        (size, size, size, 1), f16, f16, f16, f32, "k", "k", "n", TILE, CLUSTER, SWIZZLE, warmup_iterations=20,
+        iterations=30, skip_ref_check=True
     )  # fmt: skip
     a, b = (torch.randint(-2, 3, (size, size), device="cuda").half() for _ in range(2))
     out = torch.empty_like(a)
@@ -90,6 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder")
     parser.add_argument("--size", type=int, default=8192)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--save", action="store_true", help="write docs/data/gemm_protocols.md")
     given = parser.parse_args(arguments)
     program = program_at(Path(given.folder) / "cute" / PUBLIC["dense_gemm_persistent"])
     torch.manual_seed(0)
@@ -107,16 +116,15 @@ def main(arguments: list[str] | None = None) -> None:
         for way, time_it in WAYS.items():
             for name in list(calls)[:: 1 if number % 2 == 0 else -1]:
                 found[way][name].append(paused(time_it, calls[name]))
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
-    print(f"| f16, {given.size} cubed, us | the program | cuBLAS | | all, in order |\n|---|---|---|---|---|")
     for way, own in found.items():
         ours, theirs = map(statistics.median, own.values())
         each = "; ".join(", ".join(f"{x:.0f}" for x in times) for times in own.values())
-        print(f"| {way} | {ours:.0f} | {theirs:.0f} | {theirs / ours:.3f} | {each} |")
-    ours, theirs = whole_numbers(program, given.size)
-    print(f"| {SHORT}, whole numbers | {ours:.0f} | {theirs:.0f} | {theirs / ours:.3f} | |")
+        PROTOCOLS.add(way, f"{ours:.0f}", f"{theirs:.0f}", f"{theirs / ours:.3f}", each)
+    ours, theirs = integer_data(program, given.size)
+    PROTOCOLS.add(f"{SHORT}, integer data", f"{ours:.0f}", f"{theirs:.0f}", f"{theirs / ours:.3f}", None)
     ours, theirs = statistics.median(found[SHORT]["the program"]), statistics.median(found[LONG]["cuBLAS"])
-    print(f"| the program {SHORT}, cuBLAS {LONG} | {ours:.0f} | {theirs:.0f} | {theirs / ours:.3f} | |")
+    PROTOCOLS.add(f"the program {SHORT}, cuBLAS {LONG}", f"{ours:.0f}", f"{theirs:.0f}", f"{theirs / ours:.3f}", None)
+    PAGE.finish(given.save)
 
 
 if __name__ == "__main__":

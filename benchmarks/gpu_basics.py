@@ -2,7 +2,7 @@
 # pyright: reportIndexIssue=false, reportOperatorIssue=false
 """Element-wise kernels and call costs on a GPU, beside PyTorch and Triton in the same run.
 
-python benchmarks/gpu_basics.py [--quick] [--calls]
+python benchmarks/gpu_basics.py [--quick] [--calls] [--save]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from results import Page, Table
 
 import kiln
 import kiln.cute as cute
@@ -21,10 +22,19 @@ from kiln import Float32, Int32, measure
 from kiln.cute.runtime import from_dlpack
 
 THREADS = 256
+BANDWIDTH = Table(
+    "Bandwidth",
+    (
+        "kernel", "dtype", "MiB", "torch us", "Triton us", "Kiln us", "Kiln TB/s", "torch / Kiln", "Triton / Kiln",
+    ),
+)  # fmt: skip
+CALLS = Table("Host time of a call, least of 40 batches of 200", ("call", "us"))
+PAGE = Page(__file__, "Element-wise kernels and calls", BANDWIDTH, CALLS)
 
 
 def elementwise(name: str, vector: int, rows: int) -> Any:
-    """A jit function over 1-D tensors, the last of which is written; `vector` elements a load, `rows` loads a thread."""
+    """A jit function over 1-D tensors, the last of which is written; `vector` elements a load, `rows` loads a
+    thread."""
 
     @cute.kernel
     def kernel(*tensors: cute.Tensor):
@@ -84,9 +94,6 @@ def bandwidth(quick: bool) -> None:
     }
     sizes = [1 << 26, 1 << 30] if quick else [1 << 20, 1 << 24, 1 << 26, 1 << 28, 1 << 30, 1 << 32]
     rival = _triton()
-    print(
-        f"{'':6}{'type':>9}{'MiB':>6}{'torch us':>10}{'Triton us':>10}{'Kiln us':>10}{'TB/s':>7}{'torch/Kiln':>12}{'Triton/Kiln':>12}"
-    )
     for name, tensors in (("copy", 2), ("add", 3), ("relu", 2)):
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             width = 16 // dtype.itemsize
@@ -110,11 +117,10 @@ def bandwidth(quick: bool) -> None:
                 ]
                 theirs, *between, ours = map(gpu_time, runs)
                 triton = between[0] if between else float("nan")
-                print(
-                    f"{name:6}{str(dtype)[6:]:>9}{size >> 20:>6}{theirs * 1e6:>10.1f}{triton * 1e6:>10.1f}{ours * 1e6:>10.1f}"
-                    f"{tensors * size / ours * 1e-12:>7.2f}{theirs / ours:>12.3f}{triton / ours:>12.3f}",
-                    flush=True,
-                )
+                BANDWIDTH.add(
+                    name, str(dtype)[6:], size >> 20, *(f"{x * 1e6:.1f}" for x in (theirs, triton, ours)),
+                    f"{tensors * size / ours * 1e-12:.2f}", f"{theirs / ours:.3f}", f"{triton / ours:.3f}",
+                )  # fmt: skip
 
 
 def _triton() -> Any:
@@ -146,7 +152,8 @@ def call_five(a: T, b: T, c: T, d: T, e: T):
 
 @cute.jit
 def call_twenty(
-    a: T, b: T, c: T, d: T, e: T, f: T, g: T, h: T, i: T, j: T, k: T, l: T, m: T, n: T, o: T, p: T, q: T, r: T, s: T, t: T
+    a: T, b: T, c: T, d: T, e: T, f: T, g: T, h: T, i: T, j: T, k: T, l: T, m: T, n: T, o: T, p: T, q: T, r: T, s: T,
+    t: T
 ):  # fmt: skip
     touch([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t]).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
@@ -182,7 +189,7 @@ Cases = list[tuple[str, Callable[[], Any], int]]
 
 
 def host_times(cases: Cases, rounds: int = 40) -> None:
-    """Print the least seconds of one call on the host. Each case is a name, a function, and how many calls it makes.
+    """Measure the least time of one call on the host. A case is a name, a function, and how many calls it makes.
 
     The device is drained between batches, and the cases take turns: the host's speed changes with time.
     """
@@ -198,7 +205,7 @@ def host_times(cases: Cases, rounds: int = 40) -> None:
             best[number] = min(best[number], (time.perf_counter() - begun) / (times * count))
     torch.cuda.synchronize()
     for (name, _, _), seconds in zip(cases, best):
-        print(f"{name:48}{seconds * 1e6:8.2f} us")
+        CALLS.add(name, f"{seconds * 1e6:.2f}")
 
 
 def calls() -> None:
@@ -207,25 +214,29 @@ def calls() -> None:
     loop, scalar = cute.compile(native_loop, 1), cute.compile(call_scalar, 1)
     cases: Cases = [
         ("cuLaunchKernelEx in a native loop", lambda: loop(BATCH), BATCH),
-        ("compiled call, one Int32", lambda: scalar(1), 1),
-        ("jit call, one Int32", lambda: call_scalar(1), 1),
+        ("compiled function, one Int32", lambda: scalar(1), 1),
+        ("jit function, one Int32", lambda: call_scalar(1), 1),
     ]
     for count, many in ((1, call_one), (5, call_five), (20, call_twenty)):
         tensors = [torch.zeros(64, device="cuda") for _ in range(count)]
         prepared = [from_dlpack(t) for t in tensors]
         what = "tensor" if count == 1 else "tensors"
         cases += [
-            (f"compiled call, {count} prepared {what}", partial(cute.compile(many, *prepared), *prepared), 1),
-            (f"compiled call, {count} torch {what}", partial(cute.compile(many, *tensors), *tensors), 1),
+            (f"compiled function, {count} prepared {what}", partial(cute.compile(many, *prepared), *prepared), 1),
+            (f"compiled function, {count} torch {what}", partial(cute.compile(many, *tensors), *tensors), 1),
         ]
     fitted = cute.compile(call_one, from_dlpack(x).mark_layout_dynamic())
     stream = torch.cuda.current_stream()
     on_stream = cute.compile(call_on_stream, x, stream)
     cases += [
         ("compiled for a dynamic layout, 1 torch tensor", lambda: fitted(x), 1),
-        ("compiled call, a torch tensor and its stream", lambda: on_stream(x, stream), 1),
-        ("compiled call, from_dlpack(x).mark_layout...", lambda: fitted(from_dlpack(x).mark_layout_dynamic()), 1),
-        ("jit call, 1 torch tensor", lambda: call_one(x), 1),
+        ("compiled function, a torch tensor and its stream", lambda: on_stream(x, stream), 1),
+        (
+            "compiled function, from_dlpack(x).mark_layout_dynamic()",
+            lambda: fitted(from_dlpack(x).mark_layout_dynamic()),
+            1,
+        ),
+        ("jit function, 1 torch tensor", lambda: call_one(x), 1),
         ("torch: x.fill_(0)", lambda: x.fill_(0), 1),
         ("torch: x.add_(1)", lambda: x.add_(1), 1),
     ]
@@ -242,11 +253,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two sizes only")
     parser.add_argument("--calls", action="store_true", help="only what calls cost")
+    parser.add_argument("--save", action="store_true", help="write docs/data/gpu_basics.md")
     wanted = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     calls()
     if not wanted.calls:
         bandwidth(wanted.quick)
+    PAGE.finish(wanted.save)
 
 
 if __name__ == "__main__":

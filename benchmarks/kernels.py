@@ -2,8 +2,8 @@
 
     python benchmarks/kernels.py
 
-Times are of the device alone (`kiln.measure`). Results are compared with PyTorch's before they are timed. Memory-bound kernels: `memory_bound.py`; GEMM: `gemm.py`;
-attention: `attention.py`.
+Times are of the device alone (`kiln.measure`). Results are compared with PyTorch's before they are timed. Memory-bound
+kernels: `memory_bound.py`; GEMM: `gemm.py`; attention: `attention.py`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""How compile time and memory grow with the size of one kernel, for the CPU target: many unrolled steps, without the disk cache.
+"""How compile time and memory grow with the size of one kernel, for the CPU target: many unrolled steps, without the
+disk cache.
 
     python benchmarks/large_kernels.py [--only TEXT] [--longest SECONDS]
 
-A step is a few operations of arithmetic, or has a dynamic `if`, or two barriers with shared memory between them. Each number of steps has
-a process of its own; a kind ends with the first that takes longer than SECONDS. Lines are those of the MLIR that the program is traced to.
-Times to compile are processor time, with what a process does once; "us a line" divides them by the lines: where compiling is linear it does
-not grow. "bits" are the sum of the results' bit patterns: they do not depend on how a kernel is compiled.
+A step is a few operations of arithmetic, or has a dynamic `if`, or two barriers with shared memory between them. Each
+number of steps has a process of its own; a kind ends with the first that takes longer than SECONDS. Lines are those of
+the MLIR that the program is traced to. Times to compile are processor time, with what a process does once; "us a line"
+divides them by the lines: where compiling is linear it does not grow. "bits" are the sum of the results' bit patterns:
+they do not depend on how a kernel is compiled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What measuring itself costs and sees on a GPU: the floor of an event, what a flush empties, when the clock falls.
+"""Accuracy of timing on a GPU: the floor of an event, which flush empties L2, when the clock falls.
 
     python benchmarks/measuring.py
 
@@ -84,7 +84,8 @@ def flushes(timer: GpuTimer) -> None:
         "write 2 x L2": writing(2),
     }
     print(
-        f"\nL2 {l2 >> 20} MiB\n| before | {timer.kernels.LINES} accesses, us | the worst run | copy of 16 MiB, us |\n|---|---|---|---|"
+        f"\nL2 {l2 >> 20} MiB\n| flush | {timer.kernels.LINES} accesses, us | the worst run | copy of 16 MiB, us |\n"
+        "|---|---|---|---|"
     )
     for name, flush in ways.items():
         cells = []
@@ -109,7 +110,7 @@ def flushes(timer: GpuTimer) -> None:
 
 
 def clocks(timer: GpuTimer) -> None:
-    """Products back to back after a second of idleness: the time of one, and what the GPU says, by time since the start."""
+    """Measure GEMMs back to back after a second of idleness: time, clock and power by time since the start."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.float16) for _ in range(2))
     out = torch.empty_like(a)
     read = timer.watch()._read
@@ -129,7 +130,8 @@ def clocks(timer: GpuTimer) -> None:
             own.append(start.elapsed_time(end) / 3 * 1e3)
         said = read() if read else None
         print(
-            f"bursts of 3 after {idle * 1e3:.0f} ms: median {median(own):.0f} us, first {own[0]:.0f}, last {own[-1]:.0f}; {said}"
+            f"bursts of 3 after {idle * 1e3:.0f} ms: median {median(own):.0f} us, "
+            f"first {own[0]:.0f}, last {own[-1]:.0f}; {said}"
         )
     time.sleep(1.0)
     marks, events = [], [torch.cuda.Event(enable_timing=True)]
@@ -147,7 +149,7 @@ def clocks(timer: GpuTimer) -> None:
             marks.append((time.perf_counter() - begun, said.sm_mhz, said.watts, said.reasons))
     torch.cuda.synchronize()
     at = [events[0].elapsed_time(event) for event in events]
-    print("\n| ms since the start | us of a product |\n|---|---|")
+    print("\n| ms since the start | us of a GEMM |\n|---|---|")
     for edge in (3, 6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 500, 800, 1200, 1800, 2400):
         near = [(y - x) / 2 * 1e3 for x, y in itertools.pairwise(at) if 0.8 * edge <= y <= 1.2 * edge]
         if near:

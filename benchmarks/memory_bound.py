@@ -1,11 +1,12 @@
-"""Kiln's memory-bound kernels beside PyTorch's own, torch.compile and a copy, on one GPU, on the same data, in one run.
+"""Memory-bound kernels beside PyTorch, torch.compile and a copy, on one GPU, on the same data, in one run.
 
-    python benchmarks/memory_bound.py [rows] [gradients] [fusions] [lengths] [losses] [reductions] [elements] [--no-compile] [--short]
-                                      [--ours] [--check]
+    python benchmarks/memory_bound.py [forward] [backward] [fused] [quantised] [losses] [reductions] [elementwise]
+                                      [--no-compile] [--short] [--ours] [--check] [--save]
 
-Times are of the device alone, by `kiln.measure`: medians of calls in a CUDA graph, the L2 cache emptied before each. Data is standard normal; constant data is refused. Results are compared with PyTorch's in Float32 before they are timed.
-`--ours` times Kiln's kernels and copies alone, and compares nothing; `--check` compares, and times nothing.
-"of a copy" is the bandwidth beside that of `out.copy_(x)` for the same array: bytes that must be read and written, once each.
+Times are of the device alone, by `kiln.measure`: medians of calls in a CUDA graph with a cold L2 cache. Data is
+standard normal; constant data is refused. Results are compared with PyTorch's in Float32 before they are timed.
+`--ours` times Kiln's kernels and copies alone, and compares nothing; `--check` compares, and times nothing. "of a copy"
+is the bandwidth relative to `out.copy_(x)` of the same array: bytes that must be read and written, once each.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from normal_data import refuse_constants
+from results import Page, Table
 
 from kiln import kernels, measure
 from kiln.measure.statistics import Stopping
@@ -25,6 +27,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 functional = torch.nn.functional
+FORWARD = Table(
+    "Row-wise kernels, forward",
+    (
+        "function", "rows", "columns", "dtype", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy",
+    ),
+)  # fmt: skip
+BACKWARD = Table(
+    "Row-wise kernels, backward",
+    (
+        "function", "rows", "columns", "dtype", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy",
+    ),
+)  # fmt: skip
+FUSED = Table(
+    "Fused kernels, bfloat16",
+    ("function", "shape", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy"),
+)
+QUANTISED = Table(
+    "Rows quantised to e4m3, us (of 4.25 TB/s)",
+    (
+        "rows", "columns", "x + residual, rms_norm", "rms_norm", "x + residual, layer_norm", "layer_norm", "swiglu",
+        "geglu",
+    ),
+)  # fmt: skip
+LOSSES = Table(
+    "Cross-entropy",
+    ("pass", "rows", "classes", "dtype", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy"),
+)
+REDUCTION_TABLE = Table("Reductions", ("function", "shape", "axis", "dtype", "torch us", "Kiln us", "Kiln TB/s"))
+ELEMENTWISE = Table("Element-wise functions, 8192 x 16384", ("function", "dtype", "torch us", "Kiln us", "Kiln TB/s"))
+PAGE = Page(
+    __file__, "Memory-bound kernels", FORWARD, BACKWARD, FUSED, QUANTISED, LOSSES, REDUCTION_TABLE, ELEMENTWISE
+)  # fmt: skip
 ROWS = (
     (32768, 1024, torch.float32),
     (16384, 4096, torch.float16),
@@ -38,29 +72,39 @@ ROWS = (
     (16384, 8191, torch.bfloat16),
     (2048, 50257, torch.bfloat16),
 )
-ODD = tuple(
+UNALIGNED = tuple(
     (n, columns, torch.bfloat16)
     for n, columns in ((131072, 1027), (65536, 2047), (32768, 4097), (16384, 8190), (8192, 16383))
 )
-"""Rows that begin anywhere, of which gradients are asked for, too."""
+"""Rows that do not begin at multiples of 16 bytes, for the backward kernels."""
+MORE_ROWS = tuple(
+    (n, columns, torch.bfloat16)
+    for n, columns in (
+        (65536, 1536), (32768, 2880), (32768, 3584), (16384, 5120), (16384, 6144), (16384, 7168), (2048, 50256),
+        (32768, 4097), (8192, 16383), (4096, 32767), (2048, 65535), (1024, 131071), (512, 262143),
+    )
+)  # fmt: skip
+"""Rows whose length is not a power of two, some of them unaligned, for the forward kernels."""
 LENGTHS = (
-    (65536, 1536), (32768, 2880), (32768, 3584), (16384, 4096), (16384, 5120), (16384, 6144), (16384, 7168), (16384, 8192), (8192, 14336),
+    (65536, 1536), (32768, 2880), (32768, 3584), (16384, 4096), (16384, 5120), (16384, 6144), (16384, 7168),
+    (16384, 8192), (8192, 14336),
     (8192, 16384), (4096, 28672),
 )  # fmt: skip
-"""Rows that are quantized."""
-LARGEST = (
-    (65536, 256, 8), (65536, 128, 4), (65536, 64, 6), (8192, 256, 8), (8192, 64, 2), (256, 256, 8), (512, 128256, 8), (128, 128256, 50),
+"""Rows and columns that are quantised."""
+TOP_K = (
+    (65536, 256, 8), (65536, 128, 4), (65536, 64, 6), (8192, 256, 8), (8192, 64, 2), (256, 256, 8), (512, 128256, 8),
+    (128, 128256, 50),
 )  # fmt: skip
-"""Rows, columns, and how many of the largest."""
+"""Rows, columns, k."""
 OURS, CHECK = "--ours" in sys.argv, "--check" in sys.argv
 COMPILED = {(16384, 4096), (16384, 8192), (4096, 32768), (1024, 131072), (16384, 8191), (2048, 50257)}
-"""Shapes that torch.compile is asked about: it takes seconds for each function."""
-COMPILED_GRADIENTS = {(16384, 8192), (4096, 32768)}
+"""Shapes for which torch.compile is timed: it takes seconds for each function."""
+COMPILED_BACKWARD = {(16384, 8192), (4096, 32768)}
 COMPILED_FUSIONS = {
-    "x + residual, rms_norm", "the same, to 8-bit floats", "layer_norm, to 8-bit floats", "swiglu", "swiglu, to 8-bit floats", "geglu",
-    "rotary embedding, 32 heads of 128", "softmax, 8 largest",
+    "x + residual, rms_norm", "x + residual, rms_norm, to e4m3", "layer_norm, to e4m3", "swiglu",
+    "swiglu, to e4m3", "geglu", "rotary_embedding, 32 heads, head_dim 128", "topk_softmax, k = 8",
 }  # fmt: skip
-"""The same, of several functions in one kernel: the first shape of each."""
+"""Fused functions for which it is timed: the first shape of each."""
 SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.08), warmup=0.03, window=0.01, batch=0.003)
 REDUCTIONS = (
     ((16384, 8192), 1, torch.bfloat16),
@@ -76,9 +120,9 @@ REDUCTIONS = (
 
 def normal(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     """Standard-normal data."""
-    made = torch.randn(*shape, device="cuda", dtype=dtype)
-    refuse_constants(made)
-    return made
+    x = torch.randn(*shape, device="cuda", dtype=dtype)
+    refuse_constants(x)
+    return x
 
 
 def device_us(call: Callable[[], Any]) -> float:
@@ -90,7 +134,7 @@ def device_us(call: Callable[[], Any]) -> float:
 
 
 def peer_us(call: Callable[[], Any] | None) -> str:
-    """The same of PyTorch's, where there is one, unless Kiln's are asked for alone."""
+    """Return microseconds of PyTorch as text, `-` where there is none or `--ours` leaves it out."""
     return "-" if OURS or CHECK or call is None else f"{device_us(call):.1f}"
 
 
@@ -99,16 +143,14 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def compare(got: Any, wanted: Any, dtype: torch.dtype, terms: int = 1) -> None:
-    """Within the rounding of the type of the results, sums of so many terms."""
+    """Compare within the rounding of the dtype, for reductions over `terms` terms."""
     step = 2e-2 if dtype != torch.float32 else 1e-4
     torch.testing.assert_close(got.float(), wanted, rtol=step, atol=step * terms**0.5)
 
 
-def rows(compiled: bool) -> None:
-    """Functions of rows."""
-    print("| | rows | columns | type | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for count, n, dtype in ROWS:
+def forward(compiled: bool) -> None:
+    """Measure row-wise kernels."""
+    for count, n, dtype in ROWS + MORE_ROWS:
         x, weight, bias = normal(count, n, dtype=dtype), normal(n, dtype=dtype), normal(n, dtype=dtype)
         out = torch.empty_like(x)
         copy = device_us(lambda out=out, x=x: out.copy_(x))
@@ -136,22 +178,21 @@ def rows(compiled: bool) -> None:
                 inductor = peer_us(lambda fused=fused, x=x, w=weight, b=bias: fused(x, w, b))
             us = device_us(ours)
             speed = 2 * x.numel() * x.element_size() / us / 1e6
-            print(
-                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager} | {inductor} | {us:.1f} | {speed:.2f} | {copy / us:.2f} |",
-                flush=True,
+            FORWARD.add(
+                name, count, n, name_of(dtype), eager, inductor, f"{us:.1f}", f"{speed:.2f}", f"{copy / us:.2f}"
             )
 
 
-def rms_norm_gradient(dy: Any, x: Any, weight: Any) -> tuple[Any, Any]:
-    """Gradients of RMSNorm as a program for torch.compile, which finds the statistics of rows again, too."""
+def rms_norm_backward(dy: Any, x: Any, weight: Any) -> tuple[Any, Any]:
+    """RMSNorm backward for torch.compile, which recomputes the row statistics, too."""
     g, scale = dy.float(), torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
     normal, scaled = x.float() * scale, g * weight.float()
     dx = (scaled - normal * (scaled * normal).mean(-1, keepdim=True)) * scale
     return dx.to(x.dtype), (g * normal).sum(0).to(weight.dtype)
 
 
-def layer_norm_gradient(dy: Any, x: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """Gradients of LayerNorm, likewise."""
+def layer_norm_backward(dy: Any, x: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """LayerNorm backward for torch.compile."""
     g, distance = dy.float(), x.float() - x.float().mean(-1, keepdim=True)
     scale = torch.rsqrt(distance.square().mean(-1, keepdim=True) + 1e-5)
     normal, scaled = distance * scale, g * weight.float()
@@ -159,11 +200,9 @@ def layer_norm_gradient(dy: Any, x: Any, weight: Any) -> tuple[Any, Any, Any]:
     return ((scaled - shared) * scale).to(x.dtype), (g * normal).sum(0).to(weight.dtype), g.sum(0).to(weight.dtype)
 
 
-def gradients(compiled: bool) -> None:
-    """Gradients of functions of rows: two arrays are read and one is written."""
-    print("\n| gradient | rows | columns | type | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for count, n, dtype in ROWS + ODD:
+def backward(compiled: bool) -> None:
+    """Measure row-wise backward kernels: two arrays are read and one is written."""
+    for count, n, dtype in ROWS + UNALIGNED:
         x, dy, weight = normal(count, n, dtype=dtype), normal(count, n, dtype=dtype), normal(n, dtype=dtype)
         bias, out = normal(n, dtype=dtype), torch.empty_like(x)
         y = torch.softmax(x, -1)
@@ -178,14 +217,14 @@ def gradients(compiled: bool) -> None:
             "rms_norm": (
                 lambda dy=dy, x=x, w=weight, out=out: kernels.rms_norm_backward(dy, x, w, out=out),
                 None,
-                rms_norm_gradient,
+                rms_norm_backward,
             ),
             "layer_norm": (
                 lambda dy=dy, x=x, w=weight, out=out: kernels.layer_norm_backward(dy, x, w, bias=True, out=out),
                 lambda dy=dy, x=x, n=n, m=mean, s=scale, w=weight, b=bias: torch.ops.aten.native_layer_norm_backward(
                     dy, x, [n], m, s, w, b, [True, True, True]
                 ),
-                layer_norm_gradient,
+                layer_norm_backward,
             ),
         }
         for name, (ours, theirs, program) in cases.items():
@@ -197,45 +236,44 @@ def gradients(compiled: bool) -> None:
                 for got, value in zip(found if isinstance(found, tuple) else (found,), wanted or (), strict=True):
                     compare(got, value.float(), dtype, 1 if got.ndim > 1 else count)
             eager, inductor = peer_us(theirs), "-"
-            if compiled and program is not None and (count, n) in COMPILED_GRADIENTS:
+            if compiled and program is not None and (count, n) in COMPILED_BACKWARD:
                 fused = torch.compile(program, dynamic=False)
                 inductor = peer_us(lambda fused=fused, dy=dy, x=x, w=weight: fused(dy, x, w))
             us = device_us(ours)
             speed = 3 * x.numel() * x.element_size() / us / 1e6
-            print(
-                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager} | {inductor} | {us:.1f} | {speed:.2f} | {copy / us:.2f} |",
-                flush=True,
+            BACKWARD.add(
+                name, count, n, name_of(dtype), eager, inductor, f"{us:.1f}", f"{speed:.2f}", f"{copy / us:.2f}"
             )
 
 
 def quantized(y: Any) -> tuple[Any, Any]:
-    """Rows as 8-bit floats and what they are multiplied by, as a program would write it."""
+    """Return rows as e4m3 and their scales, as a PyTorch program would compute them."""
     scale = y.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 448
     return (y / scale).to(torch.float8_e4m3fn), scale
 
 
-def turned(x: Any, cos: Any, sin: Any) -> Any:
-    """A rotary embedding of whole heads, the first half with the second."""
+def rotated(x: Any, cos: Any, sin: Any) -> Any:
+    """RoPE of whole heads, the first half with the second."""
     a, b = x.float().chunk(2, -1)
     c, s = cos[: x.shape[1], None], sin[: x.shape[1], None]
     return torch.cat([a * c - b * s, b * c + a * s], -1).to(x.dtype)
 
 
-def turned_neighbours(x: Any, cos: Any, sin: Any) -> Any:
-    """The same of neighbouring elements."""
+def rotated_interleaved(x: Any, cos: Any, sin: Any) -> Any:
+    """RoPE of neighbouring elements."""
     a, b = x.float()[..., ::2], x.float()[..., 1::2]
     c, s = cos[: x.shape[1], None], sin[: x.shape[1], None]
     return torch.stack([a * c - b * s, b * c + a * s], -1).flatten(-2).to(x.dtype)
 
 
-def added_gradient(dy: Any, dsum: Any, x: Any, weight: Any) -> tuple[Any, Any]:
-    """Gradients of the norm of a sum."""
-    dx, dweight = rms_norm_gradient(dy, x, weight)
+def added_backward(dy: Any, dsum: Any, x: Any, weight: Any) -> tuple[Any, Any]:
+    """Backward of RMSNorm of a sum."""
+    dx, dweight = rms_norm_backward(dy, x, weight)
     return (dx.float() + dsum.float()).to(x.dtype), dweight
 
 
 def fused_cases() -> Any:
-    """Functions of one kernel that are several in PyTorch: their arrays, ours, theirs, and elements of 16 bits that are moved."""
+    """Yield fused functions: name, arrays, Kiln's call, PyTorch's, and the 16-bit elements that are moved."""
     bf16, silu, norm = torch.bfloat16, functional.silu, functional.rms_norm
     for count, n in ((16384, 8192), (16384, 4096), (16384, 8191), (16, 8192), (256, 8192)):
         given = tuple(normal(*shape, dtype=bf16) for shape in ((count, n), (count, n), (n,)))
@@ -247,31 +285,36 @@ def fused_cases() -> Any:
     for count, n in ((16384, 8192), (16384, 4096), (16384, 5120), (8192, 16384), (16, 8192), (256, 8192)):
         x, r, w = (normal(*shape, dtype=bf16) for shape in ((count, n), (count, n), (n,)))
         yield (
-            "the same, to 8-bit floats", (x, r, w), lambda x, r, w: kernels.fused_add_rms_norm(x, r, w, quantize=e4m3),
-            lambda x, r, w: (*quantized(norm((x + r).float(), (x.shape[-1],), w.float(), 1e-6)), x + r), 3.5 * x.numel(),
+            "x + residual, rms_norm, to e4m3", (x, r, w), lambda x, r,
+            w: kernels.fused_add_rms_norm(x, r, w, quantize=e4m3),
+            lambda x, r, w: (*quantized(norm((x + r).float(), (x.shape[-1],), w.float(), 1e-6)), x + r),
+            3.5 * x.numel(),
         )  # fmt: skip
     count, n = 16384, 8192
     x, r, d = (normal(count, n, dtype=bf16) for _ in range(3))
     w, b = normal(n, dtype=bf16), normal(n, dtype=bf16)
     yield (
-        "layer_norm, to 8-bit floats", (x, w, b), lambda x, w, b: kernels.layer_norm(x, w, b, quantize=e4m3),
-        lambda x, w, b: quantized(functional.layer_norm(x.float(), (x.shape[-1],), w.float(), b.float())), 1.5 * x.numel(),
+        "layer_norm, to e4m3", (x, w, b), lambda x, w, b: kernels.layer_norm(x, w, b, quantize=e4m3),
+        lambda x, w, b: quantized(functional.layer_norm(x.float(), (x.shape[-1],), w.float(), b.float())),
+        1.5 * x.numel(),
     )  # fmt: skip
     yield (
-        "rms_norm, to 8-bit floats", (x, w), lambda x, w: kernels.rms_norm(x, w, quantize=e4m3),
+        "rms_norm, to e4m3", (x, w), lambda x, w: kernels.rms_norm(x, w, quantize=e4m3),
         lambda x, w: quantized(norm(x.float(), (x.shape[-1],), w.float(), 1e-6)), 1.5 * x.numel(),
     )  # fmt: skip
     yield (
-        "x + residual, layer_norm, to 8-bit floats", (x, r, w, b), lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b, quantize=e4m3),
-        lambda x, r, w, b: (*quantized(functional.layer_norm((x + r).float(), (x.shape[-1],), w.float(), b.float())), x + r), 3.5 * x.numel(),
+        "x + residual, layer_norm, to e4m3", (x, r, w, b), lambda x, r, w,
+        b: kernels.fused_add_layer_norm(x, r, w, b, quantize=e4m3),
+        lambda x, r, w, b: (*quantized(functional.layer_norm((x + r).float(), (x.shape[-1],), w.float(), b.float())),
+        x + r), 3.5 * x.numel(),
     )  # fmt: skip
     yield (
         "x + residual, layer_norm", (x, r, w, b), lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b),
         lambda x, r, w, b: (functional.layer_norm(x + r, (x.shape[-1],), w, b), x + r), 4 * x.numel(),
     )  # fmt: skip
     yield (
-        "gradient of x + residual, rms_norm", (d, r, x, w),
-        lambda d, r, x, w: kernels.fused_add_rms_norm_backward(d, r, x, w), added_gradient, 4 * x.numel(),
+        "x + residual, rms_norm, backward", (d, r, x, w),
+        lambda d, r, x, w: kernels.fused_add_rms_norm_backward(d, r, x, w), added_backward, 4 * x.numel(),
     )  # fmt: skip
     gate, up, dy = (normal(8192, 14336, dtype=bf16) for _ in range(3))
     both, size = torch.cat([gate, up], -1), gate.numel()
@@ -283,16 +326,16 @@ def fused_cases() -> Any:
         lambda x: silu(x[:, : x.shape[1] // 2]) * x[:, x.shape[1] // 2 :], 3 * size,
     )  # fmt: skip
     yield (
-        "swiglu, to 8-bit floats", (gate, up), lambda g, u: kernels.swiglu(g, u, quantize=e4m3),
+        "swiglu, to e4m3", (gate, up), lambda g, u: kernels.swiglu(g, u, quantize=e4m3),
         lambda g, u: quantized(silu(g.float()) * u.float()), 2.5 * size,
     )  # fmt: skip
     yield (
-        "gradient of swiglu", (dy, gate, up), lambda d, g, u: kernels.swiglu_backward(d, g, u),
+        "swiglu, backward", (dy, gate, up), lambda d, g, u: kernels.swiglu_backward(d, g, u),
         lambda d, g, u: (torch.ops.aten.silu_backward(d * u, g), d * silu(g)), 5 * size,
     )  # fmt: skip
     yield "geglu", (gate, up), lambda g, u: kernels.geglu(g, u), lambda g, u: functional.gelu(g) * u, 3 * size
     yield (
-        "geglu by tanh", (gate, up), lambda g, u: kernels.geglu(g, u, approximate="tanh"),
+        "geglu, tanh", (gate, up), lambda g, u: kernels.geglu(g, u, approximate="tanh"),
         lambda g, u: functional.gelu(g, approximate="tanh") * u, 3 * size,
     )  # fmt: skip
     heads, angles = (
@@ -300,14 +343,14 @@ def fused_cases() -> Any:
         torch.arange(4096, device="cuda")[:, None] * 0.01 * torch.rand(64, device="cuda"),
     )
     yield (
-        "rotary embedding, 32 heads of 128", (heads, angles.cos(), angles.sin()),
-        lambda x, c, s: kernels.rotary_embedding(x, c, s), turned, 2 * heads.numel(),
+        "rotary_embedding, 32 heads, head_dim 128", (heads, angles.cos(), angles.sin()),
+        lambda x, c, s: kernels.rotary_embedding(x, c, s), rotated, 2 * heads.numel(),
     )  # fmt: skip
     yield (
-        "the same, neighbours turned", (heads, angles.cos(), angles.sin()),
-        lambda x, c, s: kernels.rotary_embedding(x, c, s, True), turned_neighbours, 2 * heads.numel(),
+        "rotary_embedding, interleaved", (heads, angles.cos(), angles.sin()),
+        lambda x, c, s: kernels.rotary_embedding(x, c, s, True), rotated_interleaved, 2 * heads.numel(),
     )  # fmt: skip
-    for count, n, k in LARGEST:
+    for count, n, k in TOP_K:
         logits = normal(count, n, dtype=torch.float32)
 
         def theirs(x: Any, k: int = k) -> Any:
@@ -315,12 +358,13 @@ def fused_cases() -> Any:
             return values / values.sum(-1, keepdim=True), indices
 
         yield (
-            f"softmax, {k} largest", (logits,), lambda x, k=k: kernels.topk_softmax(x, k, True), theirs, 2 * logits.numel() + 4 * k * count,
+            f"topk_softmax, k = {k}", (logits,), lambda x, k=k: kernels.topk_softmax(x, k, True), theirs,
+            2 * logits.numel() + 4 * k * count,
         )  # fmt: skip
 
 
-def fusions(compiled: bool) -> None:
-    """Several functions in one kernel, beside a copy that moves as many bytes, or half a GB: PyTorch's copies of more are slower."""
+def fused(compiled: bool) -> None:
+    """Measure fused kernels beside a copy of as many bytes, of half a GB at most: larger PyTorch copies are slower."""
 
     @functools.cache
     def copied(moved: int) -> float:
@@ -328,32 +372,27 @@ def fusions(compiled: bool) -> None:
         out = torch.empty_like(x)
         return 2 * moved / device_us(lambda: out.copy_(x))
 
-    print(
-        "\n| fused | shape | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |\n|---|---|---|---|---|---|---|"
-    )
     done: set[str] = set()
     for name, given, ours, theirs, moved in fused_cases():
-        made, wanted = ((), ()) if OURS else (ours(*given), theirs(*given))
-        for got, value in zip(*(x if isinstance(x, tuple) else (x,) for x in (made, wanted)), strict=True):
-            if got.dtype == torch.float8_e4m3fn:  # sums of 16 bits are rounded before a norm, or after: a step at most
+        results = ((), ()) if OURS else (ours(*given), theirs(*given))
+        for got, value in zip(*(x if isinstance(x, tuple) else (x,) for x in results), strict=True):
+            if got.dtype == torch.float8_e4m3fn:  # x + residual is rounded before the norm or after: a step at most
                 torch.testing.assert_close(got.float(), value.float(), rtol=0.13, atol=0.01)
             elif got.is_floating_point():
                 compare(got, value.float(), torch.bfloat16, 1 if got.ndim > 1 else len(given[0]))
         eager, inductor = peer_us(lambda f=theirs, given=given: f(*given)), "-"
         if compiled and name not in done and name in COMPILED_FUSIONS:
             done.add(name)
-            fused = torch.compile(theirs, dynamic=False)
-            inductor = peer_us(lambda f=fused, given=given: f(*given))
+            compiled_peer = torch.compile(theirs, dynamic=False)
+            inductor = peer_us(lambda f=compiled_peer, given=given: f(*given))
         us = device_us(lambda f=ours, given=given: f(*given))
         shape = "x".join(map(str, given[0].shape))
-        print(
-            f"| {name} | {shape} | {eager} | {inductor} | {us:.1f} | {2 * moved / us / 1e6:.2f} | {2 * moved / us / copied(min(int(moved), 1 << 28)):.2f} |",
-            flush=True,
-        )
+        rate, limit = 2 * moved / us, copied(min(int(moved), 1 << 28))
+        FUSED.add(name, shape, eager, inductor, f"{us:.1f}", f"{rate / 1e6:.2f}", f"{rate / limit:.2f}")
 
 
-def lengths() -> None:
-    """Rows quantized to 8-bit floats, by their length, beside 4.25 TB/s. They are compared by `fusions`, at some lengths."""
+def quantised() -> None:
+    """Measure rows quantised to e4m3, relative to 4.25 TB/s. `fused` compares the results of some of them."""
     named: dict[str, tuple[float, Callable[..., Any]]] = {
         "x + residual, rms_norm": (3.5, lambda x, r, w, b, q: kernels.fused_add_rms_norm(x, r, w, quantize=q)),
         "rms_norm": (1.5, lambda x, r, w, b, q: kernels.rms_norm(x, w, quantize=q)),
@@ -362,7 +401,6 @@ def lengths() -> None:
         "swiglu": (2.5, lambda x, r, w, b, q: kernels.swiglu(x, r, quantize=q)),
         "geglu": (2.5, lambda x, r, w, b, q: kernels.geglu(x, r, quantize=q)),
     }
-    print(f"\n| rows | columns | {' | '.join(named)} |\n{'|---' * (2 + len(named))}|")
     for count, n in LENGTHS:
         x, r = (normal(count, n, dtype=torch.bfloat16) for _ in range(2))
         w, b = (normal(n, dtype=torch.bfloat16) for _ in range(2))
@@ -370,13 +408,11 @@ def lengths() -> None:
         for moved, call in named.values():
             us = device_us(lambda call=call, x=x, r=r, w=w, b=b: call(x, r, w, b, torch.float8_e4m3fn))
             cells.append(f"{us:.1f} ({2 * moved * x.numel() / us / 4.25e6:.2f})")
-        print(f"| {count} | {n} | {' | '.join(cells)} |", flush=True)
+        QUANTISED.add(count, n, *cells)
 
 
 def losses(compiled: bool) -> None:
-    """Cross-entropy: forward reads the logits, backward reads and writes them. Both are given what the other found."""
-    print("\n| cross-entropy | rows | classes | type | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    """Measure cross-entropy: forward reads the logits, backward reads and writes them."""
     for count, n, dtype in (
         (4096, 32000, torch.bfloat16),
         (4096, 128256, torch.bfloat16),
@@ -424,29 +460,27 @@ def losses(compiled: bool) -> None:
                 inductor = peer_us(lambda fused=fused, arguments=arguments: fused(*arguments))
             eager, us = peer_us(theirs), device_us(ours)
             speed = passes * logits.numel() * logits.element_size() / us / 1e6
-            print(
-                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager} | {inductor} | {us:.1f} | {speed:.2f} | "
-                f"{passes * copy / 2 / us:.2f} |",
-                flush=True,
-            )
+            LOSSES.add(
+                name, count, n, name_of(dtype), eager, inductor, f"{us:.1f}", f"{speed:.2f}",
+                f"{passes * copy / 2 / us:.2f}",
+            )  # fmt: skip
 
 
 def _gradient(logits: Any, target: Any, lse: Any, outer: Any) -> Any:
-    """The gradient of the mean of the losses, as a program would write it for torch.compile."""
+    """Cross-entropy backward for torch.compile."""
     chances = torch.exp(logits.float() - lse[:, None])
     named = torch.arange(logits.shape[1], device=logits.device) == target[:, None]
     return ((chances - named.float()) * (outer / logits.shape[0])).to(logits.dtype)
 
 
 def _eager_gradient(outer: Any, logarithms: Any, target: Any, counted: Any) -> Any:
-    """The same by the two functions PyTorch calls for it."""
+    """Cross-entropy backward by the two functions that PyTorch calls for it."""
     inner = torch.ops.aten.nll_loss_backward(outer, logarithms, target, None, 1, -100, counted)
     return torch.ops.aten._log_softmax_backward_data(inner, logarithms, -1, logarithms.dtype)
 
 
 def reductions() -> None:
-    """Reductions only read. Results are compared bit by bit, sums in float64."""
-    print("\n| | shape | axis | type | torch us | Kiln us | Kiln TB/s |\n|---|---|---|---|---|---|---|")
+    """Measure reductions. Results are compared bit by bit, `sum` with float64."""
     for shape, axis, dtype in REDUCTIONS:
         x = normal(*shape, dtype=dtype)
         options = {} if axis is None else {"dim": axis}
@@ -468,16 +502,14 @@ def reductions() -> None:
                 raise SystemExit(f"{name} of {shape} over {axis} is wrong")
             eager = peer_us(lambda theirs=theirs, x=x, options=options: theirs(x, **options))
             us = device_us(lambda ours=ours, x=x, axis=axis: ours(x, axis))
-            print(
-                f"| {name} | {'x'.join(map(str, shape))} | {axis} | {name_of(dtype)} | {eager} | {us:.1f} | "
-                f"{x.numel() * x.element_size() / us / 1e6:.2f} |",
-                flush=True,
-            )
+            REDUCTION_TABLE.add(
+                name, "x".join(map(str, shape)), str(axis), name_of(dtype), eager, f"{us:.1f}",
+                f"{x.numel() * x.element_size() / us / 1e6:.2f}",
+            )  # fmt: skip
 
 
-def elements() -> None:
-    """Element-wise functions."""
-    print("\n| element-wise | type | torch us | Kiln us | Kiln TB/s |\n|---|---|---|---|---|")
+def elementwise() -> None:
+    """Measure element-wise functions."""
     for dtype in (torch.bfloat16, torch.float32):
         x, y = normal(8192, 16384, dtype=dtype), normal(8192, 16384, dtype=dtype)
         row, column, out = normal(16384, dtype=dtype), normal(8192, 1, dtype=dtype), torch.empty_like(x)
@@ -485,7 +517,8 @@ def elements() -> None:
         cases: tuple[tuple[str, float, Any, Any], ...] = (
             ("x + y", 3, lambda x, y, r, c, o: kernels.elementwise(lambda a, b: a + b, x, y, out=o),
              lambda x, y, r, c, o: torch.add(x, y, out=o)),
-            ("x * row + column", 2, lambda x, y, r, c, o: kernels.elementwise(lambda a, b, d: a * b + d, x, r, c, out=o),
+            ("x * row + column", 2, lambda x, y, r, c,
+            o: kernels.elementwise(lambda a, b, d: a * b + d, x, r, c, out=o),
              lambda x, y, r, c, o: torch.addcmul(c, x, r, out=o)),
             ("max(x, 0) * 2 - y", 3,
              lambda x, y, r, c, o: kernels.elementwise(lambda a, b: _clipped(a) * 2 - b, x, y, out=o),
@@ -497,7 +530,7 @@ def elements() -> None:
                 torch.testing.assert_close(ours(*given).clone(), theirs(*given), rtol=2e-2, atol=5e-2)
             eager = peer_us(lambda theirs=theirs, given=given: theirs(*given))
             us = device_us(lambda ours=ours, given=given: ours(*given))
-            print(f"| {name} | {name_of(dtype)} | {eager} | {us:.1f} | {arrays * size / us / 1e6:.2f} |", flush=True)
+            ELEMENTWISE.add(name, name_of(dtype), eager, f"{us:.1f}", f"{arrays * size / us / 1e6:.2f}")
 
 
 def _clipped(a: Any) -> Any:
@@ -507,19 +540,21 @@ def _clipped(a: Any) -> Any:
 
 
 def main(chosen: list[str]) -> None:
-    """Print the tables that are asked for; all if none is."""
+    """Measure the chosen tables; all if none is chosen."""
     tables: dict[str, Callable[[], None]] = {
-        "rows": lambda: rows("--no-compile" not in chosen),
-        "gradients": lambda: gradients("--no-compile" not in chosen), "fusions": lambda: fusions("--no-compile" not in chosen),
-        "lengths": lengths,
+        "forward": lambda: forward("--no-compile" not in chosen),
+        "backward": lambda: backward("--no-compile" not in chosen),
+        "fused": lambda: fused("--no-compile" not in chosen),
+        "quantised": quantised,
         "losses": lambda: losses("--no-compile" not in chosen),
-        "reductions": reductions, "elements": elements,
+        "reductions": reductions, "elementwise": elementwise,
     }  # fmt: skip
     torch.manual_seed(0)
     wanted = [name for name in chosen if name in tables]
     for name, table in tables.items():
         if not wanted or name in wanted:
             table()
+    PAGE.finish("--save" in chosen)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The measurements of `benchmarks/data`: microseconds of configs, by family and problem.
 
-A config is a tuple of its class and of the values of its fields, as they were called when the measurements were made (`FIELDS`). This
-module imports nothing of Kiln, so that it reads the same for every revision.
+A config is a tuple of its class and of the values of its fields, as they were called when the measurements were made
+(`FIELDS`). This module imports nothing of Kiln, so that it reads the same for every revision.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class GemmJournal:
                 row["cublas_us"] = next(iter(own.values()))["cublas_us"]
 
     def fullest(self, name: str) -> str:
-        """Return the run in which most configs of a shape took turns, if there is one among those with short timings."""
+        """Return the run in which most configs of a shape took turns, if there is one among those with short
+        timings."""
         rows = [row for row in self.by_shape.get(name, ()) if "run" in row]
         short = {row["run"] for row in rows if "screened" in row}
         turns = [row["run"] for row in rows if "screened" not in row]

@@ -1,4 +1,4 @@
-"""What the sanitizer costs: processor time of one core, against the normal build on one core.
+"""Cost of the sanitizer: processor time of one core, against the normal build on one core.
 
 python benchmarks/sanitizer.py        # prints the table of docs/sanitizer.md
 """
@@ -102,10 +102,10 @@ def main() -> None:
     cases: dict[str, Callable[[], Any]] = {
         "element-wise add, 2^18 elements (normally vectorized)": lambda: run_add(x, y, z, size),
         "block reduction, 1024 blocks of 256": lambda: run_reduction(x, np.zeros(1024, np.float32)),
-        "mbarrier ring, 4000 tiles": lambda: mbarrier_ring.main(ring_x, ring_y),
-        "asynchronous copies into a ring, 4000 tiles": lambda: copy_ring.main(ring_x, ring_y),
+        "mbarrier pipeline, 4000 tiles": lambda: mbarrier_ring.main(ring_x, ring_y),
+        "multistage `cp.async`, 4000 tiles": lambda: copy_ring.main(ring_x, ring_y),
         "tiled SGEMM, 128 x 128 x 128": lambda: run_sgemm(a, b, c, 128),
-        "tensor-core product of the library, 128 x 128 x 128": lambda: kiln.kernels.gemm(half, half),
+        "GEMM of the library with `mma.sync`, 128 x 128 x 128": lambda: kiln.kernels.gemm(half, half),
     }
     print("| program | normal, ms | race, ms | race, memory, sync, ms |", "|---|---|---|---|", sep="\n")
     for name, call in cases.items():

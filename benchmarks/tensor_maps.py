@@ -1,15 +1,18 @@
 """What host code pays for a tensor map: one that was made before, and a new one; beside the driver called from Python.
 
-    python benchmarks/tensor_maps.py
+    python benchmarks/tensor_maps.py [--save]
 
-Loops of native code on a machine with a driver; the least of 20 batches counts. Without a driver maps are zeros and not kept,
-so that both figures are those of the rules alone.
+Loops of native code on a machine with a driver; the least of 20 batches counts. Without a driver maps are zeros and
+not kept, so that both figures are those of the rules alone.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
+
+from results import Page, Table
 
 import kiln
 from kiln import cute
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COUNT = 10_000
+MAPS = Table("Host time of a tensor map", ("tensor map", "us"))
+PAGE = Page(__file__, "Tensor maps", MAPS)
 
 
 @cute.jit
@@ -59,7 +64,8 @@ def from_python(count: int) -> None:
         cuda.cuTensorMapEncodeTiled(
             cuda.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, 1 << 40, [u64(4096), u64(512)], [u64(8192)],
             [u32(64), u32(128)], [u32(1), u32(1)], cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            cuda.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B, cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            cuda.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )  # fmt: skip
 
@@ -75,9 +81,9 @@ def main() -> None:
     }
     if driver.available():
         rows["cuda.bindings, from Python"] = best(lambda: from_python(1000), 1000)
-    print("| a tensor map | us |\n|---|--:|")
     for name, took in rows.items():
-        print(f"| {name} | {took:.3f} |")
+        MAPS.add(name, f"{took:.3f}")
+    PAGE.finish("--save" in sys.argv)
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def check_numpy() -> None:
     for dtype in types:
         for shape in ((64, 256), (3, 12), (37, 129)):
             a, b = (rng.normal(size=shape).astype(dtype) for _ in range(2))
-            # one rounding: sums and products of narrow types are exact in float64
+            # one rounding: additions and multiplications of narrow types are exact in float64
             want = (a.astype(np.float64) + b.astype(np.float64)).astype(np.float32).astype(dtype)
             c = np.zeros_like(a)
             add(a, b, c)

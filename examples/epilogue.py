@@ -15,7 +15,7 @@ from kiln.cute.runtime import from_dlpack
 
 
 class Epilogue:
-    """Scales."""
+    """Scale."""
 
     def __init__(self, scale: float):
         self.scale = scale
@@ -26,7 +26,7 @@ class Epilogue:
 
 
 class ReluEpilogue(Epilogue):
-    """Scales, then cuts off what is negative."""
+    """Scale, then clamp negative values to zero."""
 
     @cute.jit
     def apply(self, x):

@@ -1,12 +1,13 @@
-"""MLA decode as a KernelPlan: b sequences, s new tokens each, t tokens in the compressed KV cache, h heads, a 16- or 8-bit cache.
+"""MLA decode as a KernelPlan: b sequences, s new tokens each, t tokens in the compressed KV cache, h heads, a 16- or
+8-bit cache.
 
     python examples/mla_decode.py --b=128 --s=1 --t=4096 --h=128 --check                 right, and how fast?
     python examples/mla_decode.py --b=128 --h=128 --t=4096 --cache=float8_e4m3fn         and a cache of 8 bits?
     python examples/mla_decode.py --b=32 --s=1 --t=4096 --prof_type=ncu                  where does the time go?
-    kiln tune examples/mla_decode.py --problem all                                       into how many shares is it cut best?
+    kiln tune examples/mla_decode.py --problem all                                       how many splits are best?
 
-The kernel is the library's (`kiln.kernels.mla_decode`); docs/kernels.md says how it works, docs/data/decode.md how fast it is,
-docs/kernels/mla_decode.md what was found with these commands.
+The kernel is the library's (`kiln.kernels.mla_decode`); docs/kernels.md says how it works, docs/data/decode.md how
+fast it is, docs/kernels/mla_decode.md what was found with these commands.
 """
 
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ SWAP_AB_ROWS = 32
 
 @dataclass(frozen=True)
 class SplitKV(wb.Tiling):
-    """`turns`: CTAs per SM among which the KV tokens of all sequences are divided; `early`: eighths of the next tile's scores that are
-    issued before P of this tile is ready (without swap-AB)."""
+    """`turns`: CTAs per SM among which the KV tokens of all sequences are divided; `early`: eighths of the next tile's
+    scores that are issued before P of this tile is ready (without swap-AB)."""
 
     turns: int = 1
     early: int = 4
@@ -40,7 +41,8 @@ class SplitKV(wb.Tiling):
 
 @dataclass
 class MlaDecode(wb.KernelPlan):
-    """MLA of s new tokens for each of b sequences with t tokens in the cache, h heads; `cache` is the element type of the cache."""
+    """MLA of s new tokens for each of b sequences with t tokens in the cache, h heads; `cache` is the element type of
+    the cache."""
 
     b: int = 4
     s: int = 1

@@ -28,7 +28,7 @@ def add_static(a: Constexpr, b: Constexpr):
 
 @cute.jit
 def add_mixed(a: Float32, b: Constexpr):
-    """A number of the program and a number of Python make a number of the program."""
+    """A dynamic number plus a Python number is dynamic."""
     result = a + b
     print("tracing add_mixed:", result)
     cute.printf("running add_mixed: {}", result)

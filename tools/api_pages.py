@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 PAGES = {
-    "api-core": ("`cute`: layouts, tensors, values, copies, products", ("kiln.cute", "kiln.cute.math")),
+    "api-core": ("`cute`: layouts, tensors, values, copies, MMAs", ("kiln.cute", "kiln.cute.math")),
     "api-arch": ("`cute.arch`: threads, synchronization, atomics, memory", ("kiln.cute.arch",)),
     "api-nvgpu": (
         "`cute.nvgpu`: operations of NVIDIA's hardware",

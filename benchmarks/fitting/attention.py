@@ -1,16 +1,17 @@
 """Measure configs of attention and MLA on Hopper, and fit the cost models to the measurements.
 
-Tables: `attention` (kinds: bits and head dimension), `decode` (32 heads, 8 of K and V, head_dim 128; kinds bf16 and e4m3, bf16/64,
-bf16/1, e4m3/64 with pages of so many rows), `mla` (kinds 16, 8: bits of the cache), `backward` (kinds: the head dimension, or that
-and V's). Configs are all that the registry offers, but for those that are expected to take three times as long as the chosen one.
-Of `attention` and `backward` the first shape of a kind is measured with all of them, the others with those that were less than a
-seventh behind there; of the backward pass for head_dim over 128, configs that differ from the chosen one in one kernel.
+Tables: `attention` (kinds: bits and head dimension), `decode` (32 heads, 8 of K and V, head_dim 128; kinds bf16 and
+e4m3, bf16/64, bf16/1, e4m3/64: dtype and page size), `mla` (kinds 16, 8: bits of the cache), `backward` (kinds: the
+head dimension, or that and V's). Configs are all that the registry offers, but for those that are expected to take
+three times as long as the chosen one. Of `attention` and `backward` the first shape of a kind is measured with all of
+them, the others with those that were less than a seventh behind there; of the backward pass for head_dim over 128,
+configs that differ from the chosen one in one kernel.
 
-Each line of `benchmarks/data/attention_h200.jsonl` and `choices_h200.jsonl` is a config of a shape: microseconds, the spread of its
-turns. Lines are written at once, and a config that is there is not measured again, but with `--again 6`: then the chosen config and the
-best five others that are known take `--turns`. Configs of a shape take turns, with normal data: decode and MLA with an empty L2 cache,
-the others in short bursts, forward beside cuDNN. `compile` and `measure` may have several processes (`--part`): they compile at the
-same time, and measure one after another.
+Each line of `benchmarks/data/attention_h200.jsonl` and `choices_h200.jsonl` is a config of a shape: microseconds, the
+spread of its turns. Lines are written at once, and a config that is there is not measured again, but with `--again 6`:
+then the chosen config and the best five others that are known take `--turns`. Configs of a shape take turns, with
+normal data: decode and MLA with an empty L2 cache, the others in short bursts, forward beside cuDNN. `compile` and
+`measure` may have several processes (`--part`): they compile at the same time, and measure one after another.
 """
 
 from __future__ import annotations
@@ -185,8 +186,10 @@ class Decode:
         (kind, page, *shape)
         for kind, page in (("bf16", 0), ("bf16", 64), ("bf16", 1), ("e4m3", 0), ("e4m3", 64))
         for shape in (
-            (1, 1, 4096), (1, 4, 4096), (1, 1, 32768), (1, 8, 32768), (1, 16, 32768), (1, 1, 131072), (1, 4, 131072), (1, 8, 131072),
-            (1, 16, 131072), (16, 1, 16384), (16, 4, 16384), (16, 8, 16384), (16, 16, 16384), (64, 1, 4096), (64, 4, 4096),
+            (1, 1, 4096), (1, 4, 4096), (1, 1, 32768), (1, 8, 32768), (1, 16, 32768), (1, 1, 131072), (1, 4, 131072),
+            (1, 8, 131072),
+            (1, 16, 131072), (16, 1, 16384), (16, 4, 16384), (16, 8, 16384), (16, 16, 16384), (64, 1, 4096),
+            (64, 4, 4096),
             (64, 8, 4096), (64, 16, 4096),
         )
     ]  # fmt: skip
@@ -240,14 +243,15 @@ class Decode:
 
 
 class Mla:
-    """(bits, batch, tokens, heads, latents)."""
+    """MLA decode: bits of the KV cache, batch, seqlen_q, heads, seqlen_k."""
 
     family, cold, within = mla.REGISTRY, True, 3.0
     shapes = [
         (bits, *shape)
         for bits in (16, 8)
         for shape in (
-            *((128, tokens, heads, 8192 if heads == 16 else 4096) for tokens in (1, 2, 4) for heads in (16, 32, 64, 128)),
+            *((128, tokens, heads, 8192 if heads == 16 else 4096) for tokens in (1, 2, 4) for heads in (16, 32, 64,
+            128)),
             (64, 1, 64, 8192), (32, 1, 128, 16384), (16, 1, 16, 32768), (1, 1, 16, 131072), (1, 1, 128, 131072),
         )
     ]  # fmt: skip
@@ -279,16 +283,16 @@ class Mla:
     @staticmethod
     def call(shape: Any) -> Any:
         import torch
-        from decode import latents_in_pages
+        from decode import mla_inputs
 
         bits, *rest = shape
-        _, q, cache, table, lengths, out = latents_in_pages(*rest)
+        _, q, cache, table, lengths, out = mla_inputs(*rest)
         cache = cache if bits == 16 else cache.to(torch.float8_e4m3fn)
         return functools.partial(kernels.mla_decode, q, cache, table, lengths, causal=False, out=out)
 
 
 class Backward:
-    """(elements of a head of queries and of values, batch, length, heads, causal)."""
+    """Attention backward: head_dim, head_dim_v, batch, seqlen, heads, causal."""
 
     family, cold, within = bwd.REGISTRY, False, 3.0
     shapes = [
@@ -349,7 +353,8 @@ def _config_named(name: str) -> Any:
 
 
 class Journal:
-    """What was measured: microseconds of configs by tables and shapes. `again`: configs of a shape that are measured again, or 0; `turns`: that configs take, or None."""
+    """What was measured: microseconds of configs by tables and shapes. `again`: configs of a shape that are measured
+    again, or 0; `turns`: that configs take, or None."""
 
     def __init__(self, path: Path, again: int = 0, turns: int | None = None) -> None:
         self.path, self.again, self.turns, self.rows = path, again, turns, {}
@@ -369,7 +374,8 @@ class Journal:
 
 
 class ForwardJournal(Journal):
-    """The same of attention forward, whose rows have five fields of a config, and cuDNN's microseconds in the same run."""
+    """The same of attention forward, whose rows have five fields of a config, and cuDNN's microseconds in the same
+    run."""
 
     def keep(self, row: dict[str, Any]) -> None:
         shape = tuple(tuple(x) if isinstance(x, list) else x for x in row["shape"])
@@ -638,16 +644,17 @@ def _rate_and_tile(times: dict[Any, dict[Any, float]], fields: Any) -> tuple[flo
     for shape, own in times.items():
         if fields in own:
             config, problem = Forward.config(fields, shape[6]), Forward.problem(shape)
-            steps, tiles, waiting = sm90_cost.units(problem, config, _H200)
+            mflops, tiles = sm90_cost.units(problem, config, _H200)
             launch = sm90_cost.parts(problem, config, _H200)["launch"]
-            model = (steps + waiting[0]) / tflops + (tiles + waiting[1]) * tile + launch
+            model = mflops / tflops + tiles * tile + launch
             errors += (model / own[fields] - 1) ** 2
     at = np.unravel_index(errors.argmin(), errors.shape)
     return round(float(tflops[at]), 3), round(float(tile[at]), 2)
 
 
 def _kept(times: dict[Any, dict[Any, float]]) -> list[Any]:
-    """Return configs to choose from: one after the other that which gains most, of those that were measured for all shapes."""
+    """Return configs to choose from: one after the other that which gains most, of those that were measured for all
+    shapes."""
     common = [x for x in next(iter(times.values())) if all(x in own for own in times.values())]
     kept: list[Any] = []
     while len(kept) < _MOST_CONFIGS:
@@ -663,13 +670,14 @@ def _kept(times: dict[Any, dict[Any, float]]) -> list[Any]:
 
 
 _PAGES = {0: 1.0, 64: 1.03, 1: 1.07}
-"""What pages of so many rows take more, whatever the config."""
-_DECODE = ("uneven_share", "launch_us", "combine_us", "combine_element_us")
+"""Extra time of a page size, whatever the config."""
+_DECODE = ("uneven_rate", "launch_us", "combine_us")
 """Coefficients of the decode model that are fitted beside those of configs."""
 
 
 def fit_decode(journal: Journal) -> dict[str, Any]:
-    """Return the coefficients of the decode model for which relative errors are least; configs near the best count most."""
+    """Return the coefficients of the decode model for which relative errors are least; configs near the best count
+    most."""
     from scipy.optimize import least_squares
 
     tiles = [(x.bits, x.tile_m, x.tile_n, x.warps, x.max_ctas_per_sm) for x in decode_cost.MEASURED]
@@ -687,13 +695,13 @@ def fit_decode(journal: Journal) -> dict[str, Any]:
 
     def coefficients(values: Any) -> dict[str, Any]:
         """Return them as the tuned table has them. All are positive."""
-        *each, uneven, launch, combine, element = np.exp(values).tolist()
+        *each, uneven, launch, combine = np.exp(values).tolist()
         times = iter(each)
         configs = [
             dataclasses.replace(x, issue_us=next(times), latency_us=next(times), cta_us=next(times))
             for x in decode_cost.MEASURED
         ]
-        return {"configs": configs, **dict(zip(_DECODE, (min(1.0, uneven), launch, combine, element), strict=True))}
+        return {"configs": configs, **dict(zip(_DECODE, (min(1.0, uneven), launch, combine), strict=True))}
 
     def errors(values: Any) -> list[float]:
         found = coefficients(values)
@@ -716,9 +724,9 @@ def _rounded(value: Any) -> Any:
 
 
 def fit_backward(journal: Journal) -> dict[str, Any]:
-    """Return the microseconds of a step and of a block of keys for each config that is chosen among, and for head_dim over 128
-    the factors of steps beside their busiest unit: those for which relative errors are least. The latter only if there are
-    shapes enough."""
+    """Return the microseconds of a step and of a block of keys for each config that is chosen among, and for head_dim
+    over 128 the factors of steps beside their busiest unit: those for which relative errors are least. The latter only
+    if there are shapes enough."""
     made: list[dict[str, Any]] = []
     for known in backward_cost.MEASURED:
         rows = []
@@ -740,7 +748,7 @@ def fit_backward(journal: Journal) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if len(rows) >= _ENOUGH:
         dkv, dq, cta = _least_squares(np.array(rows))
-        found = {"dkv_hd256_factor": round(dkv, 3), "dq_hd256_factor": round(dq, 3), "hd256_cta_us": round(cta, 1)}
+        found = {"dkv_hd256_slowdown": round(dkv, 3), "dq_hd256_slowdown": round(dq, 3), "hd256_cta_us": round(cta, 1)}
     return {**found, "configs": made}
 
 
@@ -767,7 +775,7 @@ FITS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kinds", type=lambda text: text.split(","), help="of shapes, with commas")
-    parser.add_argument("--part", default="0/1", help="of kernels, or of shapes, this of so many")
+    parser.add_argument("--part", default="0/1", help="I/N: part I of N of the kernels or shapes")
 
 
 def run(action: str, name: str, asked: argparse.Namespace) -> dict[str, Any] | None:

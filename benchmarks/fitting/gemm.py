@@ -1,15 +1,14 @@
 """Measure configs of GEMM on sm_90a, and fit the cost model to the measurements.
 
-All configs that the library has for a shape are measured, but for those that the model expects to take more than `--within` times as
-long as the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape and the chosen one take turns, which
-is what tells them apart. With `--again 4` the chosen config of each shape and the best three others that are known take turns, and
-nothing else is measured.
+All configs of a shape are measured, but for those that the model expects to take more than `--within` times as long as
+the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape and the chosen one are timed in
+turns, which tells them apart. With `--again 4` only the chosen config of each shape and the best three others are timed.
 
-Shapes are those of `benchmarks/data/gemm_shapes.json`: the forty, of which every fourth is kept out of the fit (`held_out`), and
-others, drawn by chance with seeds that stand there; those of the last seeds are kept out of everything. Each measurement is a line of
-`benchmarks/data/gemm_h200.jsonl` (of a config, its fields in order), written when all of its shape are made: `measure` goes on where
-it was stopped. Configs are measured beside cuBLAS, with normal data, in CUDA graphs, so that the speed of the host does not count.
-Several processes compile, or load what `compile` left in the disk cache; one at a time has the GPU.
+Shapes are those of `benchmarks/data/gemm_shapes.json`: the forty, of which every fourth is held out of the fit, and
+others drawn at random with the seeds in that file; those of the last seeds (`unseen`) are held out of everything. Each
+measurement is a line of `benchmarks/data/gemm_h200.jsonl`, written when its shape is complete: `measure` resumes where it
+was stopped. Configs are timed beside cuBLAS, with normal data, in CUDA graphs, so that host overhead does not count.
+Several processes compile, or load from the disk cache what `compile` left there; one at a time has the GPU.
 """
 
 from __future__ import annotations
@@ -49,34 +48,36 @@ if TYPE_CHECKING:
 _DATA = Path(__file__).parent / "data"
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
 _CONFIGS = {"Sm90GemmConfig": Sm90GemmConfig, "Sm80GemmConfig": Sm80GemmConfig}
-_FIXED = ("dram_tbps", "power_tflops", "power_l2_tbps", "fp8_promotion_factor", "fused_epilogue_us")
-"""Coefficients that stay as they are: no shape here tells of them, or turns of 16384 cubed alone do."""
-_MEASURED_GAIN = 1.03
+_FIXED = ("dram_tbps", "power_tflops", "power_l2_tbps", "fp8_promotion_rate", "fused_epilogue_us")
+"""Coefficients that are not fitted: no shape here depends on them, or only 16384 cubed does."""
+_MEASURED_GAIN = 1.02
 """How much faster a measured config must be than the model's choice to stand in the tuned table."""
-_STAY = 1.0
-"""How much figures are held where they were: what few measurements tell of hardly moves."""
-_ALL = 0.15
-"""How much it counts how far all configs of a shape are from what was measured, beside how they differ."""
-_REGRET, _BEHIND, _SHARP = 6.0, 1.01, 60
-"""How much it counts that a chosen config is slower than the best, by more than that; and how sharply costs choose."""
-_SCREENED, _HOT = (0.4, 0.03), 1.05
-"""How much what was timed shortly counts beside what took turns: less of a shape whose configs are so much slower in turns, at the power limit, which differ otherwise there."""
-_FAR = 1.8
-"""Configs that take so many times as long as the best of a shape are left out of the fit."""
+REGRESSED = ("bfloat16 NT 128x192x9216", "bfloat16 NT 64x448x46080")
+"""Unseen shapes that stand in the table even so: a model with more coefficients chose better for them."""
+_REGULARISATION = 1.0
+"""The weight of the squared distance of the coefficients' logarithms from where the fit began."""
+_ABSOLUTE_WEIGHT = 0.15
+"""The weight of absolute errors of predicted times, beside that of their ratios within a shape."""
+_REGRET_WEIGHT, _TOLERATED_REGRET, _SHARPNESS = 6.0, 1.01, 60
+"""The weight of regret (the chosen time over the best) above a tolerated one, and the exponent of its softmin."""
+_SCREENED_WEIGHTS, _HOT = (0.4, 0.03), 1.05
+"""The weights of short timings: of most shapes, and of those that are so much slower at the power limit."""
+_MAX_SLOWDOWN = 1.8
+"""Configs that are slower than this, relative to the best of a shape, are left out of the fit."""
 _STEPS = (0.1, 0.03, 0.01, -0.01, -0.03, -0.1)
-"""By which logarithms of figures are moved."""
+"""Steps of a coefficient's logarithm."""
 _SLICES = (8e-3, 60e-3)
-"""Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit: two thirds of them, then."""
+"""Seconds of back-to-back calls in one timing: of short GEMMs, and of long ones, which reach the power limit."""
 _WARM = 1.0
 """Seconds of work before anything is timed."""
 _TURNS = 3
-"""Of each config, if no other number is asked for."""
+"""Timings of each config, by default."""
 _LONG, _SLOW = 100.0, 1000.0
-"""Microseconds of such a product; and of one that is called as few times as can be before it takes turns."""
+"""Microseconds from which on a GEMM is long, and from which on it is called as few times as possible."""
 
 
 def problem_of(shape: Gemm) -> GemmProblem:
-    """The product of arrays without gaps."""
+    """Return the GEMM of dense arrays."""
     dtype, m, n, k = _TYPES[shape.dtype], shape.m, shape.n, shape.k
     a = TensorLayout.dense(dtype, 1, m, k) if shape.layout[0] == "N" else TensorLayout(dtype, (1, m, k), (m * k, 1, m))
     b = TensorLayout.dense(dtype, 1, k, n) if shape.layout[1] == "N" else TensorLayout(dtype, (1, k, n), (n * k, 1, k))
@@ -84,7 +85,7 @@ def problem_of(shape: Gemm) -> GemmProblem:
 
 
 def configs_of(shape: Gemm, within: float) -> list[Any]:
-    """All that the library can choose from, but for those that the model expects to take so many times as long as the best; the cheapest first."""
+    """Return the configs that are expected to take at most `within` times as long as the best, the fastest first."""
     choices = REGISTRY.choices(problem_of(shape), device_of("sm_90a"))
     return [choice.config for choice in choices if choice.cost <= within * choices[0].cost]
 
@@ -114,7 +115,7 @@ class Journal(recorded.GemmJournal):
         return max((run for run in runs if runs.count(run) > 1), key=lambda run: (run in own, run), default="")
 
     def of(self, shape: Gemm, run: str) -> list[tuple[Any, float, float]]:
-        """Return the configs of a shape that took turns in a run with their microseconds, and cuBLAS's; the fastest first."""
+        """Return (config, us, cuBLAS us) of a shape and a run, of configs timed alternately, the fastest first."""
         rows = [row for row in self.by_shape.get(shape.name, ()) if row.get("run") == run and "screened" not in row]
         return sorted(((row["config"], row["us"], row["cublas_us"]) for row in rows), key=lambda x: x[1])
 
@@ -140,7 +141,7 @@ def _operands(shape: Gemm, random: bool) -> tuple[Any, Any, Any]:
 
 
 def _compile(job: tuple[Gemm, Any]) -> str:
-    """Have a kernel in the disk cache and in this process, and launch nothing."""
+    """Compile a kernel into the disk cache and this process, without launching it."""
     from kiln import kernels
     from kiln.base_dsl.target import get_target
 
@@ -155,18 +156,18 @@ def _compile(job: tuple[Gemm, Any]) -> str:
 
 
 def _kernel(config: Any) -> Any:
-    """What is the same for configs of one kernel, however many sums they have."""
+    """Return a key that is equal for configs of one kernel: split-K counts do not matter."""
     few = isinstance(config, Sm90GemmConfig) and config.split_k > 1
     return (dataclasses.replace(config, split_k=2), config.split_k > 8) if few else config
 
 
 def kernel_of(shape: Gemm, config: Any) -> Any:
-    """What is the same for shapes and configs of one kernel: extents are not compiled in."""
+    """Return a key that is equal for shapes and configs of one kernel: extents are not compiled in."""
     return (shape.dtype, shape.layout, shape.m == 1, shape.n % 8, shape.k % 8, _kernel(config))
 
 
 def compile_all(jobs: list[tuple[Gemm, Any]], processes: int) -> None:
-    """Each kernel once."""
+    """Compile each kernel once."""
     kinds: dict[Any, tuple[Gemm, Any]] = {}
     for shape, config in jobs:
         kinds.setdefault(kernel_of(shape, config), (shape, config))
@@ -179,8 +180,10 @@ def compile_all(jobs: list[tuple[Gemm, Any]], processes: int) -> None:
 
 
 def _wanted(shape: Gemm, only: str | None) -> bool:
-    """Whether a shape is of a kind: one of the data file, `forty` for those that were there first, `kept` for those of them that are kept out of the fit, some with
-    commas, None for all but the unseen."""
+    """Return whether a shape is of one of some kinds, with commas between them; None: all but the unseen.
+
+    Kinds are those of the data file, `forty` for the first forty shapes, `kept` for those of them that are held out.
+    """
     if only is None:
         return shape.kind != "unseen"
     kinds = {shape.kind}
@@ -190,7 +193,7 @@ def _wanted(shape: Gemm, only: str | None) -> bool:
 
 
 def missing(journal: Journal, within: float, only: str | None) -> list[tuple[Gemm, list[Any]]]:
-    """Shapes with the config that is chosen and those that are not measured."""
+    """Return shapes with configs that were not measured, and the chosen one before these."""
     found = [(shape, configs_of(shape, within)) for shape in recorded.gemm_shapes() if _wanted(shape, only)]
     left = [
         (shape, [p for p in configs if (shape.name, p) not in journal.tried], configs[0]) for shape, configs in found
@@ -200,13 +203,13 @@ def missing(journal: Journal, within: float, only: str | None) -> list[tuple[Gem
 
 
 def _in_order(found: list[tuple[Gemm, list[Any]]], only: str | None) -> list[tuple[Gemm, list[Any]]]:
-    """Kinds in the order they are asked for, or the forty first; what takes long last."""
+    """Sort by the order of kinds on the command line, or the forty first; long GEMMs last."""
     kinds = (only or "forty").split(",")
     return sorted(found, key=lambda pair: ([not _wanted(pair[0], kind) for kind in kinds], _work(pair[0])))
 
 
 def again(journal: Journal, count: int, only: str | None) -> list[tuple[Gemm, list[Any]]]:
-    """The config that is chosen for each shape and the best others that were measured, so many in all."""
+    """Return the chosen config of each shape and the best others that were measured, `count` in all."""
     found, device = [], device_of("sm_90a")
     for shape in recorded.gemm_shapes():
         if _wanted(shape, only):
@@ -223,7 +226,7 @@ def _work(shape: Gemm) -> int:
 def measure(
     todo: list[tuple[Gemm, list[Any]]], path: Path, seconds: float, best: int, processes: int, turns: int
 ) -> None:
-    """Shapes in order: processes compile, or load, configs of some of them, while one measures those of another."""
+    """Measure shapes in order: processes compile, or load, configs of some, while one of them has the GPU."""
     context, run = multiprocessing.get_context("spawn"), time.strftime("%Y-%m-%dT%H:%M", time.gmtime())
     queue, end = context.Queue(), time.time() + seconds
     for job in todo:
@@ -238,7 +241,7 @@ def measure(
 
 @contextlib.contextmanager
 def _gpu(path: Path) -> Iterator[None]:
-    """While open, no other process has the GPU, or writes to the journal; a process that ends in the middle of that gives it back."""
+    """Hold the GPU and the journal; a process that dies releases them."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -275,7 +278,7 @@ def _measure_some(warms: bool, queue: Any, path: Path, end: float, run: str, bes
 
 
 def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: int, turns: int) -> str:
-    """Time configs of a shape shortly, of which the first is the chosen one, and let that and the best others take turns; what came of it."""
+    """Time configs of a shape shortly, then the first (the chosen one) and the best others alternately; return a report."""
     import torch
 
     from kiln import kernels
@@ -314,7 +317,8 @@ def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: 
     journal.add([*quick, *rows])
     fastest = min((config for config in took if config != "cublas"), key=took.__getitem__, default=None)
     us = {name: f"{took[name] * 1e6:.1f} us" for name in took}
-    said = f"{shape.name} {fastest}: {us.get(fastest)}, chosen {us.get(configs[0])}, cuBLAS {us['cublas']}, {len(configs)} configs"
+    said = f"{shape.name} {fastest}: {us.get(fastest)}, chosen {us.get(configs[0])}, cuBLAS {us['cublas']}, "
+    said += f"{len(configs)} configs"
     if configs[0] in times:
         behind = [x / y for x, y in zip(times[configs[0]], times[fastest], strict=True)]
         low, middle, high = statistics.quantiles(behind, n=4)
@@ -324,12 +328,13 @@ def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: 
 
 def _row(shape: Gemm, config: Any, took: float, cublas: float, run: str) -> dict[str, Any]:
     return {
-        "shape": shape.name, "kind": type(config).__name__, "plan": dataclasses.astuple(config), "us": round(took * 1e6, 2), "cublas_us": round(cublas * 1e6, 2), "run": run,
+        "shape": shape.name, "kind": type(config).__name__, "plan": dataclasses.astuple(config),
+        "us": round(took * 1e6, 2), "cublas_us": round(cublas * 1e6, 2), "run": run,
     }  # fmt: skip
 
 
 class Timed:
-    """A graph of calls that take some milliseconds."""
+    """A CUDA graph of calls that take some milliseconds."""
 
     def __init__(self, torch: Any, call: Any, long: bool | None = None) -> None:
         self.torch, self.events = torch, [torch.cuda.Event(enable_timing=True) for _ in range(2)]
@@ -355,7 +360,7 @@ class Timed:
         return start.elapsed_time(end) / 1e3
 
     def seconds(self) -> float:
-        """Of a call among others."""
+        """Return the seconds of a call, back to back with others."""
         timed = self.replays
         if self.long:  # until clocks are what they will be
             timed = max(1, 2 * self.replays // 3)
@@ -370,7 +375,7 @@ class Timed:
 
 
 class Rows:
-    """What the fit reads: configs of shapes that are not held out, one after the other."""
+    """The measurements that the fit reads: configs of shapes that are not held out."""
 
     def __init__(self, journal: Journal) -> None:
         self.device, self.given, shape_of, us, known, weights = device_of("sm_90a"), [], [], [], [], []
@@ -381,13 +386,13 @@ class Rows:
             best = min((us for us, _ in found.values()), default=0.0)
             hot = journal.slowed.get((shape.name, journal.fullest(shape.name)), 1.0) > _HOT
             for config, (took, turns) in found.items() if len(found) > 1 else ():
-                if took < _FAR * best:
+                if took < _MAX_SLOWDOWN * best:
                     hopper = isinstance(config, Sm90GemmConfig)
                     self.given.append((problem, config) if hopper else None)
                     shape_of.append(number)
                     us.append(took)
                     known.append(math.nan if hopper else math.log(choices[config]))
-                    weights.append(1.0 if turns else _SCREENED[hot])
+                    weights.append(1.0 if turns else _SCREENED_WEIGHTS[hot])
         _, self.starts, self.shape = np.unique(shape_of, return_index=True, return_inverse=True)
         self.log_us, self.known, trusted = np.log(us), np.array(known), np.array(weights)
         # What took turns tells which is the best.
@@ -407,29 +412,32 @@ class Rows:
         )
 
     def error(self, costs: Any) -> float:
-        """How far configs of a shape do not differ as they were measured to, and how much slower than the best those are that are chosen, or nearly."""
+        """Return the loss: errors of time ratios within shapes, a little of absolute errors, and regret of the choices."""
         ratios = costs - self.log_us
         off = np.abs(ratios - (np.add.reduceat(self.weights * ratios, self.starts) / self.whole)[self.shape])
         total = np.sum(self.weights * np.minimum(off, 0.3 + 0.2 * off) ** 1.5)
         all_off = np.where(np.isnan(self.known), np.minimum(np.abs(ratios), 0.3), 0.0)
-        total += _ALL * np.sum(self.weights * all_off**1.5)
-        shares = np.exp(_SHARP * (np.minimum.reduceat(costs, self.starts)[self.shape] - costs))
+        total += _ABSOLUTE_WEIGHT * np.sum(self.weights * all_off**1.5)
+        shares = np.exp(_SHARPNESS * (np.minimum.reduceat(costs, self.starts)[self.shape] - costs))
         behind = np.add.reduceat(shares * np.exp(self.log_us - self.best), self.starts)
-        return total + _REGRET * np.sum(np.maximum(0, behind / np.add.reduceat(shares, self.starts) - _BEHIND))
+        regret = behind / np.add.reduceat(shares, self.starts)
+        return total + _REGRET_WEIGHT * np.sum(np.maximum(0, regret - _TOLERATED_REGRET))
 
 
 def fit(journal: Journal) -> dict[str, float]:
-    """Return coefficients such that configs of a shape differ as they were measured to, and the best are chosen, for shapes that
-    are not held out.
+    """Return the coefficients that minimise the loss of shapes that are not held out.
 
-    What counts is which is faster; how far all configs of a shape are from the measurements counts little. Coefficients are moved
-    one after the other, as if logarithms of times were linear in theirs, not far at a time; then times are computed anew.
+    Coordinate descent on a linearisation (logarithms of times in those of coefficients) within a trust region; then
+    times are computed anew, and the region shrinks if that was no better.
     """
     rows, begun, reach = Rows(journal), sm90_cost.COEFFICIENTS, 0.3
     names = [x.name for x in dataclasses.fields(begun) if x.name not in _FIXED]
 
     def moved(logs: Any) -> sm90_cost.Coefficients:
         return dataclasses.replace(begun, **{name: math.exp(x) for name, x in zip(names, logs, strict=True)})
+
+    def distance(logs: Any) -> float:
+        return _REGULARISATION * float(np.sum((logs - first) ** 2))
 
     first = np.array([math.log(getattr(begun, name)) for name in names])
     now, costs = first.copy(), rows.costs(begun)
@@ -446,30 +454,30 @@ def fit(journal: Journal) -> dict[str, float]:
                     if abs(tried[n] + step - now[n]) <= reach:
                         other = tried.copy()
                         other[n] += step
-                        found = rows.error(expected + step * slope) + _STAY * float(np.sum((other - first) ** 2))
-                        if found < least:
-                            tried, expected, least = other, expected + step * slope, found
+                        loss = rows.error(expected + step * slope) + distance(other)
+                        if loss < least:
+                            tried, expected, least = other, expected + step * slope, loss
             if least > before - 1e-3:
                 break
         there = rows.costs(moved(tried))
-        found = rows.error(there) + _STAY * float(np.sum((tried - first) ** 2))
-        print(f"{found:.3f}, where {least:.3f} was expected within {reach:.2f}", flush=True)
-        if found < error - 0.02:
-            now, costs, error = tried, there, found
+        loss = rows.error(there) + distance(tried)
+        print(f"{loss:.3f}, where {least:.3f} was expected within {reach:.2f}", flush=True)
+        if loss < error - 0.02:
+            now, costs, error = tried, there, loss
         else:
             reach /= 2
     return {name: float(f"{value:.4g}") for name, value in dataclasses.asdict(moved(now)).items()}
 
 
 def measured_choices(journal: Journal, coefficients: sm90_cost.Coefficients) -> list[dict[str, Any]]:
-    """Return the problems whose best measured config is faster than the model's choice by more than `_MEASURED_GAIN`."""
+    """Return the problems whose best measured config is more than `_MEASURED_GAIN` faster than the model's choice."""
     found, device = [], device_of("sm_90a")
     for shape in recorded.gemm_shapes():
         problem = problem_of(shape)
         known = {config: us for config, (us, turns) in journal.known(shape.name).items() if turns}
         configs = list(sm90_cost.candidates(problem, device))
         best = min((x for x in configs if x in known), key=known.__getitem__, default=None)
-        if best is None or shape.kind == "unseen":
+        if best is None or (shape.kind == "unseen" and shape.name not in REGRESSED):
             continue
         chosen = min(configs, key=lambda config: sm90_cost.expected(problem, config, device, coefficients))
         took = journal.known(shape.name).get(chosen, (math.inf, False))[0]
@@ -480,7 +488,7 @@ def measured_choices(journal: Journal, coefficients: sm90_cost.Coefficients) -> 
 
 
 def short(config: Any) -> str:
-    """A config in few characters."""
+    """Return a config in few characters."""
     text = "x".join(map(str, config.tile_shape_mnk))
     if isinstance(config, Sm90GemmConfig):
         text += f", {config.ab_stages} stages"
@@ -494,14 +502,10 @@ def short(config: Any) -> str:
 
 
 def report(journal: Journal, run: str | None = None) -> None:
-    """What is chosen, as measured, beside the best that was measured and beside cuBLAS: the forty shapes, others of the fit, and the unseen."""
+    """Print the measured time of each choice beside the best config's and cuBLAS's, in and out of the fit."""
     for first in (True, False):
         for held_out in (False, True):
-            some = [
-                x
-                for x in recorded.gemm_shapes()
-                if x["held_out"] is held_out and (x["kind"] in recorded.FORTY) is first
-            ]
+            some = [x for x in recorded.gemm_shapes() if x.held_out is held_out and (x.kind in recorded.FORTY) is first]
             print(f"{'The forty' if first else 'Others'}, {'kept out of the fit' if held_out else 'in the fit'}:\n")
             _report(journal, some, run)
 
@@ -523,20 +527,22 @@ def _report(journal: Journal, some: list[Gemm], run: str | None) -> None:
         behind.append(found[0][1] / us)
         ahead.append(cublas / us)
         print(
-            f"| {shape.dtype} {shape.layout} | {shape.m} | {shape.n} | {shape.k} | {len(configs)} | {tried} | {cublas:.1f} "
-            f"| {found[0][1]:.1f} | {us:.1f} | {behind[-1]:.2f} | {ahead[-1]:.2f} | {short(configs[0])} | {short(found[0][0])} |"
+            f"| {shape.dtype} {shape.layout} | {shape.m} | {shape.n} | {shape.k} | {len(configs)} | {tried} "
+            f"| {cublas:.1f} | {found[0][1]:.1f} | {us:.1f} | {behind[-1]:.2f} | {ahead[-1]:.2f} "
+            f"| {short(configs[0])} | {short(found[0][0])} |"
         )
     known = [(x, y) for x, y in zip(behind, ahead, strict=True) if not math.isnan(x)]
     if known:
         mean = math.exp(statistics.mean(math.log(y) for _, y in known))
         print(
-            f"\n{len(known)} shapes: chosen configs at worst {min(x for x, _ in known):.3f} of the best and {min(y for _, y in known):.2f} of cuBLAS, "
+            f"\n{len(known)} shapes: chosen configs at worst {min(x for x, _ in known):.3f} of the best "
+            f"and {min(y for _, y in known):.2f} of cuBLAS, "
             f"on average {mean:.3f} of cuBLAS; {sum(x < 0.95 for x, _ in known)} more than 5 % behind the best\n"
         )
 
 
 def count(within: float, only: str | None) -> None:
-    """How many configs there are, and are measured."""
+    """Print how many configs and kernels there are, and how many are measured."""
     total, kinds, us = [0, 0], [set[Any](), set[Any]()], 0.0
     for shape in recorded.gemm_shapes():
         if _wanted(shape, only):
@@ -557,7 +563,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=14, help="that compile")
     parser.add_argument(
         "--run",
-        help="whose turns are reported, by its date; else of the last that has the chosen config of a shape beside others",
+        help="the run that is reported, by its date; by default the last one with the chosen config of a shape",
     )
 
 

@@ -1,4 +1,5 @@
-"""Writes libscale.so, one file with a kernel that C, TVM-FFI, PyTorch and JAX call (`use.py`, `use.c`), on GPUs and on the host, without Kiln.
+"""Writes libscale.so, one file with a kernel that C, TVM-FFI, PyTorch and JAX call (`use.py`, `use.c`), on GPUs and on
+the host, without Kiln.
 
 python export.py FOLDER [sm_80 sm_90a cpu ...]
 """

@@ -1,4 +1,5 @@
-"""Calls libscale.so (`export.py`) from PyTorch, JAX, TVM-FFI and by ctypes, as many of them as are installed, in one process that knows nothing of Kiln.
+"""Calls libscale.so (`export.py`) from PyTorch, JAX, TVM-FFI and by ctypes, as many of them as are installed, in one
+process that knows nothing of Kiln.
 
 python use.py libscale.so
 """
@@ -65,7 +66,8 @@ def use_by_ctypes(path: str) -> str:
 
 
 if __name__ == "__main__":
-    for package, use in (("torch", use_in_torch), ("jax", use_in_jax), ("tvm_ffi", use_in_tvm_ffi), ("ctypes", use_by_ctypes)):  # fmt: skip
+    for package, use in (("torch", use_in_torch), ("jax", use_in_jax), ("tvm_ffi", use_in_tvm_ffi),
+    ("ctypes", use_by_ctypes)):  # fmt: skip
         if importlib.util.find_spec(package):
             print(f"{package}: {use(sys.argv[1])}", flush=True)
     assert "kiln" not in sys.modules

@@ -1,4 +1,4 @@
-"""What the steps share: matrices, the check of a GEMM, and its speed beside cuBLAS where there is a GPU."""
+"""Shared by the steps: matrices, the check of a GEMM, and its speed beside cuBLAS on a GPU."""
 
 import itertools
 import sys
@@ -18,7 +18,8 @@ def has_gpu() -> bool:
 
 
 def matrices(m: int, n: int, k: int):
-    """A (m, k), B (n, k) and C (m, n) of f16: PyTorch's on a GPU, else numpy's. Normal data: zeros run faster and prove nothing."""
+    """A (m, k), B (n, k) and C (m, n) of f16: PyTorch's on a GPU, else numpy's. Normal data: zeros run faster and prove
+    nothing."""
     if not has_gpu():
         random = np.random.default_rng(0)
         a, b = (random.standard_normal((rows, k)).astype(np.float16) for rows in (m, n))
@@ -31,13 +32,13 @@ def matrices(m: int, n: int, k: int):
 
 
 def host(array) -> np.ndarray:
-    """An array as numpy has it."""
+    """Return an array as numpy's."""
     return array if isinstance(array, np.ndarray) else array.cpu().numpy()
 
 
 def check(a, b, c) -> float:
     """The largest error of C = A B^T, in units of what rounding to f16 allows."""
-    rows = slice(None, None, max(1, a.shape[0] // 256))  # of large ones, some
+    rows = slice(None, None, max(1, a.shape[0] // 256))  # a sample of the rows of large matrices
     exact = host(a[rows]).astype(np.float64) @ host(b).astype(np.float64).T
     allowed = np.abs(exact) * 2**-10 + 2**-10 * np.sqrt(a.shape[1]) + 1e-3
     return float((np.abs(host(c[rows]).astype(np.float64) - exact) / allowed).max())
@@ -68,7 +69,7 @@ def run_one(gemm, size, *further) -> None:
 
 
 def seconds(*calls) -> list[float]:
-    """The times of calls on the GPU, made in turns: medians of 30 rounds after 20 others."""
+    """Return the times of alternating calls on the GPU: medians of 30 rounds after 20 others."""
     import torch
 
     events = [torch.cuda.Event(enable_timing=True) for _ in range(50 * len(calls) + 1)]

@@ -2,8 +2,8 @@
 
 Run it with `kiln run examples/hopper/step_1_copy.py`.
 
-The host describes both matrices in TMA descriptors. One warp issues the load of a tile, an mbarrier counts its bytes, and TMA stores
-it: no thread ever holds an element, and TMA clips tiles at the edge of the matrix.
+The host describes both matrices in TMA descriptors. One warp issues the load of a tile, an mbarrier counts its bytes,
+and TMA stores it: no thread ever holds an element, and TMA clips tiles at the edge of the matrix.
 """
 
 import harness

@@ -2,8 +2,8 @@
 
 Run it with `kiln run examples/hopper/step_3_pipeline.py`.
 
-A pipeline has two mbarriers for each stage: one says that its tiles have come (full), the other that nobody reads them any more (empty).
-One MMA group stays in flight while the next is issued; its stage is released when it is complete.
+A pipeline has two mbarriers for each stage: one says that its tiles have come (full), the other that nobody reads them
+any more (empty). One MMA group stays in flight while the next is issued; its stage is released when it is complete.
 """
 
 import harness

@@ -1,10 +1,11 @@
-"""Step 5: an epilogue with TMA stores. Results go to shared memory in epilogue tiles, and TMA stores one while the next is written.
+"""Step 5: an epilogue with TMA stores. Results go to shared memory in epilogue tiles, and TMA stores one while the
+next is written.
 
 Run it with `kiln run examples/hopper/step_5_stores.py`.
 
-`stmatrix` writes epilogue tiles without bank conflicts, and TMA clips them at the edge of C: extents need not be multiples of the tile
-any more. Threads write what TMA reads, through another proxy: each executes `fence_proxy` before the barrier after which one warp issues
-the store.
+`stmatrix` writes epilogue tiles without bank conflicts, and TMA clips them at the edge of C: extents need not be
+multiples of the tile any more. Threads write what TMA reads, through another proxy: each executes `fence_proxy` before
+the barrier after which one warp issues the store.
 """
 
 import harness
@@ -54,7 +55,8 @@ def store_acc(acc, smem_c, mma, thread, first_warp, store_c, epi_tiles):
 
 @cute.kernel
 def gemm_kernel(
-    load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_c: cute.CopyAtom, c: cute.Tensor,
+    load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_c: cute.CopyAtom,
+    c: cute.Tensor,
     mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout, layout_c: cute.ComposedLayout,
 ):  # fmt: skip
     thread, _, _ = cute.arch.thread_idx()

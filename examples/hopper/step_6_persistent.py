@@ -1,10 +1,11 @@
-"""Step 6: a persistent kernel. A CTA for each SM computes one tile after the other, in clusters of two that load for each other.
+"""Step 6: a persistent kernel. A CTA for each SM computes one tile after the other, in clusters of two that load for
+each other.
 
 Run it with `kiln run examples/hopper/step_6_persistent.py`.
 
-While the last epilogue tiles are stored, the operands of the next tile are being loaded. The two CTAs of a cluster have tiles with the
-same columns: each loads one half of the tile of B for both (multicast), so that half as many bytes come from the L2 cache. A stage is
-free when the consumers of both CTAs have released it.
+While the last epilogue tiles are stored, the operands of the next tile are being loaded. The two CTAs of a cluster
+have tiles with the same columns: each loads one half of the tile of B for both (multicast), so that half as many bytes
+come from the L2 cache. A stage is free when the consumers of both CTAs have released it.
 """
 
 import harness
@@ -27,7 +28,8 @@ ROWS = LayoutEnum.ROW_MAJOR
 @cute.kernel
 def gemm_kernel(
     params: utils.PersistentTileSchedulerParams,
-    load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_c: cute.CopyAtom, c: cute.Tensor,
+    load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_c: cute.CopyAtom,
+    c: cute.Tensor,
     mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout, layout_c: cute.ComposedLayout,
 ):  # fmt: skip
     thread, _, _ = cute.arch.thread_idx()

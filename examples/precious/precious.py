@@ -12,7 +12,7 @@ import numpy as np
 import precious_dialect as dialect
 import precious_lowering
 
-from kiln.base_dsl import BaseDSL, tree
+from kiln.base_dsl import BaseDSL, merging
 from kiln.base_dsl.arguments import Node
 from kiln.base_dsl.compiler import Compilation
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError, error, mark_internal
@@ -183,7 +183,7 @@ class Function(TracedFunction):
             values = iter(list(entry.arguments))
             given = dict(zip(arguments, [node.rebuild(values) for node in nodes], strict=True))
             args, kwargs = self.parameters.call_arguments(given)
-            _, results, rebuild = tree.open_value(self.inline(tuple(args), kwargs), promote=True)
+            _, results, rebuild = merging.open_value(self.inline(tuple(args), kwargs), promote=True)
             DSL.finish_function(function, types, results)
         return name, [r.type for r in results], rebuild
 

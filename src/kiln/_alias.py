@@ -232,7 +232,7 @@ def install() -> None:
 
 
 def take_over() -> None:
-    """`install()`, and forget any other `cutlass` that was already imported."""
+    """Run `install()`, and drop any other `cutlass` that was already imported."""
     install()
     if sys.modules.get(ALIAS) is not sys.modules.get(REAL):
         for name in [n for n in sys.modules if n == ALIAS or n.startswith(f"{ALIAS}.")]:

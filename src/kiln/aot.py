@@ -1,5 +1,4 @@
-"""Ahead-of-time compilation: functions as object files, and how they are loaded again. `kiln/interop/aot` implements
-it."""
+"""Ahead-of-time compilation: functions as object files, and loading them again. `kiln/interop/aot` implements it."""
 
 from ._support import lazy
 

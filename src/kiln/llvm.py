@@ -1,7 +1,7 @@
 """LLVM: `llvmlite.binding`, imported here and nowhere else.
 
-Its Python classes of IR (`llvmlite.ir`) and the library that finds its shared object (`importlib.resources`) take as long to import
-as all of the rest, and nobody here needs them.
+Its Python classes of IR (`llvmlite.ir`) and the library that finds its shared object (`importlib.resources`) take as long to
+import as all of the rest, and are not needed.
 """
 
 from __future__ import annotations

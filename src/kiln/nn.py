@@ -49,41 +49,41 @@ def _like(x: Tensor, *_: Any) -> Tensor:
     return x.new_empty(x.shape)
 
 
+def _like_input(place: int) -> Any:
+    """Return a function of inputs that makes a tensor like one of them; an empty one if that is None."""
+    return lambda *inputs: inputs[0].new_empty(0) if inputs[place] is None else _like(inputs[place])
+
+
 def _or_empty(x: Tensor, gradient: Tensor | None) -> Tensor:
     return x.new_empty(0) if gradient is None else gradient
 
 
 def _backward_operator(name: str, function: Any, gradients: Mapping[str, str]) -> Operator:
-    """Make an operator of gradients, each like the input that it is named with; that of an input that is None is
-    empty."""
+    """Make an operator of gradients, each like the input that it is named with.
+
+    The gradient of an input that is None is empty.
+    """
     names = list(inspect.signature(function).parameters)
-
-    def output(place: int) -> Any:
-        return lambda *inputs: inputs[0].new_empty(0) if inputs[place] is None else _like(inputs[place])
-
-    outputs = {gradient: output(names.index(like)) for gradient, like in gradients.items()}
+    outputs = {gradient: _like_input(names.index(like)) for gradient, like in gradients.items()}
     return Operator(f"kiln::{name}", function, outputs=outputs)
 
 
 def _differentiable(
-    name: str,
-    forward: Any,
-    backward: Any,
-    *,
-    outputs: Mapping[str, Any],
-    save: Sequence[str],
-    gradients: Mapping[str, str],
+    forward: Any, backward: Any, outputs: Mapping[str, Any], saved_names: str, gradients: Mapping[str, str],
     returns: Sequence[str] = (),
-) -> Operator:
-    """Make an operator with a gradient: `backward(*output_gradients, *saved)`.
+) -> Operator:  # fmt: skip
+    """Make `forward` an operator with a gradient, `backward(*output_gradients, *saved)`.
 
-    `gradients` names the results of `backward` and the parameter that each is like; `returns` are those of the tensor
-    inputs of `forward` in order, by default all. The gradient of an optional input that was not passed is None.
+    `saved_names` are the inputs and outputs of `forward` that `backward` takes, separated by spaces. `gradients` names
+    the results of `backward` and the parameter that each is like; `returns` are those of the tensor inputs of `forward`
+    in order, by default all. The gradient of an optional input that was not passed is None.
     """
+    name, save = forward.__name__.removeprefix("_"), saved_names.split()
     operator = _backward_operator(f"{name}_backward", backward, gradients)
-    passed = len(inspect.signature(backward).parameters) - len(save)
+    names = list(inspect.signature(backward).parameters)
+    passed = len(names) - len(save)
     order = [list(gradients).index(gradient) for gradient in returns or gradients]
-    places = [list(inspect.signature(backward).parameters).index(like) for like in gradients.values()]
+    places = [names.index(like) for like in gradients.values()]
 
     def backward_of(*saved_and_gradients: Any) -> tuple[Any, ...]:
         saved, output_gradients = saved_and_gradients[: len(save)], saved_and_gradients[len(save) :]
@@ -98,6 +98,9 @@ def _differentiable(
 
 # --- norms and softmax -----------------------------------------------------------------------------------------------
 
+_SAME = {"y": _like}
+"""An output like the first input."""
+
 
 def _rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
     return kernels.rms_norm(x.contiguous(), weight, eps=eps)
@@ -108,14 +111,8 @@ def _rms_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float)
     return dx, _or_empty(x, dw)
 
 
-rms_norm = _differentiable(
-    "rms_norm",
-    _rms_norm,
-    _rms_norm_backward,
-    outputs={"y": _like},
-    save=("x", "weight", "eps"),
-    gradients={"dx": "x", "dw": "weight"},
-)
+rms_norm = _differentiable(_rms_norm, _rms_norm_backward, _SAME, "x weight eps", {"dx": "x", "dw": "weight"})
+"""RMSNorm along the last axis."""
 
 
 def _layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -130,13 +127,9 @@ def _layer_norm_backward(
 
 
 layer_norm = _differentiable(
-    "layer_norm",
-    _layer_norm,
-    _layer_norm_backward,
-    outputs={"y": _like},
-    save=("x", "weight", "bias", "eps"),
-    gradients={"dx": "x", "dw": "weight", "db": "bias"},
+    _layer_norm, _layer_norm_backward, _SAME, "x weight bias eps", {"dx": "x", "dw": "weight", "db": "bias"}
 )
+"""LayerNorm along the last axis."""
 
 
 def _softmax(x: Tensor) -> Tensor:
@@ -147,9 +140,7 @@ def _softmax_backward(dy: Tensor, y: Tensor) -> Tensor:
     return kernels.softmax_backward(dy.contiguous(), y.contiguous())
 
 
-softmax = _differentiable(
-    "softmax", _softmax, _softmax_backward, outputs={"y": _like}, save=("y",), gradients={"dx": "dy"}
-)
+softmax = _differentiable(_softmax, _softmax_backward, _SAME, "y", {"dx": "dy"})
 """Softmax along the last axis."""
 
 
@@ -158,13 +149,13 @@ softmax = _differentiable(
 _NORM_AND_SUM = {"y": _like, "summed": lambda x, residual, *_: _like(residual)}
 
 
-def _add_rms_norm(
+def _fused_add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
     return kernels.fused_add_rms_norm(x.contiguous(), residual.contiguous(), weight, eps)  # type: ignore[return-value]
 
 
-def _add_rms_norm_backward(
+def _fused_add_rms_norm_backward(
     dy: Tensor, dsum: Tensor, summed: Tensor, weight: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
     dx, dw = kernels.fused_add_rms_norm_backward(dy.contiguous(), dsum.contiguous(), summed, weight, eps)
@@ -172,24 +163,20 @@ def _add_rms_norm_backward(
 
 
 fused_add_rms_norm = _differentiable(
-    "fused_add_rms_norm",
-    _add_rms_norm,
-    _add_rms_norm_backward,
-    outputs=_NORM_AND_SUM,
-    save=("summed", "weight", "eps"),
-    gradients={"dx": "summed", "dw": "weight"},
-    returns=("dx", "dx", "dw"),
-)
-"""RMSNorm of x + residual, and that sum, which is rounded before."""
+    _fused_add_rms_norm, _fused_add_rms_norm_backward, _NORM_AND_SUM, "summed weight eps",
+    {"dx": "summed", "dw": "weight"}, ("dx", "dx", "dw"),
+)  # fmt: skip
+"""RMSNorm of x + residual, and that sum, which is rounded first."""
 
 
-def _add_layer_norm(
+def _fused_add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
-    return kernels.fused_add_layer_norm(x.contiguous(), residual.contiguous(), weight, bias, eps)  # type: ignore[return-value]
+    y, summed = kernels.fused_add_layer_norm(x.contiguous(), residual.contiguous(), weight, bias, eps)
+    return y, summed
 
 
-def _add_layer_norm_backward(
+def _fused_add_layer_norm_backward(
     dy: Tensor, dsum: Tensor, summed: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     dx, dw, db = kernels.fused_add_layer_norm_backward(
@@ -199,37 +186,28 @@ def _add_layer_norm_backward(
 
 
 fused_add_layer_norm = _differentiable(
-    "fused_add_layer_norm",
-    _add_layer_norm,
-    _add_layer_norm_backward,
-    outputs=_NORM_AND_SUM,
-    save=("summed", "weight", "bias", "eps"),
-    gradients={"dx": "summed", "dw": "weight", "db": "bias"},
-    returns=("dx", "dx", "dw", "db"),
-)
-"""LayerNorm of x + residual, and that sum, which is rounded before."""
+    _fused_add_layer_norm, _fused_add_layer_norm_backward, _NORM_AND_SUM, "summed weight bias eps",
+    {"dx": "summed", "dw": "weight", "db": "bias"}, ("dx", "dx", "dw", "db"),
+)  # fmt: skip
+"""LayerNorm of x + residual, and that sum, which is rounded first."""
 
 
-def _swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    return kernels.swiglu(gate, up)
+def _gated(name: str) -> Operator:
+    """Make a gated activation of the kernel library an operator."""
+
+    def forward(gate: Tensor, up: Tensor) -> Tensor:
+        return getattr(kernels, name)(gate, up)
+
+    def backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+        return getattr(kernels, f"{name}_backward")(dy, gate, up)
+
+    forward.__name__ = name
+    return _differentiable(forward, backward, _SAME, "gate up", {"dgate": "gate", "dup": "up"})
 
 
-def _swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    return kernels.swiglu_backward(dy, gate, up)
-
-
-def _geglu(gate: Tensor, up: Tensor) -> Tensor:
-    return kernels.geglu(gate, up)
-
-
-def _geglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    return kernels.geglu_backward(dy, gate, up)
-
-
-_GATED: dict[str, Any] = {"outputs": {"y": _like}, "save": ("gate", "up"), "gradients": {"dgate": "gate", "dup": "up"}}
-swiglu = _differentiable("swiglu", _swiglu, _swiglu_backward, **_GATED)
+swiglu = _gated("swiglu")
 """silu(gate) * up."""
-geglu = _differentiable("geglu", _geglu, _geglu_backward, **_GATED)
+geglu = _gated("geglu")
 """gelu(gate) * up."""
 
 
@@ -306,18 +284,16 @@ linear = Operator(
 def _cross_entropy(
     logits: Tensor, target: Tensor, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> tuple[Tensor, Tensor]:
-    return kernels.cross_entropy(
-        logits.contiguous(),
-        target,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        reduction=reduction,
-        return_lse=True,
-    )
+    options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing, "reduction": reduction}
+    return kernels.cross_entropy(logits.contiguous(), target, return_lse=True, **options)
 
 
 def _loss_like(logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float, reduction: str) -> Tensor:
     return logits.new_empty(target.shape if reduction == "none" else (), dtype=torch.float32)
+
+
+def _lse_like(logits: Tensor, target: Tensor, *_: Any) -> Tensor:
+    return logits.new_empty(target.shape, dtype=torch.float32)
 
 
 def _cross_entropy_backward(
@@ -329,20 +305,14 @@ def _cross_entropy_backward(
     label_smoothing: float,
     reduction: str,
 ) -> Tensor:
-    return kernels.cross_entropy_backward(
-        dloss.contiguous(), logits.contiguous(), target, lse, ignore_index=ignore_index, label_smoothing=label_smoothing,
-        reduction=reduction,
-    )  # fmt: skip
+    options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing, "reduction": reduction}
+    return kernels.cross_entropy_backward(dloss.contiguous(), logits.contiguous(), target, lse, **options)
 
 
 _cross_entropy_operator = _differentiable(
-    "cross_entropy",
-    _cross_entropy,
-    _cross_entropy_backward,
-    outputs={"loss": _loss_like, "lse": lambda logits, target, *_: logits.new_empty(target.shape, dtype=torch.float32)},
-    save=("logits", "target", "lse", "ignore_index", "label_smoothing", "reduction"),
-    gradients={"dx": "logits"},
-)
+    _cross_entropy, _cross_entropy_backward, {"loss": _loss_like, "lse": _lse_like},
+    "logits target lse ignore_index label_smoothing reduction", {"dx": "logits"},
+)  # fmt: skip
 
 
 def cross_entropy(
@@ -421,9 +391,7 @@ _attention_gradient_with_sinks = Operator(
     "kiln::attention_backward_with_sinks",
     _attention_backward_with_sinks,
     outputs={
-        "dq": lambda dy, q, *_: _like(q),
-        "dk": lambda dy, q, k, *_: _like(k),
-        "dv": lambda dy, q, k, v, *_: _like(v),
+        **{gradient: _like_input(place) for place, gradient in enumerate(_ATTENTION_GRADIENTS, 1)},
         "dsinks": lambda dy, *rest: rest[-1].new_empty(rest[-1].shape, dtype=torch.float32),
     },
 )
@@ -469,12 +437,11 @@ def attention(
     alibi_slopes: Tensor | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Return softmax(scale * q k^T) v of tensors (batch, tokens, heads, head_dim), f16 or bf16, with GQA if k has fewer
-    heads.
+    """Return softmax(scale * q k^T) v of tensors (batch, tokens, heads, head_dim), f16 or bf16.
 
-    With `cu_seqlens_q` and `cu_seqlens_k` (varlen) they are (tokens, heads, head_dim). Options are those of
-    `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save computing the longest. `alibi_slopes` has no
-    gradient.
+    k and v may have fewer heads than q (GQA). With `cu_seqlens_q` and `cu_seqlens_k` (varlen) the tensors are (tokens,
+    heads, head_dim). Options are those of `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save computing
+    the longest. `alibi_slopes` has no gradient.
     """
     left, right = (-1 if x is None else x for x in window or (None, None))
     return _attention_operator(
@@ -494,9 +461,8 @@ class Linear(nn.Linear):
     ) -> None:
         super().__init__(in_features, out_features, bias, **options)
         if activation and activation not in _ACTIVATION_BACKWARD:
-            raise ValueError(
-                f"Linear got activation={activation!r}, which must be one of {', '.join(_ACTIVATION_BACKWARD)}"
-            )
+            known = ", ".join(_ACTIVATION_BACKWARD)
+            raise ValueError(f"Linear got activation={activation!r}, which must be one of {known}")
         self.activation = activation
 
     def forward(self, input: Tensor) -> Tensor:
@@ -521,21 +487,17 @@ class LayerNorm(nn.LayerNorm):
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` with the batch first, in f16 or bf16, without dropout, masks other than causal, and
-    weights."""
+    """`torch.nn.MultiheadAttention` with the batch first, in f16 or bf16.
+
+    It has no dropout, no mask but the causal one, and returns no attention weights.
+    """
 
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True, **options: Any):
         super().__init__(embed_dim, num_heads, bias=bias, batch_first=batch_first, **options)
-        if (
-            not batch_first
-            or self.dropout
-            or self.bias_k is not None
-            or self.add_zero_attn
-            or self.in_proj_weight is None
-        ):
-            raise ValueError(
-                "MultiheadAttention takes batch_first=True, and neither dropout, kdim, vdim, add_bias_kv nor add_zero_attn"
-            )
+        has_bias, has_kdim = self.bias_k is not None, self.in_proj_weight is None
+        if not batch_first or self.dropout or has_bias or has_kdim or self.add_zero_attn:
+            others = "dropout, kdim, vdim, add_bias_kv nor add_zero_attn"
+            raise ValueError(f"MultiheadAttention takes batch_first=True, and neither {others}")
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Any = None, need_weights: bool = False,
@@ -548,9 +510,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             )
         weights = self.in_proj_weight.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        q, k, v = (
-            linear(x, w, b).unflatten(-1, (self.num_heads, -1)) for x, w, b in zip((query, key, value), weights, biases)
-        )
+        projected = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in projected)
         heads = attention(q, k, v, causal=is_causal)
         return linear(heads.flatten(-2), self.out_proj.weight, self.out_proj.bias), None
 
@@ -559,10 +520,5 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
     """`torch.nn.CrossEntropyLoss` of logits along the last axis."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return cross_entropy(
-            input,
-            target,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
-        )
+        options = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
+        return cross_entropy(input, target, reduction=self.reduction, **options)

@@ -29,7 +29,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
-    """While open, compile calls for an NVIDIA GPU of an architecture as on one, and launch nothing.
+    """Compile calls for an NVIDIA GPU of an architecture while open, and launch nothing.
 
     The default architecture is the one that programs are compiled for. Yields a list to which every launch is added:
     `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`, `artifacts`. Needs no GPU; arrays may be in
@@ -52,7 +52,7 @@ def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
 
 
 def assert_no_spills(*made: Any) -> None:
-    """Raise AssertionError if a kernel of compiled functions, or of launches of `dry_run`, spills registers."""
+    """Raise AssertionError if a kernel spills registers; takes compiled functions, and launches of `dry_run`."""
     _assert_fits(made, lambda used: used.spill_stores or used.spill_loads)
 
 

@@ -130,7 +130,7 @@ def _validate_of(file: Path) -> Any:
 
 
 def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
-    """Return the distance of two problems: the sum of the logarithms of their sizes' ratios.
+    """Return the distance of two problems: the sum of |log(ratio)| over their sizes.
 
     None if they do not have the same fields, or differ in a field that is no size: a type, a flag, a name.
     """

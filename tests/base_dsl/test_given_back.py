@@ -23,7 +23,9 @@ def f(n: Int32, by: Constexpr):
 
 def sizes() -> list[int]:
     gc.collect()
-    return [len(x) for x in (rewriter._cache, rewriter._already, diagnostics.generated_names, code_reads._known)]
+    return [
+        len(x) for x in (rewriter._cache, rewriter._already, diagnostics.generated_names, code_reads.code_reads.known)
+    ]
 
 
 def use(number: int) -> list[weakref.ref]:

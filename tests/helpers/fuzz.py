@@ -1,10 +1,10 @@
 """Random programs, run by Kiln and by plain Python, for as long as one likes.
 
-    python tests/helpers/fuzz.py --seeds 0:1000 [--jobs 2] [--resume FILE] [--only P] [--without P]
+    python tests/helpers/fuzz.py --seeds 0:1000 [--jobs 2] [--resume FILE] [--only P] [--without P] [--save]
     python tests/helpers/fuzz.py --show SEED | --minimize SEED | --each
 
 Programs run in worker processes, which may crash or hang. With `--resume FILE` each verdict is a line of FILE, and seeds that
-are there already are not run again. Exit status 1: a program was wrong, crashed, hung, or was refused without saying why.
+are there already are not run again. `--save` adds a row to docs/data/fuzz.md. Exit status 1: a program was wrong, crashed, hung, or was refused without saying why.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import collections
 import dataclasses
 import json
 import os
+import platform
 import selectors
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import program_minimizer
@@ -349,6 +351,23 @@ def show_checks(names: list[str], options: dict[str, Any], seeds: range, jobs: i
     return 1 if missing else 0
 
 
+def save(seeds: str, summary: Summary) -> None:
+    """Add a row to docs/data/fuzz.md."""
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    from results import Page, Table
+
+    table = Table(
+        "Programs as plain Python and as Kiln programs, four inputs each",
+        ("seeds", "machine", "right", "refused", "bad", "run"),
+    )
+    page = Page(__file__, "Random programs", table)
+    page.restore()
+    machine = f"{platform.machine()}, Python {platform.python_version()}"
+    counts = (f"{count:,}" for count in (summary.verdicts[RIGHT], summary.verdicts[REFUSED], len(summary.bad)))
+    table.add(seeds, machine, *counts, f"{summary.run:.1f} %")
+    page.finish(True)
+
+
 def main() -> int:
     """The command line."""
     if "--worker" in sys.argv[1:]:
@@ -370,6 +389,7 @@ def main() -> int:
     parser.add_argument(
         "--checks", action="store_true", help="switch off each check, or those of --without-check, in turn"
     )
+    parser.add_argument("--save", action="store_true", help="add a row to docs/data/fuzz.md")
     given = parser.parse_args()
     options = {"only": given.only, "without": given.without, "without_check": given.without_check}
     if given.show is not None:
@@ -390,6 +410,8 @@ def main() -> int:
         summary = sweep(range(first, last), chosen, given.jobs, given.resume, lambda text: print(text, flush=True))
         summary.show(print, given.refusals)
         bad += len(summary.bad)
+        if given.save and not given.each:
+            save(given.seeds, summary)
     return 1 if bad else 0
 
 

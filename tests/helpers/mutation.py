@@ -36,7 +36,7 @@ from kiln.targets.cpu.runtime import parts
 
 FOLDER = Path(__file__).parents[1] / "targets" / "cpu" / "sanitizer" / "mutants"
 RECORD = Path(__file__).parents[2] / "docs" / "data" / "mutants.md"
-WRITTEN = "Written by `python tests/helpers/mutation.py --save`; nothing here is edited by hand."
+WRITTEN = "<!-- Written by `python tests/helpers/mutation.py --save`; not edited by hand. -->"
 SEEDS = (0, 1, 2)
 """Schedules: in order, and two permuted ones."""
 
@@ -515,6 +515,11 @@ def tables(lines: list[str]) -> str:
     return "\n".join([*counts, *head, *lines])
 
 
+def page(lines: list[str]) -> str:
+    """Return the record: its command, a title and the tables; mutants of a program stay in order."""
+    return f"{WRITTEN}\n\n# The mutation corpus\n\n{tables(sorted(lines, key=lambda line: _of(line)[0]))}\n"
+
+
 def main(words: list[str]) -> int:
     verbose = "-v" in words
     wanted = [word for word in words if not word.startswith("-")]
@@ -550,8 +555,7 @@ def main(words: list[str]) -> int:
     if "--save" in words:
         ran = {_of(line)[0] for line in lines}
         others = [line for line in recorded() if _of(line)[0] not in ran] if wanted else []
-        whole = tables(sorted(lines + others, key=lambda line: _of(line)[0]))  # those of a program stay in order
-        RECORD.write_text(f"# The mutation corpus\n\n<!-- {WRITTEN} -->\n\n{whole}\n")
+        RECORD.write_text(page(lines + others))
     counts = {kind: sum(v.outcome == kind for v in verdicts) for kind in ("detected", "equivalent", "missed")}
     print(f"\n{len(verdicts)} mutants: {counts}; false alarms on originals: {false_alarms}")
     return int(bool(counts["missed"] or false_alarms))

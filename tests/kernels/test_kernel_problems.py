@@ -13,7 +13,7 @@ from kiln.kernels.dispatch.problem import TensorLayout
 from kiln.kernels.impl import cross_entropy, elementwise, reduction, rowwise
 from kiln.kernels.impl.rowwise.backward import LayerNormBackward
 from kiln.kernels.impl.rowwise.config import UnalignedRowwiseConfig
-from kiln.kernels.impl.rowwise.default_configs import SOFTMAX, norm_backward_config
+from kiln.kernels.impl.rowwise.default_configs import norm_backward_config, softmax_config
 from kiln.kernels.impl.rowwise.softmax_and_norms import Softmax
 from kiln.kernels.parts.element_functions import Functions
 
@@ -23,7 +23,7 @@ H200 = device_of("sm_90a")
 
 def softmax(*shape: int, dtype: Any = F16, out: Any = None) -> rowwise.RowFunctionProblem:
     x = TensorLayout.dense(dtype, *shape)
-    return rowwise.RowFunctionProblem("softmax", Softmax, (x,), (out or x,), (), SOFTMAX)
+    return rowwise.RowFunctionProblem("softmax", Softmax, (x,), (out or x,), (), softmax_config)
 
 
 def test_which_rows_are_held_streamed_or_between_edges():

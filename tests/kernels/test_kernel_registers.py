@@ -14,16 +14,25 @@ from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from kiln.hardware import toolchain
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
+from kiln.kernels.dispatch.problem import TensorLayout
 from kiln.kernels.impl.cross_entropy.implementations import loss_config, loss_vectors
-from kiln.kernels.impl.cross_entropy.kernels import CrossEntropy, CrossEntropyBackward, Loss, LossReduction
+from kiln.kernels.impl.cross_entropy.kernels import CrossEntropy, CrossEntropyBackward, Loss, LossNumbers, LossReduction
 from kiln.kernels.impl.elementwise.config import ElementwiseConfig
 from kiln.kernels.impl.elementwise.kernel import Elementwise, Operand
-from kiln.kernels.impl.reduction.kernels import ColumnReduction, Operation, RowReduction, Shape
+from kiln.kernels.impl.reduction.kernels import (
+    ColumnReduction,
+    ColumnSizes,
+    Operation,
+    ReductionSpecialisation,
+    RowReduction,
+    RowSizes,
+)  # fmt: skip
 from kiln.kernels.impl.rowwise import backward as row_gradients
 from kiln.kernels.impl.rowwise import default_configs
 from kiln.kernels.impl.rowwise import softmax_and_norms as rows
-from kiln.kernels.impl.rowwise.config import StreamingRowwiseConfig
-from kiln.kernels.impl.rowwise.default_configs import smem_config, streaming_config_for, unaligned_config
+from kiln.kernels.impl.rowwise.config import StreamedRow, StreamingRowwiseConfig
+from kiln.kernels.impl.rowwise.default_configs import smem_config, streaming_config, unaligned_config
+from kiln.kernels.impl.rowwise.problem import RowFunctionProblem
 from kiln.kernels.impl.rowwise.row_kernel import RowProblem
 from kiln.kernels.impl.rowwise.streaming import StreamingRowKernel, StreamingRowProblem
 from kiln.kernels.impl.rowwise.unaligned import UnalignedRowKernel, unaligned_problem
@@ -33,8 +42,8 @@ from kiln.testing import assert_no_local_memory, assert_no_spills, dry_run
 HOPPER = device_of("sm_90a")
 KINDS = {
     "softmax": (rows.Softmax, 1, 0, 0, default_configs.softmax_config),
-    "rms_norm": (rows.RmsNorm, 1, 1, 0, default_configs.rms_norm_config),
-    "layer_norm": (rows.LayerNorm, 1, 2, 0, default_configs.layer_norm_config),
+    "rms_norm": (rows.RmsNorm, 1, 1, 0, default_configs.norm_config),
+    "layer_norm": (rows.LayerNorm, 1, 2, 0, default_configs.norm_config),
     "softmax_backward": (row_gradients.SoftmaxBackward, 2, 0, 0, smem_config),
     "rms_norm_backward": (row_gradients.RmsNormBackward, 2, 1, 2, default_configs.two_pass_config),
     "layer_norm_backward": (row_gradients.LayerNormBackward, 2, 1, 2, default_configs.two_pass_config),
@@ -64,20 +73,27 @@ def compiled(kernel, *arguments):
     return cute.compile(kernel, *arguments, Int64(0), target="nvidia")
 
 
+def row_problem(kind, n, dtype, columns):
+    """A row function of one array, by which configs are chosen."""
+    layout = TensorLayout.dense(dtype, 1, n)
+    return RowFunctionProblem("", kind, (layout,), (layout,), (TensorLayout.dense(dtype, n),) * columns, min)
+
+
 @pytest.mark.parametrize("name", KINDS if LONG else FORWARD)
 @pytest.mark.parametrize(("n", "dtype"), SMALL + SIZES if LONG else SIZES)
 def test_rows(name, n, dtype):
     kind, sources, columns, notes, choose = KINDS[name]
     width = 1 if n % 2 else 128 // dtype.width
-    config = choose(n, width, dtype.width, HOPPER, columns)
-    vectors = config.vectors(n, width)
+    config = choose(row_problem(kind, n, dtype, columns), HOPPER)
+    row = StreamedRow(n, width, dtype.width, sources * dtype.width, columns * dtype.width, kind.fields, 0)
+    streams = isinstance(config, StreamingRowwiseConfig)
+    vectors = config.vectors(row) if streams else config.vectors(n, width)
     exact = n == config.cluster * config.row_threads * vectors * width
     types = (dtype,) * sources, (dtype,), (dtype,) * columns
-    if isinstance(config, StreamingRowwiseConfig):
-        held = sources * dtype.width, columns * dtype.width, kind.fields, 0
-        config.check(n, width, dtype.width, *held, HOPPER)
-        slots = config.stages(n, width)
-        stream = StreamingRowProblem(*types, (), width, vectors, slots, exact, config, overlaps=kind.overlaps)
+    if streams:
+        config.check(row, HOPPER)
+        stages = config.stages(row)
+        stream = StreamingRowProblem(*types, (), width, vectors, stages, exact, config, overlaps=kind.overlaps)
         kernel = launches.cached_kernel(StreamingRowKernel, kind, stream)
     else:
         config.check(n, width, dtype.width, sources, HOPPER)
@@ -123,7 +139,7 @@ def test_rows_of_16_kilobytes(name, n, dtype):
 
 @pytest.mark.parametrize(("n", "reads"), [(4096, "ld.global.L2::cache_hint"), (32768, "cp.async.cg.shared.global.L2")])
 def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
-    config = default_configs.forward_config(n, 4, 32, HOPPER, 1)
+    config = default_configs.forward_config(row_problem(rows.RmsNorm, n, Float32, 1), HOPPER)
     kinds = (Float32,), (Float32,), (Float32,)
     problem = RowProblem(*kinds, 0, 4, config.vectors(n, 4), True, config, overlaps=True)
     numbers = (Float32(0.0), Float32(0.0))
@@ -136,7 +152,7 @@ def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
 
 def test_narrow_accesses_have_no_hints():
     """With one, each would be branched around where the row ends, and wait for the one before."""
-    config = default_configs.forward_config(2001, 1, 32, HOPPER, 1)
+    config = default_configs.forward_config(row_problem(rows.RmsNorm, 2001, Float32, 1), HOPPER)
     kinds = (Float32,), (Float32,), (Float32,)
     problem = RowProblem(*kinds, 0, 1, config.vectors(2001, 1), False, config, overlaps=True)
     numbers = (Float32(0.0), Float32(0.0))
@@ -171,11 +187,12 @@ def streamed(name, n, dtype):
     """A gradient in its default config, compiled."""
     kind, columns, sums = STREAMED[name]
     width, bits = 128 // dtype.width, dtype.width
-    config = streaming_config_for(n, width, 2 * bits, columns * bits, kind.fields - kind.counts_elements, sums, HOPPER)
-    vectors = config.vectors(n, width)
+    row = StreamedRow(n, width, bits, 2 * bits, columns * bits, kind.fields - kind.counts_elements, sums)
+    config = streaming_config(row, HOPPER, unaligned=False)
+    vectors = config.vectors(row)
     exact = n == config.cluster * config.row_threads * vectors * width
     types = (dtype, dtype), (dtype,), (dtype,) * columns, (dtype,) * sums
-    problem = StreamingRowProblem(*types, width, vectors, config.stages(n, width), exact, config, overlaps=True)
+    problem = StreamingRowProblem(*types, width, vectors, config.stages(row), exact, config, overlaps=True)
     numbers = () if name == "softmax" else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (3 + columns + 2 * sums), (Int64(n),) * 3
     kernel = launches.cached_kernel(StreamingRowKernel, kind, problem)
@@ -197,8 +214,9 @@ def test_streamed_gradients(name, n, dtype):
 @pytest.mark.parametrize(("n", "device"), [(262152, HOPPER), (16392, device_of("sm_80"))])
 def test_rows_too_long_to_be_streamed(n, device):
     """They would take more blocks than a cluster has."""
-    assert streaming_config_for(n, 8, 32, 16, 2, 1, device) is None
-    assert streaming_config_for(n - 8, 8, 32, 16, 2, 1, device) is not None
+    row = StreamedRow(n, 8, 16, 32, 16, 2, 1)
+    assert streaming_config(row, device, unaligned=False) is None
+    assert streaming_config(row._replace(n=n - 8), device, unaligned=False) is not None
 
 
 def test_streamed_rows_and_their_sums_wait_for_the_kernel_before():
@@ -216,29 +234,34 @@ def test_streamed_rows_and_their_sums_wait_for_the_kernel_before():
 @pytest.mark.parametrize("dtype", [BFloat16, Float32] if LONG else [BFloat16])
 @pytest.mark.parametrize(("odd", "smoothed"), [(False, True), (True, True), (True, False)])
 def test_losses(dtype, odd, smoothed):
-    width, loss = 128 // dtype.width, Loss(Int64, smoothed, overlaps=True)
+    width, loss = 128 // dtype.width, Loss(Int64, smoothed, overlaps=True, unaligned=odd)
     config = loss_config(32000, width, 4096, HOPPER)
     vectors = loss_vectors(32000, width, config, smoothed)
     problem = RowProblem((dtype,), (), (), 0, width, vectors, False, config)
     total, counter = LossReduction(Int64, True, True, True), LossReduction(Int64, False, True, True)
-    ends = (Int32(0), Int64(0), Float32(0.0))
-    kernel = CrossEntropy(problem, odd, loss, total)
-    assert_no_spills(compiled(kernel, (Int64(0),) * 5, Int32(1), Int32(8), Int64(8), *ends, Int32(1)))
-    gradient = CrossEntropyBackward(dtype, dtype, width, odd, False, 128, 2, loss, counter)
+    numbers = LossNumbers(Int32(1), Int32(8), Int32(0), Int64(0), Float32(0.0))
+    assert_no_spills(compiled(CrossEntropy(problem, loss, total), (Int64(0),) * 5, numbers, Int64(8), Int32(1)))
+    gradient = CrossEntropyBackward(dtype, dtype, width, False, 128, 2, loss, counter)
     steps = (Int64(8), Int64(8))
-    assert_no_spills(compiled(gradient, (Int64(0),) * 5, Int32(1), Int32(8), steps, *ends, Float32(1.0), Int32(1)))
+    assert_no_spills(compiled(gradient, (Int64(0),) * 5, numbers, steps, Float32(1.0), Int32(1)))
 
 
 @pytest.mark.parametrize("name", ["sum", "argmax"])
-@pytest.mark.parametrize("shape", [Shape(True, 1), Shape(False, 0, True)])
-def test_reductions(name, shape):
+@pytest.mark.parametrize(("plain", "rows_at_once", "unaligned"), [(True, 1, False), (False, 0, True)])
+def test_reductions(name, plain, rows_at_once, unaligned):
     operation = Operation(name, Float32, Int32)
-    cut = (operation, BFloat16, BFloat16, 256, 32, 8, 4, False, False, False)
-    places, pair = (Int64(0),) * 2, (Int32(1), Int32(1))
-    wide, rows = (Int64(1), Int64(1)), (Int32(1), Int64(0), Int32(8), Int32(0))
-    assert_no_spills(compiled(RowReduction(shape, *cut), places, pair, wide, *rows, *pair, Int64(8), Int32(1)))
-    columns = (Int32(1), Int64(8), Int32(8), Int32(1), Int64(0))
-    assert_no_spills(compiled(ColumnReduction(shape.unaligned, *cut), places, *columns, *pair, Int64(8)))
+    fields = (operation, BFloat16, BFloat16, 256, 32, 8, 4, False, False, False)
+    addresses, pair = (Int64(0),) * 2, (Int32(1), Int32(1))
+    sizes = RowSizes(pair, (Int64(1), Int64(1)), Int32(1), Int64(0), Int32(8), Int32(0), Int32(1), Int64(8))
+    assert_no_spills(
+        compiled(
+            RowReduction(ReductionSpecialisation(*fields, plain, rows_at_once, unaligned)), addresses, sizes, *pair
+        )
+    )
+    sizes = ColumnSizes(Int32(1), Int64(8), Int32(8), Int64(0), Int32(1), Int64(8))
+    assert_no_spills(
+        compiled(ColumnReduction(ReductionSpecialisation(*fields, even=unaligned)), addresses, sizes, *pair)
+    )
 
 
 @pytest.mark.parametrize("dtype", [BFloat16, Float32])

@@ -356,22 +356,22 @@ def test_a_pipeline_is_a_row_of_two_kinds_of_arrival(counted):
     [
         ("PipelineTmaAsync.create(num_stages=2, **sides, tx_count=0)", "tx_count is 0.*bytes of all copies"),
         ("PipelineTmaAsync.create(num_stages=2, **sides, tx_count=1 << 20)", "tx_count is 1048576"),
-        ("PipelineTmaAsync.create(num_stages=0, **sides, tx_count=16)", "0 stages.*at least 1"),
+        ("PipelineTmaAsync.create(num_stages=0, **sides, tx_count=16)", "num_stages of a pipeline is 0.*at least 1"),
         (
             "PipelineTmaAsync.create(num_stages=2, **sides, tx_count=16, cta_layout_vmnk=cute.make_layout((2, 2)))",
             r"\(V, M, N, K\)",
         ),
         ("PipelineCpAsync.create(num_stages=2, **sides, producer_mask=1).producer_commit(state)", "their own block"),
-        ("PipelineCpAsyncGroups.create(num_stages=1)", "1 stages.*at least 2"),
+        ("PipelineCpAsyncGroups.create(num_stages=1)", "num_stages of a pipeline is 1.*at least 2"),
         ("PipelineCpAsyncGroups.create(num_stages=2).consumer_try_wait(state)", "cannot be asked"),
         ("PipelineCpAsyncGroups.create(num_stages=2).producer_get_barrier(state)", "has no barrier"),
-        ("PipelineTmaStore.create(num_stages=True)", "True stages"),
+        ("PipelineTmaStore.create(num_stages=True)", "num_stages of a pipeline is True"),
         (
             "PipelineTmaMultiConsumersAsync.create(num_stages=2, tx_count=16, producer_group=sides['producer_group'], "
             "consumer_group_umma=sides['consumer_group'], consumer_group_async=sides['consumer_group']).consumer_release(state)",
             "released by TCGen05Mma",
         ),
-        ("CooperativeGroup(pipeline.Agent.Thread, 1.5)", "a group of 1.5"),
+        ("CooperativeGroup(pipeline.Agent.Thread, 1.5)", "size of a CooperativeGroup is 1.5"),
     ],
 )
 def test_refused(statement, says):

@@ -200,10 +200,13 @@ def test_named_barriers():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 0), "0 stages"),
+        (lambda: pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 0), "num_stages of a pipeline is 0"),
         (lambda: pipeline.make_pipeline_state(cast("Any", "producer"), 2), "PipelineUserType"),
         (lambda: pipeline.NamedBarrier(16, 32), "0 to 15"),
-        (lambda: pipeline.CooperativeGroup(pipeline.Agent.ThreadBlock, 1), "a group of 'ThreadBlock'"),
+        (
+            lambda: pipeline.CooperativeGroup(pipeline.Agent.ThreadBlock, 1),
+            "agent of a CooperativeGroup is 'ThreadBlock'",
+        ),
         (lambda: pipeline.CooperativeGroup(pipeline.Agent.Thread, 0), "0 threads"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

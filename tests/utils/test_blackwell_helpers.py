@@ -24,5 +24,5 @@ def test_the_widest_permutation_is_taken():
     atom = blackwell_helpers.get_smem_layout_atom_ab
     assert atom(OperandMajorMode.K, Float32, (8, 32)) is kinds.K_SW128
     assert atom(OperandMajorMode.MN, Float16, (16, 64)) is kinds.MN_SW32
-    with pytest.raises(DSLUserCodeTypeError, match="a major mode 'k'"):
+    with pytest.raises(DSLUserCodeTypeError, match="major_mode is 'k'"):
         atom("k", Float16, (64, 64))

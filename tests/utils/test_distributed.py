@@ -69,7 +69,10 @@ def test_bad_multicasts():
 
     x = cute.runtime.make_fake_compact_tensor(kiln.Int32, (64,), assumed_align=16)
     for how, words in (
-        (lambda x: distributed.multimem_st(x.iterator, Int32(1), Int32(2), Int32(3)), "multimem_st of 3 words"),
+        (
+            lambda x: distributed.multimem_st(x.iterator, Int32(1), Int32(2), Int32(3)),
+            "multimem_st takes 1, 2 or 4 words, got 3",
+        ),
         (
             lambda x: distributed.multimem_ld_reduce(x.iterator, dtype=kiln.Float32, num_elements=3),
             "3 elements of Float32",

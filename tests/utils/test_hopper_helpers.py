@@ -121,7 +121,7 @@ WRONG = {
     "mma_tiler_mnk is": lambda: sm90.make_smem_layout_a(ROW, (64, 64), Float16, 1),
     "the number of stages is 0": lambda: sm90.make_smem_layout_b(ROW, (64, 64, 64), Float16, 0),
     "epi_tile is": lambda: sm90.make_smem_layout_epi(Float16, ROW, 64, 1),
-    "layout of shared memory of kind 'K'": lambda: warpgroup.make_smem_layout_atom("K", Float16),
+    "kind of a shared-memory layout is 'K'": lambda: warpgroup.make_smem_layout_atom("K", Float16),
     "for elements 16": lambda: warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW32, 16),
 }
 

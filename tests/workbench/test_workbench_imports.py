@@ -11,8 +11,8 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "kiln"
 WORKBENCH = "kiln.workbench"
 
 OPTIONAL = {
-    "torch", "torch.overrides", "yaml", "plotly.offline", "nvtx", "pytest", "ray.util.scheduling_strategies",
-    ".serve_cuda.marks", ".serve_cuda.torch_cuda",
+    "torch", "torch.overrides", "yaml", "plotly.offline", "nvtx", "pytest", ".serve_cuda.marks",
+    ".serve_cuda.torch_cuda",
 }  # fmt: skip
 """Packages that may be missing, and the modules of the workbench that import one of them."""
 SLOW = {

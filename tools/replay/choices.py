@@ -52,7 +52,7 @@ class Recorder:
 
         def explained(*arguments: Any, **options: Any) -> Any:
             self.explained.append(self._kernels.explain(function, *arguments, **options))
-            raise StopIteration  # what follows the call of a case does not count
+            raise StopIteration  # the rest of the case is not run
 
         explained.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
         return explained

@@ -53,7 +53,8 @@ RENAMED = {
     "RotationTiling": "RopeConfig",
     "RowTiling": "RowwiseConfig",
     "StreamTiling": "StreamingRowwiseConfig",
-    "TurnTiling": "DoubleBufferedRowwiseConfig",
+    "TurnTiling": "RowwiseConfig",
+    "DoubleBufferedRowwiseConfig": "RowwiseConfig",
     "OddTiling": "UnalignedRowwiseConfig",
 }
 """Config classes of earlier revisions by the names that they have now."""
@@ -66,12 +67,15 @@ FIELDS = {
     "ElementwiseConfig": ("threads", "elements"),
     "ReductionConfig": ("threads", "row_threads", "vectors", "parts"),
     "RopeConfig": ("threads", "heads"),
-    "RowwiseConfig": ("threads", "row_threads", "cluster", "shared", "together"),
+    "RowwiseConfig": ("threads", "row_threads", "cluster", "shared", "together", "turns"),
     "StreamingRowwiseConfig": ("threads", "row_threads", "cluster", "ahead", "overlapped"),
-    "DoubleBufferedRowwiseConfig": ("threads", "row_threads", "cluster", "shared", "together", "turns"),
     "UnalignedRowwiseConfig": ("threads", "row_threads", "cluster", "shared", "together", "held", "ahead"),
 }  # fmt: skip
 """Fields, in order, of classes that nothing was measured of; `benchmarks/recorded.py` has those of the others."""
+
+
+GAINED = {"RowwiseConfig": (1,)}
+"""Values of the last fields of classes, for configs of revisions that did not have them."""
 
 
 def recorded_name(kind: str, values: dict[str, Any], known: dict[str, tuple[str, ...]]) -> tuple[str, dict[str, Any]]:
@@ -81,4 +85,5 @@ def recorded_name(kind: str, values: dict[str, Any], known: dict[str, tuple[str,
     """
     kind = RENAMED.get(kind, kind)
     fields = (known | FIELDS).get(kind, ())
-    return kind, dict(zip(fields, values.values(), strict=True)) if len(fields) == len(values) else values
+    present = [*values.values(), *GAINED.get(kind, ())[: len(fields) - len(values)]]
+    return kind, dict(zip(fields, present, strict=True)) if len(fields) == len(present) else values

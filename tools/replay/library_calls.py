@@ -23,7 +23,7 @@ def array(dtype, *shape):
 
 
 def large(dtype, layout, **options):
-    """A product that gets the largest tiles; N: rows are contiguous, T: columns."""
+    """Multiply matrices large enough for the largest tiles; N: rows are contiguous, T: columns."""
     a, b = (array(dtype, 2048, 2048) for _ in range(2))
     a, b = (x if way == "N" else x.T for x, way in ((a, layout[0]), (b, layout[1])))
     return kernels.gemm(a, b, **options)
@@ -36,27 +36,27 @@ def attention(dim, **options):
 
 
 def serving(dim, queries, **options):
-    """Attention of few queries with keys that are one and the same, in a cache."""
+    """Attention of few queries to a dense KV cache."""
     k = np.broadcast_to(array(BF16, 1, 1, 8, dim), (4, 8192, 8, dim))
     used = np.zeros(4, np.int32)
     return kernels.flash_attention(array(BF16, 4, queries, 32, dim), k, k, seqused_k=used, **options)
 
 
 def paged(size, queries):
-    """Attention of few queries to keys in pages."""
+    """Attention of few queries to a paged KV cache."""
     cache = array(BF16, 8192 // size, size, 8, 128)
     table, lengths = np.zeros((4, 8192 // size), np.int32), np.zeros(4, np.int32)
     return kernels.paged_attention(array(BF16, 4, queries, 32, 128), cache, cache, table, lengths)
 
 
-def latents(heads):
-    """Attention of one token to latents."""
+def mla(heads):
+    """MLA decode of one token."""
     table, lengths = np.zeros((4, 128), np.int32), np.zeros(4, np.int32)
     return kernels.mla_decode(array(BF16, 4, 1, heads, 576), array(BF16, 128, 64, 576), table, lengths, return_lse=True)
 
 
 def sequences(dim):
-    """Attention of sequences one after another."""
+    """Varlen attention."""
     q, starts = array(BF16, 1024, 16, dim), np.array([0, 512, 1024], np.int32)
     return kernels.flash_attention(q, q, q, causal=True, cu_seqlens_q=starts, cu_seqlens_k=starts, return_lse=True)
 
@@ -87,7 +87,7 @@ SHIPPED = {
     "gemm bf16 NN, mma.sync": lambda: large(
         BF16, "NN", **with_config(kernels.gemm, "sm80_gemm", (128, 128, 64), (2, 2), 3)
     ),
-    "gemm bf16 NT, in turns": lambda: large(
+    "gemm bf16 NT, pingpong": lambda: large(
         BF16, "NT", **with_config(kernels.gemm, "sm90_gemm", (128, 128, 64), (2, 1), 6, 8, True)
     ),
     "gemm f16 3072": lambda: kernels.gemm(array(F16, 3072, 3072), array(F16, 3072, 3072).T),
@@ -122,7 +122,7 @@ SHIPPED = {
     "attention bf16 256, 4 queries, causal": lambda: serving(256, 4, causal=True),
     "attention bf16 128, one query, pages of 1": lambda: paged(1, 1),
     "attention bf16 128, 16 queries, pages of 64": lambda: paged(64, 16),
-    "mla bf16": lambda: latents(128),
+    "mla bf16": lambda: mla(128),
     "softmax bf16": lambda: kernels.softmax(array(BF16, 4, 8192)),
     "softmax f32, long": lambda: kernels.softmax(array(F32, 4, 65536)),
     "rms_norm bf16": lambda: kernels.rms_norm(array(BF16, 4, 8192), array(BF16, 8192)),
@@ -149,7 +149,7 @@ def ones(dtype, *shape):
 SMALL = {
     "gemm f16": lambda: kernels.gemm(ones(F16, 96, 40), ones(F16, 40, 72)),
     "gemm f16, one row": lambda: kernels.gemm(ones(F16, 1, 256), ones(F16, 256, 64)),
-    "gemm f16, warp groups": lambda: kernels.gemm(
+    "gemm f16, warpgroups": lambda: kernels.gemm(
         ones(F16, 136, 40), ones(F16, 72, 40).T, **with_config(kernels.gemm, "sm90_gemm", (128, 32, 32), (2, 1), 2, 2)
     ),
     "gemm f32": lambda: kernels.gemm(ones(F32, 40, 24), ones(F32, 24, 40).T.copy().T),
@@ -160,7 +160,7 @@ SMALL = {
         ones(F16, 64, 64), ones(F16, 64, 64), bias=ones(F16, 64), activation="gelu"
     ),
     "attention bf16": lambda: kernels.flash_attention(*[ones(BF16, 1, 96, 2, 64)] * 3, causal=True, return_lse=True),
-    "attention bf16, warp groups": lambda: kernels.flash_attention(
+    "attention bf16, warpgroups": lambda: kernels.flash_attention(
         *[ones(BF16, 1, 96, 2, 64)] * 3, causal=True, **with_config(kernels.flash_attention, "sm90_attention", 2, 32)
     ),
     "attention bf16, one query": lambda: kernels.flash_attention(

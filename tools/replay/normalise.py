@@ -1,4 +1,4 @@
-"""Texts of a compiler without what follows the names of Python classes, functions and files.
+"""Normalise compiler output: symbols, which are made of Python names, become numbers.
 
 A kernel's symbol is made of the names of its class and function, so that a rename would change the IR and the PTX everywhere.
 Symbols become `s0`, `s1`, ... in the order in which they appear.

@@ -12,7 +12,7 @@ configs = [{"edge": "zeros"}, {"edge": "branches"}]
 
 
 @cute.kernel
-def sums_kernel(x: cute.Tensor, y: cute.Tensor, edge: Constexpr):
+def column_sum_kernel(x: cute.Tensor, y: cute.Tensor, edge: Constexpr):
     thread, _, _ = cute.arch.thread_idx()
     n, _, _ = cute.arch.block_idx()
     tile = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout((ROWS, COLUMNS), stride=(COLUMNS, 1)), 128)
@@ -49,13 +49,13 @@ def sums_kernel(x: cute.Tensor, y: cute.Tensor, edge: Constexpr):
 
 
 @cute.jit
-def sums(x: cute.Tensor, y: cute.Tensor, edge: Constexpr):
-    sums_kernel(x, y, edge).launch(grid=x.shape[1] // COLUMNS, block=THREADS)
+def column_sum(x: cute.Tensor, y: cute.Tensor, edge: Constexpr):
+    column_sum_kernel(x, y, edge).launch(grid=x.shape[1] // COLUMNS, block=THREADS)
 
 
 def kernel_fn(x, config):
     y = empty(x.shape[1:], np.float32, x)
-    sums(tensor(x), tensor(y), config["edge"])
+    column_sum(tensor(x), tensor(y), config["edge"])
     return y
 
 

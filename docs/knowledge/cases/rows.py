@@ -1,5 +1,5 @@
 """y = x / sqrt(mean(x^2)) for each row, a block of 128 threads to a row: what is held in registers, how threads add up their parts,
-how a register is chosen, and in which type sums are made."""
+how a register is chosen, and the accumulator type."""
 
 import operator
 
@@ -11,10 +11,10 @@ from kiln import Constexpr, Float16, Float32, Int32, cute, range_constexpr, util
 THREADS = 128
 problems = [{"m": 3, "n": 2048}, {"m": 16384, "n": 4096}]
 configs = [
-    {"hold": "registers", "merge": "shuffle", "sums": "f32", "rows": 1},
-    {"hold": "nothing", "merge": "shuffle", "sums": "f32", "rows": 1},
-    {"hold": "registers", "merge": "shared", "sums": "f32", "rows": 1},
-    {"hold": "registers", "merge": "shuffle", "sums": "f32", "rows": 4},
+    {"hold": "registers", "merge": "shuffle", "acc": "f32", "rows": 1},
+    {"hold": "nothing", "merge": "shuffle", "acc": "f32", "rows": 1},
+    {"hold": "registers", "merge": "shared", "acc": "f32", "rows": 1},
+    {"hold": "registers", "merge": "shuffle", "acc": "f32", "rows": 4},
 ]
 
 
@@ -35,18 +35,18 @@ def added(part, thread, merge: Constexpr):
 
 @cute.jit
 def one_row(x, y, row, thread, last, config: Constexpr):
-    hold, sums = config["hold"], config["sums"]
+    hold, acc = config["hold"], config["acc"]
     columns = x.shape[1]
     source = cute.local_tile(cute.zipped_divide(x[row, None], 4), (4, THREADS), (0, None))[None, thread, None]
     target = cute.local_tile(cute.zipped_divide(y[row, None], 4), (4, THREADS), (0, None))[None, thread, None]
     held = cute.make_rmem_tensor(source.shape, Float32)
-    part = Float16(0.0) if sums == "f16" else Float32(0.0)
+    part = Float16(0.0) if acc == "f16" else Float32(0.0)
     for i in range_constexpr(source.shape[1]):
         values = source[None, i].load()
         held[None, i].store(values)
         for j in range_constexpr(4):
             square = values[j] * values[j]
-            part += square.to(Float16) if sums == "f16" else square
+            part += square.to(Float16) if acc == "f16" else square
     scale = cute.math.rsqrt(added(part.to(Float32), thread, config["merge"]) / columns)
     if hold == "indexed":
         for i in range(last % 2, source.shape[1]):  # nobody knows which registers these are

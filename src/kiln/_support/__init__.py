@@ -1,1 +1,1 @@
-"""Helpers that every package may import: lazy loading, locks that survive a fork, pauses of the garbage collector, stack checks."""
+"""Helpers that every package may import: lazy loading, fork-safe locks, garbage collector pauses, stack checks."""

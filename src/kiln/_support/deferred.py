@@ -1,4 +1,4 @@
-"""Modules of other packages that are loaded when they are first used, and not with their packages."""
+"""Lazy loading of other packages' modules, when they are first used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Deferred(types.ModuleType):
 
 
 def defer(name: str) -> None:
-    """Let a module run when a name in it is first used, unless it has run."""
+    """Execute a module when a name in it is first used, unless it has been executed."""
     spec = importlib.util.find_spec(name)
     if name not in sys.modules and spec is not None:
         module = _Deferred(name)

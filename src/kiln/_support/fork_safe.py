@@ -1,7 +1,7 @@
-"""Locks and counters that a forked process finds as if there had been no other thread.
+"""Locks and counters that stay usable in a forked process.
 
-Only the forking thread continues in a forked process: locks that others held stay locked, and what they began never
-ends. So a fork waits until no thread compiles (`wait_for`); in the child, locks of other threads are open again,
+Only the forking thread continues in a forked process: locks that other threads held stay locked, and what they began
+never ends. So a fork waits until no thread compiles (`wait_for`); in the child, locks of other threads are open again,
 counters count the forking thread alone, and functions registered with `in_child` clean up.
 
 The end of a process waits likewise, and then lets no other thread compile: a daemon thread inside LLVM would go on

@@ -1,4 +1,4 @@
-"""Arguments: what of a call is known while tracing, and what is passed to the compiled function.
+"""Arguments of calls: which parts are known while tracing, and which are passed to the compiled function.
 
 Each argument becomes a node. A node has a key (equal keys share compiled code), the MLIR types of its leaves,
 the leaves of a concrete value in the machine's format, and a way to stand for block arguments inside a trace.
@@ -15,7 +15,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from . import promises, trace, tree
+from . import merging, promises, trace, tree
 from .bindings import context, ir
 from .diagnostics import type_error
 from .numeric.host import in_range
@@ -48,7 +48,7 @@ class Node:
     """Whether the first leaf is the address of an array, on whose device kernels are launched."""
 
     def types(self) -> list[ir.Type]:
-        """MLIR types of the leaves."""
+        """Return the MLIR types of the leaves."""
         return []
 
     def leaves(self) -> list[Any]:
@@ -60,7 +60,7 @@ class Node:
         return []
 
     def fit(self, expected: Hashable) -> Node | str:
-        """Return this argument as one of code compiled for the key `expected`, or why it is none (empty: by keys)."""
+        """Return this argument as code compiled for the key `expected` takes it, or why it cannot ("": by keys)."""
         return ""
 
     def adapter(self) -> Callable[[Any], Any] | None:
@@ -68,11 +68,11 @@ class Node:
         return None
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        """The argument as the traced function sees it."""
+        """Return the argument as the traced function sees it."""
         raise NotImplementedError
 
     def known(self) -> list[Any]:
-        """What of it is known while tracing: values, and classes whose methods may be called."""
+        """Return what is known of it while tracing: values, and classes whose methods may be called."""
         return []
 
 
@@ -134,7 +134,7 @@ class NumericNode(Node):
 
 
 class ProtocolNode(Node):
-    """An object that says itself how it is passed (`__get_mlir_types__`, `__c_pointers__`)."""
+    """An object with the protocol for arguments: `__get_mlir_types__`, `__c_pointers__`."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -186,8 +186,7 @@ class ProtocolNode(Node):
 
 
 def _static_attributes(value: Any) -> Hashable:
-    """Return the attributes of an object, passed as values, that cannot be among its values: strings, types, functions,
-    enum members."""
+    """Return the static attributes of an object that is passed as values: strings, types, functions, enum members."""
     found = attributes_of(value)
     return tuple((name, static_key(x)) for name, x in found.items() if isinstance(x, _STATIC_KINDS))
 
@@ -198,6 +197,24 @@ def _address(pointer: Any) -> int:
     if isinstance(pointer, ctypes.c_void_p):
         return pointer.value or 0
     return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+class ValuesNode(Node):
+    """An object in a trace that consists of MLIR values, or has some in its attributes."""
+
+    key = ()
+
+    def __init__(self, values: list[ir.Value], rebuild: Callable[[Iterator[ir.Value]], Any]) -> None:
+        self._values, self._rebuild = values, rebuild
+
+    def types(self) -> list[ir.Type]:
+        return [v.type for v in self._values]
+
+    def values(self) -> list[ir.Value]:
+        return self._values
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return self._rebuild(values)
 
 
 class GroupNode(Node):
@@ -281,16 +298,8 @@ def find_adapter(kind: type) -> Callable[[Any], Any] | None:
 
 
 _STATIC_KINDS = (
-    str,
-    bytes,
-    type,
-    enum.Enum,
-    type(None),
-    types.ModuleType,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-)
+    str, bytes, type, enum.Enum, type(None), types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
+)  # fmt: skip
 
 
 Quick = typing.Callable[[Any], "tuple[Hashable, tuple[Any, ...]] | None"]
@@ -359,8 +368,7 @@ class ArgumentRules:
         return None
 
     def quick(self, kind: type, annotation: Any) -> Quick | None:
-        """Return a function from values of this very type to (key, leaves), without making a node; None where there is
-        none.
+        """Return a function from values of exactly this type to (key, leaves), without a node; None if there is none.
 
         For a value it may return None: then the node decides. It must agree with the node.
         """
@@ -425,19 +433,19 @@ class ArgumentRules:
         if dataclasses.is_dataclass(value):
             return self._dataclass(value, path)
         if callable(value) or hasattr(value, "__dict__") or hasattr(kind, "__slots__"):
-            return self._object(value, path)
+            return self._object(value)
         raise type_error(
             f"argument {path!r} of type {kind.__module__}.{kind.__qualname__} cannot be passed to a compiled function",
             "pass numbers, tensors, tuples or dataclasses of them; annotate it Constexpr if it is known when compiling; "
             "or give its class __get_mlir_types__, __c_pointers__ and __new_from_mlir_values__",
         )
 
-    def _object(self, value: Any, path: str) -> Node:
-        """Return a plain instance: by reference, with what the program computes in it passed as values."""
-        if trace.current() is not None:
-            if tree.has_dynamic(value):
-                return _ObjectNode(value)
-        return StaticNode(value)
+    def _object(self, value: Any) -> Node:
+        """Return the node of a plain instance: passed by reference, except for the values of the program in it."""
+        if trace.current() is None or not tree.has_dynamic(value):
+            return StaticNode(value)
+        _, values, rebuild = merging.open_value(value, promote=False)
+        return ValuesNode(values, rebuild)
 
     def _number_type(self, value: Any, annotation: Any, path: str) -> type[Numeric]:
         if is_numeric_type(annotation):
@@ -509,23 +517,6 @@ def _float_range(kind: type[Numeric], value: Any, path: str) -> Exception:
     )
 
 
-class _ObjectNode(Node):
-    """An object in a trace some of whose attributes are values of the program."""
-
-    def __init__(self, value: Any) -> None:
-        self._opened, self._values, self._rebuild = tree.open_value(value, promote=False)
-        self.key = ()
-
-    def types(self) -> list[ir.Type]:
-        return [v.type for v in self._values]
-
-    def values(self) -> list[ir.Value]:
-        return self._values
-
-    def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        return self._rebuild(values)
-
-
 def _int_type(value: int, path: str) -> type[Numeric]:
     if -(1 << 31) <= value < 1 << 31:
         return Int32
@@ -547,7 +538,7 @@ def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
 
 
 def element_annotations(annotation: Any, count: int) -> list[Any]:
-    """Annotations for the elements of a tuple or list."""
+    """Return the annotations for the elements of a tuple or list."""
     arguments = typing.get_args(annotation)
     origin = typing.get_origin(annotation)
     if origin in (tuple, list) and arguments:

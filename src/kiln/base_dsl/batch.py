@@ -1,4 +1,4 @@
-"""Compiling many variants at once: forked processes compile and leave their results in the disk cache."""
+"""Compilation of many variants at once, in forked processes that leave their results in the disk cache."""
 
 from __future__ import annotations
 

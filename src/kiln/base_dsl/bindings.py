@@ -1,6 +1,7 @@
 """The MLIR bindings, loaded when something is first traced: importing the language stays quick.
 
-Modules of the language import `ir` and `context` from here, at their top; what a target or a dialect uses comes from `kiln.mlir`.
+Modules of the language import `ir` and `context` from here, at their top; what a target or a dialect uses comes from
+`kiln.mlir`.
 """
 
 from __future__ import annotations

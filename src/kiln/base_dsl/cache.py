@@ -1,10 +1,11 @@
-"""Compiled code on disk, by content: a new process pays for tracing and no more.
+"""The disk cache of compiled code, by content: a new process pays for tracing only.
 
 An entry is named by a hash of all that its code depends on: the traced module with its source lines, the target's
 fingerprint, the options, the versions of the tools and Kiln's own sources. An entry is written to a temporary file and
 renamed, so readers see all of it or nothing; its checksum, which its name is part of, is verified, and what fails the
-check is compiled again. So is what this user does not own, or somebody else could have written: `cache_folder` says
-the same of the folder. Entries hold object code, byte code of rewritten functions and JSON, nothing that is executed when read.
+check is compiled again. So is an entry that this user does not own or that somebody else could have written;
+`cache_folder` checks the folder in the same way. Entries hold object code, byte code of rewritten functions and JSON;
+reading one executes nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 Loaded = TypeVar("Loaded")
 
 LIMIT = 2 << 30
-"""The bytes the directory may hold; past it, the entries used longest ago go."""
+"""The bytes the directory may hold; past it, the least recently used entries are removed."""
 _MAGIC = b"KILN cache 3\n"
 _SUFFIX = ".kiln"
 _TEMPORARY = ".kiln-"
@@ -55,7 +56,7 @@ _stores = 0
 
 
 class Entry(NamedTuple):
-    """What is stored of an executable: facts that JSON can hold, and pieces of binary data."""
+    """The stored form of an executable: facts that JSON can hold, and pieces of binary data."""
 
     facts: dict[str, Any]
     data: dict[str, bytes]
@@ -66,7 +67,7 @@ compilations = 0
 
 
 def compile_module(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> Executable:
-    """Return `target.compile`, or what an earlier process made of the same module. The module is changed."""
+    """Return the executable of a module, compiled by the target or by an earlier process. The module is changed."""
     global compilations
     compilations += 1
     # files and printed modules are effects of compiling, so whoever asks for them gets a compilation
@@ -99,9 +100,12 @@ def keeping(
     what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded],
     changed: Callable[[], bool] | None = None,
 ) -> Callable[[], Loaded]:  # fmt: skip
-    """Return `use` of code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and
-    stored. What it takes is begun, and what is returned ends it. `changed`: whether the sources are others than
-    those that make it, by default than all that are loaded."""
+    """Return a function that gives `use(code)`, for code that depends on Kiln's sources and a fingerprint only.
+
+    The code comes from the cache; else `begin()` starts making it, and the function that `begin` returns finishes it
+    and gives the bytes to store. `changed()` tells whether the sources that make it were changed since they were
+    loaded, by default whether any source was.
+    """
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
         making = begin()
@@ -143,7 +147,7 @@ _loaded = time.time()
 
 
 def _sources() -> Iterator[str]:
-    """The paths of the sources that turn a module into code, in order."""
+    """Yield the paths of the sources that turn a module into code, in order."""
     for room in ("base_dsl", "dialects", "hardware", "interop", "native", "targets"):
         for folder, folders, names in os.walk(os.path.join(_ROOT, room)):
             folders.sort()
@@ -152,8 +156,11 @@ def _sources() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def sources_hash() -> str:
-    """Return a hash of these sources. Reading them all is a good part of loading from the cache, so it is kept there
-    for files that nobody has touched since: the time of their last change is the system's own."""
+    """Return a hash of the sources that turn a module into code.
+
+    Reading them all would take much of the time of a load from the cache. So the hash itself is cached, by the inode,
+    size and change time of each file.
+    """
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
         return _read_sources()
@@ -182,8 +189,7 @@ def _read_sources() -> str:
 
 
 def sources_changed() -> bool:
-    """Return whether sources were written since this process loaded them: then their hash does not describe
-    its code."""
+    """Return whether sources were written since this process loaded them, so that their hash does not fit its code."""
     return any(os.stat(path).st_mtime > _loaded for path in _sources())
 
 
@@ -193,8 +199,10 @@ def _versions() -> tuple[str, ...]:
 
 
 def _version(project: str) -> str:
-    """Return the version of an installed project: the folder beside its package that is named after it, if there is
-    one. Asking `importlib.metadata` imports the whole of `email` (20 ms)."""
+    """Return the version of an installed project, if possible from the name of its `.dist-info` folder.
+
+    `importlib.metadata` imports the whole of `email` (20 ms).
+    """
     name = project.replace("-", "_")
     spec = importlib.util.find_spec(name)
     with contextlib.suppress(OSError):
@@ -215,7 +223,7 @@ def _version(project: str) -> str:
 def lazy_artifacts(
     target: Target, module: ir.Module, entry: str, options: CompileOptions | None
 ) -> Callable[[str], Any]:
-    """Return what makes the artefacts of a module that came from the cache: it is compiled when one is used."""
+    """Return a function that makes the artefacts of a cached module, by compiling it when one is used."""
 
     @functools.lru_cache(maxsize=1)
     def compiled() -> Mapping[str, Any]:
@@ -343,7 +351,7 @@ def _decode(name: str, data: bytes) -> Entry | None:
 
 
 def entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The files of the cache, left-over temporary ones too. Whatever else is in the folder is somebody's."""
+    """Yield the files of the cache, left-over temporary ones included. Other files in the folder are not Kiln's."""
     for sub in _items(folder):
         if len(sub.name) == 2 and set(sub.name) <= set("0123456789abcdef") and sub.is_dir(follow_symlinks=False):
             for item in _items(sub.path):
@@ -361,8 +369,11 @@ def _items(folder: str) -> list[os.DirEntry[str]]:
 
 
 def trim(folder: str, limit: int = LIMIT) -> int:
-    """Remove temporary files that were left behind, and the entries used longest ago until the rest is within nine tenths
-    of the limit; how many went."""
+    """Remove stale temporary files, and the least recently used entries until the rest fits into nine tenths of the
+    limit.
+
+    Returns how many files were removed.
+    """
     found = sorted(entries(folder), key=lambda item: item[1].st_mtime)
     total = sum(status.st_size for _, status in found)
     allowed = limit if total <= limit else limit * 0.9
@@ -380,7 +391,7 @@ def trim(folder: str, limit: int = LIMIT) -> int:
 
 
 def clear(folder: str) -> int:
-    """Remove every entry; how many there were."""
+    """Remove every entry, and return how many there were."""
     count = 0
     for path, _ in list(entries(folder)):
         with contextlib.suppress(OSError):

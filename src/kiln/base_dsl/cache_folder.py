@@ -1,9 +1,9 @@
 """The folder of the disk cache: one that nobody but this user (and root) can write to.
 
-What is read from there becomes code of this process. So a folder is used only if it is this user's and neither it nor
-anything on the way to it, links included, can be changed by somebody else. It is made if need be and never changed:
-what others can write to is left as it is and not used. Where there is no such folder (no home, a read-only disk), one
-is made for the life of the process; where that cannot be, compiled code stays in memory.
+Code read from it runs in this process. So a folder is used only if it is this user's and nobody else can change it or
+anything on the path to it, links included. It is created if it is missing, and its permissions are never changed: a
+folder that others can write to is not used. Where there is no usable folder (no home, a read-only disk), one is
+created for the life of the process; where that fails, compiled code stays in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _private: str | None = None
 
 
 def directory() -> str | None:
-    """Return the cache's folder, made if need be; None where there can be none that is this user's alone."""
+    """Return the cache's folder, created if it is missing; None if no folder is writable by this user alone."""
     name = settings.get("CUTE_DSL_CACHE_DIR")
     why = unusable(name)
     if why is None:
@@ -42,7 +42,7 @@ def directory() -> str | None:
 
 
 def lasting_directory() -> str:
-    """As `directory`, for files that other programs read after this process: else the user's own folder among temporary files."""
+    """Return a folder for files that outlive the process: the cache's, else the user's own among temporary files."""
     name = settings.get("CUTE_DSL_CACHE_DIR")
     why = unusable(name)
     if why is None:
@@ -62,14 +62,14 @@ def lasting_directory() -> str:
 
 
 def say_once(message: str) -> None:
-    """A warning, the first time it is given."""
+    """Log a warning, the first time only."""
     if message not in _said:
         _said.add(message)
         logger().warning("%s", message)
 
 
 def is_ours(found: os.stat_result) -> bool:
-    """Return whether a file or folder is this user's, and nobody else has the right to write to it."""
+    """Return whether a file or folder belongs to this user and nobody else may write to it."""
     return found.st_uid == os.geteuid() and not _others_may_write(found)
 
 
@@ -90,7 +90,7 @@ def unusable(name: str) -> str | None:
 
 
 def _walk(name: str) -> tuple[str, str | None]:
-    """Walk to a folder and create what is missing; return its path, and who else could redirect it."""
+    """Walk to a folder and create what is missing; return its path, and why somebody else could redirect it, if so."""
     at = "/"
     rest = _parts(name if os.path.isabs(name) else os.path.join(os.getcwd(), name))
     links = 0
@@ -124,7 +124,7 @@ def _walk(name: str) -> tuple[str, str | None]:
 
 
 def _parts(path: str) -> list[str]:
-    """Return the names on the way of a path, the last one first; that of an absolute one ends in "/"."""
+    """Return the components of a path, the last one first; those of an absolute path end with "/"."""
     names = [name for name in reversed(path.split("/")) if name not in ("", ".")]
     return [*names, "/"] if path.startswith("/") else names
 
@@ -137,8 +137,7 @@ def _others_may_write(found: os.stat_result) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _is_private_group(group: int, user: int) -> bool:
-    """Return whether a group is that of one user alone. Many systems give each user such a group and a umask of 002, so
-    that a user's files are writable by it."""
+    """Return whether a group has one user only. Many systems give each user such a group, and a umask of 002."""
     if group == 0:  # containers put arbitrary users into it
         return False
     try:
@@ -153,7 +152,7 @@ def _is_private_group(group: int, user: int) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _trusted_owners(user: int) -> frozenset[int]:
-    """Who may own what is on the way to the folder: the user and root, who in a user namespace may have no number."""
+    """Return who may own the folders on the path: this user and root, who may be unmapped in a user namespace."""
     owners = {0, user}
     try:
         if _read("/proc/self/uid_map").split() != [b"0", b"0", b"4294967295"]:
@@ -169,7 +168,7 @@ def _read(path: str) -> bytes:
 
 
 def _for_this_process() -> str | None:
-    """Return a folder with a name that nobody can foresee, removed when the process that made it ends."""
+    """Return a folder with an unpredictable name, removed when the process that created it ends."""
     global _private
     import tempfile
 

@@ -1,8 +1,8 @@
 """The native caller of functions, if a language has one.
 
-Python takes every call of a jit or compiled function itself. A language may have a `Caller` that learns from these
-calls and takes later ones in its own way: `kiln.interop.arguments` has one that is native code. It raises nothing:
-calls it cannot take it leaves to Python, so there is one source of errors.
+Python handles every call of a jit or compiled function itself. A language may have a `Caller` that learns from these
+calls and handles later ones: `kiln.interop.arguments` has one in native code. It never raises; calls that it cannot
+handle it leaves to Python, so there is one source of errors.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ class Caller:
         """Wait until the preparation is done, once a function is compiled. Calls never wait."""
 
     def learn_compiled(self, compiled: CompiledFunction, values: Iterable[Any]) -> None:
-        """Learn from a call of a compiled function with these arguments, and take the next one like it."""
+        """Learn from a call of a compiled function with these arguments, and handle the next one like it."""
 
     def learn_jit(
         self, function: JitFunction, compiled: CompiledFunction, dependencies: Dependencies, values: Iterable[Any]
     ) -> None:
-        """Learn from a call of a jit function by a specialisation, and take the next one like it while its dependencies
-        are unchanged."""
+        """Learn from a call of a jit function, and handle the next one like it while the dependencies are unchanged."""

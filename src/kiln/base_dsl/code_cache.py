@@ -1,4 +1,4 @@
-"""Results of functions of code objects, kept as long as the code lives."""
+"""Caches of functions of code objects, whose entries live as long as the code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def by_code(function: Callable[[types.CodeType], T]) -> Callable[[types.CodeType], T]:
-    """Decorate a function of a code object: its results are kept with the code. They must not refer to it.
+    """Decorate a function of a code object to cache its results with the code. Results must not refer to it.
 
-    Code is found by its identity: hashing it takes as long as many a result.
+    Code is found by its identity: hashing it can take as long as the function itself.
     """
     known: dict[int, tuple[weakref.ref[types.CodeType], T]] = {}
 

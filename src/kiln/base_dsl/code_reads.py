@@ -1,14 +1,16 @@
-"""What code may read besides its variables: globals, attributes, imported modules, and names that it spells as strings
+"""Reads of code besides its variables: globals, attributes, imported modules, and names that it spells as strings
 (`getattr(module, "K")`, `globals()["K"]`, `os.environ["K"]`)."""
 
 from __future__ import annotations
 
 import ast
 import dis
+import functools
+import operator
 import types
-import weakref
 from typing import NamedTuple
 
+from .code_cache import by_code
 from .diagnostics import DSLRuntimeError
 
 _BY_NAME = {"getattr", "hasattr"}
@@ -16,13 +18,8 @@ _BY_NAME = {"getattr", "hasattr"}
 _TABLES = {"globals", "vars", "locals"}
 """Functions that return a dictionary of names."""
 _ABOUT_CLASSES = {
-    "isinstance",
-    "issubclass",
-    "__instancecheck__",
-    "__subclasscheck__",
-    "singledispatch",
-    "singledispatchmethod",
-}
+    "isinstance", "issubclass", "__instancecheck__", "__subclasscheck__", "singledispatch", "singledispatchmethod",
+}  # fmt: skip
 ENVIRONMENT = {"environ", "environb", "getenv"}
 _MODULES = {"modules", "import_module", "__import__"}
 """Objects that give modules by name: `sys.modules`, `importlib.import_module`."""
@@ -30,12 +27,12 @@ _ANYTHING = {
     "eval", "exec", "dir", "__import__", "import_module", "attrgetter", "methodcaller", "getmembers", "getattr_static",
     "__getattribute__", "reload", "getclosurevars",
 }  # fmt: skip
-"""Functions that read names nobody can know beforehand."""
+"""Functions that read names that cannot be known beforehand."""
 _UNUSUAL = _BY_NAME | _TABLES | ENVIRONMENT | _ANYTHING | _MODULES | {"__dict__"}
 
 
 class CodeReads(NamedTuple):
-    """What a code object, and those in it, may read."""
+    """The names that a code object, and those in it, may read."""
 
     names: frozenset[str]
     """Globals."""
@@ -58,18 +55,9 @@ class CodeReads(NamedTuple):
     """Whether names are computed at run time."""
 
 
-_known: weakref.WeakKeyDictionary[types.CodeType, CodeReads] = weakref.WeakKeyDictionary()
-
-
+@by_code
 def code_reads(code: types.CodeType) -> CodeReads:
-    """What code may read."""
-    found = _known.get(code)
-    if found is None:
-        found = _known[code] = _code_reads(code)
-    return found
-
-
-def _code_reads(code: types.CodeType) -> CodeReads:
+    """Return what a code object, and those in it, may read."""
     names, attributes, texts = set[str](), set[str](), set[str]()
     imports = set[tuple[str, int]]()
     catches = matches = False
@@ -97,19 +85,20 @@ def _code_reads(code: types.CodeType) -> CodeReads:
     modules = {c for c in code.co_consts if type(c) is str and unusual & _MODULES and _is_module_name(c)}
     if catches:
         texts |= attributes
-    inner = [code_reads(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return CodeReads(
-        frozenset(names.union(*(i.names for i in inner))),
-        frozenset(attributes.union(*(i.attributes for i in inner))),
-        frozenset(imports.union(*(i.imports for i in inner))),
-        frozenset(texts.union(*(i.texts for i in inner))),
-        frozenset(modules.union(*(i.modules for i in inner))),
-        bool(unusual & _MODULES) or any(i.of_modules for i in inner),
-        bool(unusual & _TABLES) or any(i.of_globals for i in inner),
-        bool(unusual & ENVIRONMENT) or any(i.of_environment for i in inner),
-        matches or bool((names | attributes) & _ABOUT_CLASSES) or any(i.of_classes for i in inner),
-        anything or any(i.anything for i in inner),
+    own = CodeReads(
+        frozenset(names),
+        frozenset(attributes),
+        frozenset(imports),
+        frozenset(texts),
+        frozenset(modules),
+        of_modules=bool(unusual & _MODULES),
+        of_globals=bool(unusual & _TABLES),
+        of_environment=bool(unusual & ENVIRONMENT),
+        of_classes=matches or bool((names | attributes) & _ABOUT_CLASSES),
+        anything=anything,
     )
+    inner = [code_reads(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return CodeReads(*(functools.reduce(operator.or_, field) for field in zip(own, *inner, strict=True)))
 
 
 def _is_module_name(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The object stage: running passes with timing and dumps, and reporting what MLIR rejects at the user's line."""
+"""The object stage: runs passes with timing and dumps, and reports what MLIR rejects at the user's line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def report_at(location: ir.Location, kind: type[DSLBaseError], message: str, hin
 
 
 def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
-    """What MLIR rejected, as a Kiln error at the user's source line."""
+    """Return what MLIR rejected as a Kiln error at the user's source line."""
     diagnostics = getattr(failure, "error_diagnostics", None) or []
     if not diagnostics:
         return CompilerDiagnosticError(f"{doing}: {failure}")
@@ -77,8 +77,10 @@ def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
 
 
 def misplaced_value(module: ir.Module) -> DSLBaseError | None:
-    """What is wrong with a program that uses a value where it has none: in another function than the one that computes it, or
-    after the branch or loop that does. None if there is no such use."""
+    """Return the error for the first use of a value that is not available there, or None if there is no such use.
+
+    A value is not available in another function than the one that computes it, nor after the branch or loop that does.
+    """
     found: list[tuple[ir.Operation, ir.Value]] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -97,7 +99,7 @@ def _block_of(value: ir.Value) -> ir.Block:
 
 
 def _around(op: ir.Operation) -> Iterator[tuple[ir.Operation, ir.Block]]:
-    """An operation with the block it is in, then those that are around it, to the outermost."""
+    """Yield an operation with its block, then each operation around it with its block, to the outermost."""
     while op.parent is not None:
         yield op, op.block
         op = op.parent.operation
@@ -144,8 +146,7 @@ def _function_around(op: ir.Operation) -> ir.Operation | None:
 
 
 class Watcher:
-    """Sees the results of compilations while it is in `watchers`; the cache is not used then. For tools that
-    show them."""
+    """An observer of compilations while it is in `watchers`, for tools. The cache is not used then."""
 
     def state(self, compilation: Compilation, name: str) -> None:
         """Receive a module as it is now: `name` is "traced", or the pass that was just run."""
@@ -185,7 +186,7 @@ class Compilation:
             logger().debug("%s: %s took %.2f ms", self.name, name, spent * 1e3)
 
     def verify(self, check: Callable[[ir.Module], None] | None = None) -> None:
-        """Check the module as the front end made it, by MLIR's rules or by a check of more; print and dump it if asked to."""
+        """Check the module as the front end made it, by MLIR's rules or by `check`; print and dump it if asked to."""
         with self.stage("verify"):
             try:
                 if check is None:
@@ -245,12 +246,11 @@ class Compilation:
             raise report_at(failure[0][0], CompilerDiagnosticError, failure[0][1])
 
     def dump(self, kind: str, suffix: str, render: Callable[[], str | bytes]) -> str:
-        """Write an artefact to a file if the environment or the options ask for its kind; the path, or ""."""
+        """Write an artefact to a file if the environment or the options ask for its kind; return the path, or ""."""
         return self.write(suffix, render()) if kind in self._dumps else ""
 
     def write_rejected(self, suffix: str, data: str | bytes) -> str:
-        """Write what a tool rejected, which nobody asked for: to the dump directory if one was chosen, else to a new folder
-        for temporary files. Its path."""
+        """Write what a tool rejected to the dump directory, if set, else to a new temporary folder; return the path."""
         if settings.is_set("CUTE_DSL_DUMP_DIR"):
             with contextlib.suppress(DSLRuntimeError):  # what was rejected is the error to tell
                 return self.write(suffix, data)

@@ -1,9 +1,9 @@
-"""What a trace depended on besides its arguments. Compiled code is used again only while all of that is unchanged.
+"""Dependencies of a trace besides its arguments. Compiled code is reused only while all of them are unchanged.
 
-Everything that the function, and what can be reached from it, *may* read is followed and noted, whether it was read or
-not: globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported inside,
-and the contents of whatever can change in place. Code of the standard library, of installed packages and of Kiln itself
-is not followed: what it reads is not known here.
+Everything that the function, and what can be reached from it, *may* read is followed and recorded, whether it was read
+or not: globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported
+inside, and the contents of mutable objects. Code of the standard library, of installed packages and of Kiln itself is
+not followed: what it reads is not known here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import _abc  # pyright: ignore[reportMissingImports]
 import abc
 import builtins
-import ctypes
 import functools
 import gc
 import importlib.util
@@ -24,6 +23,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from . import object_versions
+from .cells import contents
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
 from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
@@ -47,7 +47,7 @@ _FRAMEWORKS = frozenset(
 _MISSING: Any = object()
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), types.BuiltinFunctionType)
 _READS_BY_NAME = frozenset((getattr, hasattr, vars, eval, exec, dir, __import__))
-"""Functions that, under another name or in a partial, read names nobody can know beforehand."""
+"""Functions that, under another name or in a partial, read names that cannot be known beforehand."""
 _HOLDERS = (map, filter, zip, enumerate, reversed)
 _CONTAINERS = frozenset(
     ("collections.UserDict", "collections.UserList", "collections.UserString", "collections.ChainMap", "argparse.Namespace",
@@ -66,10 +66,10 @@ _NOT_STATE = frozenset(
 
 
 class Dependencies:
-    """What a function, and what it can call, may read, with the values found there."""
+    """The names and objects that a function, and what it can call, may read, with the values found there."""
 
     def __init__(self, function: types.FunctionType | None, arguments: Iterable[Any] = ()) -> None:
-        """Note what a function may read. `arguments` are part of a key: only what they lead to is noted."""
+        """Record what a function may read. `arguments` are part of a key: only what they lead to is recorded."""
         self.moved = False
         """Whether native guards have to be built again, although nothing has changed."""
         self._names: list[tuple[Mapping[Any, Any], Any, Any]] = []
@@ -92,7 +92,7 @@ class Dependencies:
         finder.finish()
 
     def unchanged(self) -> bool:
-        """Return whether all is as it was."""
+        """Return whether nothing has changed since."""
         try:
             return self._is_as_before()
         except RuntimeError:  # another thread is changing a container
@@ -104,15 +104,13 @@ class Dependencies:
             if now is not value and not _same(now, value):
                 return False
         for cell, value in self._cells:
-            now = _contents(cell)
+            now = contents(cell, _MISSING)
             if now is not value and not _same(now, value):
                 return False
         for function, code, defaults, named in self._fields:
-            if (
-                function.__code__ is not code
-                or function.__defaults__ is not defaults
-                or function.__kwdefaults__ is not named
-            ):
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return False
+            if function.__kwdefaults__ is not named:
                 return False
         if not self._classes_unchanged():
             return False
@@ -130,7 +128,11 @@ class Dependencies:
         return all(_content(value) == key for value, key in self._contents)
 
     def _classes_unchanged(self) -> bool:
-        words = [(kind, word) for kind, word in self._kinds.items() if word is None or _word(word[0]) != word[1]]
+        words = [
+            (kind, word)
+            for kind, word in self._kinds.items()
+            if word is None or object_versions.word_at(word[0]) != word[1]
+        ]
         if not words:
             return True
         for base, members, special in self._members:
@@ -148,7 +150,7 @@ class Dependencies:
         return True
 
     def _registries_unchanged(self) -> bool:
-        """Python counts all that is registered anywhere."""
+        """Return whether the same classes are registered with abstract ones; Python counts all registrations."""
         token = abc.get_cache_token()
         if token != self._registered:
             if any(_registered(kind) != classes for kind, classes in self._registries):
@@ -157,7 +159,7 @@ class Dependencies:
         return True
 
     def guards(self) -> list[Guard]:
-        """Return the same conditions for native code, which compares objects by identity."""
+        """Return the conditions of `unchanged` for native code, which compares objects by identity."""
         self.moved = False
         found: list[Guard] = []
         rest = bool(self._contents or self._asked or self._whole)
@@ -187,10 +189,6 @@ class Dependencies:
         return found
 
 
-def _word(address: int) -> int:
-    return ctypes.c_uint64.from_address(address).value
-
-
 class _Finder:
     """Fills dependencies.
 
@@ -217,7 +215,7 @@ class _Finder:
         self._tests_classes = False
 
     def function(self, function: types.FunctionType, traced: bool = False, keyed: bool = False) -> None:
-        """Note what a function may read. `traced`: it is known to be the user's; `keyed`: it is itself part of a key."""
+        """Record what a function may read. `traced`: it is the user's for certain; `keyed`: it is part of a key."""
         code = function.__code__
         if function is os.getenv:  # under another name
             self._whole_environment()
@@ -256,13 +254,13 @@ class _Finder:
         for name in named:
             self._name(named, name)
         for cell in function.__closure__ or ():
-            value = _contents(cell)
+            value = contents(cell, _MISSING)
             self._found._cells.append((cell, value))
             self.value(value)
 
     def _library_function(self, function: types.FunctionType) -> None:
-        """What a function of a library calls that is not the library's: what it decorates, and what it chooses from."""
-        for value in (function.__dict__.get("__wrapped__"), *map(_contents, function.__closure__ or ())):
+        """Follow the user's functions that a library's function calls: what it decorates, and what it chooses from."""
+        for value in (function.__dict__.get("__wrapped__"), *(contents(cell) for cell in function.__closure__ or ())):
             is_table = type(value) is dict and any(type(v) is types.FunctionType for v in value.values())
             if is_table or isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
                 self.value(value)
@@ -279,11 +277,11 @@ class _Finder:
             self._found._names.append((names, name, value))
             if name not in ENVIRONMENT or value is not getattr(
                 os, name, None
-            ):  # otherwise it is known which variables are read
+            ):  # else it is known which variables are read
                 self.value(value)
 
     def _all_of(self, names: dict[str, Any]) -> None:
-        """Note that any name of a dictionary may be read."""
+        """Record that any name of a dictionary may be read."""
         if (id(names), _MISSING) not in self._noted:
             self._noted.add((id(names), _MISSING))
             self._found._whole.append((names, frozenset(names)))
@@ -316,7 +314,7 @@ class _Finder:
             self._name(sys.modules, ".".join(parts[:count]))
 
     def value(self, value: Any) -> None:
-        """Note what can be reached through a value that is read, and what is in it if that can change."""
+        """Record what can be reached through a value that is read, and its contents if they can change."""
         kind = type(value)
         if value is _MISSING or id(value) in self._values:
             return
@@ -340,7 +338,7 @@ class _Finder:
             self._met(met)
 
     def argument(self, value: Any) -> None:
-        """Note what can be reached through a value that is part of a key."""
+        """Record what can be reached through a value that is part of a key."""
         met = Met()
         static_key(value, met)
         self._met(met, keyed=True)
@@ -523,7 +521,7 @@ def _asked_by_protocol(kind: type) -> Iterable[str]:
 
 
 def _parts_of_member(member: Any) -> list[Any]:
-    """What a member of a class is made of."""
+    """Return the functions that a member of a class is made of, or the member itself."""
     if isinstance(member, (staticmethod, classmethod)):
         return [member.__func__]
     if isinstance(member, property):
@@ -536,7 +534,7 @@ def _parts_of_member(member: Any) -> list[Any]:
 
 
 def _content(value: Any) -> Hashable:
-    """What is in a value that is read; objects of libraries are asked for the attributes that are read."""
+    """Return the key of a value's contents; objects of libraries count by the attributes that are read."""
     return static_key(value, Met(_is_closed))
 
 
@@ -550,7 +548,7 @@ def _computed(kind: type, names: set[str]) -> set[str]:
 
 
 def _asked(owner: Any, name: str) -> Hashable | None:
-    """Return an attribute of an object of which little is known, if it is computed or kept, and no method."""
+    """Return the key of an attribute of an opaque object, if it is computed or stored; None for methods."""
     kind: Any = next((vars(base)[name] for base in type(owner).__mro__ if name in vars(base)), None)
     kept = getattr(owner, "__dict__", None)
     if type(kind) not in _COMPUTED and not (type(kept) is dict and name in kept):
@@ -625,10 +623,3 @@ def _same(now: Any, before: Any) -> bool:
         return False
     met = Met()
     return static_key(now, met) == static_key(before) and not met.changeable
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _MISSING

@@ -1,4 +1,4 @@
-"""One way to report an error: what rule was broken, by which value, under a caret in the user's source.
+"""Errors of the language, with a caret under the expression in the user's source.
 
 Every exception a user may see derives from `DSLBaseError`. `DSLBaseError` renders itself as
 
@@ -27,39 +27,28 @@ _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 _internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
-        "_support",
-        "aot.py",
-        "base_dsl",
-        "cute",
-        "dialects",
-        "hardware",
-        "interop",
-        "jax",
-        "measure",
-        "pipeline",
-        "utils",
-        "native",
-        "targets",
-        "workbench",
-        "mlir.py",
-        "torch.py",
+        "_support", "aot.py", "base_dsl", "cute", "dialects", "hardware", "interop", "jax", "measure", "pipeline", "utils",
+        "native", "targets", "workbench", "mlir.py", "torch.py",
     )
-)
+)  # fmt: skip
 
 internal_files: dict[str, bool] = {}
 """Source files seen so far, and whether they are internal (see `is_internal`)."""
 
 
 def mark_internal(filename: str) -> None:
-    """Let a source file, or a folder (with its last slash), count as internal. Another language marks its own modules
-    (`mark_internal(__file__)`), so that operations and errors are located in the program that called them."""
+    """Mark a source file, or a folder (with a trailing slash), as internal.
+
+    Another language marks its own modules (`mark_internal(__file__)`), so that operations and errors are located in
+    the program that called them.
+    """
     global _internal_rooms
     internal_files[filename] = True
     _internal_rooms += (filename,) if filename.endswith(os.sep) else ()
 
 
 def mark_program(filename: str) -> None:
-    """Let a source file of the package count as a program: errors in it are located there."""
+    """Mark a source file of the package as a program: errors in it are located there."""
     internal_files[filename] = False
 
 
@@ -140,13 +129,15 @@ class DSLUserCodeTypeError(DSLUserCodeError, TypeError):
 
 
 class DSLUserCodeValueError(DSLUserCodeTypeError, ValueError, RuntimeError, AssertionError):
-    """An argument of the right kind that a compiled function does not take: its element type, rank, device, extents,
-    strides or address differ, or extents that must be equal are not. It derives from the classes that other libraries
-    raise, so that their users catch it."""
+    """An argument of the right kind that a compiled function does not take.
+
+    Its element type, rank, device, extents, strides or address differ, or extents that must be equal are not. The
+    class derives from those that other libraries raise, so that their users catch it.
+    """
 
 
 class DSLUserCodeRuntimeError(DSLUserCodeError, RuntimeError):
-    """A failed check of the user's own, while tracing."""
+    """A check of the user's program that failed while tracing."""
 
 
 class DSLSyntaxError(DSLUserCodeError):
@@ -219,7 +210,7 @@ def position_table(code: types.CodeType) -> Positions:
 
 
 def positions(code: types.CodeType, lasti: int, table: Positions | None = None) -> tuple[int, int, int, int]:
-    """(line, end line, column, end column) of an instruction; -1 where unknown (Python 3.10 has lines only)."""
+    """Return (line, end line, column, end column) of an instruction; -1 where unknown (Python 3.10 has lines only)."""
     table = position_table(code) if table is None else table
     if 0 <= lasti // 2 < len(table):
         line, end_line, column, end_column = table[lasti // 2]
@@ -291,7 +282,8 @@ _LANGUAGES = (_PACKAGE_DIR + "base_dsl", _PACKAGE_DIR + "native")
 
 
 def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
-    """Spans of the user frames on the stack, innermost first: one for each function, not for its generated parts.
+    """Return the spans of the user frames on the stack, innermost first: one for each function, not for generated
+    parts.
 
     The chain ends at the outermost call into the language.
     """
@@ -328,7 +320,7 @@ def error(
     kind: type[DSLBaseError], message: str, *, hint: str = "", span: Span | None = None,
     notes: tuple[tuple[Span, str], ...] = (),
 ) -> DSLBaseError:  # fmt: skip
-    """Return an exception to raise, located at the user's innermost frame (or `span`), with the chain of calls to it."""
+    """Return an exception to raise, located at the user's innermost frame (or `span`), with the calls to it."""
     chain = call_chain()
     if chain and (span is None or span.function == chain[0].function):
         span, chain = span or chain[0], chain[1:]
@@ -338,6 +330,11 @@ def error(
 def type_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
     """Return a `DSLUserCodeTypeError` to raise: `message` says what is wrong, `hint` what to write instead."""
     return error(DSLUserCodeTypeError, message, hint=hint, **where)
+
+
+def value_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
+    """Return a `DSLUserCodeValueError` to raise, as `type_error` does."""
+    return error(DSLUserCodeValueError, message, hint=hint, **where)
 
 
 def runtime_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:

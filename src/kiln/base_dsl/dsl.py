@@ -11,8 +11,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from .._support import fork_safe
+from . import merging, tree
 from . import trace as tracing
-from . import tree
 from .arguments import ArgumentRules, Node
 from .bindings import context, ir
 from .caller import Caller
@@ -45,7 +45,7 @@ another thread that compiles."""
 
 @contextlib.contextmanager
 def others_may_compile() -> Iterator[None]:
-    """While open, other threads may compile: around waiting for another process in the middle of a compilation."""
+    """Let other threads compile while open, around waiting for another process in the middle of a compilation."""
     lock: Any = compile_lock
     held = lock._release_save() if lock._is_owned() else None
     try:
@@ -61,7 +61,7 @@ def default_language() -> Any:
 
 
 class BaseDSL(ArgumentRules):
-    """A language. Override its methods; each default raises or is the plain choice."""
+    """The base class of languages. Each method has a default that raises or is the plain choice."""
 
     name = "base"
     wraps = False
@@ -75,7 +75,7 @@ class BaseDSL(ArgumentRules):
         return default_language() if cls is BaseDSL else cls()
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
-        """Python-defined dialects to load before tracing."""
+        """Return the Python-defined dialects to load before tracing."""
         return ()
 
     def make_function(
@@ -101,20 +101,20 @@ class BaseDSL(ArgumentRules):
         tracing.emit("func.return", [], list(values))
 
     def describe_arguments(self, function: ir.Operation, nodes: Sequence[Node]) -> None:
-        """Attach to a host function what its target should know about its arguments. Nothing by default."""
+        """Attach to a host function what its target should know of its arguments. By default nothing."""
 
     def make_if(
         self, condition: ir.Value, then: ir.Block, then_values: Sequence[ir.Value], orelse: ir.Block,
         else_values: Sequence[ir.Value],
     ) -> Sequence[ir.Value]:  # fmt: skip
-        """A branch at the insertion point around two traced blocks without terminators; its results."""
+        """Add a branch around two traced blocks without terminators, and return its results."""
         raise NotImplementedError
 
     def make_for(
         self, lower: ir.Value, upper: ir.Value, step: ir.Value, body: ir.Block, inits: Sequence[ir.Value],
         yields: Sequence[ir.Value], *, unsigned: bool, hints: dict[str, Any],
     ) -> Sequence[ir.Value]:  # fmt: skip
-        """A loop from `lower` up to but not including `upper`, step > 0.
+        """Add a loop from `lower` up to but not including `upper`, step > 0, and return its results.
 
         `body`'s arguments are the induction variable, then the carried values; `yields` are their next values.
         """
@@ -124,14 +124,15 @@ class BaseDSL(ArgumentRules):
         self, before: ir.Block, condition: ir.Value, forwards: Sequence[ir.Value], after: ir.Block,
         inits: Sequence[ir.Value], yields: Sequence[ir.Value],
     ) -> Sequence[ir.Value]:  # fmt: skip
-        """A loop: `before` takes the carried values and decides; `after` takes `forwards` and yields the next values.
+        """Add a `while`: `before` takes the carried values and decides; `after` takes `forwards`, yields the next
+        values.
 
-        The results are `forwards` at the end. There are as many forwarded as carried values.
+        Returns the results: `forwards` at the end. There are as many forwarded as carried values.
         """
         raise NotImplementedError
 
     def make_undefined(self, type_: ir.Type) -> ir.Value:
-        """Return a value nobody reads. Numbers only by default: zero."""
+        """Return a value that is never read. By default numbers only: zero."""
         if isinstance(type_, (ir.IntegerType, ir.IndexType)):
             return tracing.constant(type_, 0)
         if isinstance(type_, ir.FloatType):
@@ -139,7 +140,7 @@ class BaseDSL(ArgumentRules):
         raise DSLOperationBuildError(f"{self.name} cannot make an undefined value of type {type_}")
 
     def make_assert(self, condition: ir.Value, message: str) -> None:
-        """A check when the program runs."""
+        """Add a check that is made when the program runs."""
         raise DSLUserCodeError(f"{self.name} has no assertions at run time")
 
     def is_selectable(self, type_: ir.Type) -> bool:
@@ -149,7 +150,7 @@ class BaseDSL(ArgumentRules):
     def compile_module(
         self, module: ir.Module, entry: str, options: CompileOptions | None, target: str | None
     ) -> Executable:
-        """Return the object stage. By default the chosen target's, or what the disk cache has of it."""
+        """Run the object stage, and return the executable: the chosen target's, or the disk cache's."""
         from . import cache
 
         return cache.compile_module(get_target(target), module, entry, options)
@@ -157,16 +158,13 @@ class BaseDSL(ArgumentRules):
     def check_arguments(
         self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]
     ) -> ir.Value | None:
-        """Add checks of what was passed to the start of a host function, and give the condition under which it runs.
-
-        By default there are none.
-        """
+        """Add checks of the arguments at the start of a host function; return the condition for running it, or None."""
         return None
 
     def trace(
         self, name: str, nodes: Sequence[Node], run: Callable[[list[Any]], Any], at: Span, names: Sequence[str]
     ) -> Traced:
-        """Trace `run` as a host function of the nodes' leaves. `names`: of the arguments."""
+        """Trace `run` as a host function of the nodes' leaves; `names` are those of the arguments."""
         from ..mlir import require_dialect
 
         for dialect in self.dialects():
@@ -195,8 +193,8 @@ class BaseDSL(ArgumentRules):
                     if active.complaints:
                         raise active.complaints[0]
                     try:
-                        _, values, rebuild = tree.open_value(returned, promote=False)
-                    except tree.Mismatch as m:
+                        _, values, rebuild = merging.open_value(returned, promote=False)
+                    except merging.Mismatch as m:
                         raise DSLUserCodeError(
                             f"{name} returns {tree.describe(returned)} that cannot be made of results: {m.why}",
                             hint="return its parts",
@@ -205,7 +203,7 @@ class BaseDSL(ArgumentRules):
                     kinds, single = result_kinds(returned), tree.is_dynamic(returned)
                 if (
                     fits is not None
-                ):  # the arguments do not fit: the check has reported it, and the function does nothing
+                ):  # where arguments do not fit the check has reported it, and the function does nothing
                     nothing = DetachedBlock([])
                     with nothing.open():
                         undefined = [self.make_undefined(v.type) for v in values]
@@ -260,7 +258,7 @@ def result_kinds(returned: Any) -> list[Any]:
 
 
 class report:
-    """While open, failures of the user's program are reported as Kiln reports them; others have `while_tracing` set."""
+    """Report failures of the user's program as Kiln does while open; other exceptions get `while_tracing` set."""
 
     def __init__(self, trace: tracing.Trace) -> None:
         self._trace = trace
@@ -296,13 +294,8 @@ class report:
             return None
         for (filename, _, variable), (why, hint, notes) in self._trace.unavailable.items():
             if variable == name and filename == span.filename:
-                return DSLUserCodeError(why, hint=hint, span=_name_span(span, name), notes=notes)
+                return DSLUserCodeError(why, hint=hint, span=span, notes=notes)
         return None
-
-
-def _name_span(span: Span, name: str) -> Span:
-    """Point at the name itself where the line shows it once."""
-    return span
 
 
 def _last_user_span(tb: types.TracebackType | None) -> Span | None:

@@ -1,4 +1,4 @@
-"""Entry points: how another framework calls a compiled function. They are registered by name and loaded when first used."""
+"""Entry points through which other frameworks call compiled functions, registered by name and loaded on first use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _loaders: dict[str, Callable[[], Callable[[CompiledFunction], Any] | None]] = {}
 
 
 def register(name: str, load: Callable[[], Callable[[CompiledFunction], Any] | None]) -> None:
-    """Register an entry point: `load()` returns what wraps a compiled function for the framework, None where that is
-    not installed."""
+    """Register an entry point. `load()` returns the function that wraps a compiled function, None if not installed."""
     _loaders[name] = load
 
 
@@ -32,4 +31,4 @@ def through(name: str, compiled: CompiledFunction) -> Any:
 
 
 exporter: Callable[[], Any]
-"""Gives the module that writes compiled functions as object files (`export_to_c`) and loads them again (`load_module`)."""
+"""Returns the module that exports compiled functions as object files (`export_to_c`) and loads them (`load_module`)."""

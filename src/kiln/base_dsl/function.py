@@ -240,7 +240,7 @@ class CompiledFunction:
     __call__ = _run_in_python
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
-        """Arguments as it takes them."""
+        """Return the nodes of arguments, each fitted to what the code was compiled for."""
         for name, adapt in self._adapters.items():
             if name in arguments:
                 arguments[name] = adapt(arguments[name])
@@ -328,14 +328,17 @@ class CompiledFunction:
         )
 
     def call_signature(self) -> str:
-        """Its name and what calls pass, for errors as TVM-FFI reports them; empty where it was not compiled for that."""
+        """Return its name and parameters as TVM-FFI's errors show them; empty if it was not compiled for TVM-FFI."""
         if not self.for_tvm_ffi:
             return ""
         passed = [name for name in self.passed if name not in self.ambient]
         return f"{self.function_name}({', '.join(f'{n}: {_brief_key(self.keys.get(n))}' for n in passed)})"
 
     def find_address_leaf(self, arguments: Sequence[tuple[str, bool]]) -> None:
-        """Find which leaf is the address of the first array, on whose device kernels are launched: formats of arguments, and whether they are arrays."""
+        """Find the leaf with the address of the first array, on whose device kernels are launched.
+
+        `arguments` are the formats of each argument's leaves, and whether it is an array.
+        """
         before = 0
         self._address_leaf: int | None = None
         for formats, is_array in arguments:
@@ -371,7 +374,7 @@ class CompiledFunction:
         return _plain(self._rebuild(iter(values)))
 
     def reporter(self) -> Callable[[int], None] | None:
-        """Takes what the code at `executable.address` returns if that is not 0; None if only Python can run it."""
+        """Return the handler of what code at `executable.address` returns if not 0; None if only Python can run it."""
         report = self.executable.report
         return None if report is None else functools.partial(reported, report, self.call_signature())
 
@@ -388,9 +391,11 @@ class CompiledFunction:
         self, file_path: Any = None, file_name: str = "", function_prefix: str = "", *, function_name: str = "",
         object_file_path: Any = None,
     ) -> None:  # fmt: skip
-        """Write it as an object file that needs neither Python nor Kiln: `file_path/file_name.o` and a header for C, where
-        `function_prefix` is part of all names; or, with `function_name`, the object `file_path` (or `object_file_path`)
-        for TVM-FFI."""
+        """Write it as an object file that needs neither Python nor Kiln.
+
+        The files are `file_path/file_name.o` and a header for C, with `function_prefix` in all names; or, with
+        `function_name`, the object `file_path` (or `object_file_path`) for TVM-FFI.
+        """
         if (file_path is None) == (object_file_path is None):
             raise type_error("export_to_c takes a file_path, or an object_file_path with a function_name: one of them")
         file_path = object_file_path if file_path is None else file_path
@@ -404,12 +409,12 @@ class CompiledFunction:
 
     @property
     def resources(self) -> Any:
-        """By kernel, what it takes: `registers`, `spill_stores`, `spill_loads`, `stack`, `smem`; empty if not known."""
+        """The `registers`, `spill_stores`, `spill_loads`, `stack` and `smem` of each kernel; empty if not known."""
         return getattr(self.executable, "resources", {})
 
     @property
     def artifacts(self) -> Any:
-        """Every artefact by name, made when asked for."""
+        """Every artefact by name, rendered when first used."""
         return self.executable.artifacts
 
 
@@ -436,7 +441,7 @@ def _shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
 
 
 def reported(report: Callable[[int], None], signature: str, record: int) -> None:
-    """Give a target's `report` what compiled code returned; what it raises is raised as the caller sees it."""
+    """Pass what compiled code returned to a target's `report`, and raise its error as the caller should see it."""
     try:
         report(record)
     except DSLBaseError as failure:
@@ -455,7 +460,7 @@ def _brief(value: Any) -> str:
 
 
 def describe_key(key: Any) -> str:
-    """Return a part of a signature, for people."""
+    """Return a part of a key as error messages show it."""
     if isinstance(key, type):
         return key.__name__
     if type(key) is tuple and key and isinstance(key[0], type):

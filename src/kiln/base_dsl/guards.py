@@ -1,4 +1,4 @@
-"""Guards: conditions for reusing compiled code in another call, in a form that native code checks in a nanosecond.
+"""Guards: conditions for reusing compiled code in another call, which native code checks in a nanosecond each.
 
 In memory a guard is four words: its kind, then three that the kind explains.
 """
@@ -37,6 +37,6 @@ class Guard(NamedTuple):
 
 
 def table(guards: Sequence[Guard]) -> bytes:
-    """Guards in memory: how many they are, then their words."""
+    """Return guards as they lie in memory: their number, then their words."""
     words = [len(guards), *(word for guard in guards for word in guard.words())]
     return struct.pack(f"<{len(words)}Q", *words)

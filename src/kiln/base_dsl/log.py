@@ -17,8 +17,7 @@ _own_handlers: list[logging.Handler] = []
 
 
 def logger() -> logging.Logger:
-    """Return the logger `kiln`, set up as the environment says now; without those variables an ordinary quiet
-    logger."""
+    """Return the logger `kiln`, set up as the environment says now; by default an ordinary quiet logger."""
     import logging
 
     global _configured

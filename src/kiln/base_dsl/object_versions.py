@@ -1,8 +1,8 @@
-"""Words in memory that show whether an object has changed: native code compares them in a nanosecond.
+"""Words in memory that change when an object does: native code compares them in a nanosecond.
 
-A function holds its code, its defaults and its keyword defaults at fixed places. A class has a version: CPython assigns
-a new one when the class, or one of its bases, is changed. Where these lie is found out by trying; nothing is assumed
-where the trial fails.
+A function holds its code, its defaults and its keyword defaults at fixed offsets. A class has a version: CPython
+assigns a new one when the class, or one of its bases, is changed. The offsets are found by probing; where a probe
+fails, no word is used.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ _TYPE_VERSION = 384
 """The byte offset of a class's version, in every 64-bit CPython since 3.4."""
 
 
-def _word(address: int) -> int:
+def word_at(address: int) -> int:
+    """Return the 64-bit word at an address."""
     return ctypes.c_uint64.from_address(address).value
 
 
 def function_words(function: types.FunctionType) -> list[tuple[int, int]] | None:
     """Return (address, word) pairs of a function's replaceable parts: while they hold, the function is unchanged."""
     places = _function_places()
-    return None if places is None else [(id(function) + place, _word(id(function) + place)) for place in places]
+    return None if places is None else [(id(function) + place, word_at(id(function) + place)) for place in places]
 
 
 def class_word(kind: type) -> tuple[int, int] | None:
-    """(address, word) of a class; None if it has no version."""
+    """Return (address, word) of a class; None if it has no version."""
     if not _classes_have_versions():
         return None
     address = id(kind) + _TYPE_VERSION
     version = ctypes.c_uint32.from_address(address)
     if not version.value:
         _look_up(kind)
-    return (address, _word(address)) if version.value else None
+    return (address, word_at(address)) if version.value else None
 
 
 def _look_up(kind: type) -> None:
@@ -48,12 +49,12 @@ def _look_up(kind: type) -> None:
 
 
 def title_word(owner: types.FunctionType | type, name: str) -> tuple[int, int] | None:
-    """(address, word) of the `__name__` or `__qualname__` of a function or a class, if its place is known."""
+    """Return (address, word) of the `__name__` or `__qualname__` of a function or class, if its offset is known."""
     is_class = isinstance(owner, type)
     if is_class and not owner.__flags__ & 1 << 9:  # a type that is part of a program in C has no such place
         return None
     place = _title_places().get((is_class, name))
-    return None if place is None else (id(owner) + place, _word(id(owner) + place))
+    return None if place is None else (id(owner) + place, word_at(id(owner) + place))
 
 
 @functools.lru_cache(maxsize=1)
@@ -71,7 +72,7 @@ def _title_places() -> dict[tuple[bool, str], int]:
         size = type(probe).__basicsize__
         for name in ("__name__", "__qualname__"):
             setattr(probe, name, f"kiln's {name} of {size}")
-            words = [_word(id(probe) + 8 * n) for n in range(size // 8)]
+            words = [word_at(id(probe) + 8 * n) for n in range(size // 8)]
             if words[_HEAD:].count(id(getattr(probe, name))) == 1:
                 found[isinstance(probe, type), name] = 8 * words.index(id(getattr(probe, name)), _HEAD)
     return found
@@ -86,13 +87,13 @@ def _function_places() -> tuple[int, ...] | None:
 
     def plain() -> None: ...
 
-    words = [_word(id(probe) + 8 * n) for n in range(types.FunctionType.__basicsize__ // 8)]
+    words = [word_at(id(probe) + 8 * n) for n in range(types.FunctionType.__basicsize__ // 8)]
     places: list[int] = []
     for part in (probe.__code__, probe.__defaults__, probe.__kwdefaults__):
         if words[_HEAD:].count(id(part)) != 1:
             return None
         places.append(8 * words.index(id(part), _HEAD))
-    as_expected = [_word(id(plain) + place) for place in places] == [id(plain.__code__), 0, 0]
+    as_expected = [word_at(id(plain) + place) for place in places] == [id(plain.__code__), 0, 0]
     return tuple(places) if as_expected else None
 
 

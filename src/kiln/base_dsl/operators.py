@@ -1,7 +1,8 @@
-"""Function forms of what the front end does for operators and builtins: for code that is not rewritten."""
+"""Operators and builtins on dynamic values as functions, for code that the front end does not rewrite."""
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from .numeric.operators import select
@@ -10,7 +11,13 @@ from .numeric.operators import select
 def _run(name: str, *args: Any) -> Any:
     from .frontend import builtin_calls
 
-    return builtin_calls.dynamic_form(getattr(__import__("builtins"), name))(*args)
+    return builtin_calls.dynamic_form(getattr(builtins, name))(*args)
+
+
+def _run_boolean(is_and: bool, args: tuple[Any, ...]) -> Any:
+    from .frontend.boolean import run_boolean
+
+    return run_boolean(is_and, args[0], tuple((lambda a=a: a) for a in args[1:]))
 
 
 def min(*args: Any, loc: Any = None, ip: Any = None) -> Any:
@@ -37,16 +44,12 @@ def any_(items: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 def and_(*args: Any, loc: Any = None, ip: Any = None) -> Any:
     """Return the conjunction of truth values that are all evaluated already."""
-    from .frontend.boolean import run_boolean
-
-    return run_boolean(True, args[0], tuple((lambda a=a: a) for a in args[1:]))
+    return _run_boolean(True, args)
 
 
 def or_(*args: Any, loc: Any = None, ip: Any = None) -> Any:
     """Return the disjunction of truth values that are all evaluated already."""
-    from .frontend.boolean import run_boolean
-
-    return run_boolean(False, args[0], tuple((lambda a=a: a) for a in args[1:]))
+    return _run_boolean(False, args)
 
 
 def select_(cond: Any, if_value: Any, else_value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Compile options: `cute.compile(f, options="--opt-level 2 --keep-ptx")` and `cute.compile[OptLevel(2), KeepPTX](f)`.
 
-Each option is a class; `CompileOptions` collects them from strings, from option objects, or both. Rooms register theirs.
+Each option is a class; `CompileOptions` collects them from strings, from option objects, or both. Packages register
+theirs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Packages of others: whether one is installed, and which of its internals Kiln uses although they are not promised.
+"""Other packages: whether one is installed, and which of its undocumented internals Kiln uses.
 
-`INTERNALS` is the whole list. Each is probed where it is first needed. Where the probe fails Kiln goes on without it,
-and logs one line. `TRIED` has the oldest and the newest versions that all of it was tried with; pyproject.toml bounds
-them, and `make test STAGE=versions` tries them again.
+`INTERNALS` is the whole list. Each is probed where it is first needed; where the probe fails, Kiln does without it and
+logs one line. `TRIED` has the oldest and newest versions that were tested; pyproject.toml bounds them, and `make test
+STAGE=versions` tests them again.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ INTERNALS = {
 """All internals, by the names that `without` and `leaning_on` take."""
 
 lacking: dict[str, str] = {}
-"""By names of internals: what this process does without one, and why. `kiln doctor` shows them."""
+"""The internals that this process does without, by name, and why. `kiln doctor` shows them."""
 _warned: set[str] = set()
 
 
 def without(name: str, reason: object) -> None:
-    """Go on without an internal and log one line, once, unless the package is older than the internal."""
+    """Record that an internal is missing, and log one line, once, unless the package is older than the internal."""
     from .log import logger
 
     about = INTERNALS[name]
@@ -114,7 +114,7 @@ def without(name: str, reason: object) -> None:
 
 @contextlib.contextmanager
 def leaning_on(name: str) -> Iterator[None]:
-    """Use an internal inside; the block is left where that is not as expected."""
+    """Run a block that uses an internal; leave it where the internal is not as expected."""
     try:
         yield
     except (AttributeError, ImportError, KeyError, TypeError, ValueError) as failure:
@@ -127,7 +127,7 @@ def version_of(package: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """For example (2, 10) of 2.10.1+cpu; nothing compares as older than what cannot be read."""
+    """Return the first two numbers of a version, (2, 10) for 2.10.1+cpu; an unreadable version counts as the newest."""
     parts = version.split(".")[:2]
     return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else (sys.maxsize,)
 

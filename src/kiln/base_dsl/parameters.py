@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Parameters:
-    """The parameters of a function: binding a call to them."""
+    """The parameters of a function, to which calls are bound."""
 
     def __init__(self, function: types.FunctionType) -> None:
         self.function = function
@@ -30,7 +30,7 @@ class Parameters:
         self._quick: list[dict[type, Quick | None]] = [{} for _ in self.names]
 
     def quick(self, rules: ArgumentRules, args: tuple[Any, ...]) -> tuple[tuple[Hashable, ...], list[Any]] | None:
-        """(keys, leaves) of positional arguments, if each is of a kind that needs no node."""
+        """Return (keys, leaves) of positional arguments, if each is of a kind that needs no node; else None."""
         if not self.simple or len(args) != len(self.names):
             return None
         keys: list[Hashable] = []
@@ -99,7 +99,7 @@ class Parameters:
                     self._check_elements(rules, element, inner, f"{path}[{number}]")
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Parameter names and values, defaults included."""
+        """Return parameter names and values, defaults included."""
         if not kwargs and self.simple and len(args) == len(self.names):
             return dict(zip(self.names, args, strict=True))
         try:
@@ -122,13 +122,17 @@ class Parameters:
         """Return the annotation of a parameter, or None."""
         return self.annotations.get(name)
 
+    def _kind(self, name: str) -> Any:
+        """Return the kind of a parameter; None for a hidden argument, which calls do not pass."""
+        parameter = self.signature.parameters.get(name)
+        return parameter.kind if parameter else None
+
     def nodes(self, rules: ArgumentRules, arguments: dict[str, Any]) -> list[Node]:
         """Return a node for each parameter; `*args` and `**kwargs` are groups."""
         nodes: list[Node] = []
         for name, value in arguments.items():
             annotation = self._annotation_for(value, name)
-            parameter = self.signature.parameters.get(name)  # calls do not pass it
-            kind = parameter.kind if parameter else None
+            kind = self._kind(name)
             named = kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             if named and annotation is not None and rules.breaks(value, annotation):
                 raise promises.broken(value, annotation, name, self.function.__name__)
@@ -150,8 +154,7 @@ class Parameters:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, value in values.items():
-            parameter = self.signature.parameters.get(name)  # calls do not pass it
-            kind = parameter.kind if parameter else None
+            kind = self._kind(name)
             if kind is inspect.Parameter.VAR_POSITIONAL:
                 args.extend(value)
             elif kind is inspect.Parameter.VAR_KEYWORD:

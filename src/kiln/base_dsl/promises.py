@@ -1,8 +1,8 @@
-"""What the annotation of a parameter promises, checked for every argument.
+"""Annotations of parameters, checked for every argument.
 
 Values and annotations are sorted into a few kinds: numbers, text, sequences, functions, ...; a language adds its own.
-An argument of a kind that the annotation excludes is refused. What is of no known kind (an object of the program, an
-annotation that means nothing here) is not judged: programs are free in what they pass around.
+An argument of a kind that the annotation excludes is refused. Values and annotations of no known kind (objects of the
+program, annotations that mean nothing here) are not checked.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from .cells import contents
 from .diagnostics import type_error
 from .tree import is_mlir_value
 from .typing import Constexpr, Numeric
@@ -86,7 +87,7 @@ def _union(members: list[Kinds | None]) -> Kinds | None:
 
 
 def judge_of(annotation: Any, own: Callable[[Any], Kinds | None]) -> Callable[[Any], bool] | None:
-    """What an annotation says beyond the kind: a function that tells whether it excludes a value, if there is more to say."""
+    """Return a function that tells whether an annotation excludes a value of an allowed kind; None if it cannot."""
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if origin is Constexpr and arguments[0] is int:
@@ -153,8 +154,11 @@ def _shown(value: Any) -> str:
 
 
 def annotations_of(owner: Any) -> dict[str, Any]:
-    """Return the evaluated annotations of a function or class. One that cannot be evaluated is left out, or, if its
-    text names Constexpr, is Constexpr. Those of a class are evaluated once, if all of them can be."""
+    """Return the evaluated annotations of a function or class.
+
+    One that cannot be evaluated is left out, or is Constexpr if its text names that. Those of a class are cached if
+    all of them can be evaluated.
+    """
     if isinstance(owner, type):
         if owner in _of_classes:
             return _of_classes[owner]
@@ -166,12 +170,8 @@ def annotations_of(owner: Any) -> dict[str, Any]:
     else:
         found = dict(_raw_annotations(owner))
         namespace = owner.__globals__
-        local = {}
-        for name, cell in zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True):
-            try:
-                local[name] = cell.cell_contents
-            except ValueError:
-                pass
+        cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
+        local = {name: value for name, cell in cells if (value := contents(cell, _EMPTY)) is not _EMPTY}
     result: dict[str, Any] = {}
     for name, annotation in found.items():
         if isinstance(annotation, typing.ForwardRef):  # texts in named tuples
@@ -189,6 +189,7 @@ def annotations_of(owner: Any) -> dict[str, Any]:
     return result
 
 
+_EMPTY: Any = object()
 _of_classes: weakref.WeakKeyDictionary[type, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 

@@ -1,4 +1,4 @@
-"""`range` and its kin: whether a loop stays a loop in the compiled program."""
+"""`range`, `range_constexpr` and `const_expr`: whether a loop or condition is part of the compiled program."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .diagnostics import runtime_error
 class Range:
     """A loop of the object program: `range(stop)`, `range(start, stop, step)` and hints for the optimizer.
 
-    `unroll` copies the body that many times, `unroll_full` removes the loop if its trip count is known,
-    `vectorize` asks for vector code, `prefetch_stages` for software pipelining; the NVIDIA target does neither, and a remark
-    says so. None changes the result.
+    `unroll` copies the body that many times, `unroll_full` removes the loop if its trip count is known, `vectorize`
+    asks for vector code, `prefetch_stages` for software pipelining; the NVIDIA target does neither, and a remark says
+    so. None changes the result.
     """
 
     __slots__ = ("hints", "start", "step", "stop")
@@ -38,7 +38,7 @@ class Range:
             self.hints["prefetch_stages"] = int(stages)
 
     def __iter__(self) -> Any:
-        """Outside a rewritten `for` statement: Python's own range. Its bounds must be Python values there."""
+        """Iterate as Python's own range, outside a rewritten `for` statement. Bounds must be Python values there."""
         return iter(builtins.range(self.start, self.stop, self.step))
 
 

@@ -79,7 +79,7 @@ def schedules_text(count: int) -> str:
 
 
 def parse_kinds(text: str) -> tuple[str, ...]:
-    """Kinds from a comma list, in order; `all` are all, `1` and `default` the default ones. Raises ValueError."""
+    """Return the kinds in a comma list, in order; `all`: all, `1` and `default`: the default. Raises ValueError."""
     wanted: set[str] = set()
     for item in text.lower().replace(" ", "").split(","):
         if item in ("1", "default", "on", "true"):
@@ -100,7 +100,7 @@ settings.register(
 
 
 def kinds() -> tuple[str, ...]:
-    """What to look for now; empty: nothing, and code is not instrumented."""
+    """Return the kinds of errors to look for now; empty: code is not instrumented."""
     if open_requests.value:
         request = _requests.request
         if request is not None:
@@ -117,7 +117,7 @@ def request() -> Request | None:
 
 
 def push(request: Request | None) -> Request | None:
-    """Make a request the one in force on this thread; the one before."""
+    """Make a request the one in force on this thread, and return the one before."""
     before, _requests.request = _requests.request, request
     open_requests.add((request is not None) - (before is not None))
     return before
@@ -125,7 +125,7 @@ def push(request: Request | None) -> Request | None:
 
 @functools.lru_cache(maxsize=2)
 def report_at_exit(setting: str, render: Callable[[], str]) -> None:
-    """Write a report to the file that a setting names when the process ends; to standard error if that cannot be done."""
+    """Write a report to the file that a setting names when the process ends; to standard error if that fails."""
     path = settings.get(setting)
 
     def write() -> None:

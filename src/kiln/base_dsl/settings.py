@@ -25,8 +25,7 @@ CODE_VARIABLES: list[bytes] = []
 
 
 class Setting(NamedTuple):
-    """One environment variable. `parse` turns its text into a value or raises ValueError; `takes` says what
-    is valid."""
+    """An environment variable. `parse` turns its text into a value or raises ValueError; `takes` says what is valid."""
 
     name: str
     takes: str | Callable[[], str]

@@ -1,4 +1,4 @@
-"""`KILN_CHECK_STALE`: whether compiled code is still what its function would be compiled to.
+"""`KILN_CHECK_STALE`: checks that compiled code is still what its function would be compiled to.
 
 A jit function is traced at every call, and the module is compared with the one that the code in use was made of. They
 differ where the trace has read something that `dependencies` does not see.

@@ -1,4 +1,4 @@
-"""Keys for what a trace took as static: equal keys mean the same code would be traced.
+"""Keys of static values: equal keys mean that the same code would be traced.
 
 A value is in a key by its content only where the whole state of its type is known: builtin types, and classes written
 in Python on top of them, whose instances have nothing but what their base keeps, `__dict__` and `__slots__`. Everything
@@ -49,9 +49,9 @@ class Identity:
 
 
 class Met:
-    """The parts that a walk met which can change while the key of the whole stays the same, or that lead to code.
+    """Parts found on a walk that can change while the key of the whole stays the same, or that lead to code.
 
-    `stops` tells the classes into whose objects it does not look.
+    `stops` tells the classes whose objects are not looked into.
     """
 
     def __init__(self, stops: Callable[[type], bool] | None = None) -> None:
@@ -96,13 +96,13 @@ class _Layout(NamedTuple):
 
 
 _makers: dict[int, tuple[Any, type, tuple[type, ...]]] = {}
-"""By the address of a type, what makes the keys of its instances, the type (its metaclass may say what equality is) and its
-bases, which may change."""
+"""By the address of a type, what makes the keys of its instances, the type (its metaclass may say what equality is)
+and its bases, which may change."""
 _MOST_MAKERS = 1024
 
 
 class _Walk:
-    """The making of one key. Objects that come again are in it by their number: whether two parts are one object can matter."""
+    """The walk that makes one key. Objects met again are numbered: it can matter that two parts are one object."""
 
     def __init__(self, met: Met) -> None:
         self.met = met
@@ -308,15 +308,8 @@ def _layout_of(kind: type) -> _Layout | None:
 
 
 _EVERY_CLASS_HAS = (
-    "__dict__",
-    "__weakref__",
-    "__doc__",
-    "__module__",
-    "__annotate__",
-    "__annotate_func__",
-    "__init__",
-    "__repr__",
-)
+    "__dict__", "__weakref__", "__doc__", "__module__", "__annotate__", "__annotate_func__", "__init__", "__repr__",
+)  # fmt: skip
 
 
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)

@@ -70,7 +70,7 @@ class Target:
         raise NotImplementedError
 
     def passes(self) -> dict[str, str]:
-        """The passes of its lowering by name, with what they do."""
+        """Return the passes of its lowering by name, with what they do."""
         return {}
 
     def run_passes(self, text: str, names: Sequence[str], arch: str) -> str:
@@ -85,7 +85,7 @@ class Target:
     """Whether `dry_run` works."""
 
     def dry_run(self) -> contextlib.AbstractContextManager[list[Any]]:
-        """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
+        """Let calls compile and run their host code, but launch nothing, while open; launches go into a list."""
         raise DSLRuntimeError(f"the target {self.name!r} has no dry run")
 
     def launches(self) -> bool:
@@ -93,7 +93,7 @@ class Target:
         return True
 
     def device(self, number: int | None) -> contextlib.AbstractContextManager[None]:
-        """While open, kernels of this thread are launched on a device of the target; None: on the one that is current."""
+        """Launch kernels of this thread on a device of the target while open; None: on the current one."""
         return contextlib.nullcontext()
 
     def several_devices(self) -> bool:
@@ -121,11 +121,11 @@ class Target:
         return 0
 
     def device_key(self) -> str:
-        """Return what code depends on of the current device, where there are several."""
+        """Return the properties of the current device that code depends on, where there are several."""
         return ""
 
     def serialize(self, executable: Executable) -> Entry | None:
-        """Return what the disk cache is to keep of an executable; None for nothing."""
+        """Return the disk cache's entry for an executable; None to store nothing."""
         return None
 
     def deserialize(
@@ -196,8 +196,7 @@ def target_name() -> str:
 
 
 def target_key() -> str:
-    """Return the name of the target in force, what code is instrumented for, and settings that choose code: what was
-    made under one key serves no other."""
+    """Return the key of code: the target in force, the kinds of instrumentation, and settings that affect code."""
     known = _environment
     if known is not None and not sanitizing.open_requests.value and b"KILN_SANITIZE" not in known:
         for name in settings.CODE_VARIABLES:
@@ -336,8 +335,8 @@ _pointer_types: dict[str, Callable[[ir.Type], Sequence[int]]] = {"!llvm.ptr": la
 
 
 def register_pointer_type(spelling: str, widths: Callable[[ir.Type], Sequence[int]] = lambda _: ()) -> None:
-    """Let the types of a dialect that begin with `spelling` cross the calling convention as addresses; those that `widths`
-    gives numbers of bits for, as C structs of an address and integers of these widths."""
+    """Let the types of a dialect that begin with `spelling` cross the calling convention as addresses; those that
+    `widths` gives numbers of bits for, as C structs of an address and integers of these widths."""
     _pointer_types[spelling] = widths
 
 

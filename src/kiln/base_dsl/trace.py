@@ -38,7 +38,7 @@ def _places_in(code: types.CodeType) -> dict[int, ir.Location]:
 
 
 class Trace:
-    """What is known while a function is traced.
+    """The state of the trace of one function.
 
     `dsl` is the language being traced, `module` the MLIR module under construction. Operations go to the
     bindings' current insertion point, so code that calls the bindings directly mixes freely with `emit`.
@@ -99,7 +99,7 @@ class Trace:
 
     @contextlib.contextmanager
     def detached(self) -> Iterator[None]:
-        """While open, operations go to a block that will not be part of the program."""
+        """Add operations to a block that will not be part of the program, while open."""
         with _ir.InsertionPoint(self.detached_block([])):
             yield
 
@@ -175,7 +175,7 @@ class Trace:
 
     @contextlib.contextmanager
     def inlined_call(self) -> Iterator[None]:
-        """While open, locations say that the code was inlined at the line that is calling now."""
+        """Locate operations as inlined at the line that is calling now, while open."""
         here = self.location(3)
         number = self._callsite_ids.setdefault(here, len(self._callsite_ids))
         self._callsites.append((here, number))
@@ -255,7 +255,7 @@ active = fork_safe.Count()
 """How many traces there are in all threads: native code reads it."""
 _ir: Any = None
 _create: Any = None
-"""The bindings and their `Operation.create`, bound by the first trace: importing in every call would cost as much as it."""
+"""The bindings and their `Operation.create`, bound by the first trace: importing them in every call is slow."""
 
 
 entry_codes: list[types.CodeType] = []
@@ -303,7 +303,7 @@ def taking_apart(extract: Any) -> Any:
 
 
 def hold(holder: Any) -> None:
-    """Note an object, no scalar, that holds a value of the current trace in its attribute `_value` or `_base`."""
+    """Register an object, other than a scalar, that holds a value of the current trace in `_value` or `_base`."""
     current = _state.trace
     if current is not None:
         current.holders.append(holder)
@@ -338,7 +338,7 @@ def activate(trace: Trace) -> Iterator[Trace]:
 
 @contextlib.contextmanager
 def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[FunctionFrame]:
-    """Operations go to the end of `entry` while open."""
+    """Add operations to the end of `entry` while open."""
     frame = FunctionFrame(entry, kind)
     trace.functions.append(frame)
     try:
@@ -372,10 +372,10 @@ def emit_value(
     name: str, result: ir.Type, operands: Sequence[ir.Value] = (),
     attributes: Mapping[str, ir.Attribute] | None = None, depth: int = 1,
 ) -> ir.Value:  # fmt: skip
-    """Return `emit` for an operation with one result; returns that result.
+    """Add an operation with one result as `emit` does, and return that result.
 
-    The user's line is looked for from `depth` frames up: more than 1 where those before are known to be Kiln's, as every
-    frame looked at costs 0.3 us.
+    The user's line is looked for from `depth` frames up: more than 1 where those before are known to be Kiln's, as
+    every frame looked at costs 0.3 us.
     """
     trace = _state.trace
     if trace is None:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from .dsl import BaseDSL
 
 
+def _of_function(name: str) -> Any:
+    """Return the property of a `TracedFunction` that is an attribute of its function."""
+    return property(lambda self: getattr(self.function, name), lambda self, value: setattr(self.function, name, value))
+
+
 class TracedFunction:
     """A function of the language: rewritten when first needed.
 
@@ -39,11 +44,11 @@ class TracedFunction:
         self._own = frozenset((*vars(self), "_own", "_compiled"))
 
     def __kiln_content__(self) -> Any:
-        """What keys know of it."""
+        """Return what keys of static values contain of it."""
         return self.function, self.preprocess, {k: v for k, v in vars(self).items() if k not in self._own}
 
     def _look_again(self) -> None:
-        """Notice that the function got other code or defaults."""
+        """Look for other code or defaults of the function, which may have been replaced."""
         function, before = self.function, self._made_of
         if function.__code__ is before[0] and function.__defaults__ is before[1]:
             if function.__kwdefaults__ is before[2] is None:
@@ -75,29 +80,7 @@ class TracedFunction:
             print(rewritten_source(self.function))
         return rewrite(self.function)
 
-    @property
-    def __code__(self) -> types.CodeType:
-        return self.function.__code__
-
-    @__code__.setter
-    def __code__(self, code: types.CodeType) -> None:
-        self.function.__code__ = code
-
-    @property
-    def __defaults__(self) -> tuple[Any, ...] | None:
-        return self.function.__defaults__
-
-    @__defaults__.setter
-    def __defaults__(self, defaults: tuple[Any, ...] | None) -> None:
-        self.function.__defaults__ = defaults
-
-    @property
-    def __kwdefaults__(self) -> dict[str, Any] | None:
-        return self.function.__kwdefaults__
-
-    @__kwdefaults__.setter
-    def __kwdefaults__(self, defaults: dict[str, Any] | None) -> None:
-        self.function.__kwdefaults__ = defaults
+    __code__, __defaults__, __kwdefaults__ = map(_of_function, ("__code__", "__defaults__", "__kwdefaults__"))
 
     def set_name_prefix(self, prefix: str, **_: Any) -> TracedFunction:
         """Put a prefix before the names of what is compiled from this function."""

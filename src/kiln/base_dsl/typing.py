@@ -88,31 +88,31 @@ def _is_union(annotation: object) -> bool:
 
 @runtime_checkable
 class JitArgument(Protocol):
-    """What a value needs to be an argument of a compiled function: its memory, its IR types, and how to be rebuilt."""
+    """The protocol of values that can be arguments of compiled functions: memory, IR types, and how to rebuild them."""
 
     def __c_pointers__(self) -> list[Any]:
-        """Addresses of the values to pass, one for each IR type."""
+        """Return the addresses of the values to pass, one for each IR type."""
         ...
 
     def __get_mlir_types__(self) -> list[ir.Type]:
-        """The IR types of the arguments this value becomes."""
+        """Return the IR types of the arguments this value becomes."""
         ...
 
     def __new_from_mlir_values__(self, values: list[ir.Value]) -> Any:
-        """The same kind of value, made of IR values inside the function."""
+        """Return the same kind of value, made of IR values inside the function."""
         ...
 
 
 @runtime_checkable
 class DynamicExpression(Protocol):
-    """What a value needs to be carried through regions of a program: its IR values, and how to be rebuilt of new ones."""
+    """The protocol of values that regions of a program can carry: IR values, and how to rebuild them of new ones."""
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        """The IR values this value consists of."""
+        """Return the IR values this value consists of."""
         ...
 
     def __new_from_mlir_values__(self, values: list[ir.Value]) -> Any:
-        """The same kind of value, made of other IR values."""
+        """Return the same kind of value, made of other IR values."""
         ...
 
 

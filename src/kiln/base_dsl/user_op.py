@@ -6,8 +6,8 @@ import functools
 import inspect
 from typing import Any
 
+from . import merging, tree
 from . import trace as tracing
-from . import tree
 
 
 def dsl_user_op(opFunc: Any) -> Any:
@@ -26,7 +26,7 @@ def dsl_user_op(opFunc: Any) -> Any:
 
 def extract_mlir_values(obj: Any) -> list[Any]:
     """Return the MLIR values a value is made of."""
-    return list(obj.__extract_mlir_values__()) if tree.is_protocol(obj) else tree.open_value(obj, promote=False)[1]
+    return list(obj.__extract_mlir_values__()) if tree.is_protocol(obj) else merging.open_value(obj, promote=False)[1]
 
 
 def new_from_mlir_values(obj: Any, values: Any) -> Any:
@@ -35,7 +35,7 @@ def new_from_mlir_values(obj: Any, values: Any) -> Any:
         return tree.rebuilt(obj, list(values))
     active = tracing.current()
     if active is None:
-        return tree.open_value(obj, promote=False)[2](iter(values))
+        return merging.open_value(obj, promote=False)[2](iter(values))
     with active.detached():  # the values of `obj` may belong to another function
-        rebuild = tree.open_value(obj, promote=False)[2]
+        rebuild = merging.open_value(obj, promote=False)[2]
     return rebuild(iter(values))

@@ -1,4 +1,4 @@
-"""Kiln's dialects, loaded when a kernel is first traced: they need the MLIR bindings, and importing the language stays quick."""
+"""Kiln's dialects, loaded when a kernel is first traced, so that importing the language loads no MLIR bindings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,12 @@
-"""Ranges inside kernels: `with cute.testing.range("load"): ...` records when each warp began and ended its body.|They
-compile to nothing, except while a `RangeTrace` is open: then the first thread of each warp writes time and place to a
-ring buffer of its warp in global memory, from where the trace reads them.| with RangeTrace() as trace:     main(x, y)
-# must not have been called before: it would keep the code without ranges trace.events()"""
+"""Ranges inside kernels: `with cute.testing.range("load"): ...` records when each warp began and ended its body.
+
+They compile to nothing, except while a `RangeTrace` is open: then the first thread of each warp writes time and place
+to its warp's ring buffer in global memory, from which the trace reads them.
+
+    with RangeTrace() as trace:
+        main(x, y)  # must not have been called before: it would keep the code without ranges
+    trace.events()
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,7 @@ _SIZE = _HEADER + WARPS * EVENTS * _WORDS * 8
 
 
 class RangeEvent(NamedTuple):
-    """A range begins or ends. `time` is in cycles of an SM (on the CPU target: marks made before), `nanoseconds` the GPU's clock."""
+    """The beginning or end of a range. `time` is in SM cycles (CPU: earlier marks), `nanoseconds` the GPU's clock."""
 
     name: str
     begins: bool
@@ -47,7 +52,7 @@ class RangeEvent(NamedTuple):
 
 
 class RangeTrace:
-    """While open, kernels that are compiled note their ranges. One at a time; the buffer lives as long as this object."""
+    """Lets kernels that are compiled while it is open record their ranges. The buffer lives as long as this object."""
 
     def __init__(self) -> None:
         self.on_host = get_target().on_host
@@ -80,17 +85,17 @@ class RangeTrace:
 
     @property
     def address(self) -> int:
-        """Where the rings are."""
+        """The address of the ring buffers."""
         return self._address.value
 
     def code(self, name: str, ends: bool) -> int:
-        """What is noted of a mark."""
+        """Return the code that is written for a mark."""
         if name not in self.names:
             self.names.append(name)
         return 2 * self.names.index(name) + ends
 
     def events(self) -> list[RangeEvent]:
-        """Return all that was noted, warp by warp, in order."""
+        """Return all recorded events, warp by warp, in order."""
         if self._memory is not None:
             data = ctypes.string_at(self.address, _SIZE)
         else:

@@ -1,5 +1,5 @@
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportOperatorIssue=false
-"""Kernels that `kiln.measure` needs: they empty the L2 cache, hold a stream back, chase addresses, copy, or do nothing."""
+"""Kernels for `kiln.measure`: they flush the L2 cache, delay a stream, chase addresses, copy, or do nothing."""
 
 from __future__ import annotations
 
@@ -133,5 +133,5 @@ def probe(address: int, stream: int, lines: int = LINES) -> None:
 
 
 def empty(stream: int) -> None:
-    """A kernel that does nothing."""
+    """Do nothing."""
     _compiled()["empty"](stream)

@@ -87,7 +87,7 @@ def convert(src: Tensor, dst: Tensor) -> None:
 
 
 def _configurations(params_dict: dict[str, list[Any]] | None) -> Iterator[dict[str, Any]]:
-    """Every combination of the parameters' values."""
+    """Return every combination of the parameters' values."""
     names = list(params_dict or {})
     for values in itertools.product(*(params_dict or {}).values()):
         yield dict(zip(names, values, strict=True))

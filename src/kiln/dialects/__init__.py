@@ -1,1 +1,1 @@
-"""Kiln's own MLIR dialects, defined in Python: `cute` (tiles, memory, the grid) and `nvgpu` (NVIDIA's hardware units)."""
+"""Kiln's MLIR dialects, defined in Python: `cute` (tiles, memory, the grid) and `nvgpu` (NVIDIA's hardware units)."""

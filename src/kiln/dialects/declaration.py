@@ -5,11 +5,13 @@ The bindings have such classes, too (`kiln.mlir.ext`), but importing them takes 
 
 # No `from __future__ import annotations` here or in the dialects: fields are read off the annotations, as objects.
 
+import functools
 import inspect
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from ..base_dsl.trace import emit, emit_value
 from ..mlir import context, find, ir, load_irdl, register_type
 
 if TYPE_CHECKING:
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
         """A result of an operation."""
 
     class OptionalAttr(Operand[_T]):
-        """An attribute that an operation may lack; on a view, its value or None, and whether it is there for
-        booleans."""
+        """An optional attribute; on a view, its value or None, and for booleans whether it is there."""
 
 else:
 
@@ -76,6 +77,12 @@ def attribute_of(value: "str | int | bool") -> ir.Attribute:
     if isinstance(value, bool):
         return ir.BoolAttr.get(value, context())
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(32, context()), value)
+
+
+@functools.lru_cache(maxsize=4096, typed=True)  # typed: True is no 1
+def attributes(**values: "str | int | bool | None") -> "dict[str, ir.Attribute] | None":
+    """Return texts, 32-bit numbers and booleans as attributes, except those that are None. The result is shared."""
+    return {name: attribute_of(value) for name, value in values.items() if value is not None} or None
 
 
 # --- views -----------------------------------------------------------------------------------------------------------
@@ -136,9 +143,8 @@ class OpView:
     """Base of the operations of a dialect (`Cute.Operation`): a class declares an operation, an instance is a view of
     one.
 
-    `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is how the names
-    of optional
-    attributes begin in the IR. A view reads operands, results and attributes by their declared names.
+    `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is the prefix of
+    its optional attributes in the IR. A view reads operands, results and attributes by their declared names.
     """
 
     dialect: "type[Dialect]"
@@ -150,6 +156,8 @@ class OpView:
     OPTIONAL: "dict[str, Any]"
     """Optional attributes, by their names in the IR."""
     TRAITS: "Sequence[Any]"
+    takes_more_operands: bool
+    """Whether its last operand is variadic."""
     Types: Any
     """A named tuple of the types of all operands but variadic ones."""
 
@@ -173,8 +181,25 @@ class OpView:
 
     @classmethod
     def all_in(cls, root: Any) -> "list[Self]":
-        """Return views of all operations of this kind inside of an operation."""
+        """Return views of all operations of this kind inside an operation."""
         return [cls(operation) for operation in find(root, (cls.OPERATION_NAME,))]
+
+    @classmethod
+    def build(cls, *fields: Any, type_: Any = None, **named: Any) -> Any:
+        """Add an operation of this kind at the insertion point of the trace, and return its result, if it has one.
+
+        `fields` are its operands, then its attributes, in the order in which the class declares them; attributes may
+        also be given by name. Optional attributes that are None or False are left out. `type_` is the type of the
+        result where the class does not fix it.
+        """
+        count = len(fields) if cls.takes_more_operands else len(cls.OPERANDS)
+        named.update(zip((*cls.ATTRIBUTES, *cls.OPTIONAL), fields[count:]))
+        attrs = attributes(
+            **{name: None if value is False and name in cls.OPTIONAL else value for name, value in named.items()}
+        )
+        if not cls.RESULTS:
+            return emit(cls.OPERATION_NAME, (), fields[:count], attrs)
+        return emit_value(cls.OPERATION_NAME, type_ or _fixed_type(cls), fields[:count], attrs)
 
     @property
     def location(self) -> ir.Location:
@@ -201,6 +226,7 @@ class OpView:
         for place, field in enumerate(cls.OPERANDS):
             if field in variadic:
                 setattr(cls, field[:-3], _variadic(place, len(variadic) == 1))
+        cls.takes_more_operands = bool(variadic)
         fixed: Any = [(field, ir.Type) for field in cls.OPERANDS if field not in variadic]
         cls.Types = NamedTuple("Types", fixed)  # pyright: ignore
         cls.dialect.operations.append(cls)
@@ -223,6 +249,13 @@ class OpView:
         else:
             setattr(cls, field, _attribute(field, constraint, optional=False))
             cls.ATTRIBUTES[field] = constraint
+
+
+@functools.lru_cache(maxsize=256)
+def _fixed_type(kind: "type[OpView]") -> ir.Type:
+    """Return the type that the class of an operation with one result declares for it."""
+    (constraint,) = kind.RESULTS.values()
+    return ir.Type.parse(f"i{constraint.__args__[0]}", context())
 
 
 class Type(ir.DynamicType):

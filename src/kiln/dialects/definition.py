@@ -1,12 +1,14 @@
-"""What the operations of the dialects are made of: fields, attributes, rules.
+"""Fields, attributes and rules of the operations of the dialects.
 
 An operation is a class of its dialect, and its docstring is its definition. Its fields are operands, results and the
 attributes it always has; MLIR checks their types. `OPTIONAL` names the attributes it may have. `check` says which rule
-an operation breaks, with the value that breaks it. `verify` asks for all of that, once for a module. Kernels have thousands of
-loads and stores, so what is marked `OFTEN` is only asked with KILN_VERIFY_PASSES; MLIR has checked its types.
+an operation breaks, with the value that breaks it. `verify` checks all of that, once for a module. Kernels have
+thousands of loads and stores, so operations marked `OFTEN` are only checked with KILN_VERIFY_PASSES; MLIR has checked
+their types.
 
-A function beside the class builds the operation: through `Operation.create` (`trace.emit`), ten times cheaper than
-the constructors that the bindings generate. Nothing else makes operations of the dialects.
+`OpView.build`, or a function beside the class where arguments need preparing, builds the operation through
+`Operation.create` (`trace.emit`), ten times cheaper than the constructors that the bindings generate. Nothing else
+makes operations of the dialects.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ..base_dsl import settings
 from ..base_dsl.compiler import report_at
 from ..base_dsl.diagnostics import CompilerDiagnosticError
 from ..mlir import context, find, ir, require_dialect
-from .declaration import Choice, OpView, attribute_of
+from .declaration import Choice, OpView
 
 I1 = ir.IntegerType[1]
 I16 = ir.IntegerType[16]
@@ -29,7 +31,7 @@ Integer = I32 | I64
 F32 = ir.F32Type
 
 Emit = Callable[..., ir.Value]
-"""What adds an operation with one result: `trace.emit_value`, or that of a builder that is not at the end of a trace."""
+"""A function that adds an operation with one result: `trace.emit_value`, or that of a pass that inserts elsewhere."""
 
 
 class Pointer(ir.Type):
@@ -51,15 +53,9 @@ def choices(constraint: Any) -> tuple[str | int, ...]:
 # --- building --------------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=4096, typed=True)  # typed: True is no 1
-def attributes(**values: str | int | bool | None) -> dict[str, ir.Attribute] | None:
-    """Texts, 32-bit numbers and truths as attributes; what is None is left out. Not to be changed."""
-    return {name: attribute_of(value) for name, value in values.items() if value is not None} or None
-
-
 @functools.lru_cache(maxsize=8)
 def int_type(width: int) -> ir.Type:
-    """Return the integer type of so many bits."""
+    """Return the signless integer type of `width` bits."""
     return ir.IntegerType.get_signless(width, context())
 
 
@@ -67,7 +63,7 @@ def int_type(width: int) -> ir.Type:
 
 
 def constant(value: ir.Value) -> int | None:
-    """Return the number that an operand always is, if it is a constant of the program."""
+    """Return the value of an operand that is an `arith.constant`, else None."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
         return None
@@ -75,7 +71,7 @@ def constant(value: ir.Value) -> int | None:
 
 
 class _Rules(NamedTuple):
-    """What is checked of a kind of operation beyond the types that MLIR checks."""
+    """The rules of one kind of operation beyond the types that MLIR checks."""
 
     fields: dict[str, tuple[str | int, ...]]
     """The attributes it has, and their choices."""
@@ -111,7 +107,7 @@ def broken_rule(op: ir.Operation, kind: Any) -> str:
 
 
 def _is_discardable(name: str) -> bool:
-    """Return whether an attribute is another's: a pass marked the operation with it, or MLIR counts its operands."""
+    """Return whether an attribute is not the operation's own: a pass's mark, or MLIR's segment sizes."""
     return ("." in name and not name.startswith("cute.")) or name == "operandSegmentSizes"
 
 
@@ -138,7 +134,7 @@ def operation_names() -> list[str]:
 
 
 def verify(module: ir.Module) -> None:
-    """Refuse a module that MLIR finds wrong, or in which an operation of the dialects breaks a rule, at the user's line."""
+    """Refuse a module that MLIR rejects, or in which an operation of the dialects breaks a rule, at the user's line."""
     module.operation.verify()
     every = settings.get("KILN_VERIFY_PASSES")
     kinds = {

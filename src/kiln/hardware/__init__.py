@@ -1,4 +1,4 @@
-"""GPUs: architectures with their features and limits, known devices, the one programs are compiled for, and the driver."""
+"""GPUs: architectures with features and limits, known devices, the current one, and the driver."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from typing import Any
 from . import options, settings
 
 measuring_kernels: Callable[[], Any]
-"""The module of kernels that times are taken with: a language above makes them, and the package `kiln` says where."""
+"""Returns the module of kernels for measurements, which a language above defines; the package `kiln` sets it."""

@@ -32,7 +32,7 @@ class Generation(NamedTuple):
     blocks: int = 32
     """CTAs of an SM."""
     cluster: int = 1
-    """The most blocks of a cluster; more than `limits.PORTABLE_CLUSTER` where a launch may ask for what is not portable."""
+    """The most blocks of a cluster; more than `limits.PORTABLE_CLUSTER` needs a non-portable launch."""
 
     kept_smem = limits.KEPT_SMEM
     """Shared memory of each block that the hardware keeps for itself."""
@@ -55,7 +55,7 @@ class Generation(NamedTuple):
 _KIB = 1 << 10
 
 DEFAULT = "sm_90a"
-"""Compiled for where there is no GPU and nothing was chosen: the newest whose instructions every target has."""
+"""The default architecture without a GPU: the newest whose instructions every target has."""
 
 GENERATIONS = (
     Generation(8, 0, "", 70, 164 * _KIB),
@@ -195,8 +195,10 @@ Arch: Any = Architecture(
 
 
 def generation_of(name: str) -> Generation:
-    """Return the GPUs of a name such as "sm_90" or "compute_90a"; of one not known here, the next older ones with its
-    capability."""
+    """Return the generation of a name such as "sm_90" or "compute_90a".
+
+    An unknown one gets the limits of the next older generation.
+    """
     named = re.fullmatch(r"(?:sm_?|compute_)?(\d+)(\d)[af]?", name.strip().lower())
     if named is None:
         raise ValueError(f"{name!r} is not a GPU architecture: expected a name such as 'sm_90'")
@@ -218,8 +220,7 @@ def decoded_needs(text: str) -> tuple[Generation, limits.Needs]:
 
 
 def meant(name: str) -> str:
-    """Return what to write instead of a name that is no architecture: of those there are, the newest that is not newer
-    than what it says."""
+    """Return a hint for a name that is no architecture: the newest known one that is not newer."""
     known = f"there are {', '.join(Arch.__members__)}"
     named = re.fullmatch(r"(?:sm|compute)?_?(\d+)([a-z]?)", name.strip().lower())
     if named is None:
@@ -237,8 +238,7 @@ def meant(name: str) -> str:
 
 
 def of_capability(major: int, minor: int) -> Architecture:
-    """Return the architecture to compile for to use all of a GPU; for a newer one than Kiln knows, all that it can
-    run."""
+    """Return the architecture that uses all features of a GPU; for an unknown newer GPU, the best that it can run."""
     found = [arch for arch in Arch if arch.suffix != "f" and arch.runs_on((major, minor))]
     if not found:
         raise DSLRuntimeError(
@@ -250,9 +250,10 @@ def of_capability(major: int, minor: int) -> Architecture:
 
 
 def refusal(requirement: str, capability: tuple[int, int]) -> str:
-    """Why a GPU of a compute capability is none of those that "sm_80+", "sm_90a" or "sm_100a, sm_103a" asks for; "" if it is one.
+    """Return why a GPU does not meet a requirement such as "sm_80+", "sm_90a" or "sm_100a, sm_103a"; "" if it does.
 
-    A name is what code built for it runs on, and `+` stands for all that are as new: sm_100a is not sm_120a, both are Blackwell.
+    A name means the GPUs that run code built for it, and `+` all newer ones, too: sm_100a is not sm_120a, though both
+    are Blackwell.
     """
     names = [name for name in re.split(r"[,\s]+", requirement.strip().lower()) if name]
     if not names:

@@ -1,4 +1,4 @@
-"""Accesses to shared memory, counted by the hardware's rules for each line of a program, and what bank conflicts cost there."""
+"""Bank conflicts: accesses to shared memory by line of a program, and the wavefronts that conflicts cost."""
 
 from __future__ import annotations
 

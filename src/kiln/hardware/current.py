@@ -1,7 +1,7 @@
 """Which GPU: the architecture that programs are compiled for, and the device they are made for.
 
-`--gpu-arch`, `CUTE_DSL_COMPILER_OPT`, `CUTE_DSL_ARCH`, the target in force and its current device come together here, and
-nowhere else.
+`--gpu-arch`, `CUTE_DSL_COMPILER_OPT`, `CUTE_DSL_ARCH`, the target in force and its current device come together here,
+and nowhere else.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .architectures import DEFAULT, Arch, Architecture, of_capability
 from .devices import Device, device_here, device_of
 
 cuda_is_host_memory = False
-"""Whether what programs ask of CUDA is served from host memory (`kiln run --target cpu`): the CPU target then takes
-arrays that say they are on a CUDA device."""
+"""Whether host memory stands in for CUDA (`kiln run --target cpu`): the CPU target then takes arrays of CUDA
+devices."""
 
 
 class _Chosen(threading.local):
@@ -56,7 +56,8 @@ def architecture(options: CompileOptions | None = None, target: Target | None = 
 def device(number: int | None = None) -> Device:
     """Return the GPU that programs are made for, by default the current one.
 
-    Where programs do not run on a GPU, or are compiled for GPUs of another kind, the one that stands for the architecture.
+    If programs do not run on a GPU, or are compiled for another architecture, it is the one that represents the
+    architecture.
     """
     name = _name()
     if not _on_gpu():
@@ -70,8 +71,7 @@ def device(number: int | None = None) -> Device:
 
 
 def _name() -> str:
-    """Return the architecture that is named, by the compilation this thread is in or by the environment; empty for
-    none."""
+    """Return the architecture that the current compilation or the environment names; empty for none."""
     options = _chosen.options
     if options is None:
         if not settings.code_is_chosen():  # asked at every call of the library

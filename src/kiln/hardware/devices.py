@@ -1,6 +1,6 @@
-"""Devices: what kernels ask of a GPU, whether this machine has it or it stands for an architecture; and the table of known ones.
+"""Devices: a GPU of this machine or one that represents an architecture, and the table of known models.
 
-The table is `devices.json`. Kernels are made for a `Device`; what its maker promises of it, for rooflines, is its `Model`.
+The table is `devices.json`. Kernels are made for a `Device`; its `Model` has the vendor's peak numbers for rooflines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Device:
     number: int | None = None
     """The number by which the driver knows it; None for one that this machine need not have."""
     specific: bool = True
-    """Whether code for it may use what GPUs of its architecture alone have: it is compiled for sm_90a, not for sm_90."""
+    """Whether code for it may use architecture-specific features: it is compiled for sm_90a, not for sm_90."""
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -55,12 +55,12 @@ class Device:
 
     @property
     def warp_groups(self) -> bool:
-        """Whether warpgroups multiply what lies in shared memory (`wgmma`)."""
+        """Whether it has WGMMA."""
         return self.capability == (9, 0) and self.specific
 
     @property
     def model(self) -> Model | None:
-        """What its maker says of it; None for one that no table knows."""
+        """The row of the table of models; None if there is none."""
         return model_of(self.name)
 
     def active_clusters(self, size: int, stream: int = 0) -> int:
@@ -74,7 +74,7 @@ class Device:
 
 
 class Model(NamedTuple):
-    """A row of the table of devices: what its maker says. Limits of its architecture are in `generation`."""
+    """A row of the table of devices, with the vendor's numbers. Limits of its architecture are in `generation`."""
 
     name: str
     architectures: tuple[str, ...]
@@ -103,9 +103,9 @@ class Model(NamedTuple):
         return self.l2_mib << 20
 
     def least_us(self, flops: float, size: float, dtype: str | None, most: bool = False) -> float | None:
-        """Microseconds for so many operations on a type and bytes of memory, at the peaks; None where they are not known.
+        """Return the microseconds for operations and bytes at the peaks; None where these are not known.
 
-        With `most`, what no program can be faster than: at the highest clock, and with the L2 cache's share of the bytes left out.
+        With `most`, a lower bound for every program: at the highest clock, without the bytes that fit the L2 cache.
         """
         peaks = [self.tflops[name] for name in _USED_FOR.get(dtype or "", (dtype,)) if name in self.tflops]
         times: list[float] = []
@@ -200,8 +200,7 @@ def near_names(name: str) -> list[str]:
 
 @functools.lru_cache(maxsize=64)
 def device_of(architecture: str) -> Device:
-    """Return the GPU that stands for an architecture such as "sm_90a"; for one without a well-known GPU, the next
-    older one's numbers."""
+    """Return the GPU that represents an architecture such as "sm_90a", else the next older one's numbers."""
     generation = generation_of(architecture)
     standing: dict[tuple[int, int], Model] = {}
     for row in models().values():

@@ -243,8 +243,7 @@ def device_name(device: int) -> str:
 
 
 def uuid(device: int) -> str:
-    """Return the UUID by which NVML and other processes know a device, as in "GPU-5a7f...": numbers depend on what is
-    visible."""
+    """Return the UUID of a device, as in "GPU-5a7f...", which does not depend on the visible devices as numbers do."""
     raw = (ctypes.c_ubyte * 16)()
     call("cuDeviceGetUuid_v2", raw, device)
     text = bytes(raw).hex()
@@ -278,7 +277,7 @@ def library_kernel(library_: int, name: str) -> int:
 
 
 def library_global(library_: int, name: str) -> tuple[int, int]:
-    """Address, in the current context, and size of a global variable."""
+    """Return the address, in the current context, and the size of a global variable."""
     address, size = ctypes.c_void_p(), ctypes.c_size_t()
     call("cuLibraryGetGlobal", ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(library_), name.encode())
     return address.value or 0, size.value

@@ -17,8 +17,7 @@ class Feature:
     since: int
     suffixes: str = ""
     """The suffixes of architecture names that have it: "a" for code of one architecture alone, "f" for that of a
-    family, "af" for
-    both; empty if names without a suffix have it, too."""
+    family, "af" for both; empty if names without a suffix have it, too."""
     before: int = 0
 
     def on(self, architecture: Architecture) -> bool:

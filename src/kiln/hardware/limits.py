@@ -1,7 +1,8 @@
 """Limits of the hardware, and the rules of launches that follow from them.
 
-What differs between architectures is a column of `architectures.GENERATIONS`; what all of them share is here. Every check takes its
-numbers from these two: of a program that is traced, of a module that is compiled, for a GPU or for the CPU target, and of a launch.
+What differs between architectures is a column of `architectures.GENERATIONS`; what all of them share is here. Every
+check takes its numbers from these two: of a program that is traced, of a module that is compiled, for a GPU or for the
+CPU target, and of a launch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ THREADS_PER_BLOCK = 1024
 WARP = 32
 WARPGROUP = 128
 PORTABLE_CLUSTER = 8
-"""Blocks of a cluster on every architecture that has clusters. More are for those whose row says so, and a launch has to allow them."""
+"""The portable cluster size. Larger clusters need an architecture whose row allows them, and a launch that does."""
 STATIC_SMEM = 48 << 10
 """Bytes of shared memory that are static, or dynamic without being allowed to the kernel first."""
 DYNAMIC_SMEM_ALIGNMENT = 1024
@@ -31,9 +32,9 @@ REGISTERS = 1 << 16
 """Registers of 32 bits, of an SM and of a block."""
 REGISTERS_PER_THREAD = 255
 REGISTER_UNIT = 8
-"""Registers of a thread come in so many."""
+"""Granularity of a thread's registers."""
 SET_REGISTERS = (24, 256)
-"""What `setmaxnreg` takes: least and most registers of a thread."""
+"""The least and most registers of `setmaxnreg`."""
 BARRIERS = 16
 """Named barriers of a block, 0 to 15."""
 MBARRIER_ARRIVALS = (1 << 20) - 1
@@ -60,13 +61,13 @@ TENSOR_MAP_PIXELS = 1024
 
 
 class Needs(NamedTuple):
-    """What a kernel says about all its launches when it is compiled."""
+    """Needs of a kernel for all its launches, known when it is compiled."""
 
     smem: int = 0
     """Bytes of shared memory that it allocates."""
     dynamic: bool = False
-    """Whether it takes the address of dynamic shared memory, which then is memory of its own. Otherwise the bytes that a launch
-    asks for are all that a block has: what the kernel allocates is part of them."""
+    """Whether it takes the address of dynamic shared memory. If not, the bytes of a launch include what the kernel
+    allocates."""
     max_threads: int = 0
     """Threads of a block that it is compiled for; 0 for all that there can be."""
     pieces: tuple[tuple[str, int, int], ...] = ()
@@ -106,9 +107,9 @@ class Needs(NamedTuple):
 
 
 def taken(smem: int, dynamic: bool = False) -> int:
-    """Bytes of a block that `smem` bytes of allocations take: past the static limit they are dynamic, whose pieces are aligned.
+    """Return the shared memory of a block with `smem` bytes of allocations, which are aligned past the static limit.
 
-    `dynamic`: the kernel has dynamic memory besides, which begins behind them, aligned.
+    `dynamic`: the kernel also has dynamic memory, which starts behind them, aligned.
     """
     if smem <= STATIC_SMEM and not dynamic:
         return smem
@@ -148,7 +149,7 @@ def _product(extents: Sequence[int | None]) -> int | None:
 def broken_rule(
     of: Generation, sizes: Sizes, needs: Needs | None = None, registers: int = 0, empty: bool = False
 ) -> tuple[str, str] | None:
-    """The rule that a launch breaks on an architecture: what is wrong, and the limit. Sizes that are not known break none.
+    """Return the rule that a launch breaks on an architecture, and the limit; unknown sizes break none.
 
     `registers` are those of a thread, where that is known; `empty` lets a grid have no blocks.
     """
@@ -205,7 +206,8 @@ def broken_register_rule(threads: int, blocks: int, wanted: int, released: int |
         return None
     return (
         f"setmaxnreg.inc to {wanted} registers in a block of {threads} threads",
-        f"with min_blocks_per_mp={blocks} a thread starts with {start} of the {REGISTERS} registers, and a warpgroup gets at most "
+        f"with min_blocks_per_mp={blocks} a thread starts with {start} of the {REGISTERS} registers, and a warpgroup "
+        "gets at most "
         f"{most // REGISTER_UNIT * REGISTER_UNIT} for each when the others have given theirs back",
     )
 

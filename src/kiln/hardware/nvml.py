@@ -1,4 +1,4 @@
-"""NVML, NVIDIA's management library, itself: clocks, power, why clocks are low, who else is there. No package is needed."""
+"""NVML by ctypes: clocks, power, throttle reasons and processes of a GPU, without a package."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Process(ctypes.Structure):
 
 @functools.lru_cache(maxsize=1)
 def library() -> ctypes.CDLL | None:
-    """NVML, started; None where it is not there."""
+    """Return NVML, initialized; None if it is not installed."""
     try:
         found = ctypes.CDLL("libnvidia-ml.so.1")
         return None if found.nvmlInit_v2() else found
@@ -98,8 +98,7 @@ class Gpu:
         )
 
     def processes(self) -> int:
-        """Return how many have a context on it. Their numbers may be those of another namespace, so they are only
-        counted."""
+        """Return the number of processes with a context on it; their ids may be of another namespace."""
         room = ctypes.c_uint(64)
         listed = (_Process * 64)()
         try:
@@ -109,21 +108,21 @@ class Gpu:
         return room.value
 
     def power_limit(self) -> float | None:
-        """Watts."""
+        """Return the power limit in watts."""
         limit = self._number("nvmlDeviceGetEnforcedPowerLimit")
         return None if limit is None else limit / 1e3
 
     def joules(self) -> float | None:
-        """Return what it has used since the driver was loaded. The counter moves some ten times in a second."""
+        """Return the energy used since the driver was loaded; the counter advances about ten times a second."""
         used = self._number("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
         return None if used is None else used / 1e3
 
     def highest_clock(self) -> int | None:
-        """MHz of the SMs."""
+        """Return the highest SM clock in MHz."""
         return self._number("nvmlDeviceGetMaxClockInfo", _SM)
 
     def base_clock(self) -> int | None:
-        """MHz of the SMs that it promises; what NVML calls the default of applications."""
+        """Return the base SM clock in MHz, NVML's default applications clock."""
         return self._number("nvmlDeviceGetDefaultApplicationsClock", _SM)
 
     def lock(self, mhz: int) -> None:

@@ -1,6 +1,7 @@
 """How many blocks of a kernel an SM runs at a time, and what keeps it from running more.
 
-The rules are those that the driver's occupancy functions follow; `tests/hardware/test_occupancy.py` has its answers for real kernels.
+The rules are those that the driver's occupancy functions follow; `tests/hardware/test_occupancy.py` has its answers for
+real kernels.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ __all__ = ["BARRIERS", "CARVE_OUTS", "REGISTERS_PER_THREAD", "Occupancy", "occup
 _PARTITIONS = 4
 """Parts of an SM; each has a quarter of the registers, and a warp lives in one."""
 _REGISTER_UNIT = 256
-"""Registers are given to a warp by so many."""
+"""Allocation granularity of a warp's registers."""
 _SMEM_UNIT = 128
-"""Bytes that shared memory is given to a block by."""
+"""Allocation granularity of a block's shared memory in bytes."""
 _BARRIERS_PER_BLOCK = 2
-"""An SM has named barriers for all its blocks if they use so many each."""
+"""Named barriers per block that an SM has for all its blocks."""
 _KIB = 1 << 10
 CARVE_OUTS = tuple(kib * _KIB for kib in (0, 8, 16, 32, 64, 100, 132, 164, 196, 228))
 """How much of an SM's memory can be shared memory; the rest is its L1 cache. Each has those up to its most."""
@@ -46,7 +47,7 @@ class Occupancy:
 
     @property
     def fraction(self) -> float:
-        """Warps of all that there could be, as profilers show it."""
+        """Active warps divided by the maximum, as in profilers."""
         return self.warps / self.most_warps
 
     def __str__(self) -> str:
@@ -56,9 +57,10 @@ class Occupancy:
 def occupancy(
     architecture: str | Architecture | Generation, threads: int, registers: int = 0, shared: int = 0, barriers: int = 0
 ) -> Occupancy:
-    """Blocks of so many threads, with registers per thread, bytes of shared memory (static and dynamic) and named barriers.
+    """Return the occupancy of blocks with these threads, registers per thread, bytes of shared memory and named
+    barriers.
 
-    No block at all if one alone asks for more than there is. Clusters and tensor memory are not looked at: they can only take away.
+    It is zero if one block alone exceeds a limit. Clusters and tensor memory, which can only lower it, are ignored.
     """
     if threads < 1 or min(registers, shared, barriers) < 0:
         raise ValueError(f"a block of {threads} threads, {registers} registers, {shared} bytes, {barriers} barriers?")

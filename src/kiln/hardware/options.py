@@ -1,4 +1,4 @@
-"""Compile options about GPUs: the architecture, what ptxas and nvdisasm are told, what is kept of their work."""
+"""Compile options for GPUs: the architecture, flags of ptxas and nvdisasm, artefacts to keep."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class RDC(BooleanCompileOption):
 
 
 class RemarkFilter(StringCompileOption):
-    """Which remarks on kernels to report (registers, spills, local memory, by line): a regular expression to search for."""
+    """A regular expression that selects the remarks on kernels to report (registers, spills, local memory)."""
 
     field = "remark_filter"
 

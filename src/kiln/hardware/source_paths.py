@@ -1,7 +1,8 @@
 """Names of source files in PTX and in what is made of it.
 
-`.file` has no escapes: a quote ends the name, and the tools pass every other character on as it is. So characters besides the plain
-ones of ASCII are written as in addresses of the web (`%22`), and read back where lines of PTX or SASS are shown.
+`.file` has no escapes: a quote ends the name, and the tools pass every other character on as it is. So characters
+besides the plain ones of ASCII are written as in addresses of the web (`%22`), and read back where lines of PTX or SASS
+are shown.
 """
 
 from __future__ import annotations

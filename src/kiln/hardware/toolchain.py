@@ -1,5 +1,6 @@
-"""Finds the CUDA tools that Kiln calls: `KILN_PTXAS` and `KILN_NVDISASM`, else in the wheels of this environment, then
-`CUDA_HOME`, then `PATH`.
+"""Finds ptxas and nvdisasm.
+
+`KILN_PTXAS` and `KILN_NVDISASM` come first, then the wheels of this environment, then `CUDA_HOME`, then `PATH`.
 
 Wheels come first since they are what the project pins and tests with, and what a user can change without being root.
 """

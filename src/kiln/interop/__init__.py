@@ -1,5 +1,4 @@
-"""Calls of compiled functions from Python, frameworks and C. Bridges to frameworks are loaded when a program uses
-them."""
+"""Calls of compiled functions from Python, frameworks and C. Each bridge is loaded when a program uses it."""
 
 from __future__ import annotations
 

@@ -21,9 +21,6 @@ def tuned_config(function: str, file: str | os.PathLike[str], **problem: Any) ->
     return config_from_dict(kiln.tuned(beside, lambda *_: False, case=function).get(problem))
 
 
-tuned_plan = tuned_config
-
-
 def config_to_dict(config: Any) -> dict[str, Any]:
     """Returns the name of a config's class, as "config", and its fields."""
     return {"config": type(config).__name__, **dataclasses.asdict(config)}

@@ -8,6 +8,7 @@ from .pointers import (
     Fn,
     Ptr,
     address,
+    assign,
     atomic,
     atomic_load,
     atomic_store,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class NativeDSL(ScfDSL):
-    """Native code. Its numbers wrap, so nothing is concluded from where they came from."""
+    """The language of native code. Its numbers wrap, so no ranges are inferred."""
 
     name = "native"
     wraps = True
@@ -42,7 +42,7 @@ class NativeDSL(ScfDSL):
 DSL = NativeDSL()
 
 load: Callable[[ir.Module, tuple[str, ...]], dict[str, int]] | None = None
-"""Compiles a module into the process: the addresses of some of its functions. Set by who can."""
+"""Compiles a module into the process and returns addresses of its functions; `targets.host` sets it."""
 
 
 class Function:
@@ -208,7 +208,7 @@ def inline(function: Any) -> Any:
 
 
 def extern(function: Any = None, *, name: str = "", attributes: tuple[str, ...] = ()) -> Any:
-    """Decorator of a declaration of a C function. `name`: its own, where Python cannot say it; `attributes` are LLVM's."""
+    """Decorator of a declaration of a C function, under another `name` if given, with LLVM `attributes`."""
     if function is None:
         return functools.partial(extern, name=name, attributes=attributes)
     made = Function(function, external=True)
@@ -253,7 +253,8 @@ class Library:
     __kiln_static__ = True
 
     def __init__(self, name: str, prefix: str = "", passes: int = 2, opt: int = 2, small: bool = False) -> None:
-        """How much its IR is optimized (`passes`) and its code (`opt`): 0 to 3, 0 for what hardly runs; `small`: for its size."""
+        """Make a library whose IR is optimized at level `passes` and its code at level `opt` (0 to 3); `small` for
+        size."""
         self.name, self.prefix = name, prefix
         self.passes, self.opt, self.small = passes, opt, small
         self.functions: list[Function] = []
@@ -304,7 +305,7 @@ class Unit(tracing.Trace):
         self._symbols: dict[Any, str] = {}
         self._todo: list[tuple[Function, Any]] = []
         self._others: dict[str, Any] = {}
-        """What others had put into the module."""
+        """Symbols that others had put into the module."""
         self.small = False
         """Whether functions are compiled for their size."""
 
@@ -317,15 +318,15 @@ class Unit(tracing.Trace):
             return cls(ir.Module.create())
 
     def add(self, function: Function) -> str:
-        """Add a function that is inlined wherever the module calls it; its symbol."""
+        """Add a function that is inlined wherever the module calls it, and return its symbol."""
         if function not in self._symbols:
             self.trace(lambda: self.declare(function, inlined=True))
         return self._symbols[function]
 
     def declare(self, function: Function, own: bool = False, inlined: bool = False) -> str:
-        """Make a function known to the module, and have it traced if it is this module's own: its symbol there.
+        """Declare a function in the module, queue it for tracing if it is the module's own, and return its symbol.
 
-        `own`: it is, although a library exports it.
+        `own`: it is the module's own although a library exports it.
         """
         found = self._symbols.get(function)
         if found is not None:
@@ -357,7 +358,7 @@ class Unit(tracing.Trace):
         return symbol
 
     def declare_variable(self, variable: Variable, own: bool = False) -> None:
-        """Make a variable known to the module."""
+        """Declare a variable in the module."""
         from ..mlir import ir
         from . import emit
 

@@ -226,8 +226,7 @@ def leaf(value: Any) -> Any:
 
 
 def convert(value: Any, kind: Any, what: str) -> Any:
-    """Return a value as one of a type, if that loses nothing: numbers widen, and change their sign only in the same
-    width."""
+    """Convert a value to a type without loss: numbers widen, and change signedness only at the same width."""
     if kind is None:
         if value is None:
             return None
@@ -310,6 +309,12 @@ class _Reference:
         return self._pointer + index
 
 
+def assign(place: Any, **fields: Any) -> None:
+    """Store several fields of a structure: `assign(argument, type=INT, value=n)`. All values are computed first."""
+    for name, value in fields.items():
+        setattr(place, name, value)
+
+
 def ref(pointer: Any) -> Any:
     """`ref(p).x` is C's `&p->x`, `ref(p)[i]` is `&p[i]`."""
     if not isinstance(pointer, _Pointer):
@@ -323,8 +328,10 @@ def address(pointer: Any) -> Any:
 
 
 def local(kind: Any, count: Any = 1) -> Any:
-    """Memory of this call for some values: a pointer to the first. It is not initialized, and one place in a loop; of a count that is
-    a number of the program, memory is taken anew each time."""
+    """Allocate uninitialized memory of this call, and return a pointer to the first value.
+
+    In a loop it is the same memory each time, unless the count is a number of the program.
+    """
     of = types.in_memory(kind)
     element = kind.element if is_array(kind) else kind
     if not isinstance(count, int):
@@ -424,6 +431,5 @@ def leading_zeros(x: Any) -> Any:
 
 
 def truncated(x: Any) -> Any:
-    """Return an f32 as an i32, towards zero. It must fit: unlike `i32(x)` this is one instruction, which does not
-    look."""
+    """Convert an f32 to i32, towards zero. Unlike `i32(x)` this is one instruction, without a check: it must fit."""
     return Int32._make(tracing.emit_value("llvm.fptosi", Int32.mlir_type, (as_numeric(x).ir_value(),)))

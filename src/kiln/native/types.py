@@ -89,7 +89,7 @@ def size_of(kind: Any) -> int:
 
 
 def resolved(annotation: Any, space: dict[str, Any], names: Any = None) -> Any:
-    """Return the type that an annotation names: `bool` stands for a truth value."""
+    """Return the type that an annotation names; `bool` is an i1."""
     found = eval(annotation, space, names) if isinstance(annotation, str) else annotation
     return Boolean if found is bool else found
 

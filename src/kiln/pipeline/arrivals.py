@@ -1,6 +1,6 @@
-"""Kinds of arrival: what makes a phase of an mbarrier complete, and who says so.
+"""Kinds of arrival at the mbarriers of a pipeline.
 
-A side of a pipeline is one of these and the group that arrives; a pipeline is a row of two of them:
+A side of a pipeline has a kind of arrival and the group that arrives; a pipeline has two sides:
 
 | pipeline                         | buffers are full by  | and empty by    |
 |----------------------------------|----------------------|-----------------|
@@ -9,7 +9,7 @@ A side of a pipeline is one of these and the group that arrives; a pipeline is a
 | `PipelineTmaAsync`               | `TransactionArrival` | `WarpArrival`   |
 | `PipelineTmaMultiConsumersAsync` | `TransactionArrival` | `ThreadArrival` |
 
-A commit by the tensor cores is one more kind, `arrive` of which gives the mbarrier to what was issued before it.
+A commit by the tensor cores would be one more kind, whose `arrive` hands the mbarrier to the MMAs issued before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Arrival:
     op: ClassVar[PipelineOp]
     """The kind of agent that arrives, by the name that programs know."""
     announces: ClassVar[bool] = False
-    """Whether a side arrives when it takes a stage, and something else completes the phase; else when it is done."""
+    """Whether a side arrives when it acquires a stage, and an engine completes the phase; else when it is done."""
     threads_of_a_warp: ClassVar[int] = 32
     """How many threads of a warp arrive: a group that is counted in warps arrives that often for each warp."""
 

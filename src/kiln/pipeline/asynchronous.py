@@ -275,8 +275,7 @@ class PipelineTmaMultiConsumersAsync(PipelineAsync):
         loc: Any = None,
         ip: Any = None,
     ) -> Any:
-        """Create a pipeline of one CTA as `PipelineTmaAsync.create` does. Threads release singly: their group counts
-        them."""
+        """Create a pipeline of one CTA as `PipelineTmaAsync.create` does. The threads' group counts threads."""
         if in_cluster(cta_layout_vmnk):
             raise type_error(
                 f"a pipeline with consumers of two kinds over the blocks {cta_layout_vmnk}",

@@ -1,4 +1,4 @@
-"""Barriers at which the sides of a pipeline meet: named barriers of the CTA, and arrays of mbarriers in shared memory."""
+"""Barriers at which the sides of a pipeline meet: named barriers of the CTA, and arrays of mbarriers."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: Any = None, ip: A
         (arch.cluster_arrive_relaxed if is_relaxed else arch.cluster_arrive)()
         arch.cluster_wait()
     else:
-        raise type_error(f"agent_sync({group!r})", "Agent.ThreadBlock or ThreadBlockCluster")
+        raise type_error(f"agent_sync cannot wait for {group!r}", "Agent.Warp, ThreadBlock or ThreadBlockCluster")
 
 
 def sync(barrier_id: int = 0, *, loc: Any = None, ip: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Pipelines without mbarriers: a thread waits for groups of its own copies, which are complete in the order they were committed in.
+"""Pipelines without mbarriers: a thread waits for groups of its own copies, which complete in commit order.
 
 | pipeline                | a buffer is full when                    | and empty when                        |
 |-------------------------|------------------------------------------|---------------------------------------|

@@ -52,17 +52,19 @@ class CooperativeGroup:
     def __init__(self, agent: Agent, size: Any = 1, alignment: int | None = None) -> None:
         if agent not in (Agent.Thread, Agent.Warp):
             raise type_error(
-                f"a group of {getattr(agent, 'name', agent)!r}",
+                f"agent of a CooperativeGroup is {getattr(agent, 'name', agent)!r}",
                 "CooperativeGroup(Agent.Thread, number of threads), or Agent.Warp and the number of warps",
             )
         if isinstance(size, float) and size.is_integer():  # threads / 32
             size = int(size)
         if isinstance(size, float) or (isinstance(size, int) and size < 1):
-            raise type_error(f"a group of {size} {agent.name.lower()}s")
+            raise type_error(
+                f"size of a CooperativeGroup is {size}: a whole number of {agent.name.lower()}s, at least 1"
+            )
         self.agent, self.size, self.alignment = agent, size, alignment
 
     def arrivals(self, of_a_warp: int) -> Any:
-        """Return how often the group arrives at a barrier, if `threads` threads of a warp do."""
+        """Return how often the group arrives at a barrier, if `of_a_warp` threads of a warp do."""
         return self.size * of_a_warp if self.agent is Agent.Warp else self.size
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ _WARP = 32
 
 
 def sharers(cta_layout_vmnk: Any, mcast_mode_mn: tuple[int, int]) -> int:
-    """Return in how many CTAs a warp releases a stage: those of its row if A is multicast, and of its column if B is."""
+    """Return in how many CTAs a warp releases a stage: those of its row if A is multicast, of its column if B is."""
     if not in_cluster(cta_layout_vmnk):
         return 1
     rows, columns = size(cta_layout_vmnk, mode=[1]), size(cta_layout_vmnk, mode=[2])

@@ -125,12 +125,6 @@ class PipelineState:
     def __kiln_static_key__(self) -> Any:
         return self._stages
 
-    def __kiln_join__(self, other: PipelineState) -> Any:
-        return (self, other) if self._stages == other._stages else None
-
-    def __kiln_coerce__(self, like: PipelineState) -> Any:
-        return self if self._stages == like._stages else None
-
 
 def _is_power(stages: int) -> bool:
     return stages > 0 and stages & (stages - 1) == 0
@@ -144,7 +138,7 @@ def require_stages(stages: Any, least: int = 1) -> None:
     """Raise an error for a number of stages that no pipeline has."""
     if isinstance(stages, bool) or not isinstance(stages, int) or stages < least:
         hint = f"at least {least}, known when compiling"
-        raise type_error(f"a pipeline of {stages!r} stages", hint)
+        raise type_error(f"num_stages of a pipeline is {stages!r}", hint)
 
 
 def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None, ip: Any = None) -> PipelineState:
@@ -154,4 +148,4 @@ def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None,
         return PipelineState(stages, 0, 0, 1)
     if type is PipelineUserType.Consumer:
         return PipelineState(stages, 0, 0, 0)
-    raise type_error(f"a state for {type!r}", "PipelineUserType.Producer or Consumer")
+    raise type_error(f"type of a pipeline state is {type!r}", "PipelineUserType.Producer or Consumer")

@@ -34,7 +34,7 @@ class WorkBroadcast:
 
     @classmethod
     def create(cls, smem: Any, num_fields: int, consumer_warps: int, num_stages: int = 2) -> WorkBroadcast:
-        """Allocate shared memory and mbarriers; the kernel then calls `pipeline_init_arrive` and `pipeline_init_wait`."""
+        """Allocate shared memory and mbarriers; `pipeline_init_arrive` and `pipeline_init_wait` have to follow."""
         memory = smem.allocate_tensor(Int32, make_layout((num_fields, num_stages)), 16)
         pipe = PipelineAsync.create(
             num_stages=num_stages,
@@ -46,7 +46,7 @@ class WorkBroadcast:
 
     @jit
     def send(self, producer: Any, fields: Any):
-        """Write the first fields of the next stage, as many as are given, and commit it. `producer` is a `PipelineProducer`."""
+        """Write the given fields, the first of the next stage, and commit it. `producer` is a `PipelineProducer`."""
         stage = producer.acquire_and_advance()
         self._write(stage.index, fields)
         stage.commit()

@@ -16,7 +16,7 @@ __all__ = ["get_smem_layout_atom_ab", "make_smem_layout", "make_smem_layout_atom
 def _layout(major_mode: Any) -> LayoutEnum:
     if not isinstance(major_mode, OperandMajorMode):
         raise type_error(
-            f"a major mode {major_mode!r}",
+            f"major_mode is {major_mode!r}",
             "OperandMajorMode.K or OperandMajorMode.MN, as LayoutEnum.from_tensor(tensor).mma_major_mode() gives it",
         )
     return LayoutEnum.ROW_MAJOR if major_mode is OperandMajorMode.K else LayoutEnum.COL_MAJOR

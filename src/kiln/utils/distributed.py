@@ -90,8 +90,8 @@ def multimem_ld_reduce(
     if known is None:
         counts = sorted(n for t, n in _REDUCED if t is dtype)
         raise type_error(
-            f"multimem_ld_reduce of {num_elements} elements of {getattr(dtype, '__name__', dtype)}",
-            f"so many are possible: {counts}" if counts else "f32, f16, bf16 and 8-bit floats can be added",
+            f"multimem_ld_reduce cannot add {num_elements} elements of {getattr(dtype, '__name__', dtype)} at once",
+            f"num_elements is one of {counts}" if counts else "f32, f16, bf16 and 8-bit floats can be added",
         )
     kind, wide = known
     words = max(num_elements * dtype.width // 32, 1)
@@ -116,7 +116,7 @@ def _words(instruction: str, pointer: Any, count: int) -> tuple[Any, ...]:
 def multimem_st(mc_ptr: Any, *regs: Any, loc: Any = None, ip: Any = None) -> None:
     """Store 1, 2 or 4 words to the memory of every GPU."""
     if len(regs) not in (1, 2, 4):
-        raise type_error(f"multimem_st of {len(regs)} words", "1, 2 or 4")
+        raise type_error(f"multimem_st takes 1, 2 or 4 words, got {len(regs)}")
     names = ", ".join(f"{{$r{n + 1}}}" for n in range(len(regs)))
     vector = f"v{len(regs)}.f32" if len(regs) > 1 else "f32"
     arch.inline_ptx(

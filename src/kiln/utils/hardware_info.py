@@ -29,7 +29,7 @@ class HardwareInfo:
         return self._device.smem
 
     def get_max_active_clusters(self, cluster_size: int, stream: Any = None) -> int:
-        """Return how many clusters of `cluster_size` CTAs run at a time if each CTA takes all shared memory of an SM."""
+        """Return how many clusters of `cluster_size` CTAs run at once if each CTA takes all shared memory of an SM."""
         if cluster_size < 1 or cluster_size > 32:
             raise ValueError(f"a cluster of {cluster_size} blocks: expected 1 to 32")
         return self._device.active_clusters(cluster_size, 0 if stream is None else int(stream))

@@ -1,4 +1,4 @@
-"""Building blocks of GEMMs for sm_90: the MMA, layouts of operands in shared memory, the epilogue's tile, store atoms."""
+"""Building blocks of GEMMs for sm_90: the MMA, shared-memory layouts of operands, the epilogue's tile, store atoms."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def make_trivial_tiled_mma(
     else:
         a, b, acc = (getattr(x, "__name__", repr(x)) for x in (a_dtype, b_dtype, acc_dtype))
         raise type_error(
-            f"there is no WGMMA of {a} and {b} with sums in {acc}",
+            f"there is no WGMMA of {a} and {b} accumulated in {acc}",
             "Float16 twice, BFloat16 twice, two of Float8E4M3FN and Float8E5M2, of Int8 and Uint8, or of Float32 and TFloat32 "
-            "(sums in Float32)",
+            "(accumulated in Float32)",
         )
     return make_tiled_mma(op, atom_layout_mnk)
 
@@ -66,7 +66,10 @@ def get_smem_layout_atom(
     _check_layout(layout)
     bits = _whole("major_mode_size", major_mode_size) * _width(element_type)
     if bits % 8:
-        raise type_error(f"rows of {major_mode_size} {element_type.__name__}", "whole bytes")
+        raise type_error(
+            f"rows of {major_mode_size} {element_type.__name__} take {bits} bits, which are not whole bytes",
+            "major_mode_size times the bits of an element is a multiple of 8",
+        )
     swizzle = next((f"SW{row}" for row in (128, 64, 32) if bits % (row * 8) == 0), "INTER")
     return SmemLayoutAtomKind[f"{'K' if layout is LayoutEnum.ROW_MAJOR else 'MN'}_{swizzle}"]
 
@@ -99,8 +102,7 @@ def make_smem_layout_epi(
 
 
 def _staged(layout: Any, dtype: Any, tile: Any, stages: int, shape: Any = None, order: Any = None) -> Any:
-    """Return the atom for the tile's contiguous mode, repeated along the other mode, then this one, then over
-    stages."""
+    """Return the atom for the tile's contiguous mode, repeated along the other mode, this one, and the stages."""
     _check_layout(layout)
     rows = layout is LayoutEnum.ROW_MAJOR
     atom = make_smem_layout_atom(get_smem_layout_atom(layout, dtype, tile[1 if rows else 0]), dtype)
@@ -126,7 +128,7 @@ def compute_tile_shape_or_override(
 def sm90_get_smem_store_op(
     layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the atom that stores results to shared memory: `stmatrix` for 16 bits, transposed where M is contiguous."""
+    """Return the atom that stores results to shared memory: `stmatrix` for 16 bits, transposed if M is contiguous."""
     _check_layout(layout_d)
     _width(elem_ty_acc)
     if _width(elem_ty_d) == 16:
@@ -137,13 +139,13 @@ def sm90_get_smem_store_op(
 def _check_layout(layout: Any) -> None:
     if not isinstance(layout, LayoutEnum):
         raise type_error(
-            f"a layout {layout!r}", "LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR, or LayoutEnum.from_tensor(tensor)"
+            f"layout is {layout!r}", "LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR, or LayoutEnum.from_tensor(tensor)"
         )
 
 
 def _width(dtype: Any) -> int:
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-        raise type_error(f"elements {dtype!r}", "a numeric type such as Float16")
+        raise type_error(f"the element type is {dtype!r}", "a numeric type such as Float16")
     return dtype.width
 
 

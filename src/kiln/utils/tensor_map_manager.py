@@ -52,8 +52,7 @@ class TensorMapManager:
     def get_tensormap_ptr(
         self, ptr: Any, address_space: AddressSpace = AddressSpace.gmem, *, loc: Any = None, ip: Any = None
     ) -> Pointer:
-        """Return a place in global memory as a pointer to a TMA descriptor; generic ones are `tma_desc_ptr`
-        of copies."""
+        """Return a place in global memory as a pointer to a TMA descriptor, generic for `tma_desc_ptr` of copies."""
         if not isinstance(ptr, Pointer) or ptr.memspace not in (AddressSpace.gmem, AddressSpace.generic):
             got = f"one to {ptr.memspace}" if isinstance(ptr, Pointer) else type(ptr).__name__
             raise type_error(f"get_tensormap_ptr takes a pointer to gmem, got {got}")

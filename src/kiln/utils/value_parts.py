@@ -1,4 +1,4 @@
-"""Objects whose attributes are values: they are carried through control flow and into kernels attribute by attribute."""
+"""Objects whose attributes are values, carried through control flow and into kernels attribute by attribute."""
 
 from __future__ import annotations
 
@@ -32,12 +32,6 @@ class ValueParts:
 
     def __kiln_static_key__(self) -> Any:
         return tuple(_known(part) for part in vars(self).values())
-
-    def __kiln_join__(self, other: Any) -> Any:
-        return (self, other) if self.__kiln_static_key__() == other.__kiln_static_key__() else None
-
-    def __kiln_coerce__(self, like: Any) -> Any:
-        return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
 
 
 def _known(part: Any) -> Any:

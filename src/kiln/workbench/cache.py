@@ -11,9 +11,8 @@ from kiln.base_dsl import cache, cache_folder, settings
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="kiln cache", description=__doc__)
-    parser.add_argument(
-        "action", choices=["info", "clear"], help="info: say where it is and what it holds; clear: empty it"
-    )
+    actions = "info: print where the cache is and what it holds; clear: empty it"
+    parser.add_argument("action", choices=["info", "clear"], help=actions)
     action = parser.parse_args(argv).action
     name = settings.get("CUTE_DSL_CACHE_DIR")
     why = cache_folder.unusable(name)

@@ -22,6 +22,7 @@ from kiln.measure.timers import GpuTimer
 
 from .core import text
 from .core.command_line import EXIT
+from .core.options import flag, option
 
 _ACTIONS = ("measure", "lock", "unlock")
 _COLUMNS = ("device", "code", "SMs", "MHz", "smem KiB", "L2 MiB", "GB", "TB/s", "f32", "tf32", "f16", "f8", "i8")
@@ -33,11 +34,10 @@ def main(argv: Sequence[str]) -> int:
         description="Show known GPUs, TFLOP/s dense; those of this machine are marked by their number. "
         "`measure` finds what this GPU reaches, `lock [base|max|MHZ]` locks its clock, `unlock` unlocks it.",
     )
-    parser.add_argument(
-        "what", nargs="*", metavar="NAME | measure | lock | unlock", help="devices to show, or what to do"
-    )
-    parser.add_argument("--gpu", type=int, default=0, metavar="N", help="which of this machine's; by default the first")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    actions = "NAME | measure | lock | unlock"
+    parser.add_argument("what", nargs="*", metavar=actions, help="devices to show, or what to do")
+    option(parser, "--gpu N", "the number of a GPU of this machine (0)", type=int, default=0)
+    flag(parser, "--json", "print JSON")
     args = parser.parse_args(argv)
     try:
         action, *words = args.what if args.what and args.what[0] in _ACTIONS else ["show", *args.what]
@@ -67,9 +67,8 @@ def _show(names: list[str], as_json: bool) -> int:
                 print(f"no device {name!r} is known; {meant}", file=sys.stderr)
                 return EXIT.BAD_USE
         chosen = [model for model in found.values() if model is not None]
-    marks = {
-        (model := devices.model_of(name)) and model.name: number for number, name in reversed(list(present.items()))
-    }
+    models = {number: devices.model_of(name) for number, name in present.items()}
+    marks = {model.name: number for number, model in reversed(models.items()) if model}
     if as_json:
         rows = [_as_json(model) | {"here": model.name in marks} for model in chosen]
         print(json.dumps({"devices": rows, "here": [_own(number, name) for number, name in present.items()]}, indent=2))
@@ -111,7 +110,8 @@ def _row(model: Model, mark: int | None) -> list[str]:
     bandwidth = None if model.bandwidth_gbs is None else round(model.bandwidth_gbs / 1e3, 2)
     return [
         model.name + (f" *{mark}" if mark is not None else ""), ", ".join(model.architectures), number(model.sm_count),
-        number(model.clock_mhz), number(model.generation.smem >> 10), number(model.l2_mib), number(model.memory_gb), number(bandwidth), *peaks,
+        number(model.clock_mhz), number(model.generation.smem >> 10), number(model.l2_mib), number(model.memory_gb),
+        number(bandwidth), *peaks,
     ]  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def _file(uuid: str) -> Path | None:
 
 
 def ceilings(uuid: str) -> dict[str, Any]:
-    """Return the measured ceilings of a GPU: TB/s of a copy, TFLOP/s of GEMMs by instruction and type; or {}."""
+    """Return what was measured on a GPU, or {}: TB/s of a copy, TFLOP/s of GEMMs by instruction and type."""
     file = _file(uuid)
     try:
         return json.loads(file.read_text()) if file else {}
@@ -140,7 +140,7 @@ def _keep(uuid: str, found: dict[str, Any]) -> None:
 
 
 def measure_ceilings() -> dict[str, Any]:
-    """Measure a copy of a GiB, and GEMMs of normal data by each kind of MMA instruction, in bursts."""
+    """Measure the copy of a GiB, and a GEMM with each MMA instruction, in bursts and on normally distributed data."""
     timer = GpuTimer.of_current_device()
     size = 1 << 30
     memory = [driver.Memory(size) for _ in range(2)]
@@ -197,10 +197,8 @@ def _gemms(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
 def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
     wanted = words[0] if words else "base"
     if len(words) > (action == "lock") or (action == "lock" and wanted not in ("base", "max") and not wanted.isdigit()):
-        print(
-            f"kiln devices {action}: {' '.join(words)!r} is not understood; lock takes base, max or MHz",
-            file=sys.stderr,
-        )
+        wrong = f"{' '.join(words)!r} is not understood; lock takes base, max or MHz"
+        print(f"kiln devices {action}: {wrong}", file=sys.stderr)
         return EXIT.BAD_USE
     if args.gpu not in here():
         print(f"kiln devices {action}: there is no GPU {args.gpu} here", file=sys.stderr)
@@ -210,9 +208,8 @@ def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
         driver.set_device(args.gpu)
         found = measure_ceilings()
         _keep(uuid, found)
-        print(
-            json.dumps(found, indent=2) if args.json else "\n".join(f"{name}: {value}" for name, value in found.items())
-        )
+        lines = [f"{name}: {value}" for name, value in found.items()]
+        print(json.dumps(found, indent=2) if args.json else "\n".join(lines))
         return EXIT.GOOD
     try:
         gpu = nvml.Gpu(uuid)

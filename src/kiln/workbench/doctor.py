@@ -28,7 +28,7 @@ from kiln.hardware import toolchain
 from kiln.workbench.core import environment, tuned_file
 
 PROBE_ANSWER = "42"
-"""What `kiln.workbench.doctor_probe` prints if the compiler works."""
+"""The output of `kiln.workbench.doctor_probe` if the compiler works."""
 _PROBE_SECONDS = 120
 
 
@@ -41,9 +41,9 @@ class Finding:
     state: str
     value: str
     meaning: str = ""
-    """What it means for the user that something is missing or broken."""
+    """The consequence for the user if something is missing or broken."""
     remedy: str = ""
-    """What to do about it, a command if there is one."""
+    """The way to mend it, a command if there is one."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -144,7 +144,7 @@ def _cpu_target() -> Finding:
 
 
 def _run(module: str) -> subprocess.CompletedProcess[str]:
-    """Run a module of Kiln in a process of its own."""
+    """Run a module of Kiln in a separate process."""
     path = os.pathsep.join(filter(None, [str(_root()), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, "-m", module], env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
@@ -153,7 +153,7 @@ def _run(module: str) -> subprocess.CompletedProcess[str]:
 
 
 def _torch() -> Iterator[Finding]:
-    """Report which internals of PyTorch native code goes without: they are proved in a process of its own."""
+    """Report which internals of PyTorch native code cannot use; a separate process tries them."""
     if not packages.is_here("torch"):
         return
     remedy = f"{sys.executable} -m kiln.interop.torch.probe, to see the whole error"
@@ -168,9 +168,8 @@ def _torch() -> Iterator[Finding]:
         yield Finding("torch", "internals", "ok", f"torch {report['torch']}: all that native code uses is as expected")
     for name, why in report["without"].items():
         newest = packages.TRIED["torch"][1]
-        yield Finding(
-            "torch", name, "missing", why, packages.INTERNALS[name].without, f"torch up to {newest} was tried"
-        )
+        without, tried = packages.INTERNALS[name].without, f"torch up to {newest} was tried"
+        yield Finding("torch", name, "missing", why, without, tried)
 
 
 _WITHOUT_TOOL = {
@@ -191,9 +190,8 @@ def _tools() -> Iterator[Finding]:
         try:
             tool = toolchain.find(name)
         except DSLRuntimeError as wrong:
-            yield Finding(
-                "toolchain", name, "broken", wrong.message, _WITHOUT_TOOL[name], "unset it, or name a program"
-            )
+            remedy = "unset it, or name a program"
+            yield Finding("toolchain", name, "broken", wrong.message, _WITHOUT_TOOL[name], remedy)
             continue
         if tool is None:
             where = "not in a wheel, CUDA_HOME or PATH"
@@ -223,9 +221,8 @@ def _gpus(driver: environment.Driver) -> Iterator[Finding]:
         yield Finding("gpu", "devices", "missing", "none", "no NVIDIA GPU can be used", unhide)
     if not _exists("cuda.bindings"):
         remedy = f"pip install '{requirement('cuda-bindings')}'"
-        yield Finding(
-            "gpu", "cuda-bindings", "missing", "not installed", "kernels cannot be launched on the GPU", remedy
-        )
+        meaning = "kernels cannot be launched on the GPU"
+        yield Finding("gpu", "cuda-bindings", "missing", "not installed", meaning, remedy)
 
 
 def _tuned(most: int = 32) -> Iterator[Finding]:
@@ -239,7 +236,8 @@ def _tuned(most: int = 32) -> Iterator[Finding]:
             yield Finding("tuned", name, "ok", f"{len(entries)} entries")
             continue
         first, why = old[0]
-        said = f"{len(old)} of {len(entries)} entries are stale: {first['file']} {tunings.canonical(first['problem'])}: {why[0]}"
+        which = f"{first['file']} {tunings.canonical(first['problem'])}"
+        said = f"{len(old)} of {len(entries)} entries are stale: {which}: {why[0]}"
         remedy = f"kiln tune {file.with_name(first['file']).relative_to(Path.cwd())} --problem all"
         yield Finding("tuned", name, "missing", said, "another config may be the fastest by now", remedy)
 
@@ -269,9 +267,8 @@ def _cutlass() -> Iterator[Finding]:
     else:
         value = f"gives another package: {winner or 'Kiln has no alias here'}"
         remedy = "keep one of the two in this environment, or start programs with `kiln run`"
-        yield Finding(
-            "cutlass", "import cutlass", "missing", value, "programs do not run on Kiln by themselves", remedy
-        )
+        meaning = "programs do not run on Kiln by themselves"
+        yield Finding("cutlass", "import cutlass", "missing", value, meaning, remedy)
     for rival in rivals:
         if not rival.wins:
             meaning = "it is shadowed by Kiln's alias, and what needs it will not find it"

@@ -18,6 +18,7 @@ from kiln.cute.pictures.operand import operand_svg
 from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
 
 from .core.command_line import EXIT
+from .core.options import flag, option
 
 
 def main(argv: Sequence[str]) -> int:
@@ -69,8 +70,8 @@ def _picture(args: argparse.Namespace) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kiln draw",
-        description="Draw a layout: mode 0 down, mode 1 across, the offset in every cell; the copies of a tensor's tiles (--tma); "
-        "or an operand of WGMMA in shared memory (--operand).",
+        description="Draw a layout (mode 0 down, mode 1 across, the offset in every cell), the TMA copies of a "
+        "tensor's tiles (--tma), or an operand of WGMMA in shared memory (--operand).",
         epilog="examples: kiln draw '((2,4),8):((1,16),2)' -o a.svg; kiln draw 'S<3,0,3> o 0 o (8,8):(8,1)' -o a.svg; "
         "kiln draw '((4,8),2):((16,1),8)' --tv '(8,8)' -o tv.svg; kiln draw -e "
         "'make_tiled_mma(warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)), (2, 2, 1))' -o mma.svg; "
@@ -78,44 +79,28 @@ def _parser() -> argparse.ArgumentParser:
         "kiln draw 'S<3,4,3> o 0 o (128,64):(64,1)' --operand K -o a.svg",
     )
     parser.add_argument("layout", help="the layout as CuTe prints it; a shape alone stands for its compact layout")
-    parser.add_argument(
-        "-e",
-        "--expression",
-        action="store_true",
-        help="the layout is given as a Python expression with the names of kiln, kiln.cute and kiln.cute.nvgpu; "
-        "it may also make a tiled copy or a tiled MMA",
+    expression = (
+        "the layout is a Python expression with the names of kiln, kiln.cute and kiln.cute.nvgpu; "
+        "it may also make a tiled copy or a tiled MMA"
     )
-    parser.add_argument(
-        "-o", "--output", help="file to write; .tex writes LaTeX, anything else SVG (default: print SVG)"
+    swizzle = "with --tma, in place of --smem: the swizzle of the map (default: the widest that fits a row of the tile)"
+    operand = (
+        "the layout is that of an operand of WGMMA in shared memory, contiguous along this mode: "
+        "draw its core matrices and its descriptor"
     )
+    flag(parser, "-e --expression", expression)
+    option(parser, "-o --output", "file to write; .tex writes LaTeX, anything else SVG (default: print SVG)")
     kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--tv", metavar="TILE", help="draw (thread, value) owners on a tile of this shape")
-    kinds.add_argument(
-        "--tma",
-        metavar="TILE",
-        help="the layout is that of a tensor: draw how the tensor memory accelerator copies tiles of this shape",
-    )
+    option(kinds, "--tv TILE", "draw (thread, value) owners on a tile of this shape")
+    option(kinds, "--tma TILE", "the layout is that of a tensor: draw how TMA copies tiles of this shape")
+    option(kinds, "--operand", operand, choices=("K", "MN"))
     places = parser.add_mutually_exclusive_group()
-    places.add_argument("--smem", metavar="LAYOUT", help="with --tma: how a tile lies in shared memory")
-    places.add_argument(
-        "--swizzle",
-        choices=("none", "32b", "64b", "128b"),
-        help="with --tma, in place of --smem: the swizzle of the map (default: the widest that fits a row of the tile)",
-    )
-    parser.add_argument("--multicast", type=int, default=1, metavar="N", help="with --tma: so many blocks share a tile")
-    kinds.add_argument(
-        "--operand",
-        choices=("K", "MN"),
-        help="the layout is that of an operand of WGMMA in shared memory, contiguous along this mode: "
-        "draw its core matrices and what a descriptor says",
-    )
-    parser.add_argument(
-        "--rows", type=int, default=64, metavar="N", help="with --operand: rows of a call (64 of A, N of B)"
-    )
-    parser.add_argument(
-        "--dtype", default="Float16", help="with --tma, --operand: the type of elements (default: Float16)"
-    )
-    parser.add_argument("--title", help="text above the picture (default: the layout)")
+    option(places, "--smem LAYOUT", "with --tma: the layout of a tile in shared memory")
+    option(places, "--swizzle", swizzle, choices=("none", "32b", "64b", "128b"))
+    option(parser, "--multicast N", "with --tma: how many CTAs share a tile (1)", type=int, default=1)
+    option(parser, "--rows N", "with --operand: rows of one MMA, 64 of A or N of B (64)", type=int, default=64)
+    option(parser, "--dtype", "with --tma and --operand: the element type (Float16)", default="Float16")
+    option(parser, "--title", "text above the picture (default: the layout)")
     return parser
 
 

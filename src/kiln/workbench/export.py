@@ -21,6 +21,7 @@ from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream, make_p
 
 from .core import command_line
 from .core.contracts import ContractError
+from .core.options import flag, option
 
 _TYPES = {
     "bool": "Boolean", "bf16": "BFloat16", "tf32": "TFloat32", "f8e4m3": "Float8E4M3FN", "f8e5m2": "Float8E5M2",
@@ -32,33 +33,32 @@ _EXTENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:%(.*))?")
 _MOST_EXTENT = (1 << 63) - 1
 _MOST_ALIGNMENT = 1 << 30
 _MOST_MODES = 32
-_DESCRIPTION = """Compile FUNCTION, which has @cute.jit, of FILE.py and write it as one file that needs neither Python nor Kiln, with a
-header for C. Its parameters are described by --arg in order: `f32[m,n%16]` is a row-major tensor, where a number is
-compiled in, a letter is any extent (the same letter, the same extent) and %16 says what it is a multiple of; `@16`
-behind it is what its address is a multiple of. `f32` is a number, `f16*` a pointer, `stream` a stream; anything else is a value
-of Python that is compiled in."""
+_DESCRIPTION = """\
+Compile FUNCTION, which has @cute.jit, of FILE.py and write it as one file that needs neither Python nor
+Kiln, with a header for C. --arg describes its parameters in order. `f32[m,n%16]` is a row-major tensor: a number is a
+static extent, a name a dynamic one (the same name, the same extent), %16 what the extent is a multiple of; `@16` behind
+it is the alignment of its address. `f32` is a number, `f16*` a pointer, `stream` a stream; anything else is a Python
+value that is compiled in."""
 
 
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="kiln export", description=_DESCRIPTION)
     parser.add_argument("function", metavar="FILE.py:FUNCTION")
-    parser.add_argument("--arg", action="append", default=[], metavar="TYPE", help="a parameter; once for each")
-    parser.add_argument("--archs", default="", help="such as sm_80,sm_90a,cpu; by default what this machine has")
-    parser.add_argument("-o", "--output", default=".", help="a folder, an object (.o) or a shared library (.so)")
-    parser.add_argument(
-        "--name",
-        default="",
-        help="the prefix of all names, by default the file's without lib, in a folder the function's; mylib::NAME is PyTorch's operator (else kiln::NAME)",
+    name_help = (
+        "the prefix of all names; by default that of the file without lib, or in a folder that of the function. "
+        "mylib::NAME also names PyTorch's operator, which is else kiln::NAME"
     )
-    parser.add_argument("--entry-points", default="c", help="calling conventions, of c,tvm_ffi,torch,jax; by default c")
-    parser.add_argument(
-        "--result", action="append", default=[], metavar="NAME=INPUT",
-        help="a parameter that is a result: y=x is like x, y=x.0,n,64 has extents",
-    )  # fmt: skip
-    parser.add_argument("--host", default="", help="another machine for the host's part, such as linux-aarch64")
-    parser.add_argument("--options", default="", help="options of cute.compile")
-    parser.add_argument("--no-ptx", action="store_true", help="leave out what later GPUs could run")
+    result_help = "a parameter that is a result: y=x is like x, y=x.0,n,64 has these extents"
+    option(parser, "--arg TYPE", "a parameter; once for each", action="append", default=[])
+    option(parser, "--archs", "architectures, such as sm_80,sm_90a,cpu; by default what this machine has", default="")
+    option(parser, "-o --output", "a folder, an object (.o) or a shared library (.so)", default=".")
+    option(parser, "--name", name_help, default="")
+    option(parser, "--entry-points", "calling conventions, of c,tvm_ffi,torch,jax; by default c", default="c")
+    option(parser, "--result NAME=INPUT", result_help, action="append", default=[])
+    option(parser, "--host", "another machine for the host's part, such as linux-aarch64", default="")
+    option(parser, "--options", "options of cute.compile", default="")
+    flag(parser, "--no-ptx", "leave out the PTX that later GPUs could run")
     args = parser.parse_args(argv)
     path, colon, name = args.function.rpartition(":")
     if not colon:
@@ -69,10 +69,11 @@ def main(argv: Sequence[str]) -> int:
             raise ContractError(f"{path} has no function {name}")
         symbols: dict[str, Any] = {}
         arguments = [_argument(text, symbols) for text in args.arg]
+        name = args.name or ("" if args.output.endswith((".o", ".so")) else name)
         written = _from_program(Path(path), function)(
-            function, *arguments, to=args.output, name=args.name or ("" if args.output.endswith((".o", ".so")) else name),
-            archs=args.archs, ptx=not args.no_ptx, entry_points=args.entry_points,
-            outputs=dict(map(_result, args.result)), host=args.host, options=args.options or None,
+            function, *arguments, to=args.output, name=name, archs=args.archs, ptx=not args.no_ptx,
+            entry_points=args.entry_points, outputs=dict(map(_result, args.result)), host=args.host,
+            options=args.options or None,
         )  # fmt: skip
     except DSLBaseError as reason:
         print(f"kiln export: {reason}", file=sys.stderr)
@@ -98,7 +99,7 @@ def _module(path: Path) -> Any:
 def _from_program(path: Path, function: Any) -> Callable[..., list[str]]:
     """Return `kiln.export`, called from the function's line of the program, which errors and code then name."""
     code = getattr(getattr(function, "function", function), "__code__", None)
-    called = ast.parse("lambda *given, **options: export(*given, **options)", mode="eval")
+    called = ast.parse("lambda *args, **options: export(*args, **options)", mode="eval")
     for node in ast.walk(called):
         if isinstance(node, ast.expr):
             node.lineno = code.co_firstlineno if code else 1
@@ -115,14 +116,13 @@ def _argument(text: str, symbols: dict[str, Any]) -> Any:
         return _value(text)
     kind, align = getattr(kiln, _TYPES[found[1]]), None
     if found[4] is not None:
-        align = _number(found[4], text, "what an address is a multiple of", _MOST_ALIGNMENT)
+        align = _number(found[4], text, "an alignment", _MOST_ALIGNMENT)
         least = max(1, kind.width // 8)
         if found[2] is None and not found[3]:
             raise ContractError(f"--arg {text}: a number has no address: @{found[4]} is for tensors and pointers")
         if align & (align - 1) or align < least:
-            raise ContractError(
-                f"--arg {text}: an address is a multiple of a power of two, {least} or more for {found[1]}, and not of {align}"
-            )
+            rule = f"an alignment is a power of two, {least} or more for {found[1]}"
+            raise ContractError(f"--arg {text}: {rule}, and not {align}")
     if found[2] is not None:
         shape = tuple(_extent(part, text, symbols) for part in found[2].split(",")) if found[2] else ()
         if len(shape) > _MOST_MODES:
@@ -144,17 +144,15 @@ def _value(text: str) -> Any:
             return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, SyntaxWarning, TypeError, MemoryError, RecursionError):
         shown = text if len(text) < 80 else f"{text[:77]}..."
-        raise ContractError(
-            f"--arg {shown}: this is neither a type (f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}) nor a Python value"
-        ) from None
+        types = f"f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}"
+        raise ContractError(f"--arg {shown}: this is neither a type ({types}) nor a Python value") from None
 
 
 def _number(digits: str, text: str, what: str, most: int) -> int:
     """Return a positive number in --arg."""
     if not re.fullmatch("[0-9]{1,19}", digits) or not 0 < int(digits) <= most:
-        raise ContractError(
-            f"--arg {text if len(text) < 80 else text[:77] + '...'}: {what} is a number from 1 to {most}, and not {digits[:20]!r}"
-        )
+        shown = text if len(text) < 80 else f"{text[:77]}..."
+        raise ContractError(f"--arg {shown}: {what} is a number from 1 to {most}, and not {digits[:20]!r}")
     return int(digits)
 
 
@@ -172,12 +170,10 @@ def _extent(part: str, text: str, symbols: dict[str, Any]) -> Any:
     found = _EXTENT.fullmatch(part)
     if found is None:
         raise ContractError(f"--arg {text}: {part!r} is not an extent: write a number, a name, or a name%16")
-    multiple = (
-        _number(found[2], text, f"what {found[1]} is a multiple of", _MOST_ALIGNMENT) if found[2] is not None else 1
-    )
+    has_multiple = found[2] is not None
+    multiple = _number(found[2], text, f"the divisor of {found[1]}", _MOST_ALIGNMENT) if has_multiple else 1
     symbol = symbols.setdefault(found[1], SymInt(divisibility=multiple))
-    if found[2] is not None and multiple != symbol.divisibility:
-        raise ContractError(
-            f"--arg {text}: {found[1]} is a multiple of {multiple} here, and of {symbol.divisibility} where it was named first: write {part} there"
-        )
+    if has_multiple and multiple != symbol.divisibility:
+        where = f"and of {symbol.divisibility} where it was named first: write {part} there"
+        raise ContractError(f"--arg {text}: {found[1]} is a multiple of {multiple} here, {where}")
     return symbol

@@ -35,6 +35,7 @@ from ..hardware.occupancy import BARRIERS, REGISTERS_PER_THREAD, occupancy
 from ..testing import dry_run
 from .core import loading, text
 from .core.artifacts import write_artifacts
+from .core.options import flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -87,9 +88,8 @@ class Tiling:
         for name, each in (("num_warpgroups", 128), ("num_warps", 32)):
             if hasattr(self, name):
                 return each * getattr(self, name)
-        raise AttributeError(
-            f"{type(self).__name__} has neither num_warpgroups nor num_warps: define the property `threads`"
-        )
+        lacks = f"{type(self).__name__} has neither num_warpgroups nor num_warps"
+        raise AttributeError(f"{lacks}: define the property `threads`")
 
     def divides(self, tile: int | str, extent: int | str, pd: Any = None) -> Fit:
         """Return whether a tile divides an extent: numbers, or names of fields of the tiling and the problem `pd`."""
@@ -97,10 +97,11 @@ class Tiling:
         of = getattr(pd, extent) if isinstance(extent, str) else extent
         if size > 0 and of % size == 0:
             return Fit()
-        named = [
-            f"{name} = {value}" if isinstance(name, str) else str(value) for name, value in ((tile, size), (extent, of))
-        ]
-        return Fit((f"{named[0]} does not divide {named[1]}",))
+
+        def shown(name: int | str, value: int) -> str:
+            return f"{name} = {value}" if isinstance(name, str) else str(value)
+
+        return Fit((f"{shown(tile, size)} does not divide {shown(extent, of)}",))
 
     def fits(
         self,
@@ -204,14 +205,12 @@ class CuteKernel:
 
     def _plan(self) -> KernelPlan:
         if self.plan is None:
-            raise ValueError(
-                f"the kernel {self.name} has no plan to make inputs and references: return it from KernelPlan.plan"
-            )
+            hint = "return it from KernelPlan.plan"
+            raise ValueError(f"the kernel {self.name} has no plan to make inputs and references: {hint}")
         return self.plan
 
     def _case(self) -> Any:
-        plan = self._plan()
-        return loading.load(plan)
+        return loading.load(self._plan())
 
 
 @dataclasses.dataclass
@@ -293,8 +292,8 @@ def main(package: str, argv: Sequence[str] | None = None) -> int:
     names = dict(_modules(package))
     if not words or words[0].startswith("-"):
         asked = bool(words) and words[0] in ("-h", "--help")
-        print(f"usage: python -m {package} KERNEL [--FIELD=VALUE ...] [--check] [--prof_type=...]\n\nkernels:", *sorted(names), sep="\n  ",
-              file=sys.stdout if asked else sys.stderr)  # fmt: skip
+        usage = f"usage: python -m {package} KERNEL [--FIELD=VALUE ...] [--check] [--prof_type=...]\n\nkernels:"
+        print(usage, *sorted(names), sep="\n  ", file=sys.stdout if asked else sys.stderr)
         return 0 if asked else 2
     if words[0] not in names:
         near = text.did_you_mean(words[0], names)
@@ -334,19 +333,16 @@ def _modules(package: str) -> Iterator[tuple[str, str]]:
 def _command_line(kind: type[KernelPlan], argv: Sequence[str], problem: dict[str, Any], prog: str | None = None) -> int:
     parser = argparse.ArgumentParser(prog=prog, description=(kind.__doc__ or "").strip().partition("\n")[0] or None)
     for field in dataclasses.fields(kind):
-        parser.add_argument(
-            f"--{field.name}", metavar="VALUE", help=f"by default {problem.get(field.name, field.default)}"
-        )
-    parser.add_argument("--check", action="store_true", help="verify first")
-    parser.add_argument(
-        "--prof_type", choices=PROF_TYPES, default="disabled", help="what to look at; disabled: the time only"
+        option(parser, f"--{field.name} VALUE", f"by default {problem.get(field.name, field.default)}")
+    flag(parser, "--check", "verify the kernel first")
+    option(
+        parser, "--prof_type", "the kind of profile; disabled: the time only", choices=PROF_TYPES, default="disabled"
     )
     args, rest = parser.parse_known_args(argv)
     where = f"{Path(inspect.getfile(kind)).resolve()}:{kind.__name__}"
     chosen = {name: json.dumps(value) if not isinstance(value, str) else value for name, value in problem.items()}
-    chosen |= {
-        field.name: value for field in dataclasses.fields(kind) if (value := getattr(args, field.name)) is not None
-    }
+    passed = {field.name: getattr(args, field.name) for field in dataclasses.fields(kind)}
+    chosen |= {name: value for name, value in passed.items() if value is not None}
     words = [where, *(word for name, value in chosen.items() for word in ("--set", f"{name}={value}"))]
     if args.check:
         status = _verb("verify")([*words, "--quick"])

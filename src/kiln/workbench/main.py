@@ -1,8 +1,8 @@
 """The `kiln` command: picks a verb and hands it the rest of the command line.
 
-A verb is a module or a package of `kiln.workbench` with the verb's name (`MODULES` has the exceptions). It has a function
-`main(argv) -> int`, which takes the words after the verb and returns the exit status. To add a verb, write it and give it a line in
-`VERBS`.
+A verb is a module or a package of `kiln.workbench` with the verb's name (`MODULES` has the exceptions). It has a
+function `main(argv) -> int`, which takes the words after the verb and returns the exit status. To add a verb, write it
+and give it a line in `VERBS`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kiln opt`: run passes of a target on the text of a module, and print what becomes of it."""
+"""`kiln opt`: runs passes of a target on a module's text and prints the result."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from kiln import DSLBaseError
 from kiln.base_dsl.target import Target, get_target
 from kiln.hardware.architectures import DEFAULT, Arch
 
+from .core.options import option
+
 TARGETS = ("nvidia", "cpu")
 
 
@@ -19,9 +21,9 @@ def main(argv: Sequence[str]) -> int:
         prog="kiln opt",
         description="Run passes on a module of MLIR and print the module. Without --pass, list the passes.",
     )
-    parser.add_argument("--pass", dest="passes", default="", metavar="NAME[,NAME]", help="the passes to run, in order")
-    parser.add_argument("--target", choices=TARGETS, default="nvidia", help="whose passes (default: nvidia)")
-    parser.add_argument("--arch", default=DEFAULT, help=f"the GPU architecture to lower for (default: {DEFAULT})")
+    option(parser, "--pass NAME[,NAME]", "the passes to run, in order", dest="passes", default="")
+    option(parser, "--target", "the target whose passes they are (nvidia)", choices=TARGETS, default="nvidia")
+    option(parser, "--arch", f"the GPU architecture to lower for ({DEFAULT})", default=DEFAULT)
     parser.add_argument("file", nargs="?", help="the text of a module; - for standard input")
     args = parser.parse_args(argv)
     target = get_target(args.target)

@@ -24,6 +24,7 @@ from types import ModuleType, TracebackType
 from kiln import _alias
 
 from . import serve_cuda
+from .core.options import option
 
 STARTUP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "startup")
 _TARGETS = ("cpu", "nvidia")
@@ -68,25 +69,18 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a Python program as `python` would, with `cutlass` served by Kiln whatever else is installed, "
         "in its child processes too. Everything after the program belongs to the program.",
     )
-    parser.add_argument(
-        "--target",
-        choices=_TARGETS,
-        help="where kernels run (sets KILN_TARGET; default: the GPU if any); with cpu, the program's use of CUDA "
-        "(torch's `cuda` device, cuda-bindings) is served from host memory",
+    target = (
+        "where kernels run (sets KILN_TARGET; default: the GPU if any); with cpu, the program's use of CUDA "
+        "(torch's `cuda` device, cuda-bindings) is served from host memory"
     )
-    parser.add_argument(
-        "--sanitize",
-        nargs="?",
-        const="default",
-        metavar="KINDS",
-        help="look for races and for misuse of memory and synchronization, on the CPU target (sets KILN_SANITIZE); "
-        "KINDS, after a `=`, is a comma list of race, memory, sync, numeric",
+    sanitize = (
+        "look for races and for misuse of memory and synchronization, on the CPU target (sets KILN_SANITIZE); "
+        "KINDS, after a `=`, is a comma list of race, memory, sync, numeric"
     )
-    parser.add_argument(
-        "--sanitize-report",
-        metavar="FILE",
-        help="go on after findings and write them to FILE as JSON at the end (sets KILN_SANITIZE_REPORT)",
-    )
+    report = "go on after findings and write them to FILE as JSON at the end (sets KILN_SANITIZE_REPORT)"
+    option(parser, "--target", target, choices=_TARGETS)
+    option(parser, "--sanitize KINDS", sanitize, nargs="?", const="default")
+    option(parser, "--sanitize-report FILE", report)
     return parser
 
 

@@ -153,7 +153,7 @@ def test_loads_of_matrices_give_the_fragments_of_the_mma(operand: str) -> None:
 
 
 REFUSED = [
-    (lambda: warp.MmaF16BF16Op(BF16, F16, (16, 8, 16)), "BFloat16 accumulated in Float16"),
+    (lambda: warp.MmaF16BF16Op(BF16, F16, (16, 8, 16)), "MmaF16BF16Op does not accumulate BFloat16 in Float16"),
     (lambda: warp.MmaF16BF16Op(F16, F32, (8, 8, 4)), "has no shape"),
     (lambda: warp.LdMatrix8x8x16bOp(False, 3), "1, 2 or 4"),
     (lambda: warp.LdMatrix8x16x8bOp(True, 4), "does not transpose"),
@@ -176,7 +176,7 @@ REFUSED = [
     (lambda: cute.make_tiled_mma(MmaUniversalOp(F32), (2, 2, 1), permutation_mnk=(3, None, None)), "multiple of 2"),
     (lambda: cute.make_tiled_mma(MmaUniversalOp, (2, 2, 1)), "pass an instance"),
     (lambda: cute.make_mma_atom(CopyUniversalOp()), "MMA operation"),
-    (lambda: MmaUniversalOp(E4M3), "MmaUniversalOp of Float8E4M3FN"),
+    (lambda: MmaUniversalOp(E4M3), "MmaUniversalOp does not take Float8E4M3FN"),
 ]
 
 

@@ -57,6 +57,24 @@ def test_one_value_crosses_functions_and_static_divisors_stay_static():
     assert counts == [1] and out[0] == 28
 
 
+def test_static_divisors_that_a_branch_or_loop_chooses_between():
+    @cute.jit
+    def f(n: cute.Int32, out: cute.Tensor):
+        divisor = cute.FastDivmodDivisor(3)
+        if n > 50:
+            divisor = cute.FastDivmodDivisor(7)
+        out[0], out[1] = kiln.Int32(divisor.divisor), n // divisor
+        for i in range(n):
+            divisor = cute.FastDivmodDivisor(i + 1)
+        out[2], out[3] = kiln.Int32(divisor.divisor), kiln.Int32(1000) // divisor
+
+    for n in (20, 100):
+        out = np.zeros(4, np.int32)
+        f(n, out)
+        chosen = 7 if n > 50 else 3
+        assert out.tolist() == [chosen, n // chosen, n, 1000 // n]
+
+
 @pytest.mark.parametrize(
     ("bad", "says"),
     [

@@ -237,4 +237,4 @@ def test_warp_groups_skip_the_stages_of_others(recwarn):
     with kiln.target("cpu"), kiln.sanitize():
         f(*(from_dlpack(x, assumed_align=16) for x in (a, b, c)))
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
-    assert ["a bulk store that it gave may still read" in str(w.message) for w in recwarn] == [True]
+    assert ["a bulk store that it issued may still read" in str(w.message) for w in recwarn] == [True]

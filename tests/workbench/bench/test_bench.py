@@ -27,6 +27,7 @@ from kiln.workbench.core.records import Journal
 from kiln.workbench.core.runners import Inline, Outcome
 from kiln.workbench.profile import cli as profile
 from kiln.workbench.profile import jobs as profile_jobs
+from kiln.workbench.verify.verdicts import Result, Verdict
 
 CONTRACT = """
 import numpy as np
@@ -89,6 +90,35 @@ def test_c10_without_a_gpu_there_is_an_estimate_that_says_so(tmp_path, capsys, m
     assert bench.main([str(tmp_path / "double.py"), "--against", "cublas"]) == EXIT.BAD_USE
 
 
+@pytest.mark.parametrize(("status", "exit_status"), [("timeout", 3), ("oom", 3), ("wrong", 1), ("crash", 1)])
+def test_without_a_gpu_checks_that_do_not_finish_are_no_failure(status, exit_status, contract, capsys, monkeypatch):
+    monkeypatch.delenv("KILN_TARGET", raising=False)
+    monkeypatch.setattr(bench.driver, "available", lambda: False)
+    monkeypatch.setattr(profile_jobs, "static", lambda **_: {"dtype": "f32", "kernels": []})
+
+    def verify(case, **_):
+        verdict = Verdict(case, "CPU target")
+        verdict.checks.append(Result("normal", {"n": 64}, 0, "", status, "it did not end within 120 s"))
+        return verdict
+
+    monkeypatch.setattr(bench.verify, "verify", verify)
+    assert bench.main([contract]) == exit_status
+    said = capsys.readouterr()
+    assert "it did not end within 120 s" in said.out
+    if exit_status == EXIT.NOT_HERE:
+        assert "ESTIMATE" in said.out and "nothing was timed. Results were not checked." in said.err
+    else:
+        assert "ESTIMATE" not in said.out and "it has to be right first" in said.err
+
+
+def test_a_kernel_for_another_architecture_is_not_measured_here(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("KILN_TARGET", raising=False)
+    monkeypatch.setattr(bench.driver, "available", lambda: False)
+    (tmp_path / "double.py").write_text(CONTRACT.replace("SLOWER", "2") + "\narch = 'sm_90a'\n")
+    assert bench.main([str(tmp_path / "double.py"), "--arch", "sm_80"]) == EXIT.NOT_HERE
+    assert "double is for sm_90a, and this is sm_80: nothing was measured" in capsys.readouterr().err
+
+
 def test_what_raises_is_left_out_and_told(contract, capsys, tmp_path):
     assert bench.main([contract, *WORDS]) == EXIT.GOOD
     assert "error: 'numpy.ndarray' object has no attribute 'no_such_thing'" in capsys.readouterr().out
@@ -120,7 +150,7 @@ def test_two_cases_and_a_gate(tmp_path, contract, capsys):
     out = capsys.readouterr().out
     assert "slower" in out and [line.split()[0] for line in out.splitlines()[2:4]] == ["kernel", "slow"]
     assert bench.main([words[1], words[0], *words[2:], "--gate", "1"]) == EXIT.FAILED
-    assert "--gate 1.0: not so many times as fast as double" in capsys.readouterr().err
+    assert "--gate 1.0: less than 1 times as fast as double" in capsys.readouterr().err
 
 
 def test_since_a_revision(contract, tmp_path, capsys):

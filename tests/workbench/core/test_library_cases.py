@@ -28,7 +28,7 @@ def test_configs_are_those_of_all_implementations() -> None:
 def test_a_config_says_why_it_cannot_work() -> None:
     from kiln.kernels.impl.gemm import REGISTRY
 
-    problem = library_cases._asked("gemm", {"m": 64, "n": 64, "k": 64, "dtype": "float16"})[1]
+    problem = library_cases._registry_and_problem("gemm", {"m": 64, "n": 64, "k": 64, "dtype": "float16"})[1]
     validate = lambda config, arch="sm_90a": REGISTRY.validate(problem, config, device_of(arch))  # noqa: E731
     assert validate(kernels.Sm80GemmConfig()) == []
     assert "shared memory" in validate(kernels.Sm80GemmConfig(stages=40))[0]
@@ -44,7 +44,7 @@ def test_every_function_has_configs(name: str) -> None:
 
 def test_asking_for_a_problem_leaves_no_recorded_call() -> None:
     before = dict(kernels.softmax._programs)
-    library_cases._asked("softmax", {"m": 4, "n": 72, "dtype": "float32"})
+    library_cases._registry_and_problem("softmax", {"m": 4, "n": 72, "dtype": "float32"})
     assert kernels.softmax._programs == before
 
 

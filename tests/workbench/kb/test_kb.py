@@ -141,6 +141,17 @@ def test_c16_the_index_is_checked(project, capsys):
     assert "run `kiln kb index`" in capsys.readouterr().err
 
 
+def test_the_index_lists_limits(project, tmp_path):
+    project()
+    page = tmp_path / "docs" / "knowledge" / "limits" / "gemm.md"
+    page.parent.mkdir()
+    page.write_text("# What bounds GEMM\n\nEnergy.\n")
+    assert kb.main(["index"]) == 0
+    index = (tmp_path / "docs" / "knowledge" / "README.md").read_text()
+    assert "## Limits" in index
+    assert "- [What bounds GEMM](limits/gemm.md)" in index
+
+
 def test_new_pages_and_devlogs_come_from_the_journal(project, tmp_path, capsys):
     path = project()
     case = f"{kb_pages.CASES}/scale.py"
@@ -275,7 +286,7 @@ def test_examples_are_listed_by_goal(capsys):
     assert all(example["runs"].startswith(("yes", "no: ", "not tried")) for example in index["examples"])
     assert kb.main(["--folder", str(ROOT), "examples", "--goal", "pipelining"]) == 0
     out = capsys.readouterr().out
-    assert out.index("warp_products.py") < out.index("step_3_pipeline.py") and "runs on Kiln: no: tensor memory" in out
+    assert out.index("mma_gemm.py") < out.index("step_3_pipeline.py") and "runs on Kiln: no: tensor memory" in out
     assert kb.main(["--folder", str(ROOT), "examples", "--goal", "pipelines"]) == 2
     assert "did you mean 'pipelining'?" in capsys.readouterr().err
 

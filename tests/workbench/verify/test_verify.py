@@ -333,6 +333,6 @@ def test_compute_sanitizer_says_what_it_found(ends, status, tmp_path, monkeypatc
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(verb.command_line, "on_gpu", lambda: True)
-    out = types.SimpleNamespace(print=lambda text, markup: print(text))
+    out = types.SimpleNamespace(print=print)
     assert verb._compute_sanitizer({"where": "nothing"}, 10.0, out) == status
     assert capsys.readouterr().out == ("Invalid write of size 4\n" if ends else "compute-sanitizer: no errors\n")

@@ -1,4 +1,4 @@
-"""`assert`: checked now for Python values, when the program runs for others."""
+"""`assert`: checked while tracing for Python values, and when the program runs for dynamic ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
 
 
 def _evaluated(message: Callable[[], Any]) -> Any:
-    """Return a message, without what evaluating it does besides: it is evaluated only where the program ends."""
+    """Evaluate a message, and undo its side effects: in Python it is evaluated only if the check fails."""
     effects = LazyEffects((message,))
     with tracing.require("assert").detached():
         said = message()

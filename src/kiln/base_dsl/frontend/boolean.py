@@ -38,7 +38,7 @@ def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
 
 
 def run_inverted(value: Any) -> Any:
-    """Return `~value` as a test. Of a truth value Python's is always true, and that of a Boolean is its negation."""
+    """Return `~value` as a test: always true for Python's bool, the negation of a Boolean."""
     if isinstance(value, Boolean) and tree.is_dynamic(value):
         raise runtime_error(
             "`~` of a truth value is a test here: Python's is true for True and for False, and that of a Boolean is its negation",
@@ -48,7 +48,7 @@ def run_inverted(value: Any) -> Any:
 
 
 def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], only_truth: bool = True) -> Any:
-    """Return the operand that decides, as in Python. `only_truth`: of dynamic operands of different types its truth."""
+    """Return the operand that decides, as in Python. `only_truth`: its truth, if dynamic operands differ in type."""
     for index, other in enumerate(others):
         if not tree.is_dynamic(value):
             if bool(value) != is_and:
@@ -73,7 +73,7 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...],
 
 
 def truths(a: Any, b: Any) -> Any:
-    """Return the truth of two values, as what the arms of a choice make of them."""
+    """Return arms that give the truth of two values, as `Settle` does."""
     if not all(tree.is_dynamic(x) or isinstance(x, (bool, int, float)) for x in (a, b)):
         return None
     return (lambda: _truth(a)), (lambda: _truth(b))
@@ -84,15 +84,17 @@ def _truth(x: Any) -> Any:
 
 
 def _and_values(last: Any, kept: Any) -> Any:
-    """Return how the arms of `and` make values of one type: the first operand is the result only where it is zero, and
-    the other's type has a zero."""
+    """Return arms of `and` with values of one type, as `Settle` does.
+
+    The first operand is the result only where it is zero, so the second operand's type has that value, too.
+    """
     if not _is_number(last) or not _is_number(kept):
         return None
     return (lambda: last), (lambda: type(last)(0))
 
 
 def _or_values(kept: Any, last: Any) -> Any:
-    """Return a truth value beside a number as 0 or 1."""
+    """Return arms of `or` with values of one type, as `Settle` does: a truth value beside a number becomes 0 or 1."""
     if not _is_number(last) or not _is_number(kept):
         return None
     if isinstance(kept, Boolean):

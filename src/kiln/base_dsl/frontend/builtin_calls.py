@@ -1,4 +1,4 @@
-"""Calls of builtins that ask for concrete values: `min`, `max`, `any`, `all`, `bool`, `int`, `float`; and `super()`."""
+"""Calls of builtins that need concrete values: `min`, `max`, `any`, `all`, `bool`, `int`, `float`; and `super()`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _extreme(pick: Callable[[Any, Any], Any], plain: Callable[..., Any]) -> Call
 
 
 def run_quantifier(function: Any, thunks: Any) -> Any:
-    """`any` or `all` of a generator expression, whose elements are evaluated as long as none has decided."""
+    """Return `any` or `all` of a generator expression, whose elements are evaluated until one decides."""
     if function is not builtins.any and function is not builtins.all:
         return function(thunk() for thunk in thunks)
     is_all = function is builtins.all

@@ -1,6 +1,6 @@
-"""The state that a region may change: the variables of a function, and the objects it can reach.
+"""State that a region may change: the variables of a function, and the objects that it can reach.
 
-`Scope` reads and writes a traced function's variables through their closure cells. `Snapshot` remembers the state of
+`Scope` reads and writes a traced function's variables through their closure cells. `Snapshot` records the state of
 every mutable object reachable from some values, so that changes made inside a region, at any call depth, are found by
 comparison and carried out of it leaf by leaf.
 """
@@ -16,11 +16,20 @@ from typing import Any
 
 from .. import trace as tracing
 from .. import tree
+from ..cells import contents
 from ..code_cache import by_code
 from ..diagnostics import runtime_error
 from ..tree import UNDEFINED
 from . import hidden_state
 from .hidden_state import Namespace, Reach
+
+
+def set_contents(cell: types.CellType, value: Any) -> None:
+    """Put a value into a cell; UNDEFINED empties it."""
+    if value is not UNDEFINED:
+        cell.cell_contents = value
+    elif contents(cell, UNDEFINED) is not UNDEFINED:
+        del cell.cell_contents
 
 
 class Scope:
@@ -36,30 +45,18 @@ class Scope:
     def get(self, name: str) -> Any:
         """Return the variable's value; UNDEFINED while it has none."""
         cell = self.cells.get(name)
-        if cell is None:
-            return UNDEFINED
-        try:
-            return cell.cell_contents
-        except ValueError:
-            return UNDEFINED
+        return UNDEFINED if cell is None else contents(cell, UNDEFINED)
 
     def set(self, name: str, value: Any) -> None:
         """Bind the variable; UNDEFINED unbinds it."""
-        cell = self.cells[name]
-        if value is not UNDEFINED:
-            cell.cell_contents = value
-            return
-        try:
-            del cell.cell_contents
-        except ValueError:
-            pass
+        set_contents(self.cells[name], value)
 
     def save(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the values of some variables."""
         return {name: self.get(name) for name in names}
 
     def restore(self, values: dict[str, Any]) -> None:
-        """Put back what `save` returned."""
+        """Restore the values that `save` returned."""
         for name, value in values.items():
             self.set(name, value)
 
@@ -82,7 +79,7 @@ class Scope:
 
 
 class Slot:
-    """One place in a mutable object: an attribute (here), a list element, a dict entry, or the state of a protocol object."""
+    """A slot of a mutable object: an attribute (here), a list element, a dict entry, or a protocol object's state."""
 
     __slots__ = ("key", "owner", "path")
     kind = "attribute"
@@ -99,7 +96,7 @@ class Slot:
         return getattr(self.owner, self.key, UNDEFINED)
 
     def holds(self, value: Any) -> bool:
-        """Return whether it holds what was read from it before."""
+        """Return whether it still holds a value that was read from it before."""
         return getattr(self.owner, self.key, UNDEFINED) is value
 
     def set(self, value: Any) -> None:
@@ -110,7 +107,7 @@ class Slot:
 
 
 class _Default(Slot):
-    """An attribute that the class has a value for, and the object none of its own."""
+    """An attribute whose value is the class's, while the object has none of its own."""
 
     __slots__ = ()
 
@@ -128,19 +125,13 @@ class _Variable(Slot):
     kind = "variable"
 
     def get(self) -> Any:
-        try:
-            return self.owner.cell_contents
-        except ValueError:
-            return UNDEFINED
+        return contents(self.owner, UNDEFINED)
 
     def holds(self, value: Any) -> bool:
         return self.get() is value
 
     def set(self, value: Any) -> None:
-        if value is not UNDEFINED:
-            self.owner.cell_contents = value
-        elif self.get() is not UNDEFINED:
-            del self.owner.cell_contents
+        set_contents(self.owner, value)
 
 
 class _Item(Slot):
@@ -184,7 +175,7 @@ _CODE = (
 
 @functools.lru_cache(maxsize=4096)
 def _reach(kind: type) -> str:
-    """Return which parts of a class's objects are looked at; empty: none."""
+    """Return how objects of a class are walked through: one of the words of `Snapshot._visit`; empty for not at all."""
     if issubclass(kind, types.MethodType):
         return "self"
     if issubclass(kind, _CODE) or hasattr(kind, "__kiln_traced__"):
@@ -210,18 +201,18 @@ def _reach(kind: type) -> str:
 
 
 _DEEP = 60
-"""How deep objects are followed at once: deeper ones are followed from there anew, which needs no deeper stack of Python's."""
+"""The depth to which objects are followed recursively; deeper ones are queued, to spare Python's stack."""
 
 
 class Snapshot:
-    """The mutable objects reachable from some roots, and what they held."""
+    """A record of the mutable objects reachable from some roots, and of what they held."""
 
     _only_objects = False
 
     def __init__(
         self, roots: list[tuple[str, Any]], own_cells: frozenset[int] = frozenset(), code: bool = True
     ) -> None:
-        """`own_cells`: variables that are looked after elsewhere. `code`: what functions and classes reach is followed, too."""
+        """Take a snapshot. `own_cells`: variables that the caller saves. `code`: follow functions and classes, too."""
         active = tracing.current()
         self._first_watched = len(active.watched) if active is not None else 0
         self._reach: Reach | None = None
@@ -239,15 +230,15 @@ class Snapshot:
         self.slots: list[Slot] = []
         self.values: list[Any] = []
         self.references: dict[int, int] = {}
-        """How often each object is referred to, by identity."""
+        """The number of references found to each object, by identity."""
         self.objects: dict[int, Any] = {}
-        """Those that can change and are carried, by identity."""
+        """The objects that can change and are carried, by identity."""
         self._containers: list[tuple[Any, str, Any]] = []
         self._objects: list[tuple[Any, str, dict[str, Any]]] = []
         self._classes: list[type] = []
-        """Of each of them."""
+        """The class of each of these objects."""
         self._fixed: list[tuple[Any, str, dict[str, Any]]] = []
-        """Those of them whose attributes stay."""
+        """Objects of classes with `__kiln_fixed__`, whose attributes must not be assigned."""
         self._opaque: list[tuple[Any, str, Any]] = []
         self._namespaces: list[tuple[Namespace, tuple[Any, ...]]] = []
         self._keep: list[Any] = []
@@ -325,7 +316,7 @@ class Snapshot:
         self.references[id(x)] = 1
 
     def _attributes(self, x: Any, path: str, seen: set[int], depth: int, fixed: bool) -> None:
-        """Slots for the attributes of an object, and what its class reaches."""
+        """Add slots for the attributes of an object, and follow its class."""
         attributes = tree.attributes_of(x)
         if self._only_objects:
             for value in attributes.values():
@@ -351,7 +342,7 @@ class Snapshot:
             self._add(_Default(x, key, f"{path}.{key}"), seen, depth)
 
     def _follow(self, x: Any, seen: set[int], depth: int) -> None:
-        """What a function, class or module reaches."""
+        """Follow what a function, class or module reaches."""
         assert self._reach is not None
         roots = self._reach.of(x)
         if id(roots) in seen:
@@ -381,11 +372,11 @@ class Snapshot:
             self._visit(value, slot.path, seen, depth + 1)
 
     def watched(self) -> list[Any]:
-        """Return the objects that are watched since this was taken; see `merged_objects`."""
+        """Return the watches that were added since the snapshot; see `merged_objects`."""
         return tracing.require("a region").watched[self._first_watched :]
 
     def changes(self) -> dict[int, Any]:
-        """Slots that hold something else now, by index, with what they hold."""
+        """Return the slots that hold something else now, by index, with what they hold."""
         found: dict[int, Any] = {}
         for index, (slot, before) in enumerate(zip(self.slots, self.values, strict=True)):
             if not slot.holds(before):
@@ -393,7 +384,7 @@ class Snapshot:
         return found
 
     def reassigned(self) -> list[tuple[Slot, Any]]:
-        """Attributes that had to stay and hold something else now, with what they held."""
+        """Return the fixed attributes that were assigned nevertheless, with what they held."""
         return [
             (Slot(owner, name, f"{path}.{name}"), value)
             for owner, path, attributes in self._fixed
@@ -402,7 +393,7 @@ class Snapshot:
         ]
 
     def hidden_changes(self) -> Iterator[tuple[str, str]]:
-        """What changed and cannot be carried: where it is, and what it is."""
+        """Yield the changes that cannot be carried: the path of what changed, and what it is."""
         for space, known in self._namespaces:
             if space.changed(known):
                 yield space.path(known), "a name of a module, class or function"
@@ -416,8 +407,8 @@ class Snapshot:
     def check_unchanged(self, what: str) -> None:
         """Refuse changes inside a region that cannot be carried out of it.
 
-        These are lengths and keys of containers, attributes that had to stay (they are put back), names of modules and
-        classes, and contents of objects that only Python knows, such as iterators.
+        These are lengths and keys of containers, fixed attributes (which are restored), names of modules and classes,
+        and contents of opaque objects, such as iterators.
         """
         for path, kind in self.hidden_changes():
             raise runtime_error(
@@ -442,7 +433,7 @@ class Snapshot:
             )
 
     def resized(self) -> Iterator[tuple[str, str]]:
-        """Containers that have another length or other keys now: where they are, and what."""
+        """Yield the containers that have another length or other keys now: their path, and "list", "dict" or "set"."""
         for container, path, keys in self._containers:
             if isinstance(container, list):
                 same, kind = len(container) == len(keys), "list"
@@ -454,7 +445,7 @@ class Snapshot:
                 yield path, kind
 
     def new_attributes(self) -> dict[tuple[int, str], Any]:
-        """Attributes that objects gained, by (index of the object, name)."""
+        """Return the attributes that objects gained, by (index of the object, name)."""
         found: dict[tuple[int, str], Any] = {}
         for index, (owner, _, attributes) in enumerate(self._objects):
             for name, value in tree.attributes_of(owner).items():
@@ -467,7 +458,7 @@ class Snapshot:
         return self._objects[key[0]][0]
 
     def path_of(self, key: tuple[int, str]) -> str:
-        """Return where an attribute named by `new_attributes` is."""
+        """Return the path of an attribute named by `new_attributes`."""
         return f"{self._objects[key[0]][1]}.{key[1]}"
 
     def drop_attributes(self, names: Iterable[tuple[int, str]]) -> None:
@@ -480,7 +471,7 @@ class Snapshot:
         tree.set_attribute(self._objects[key[0]][0], key[1], value)
 
     def _refill(self) -> None:
-        """Give containers the length or the keys that they had; what they hold is put back by `restore`."""
+        """Restore the length or keys of containers; `restore` restores their elements."""
         for container, _, keys in self._containers:
             if isinstance(container, list):
                 container[:] = [*container[: len(keys)], *[UNDEFINED] * (len(keys) - len(container))]
@@ -493,7 +484,7 @@ class Snapshot:
                 container.update(keys)
 
     def restore(self, changed: Iterable[int] | None = None) -> None:
-        """Put every slot back; where it is known which hold something else, those."""
+        """Restore every slot, or those that are known to have changed."""
         for index in range(len(self.slots)) if changed is None else changed:
             slot, value = self.slots[index], self.values[index]
             if not slot.holds(value):
@@ -501,7 +492,7 @@ class Snapshot:
 
     @contextlib.contextmanager
     def state(self, changes: dict[int, Any], gained: dict[tuple[int, str], Any]) -> Iterator[None]:
-        """While open, objects hold what they held at the end of a branch."""
+        """Let objects hold, while open, what they held at the end of a branch."""
         for index, value in changes.items():
             self.slots[index].set(value)
         for key, value in gained.items():
@@ -513,7 +504,7 @@ class Snapshot:
             self.restore(changes)
 
     def undo(self) -> None:
-        """Put back all that can be."""
+        """Restore everything that can be restored."""
         self.drop_attributes(self.new_attributes())
         self._refill()
         self.restore()
@@ -528,13 +519,13 @@ class Snapshot:
 
 
 class Reached(Snapshot):
-    """The mutable objects reachable from some roots and how often they are referred to, without what they hold."""
+    """A record of the mutable objects reachable from some roots and their reference counts, without their contents."""
 
     _only_objects = True
 
 
 def objects_in(*values: Any) -> dict[int, Any]:
-    """Return the objects and containers that can be changed in place and are reached through values, by identity."""
+    """Return the mutable objects and containers reachable from values, by identity."""
     mutable = [("", value) for value in values if tree.is_mutable(value)]
     return Reached(mutable, code=False).objects if mutable else {}
 
@@ -544,10 +535,10 @@ def _article(word: str) -> str:
 
 
 def stored_attributes(classes: set[type], calls: Iterable[str], functions: Iterator[Any]) -> set[str]:
-    """Attribute names that calls of these names may store, through methods of `classes` or the given functions.
+    """Return the attributes that calls of these names may store, through methods of `classes` or the given functions.
 
-    An over-approximation by name, read off the byte code: which Python numbers kept in objects must become
-    object-stage values before a loop is traced, because an iteration may change them.
+    An over-approximation by name, read off the byte code. Python numbers in such attributes become values of the
+    program before a loop is traced, because an iteration may change them.
     """
     stored: set[str] = set()
     todo = list(calls)
@@ -585,7 +576,7 @@ _STORE_ATTR, _EXTENDED_ARG = dis.opmap["STORE_ATTR"], dis.opmap["EXTENDED_ARG"]
 
 @by_code
 def _names_in(code: types.CodeType) -> tuple[set[str], tuple[str, ...], list[types.CodeType]]:
-    """Names of attributes that code stores, names that it uses, and the code of functions it defines.
+    """Return the attributes that code stores, the names that it uses, and the code of functions it defines.
 
     `dis.get_instructions` would take twenty times as long.
     """

@@ -1,4 +1,4 @@
-"""Chained comparisons, `in` and `not in`, equality with a list or tuple that is written out."""
+"""Chained comparisons, `in` and `not in`, `is`, and equality with a literal list or tuple."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _is_none(*operands: ast.expr) -> bool:
 
 
 def _is(left: Any, right: Any) -> bool:
-    """Return `a is b`, where that is what Python would say."""
+    """Return `a is b`; refuse the test where Python's answer is not known while tracing."""
     if left is right:
         return True
     numbers = all(isinstance(x, (bool, int, float, Numeric)) for x in (left, right))
@@ -102,7 +102,7 @@ def _has_dynamic_element(left: Any, right: Any) -> bool:
 
 
 def _same_elements(left: Any, right: Any) -> Any:
-    """Equality of two lists or tuples: a conjunction of comparisons, as far as values are known only at run time."""
+    """Return whether two lists or tuples are equal: a conjunction of comparisons where elements are dynamic."""
     if len(left) != len(right):
         return False
     result: Any = True
@@ -116,7 +116,7 @@ def _same_elements(left: Any, right: Any) -> Any:
 
 
 def _contains(item: Any, container: Any) -> Any:
-    """Membership. With a dynamic item or elements: a disjunction of comparisons."""
+    """Return `item in container`: a disjunction of comparisons where the item or elements are dynamic."""
     if isinstance(container, (tuple, list, range)) and (
         tree.is_dynamic(item) or (not isinstance(container, range) and any(tree.is_dynamic(e) for e in container))
     ):

@@ -6,8 +6,8 @@ import ast
 import typing
 from typing import TYPE_CHECKING, Any
 
+from .. import merging, tree
 from .. import trace as tracing
-from .. import tree
 from ..diagnostics import type_error
 from ..typing import Boolean, Numeric
 from . import merged_objects
@@ -22,43 +22,15 @@ if TYPE_CHECKING:
 
 Settle = typing.Callable[[Any, Any], "tuple[Callable[[], Any], Callable[[], Any]] | None"]
 
-# Operations that may be computed although their result is not needed: no effect, and no way to fail.
+# Operations that may be computed although their result is not needed: they have no effect and cannot fail.
 _SPECULATABLE = {
     f"arith.{name}"
-    for name in [
-        "constant",
-        "addi",
-        "subi",
-        "muli",
-        "andi",
-        "ori",
-        "xori",
-        "cmpi",
-        "cmpf",
-        "addf",
-        "subf",
-        "mulf",
-        "negf",
-        "select",
-        "extsi",
-        "extui",
-        "trunci",
-        "extf",
-        "truncf",
-        "sitofp",
-        "uitofp",
-        "index_cast",
-        "bitcast",
-        "minsi",
-        "maxsi",
-        "minui",
-        "maxui",
-        "minimumf",
-        "maximumf",
-        "minnumf",
-        "maxnumf",
-    ]
-}
+    for name in (
+        "constant", "addi", "subi", "muli", "andi", "ori", "xori", "cmpi", "cmpf", "addf", "subf", "mulf", "negf", "select",
+        "extsi", "extui", "trunci", "extf", "truncf", "sitofp", "uitofp", "index_cast", "bitcast", "minsi", "maxsi", "minui",
+        "maxui", "minimumf", "maximumf", "minnumf", "maxnumf",
+    )
+}  # fmt: skip
 
 
 def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
@@ -79,8 +51,7 @@ def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[
 
 
 def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
-    """Return the value of one arm, each of which is a variable or a constant: of numbers one is selected, without
-    regions for the arms."""
+    """Return the value of one arm, each a variable or a constant: numbers are selected, without regions."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     test = as_condition(condition)
@@ -90,7 +61,7 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
         and type(a) is type(b)
         and tracing.require("a conditional expression").dsl.is_selectable(type(a).mlir_type)
     ):
-        merge = tree.Merge()
+        merge = merging.Merge()
         make = merge.unify(a, b)
         chosen = [(x.first(), x.second(), x.type) for x in merge.leaves]
         return make(iter([tracing.emit_value("arith.select", t, (test.ir_value(), x, y)) for x, y, t in chosen]))
@@ -103,10 +74,10 @@ def choose(
 ) -> Any:  # fmt: skip
     """Trace both arms, each in a region of its own, and merge their values.
 
-    `settle`: for values of two types, how each arm makes a value of one type of its own, or None.
+    `settle`: for values of two types, returns functions that give values of one type in each arm, or None.
     `effects_of`: the parts of the user's program among the arms that may change variables or objects.
-    `operand`: a value that is compared in one of the arms, by a method of its class perhaps.
-    `what`: what an error calls it, if not a conditional expression.
+    `operand`: a value that is compared in one of the arms, perhaps by a method of its class.
+    `what`: the name of the construct in errors, if it is not a conditional expression.
     """
     trace = tracing.require("a conditional expression")
     blocks = DetachedBlock([]), DetachedBlock([])
@@ -119,12 +90,12 @@ def choose(
             b = second()
         effects.end_of_arm()
     chosen = a, b
-    merge = tree.Merge(dict(effects.snapshot.objects))
+    merge = merging.Merge(dict(effects.snapshot.objects))
     if a is not b:
         a, b = effects.at_end(0, a, merge.kept), effects.at_end(1, b, merge.kept)
     try:
         make = merge.unify(a, b)
-    except tree.Mismatch as m:
+    except merging.Mismatch as m:
         settled = settle(a, b) if settle is not None else None
         if settled is None:
             raise _arms_error(what, m) from None
@@ -132,7 +103,7 @@ def choose(
             a = settled[0]()
         with blocks[1].open():
             b = settled[1]()
-        merge = tree.Merge(merge.kept)
+        merge = merging.Merge(merge.kept)
         make = merge.unify(a, b)
     noted = merged_objects.Noted(None)
     finish = effects.merge(merge, noted)
@@ -162,7 +133,7 @@ def choose(
     return made
 
 
-def _arms_error(what: str, m: tree.Mismatch) -> Exception:
+def _arms_error(what: str, m: merging.Mismatch) -> Exception:
     values = f"{tree.describe(m.first)} and {tree.describe(m.second)}"
     hint = m.hint or "convert one of them, or make the condition a Python value (const_expr)"
     if what and not m.why:

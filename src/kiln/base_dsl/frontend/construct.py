@@ -1,4 +1,4 @@
-"""What the pre-stage knows about a construct and passes on to its hook."""
+"""Records of constructs, which the rewriter passes on to their hooks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Construct:
 
     @property
     def title(self) -> str:
-        """As an error message calls it."""
+        """The construct as error messages name it."""
         kinds = {
             "if": "the `if`",
             "for": "the loop",
@@ -62,7 +62,7 @@ class Construct:
 
 @dataclasses.dataclass
 class FunctionFacts:
-    """What all constructs of a function share."""
+    """The facts that all constructs of a function share."""
 
     name: str
     filename: str

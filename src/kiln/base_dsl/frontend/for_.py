@@ -1,19 +1,19 @@
-"""`for`: loops of the object program over ranges, loops of Python over everything else."""
+"""`for`: a loop of the program over a range, and a Python loop while tracing over anything else."""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..diagnostics import runtime_error
 from ..numeric.meta import INTEGERS
 from ..ranges import Range
-from ..typing import Boolean, Int32, Int64, Int128, Integer, as_numeric, common_type, select
-from .if_ import known_set
+from ..typing import Int32, Int64, Int128, Integer, as_numeric, common_type, select
+from .if_ import dynamic_flags, unless_set
 from .loops import dynamic_for
-from .regions import dynamic_if
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,32 +69,15 @@ def python_loop(rec: Construct, scope: Scope, items: Iterator[Any], body: Callab
 
 
 def run_rest(rec: Construct, scope: Scope, rest: Callable[[], None]) -> bool:
-    """Continue after an iteration run in Python: return whether the loop is over here, because it was left or `rest`
-    did the others."""
-    values = {flag: scope.get(flag) for flag in rec.exits}
-    if any(v is True for v in values.values()):
-        return True
-    dynamic = {f: v for f, v in values.items() if tree.is_dynamic(v)}
-    if not dynamic:
-        return False
-    left: Any = None
-    for value in dynamic.values():
-        left = value if left is None else left | value
-
-    def go_on() -> None:
-        for flag in dynamic:
-            scope.set(flag, False)
-        rest()
-
-    otherwise = known_set(scope, list(dynamic.items()))
-    dynamic_if(rest_of(rec), scope, left ^ Boolean(True), go_on, otherwise, else_jumped=tuple(dynamic))
-    return True
+    """Continue after an iteration run in Python; return whether the loop was left or `rest` did the others."""
+    dynamic = dynamic_flags(scope, rec.exits)
+    if dynamic:
+        unless_set(_rest_of(rec), scope, dynamic, rest, jumped=tuple(dynamic))
+    return dynamic is None or bool(dynamic)
 
 
-def rest_of(rec: Construct) -> Construct:
-    """Return the remaining iterations of a loop, seen as a branch: what an iteration may read stays alive."""
-    import dataclasses
-
+def _rest_of(rec: Construct) -> Construct:
+    """Return the remaining iterations of a loop as a branch, in which variables that an iteration may read are live."""
     flow = dataclasses.replace(rec.flow, live_out=rec.flow.live_out | rec.flow.live_head | frozenset(rec.exits))
     return dataclasses.replace(rec, flow=flow)
 
@@ -129,8 +112,10 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
 
 
 def item_type(start: Any, stop: Any, step: Any) -> Any:
-    """Return the type of a range's items: the one in which its bounds and its step meet if that has all values of
-    the bounds, else the smallest that has them."""
+    """Return the type of a range's items: the common type of bounds and step, if it has all values of the bounds.
+
+    Otherwise it is the smallest integer type that has them.
+    """
     met: Any = Int32
     for value in (start, stop, step):
         met = common_type(met, type(as_numeric(value)))
@@ -160,8 +145,8 @@ def _limits(bound: Any) -> tuple[int, int]:
 def _counts_up_safely(kind: Any, start: Any, step: int, count: int | None, has_exits: bool) -> bool:
     """Return whether a counter that starts at `start` passes the end of its range within its type.
 
-    With a step of 1 it reaches the end itself. Signed counters with other steps are taken for indices, whose arithmetic does
-    not overflow: targets check that of plain loops.
+    With a step of 1 it reaches the end itself. Signed counters with other steps are assumed not to overflow, as
+    indices are; targets check this for plain loops.
     """
     if count is not None:
         return start + count * step <= kind.max
@@ -169,10 +154,9 @@ def _counts_up_safely(kind: Any, start: Any, step: int, count: int | None, has_e
 
 
 def _trip_count(kind: Any, first: Any, last: Any, step: Any, count: int | None) -> Any:
-    """Return how many items a range has, as Python counts them: an unsigned number with the bits of the items and of
-    the step.
+    """Return the number of items of a range, as an unsigned integer as wide as the items and the step.
 
-    A distance between two numbers of `kind` that is not negative is a value of the unsigned type of that width.
+    A non-negative distance between two numbers of `kind` is a value of the unsigned type of that width.
     """
     width = max(kind.width, type(as_numeric(step)).width)
     unsigned: Any = INTEGERS[width, False]

@@ -1,8 +1,7 @@
-"""State that the variables of a region do not show.
+"""State that a region may change and that cannot be carried out of it: a change is found by comparison, and refused.
 
-Two kinds: names of modules, classes and functions that code called by a region may rebind (`Reach` finds them), and
-contents of objects that are written in C (`fingerprint` tells whether they changed). Neither can be carried out of a
-region; a change is found by comparison and refused.
+There are two kinds: names of modules, classes and functions that code called by a region may rebind (`Reach` finds
+them), and contents of objects that are written in C (`fingerprint` compares them).
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..cells import contents
 from ..code_cache import by_code
 from ..dependencies import is_kilns, is_library, is_library_class, is_library_module
 from ..diagnostics import is_internal
@@ -27,16 +27,10 @@ from ..diagnostics import is_internal
 # ------------------------------------------------------------------------------------------------- namespaces
 
 ANY_NAME = frozenset(("globals", "vars", "locals", "exec", "eval", "setattr", "delattr", "__dict__", "modules"))
-"""Whoever uses one of these may rebind any name."""
+"""Names whose use means that code may rebind any name."""
 _PYTHONS_OWN = (
-    "__annot",
-    "__abstractmethods__",
-    "_abc_impl",
-    "__dict__",
-    "__weakref__",
-    "__builtins__",
-    "__warningregistry__",
-)
+    "__annot", "__abstractmethods__", "_abc_impl", "__dict__", "__weakref__", "__builtins__", "__warningregistry__",
+)  # fmt: skip
 """Entries that Python itself changes."""
 
 
@@ -53,7 +47,7 @@ class Namespace:
         self.known = self.now()
 
     def now(self) -> tuple[Any, ...]:
-        """What the names are bound to; of names that come and go, too."""
+        """Return what the names are bound to; with the names, if any may be added or removed."""
         mapping = self.mapping
         if self.names is None:
             return (*mapping, *mapping.values())
@@ -67,7 +61,7 @@ class Namespace:
         return self.names is not None or self._first(before, now) is not None
 
     def path(self, before: tuple[Any, ...]) -> str:
-        """Return the first name that is bound to something else than in `before`, as an error message calls it."""
+        """Return the first name that is bound to something else than in `before`, as error messages show it."""
         now = self.now()
         if self.names is not None:
             name: str | None = next(n for n, a, b in zip(self.names, now, before, strict=True) if a is not b)
@@ -76,7 +70,7 @@ class Namespace:
         return f"{self.label}.{name}" if self.label else str(name)
 
     def restore(self, before: tuple[Any, ...]) -> None:
-        """Bind the names to what they were bound to."""
+        """Restore the bindings of `before`."""
         if not self.changed(before):
             return
         names = self.names if self.names is not None else before[: len(before) // 2]
@@ -99,7 +93,7 @@ class Namespace:
 
 
 class CodeFacts:
-    """What code, and the functions defined in it, may name and rebind."""
+    """The names that code, and the functions defined in it, may use and rebind."""
 
     __slots__ = ("any_name", "names", "rebinds")
 
@@ -113,13 +107,13 @@ class CodeFacts:
                 names |= inner.names
                 self.rebinds |= inner.rebinds & frozenset(code.co_freevars)
         self.names = frozenset(names)
-        """Of globals and attributes alike."""
+        """The names of globals and attributes that it uses."""
         self.any_name = not ANY_NAME.isdisjoint(names)
 
 
 @by_code
 def code_facts(code: types.CodeType) -> CodeFacts:
-    """What a code object may name and rebind."""
+    """Return the names that a code object may use and rebind."""
     return CodeFacts(code)
 
 
@@ -141,52 +135,47 @@ class Globals:
 
 
 class Roots:
-    """What functions and classes reach besides their arguments."""
+    """The state that functions and classes reach besides their arguments."""
 
     __slots__ = ("caches", "cells", "namespaces", "values")
 
     def __init__(self) -> None:
         self.caches: list[tuple[str, Any]] = []
-        """Functions with a cache that change something when they run: whether they do depends on what is in it."""
+        """Cached functions that change something when they run, which depends on what is in the cache."""
         self.namespaces: list[Namespace] = []
         self.values: list[tuple[str, Any]] = []
-        """Objects that are not code, with how an error message calls them."""
+        """Objects that are not code, with their names in error messages."""
         self.cells: list[tuple[str, types.CellType, bool]] = []
         """Variables of functions around them; whether they may be rebound."""
 
 
 class Reach:
-    """What the user's functions, classes and modules reach, found once for a trace while their names stay bound.
+    """A cache of what the user's functions, classes and modules reach, valid in a trace while their names stay bound.
 
     Code of the standard library, of packages and of Kiln is not followed.
     """
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[Any, Roots]] = {}
-
         self._defaults: dict[type, tuple[str, ...]] = {}
 
     def forget(self) -> None:
-        """Look again: a name was bound to something else."""
+        """Forget everything, because a name was bound to something else."""
         self._found.clear()
         self._defaults.clear()
 
     def defaults(self, kind: type) -> tuple[str, ...]:
-        """Attributes that a class of the user's gives its objects: those with plain values."""
+        """Return the attributes with plain values that a user's class gives its objects."""
         found = self._defaults.get(kind)
         if found is None:
-            own = {
-                name: v
-                for base in reversed(kind.__mro__)
-                if not is_library_class(base)
-                for name, v in vars(base).items()
-            }
+            bases = [base for base in reversed(kind.__mro__) if not is_library_class(base)]
+            own = {name: v for base in bases for name, v in vars(base).items()}
             found = tuple(name for name, v in own.items() if not name.startswith("__") and _is_plain(v))
             self._defaults[kind] = found
         return found
 
     def of(self, start: Any) -> Roots:
-        """What a function, class or module reaches."""
+        """Return what a function, class or module reaches."""
         known = self._found.get(id(start))
         if known is None:
             known = self._found[id(start)] = start, _Search(start).roots
@@ -273,7 +262,7 @@ class _Search:
             if wrapped is not None:
                 self._todo.append(("", wrapped))
             for cell in f.__closure__ or ():  # what a decorator of a library wraps
-                inner = _contents(cell)
+                inner = contents(cell)
                 if isinstance(inner, (types.FunctionType, types.MethodType, functools.partial)):
                     self._todo.append(("", inner))
             return
@@ -301,7 +290,7 @@ class _Search:
         self._bindings(label, mapping, _own_names(mapping))
 
     def _bindings(self, label: str, mapping: dict[str, Any], names: Iterable[str]) -> None:
-        """Names of a module: they may be rebound, and what they are bound to may change."""
+        """Add names of a module, which may be rebound, and what they are bound to, which may change."""
         known = self._globals.setdefault(id(mapping), (label, mapping, set()))[2]
         for name in sorted(set(names) - known):
             known.add(name)
@@ -323,25 +312,18 @@ class _Search:
 
 
 def _own_names(mapping: Mapping[str, Any]) -> set[str]:
-    """Names of a module that are not Python's."""
+    """Return the names of a module that are not Python's."""
     return {name for name in mapping if not name.startswith("__")}
 
 
 def _is_pythons(name: str) -> bool:
-    """Return whether an entry of a class is no state of the program: what Python, `dataclass` or `Enum` keep there."""
+    """Return whether an entry of a class belongs to Python, `dataclass` or `Enum`, and is no state of the program."""
     return name.startswith(_PYTHONS_OWN) or (name.startswith("_") and name.endswith("_") and name not in _METHODS)
 
 
 _METHODS = frozenset(vars(operator)) | {
-    "__init__",
-    "__new__",
-    "__post_init__",
-    "__enter__",
-    "__exit__",
-    "__iter__",
-    "__next__",
-    "__call__",
-}
+    "__init__", "__new__", "__post_init__", "__enter__", "__exit__", "__iter__", "__next__", "__call__",
+}  # fmt: skip
 _CONTAINERS = (list, dict, set, tuple, frozenset, types.SimpleNamespace, functools.partial)
 
 
@@ -354,12 +336,12 @@ _CONSTANTS = frozenset((int, float, complex, str, bytes, bool, type(None)))
 
 
 def _is_plain(x: Any) -> bool:
-    """Return whether a class gives a value as it is to its objects."""
+    """Return whether objects of a class see a value in it as it is: it is no descriptor, class or function."""
     return not hasattr(type(x), "__get__") and not isinstance(x, type) and not callable(x)
 
 
 def _unwrapped(x: Any) -> Any:
-    """Return the function behind what decorators make of one."""
+    """Return the function that decorators wrapped."""
     for _ in range(20):
         if isinstance(x, property):
             x = x.fget
@@ -379,15 +361,9 @@ def _unwrapped(x: Any) -> Any:
 _STORES = frozenset(
     dis.opmap[name]
     for name in (
-        "STORE_ATTR",
-        "STORE_SUBSCR",
-        "STORE_GLOBAL",
-        "STORE_DEREF",
-        "DELETE_ATTR",
-        "DELETE_SUBSCR",
-        "DELETE_GLOBAL",
+        "STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL",
     )
-)
+)  # fmt: skip
 
 
 def _may_change(x: Any, seen: set[int]) -> bool:
@@ -399,19 +375,12 @@ def _may_change(x: Any, seen: set[int]) -> bool:
     if _stores(x.__code__):
         return True
     named = [x.__globals__.get(name) for name in code_facts(x.__code__).names]
-    return any(_may_change(y, seen) for y in (*named, *map(_contents, x.__closure__ or ())))
+    return any(_may_change(y, seen) for y in (*named, *map(contents, x.__closure__ or ())))
 
 
 def _stores(code: types.CodeType) -> bool:
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
     return not _STORES.isdisjoint(code.co_code[::2]) or any(map(_stores, inner))
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 # ------------------------------------------------------------------------------------------------ fingerprints
@@ -451,7 +420,7 @@ def _buffer(x: Any) -> Any:
 
 
 def _of_array(x: Any) -> Any:
-    """Return an array of numpy: elements that are objects by their identity."""
+    """Return the fingerprint of a numpy array; elements that are objects count by identity."""
     if x.dtype.hasobject:
         return x.shape, _Identities(x.ravel().tolist())
     return x.shape, x.strides, zlib.crc32(x.tobytes())
@@ -473,7 +442,7 @@ def _of_stream(x: Any) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _taker(kind: type) -> Any:
-    """What takes the fingerprint of objects of a class; None for objects that have no contents of this kind."""
+    """Return the function that takes the fingerprint of objects of a class; None if they are not opaque."""
     import array
     import collections
     import contextvars
@@ -529,13 +498,13 @@ def is_filled_cache(x: Any, name: str) -> bool:
 
 
 def fingerprint(x: Any) -> Any:
-    """What two states of an object that is written in C are told apart by."""
+    """Return a value that changes whenever an opaque object, one that is written in C, does."""
     take = _taker(type(x))
     return None if take is None else take(x)
 
 
 def parts_of(x: Any) -> list[tuple[str, Any]]:
-    """Objects that an opaque one holds, with what is added to its path."""
+    """Return the objects that an opaque one holds, with what is added to its path."""
     import weakref
 
     if isinstance(x, types.GeneratorType):

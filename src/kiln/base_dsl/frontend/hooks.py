@@ -38,7 +38,7 @@ class Hooks:
     def __init__(self, constructs: list[Construct], result: Callable[[Any], Any] | None = None) -> None:
         self._constructs = constructs
         self.result = result
-        """What a returned value goes through, where the language asked for it."""
+        """The function that a returned value goes through, where the language asked for one."""
 
     def if_(self, index: int, scope: Scope, condition: Any, then: Any, orelse: Any) -> None:
         if_.run_if(self._constructs[index], scope, condition, then, orelse)
@@ -59,17 +59,17 @@ class Hooks:
 
     @staticmethod
     def bound(value: Any) -> bool:
-        """Return a name bound by a pattern, as part of a condition."""
+        """Return True: in a condition, it evaluates the binding of a pattern's name."""
         return True
 
     @staticmethod
     def range(function: Any) -> Any:
-        """What a `for` loop over `range(...)` calls: the builtin stands for a loop of the object program."""
+        """Return the callee for a `for` loop over `range(...)`: the builtin stands for a loop of the program."""
         return Range if function is builtins.range else function
 
     @staticmethod
     def static_bool(value: Any) -> Any:
-        """Return the filter of a comprehension: Python decides it, so it must be a Python value."""
+        """Return the filter of a comprehension, which must be a Python value."""
         if tree.is_dynamic(value):
             raise runtime_error(
                 f"the `if` of a comprehension is a {tree.describe(value)} that is only known when the program runs",
@@ -80,7 +80,7 @@ class Hooks:
 
     @staticmethod
     def static_subject(value: Any) -> Any:
-        """Return the subject of a `match` with patterns that look at Python's types and structures."""
+        """Return the subject of a `match` whose patterns look at classes or structure, which must be a Python value."""
         if tree.is_dynamic(value):
             raise runtime_error(
                 f"`match` looks at the class or structure of a {tree.describe(value)} that is only known when the program runs",

@@ -1,8 +1,10 @@
-"""`if`, `elif`, `else`, and statements that a jump may skip."""
+"""`if`, `elif`, `else`, and guards: statements that a jump may skip."""
 
 from __future__ import annotations
 
 import ast
+import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
@@ -48,7 +50,7 @@ def rewrite_guard(rw: Rewriter, node: Guard) -> list[ast.stmt]:
 def run_if(
     rec: Construct, scope: Scope, condition: Any, then: Callable[[bool], None], orelse: Callable[[bool], None] | None
 ) -> None:
-    """Run an `if`: a Python condition just runs in Python; a dynamic one becomes a branch of the program."""
+    """Run an `if`: a Python condition chooses an arm while tracing; a dynamic one becomes a branch of the program."""
     if not tree.is_dynamic(condition):
         if condition:
             then(False)
@@ -60,25 +62,34 @@ def run_if(
 
 def run_guard(rec: Construct, scope: Scope, flags: tuple[str, ...], body: Callable[[bool], None]) -> None:
     """Run `body` on the paths where no flag is set; inside it they are known to be clear."""
-    values = [scope.get(flag) for flag in flags]
-    if any(v is True for v in values):
-        return
-    dynamic = [(f, v) for f, v in zip(flags, values, strict=True) if tree.is_dynamic(v)]
-    if not dynamic:
+    dynamic = dynamic_flags(scope, flags)
+    if dynamic:
+        unless_set(rec, scope, dynamic, lambda: body(True), jumped=flags)
+    elif dynamic is not None:
         body(False)
-        return
-    skip = dynamic[0][1]
-    for _, value in dynamic[1:]:
-        skip = skip | value
+
+
+def dynamic_flags(scope: Scope, flags: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return the jump flags whose value is only known when the program runs; None if one is known to be set."""
+    values = {flag: scope.get(flag) for flag in flags}
+    if any(value is True for value in values.values()):
+        return None
+    return {flag: value for flag, value in values.items() if tree.is_dynamic(value)}
+
+
+def unless_set(
+    rec: Construct, scope: Scope, dynamic: dict[str, Any], run: Callable[[], None], jumped: tuple[str, ...]
+) -> None:
+    """Branch over `run`, in which the dynamic flags are clear. `jumped`: the flags that may be set otherwise."""
 
     def clear_and_run() -> None:
-        for flag, _ in dynamic:
+        for flag in dynamic:
             scope.set(flag, False)
-        body(True)
+        run()
 
-    dynamic_if(rec, scope, skip ^ Boolean(True), clear_and_run, known_set(scope, dynamic), else_jumped=flags)
+    def skip() -> None:
+        if len(dynamic) == 1:  # then this flag is the one that is set
+            scope.set(next(iter(dynamic)), True)
 
-
-def known_set(scope: Scope, dynamic: list[tuple[str, Any]]) -> Callable[[], None]:
-    """Return the other arm of a guard: if there is but one flag, it is set there."""
-    return lambda: scope.set(dynamic[0][0], True) if len(dynamic) == 1 else None
+    is_set = functools.reduce(operator.or_, dynamic.values())
+    dynamic_if(rec, scope, is_set ^ Boolean(True), clear_and_run, skip, else_jumped=jumped)

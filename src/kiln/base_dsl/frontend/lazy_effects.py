@@ -6,11 +6,12 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
-from .. import tree
+from .. import merging, tree
 from ..bindings import ir
+from ..cells import contents
 from ..diagnostics import type_error
 from ..tree import UNDEFINED
-from .carry import Snapshot
+from .carry import Snapshot, set_contents
 from .hidden_state import code_facts
 from .jumps import is_internal_name
 from .regions import ArmEnd, merged_places, unavailable_name, unify_arms
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _LazyArm(ArmEnd):
-    """What an arm of a conditional expression left behind."""
+    """The state at the end of an arm of a conditional expression."""
 
     def __init__(self, snapshot: Snapshot, values: dict[str, Any]) -> None:
         self.values = values
@@ -30,7 +31,7 @@ class _LazyArm(ArmEnd):
 
 
 class LazyEffects:
-    """What the arms of a conditional expression change: variables by `:=`, objects by calls.
+    """The side effects of the arms of a conditional expression: variables set by `:=`, objects changed by calls.
 
     The arms are closures, so their cells and the names of their module are all they can reach.
     """
@@ -48,7 +49,7 @@ class LazyEffects:
                 if name in self._cells:
                     continue
                 self._cells[name] = cell
-                value = _contents(cell)
+                value = contents(cell, UNDEFINED)
                 if isinstance(value, types.FunctionType) and is_internal_name(value.__name__):
                     todo.append(value)
                 elif not is_internal_name(name) and value is not UNDEFINED:
@@ -62,30 +63,30 @@ class LazyEffects:
         self._arms: list[_LazyArm] = []
 
     def _save(self) -> dict[str, Any]:
-        return {name: _contents(self._cells[name]) for name in sorted(self._writes)}
+        return {name: contents(self._cells[name], UNDEFINED) for name in sorted(self._writes)}
 
     def end_of_arm(self) -> None:
-        """Remember what an arm did, and undo it."""
+        """Record what an arm changed, and undo it."""
         self.snapshot.check_unchanged("a conditional expression")
         arm = _LazyArm(self.snapshot, self._save())
         self._arms.append(arm)
         for name, value in self._before.items():
-            _set_contents(self._cells[name], value)
+            set_contents(self._cells[name], value)
         self.snapshot.restore(arm.changes)
 
     def at_end(self, index: int, value: Any, kept: tree.Kept) -> Any:
         """Return a value of an arm with its objects as they were at the arm's end."""
         return self._arms[index].at_end(value, kept)
 
-    def merge(self, merge: tree.Merge, noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
-        """Add what has to be merged; the result sets variables and objects from the merged values."""
+    def merge(self, merge: merging.Merge, noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
+        """Add what has to be merged; return a function that sets variables and objects from the merged values."""
         steps: list[Callable[[Iterator[ir.Value]], None]] = []
         first, second = self._arms
 
         def unify(name: str, a: Any, b: Any) -> Callable[[Iterator[ir.Value]], Any]:
             try:
                 return unify_arms(first, a, second, b, merge)
-            except tree.Mismatch as m:
+            except merging.Mismatch as m:
                 raise self._error(name, m) from None
 
         for name, a in first.values.items():
@@ -97,7 +98,7 @@ class LazyEffects:
                     f"give {name!r} a value before",
                 )
                 continue
-            set_ = functools.partial(_set_contents, cell)
+            set_ = functools.partial(set_contents, cell)
             steps.append(noted.setting(set_, unify(repr(name), a, b), a, b, repr(name)))
         for place in merged_places(self.snapshot, first, second):
             steps.append(place.setting(unify(place.path, place.first, place.second), noted))
@@ -109,23 +110,9 @@ class LazyEffects:
         return finish
 
     @staticmethod
-    def _error(name: str, m: tree.Mismatch) -> Exception:
+    def _error(name: str, m: merging.Mismatch) -> Exception:
         return type_error(
             f"a conditional expression leaves {name}{m.path} with different types: {tree.describe(m.first)} and "
             f"{tree.describe(m.second)}" + (f" ({m.why})" if m.why else ""),
             m.hint or "convert one of them, or make the condition a Python value (const_expr)",
         )
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return UNDEFINED
-
-
-def _set_contents(cell: types.CellType, value: Any) -> None:
-    if value is not UNDEFINED:
-        cell.cell_contents = value
-    elif _contents(cell) is not UNDEFINED:
-        del cell.cell_contents

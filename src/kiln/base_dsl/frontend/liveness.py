@@ -1,4 +1,4 @@
-"""Which variables a construct reads, writes, and must hand on: backward liveness over structured code.
+"""Backward liveness over structured code: which variables a construct reads, writes and must carry.
 
 The input has gone through `jumps`: control only flows forward or around a loop, so one backward walk
 (a few rounds for each loop) is exact, flow-sensitive liveness.
@@ -17,7 +17,7 @@ from .jumps import RETURN_FLAG, RETURN_VALUE, Guard, Loop
 
 @dataclasses.dataclass
 class Flow:
-    """What liveness found out about one construct."""
+    """The liveness of one construct."""
 
     reads: frozenset[str] = frozenset()
     """Names read anywhere inside, also by functions defined inside."""
@@ -177,7 +177,7 @@ class Liveness:
     """Liveness of one function body. `flow` has an entry for each If, Guard and Loop node."""
 
     def __init__(self, body: list[ast.stmt], has_scopes: bool = True) -> None:
-        """`has_scopes`: whether functions, classes, `nonlocal` or `global` are in it."""
+        """Analyse a body. `has_scopes`: whether functions, classes, `nonlocal` or `global` are in it."""
         self.flow: dict[ast.AST, Flow] = {}
         self._names: dict[ast.AST, tuple[frozenset[str], frozenset[str]]] = {}
         self._perhaps: dict[ast.AST, frozenset[str]] = {}
@@ -191,15 +191,14 @@ class Liveness:
         self.block(body, self._always)
 
     def names(self, *nodes: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
-        """Return `names_of`, looked for once: loops are gone through several times, and what is in them once for
-        each construct around it."""
+        """Return `names_of`, cached: statements are walked for each construct around them, in loops several times."""
         found = [self._names.get(node) or self._names.setdefault(node, _frozen(names_of(node))) for node in nodes]
         if len(found) == 1:
             return found[0]
         return frozenset().union(*(loads for loads, _ in found)), frozenset().union(*(stores for _, stores in found))
 
     def killed(self, *nodes: ast.AST) -> frozenset[str]:
-        """Return the names that some nodes bind for certain: nobody reads later what they held."""
+        """Return the names that some nodes bind for certain, so that their earlier values are dead."""
         stores = self.names(*nodes)[1]
         if not stores:
             return stores

@@ -1,7 +1,6 @@
 """Builds loops of the program around Python callables.
 
-A body is traced once, and again where its first trace shows that a number or an object has to be carried in another
-way.
+A body is traced once, and again if its first trace shows that a number or an object has to be carried in another way.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
+from .. import merging, tree
 from .. import trace as tracing
-from .. import tree
 from ..bindings import ir
 from ..diagnostics import DSLBaseError, DSLUserCodeError, error, type_error
 from ..tree import UNDEFINED
@@ -38,11 +37,12 @@ if TYPE_CHECKING:
 
 
 class _Choices:
-    """How a loop carries what its body may change, as learned by tracing the body.
+    """The ways in which a loop carries what its body may change, as learned by tracing the body.
 
-    `promoted`: Python numbers that become values of the program. `by_value`: variables and attributes that hold another
-    object after an iteration, so that the object's parts are carried; all others refer to the object itself. `likes`:
-    values with a weaker description after an iteration, by the variable or attribute and the path in it.
+    `promoted`: Python numbers that become values of the program. `by_value`: variables and attributes that hold
+    another object after an iteration, so that the object's parts are carried; all others refer to the object itself.
+    `likes`: values that are less precisely described after an iteration (alignment, divisibility), by variable or
+    attribute and path.
     """
 
     def __init__(self) -> None:
@@ -75,30 +75,35 @@ class _Choices:
 
 
 _MOST_WEAKENED = 16
-"""The most retraces of a loop because a value's description gets weaker: alignments end soon, and so do divisors."""
+"""The most retraces of a loop because a value's description gets weaker; alignments and divisors get small soon."""
 
 
-def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
-    """Trace a loop; once more where its body showed that a choice was wrong."""
-    trace = tracing.require("a loop")
-    choices = trace.choices.setdefault(id(rec.function), {}).setdefault(rec.span, _Choices())
-    first: DSLBaseError | None = None
-    while True:
-        watched, complaints, unavailable = len(trace.watched), len(trace.complaints), dict(trace.unavailable)
-        try:
-            return attempt(choices)
-        except WrongChoice as wrong:
-            if not choices.learn(wrong):
-                raise (first or wrong.error) from None
-            if not wrong.by_value:  # the error of an object carried by value says more
-                first = first or wrong.error
-            del trace.watched[watched:], trace.complaints[complaints:]
-            trace.unavailable = unavailable
-        except DSLBaseError as failure:
-            if first is None:
-                raise
-            trace.broken = first
-            raise first from failure
+def _retraced(attempt: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function that traces a loop by some choices: it runs again if the body shows that one was wrong."""
+
+    @functools.wraps(attempt)
+    def run(rec: Construct, *args: Any) -> Any:
+        trace = tracing.require("a loop")
+        choices = trace.choices.setdefault(id(rec.function), {}).setdefault(rec.span, _Choices())
+        first: DSLBaseError | None = None
+        while True:
+            watched, complaints, unavailable = len(trace.watched), len(trace.complaints), dict(trace.unavailable)
+            try:
+                return attempt(choices, rec, *args)
+            except WrongChoice as wrong:
+                if not choices.learn(wrong):
+                    raise (first or wrong.error) from None
+                if not wrong.by_value:  # the error of an object carried by value says more
+                    first = first or wrong.error
+                del trace.watched[watched:], trace.complaints[complaints:]
+                trace.unavailable = unavailable
+            except DSLBaseError as failure:
+                if first is None:
+                    raise
+                trace.broken = first
+                raise first from failure
+
+    return run
 
 
 class _Entry:
@@ -113,9 +118,9 @@ class _Entry:
         self.original = value
         self.get, self.set, self.kept = get, set_, kept
         try:
-            began = value if likes is None else tree.weakened(value, likes)
-            self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)
-        except tree.Mismatch as m:
+            began = value if likes is None else merging.weakened(value, likes)
+            self.promoted, self.inits, self._rebuild = merging.open_value(began, promote, kept)
+        except merging.Mismatch as m:
             raise type_error(
                 f"{name} becomes a value of the program, because a loop changes it, and {m.why}", m.hint
             ) from None
@@ -142,9 +147,9 @@ class _Entry:
             return list(self._arguments)
         try:
             if now is UNDEFINED:
-                raise tree.Mismatch("", self._began, now)
-            return tree.match(self._began, now, self.kept)
-        except tree.Mismatch as m:
+                raise merging.Mismatch("", self._began, now)
+            return merging.match(self._began, now, self.kept)
+        except merging.Mismatch as m:
             was = tree.describe(m.first)
             refusal = type_error(
                 f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration"
@@ -155,15 +160,15 @@ class _Entry:
                 span=rec.span,
                 notes=assignment_notes(rec, self.name),
             )
-            if isinstance(m, tree.OtherObject):
+            if isinstance(m, merging.OtherObject):
                 raise WrongChoice(refusal, by_value=self.name) from None
-            if isinstance(m, tree.WeakerDescription):
+            if isinstance(m, merging.WeakerDescription):
                 raise WrongChoice(refusal, by_value=self.name, like=(m.path, m.like)) from None
             raise refusal from None
 
     @property
     def is_as_it_began(self) -> bool:
-        """Whether it holds after an iteration what it held before."""
+        """Whether its value is the same after an iteration as before."""
         return tree.same_state(self.now, self._began)
 
     @property
@@ -186,7 +191,7 @@ class _Entry:
 
 
 def _connected(sets: list[set[int]]) -> list[list[int]]:
-    """Return which of some sets have elements in common, directly or through others: groups of their indices."""
+    """Return the connected components of some sets, by common elements, as lists of indices."""
     groups: list[tuple[list[int], set[int]]] = []
     for index, each in enumerate(sets):
         joined, elements = [index], set(each)
@@ -202,7 +207,7 @@ def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
     return [x for number, x in objects_in(value).items() if number in shared] if shared else []
 
 
-def _suggest(m: tree.Mismatch) -> str:
+def _suggest(m: merging.Mismatch) -> str:
     if isinstance(m.second, Numeric) and isinstance(m.first, Numeric):
         return f"{type(m.second).__name__}(...)"
     return "a value of that type"
@@ -221,7 +226,7 @@ def _later(old: Any, now: Any) -> str:
 
 
 class _LoopState:
-    """What a loop carries: opened before its body is traced, settled afterwards."""
+    """The state that a loop carries: opened before its body is traced, settled afterwards."""
 
     def __init__(self, rec: Construct, scope: Scope, choices: _Choices) -> None:
         self.rec, self.scope, self.choices = rec, scope, choices
@@ -267,8 +272,7 @@ class _LoopState:
         self.types = [init.type for entry in self.entries for init in entry.inits]
 
     def _shared_objects(self, carried: list[str]) -> tree.Kept:
-        """Return objects in carried variables that something else refers to as well: they keep their identity and get
-        the loop's values."""
+        """Return objects in carried variables with other references, which keep their identity and get the values."""
         values = [(n, self.before[n]) for n in carried if tree.is_mutable(self.before[n])]
         if not values:
             return {}
@@ -327,7 +331,7 @@ class _LoopState:
 
     @contextlib.contextmanager
     def traced(self) -> Iterator[None]:
-        """While open, the loop's test or body is traced; variables and objects are put back if that fails."""
+        """Trace the loop's test or body while open; restore variables and objects if that fails."""
         try:
             with region(self.rec.title, self.rec.span, self.snapshot):
                 yield
@@ -416,7 +420,7 @@ class _LoopState:
         self._check_objects()
 
     def _check_objects(self) -> None:
-        """Raise an error for objects that the loop rebuilds from parts, where a second name would show that."""
+        """Refuse objects that the loop rebuilds from their parts where a second reference would show it."""
         made = [
             e for e in self.entries if e.holds_object and tree.is_mutable(e.original) and id(e.original) not in e.kept
         ]
@@ -453,8 +457,8 @@ class _LoopState:
             notes=assignment_notes(self.rec, entry.name),
         )
 
-    def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
-        """Return how variables that the body sets before reading them come out of the loop.
+    def late_plan(self, certain: bool) -> tuple[list[merging.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
+        """Return the leaves of variables that the body sets before reading, and functions that set them after the loop.
 
         `certain`: the body runs at least once, so that they need no value before it.
         """
@@ -462,7 +466,7 @@ class _LoopState:
         for number, copy in self._copies.items():
             if number in self.snapshot.objects:
                 kept[id(copy)] = self.snapshot.objects[number]
-        merge = tree.Merge(kept)
+        merge = merging.Merge(kept)
         steps: list[Callable[[Iterator[ir.Value]], None]] = []
         for name in self.late:
             old, now = self.before_late[name], self.scope.get(name)
@@ -485,7 +489,7 @@ class _LoopState:
                 old = UNDEFINED  # overwritten in any case
             try:
                 make = merge.unify(old, now)
-            except tree.Mismatch as m:
+            except merging.Mismatch as m:
                 raise type_error(
                     f"{readable(name)}{m.path} is {tree.describe(m.first)} before {self.rec.title} and "
                     f"{tree.describe(m.second)} inside it" + (f": {m.why}" if m.why else ""),
@@ -538,18 +542,12 @@ def _any(flags: list[Any]) -> Any:
     return result
 
 
+@_retraced
 def dynamic_for(
-    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any],
-    body: Callable[[Any], None], certain: bool,
+    choices: _Choices, rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer,
+    hints: dict[str, Any], body: Callable[[Any], None], certain: bool,
 ) -> None:  # fmt: skip
     """Build a counted loop with positive `step`. `certain`: it runs at least once."""
-    _traced_loop(rec, lambda choices: _try_for(rec, scope, lower, upper, step, hints, body, certain, choices))
-
-
-def _try_for(
-    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any],
-    body: Callable[[Any], None], certain: bool, choices: _Choices,
-) -> None:  # fmt: skip
     trace = tracing.require("a loop")
     kind: Any = type(lower)
     state = _LoopState(rec, scope, choices)
@@ -608,25 +606,22 @@ def _prune(block: ir.Block, offset: int, kept: list[bool], inits: list[ir.Value]
 
 
 def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
-    """Return names that the test of a `while` binds and nobody reads before: later code sees the test's value."""
+    """Return entries for names that the test of a `while` binds: later code sees the test's values."""
     scope = state.scope
     carried = {entry.name for entry in state.entries}
     names = [n for n in sorted(rec.test_writes - carried) if n in scope.cells and scope.get(n) is not UNDEFINED]
     return [_Entry(n, scope.get(n), lambda v, n=n: scope.set(n, v), lambda n=n: scope.get(n), False, {}) for n in names]
 
 
-def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]) -> Any:
+@_retraced
+def dynamic_while(
+    choices: _Choices, rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]
+) -> Any:
     """Build a `while` of the program.
 
     Returns True when it was built. When the test turns out to be a Python value after all, nothing is built, its
     operations stay in front, variables are as before, and the value is returned for the caller to go on with.
     """
-    return _traced_loop(rec, lambda choices: _try_while(rec, scope, test, body, choices))
-
-
-def _try_while(
-    rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None], choices: _Choices
-) -> Any:
     trace = tracing.require("a loop")
     state = _LoopState(rec, scope, choices)
     before = DetachedBlock(list(state.types))

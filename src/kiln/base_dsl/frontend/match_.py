@@ -71,7 +71,7 @@ def _is_simple(pattern: ast.pattern) -> bool:
 
 
 def _conditions(pattern: ast.pattern, subject: str) -> tuple[list[ast.expr], list[str]]:
-    """(tests that must hold, names bound to the subject)."""
+    """Return the tests that must hold, and the names bound to the subject."""
     name = ast.Name(subject, ast.Load())
     if isinstance(pattern, ast.MatchValue):
         return [ast.copy_location(ast.Compare(name, [ast.Eq()], [pattern.value]), pattern)], []

@@ -1,7 +1,7 @@
-"""Objects that a region chose between: two objects become a third, made of the chosen values.
+"""Objects merged at the end of a region: two objects become a third, made of the chosen values.
 
-Python would go on with one of the two, so that a later change in place is visible under both names. Here it is visible
-under one of them only. Such a change is an error where both are still in use; reading is right.
+Python would continue with one of the two, so that a later change in place is visible through both references. Here it
+is visible through one of them only. So such a change is refused where both are still in use; reading is fine.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ORIGIN = "one of the two"
 
 
 class Watched:
-    """Objects that must not change any more, with what they hold.
+    """A watch on objects that must not change any more, with what they hold.
 
-    `why` says what is wrong with a change of `{path}`.
+    `why` is the error message for a change of `{path}`.
     """
 
     def __init__(self, roots: list[tuple[str, Any]], why: str, hint: str, span: Span | None) -> None:
@@ -40,7 +40,7 @@ class Watched:
         self.look_again()
 
     def look_again(self) -> None:
-        """Note what the objects hold, after a region has given them its results."""
+        """Record what the objects hold, after a region has given them its results."""
         self.state = Snapshot(self._roots, code=False)
 
     def check(self) -> None:
@@ -56,15 +56,15 @@ class Watched:
 
 
 class Noted:
-    """The objects that one region makes of two."""
+    """The objects that one region merged from two."""
 
     def __init__(self, span: Span | None) -> None:
-        """`span`: of the region; None for that of the user's line that is running."""
+        """Begin for a region. `span`: where it is; None for the user's line that is running."""
         self._span = span
         self._made: list[tuple[Any, list[Any], str, list[Any]]] = []
 
     def add(self, merged: Any, origins: list[Any], name: str, passed_on: list[Any] | None = None) -> None:
-        """Note an object that was made of two, one of which it would be in Python; or of those that a loop passed on to it."""
+        """Record an object merged from `origins`, one of which it would be in Python, or those a loop passed on."""
         if tree.is_mutable(merged) and all(tree.is_mutable(x) and x is not merged for x in origins):
             self._made.append((merged, origins, name, passed_on or []))
             tracing.require("a branch").merged[id(merged)] = merged, origins
@@ -72,7 +72,7 @@ class Noted:
     def setting(
         self, set_: Callable[[Any], None], make: Callable[[Iterator[Any]], Any], first: Any, second: Any, name: str
     ) -> Callable[[Iterator[Any]], None]:
-        """Return what makes a merged value and sets it, noting its origins."""
+        """Return a function that makes a merged value, sets it, and records its origins."""
 
         def run(values: Iterator[Any]) -> None:
             merged = make(values)
@@ -82,7 +82,7 @@ class Noted:
         return run
 
     def settle(self, in_use: Callable[[], list[Any]]) -> None:
-        """Watch what has been noted, as far as a part of it is among the values `in_use`, or what the stack uses later."""
+        """Watch the recorded objects that share a part with values `in_use` or with what the stack uses later."""
         if not self._made:
             return
         trace = tracing.require("a branch")
@@ -104,7 +104,7 @@ class Noted:
 
 
 def _copied(merged: Any, origins: list[Any]) -> set[int]:
-    """Return the objects of its origins that a merged object has copies of: what all have in common is not copied."""
+    """Return the objects of its origins that a merged object has copies of; objects common to all are not copied."""
     found = objects_in(*origins).keys()
     return (found - objects_in(merged).keys()) | (found & {id(x) for x in origins})
 
@@ -122,7 +122,7 @@ def with_origins(objects: Iterable[int]) -> set[int]:
 
 
 def watched_copy(name: str, copy: Any, span: Span | None) -> Watched:
-    """Watch what stands for a watched object inside a loop."""
+    """Return a watch on the stand-in for a watched object inside a loop."""
     return Watched([(name, copy)], *_two_objects(name), span)
 
 
@@ -141,10 +141,9 @@ def _two_objects(name: str) -> tuple[str, str]:
 
 
 def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[int, str], Any]:
-    """Return attributes that objects gained in a region, but for cached properties: these are computed again where they
-    are read next.
+    """Return the attributes that objects gained in a region, except cached properties, which are dropped.
 
-    That gives the same, unless the object changes: such a change is an error.
+    They are computed again where they are read next, with the same result unless the object changes: so it is watched.
     """
     gained = snapshot.new_attributes()
     for key in list(gained):
@@ -181,13 +180,13 @@ def objects_watched(watched: list[Watched]) -> set[int]:
 
 
 def look_again(watched: list[Watched]) -> None:
-    """Go on watching behind a region, whose results objects have now."""
+    """Continue watching after a region, whose results objects have now."""
     for each in watched:
         each.look_again()
 
 
 def _changed(state: Snapshot) -> Iterator[str]:
-    """Return the path of something that has changed."""
+    """Yield the paths of what has changed."""
     yield from (path for path, _ in state.resized())
     changed = [(state.slots[index], state.values[index]) for index in state.changes()]
     for slot, before in [*changed, *state.reassigned()]:
@@ -206,7 +205,7 @@ def used_later() -> list[Any]:
 
 
 def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
-    """Return the same for the functions that called the one with these variables, by name."""
+    """Return the variables that the callers of the function with these variables may read from here on, by name."""
     found: list[tuple[str, Any]] = []
     mine = True
     for frame in _frames():
@@ -218,7 +217,7 @@ def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
 
 
 def _frames() -> Iterator[types.FrameType]:
-    """The frames of the user's functions, up to the outermost traced one."""
+    """Yield the frames of the user's functions, up to the outermost traced one."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code not in tracing.entry_codes:
         if not is_internal(frame.f_code):
@@ -227,8 +226,7 @@ def _frames() -> Iterator[types.FrameType]:
 
 
 def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
-    """Return variables that a function may read from here on, read off its byte code: names loaded further on, or in a
-    loop around this place."""
+    """Return the variables that a function may read from here on: those loaded later, or in a loop around, by name."""
     code = frame.f_code
     again = code.co_name.startswith("__kiln_body")  # the body of a loop, which may run once more
     names = _loaded_after(code, -1 if again else frame.f_lasti)
@@ -238,12 +236,12 @@ def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
 
 @by_code
 def _places(_code: types.CodeType) -> dict[int, frozenset[str]]:
-    """What code loads behind places in it, as far as that has been asked for."""
+    """Return the cache of `_loaded_after` for a code object, by offset."""
     return {}
 
 
 def _loaded_after(code: types.CodeType, offset: int) -> frozenset[str]:
-    """Return the names of variables that code loads after a place, or in a loop around it."""
+    """Return the names of variables that code loads after an offset, or in a loop around it."""
     known = _places(code)
     found = known.get(offset)
     if found is None:

@@ -1,4 +1,4 @@
-"""`raise`: ordinary Python, except right under a condition that is only known when the program runs."""
+"""`raise`: ordinary Python, but refused directly under a condition that is only known when the program runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rewrite(rw: Rewriter, node: ast.Raise) -> list[ast.stmt]:
 
 
 def check_raise(dynamic: bool) -> None:
-    """Refuse to raise on behalf of a path that may not be taken."""
+    """Refuse a `raise` on a path that may not be taken."""
     if dynamic:
         raise error(
             DSLSyntaxError,

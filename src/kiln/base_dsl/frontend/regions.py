@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import merging, tree
 from .. import trace as tracing
-from .. import tree
 from ..bindings import ir
 from ..diagnostics import (
     DSLBaseError,
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 
 class DetachedBlock:
-    """A block outside any function yet."""
+    """A block that is not yet part of a function."""
 
     def __init__(self, types: list[ir.Type]) -> None:
         self.block = tracing.require("a region").detached_block(types)
 
     def open(self) -> ir.InsertionPoint:
-        """Operations go to the end of the block while open."""
+        """Return the insertion point at the end of the block."""
         return ir.InsertionPoint(self.block)
 
     @property
@@ -75,7 +75,7 @@ def unavailable(rec: Construct, name: str, why: str, hint: str) -> None:
 
 
 def unavailable_name(name: str, why: str, hint: str) -> None:
-    """Have a variable of the function that is being traced refused, with the reason, when it is read."""
+    """Mark a variable of the function that is being traced as unavailable: reading it is an error with this reason."""
     frame = user_frame()
     if frame is not None:
         trace = tracing.require("a region")
@@ -83,7 +83,7 @@ def unavailable_name(name: str, why: str, hint: str) -> None:
 
 
 def assignment_notes(rec: Construct, name: str) -> tuple[Any, ...]:
-    """Return where a name gets its values: inside the construct, and the last place before it."""
+    """Return notes of where a name is assigned: inside the construct, and last before it."""
     inside = rec.assigned.get(name, [])[:3]
     if is_internal_name(name):
         return tuple((span, "returned here") for span in rec.function.returns[:3])
@@ -125,9 +125,9 @@ class WrongChoice(Exception):
 
 
 class region:
-    """While open, a region is traced. An exception that leaves it restores objects and ends the trace for good.
+    """The context of tracing a region. An exception that leaves it restores objects and ends the trace for good.
 
-    A handler outside would handle one path only, and could use values of a region that is no part of the program.
+    A handler outside would handle one path only, and could use values of a region that is not part of the program.
     """
 
     def __init__(self, title: str, span: Span | None, snapshot: Snapshot | None = None) -> None:
@@ -160,10 +160,10 @@ def _left_by(failure: Exception, title: str, span: Span | None) -> DSLBaseError:
 
 
 class ArmEnd:
-    """What objects held at the end of one of two arms."""
+    """The state of objects at the end of one of two arms."""
 
     def ended(self, snapshot: Snapshot) -> None:
-        """Note what objects hold now, and remove the attributes they gained."""
+        """Record what objects hold now, and remove the attributes they gained."""
         merged_objects.check(snapshot.watched())
         self.changes = snapshot.changes()
         self.gained = merged_objects.without_cached(snapshot, self.changes)
@@ -172,9 +172,9 @@ class ArmEnd:
         self._copies: dict[int, Any] = {}
 
     def at_end(self, value: Any, kept: tree.Kept) -> Any:
-        """Return a value of this arm with its objects as they were at the arm's end: they have been put back since.
+        """Return a copy of a value with its objects as they were at the arm's end; they have been restored since.
 
-        Objects that were there before the branch get into `kept`, by the identity of what stands for them.
+        Objects from before the branch are added to `kept`, by the identity of their copies.
         """
         if not tree.is_mutable(value):
             return value
@@ -202,7 +202,7 @@ class Arm(ArmEnd):
         self.jumped = tuple(f for f in rec.flags if _flag_is_set(scope.get(f)))
 
     def strict(self, rec: Construct, name: str) -> bool:
-        """Return whether somebody reads this arm's value of `name`: not after the arm has returned, for example."""
+        """Return whether this arm's value of `name` may be read later: not if the arm has returned, for example."""
         if not self.jumped or is_internal_name(name):
             return True
         return any(name in rec.function.flag_targets.get(flag, ()) for flag in self.jumped)
@@ -228,7 +228,7 @@ def dynamic_if(
     scope.restore(before)
     snapshot.restore(second.changes)
 
-    merge = tree.Merge(dict(snapshot.objects))
+    merge = merging.Merge(dict(snapshot.objects))
     finish: list[Callable[[Iterator[ir.Value]], None]] = []
     noted = Noted(rec.span)
     for name in writes:
@@ -239,7 +239,7 @@ def dynamic_if(
     for place in merged_places(snapshot, first, second):
         try:
             make = unify_arms(first, place.first, second, place.second, merge)
-        except tree.Mismatch as m:
+        except merging.Mismatch as m:
             raise _branch_error(rec, place.path, m) from None
         finish.append(place.setting(make, noted))
 
@@ -262,24 +262,24 @@ def dynamic_if(
 
 
 class MergedPlace(NamedTuple):
-    """A place in an object that two arms changed, and what each of them left there."""
+    """A slot of an object that an arm changed, and its value at the end of each arm."""
 
     path: str
     first: Any
     second: Any
     set: Callable[[Any], None]
     copies: bool = False
-    """Whether it takes the state of a value, and not the value itself."""
+    """Whether it stores the state of a value rather than the value itself."""
 
     def setting(self, make: Callable[[Iterator[ir.Value]], Any], noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
-        """Return what sets the merged value."""
+        """Return a function that sets the merged value."""
         if self.copies:
             return lambda values: self.set(make(values))
         return noted.setting(self.set, make, self.first, self.second, self.path)
 
 
 def merged_places(snapshot: Snapshot, first: Any, second: Any) -> Iterator[MergedPlace]:
-    """Yield the places in objects that two arms changed. Raises an error for attributes that exist on one path only."""
+    """Yield the slots of objects that an arm changed. Raises an error for attributes that exist on one path only."""
     for index in sorted(first.changes.keys() | second.changes.keys()):
         slot, old = snapshot.slots[index], snapshot.values[index]
         a, b = first.changes.get(index, old), second.changes.get(index, old)
@@ -293,7 +293,7 @@ def merged_places(snapshot: Snapshot, first: Any, second: Any) -> Iterator[Merge
 
 
 def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
-    """Refuse what has a value on one path only, unless the other path has left the function or loop."""
+    """Refuse an attribute that exists on one path only, unless the other path has left the function or loop."""
     if (a is UNDEFINED) == (b is UNDEFINED):
         return
     lacking = first if a is UNDEFINED else second
@@ -305,15 +305,15 @@ def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
         )
 
 
-def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: tree.Merge) -> Callable[[Iterator[ir.Value]], Any]:
-    """Merge what two arms made of a value: leaves are added, the result makes it of the merged values."""
+def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: merging.Merge) -> Callable[[Iterator[ir.Value]], Any]:
+    """Merge a value of two arms: add its leaves, and return a function that makes it of the merged values."""
     if a is b or a is UNDEFINED or b is UNDEFINED:
         return merge.unify(a, b)
     return merge.unify(first.at_end(a, merge.kept), second.at_end(b, merge.kept))
 
 
 def _merge_name(
-    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, merge: tree.Merge, noted: Noted,
+    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, merge: merging.Merge, noted: Noted,
 ) -> Callable[[Iterator[ir.Value]], None]:  # fmt: skip
     a, b = first.values[name], second.values[name]
     if not first.strict(rec, name) and not second.strict(rec, name):
@@ -337,12 +337,12 @@ def _merge_name(
             return lambda _: scope.set(name, UNDEFINED)
     try:
         make = unify_arms(first, a, second, b, merge)
-    except tree.Mismatch as m:
+    except merging.Mismatch as m:
         raise _branch_error(rec, name, m) from None
     return noted.setting(lambda value: scope.set(name, value), make, a, b, readable(name))
 
 
-def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
+def _branch_error(rec: Construct, name: str, m: merging.Mismatch) -> Exception:
     what = readable(name) if not m.path else f"{name}{m.path}"
     detail = m.why or f"it is {tree.describe(m.first)} in one and {tree.describe(m.second)} in the other"
     hint = (

@@ -1,7 +1,7 @@
-"""Rewritten functions in the disk cache: what one process has rewritten the next ones read.
+"""Rewritten functions in the disk cache, for later processes.
 
-An entry is named by all that rewriting depends on: the text of the function's file, the code that Python made of the function, and Kiln's
-own sources. It holds code as Python's files of byte code do, and what is known about the constructs.
+An entry is named by everything that rewriting depends on: the text of the function's file, the function's code object,
+and Kiln's own sources. It holds marshalled code, as `.pyc` files do, and the records of the constructs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .liveness import Flow
 from .source import identity
 
 Made = tuple[types.CodeType, list[Construct]]
-"""What rewriting gives: code, and its constructs."""
+"""The result of rewriting: code, and its constructs."""
 
 
 def kept(code: types.CodeType, make: Callable[[], Made]) -> Made:
@@ -41,7 +41,7 @@ def kept(code: types.CodeType, make: Callable[[], Made]) -> Made:
 
 @functools.lru_cache(maxsize=1)
 def _sources_changed() -> bool:
-    """Return whether Kiln's sources changed, asked once: the rewriter is loaded when it has rewritten a function."""
+    """Return whether Kiln's sources changed, looked up once: by then the rewriter is loaded."""
     return cache.sources_changed()
 
 

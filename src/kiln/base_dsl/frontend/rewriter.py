@@ -1,8 +1,8 @@
-"""The pre-stage: one function's syntax tree in, the same function with hooks for its control flow out.
+"""The pre-stage: rewrites the syntax tree of a function so that its control flow goes through hooks.
 
-Each construct has a file of its own with two halves: how it is rewritten, and the hook that runs in its
-place while tracing. This module holds what they share. What a construct makes has a place in the user's file
-at its root; nodes below it that have none get it once, at the end.
+Each construct has a file of its own with two halves: how it is rewritten, and the hook that runs in its place while
+tracing. This module holds what they share. The root of a rewritten construct has a location in the user's file; nodes
+below it that have none get it at the end.
 """
 
 from __future__ import annotations
@@ -87,8 +87,7 @@ def rewritten_source(function: types.FunctionType) -> str:
 
 
 def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
-    """Return the function rewritten here, or by an earlier process; of those whose results have declared types
-    object code is kept."""
+    """Return the function, rewritten here or by an earlier process; of typed functions the object code is cached."""
 
     def make() -> rewrite_cache.Made:
         return _rewrite_code(function, typed)[:2]
@@ -101,7 +100,7 @@ def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
 def _rewrite_code(
     function: types.FunctionType, typed: bool
 ) -> tuple[types.CodeType, list[Construct], Callable[[], str]]:
-    """Return the code, its constructs, and what shows it as Python text."""
+    """Return the code, its constructs, and a function that gives it as Python text."""
     code = function.__code__
     node = source.find(code, function.__globals__)
     rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars), typed)
@@ -135,8 +134,7 @@ def _rewrite_code(
 
 
 def _requalified(code: types.CodeType, old: str, new: str) -> types.CodeType:
-    """Return the code with the qualified names of the user's function, inner functions too, for errors and
-    tracebacks."""
+    """Return the code, inner functions included, with the qualified names of the user's function, for tracebacks."""
     constants = tuple(_requalified(c, old, new) if isinstance(c, types.CodeType) else c for c in code.co_consts)
     replace: Any = code.replace
     return replace(co_consts=constants, co_qualname=new + _qualname(code).removeprefix(old))
@@ -209,7 +207,7 @@ class Rewriter:
 
     def __init__(self, filename: str, function: str, free: set[str], typed: bool = False) -> None:
         self.filename, self._free, self.typed = filename, free, typed
-        """Whether what it returns has a declared type, so that all its values are the program's."""
+        """Whether its result has a declared type, so that all its values are the program's."""
         self.constructs: list[Construct] = []
         self._counter = 0
         self._scopes: list[_ScopeState] = []
@@ -455,7 +453,7 @@ class Rewriter:
     def construct(
         self, kind: str, node: ast.AST, header: ast.AST, flow_of: ast.AST, parts: list[ast.AST], **more: Any
     ) -> ast.expr:
-        """Record a construct; the index its hook looks it up by."""
+        """Record a construct, and return the index that its hook looks it up by."""
         state = self._scopes[-1]
         assert state.liveness is not None
         flow = state.liveness.flow.get(flow_of, Flow())
@@ -507,7 +505,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.
 
 
 class _ScopeState:
-    """What is known of the function whose body is being rewritten."""
+    """The state of rewriting the body of one function."""
 
     def __init__(self, name: str, rewriter: Rewriter) -> None:
         self.facts = FunctionFacts(name, rewriter.filename)
@@ -553,7 +551,7 @@ class _Expressions(nodes.Transformer):
         return builtin_calls.rewrite(self.rewriter, node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
-        """Return an f-string: its parts are put together by a hook, which knows texts of dynamic values."""
+        """Rewrite an f-string: a hook joins its parts, which may be texts of dynamic values."""
         parts = [self.visit(value) for value in node.values]
         if len(parts) < 2 or not any(isinstance(part, ast.FormattedValue) for part in parts):
             node.values = parts

@@ -1,4 +1,4 @@
-"""Finding the syntax tree of a function: in files, notebooks, the REPL, `-c`, `exec` and redirected stdin."""
+"""Finds the syntax tree of a function: in files, notebooks, the REPL, `-c`, `exec` and redirected stdin."""
 
 from __future__ import annotations
 import __future__
@@ -41,8 +41,8 @@ def _code_parameters(code: types.CodeType) -> tuple[str, ...]:
     return code.co_varnames[:count]
 
 
-def _mangled(names: tuple[str, ...], code: types.CodeType) -> tuple[str, ...]:
-    """Return whether names agree: private names (`__x` in a class) appear mangled in code objects."""
+def _unmangled(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names without their class prefix: private names (`__x` in a class) appear mangled in code objects."""
     return tuple(
         n[n.index("__", 1) :] if n.startswith("_") and "__" in n[1:] and not n.startswith("__") else n for n in names
     )
@@ -66,17 +66,16 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionNode:
-    """Return the syntax node a code object was compiled from, in a tree of its own. Raises DSLRuntimeError where its
-    source cannot be had.
+    """Return the syntax node a code object was compiled from, in a tree of its own.
 
-    `space` is the global namespace of its function.
+    `space` is the global namespace of its function. Raises DSLRuntimeError if its source cannot be found.
     """
     linecache.checkcache(code.co_filename)
     return _find_alone(code) or nodes.clone(_find_in_whole(code, space or {}))
 
 
 def _find_in_whole(code: types.CodeType, space: dict[str, Any]) -> FunctionNode:
-    """Return the node in the tree of a whole text, which is kept for others."""
+    """Return the node in the tree of a whole text, which is cached for other functions."""
     found: dict[str, FunctionNode] = {}
     for text in transient_sources.candidates(code):
         node = _find_in(text, code)
@@ -100,9 +99,9 @@ def _find_in_whole(code: types.CodeType, space: dict[str, Any]) -> FunctionNode:
 
 
 def _find_alone(code: types.CodeType) -> FunctionNode | None:
-    """Return the node of a function at the top of a file, or of a class there, of whose text nothing else is parsed.
+    """Return the node of a function at the top level of a file or class, parsing nothing but its lines.
 
-    None where it is not that simple: the lines do not show where it ends, or give other code than this.
+    None where that fails: the lines do not show where it ends, or compile to other code than this.
     """
     *classes, name = getattr(code, "co_qualname", "<unknown>").split(".")
     lines = linecache.getlines(code.co_filename)
@@ -132,18 +131,18 @@ def _find_alone(code: types.CodeType) -> FunctionNode | None:
 
 
 _DEFINITION = re.compile(r"^(?:@|def |class |async )", re.MULTILINE)
-"""Where the imports of a file have ended, mostly."""
+"""The first definition in a file, before which its imports usually stand."""
 
 
 def _last_line(code: types.CodeType) -> int:
-    """Return the last line that a function has code of."""
+    """Return the last line of a function that has code."""
     inner = (_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType))
     own = (line for _, _, line in code.co_lines() if line is not None)
     return max((code.co_firstlineno, *own, *inner))
 
 
 def _indentation(line: str) -> float:
-    """Of a line that may end a function: others, without code, go on with it."""
+    """Return the indentation of a line; infinity for one without code, which cannot end a function."""
     code = line.lstrip()
     return len(line) - len(code) if code and not code.startswith("#") else math.inf
 
@@ -179,7 +178,7 @@ def _choose(candidates: list[Any], wanted: Any, code: types.CodeType) -> Functio
         if not isinstance(node, ast.Lambda) and node.name != code.co_name:
             continue
         parameters = _parameters(node.args)
-        if parameters != _code_parameters(code) and parameters != _mangled(_code_parameters(code), code):
+        if parameters != _code_parameters(code) and parameters != _unmangled(_code_parameters(code)):
             continue
         found.append(node)
     if len(found) > 1:
@@ -201,8 +200,7 @@ def _gives(node: ast.Lambda, code: types.CodeType) -> bool:
 
 
 def is_compiled_from(text: str, node: FunctionNode, code: types.CodeType) -> bool:
-    """Return whether compiling a node of a text gives the code. Files change, and their times do not show it
-    reliably."""
+    """Return whether compiling a node of a text gives the code: files change, and their times are not reliable."""
     tree = _parse(text)
     excerpt = "" if tree is None else _excerpt(text, tree.body, node) + _imports(text)
     return _gives_code(excerpt, code) or _contains(_compile(text, code.co_filename), code)
@@ -234,8 +232,7 @@ def _imports(text: str) -> str:
 
 
 def _excerpt(text: str, body: list[ast.stmt], node: FunctionNode) -> str:
-    """Return the top-level statement of a text that contains a node, on its lines; of a class the relevant
-    statement."""
+    """Return the top-level statement that contains a node, at its line numbers; in a class, only that statement."""
     lines = text.splitlines(keepends=True)
     kept: list[str] = []
     while True:
@@ -263,7 +260,7 @@ def _contains(module: types.CodeType, code: types.CodeType) -> bool:
 
 
 def identity(code: types.CodeType) -> tuple[object, ...]:
-    """Return what tells code apart, comparable here and in other processes."""
+    """Return a value that identifies code, comparable across processes."""
     constants = [identity(c) if isinstance(c, types.CodeType) else _constant(c) for c in code.co_consts]
     return (code.co_name, code.co_firstlineno, code.co_code, code.co_names, code.co_varnames, constants)
 

@@ -1,7 +1,7 @@
-"""Sources of programs that stand in no file: passed to `exec` or `-c`, typed into a REPL, redirected into Python.
+"""Sources of programs that are in no file: passed to `exec` or `-c`, typed into a REPL, redirected into Python.
 
-Python keeps nothing of such a source once it is compiled. But while its program runs, the caller of `exec` waits for
-it, and mostly still holds the source: in a variable, as a constant, or in an expression that can be computed again.
+Python does not keep such a source once it is compiled. But while its program runs, the caller of `exec` usually still
+has the source: in a variable, as a constant, or in an expression that can be evaluated again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MOST_FRAMES = 100
 
 
 def remember_callers(function: types.FunctionType) -> None:
-    """Keep sources that a function being decorated may stand in, if it stands in no file."""
+    """Keep sources that may define a function being decorated, if it is in no file."""
     for text in _on_the_stack(function.__code__):
         if (function.__code__.co_filename, text) not in _seen:
             _seen.append((function.__code__.co_filename, text))
 
 
 def guesses(code: types.CodeType) -> list[str]:
-    """Return sources that `code` may stand in, although nothing but nearness speaks for them."""
+    """Return sources that may contain `code`, because functions on the stack hold them."""
     found = [text for name, text in reversed(_seen) if name == code.co_filename]
     return found + [text for text in _on_the_stack(code) if text not in found]
 
@@ -57,7 +57,7 @@ def _on_the_stack(code: types.CodeType) -> list[str]:
 
 
 def _computed_again(frame: types.FrameType) -> Iterator[Any]:
-    """Return what a frame has passed to `exec` or `compile` on its current line, if it can be computed again safely."""
+    """Yield what a frame passed to `exec` or `compile` on its current line, if it can be evaluated again safely."""
     line = frame.f_lineno
     if line is None:
         return
@@ -71,8 +71,7 @@ def _computed_again(frame: types.FrameType) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=256)
 def _calls(text: str) -> list[ast.Call]:
-    """Return the calls of `exec` and its like in a text, with what they are given. Found once: the stack has many
-    frames of few files."""
+    """Return the calls of `exec`, `compile` and `eval` in a text, cached: the stack has many frames of few files."""
     if not any(name in text for name in _RUNNERS):
         return []
     try:
@@ -87,7 +86,7 @@ _RUNNERS = ("exec", "compile", "eval")
 
 
 class _Unknown(Exception):
-    """An expression that is not computed again."""
+    """Raised for an expression that is not evaluated again."""
 
 
 _TEXT_METHODS = frozenset(
@@ -99,7 +98,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def _value(node: ast.expr, frame: types.FrameType) -> Any:
-    """Return the value of an expression of names, attributes, elements and texts: nothing of the user's is called."""
+    """Return the value of an expression of names, attributes, elements and strings, without calling the user's code."""
 
     def value(inner: ast.expr) -> Any:
         return _value(inner, frame)
@@ -157,8 +156,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_imported_file(filename: str, space: dict[str, Any]) -> bool:
-    """Return whether a module was made from a file by Python itself: then its code is what the file's text, as it was,
-    compiles to.
+    """Return whether Python's own loader made a module from a file, so that its code is compiled from the file's text.
 
     Other loaders may change what they load, as pytest's does.
     """
@@ -185,8 +183,7 @@ def candidates(code: types.CodeType) -> list[str]:
 
 
 def _kept_for_code(code: types.CodeType) -> list[str]:
-    """Return what Python keeps of what is typed into its REPL, from 3.13 on: by code object, since names like
-    `<stdin>-1` are not unique."""
+    """Return the source that Python's REPL keeps for a code object, from 3.13 on."""
     lines = getattr(linecache, "_getlines_from_code", None)
     text = "" if lines is None else "".join(lines(code))
     return [text] if text else []
@@ -206,7 +203,7 @@ def _of_command_line() -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def _redirected() -> str:
-    """Return the program text of `python < prog.py`. A pipe cannot be read twice: nothing then."""
+    """Return the program text of `python < prog.py`; empty for a pipe, which cannot be read twice."""
     try:
         size = os.fstat(0).st_size
         return os.pread(0, size, 0).decode() if size else ""

@@ -1,4 +1,4 @@
-"""`while`: a loop of the object program unless everything its test depends on is a Python value."""
+"""`while`: a loop of the program, unless everything its test depends on is a Python value."""
 
 from __future__ import annotations
 
@@ -27,19 +27,8 @@ UNROLL_LIMIT = 10_000
 
 # Builtins whose result is a Python value if their arguments are.
 _STATIC_CALLS = {
-    "len",
-    "int",
-    "float",
-    "bool",
-    "abs",
-    "min",
-    "max",
-    "isinstance",
-    "const_expr",
-    "range",
-    "divmod",
-    "round",
-}
+    "len", "int", "float", "bool", "abs", "min", "max", "isinstance", "const_expr", "range", "divmod", "round",
+}  # fmt: skip
 
 
 def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
@@ -93,8 +82,6 @@ def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
                 name = inner.func.id if isinstance(inner.func, ast.Name) else getattr(inner.func, "attr", "")
                 if name not in _STATIC_CALLS:
                     wanted.add("()")
-            elif isinstance(inner, (ast.Subscript, ast.Attribute)) and isinstance(inner.ctx, ast.Load):
-                pass  # decided by the object it is taken from
 
     for test in tests:
         use(test)
@@ -124,9 +111,7 @@ def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: C
                 snapshot = Snapshot(scope.roots(sorted(rec.flow.reads | rec.flow.writes)))
                 before = {name: scope.get(name) for name in rec.test_writes}
                 value = test(False)
-                if tree.is_dynamic(
-                    value
-                ):  # not foreseen: trace the test again, inside the loop, as if it had not been evaluated
+                if tree.is_dynamic(value):  # not foreseen: undo the test, and trace it again inside the loop
                     scope.restore(before)
                     snapshot.undo()
                     dynamic_while(rec, scope, lambda: test(True), lambda: body(True))

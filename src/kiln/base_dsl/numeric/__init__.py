@@ -1,2 +1,2 @@
-"""The numeric types: `types` lists them, `scalar` is what a value does, `promotion` how two types meet,
-`host` computes outside a trace, `emit` inside one. Use them through `kiln.base_dsl.typing`."""
+"""The numeric types: `types` lists them, `scalar` has their operators, `promotion` the type of an operation on two
+types; `host` computes outside a trace, `emit` inside one. Use them through `kiln.base_dsl.typing`."""

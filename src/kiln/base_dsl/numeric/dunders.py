@@ -1,4 +1,4 @@
-"""Operators of a class from one function of their name, so that a class lists them instead of spelling every method."""
+"""Operator methods of a class, made from one function of the operator's name."""
 
 from __future__ import annotations
 

@@ -73,14 +73,7 @@ def float_attributes() -> dict[str, ir.Attribute] | None:
     return _attributes(f"fastmath=#arith.fastmath<{flags}>") if flags else None
 
 
-INTEGER_OPS = {
-    "add": "arith.addi",
-    "sub": "arith.subi",
-    "mul": "arith.muli",
-    "and": "arith.andi",
-    "or": "arith.ori",
-    "xor": "arith.xori",
-}
+INTEGER_OPS = {name: f"arith.{name}i" for name in ("add", "sub", "mul", "and", "or", "xor")}
 
 
 def integer(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
@@ -224,17 +217,9 @@ def integer_power(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.
 
 
 FLOAT_OPS = {
-    "add": "arith.addf",
-    "sub": "arith.subf",
-    "mul": "arith.mulf",
-    "truediv": "arith.divf",
-    "rem": "arith.remf",
-    "min": "arith.minnumf",
-    "max": "arith.maxnumf",
-    "minimum": "arith.minimumf",
-    "maximum": "arith.maximumf",
-    "pow": "math.powf",
-}
+    "add": "arith.addf", "sub": "arith.subf", "mul": "arith.mulf", "truediv": "arith.divf", "rem": "arith.remf",
+    "min": "arith.minnumf", "max": "arith.maxnumf", "minimum": "arith.minimumf", "maximum": "arith.maximumf", "pow": "math.powf",
+}  # fmt: skip
 
 
 def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
@@ -323,7 +308,6 @@ def invert(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
     return emit_value("arith.xori", ir_type(t, n), (a, constant(t, 1 if t.is_boolean else -1, n)))
 
 
-_UNORDERED_NOT_EQUAL = 13
 _NATIVE_SOURCES = ("Float64", "Float32")
 
 
@@ -331,7 +315,8 @@ def convert(value: ir.Value, source: Any, target: Any, n: int | None = None, *, 
     """Return `value` of type `source` as a value of type `target`.
 
     Integers wrap; floats round to nearest even; a float becomes an integer by dropping the fraction, and saturates
-    (NaN gives 0) once a target has lowered it; anything but zero is True. `nonneg`: an integer known not to be negative.
+    (NaN gives 0) once a target has lowered it; anything but zero is True. `nonneg`: an integer known not to be
+    negative.
     """
     if source is target:
         return value
@@ -370,7 +355,7 @@ def _float_to_integer(value: ir.Value, source: Any, target: Any, n: int | None) 
     if compute is not source:
         value = _float_to_float(value, source, compute, n)
     if target.is_boolean:
-        return compare_ir("arith.cmpf", _UNORDERED_NOT_EQUAL, value, constant(compute, 0.0, n), n)
+        return compare_ir("arith.cmpf", _ORDERED["ne"], value, constant(compute, 0.0, n), n)
     op = "arith.fptosi" if target.signed else "arith.fptoui"
     return emit_value(op, ir_type(target, n), (value,))
 

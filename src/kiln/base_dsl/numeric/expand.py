@@ -17,7 +17,7 @@ from .meta import TYPES, FloatMeta
 
 
 def _narrow_formats() -> dict[str, FloatFormat]:
-    """Formats without arithmetic of their own, by the name of their IR type."""
+    """Return the formats without arithmetic of their own, by the name of their IR type."""
     types = [t for t in TYPES.values() if isinstance(t, FloatMeta) and t._format is not None]
     return {t._mlir_name: t._format for t in types if t._compute is not t}
 
@@ -215,9 +215,9 @@ def expand_narrow_floats(
 ) -> None:
     """Rewrite conversions from and to narrow floats into integer arithmetic.
 
-    What is left of a narrow float is its bits (LLVM's conversion makes an integer of it); tf32 becomes f32. `operations` may
-    leave out those of the module that are no `CONVERSIONS` and make no tf32, or only of other tf32. A target that has an
-    `instruction` for a conversion between two types makes it; None where it has none.
+    Narrow floats become their bits (an integer in LLVM), and tf32 becomes f32. `operations` are those of the module to
+    look at, at least its `CONVERSIONS` and those that produce tf32 from other types; by default all. `instruction(op,
+    source, target)` returns the value of a target's own instruction for a conversion, or None.
     """
     formats = _narrow_formats()
     if operations is None:

@@ -8,6 +8,7 @@ correctly rounded result (53 >= 2 * 24 + 2).
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,7 @@ Plain = bool | int | float
 
 
 def cast(t: Any, value: Plain) -> Plain:
-    """Return `value` as one of type `t`: ints wrap; floats round; float to int truncates and saturates (NaN
-    gives 0)."""
+    """Return `value` as one of type `t`: ints wrap, floats round, float to int truncates and saturates (NaN: 0)."""
     if isinstance(t, FloatMeta):
         if t._format is None:  # packed storage: the bit pattern
             return int(value) & ((1 << t.width) - 1)
@@ -160,41 +160,19 @@ def shift_left(a: int, b: int) -> int:
 
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
+    name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
 }
+_EXACT = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 INTEGER: dict[str, Callable[[int, int], int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "lshift": shift_left,
-    "rshift": lambda a, b: a >> min(b, 128),
-    "pow": int_pow,
-    "min": min,
-    "max": max,
-}
+    **_EXACT, "floordiv": operator.floordiv, "mod": operator.mod, "and": operator.and_, "or": operator.or_,
+    "xor": operator.xor, "lshift": shift_left, "rshift": lambda a, b: a >> min(b, 128), "pow": int_pow, "min": min, "max": max,
+}  # fmt: skip
 
 FLOAT: dict[str, Callable[[float, float], float]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "truediv": divide,
-    "floordiv": float_floordiv,
-    "mod": float_mod,
-    "pow": float_pow,
-    "min": lambda a, b: b if a != a or b < a else a,
-    "max": lambda a, b: b if a != a or b > a else a,
-}
+    **_EXACT, "truediv": divide, "floordiv": float_floordiv, "mod": float_mod, "pow": float_pow,
+    "min": lambda a, b: b if a != a or b < a else a, "max": lambda a, b: b if a != a or b > a else a,
+}  # fmt: skip
 
 
 def binary(name: str, t: Any, a: Plain, b: Plain) -> Plain:

@@ -23,8 +23,8 @@ _by_mlir_name: dict[str, NumericMeta] = {}
 def _as_declared(name: str, bases: tuple[type, ...], declared: dict[str, Any]) -> dict[str, Any]:
     """Return the keywords of a class statement as those of Kiln's own types, which name their IR type with `mlir`.
 
-    A program's own type is made with `width`, `np_dtype_name`, `mlir_type` (a function) and `is_abstract`, or with none of
-    them. What it leaves out it has from the type that has the same values in the IR, else from its base.
+    A program's own type is made with `width`, `np_dtype_name`, `mlir_type` (a function) and `is_abstract`, or with
+    none of them. What it leaves out it has from the type that has the same values in the IR, else from its base.
     """
     declared = dict(declared)
     for theirs, ours in (("np_dtype_name", "numpy"), ("is_abstract", "abstract")):
@@ -122,7 +122,7 @@ class NumericMeta(type):
         return type(value) in (bool, int, float) and issubclass(cls.from_python(value), cls)
 
     def n_bytes(cls, n_elements: int) -> int:
-        """Bytes that `n_elements` packed values take."""
+        """Return the bytes of `n_elements` packed values."""
         return (n_elements * cls.width + 7) // 8
 
     @property

@@ -1,4 +1,4 @@
-"""What may stand beside a typed scalar in an expression, and as what it is taken."""
+"""Operands of typed scalars in expressions, and their conversion."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ def plain_scalar(value: Any) -> host.Plain | None:
 
 
 def unwrap(value: Any, wanted: Any) -> Any:
-    """Return what `T(x)` takes besides Python and typed scalars as a scalar: IR values, operations with one result,
-    numpy scalars, objects with an `ir_value()`."""
+    """Return as a scalar what `T(x)` takes besides Python and typed scalars.
+
+    These are IR values, operations with one result, numpy scalars, and objects with an `ir_value()`.
+    """
     module = sys.modules.get("kiln.mlir")
     if module is not None:
         ir = module.ir

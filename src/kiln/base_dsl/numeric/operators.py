@@ -1,7 +1,7 @@
 """Python's operators on typed scalars: find the common type, then compute on the host or emit operations.
 
-Operands are passed on as Python scalars of the common type or IR-valued scalars of that type, so that what is known
-(a divisor, a shift count, a zero) can be used. Facts about integers (`nonneg`, `divisibility`) are kept up to date here.
+Operands are passed on as Python scalars of the common type or IR-valued scalars of that type, so that what is known (a
+divisor, a shift count, a zero) can be used. Facts about integers (`nonneg`, `divisibility`) are kept up to date here.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def typed_operand(value: host.Plain, t: Any) -> Any:
 
 
 def check_chosen(what: str, t: Any, *values: Any) -> None:
-    """Refuse Python numbers that would be other numbers as values of type `t`, where a program chooses between values."""
+    """Refuse Python numbers that type `t` would change, where a program chooses between values."""
     for value in values:
         plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
         if plain is not None and not host.keeps(t, plain):
@@ -95,7 +95,8 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
 def meet(a: Any, b: Any, of_python: Callable[[Any, host.Plain], Any] = operand_type) -> Any:
     """Return the common type of a typed scalar with anything, or None if that is not a number.
 
-    `of_python` says what it is beside a Python scalar: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
+    `of_python` says what it is beside a Python scalar: `operand_type` in arithmetic, `weak_type` where one of the two
+    is chosen.
     """
     s = type(b)
     if isinstance(s, NumericMeta):
@@ -149,7 +150,7 @@ def _divisibility(x: Any) -> int:
 
 
 _BY_OPERATOR = 4
-"""Frames from `emit_value` to what used an operator: the functions below are called by `binary`, and that by an operator."""
+"""The frames from `emit_value` to the user of an operator, which calls `binary`, which calls the functions below."""
 
 
 def _emit(op: str, t: Any, x: Any, y: Any) -> ir.Value:
@@ -251,17 +252,9 @@ def _max(t: Any, x: Any, y: Any) -> Any:
 
 
 INTEGER = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "floordiv": _floordiv,
-    "mod": _mod,
-    "and": _and,
-    "or": _or,
-    "xor": _xor,
-    "min": _min,
-    "max": _max,
-}
+    "add": _add, "sub": _sub, "mul": _mul, "floordiv": _floordiv, "mod": _mod, "and": _and, "or": _or, "xor": _xor,
+    "min": _min, "max": _max,
+}  # fmt: skip
 
 
 def shift(name: str, a: Any, amount: Any) -> Any:
@@ -368,6 +361,11 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
         return t._make(emit.floating("pow", t, x._value, constant(t.mlir_type, host.cast(t, exponent))))
     if exponent < 0:
         return 1.0 / _power_by_constant(x, -exponent, t)
+    return power_by_squaring(x, exponent) if exponent else t._lift(host.cast(t, 1))
+
+
+def power_by_squaring(x: Any, exponent: int) -> Any:
+    """Return a positive power of anything that can be multiplied, by repeated squaring."""
     result: Any = None
     while exponent:
         if exponent & 1:
@@ -375,7 +373,7 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
         exponent >>= 1
         if exponent:
             x = x * x
-    return t._lift(host.cast(t, 1)) if result is None else result
+    return result
 
 
 def _comparison_type(a: Any, b: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which type an operation on two values has. The table is in `docs/numeric-types.md`; a test holds both together."""
+"""Type promotion: the type of an operation on two values, as in the table of `docs/numeric-types.md`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _common_own_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
 
 
 def refuse_packed(t: Any) -> None:
-    """An error for a packed storage type, which has no values to compute with."""
+    """Raise an error for a packed storage type, which has no values to compute with."""
     if t._format is None:
         raise TypeError(
             f"{t.__name__} is a packed storage type: convert its elements to a float type to compute with them"
@@ -92,8 +92,11 @@ def float_of(t: Any) -> Any:
 
 @contextmanager
 def array_rules() -> Iterator[None]:
-    """Decorate a function of arrays: inside, types meet as numpy's and PyTorch's do. A Python scalar takes the type of
-    the value beside it where that keeps its kind, and `/` of integers is a float for vectors, too."""
+    """Promote types as numpy and PyTorch do, inside a function of arrays that this decorates.
+
+    A Python scalar takes the type of the value beside it if that keeps its kind, and `/` of integer vectors gives
+    floats.
+    """
     before = _array_rules.set(True)
     try:
         yield
@@ -102,7 +105,7 @@ def array_rules() -> Iterator[None]:
 
 
 def by_array_rules() -> bool:
-    """Return whether `array_rules` hold."""
+    """Return whether `array_rules` are in force."""
     return _array_rules.get()
 
 
@@ -113,8 +116,8 @@ def operand_type(t: Any, value: bool | int | float) -> Any:
     """Return the type in which a value of type `t` meets a Python scalar in arithmetic: an int counts as Int32, a float
     as Float32.
 
-    The scalar's kind decides, not its value; only an int that the integer type found so does not have widens it, so that no
-    bit is lost.
+    The scalar's kind decides, not its value; only an int that the integer type found so does not have widens it, so
+    that no bit is lost.
     """
     if _array_rules.get():
         return weak_type(t, value)

@@ -104,8 +104,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __str__(self) -> str:
         return host.text(type(self), self._value) if type(self._value) in PLAIN else _unknown("?")
 
-    def __repr__(self) -> str:
-        return host.text(type(self), self._value) if type(self._value) in PLAIN else _unknown("?")
+    __repr__ = __str__
 
     def __format__(self, spec: str) -> str:
         return format(self._value, spec) if type(self._value) in PLAIN else _unknown(format("?", _alignment_of(spec)))
@@ -205,7 +204,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         return [type(self).mlir_type]
 
     def __c_pointers__(self) -> list[int]:
-        """The address of the value in memory, good for as long as this object lives."""
+        """Return the address of the value in memory, valid as long as this object lives."""
         buffer = getattr(self, "_buffer", None)
         if buffer is None:
             buffer = self._buffer = ctypes.create_string_buffer(type(self)._pack(self), 16)
@@ -213,8 +212,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     @classmethod
     def _pack(cls, value: Any) -> bytes:
-        """Return a value (typed or Python) as one argument slot: 8 bytes (16 for 128 bits), little endian,
-        zero-padded."""
+        """Return a value (typed or Python) as an argument slot: 8 bytes (16 for 128 bits), little endian, padded."""
         if isinstance(value, Numeric):
             value = value._python("to pass it to a compiled function")
         try:
@@ -343,7 +341,7 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         return NotImplemented if not isinstance(other, int) else shift("rshift", typed_operand(other, type(self)), self)
 
     def __invert__(self) -> Any:
-        """All bits flipped; `~` of a Boolean is its negation."""
+        """Return all bits flipped; `~` of a Boolean is its negation."""
         t = type(self)
         if type(self._value) in PLAIN:
             return t._make(not self._value if t.is_boolean else host.wrap(t, ~self._value))
@@ -399,7 +397,7 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
         return convert(own._make(emit.float_unary(op, own, self._value)), t)
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        """Half to even. Without digits an integer type, as in Python; `round(x, 0)` stays a float."""
+        """Round half to even. Without digits the result is an integer, as in Python; `round(x, 0)` stays a float."""
         if ndigits is None:
             return self._rounded("math.roundeven", round)
         if type(self._value) in PLAIN:

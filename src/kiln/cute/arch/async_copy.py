@@ -38,6 +38,6 @@ def cp_async_bulk_commit_group(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def cp_async_bulk_wait_group(group: Any, *, read: bool | None = None, loc: Any = None, ip: Any = None) -> None:
-    """Wait until at most `group` of this thread's bulk groups are not complete, or (`read`) have sources still to be read."""
+    """Wait until at most `group` of this thread's bulk groups are pending, or (`read`) have unread sources."""
     kernel_only("cp_async_bulk_wait_group")
     nvgpu.async_copy.cp_async_bulk_wait(_count("cp_async_bulk_wait_group", group), bool(read))

@@ -154,7 +154,7 @@ def red(
     ptr: Any, val: Any, *, op: Any, dtype: Any = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
-    """Do an atomic operation without a result."""
+    """Reduce into the element at a pointer atomically (`red`), without returning its old value."""
     name = choice("op", op, _REDUCTIONS)
     if name in ("umin", "umax"):
         name, val = name[1:], Uint32(val) if isinstance(val, (int, Int32)) else val
@@ -185,22 +185,22 @@ def load(
     ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None,
     cop: Any = None, ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Return the element at a pointer, read here and now, with an order, a cache operator or a hint."""
+    """Load the element at a pointer with a memory order, a cache operator or a hint; the load is never removed."""
     kernel_only("load")
     address = pointer(ptr, "load")
     modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
     if isinstance(dtype, type) and issubclass(dtype, Numeric):
-        return dtype._make(nvgpu.memory.ordered_load(address, dtype.mlir_type, modifiers))
+        return dtype._make(nvgpu.memory.ordered_load(address, modifiers, type_=dtype.mlir_type))
     if not hasattr(dtype, "element_type"):
         raise type_error(f"load() takes a numeric type or a vector type, not {dtype!r}")
-    return nvgpu.memory.ordered_load(address, dtype, modifiers)
+    return nvgpu.memory.ordered_load(address, modifiers, type_=dtype)
 
 
 def store(
     ptr: Any, val: Any, *, level1_eviction_priority: Any = None, cop: Any = None, ss: Any = None, sem: Any = None,
     scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Write the element at a pointer, here and now."""
+    """Store the element at a pointer with a memory order, a cache operator or a hint; the store is never removed."""
     kernel_only("store")
     address = pointer(ptr, "store")
     if isinstance(val, (int, float, Numeric)):
@@ -215,7 +215,7 @@ def prefetch(
     tensormap: bool | None = None, uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
-    """Bring a line of global memory into a cache."""
+    """Prefetch a line of global memory into a cache."""
     kernel_only("prefetch")
     level = "tensormap" if tensormap else choice("cache_level", cache_level or "L2", ("l1", "l2")).upper()
     nvgpu.memory.prefetch(pointer(addr, "prefetch"), level)

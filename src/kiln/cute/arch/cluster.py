@@ -86,5 +86,5 @@ def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, i
     source = pointer(smem_ptr, "map_dsmem_ptr", "smem")
     dtype, alignment = smem_ptr.dtype, smem_ptr.alignment
     type_ = cute.ptr_type(dtype.mlir_type, "generic", alignment)
-    made = nvgpu.cluster.map_shared(source, i32(cta_rank_in_cluster), type_)
+    made = nvgpu.cluster.map_shared(source, i32(cta_rank_in_cluster), type_=type_)
     return Pointer(made, dtype, AddressSpace.generic, alignment, swizzle=smem_ptr.swizzle)

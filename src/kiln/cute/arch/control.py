@@ -22,7 +22,7 @@ def _registers(action: str, count: Any) -> None:
     if not isinstance(count, int) or count % REGISTER_UNIT or not least <= count <= most:
         hint = f"a multiple of {REGISTER_UNIT} from {least} to {most}"
         raise type_error(f"reg_count is {count!r}", hint)
-    nvgpu.control.set_max_register(action, count)
+    nvgpu.control.set_max_register(count, action)
 
 
 def setmaxregister_increase(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
@@ -78,6 +78,6 @@ def globaltimer(*, loc: Any = None, ip: Any = None) -> Int64:
 
 
 def nanosleep(sleep_time: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Do nothing for about `sleep_time` nanoseconds."""
+    """Suspend the thread for about `sleep_time` nanoseconds."""
     kernel_only("nanosleep")
     nvgpu.control.nanosleep(i32(sleep_time))

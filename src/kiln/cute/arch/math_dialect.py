@@ -1,4 +1,4 @@
-"""`cutlass._mlir.dialects.math`: the bindings' dialect, whose functions also take numbers of the language, and then give one."""
+"""`cutlass._mlir.dialects.math`: the bindings' dialect, whose functions also take and return Kiln's numbers."""
 
 from __future__ import annotations
 

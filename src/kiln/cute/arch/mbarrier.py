@@ -47,7 +47,7 @@ def mbarrier_arrive_and_expect_tx(
     mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, relaxed: bool = False, scope: Any = None, *,
     loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Expect `bytes` more bytes in the phase, and arrive."""
+    """Add `bytes` to the tx-count of the phase, and arrive."""
     _arrive("mbarrier_arrive_and_expect_tx", mbar_ptr, 1, bytes, peer_cta_rank_in_cluster, relaxed, scope)
 
 
@@ -55,7 +55,7 @@ def mbarrier_expect_tx(
     mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, *, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
-    """Expect `bytes` more bytes in the phase."""
+    """Add `bytes` to the tx-count of the phase."""
     kernel_only("mbarrier_expect_tx")
     peer = -1 if peer_cta_rank_in_cluster is None else peer_cta_rank_in_cluster
     operands = (pointer(mbar_ptr, "mbarrier_expect_tx", "smem"), i32(bytes), i32(peer))

@@ -1,4 +1,4 @@
-"""`cutlass._mlir.dialects.nvvm`: the bindings' dialect, with operations that programs expect and it does not have."""
+"""`cutlass._mlir.dialects.nvvm`: the bindings' dialect, with operations that programs use and it lacks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def atomicrmw(
     res: Any = None, op: Any = None, ptr: Any = None, a: Any = None, *, b: Any = None, mem_order: Any = None,
     syncscope: Any = None, loc: Any = None, ip: Any = None,
 ) -> ir.Value:  # fmt: skip
-    """Return an atomic update of the element at a pointer (`!llvm.ptr` or one of the language): the element before.
+    """Update the element at a pointer (`!llvm.ptr` or one of the language) atomically, and return its old value.
 
     `b` is what CAS compares with. The type of the result may be given first, and is that of `a`.
     """

@@ -27,7 +27,7 @@ def kernel_only(what: str) -> None:
 
 
 def i32(value: Any) -> ir.Value:
-    """Return an i32 of a Python or dynamic integer; unsigned words keep their bits."""
+    """Return a Python or dynamic integer as an i32; unsigned words keep their bits."""
     if isinstance(value, int) and not isinstance(value, bool):
         return tracing.constant(Int32.mlir_type, value)
     return Int32(value).ir_value()
@@ -44,7 +44,7 @@ def f32(value: Any) -> ir.Value:
 
 
 def pointer(value: Any, what: str, space: str = "") -> ir.Value:
-    """Return the pointer an argument is, in an address space if one is named."""
+    """Return an argument as a pointer; raise an error if it is none, or not in the address space `space`."""
     made = value.ir_value() if hasattr(value, "ir_value") else value
     type_ = getattr(made, "type", None)
     if type_ is not None and not cute.is_ptr(type_) and str(type_).startswith("!llvm.ptr"):

@@ -204,8 +204,7 @@ def elected() -> bool:
 
 
 class IfOpRegion:
-    """The region of `with elect_one():`, which one thread of the warp runs. Inside another such region it
-    does nothing."""
+    """The region of `with elect_one():`, which one thread of the warp runs. Nested regions do nothing."""
 
     _point: Any
 

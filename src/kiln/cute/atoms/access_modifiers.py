@@ -1,4 +1,4 @@
-"""Modifiers of accesses to memory: their order, its scope, and how long lines should stay in the caches."""
+"""Modifiers of memory accesses: order, scope, and eviction priority in the caches."""
 
 from __future__ import annotations
 
@@ -59,8 +59,7 @@ def modifiers_of(
     order: Any = MemoryOrder.WEAK, scope: Any = MemoryScope.CTA, priority: Any = CacheEvictionPriority.EVICT_NORMAL,
     invariant: bool = False, l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
 ) -> tuple[str, str]:  # fmt: skip
-    """Return the modifiers of PTX for loads and stores. `invariant`: nothing writes the source while the
-    kernel runs."""
+    """Return PTX's modifiers for loads and for stores. `invariant`: nothing writes the source while the kernel runs."""
     for what, value, kind in (
         ("memory_order", order, MemoryOrder), ("memory_scope", scope, MemoryScope),
         ("l1c_evict_priority", priority, CacheEvictionPriority),
@@ -82,7 +81,7 @@ def modifiers_of(
 
 
 def l2_modifier(priority: Any) -> str:
-    """Return the modifier for how long lines should stay in the L2 cache."""
+    """Return PTX's modifier for an eviction priority in the L2 cache."""
     if not isinstance(priority, CacheEvictionPriority) or priority is CacheEvictionPriority.NO_ALLOCATE:
         names = ", ".join(member.name for member in CacheEvictionPriority if member.name != "NO_ALLOCATE")
         raise type_error(f"l2_evict_priority is {priority!r}", f"CacheEvictionPriority: {names}")

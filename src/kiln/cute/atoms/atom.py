@@ -34,6 +34,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+OPERAND_MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
+"""The modes of (M, N, K) of each operand of an MMA."""
+
+
 class Op:
     """An operation of the hardware (or of every processor) that atoms are made of. Equal by type and fields."""
 
@@ -69,7 +73,7 @@ class Trait:
         return self
 
     def __kiln_static_key__(self) -> Any:
-        """What two atoms of an operation, a type and layouts must also agree in to be one value of the program."""
+        """Return what two atoms of one operation, type and layouts must also agree in to be merged."""
         return ()
 
 
@@ -99,7 +103,7 @@ class CopyOp(Op):
 
 
 class Atom:
-    """An operation with its trait. `set` changes it; a change in a region is carried out of it."""
+    """An operation with its trait. `set` changes it in place, also inside branches and loops."""
 
     def __init__(self, op: Any, trait: Any) -> None:
         self._op = op
@@ -154,12 +158,6 @@ class Atom:
             str(self._trait.layout_dst_tv),
             self._trait.__kiln_static_key__(),
         )
-
-    def __kiln_join__(self, other: Any) -> Any:
-        return (self, other) if self.__kiln_static_key__() == other.__kiln_static_key__() else None
-
-    def __kiln_coerce__(self, like: Any) -> Any:
-        return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
 
     __kiln_key__ = __kiln_static_key__
 
@@ -293,7 +291,7 @@ class TiledCopy(CopyAtom):
 
 
 class ThreadSlice(Atom):
-    """One thread's part of a tiled atom, as the first base of a class; the index of the thread may be dynamic."""
+    """A mixin for one thread's part of a tiled atom, before its class; the index of the thread may be dynamic."""
 
     def __init__(self, tiled: Any, thr_idx: Any) -> None:
         self.__dict__.update(tiled.__dict__)
@@ -455,30 +453,29 @@ def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None,
     return make_tiled_copy(atom, tiled_copy.layout_dst_tv_tiled, tiled_copy._tiler_mn)
 
 
-def _tiled_mma(mma: Any, name: str) -> None:
+def _over_operand(atom: CopyAtom, mma: Any, operand: str) -> TiledCopy:
     if not hasattr(mma, "get_tile_size"):
         raise type_error(
-            f"{name} takes a tiled MMA, got {type(mma).__name__}",
+            f"make_tiled_copy_{operand} takes a tiled MMA, got {type(mma).__name__}",
             "cute.make_tiled_mma(...); make_tiled_copy_S and make_tiled_copy_D take a tiled copy",
         )
+    tiler = tuple(mma.get_tile_size(mode) for mode in OPERAND_MODES[operand])
+    return make_tiled_copy(atom, getattr(mma, f"tv_layout_{operand}_tiled"), tiler)
 
 
 def make_tiled_copy_A(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """Return an atom over the A tile of a tiled MMA."""
-    _tiled_mma(tiled_mma, "make_tiled_copy_A")
-    return make_tiled_copy(atom, tiled_mma.tv_layout_A_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(2)))
+    return _over_operand(atom, tiled_mma, "A")
 
 
 def make_tiled_copy_B(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """Return an atom over the B tile of a tiled MMA."""
-    _tiled_mma(tiled_mma, "make_tiled_copy_B")
-    return make_tiled_copy(atom, tiled_mma.tv_layout_B_tiled, (tiled_mma.get_tile_size(1), tiled_mma.get_tile_size(2)))
+    return _over_operand(atom, tiled_mma, "B")
 
 
 def make_tiled_copy_C(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """Return an atom over the C tile of a tiled MMA."""
-    _tiled_mma(tiled_mma, "make_tiled_copy_C")
-    return make_tiled_copy(atom, tiled_mma.tv_layout_C_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(1)))
+    return _over_operand(atom, tiled_mma, "C")
 
 
 def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
@@ -488,12 +485,7 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any
     values = size(atom.layout_src_tv[1])
     # the values of one call, of all threads: (thread, value) -> index in the whole tile
     part = composition(layout_tv, make_layout((size(layout_tv[0]), values)))
-    tiler = tuple(
-        filter_layout(composition(make_layout(shape_mn, stride=tuple(int(i == j) for j in range(2))), part))
-        for i in range(2)
-    )
-    whole_of_part = composition(make_layout(shape_mn), tiler)
-    return make_tiled_copy(atom, composition(left_inverse(whole_of_part), part), tiler)
+    return _covering(atom, part, shape_mn)
 
 
 def make_cotiled_copy(
@@ -501,11 +493,15 @@ def make_cotiled_copy(
 ) -> TiledCopy:
     """Return a tiled copy whose (thread, value) layout maps to offsets of the data, not to its coordinates."""
     coords = composition(left_inverse(data_layout), atom_layout_tv)
-    shape = wrap(data_layout.shape)
-    extents = product_each(shape)
+    return _covering(atom, coords, product_each(wrap(data_layout.shape)))
+
+
+def _covering(atom: CopyAtom, layout_tv: Layout, extents: tuple[Any, ...]) -> TiledCopy:
+    """Return the tiled copy over the smallest tile with the values of `layout_tv`, which maps into `extents`."""
+    modes = range(len(extents))
     tiler = tuple(
-        filter_layout(composition(make_layout(extents, stride=tuple(int(i == j) for j in range(len(extents)))), coords))
-        for i in range(len(extents))
+        filter_layout(composition(make_layout(extents, stride=tuple(int(i == j) for j in modes)), layout_tv))
+        for i in modes
     )
     whole_of_tile = composition(make_layout(extents), tiler)
-    return make_tiled_copy(atom, composition(left_inverse(whole_of_tile), coords), tiler)
+    return make_tiled_copy(atom, composition(left_inverse(whole_of_tile), layout_tv), tiler)

@@ -74,7 +74,7 @@ def looped(count: Any, body: Callable[[Any], None]) -> None:
 def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers: tuple[str, str] = ("", "")) -> int:
     """Copy all elements in parts of `values`, each under its predicate, if there are any.
 
-    `modifiers` are those of loads and of stores. Gives the number of elements of the narrowest access to memory.
+    `modifiers` are those of loads and of stores. Returns the number of elements of the narrowest access to memory.
     """
     src, dst = _check(src, dst)
     count = product(dst.shape)
@@ -101,8 +101,7 @@ def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers:
 
 
 def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], None] | None:
-    """Return what checks coordinates of copied elements against the extents of both tensors; None if neither is
-    checked."""
+    """Return a function that checks coordinates of copied elements against the extents of both tensors, or None."""
     if src._extents is None and dst._extents is None:
         return None
 
@@ -114,11 +113,10 @@ def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], N
 
 
 def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> list[tuple[Any, list[int]]]:
-    """Return each predicate with the parts that it guards: calls of an atom of so many values, of which there are
-    `count` in all.
+    """Return each predicate with the calls that it guards, of an atom with `values` of the `count` values.
 
-    There is one for each call; or, for all calls in mode 0 of one of the tensors, one for each of its other modes; or one
-    for each repetition of the first part of mode 0, too: (V, rest) of a tiled copy whose V takes several calls.
+    There is one predicate for each call; or, for all calls in mode 0 of one of the tensors, one for each of its other
+    modes; or also one for each repetition in mode 0, ((V, rest), ...), of a tiled copy whose V takes several calls.
     """
     calls = count // values
     if not isinstance(pred, TracedTensor):
@@ -226,7 +224,7 @@ def copy_atom_call(
 
 
 def prefetch(atom: Any, src: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Prefetch what an atom would copy into the L2 cache. It has no visible effect."""
+    """Prefetch the source of a copy into the L2 cache. It has no visible effect."""
     if not isinstance(atom, CopyAtom):
         raise type_error(f"prefetch() takes a copy atom first, got {type(atom).__name__}")
     call = getattr(atom.trait, "prefetch", None)

@@ -21,7 +21,7 @@ from ..layout.picture import Drawn
 from ..layout.tiling import logical_divide, tiled_product, zipped_divide
 from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
 from ..tensor.vector_access import Registers
-from .atom import Atom, Op, ThreadSlice, Trait, known_keywords, tile_of_layouts
+from .atom import OPERAND_MODES, Atom, Op, ThreadSlice, Trait, known_keywords, tile_of_layouts
 
 if TYPE_CHECKING:
     from ..tensor.pointer import Pointer
@@ -30,9 +30,6 @@ __all__ = [
     "MmaAtom", "MmaOp", "MmaTrait", "RegisterMmaTrait", "ThrMma", "TiledMma", "gemm", "make_mma_atom",
     "make_tiled_mma", "mma_atom_call",
 ]  # fmt: skip
-
-_OPERAND_MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
-"""The modes of (M, N, K) of an operand."""
 
 
 class MmaTrait(Trait):
@@ -50,7 +47,7 @@ class MmaTrait(Trait):
         self.types = dict(zip("ABC", types, strict=True))
 
     def make_fragment(self, operand: str, of: Any) -> Any:
-        """Return what a call takes for an operand that was partitioned (or has a partitioned shape)."""
+        """Return the operand of `gemm` for a partitioned tensor, or for a partitioned shape."""
         raise NotImplementedError
 
     def call(self, d: Any, a: Any, b: Any, c: Any, **kwargs: Any) -> None:
@@ -163,15 +160,15 @@ class MmaAtom(Atom, Drawn):
         return self._trait.layouts_tv["C"]
 
     def make_fragment_A(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """Return what `gemm` takes for A: registers like a partitioned tensor, or of a partitioned shape."""
+        """Return the operand A of `gemm`: registers like a partitioned tensor, or of a partitioned shape."""
         return self._trait.make_fragment("A", input)
 
     def make_fragment_B(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """Return what `gemm` takes for B."""
+        """Return the operand B of `gemm`."""
         return self._trait.make_fragment("B", input)
 
     def make_fragment_C(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """Return what `gemm` takes for C and D, undefined at first."""
+        """Return the accumulator of `gemm` (C and D), undefined at first."""
         return self._trait.make_fragment("C", input)
 
     def __str__(self) -> str:
@@ -233,9 +230,8 @@ class TiledMma(MmaAtom):
         return ThrMma(self, thr_idx)
 
     def _split(self, operand: str, x: Any) -> Any:
-        """Return an operand (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest
-        j), ..))."""
-        i, j = _OPERAND_MODES[operand]
+        """Return (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j), ...))."""
+        i, j = OPERAND_MODES[operand]
         if rank(x) < 2:
             raise type_error(
                 f"the operand {operand} of an MMA has at least two modes, got {_describe(x)}",
@@ -249,7 +245,7 @@ class TiledMma(MmaAtom):
 
     def _tv_layout(self, operand: str) -> Layout:
         """Return (thread, value) -> index in the operand's part of the tile."""
-        i, j = _OPERAND_MODES[operand]
+        i, j = OPERAND_MODES[operand]
         split = self._split(operand, make_layout((self.get_tile_size(i), self.get_tile_size(j))))
         thread, value = split[0]
         (thread_i, rest_i), (thread_j, rest_j) = split[1]
@@ -324,7 +320,7 @@ class ThrMma(ThreadSlice, TiledMma):
     def _partition(self, operand: str, tensor: Any) -> Any:
         if not isinstance(tensor, TracedTensor):
             raise type_error(f"partition_{operand} takes a tensor, got {type(tensor).__name__}")
-        i, j = _OPERAND_MODES[operand]
+        i, j = OPERAND_MODES[operand]
         place = self.thr_layout_vmnk.get_flat_coord(self._thr_idx)
         return _sliced(self._split(operand, tensor), place[0], place[i + 1], place[j + 1])
 
@@ -461,5 +457,5 @@ def _part(x: Any, i: int, k: int | None) -> Any:
 
 
 def calls_in_order(rows: int, columns: int) -> list[tuple[int, int]]:
-    """Return all (m, n), to and fro, so that neighbours share an operand."""
+    """Return all (m, n) in serpentine order, so that neighbours share an operand."""
     return [(m, n if m % 2 == 0 else columns - 1 - n) for m in range(rows) for n in range(columns)]

@@ -1,4 +1,4 @@
-"""`python -m cutlass.cute.export.aot_config --libdir`: what build systems need to know to link programs that load exported code."""
+"""`python -m cutlass.cute.export.aot_config --libdir`: flags to link programs that load exported code."""
 
 from __future__ import annotations
 

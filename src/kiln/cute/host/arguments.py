@@ -1,4 +1,4 @@
-"""How tensors, pointers, layouts and shapes are passed to compiled functions and from host functions to kernels."""
+"""Nodes of tensors, pointers, layouts, shapes and streams, which are passed to compiled functions and to kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from ...base_dsl import packages, promises, target, trace, tree
-from ...base_dsl.arguments import GroupNode, Node, NumericNode
+from ...base_dsl.arguments import GroupNode, Node, NumericNode, ValuesNode
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
 from ...base_dsl.static_key import static_key
@@ -66,7 +66,7 @@ class TensorNode(Node):
         return list(self._leaves)
 
     def fit(self, expected: Hashable) -> Node | str:
-        """This tensor as an argument of the expected signature, or why it is none."""
+        """Return this tensor as an argument of the expected signature, or why it does not fit."""
         if not isinstance(expected, TensorSignature) or self._array is None:
             return ""
         reason = expected.misfit(self._array, self._alignment)
@@ -122,22 +122,10 @@ class PointerNode(Node):
         return Pointer(next(values), *self.key)
 
 
-class ValueNode(Node):
-    """A value in a trace that defines its own MLIR values, taken apart once."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-        self._values = list(value.__extract_mlir_values__())
-        self.key = ()
-
-    def types(self) -> list[ir.Type]:
-        return [v.type for v in self._values]
-
-    def values(self) -> list[ir.Value]:
-        return self._values
-
-    def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        return tree.rebuilt(self._value, [next(values) for _ in self._values])
+def value_node(value: Any) -> Node:
+    """Return the node of a value in a trace that defines its own MLIR values."""
+    own = list(value.__extract_mlir_values__())
+    return ValuesNode(own, lambda values: tree.rebuilt(value, [next(values) for _ in own]))
 
 
 class IndexNode(NumericNode):
@@ -214,7 +202,7 @@ def shape_node(value: Any) -> Node:
 
 
 class AddressNode(Node):
-    """An address without a type, `ctypes.c_void_p`: compiled code that takes a pointer takes it."""
+    """An untyped address, `ctypes.c_void_p`, which fits compiled code that takes a pointer."""
 
     key = "an address"
 
@@ -267,7 +255,7 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
         found, leaves = value._argument
         return TensorNode(found, leaves, value._array, value._alignment)
     if kind is TracedTensor or kind is Pointer:
-        return ValueNode(value)
+        return value_node(value)
     if kind is RuntimePointer:
         return PointerNode(value)
     if kind is FakeTensor:
@@ -283,13 +271,9 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
         return StreamNode(handle, value)
     if is_array(kind):
         return array_node(value)
-    if hasattr(kind, "__extract_mlir_values__") and _in_trace():
-        return ValueNode(value)
+    if hasattr(kind, "__extract_mlir_values__") and trace.current() is not None:
+        return value_node(value)
     return None
-
-
-def _in_trace() -> bool:
-    return trace.current() is not None
 
 
 def _check_device(device: str) -> None:
@@ -341,7 +325,7 @@ _array_signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 
 def quick_array(kind: type) -> Callable[[Any], Any] | None:
-    """Return what maps arrays of numpy and torch to (key, leaves) without making a node; None for other types."""
+    """Return a function from arrays of numpy or torch to (key, leaves), without a node; None for other types."""
     numpy = packages.loaded("numpy")
     if numpy is not None and kind is numpy.ndarray:
         return _quick_numpy

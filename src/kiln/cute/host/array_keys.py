@@ -1,7 +1,7 @@
-"""Keys of arrays, for programs that work out once what to do with arrays of a kind: `plan = plans.get(array_key(x, y))`.
+"""Keys of arrays, for programs that plan once for arrays of one kind: `plan = plans.get(array_key(x, y))`.
 
-Native code reads the arrays where it knows their types (numpy's, PyTorch's with DLPack's C functions), in a third of the time
-that Python takes to ask for the same.
+Native code reads arrays of types that it knows (numpy's, PyTorch's with DLPack's C functions) in a third of the time
+that Python takes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading arrays of other libraries: address, shape, strides, element type, device. No copies."""
+"""Reads arrays of other libraries: address, shape, strides, element type, device. No copies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Array(NamedTuple):
-    """An array as memory. Strides are in elements. `keep` is what holds the memory."""
+    """An array as memory. Strides are in elements. `keep` is the object that owns the memory."""
 
     address: int
     shape: tuple[int, ...]
@@ -320,7 +320,7 @@ _MOST_MODES = 64
 def _check_memory(
     what: str, shape: tuple[int, ...], strides: tuple[int, ...], memory: int, address: int, bits: int
 ) -> None:
-    """Raise an error for extents and addresses that no array has, before they are used."""
+    """Raise an error for impossible extents and addresses, before they are used."""
     if any(extent < 0 for extent in shape):
         raise type_error(f"{what} says that the array's shape is {shape}", "extents are 0 or more")
     if len(strides) != len(shape):
@@ -401,8 +401,7 @@ def reading_natively(x: Any) -> Engine | None:
 
 
 def exchange_functions(kind: type) -> tuple[int, int] | None:
-    """Return DLPack's C functions of a type of arrays: to read one without taking a reference, and for the stream that
-    its framework is working on."""
+    """Return DLPack's C functions of an array type: to read one without a reference, and for its framework's stream."""
     offered = getattr(kind, "__dlpack_c_exchange_api__", None)
     if offered is None or not _capsule_is(offered, b"dlpack_exchange_api"):
         return None
@@ -426,7 +425,7 @@ class _ExchangeFunctions(ctypes.Structure):
 
 
 def numpy_type(dtype: Any) -> int:
-    """Return what native code compares of the numpy dtype of an element type; -1 if there is none."""
+    """Return the number by which native code compares the numpy dtype of an element type; -1 if there is none."""
     name = dtype._numpy_name
     numpy = packages.loaded("numpy")
     if name is None or numpy is None:

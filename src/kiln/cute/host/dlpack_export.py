@@ -1,4 +1,4 @@
-"""DLPack's capsules of tensors that Kiln made: other libraries see the same memory, which stays for as long as they hold it."""
+"""DLPack capsules of Kiln's tensors: other libraries share their memory, which lives as long as they hold it."""
 
 from __future__ import annotations
 

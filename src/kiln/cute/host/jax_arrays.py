@@ -1,4 +1,4 @@
-"""Arrays of JAX, by their own functions: through DLPack it takes twenty times as long. Native code asks less (`interop/arguments/jax_arrays.py`)."""
+"""Reads arrays of JAX by their own methods: DLPack takes twenty times as long."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ...interop.arguments.engine import Engine
 
 _DEVICES = {"cpu": ("cpu", 1), "gpu": ("cuda", 2), "cuda": ("cuda", 2)}
-"""By JAX's names: ours, and DLPack's numbers."""
+"""Devices by JAX's names: Kiln's name, and DLPack's number."""
 
 
 def read_jax(x: Any) -> Array:
-    """Return an array; what its functions do not tell is left to DLPack."""
+    """Return an array of JAX, by its own methods or, where they fail, by DLPack."""
     try:
         x.block_until_ready()
         (device,) = x.devices()
@@ -51,7 +51,7 @@ def introduce_jax(engine: Engine, kind: type) -> bool:
 
 
 class _Kinds:
-    """What native code knows of JAX's arrays."""
+    """The table by which native code reads JAX's arrays."""
 
     def __init__(self, engine: Engine, kind: type) -> None:
         names = ("aval", "_sharding", "_pjrt_layout")
@@ -70,7 +70,7 @@ class _Kinds:
         engine.add_array(kind, addresses[native.read_jax.symbol], 0, *_NEVER_REFUSED)
 
     def add(self, x: Any, array: Array, device: int, number: int) -> None:
-        """Let native code know arrays that share what tells about this one; the oldest of too many are forgotten."""
+        """Add arrays that share the aval, sharding and layout of this one to the table. The oldest kind is replaced."""
         facts = (x.aval, x._sharding, x._pjrt_layout)
         same = all(one is other for one, other in zip(facts, (x.aval, x._sharding, x._pjrt_layout)))
         if not same:

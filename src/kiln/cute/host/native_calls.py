@@ -1,4 +1,4 @@
-"""The records by which native code reads tensors, pointers and streams of CuTe's functions."""
+"""Records by which native code reads the tensors, pointers and streams of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors and pointers outside a trace: made from other libraries' arrays, or of nothing but a description.
+"""Tensors and pointers outside a trace: made from other libraries' arrays, or from a description alone.
 
 A runtime tensor is the address of an array with a layout, each leaf of which is static (compiled in) or dynamic
 (passed in every call). `from_dlpack` gives a static layout; `mark_layout_dynamic` and `mark_compact_shape_dynamic`
@@ -52,8 +52,9 @@ class _Passed(Tensor):
 class RuntimeTensor(_Passed):
     """A tensor to pass to compiled functions. It keeps the array it was made of alive.
 
-    `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are
-    passed in every call rather than compiled in. Native code reads the slot `_argument_record` (see `interop/arguments/plan.py`).
+    `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are passed
+    in every call rather than compiled in. Native code reads the slot `_argument_record` (see
+    `interop/arguments/plan.py`).
     """
 
     __kiln_static__ = True
@@ -124,8 +125,7 @@ class RuntimeTensor(_Passed):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
-        """Return a capsule of its memory, with its shape and strides. Nothing waits: work goes to the consumer's
-        stream."""
+        """Return a capsule of its memory, shape and strides. Nothing waits: work goes to the consumer's stream."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("this tensor gives its own memory, where it is, and makes no copy")
         return dlpack_export.capsule(self._array, versioned=max_version is not None and max_version[0] >= 1)
@@ -245,7 +245,7 @@ def _static_form(array: Array, alignment: int | None) -> Form:
 
 
 def as_device_memory(x: Any) -> Any:
-    """Return an array of the host as one of the GPU, where host memory stands for that; elsewhere the array itself."""
+    """Return an array of the host as one of the GPU where host memory stands for GPU memory; else the array itself."""
     if not hardware.cuda_is_host_memory:
         return x
     array = read_array(x)._replace(device="cuda")
@@ -254,10 +254,11 @@ def as_device_memory(x: Any) -> Any:
 
 def _check_address(array: Array, alignment: int) -> None:
     if alignment < 1 or alignment & (alignment - 1):
-        raise type_error(f"an alignment of {alignment}: expected a power of two")
+        raise type_error(f"the alignment {alignment} is not a power of two")
     if alignment < natural_alignment(array.dtype):
         raise type_error(
-            f"an alignment of {alignment} bytes is less than {array.dtype.__name__} elements need ({natural_alignment(array.dtype)})"
+            f"the alignment {alignment} is less than the {natural_alignment(array.dtype)} bytes that {array.dtype.__name__} "
+            "elements need"
         )
     if array.address % alignment and 0 not in array.shape:
         raise type_error(
@@ -332,7 +333,7 @@ class SymInt:
         if width not in (32, 64):
             raise type_error(f"a symbolic integer has 32 or 64 bits, not {width}")
         if divisibility < 1:
-            raise type_error(f"a divisibility of {divisibility}: expected a positive number")
+            raise type_error(f"divisibility is {divisibility}: it is a positive number")
         self.width, self.divisibility, self.symbol = width, divisibility, symbol
 
     def __str__(self) -> str:
@@ -391,7 +392,7 @@ class FakeTensor(_Passed):
         """The symbols that its dynamic leaves share with others."""
 
     def __c_pointers__(self) -> list[int]:
-        """Return a null address: it can be compiled for, and not be passed in a call."""
+        """Return a null address: a fake tensor can be compiled for, but not passed in a call."""
         return [0]
 
     @property
@@ -479,7 +480,7 @@ def make_fake_compact_tensor(
 
 
 class FakeStream:
-    """A stream to compile for. With `use_tvm_ffi_env_stream`, calls that leave it out run on PyTorch's current stream."""
+    """A stream to compile for. With `use_tvm_ffi_env_stream`, calls without it run on PyTorch's current stream."""
 
     __kiln_static__ = True
 
@@ -488,8 +489,7 @@ class FakeStream:
 
 
 def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
-    """Return a stream to compile for; with `use_tvm_ffi_env_stream`, calls leave it out and use PyTorch's current
-    stream."""
+    """Return a stream to compile for; with `use_tvm_ffi_env_stream`, calls use PyTorch's current stream."""
     return FakeStream(use_tvm_ffi_env_stream)
 
 
@@ -525,7 +525,7 @@ class RuntimePointer(Pointer):
     ) -> None:
         alignment = natural_alignment(dtype) if alignment is None else alignment
         if alignment < 1 or alignment & (alignment - 1):
-            raise type_error(f"an alignment of {alignment}: expected a power of two")
+            raise type_error(f"the alignment {alignment} is not a power of two")
         if address % alignment:
             raise type_error(
                 f"the address {address:#x} is not a multiple of {alignment}", "pass a smaller assumed_align"

@@ -1,4 +1,4 @@
-"""Extents and strides that descriptions of several arguments share: compiled code checks that they are equal.
+"""Symbols: extents and strides that several arguments share. Compiled code checks that they are equal.
 
 n = cute.sym_int()
 cute.compile(add, make_fake_tensor(Float32, (n,), (1,)), make_fake_tensor(Float32, (n,), (1,)))
@@ -16,7 +16,7 @@ from ..deferred_dialects import cute
 
 
 def symbols_of(extents: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, str]]:
-    """For each dynamic leaf of a description: what its symbol is known by, and what the leaf is called."""
+    """Return for each dynamic leaf of a description the identity of its symbol, and the leaf's name in messages."""
     found: list[tuple[Any, str]] = []
     for what, leaves in (("extent", extents), ("stride", strides)):
         for mode, leaf in enumerate(leaves):
@@ -27,7 +27,7 @@ def symbols_of(extents: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any
 
 
 def check_shared(nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]) -> ir.Value | None:
-    """At the start of a host function: leaves with one symbol have one value. The condition, if there is one."""
+    """Add checks that leaves with one symbol have one value; return the condition that all hold, or None."""
     known: dict[Any, tuple[str, str, ir.Value]] = {}
     fits: Any = None
     position = 0

@@ -1,4 +1,4 @@
-"""What compiled code knows about a tensor argument (its signature), and prepared tensors but for where they lie (forms)."""
+"""Signatures of tensor arguments, which code is compiled for, and forms: prepared tensors without their address."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _leaf_texts(leaves: Sequence[Any]) -> str:
 
 
 class TensorSignature:
-    """What compiled code knows about a tensor argument. One object for equal signatures, so `is` compares them."""
+    """The static description of a tensor argument. There is one object for equal signatures, so `is` compares them."""
 
     __kiln_static__ = True
     __slots__ = (
@@ -76,7 +76,7 @@ class TensorSignature:
     __repr__ = __str__
 
     def types(self) -> list[ir.Type]:
-        """IR types of the leaves: the address, then the dynamic leaves of shape and stride."""
+        """Return the IR types of the leaves: the address, then the dynamic leaves of shape and stride."""
         if self._types is None:
             cute.load_dialect()
             pointer = cute.ptr_type(self.dtype.mlir_type, self.memspace.name, self.alignment)
@@ -167,7 +167,7 @@ def signature(
 
 
 class Form:
-    """What prepared tensors have in common that differ only in where they lie."""
+    """The common part of prepared tensors that differ only in their address."""
 
     __slots__ = ("argument_record", "shape", "signature", "strides", "tail")
 
@@ -201,7 +201,7 @@ def _with_leaves(old: Form, strides: tuple[int, ...], extents: tuple[Any, ...], 
 
 @functools.lru_cache(maxsize=4096)
 def marked(old: Form, leading_dim: int | None, narrow: bool) -> Form:
-    """As `RuntimeTensor.mark_layout_dynamic` says."""
+    """Return the form after `RuntimeTensor.mark_layout_dynamic`."""
     shape, strides = old.shape, old.strides
     leading = _leading_mode(shape, strides, leading_dim)
     made = tuple(
@@ -219,7 +219,7 @@ def marked_compact(
     old: Form, known_order: tuple[int, ...] | None, mode: int, stride_order: tuple[int, ...] | None,
     divisibility: int, narrow: bool,
 ) -> tuple[Form, tuple[int, ...]]:  # fmt: skip
-    """As `RuntimeTensor.mark_compact_shape_dynamic` says; the form, and the order of the modes."""
+    """Return the form after `RuntimeTensor.mark_compact_shape_dynamic`, and the order of the modes."""
     shape, strides = old.shape, old.strides
     rank = len(shape)
     if not 0 <= mode < rank:

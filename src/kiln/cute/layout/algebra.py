@@ -50,7 +50,7 @@ _caches: list[Callable[[], None]] = []
 
 
 def cached(f: _F) -> _F:
-    """Remember results where all arguments are static: layouts, ints, None and tuples of them."""
+    """Cache results where all arguments are static: layouts, ints, None and tuples of them."""
     remembered = lru_cache(maxsize=4096)(f)
 
     @wraps(f)
@@ -65,7 +65,7 @@ def cached(f: _F) -> _F:
 
 
 def clear_caches() -> None:
-    """Forget all remembered results, for measurements."""
+    """Clear the caches of all functions here, for measurements."""
     for clear in _caches:
         clear()
 
@@ -75,7 +75,7 @@ def flat_modes(layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def from_modes(shapes: Any, strides: Any) -> Layout:
-    """Flat modes as a layout: ``1:0`` for none, without a tuple for one."""
+    """Return flat modes as a layout: ``1:0`` for none, without a tuple for one."""
     if not shapes:
         return UNIT
     if len(shapes) == 1:
@@ -223,7 +223,7 @@ def _profile_of(node: dict[int, Any]) -> Any:
 
 
 def _coalesce_for_composition(layout: Layout, profile: Any, lhs: Layout, rhs: Layout) -> tuple[Any, Any]:
-    """Shape and stride coalesced without changing what an index past the end maps to.
+    """Return shape and stride coalesced, with the same offsets for indices past the end.
 
     Composition may reach past the end of its left operand, where the last mode runs on. A last mode
     of extent 1 therefore has to survive; it gets extent 2, which is as good as any other.
@@ -290,7 +290,7 @@ def _compose(lhs_shape: Any, lhs_stride: Any, shape: Any, stride: Any, lhs: Layo
 
 
 def _check_admissible(extent: int, count: int, stride: int, lhs: Layout, rhs: Layout) -> None:
-    """Whether ``count`` steps of ``stride`` through a mode of ``extent`` (with more modes behind it) are linear."""
+    """Raise LayoutError unless ``count`` steps of ``stride`` through a mode of ``extent``, not the last, are linear."""
     if extent == 0 or count == 0 or stride % extent == 0 or (count - 1) * stride < extent:
         return  # passes over the mode, or stays inside it
     if stride < extent and extent % stride == 0 and count % (extent // stride) == 0:
@@ -303,9 +303,10 @@ def _check_admissible(extent: int, count: int, stride: int, lhs: Layout, rhs: La
 
 
 def _check_no_carry(lhs: Layout, rhs: Layout) -> None:
-    """Modes of the right operand compose separately. Their sum may then not carry from one mode of the left to the next.
+    """Raise LayoutError if the modes of the right operand together carry from one mode of the left operand to the next.
 
-    What it does past the end of the left operand, behind its last mode that is not of extent 1, does not count.
+    Each mode composes separately. Carries past the last mode of the left operand with an extent other than 1 do not
+    count.
     """
     reach: dict[tuple[int, ...], list[int]] = {}
     for s, d in zip(*flat_modes(rhs)):
@@ -442,7 +443,7 @@ def sort_extent(s: Any) -> int:
 
 
 def _merge_extents(extents: Iterable[Any]) -> Any:
-    """Flat extents as a shape, with neighbouring static ones, and neighbouring dynamic ones, multiplied together."""
+    """Return flat extents as a shape, with neighbouring static ones, and neighbouring dynamic ones, multiplied."""
     merged: list[Any] = []
     for s in extents:
         if merged and isinstance(merged[-1], int) == isinstance(s, int):

@@ -128,7 +128,7 @@ class ScaledBasis:
         return not is_dynamic_leaf(self._value)
 
     def to(self, dtype: type) -> Any:
-        """Itself, for ``dtype`` ScaledBasis."""
+        """Return itself, for ``dtype`` ScaledBasis."""
         if dtype is ScaledBasis:
             return self
         raise TypeError(f"a ScaledBasis converts to ScaledBasis only, not to {dtype!r}")
@@ -186,7 +186,7 @@ def basis_get(e: Any, t: Any) -> Any:
 
 
 def basis_like(shape: Any, path: tuple[int, ...] = ()) -> Any:
-    """Unit basis elements arranged like ``shape``; 1 for a leaf."""
+    """Return unit basis elements arranged like ``shape``; 1 for a leaf."""
     if isinstance(shape, tuple):
         return tuple(basis_like(s, (*path, i)) for i, s in enumerate(shape))
     return E(path)

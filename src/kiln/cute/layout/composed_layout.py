@@ -55,17 +55,17 @@ class ComposedLayout(Drawn):
 
     @property
     def inner(self) -> Any:
-        """What is applied last: a Swizzle, a Layout or a function."""
+        """The function that is applied last: a Swizzle, a Layout or a Python function."""
         return self._inner
 
     @property
     def offset(self) -> Any:
-        """What is added between the two."""
+        """The offset that is added between the outer and the inner part."""
         return self._offset
 
     @property
     def outer(self) -> Layout:
-        """What is applied first: the layout with the shape users see."""
+        """The layout that is applied first, whose shape users see."""
         return self._outer
 
     @property
@@ -102,7 +102,7 @@ class ComposedLayout(Drawn):
         return is_static_tree(self._offset) and self._outer.is_static() and is_static_tree(self._inner)
 
     def __call__(self, *coord: Any) -> Any:
-        """The value at a coordinate, or the composed layout that is left if the coordinate has None in it."""
+        """Return the value at a coordinate, or the composed layout that is left if the coordinate has None in it."""
         c = coord[0] if len(coord) == 1 else coord
         if has_underscore(c):
             return self._slice(c)

@@ -286,7 +286,7 @@ def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """``a`` rounded up to a multiple of ``b``, leaf by leaf: ``round_up((5,8), (4,4))`` is ``(8,8)``.
+    """Return ``a`` rounded up to a multiple of ``b``, leaf by leaf: ``round_up((5,8), (4,4))`` is ``(8,8)``.
 
     Modes that ``b`` lacks stay as they are. A divisor of 0 or below raises LayoutError.
     """
@@ -356,7 +356,7 @@ def elem_less(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def signum(a: Any, *, loc: Any = None, ip: Any = None) -> int:
-    """-1, 0 or 1 by the sign of a static leaf; 1 for a dynamic one, which is taken to be positive."""
+    """Return -1, 0 or 1 by the sign of a static leaf; 1 for a dynamic one, which is assumed to be positive."""
     return (a > 0) - (a < 0) if isinstance(a, int) else 1
 
 
@@ -382,7 +382,7 @@ def filter_modes(coord: Any, t: Any, keep_none: bool) -> Any:
 
 
 def prefix_product(a: Any, init: Any = 1) -> Any:
-    """Compact strides for the shape ``a`` that start at ``init``, first mode fastest.
+    """Return compact strides for the shape ``a`` that start at ``init``, first mode fastest.
 
     A static extent of 1 gets stride 0, as in CuTe.
     """
@@ -439,7 +439,7 @@ def is_congruent(a: Any, b: Any) -> bool:
 
 
 def same_nesting(a: Any, b: Any) -> bool:
-    """:func:`is_congruent` on trees alone."""
+    """Return :func:`is_congruent` for trees alone."""
     if not isinstance(a, tuple):
         return not isinstance(b, tuple)
     if not isinstance(b, tuple) or len(a) != len(b):
@@ -472,7 +472,7 @@ def transform_leaf(f: Callable[..., Any], *args: Any) -> Any:
 
 
 def transform_apply(*args: Any, f: Callable[..., Any], g: Callable[..., Any]) -> Any:
-    """``g(f(a0, b0), f(a1, b1), ...)`` over the modes of tuples; leaves count as one mode."""
+    """Return ``g(f(a0, b0), f(a1, b1), ...)`` over the modes of tuples; leaves count as one mode."""
     if isinstance(args[0], tuple):
         return g(*[f(*items) for items in zip(*args)])
     return g(f(*args))

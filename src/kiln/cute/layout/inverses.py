@@ -1,6 +1,6 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
-"""Inverses of layouts, and what follows from them: the runs that two layouts have in common, and what a layout maps to 0."""
+"""Inverses of layouts, the contiguous runs that two layouts have in common, and the null space of a layout."""
 
 from __future__ import annotations
 

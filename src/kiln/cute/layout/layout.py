@@ -409,8 +409,7 @@ def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
 
 
 def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
-    """Return the smallest box that holds all values of a layout: its cosize, or a shape if strides are basis
-    elements."""
+    """Return the smallest box that holds all values of a layout: its cosize, or a shape for basis strides."""
     layout = plain_layout(obj, "coshape")
     path = mode_path(mode)
     flat_shape = flatten_to_tuple(tree_get(layout._shape, path))
@@ -496,7 +495,7 @@ def leading_dim(shape: Any, stride: Any) -> Any:
 
 
 def merge_modes(shapes: Any, strides: Any) -> tuple[list[Any], list[Any]]:
-    """Flat modes with static 1s dropped and neighbours merged where that is known to keep the function.
+    """Return flat modes with static 1s dropped and neighbours merged where that is known to keep the function.
 
     Two neighbours merge when the extent of the right one is static and its stride is known to be
     extent times stride of the left one. A static extent is never given up for a dynamic one.

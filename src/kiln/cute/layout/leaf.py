@@ -57,11 +57,6 @@ class DynamicInt(Protocol):
 Leaf = int | DynamicInt
 
 
-def is_static_leaf(x: object) -> TypeGuard[int]:
-    """Return whether ``x`` is a Python int (a bool is one)."""
-    return isinstance(x, int)
-
-
 def is_dynamic_leaf(x: object) -> TypeGuard[DynamicInt]:
     """Return whether ``x`` is a dynamic integer value."""
     return getattr(type(x), "_is_dynamic_int_leaf", False) is True

@@ -17,7 +17,8 @@ __all__ = [
 
 
 def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """What remains of a tuple, layout or tensor where ``coord`` has None: ``slice_((4,(2,3)), (0,None))`` is ``((2,3),)``.
+    """Return the part of a tuple, layout or tensor where ``coord`` has None: ``slice_((4,(2,3)), (0,None))`` is
+    ``((2,3),)``.
 
     A nested slice is spliced into its parent: ``((None,0),None)`` of ``((2,3),4)`` is ``(2,4)``. None alone
     keeps everything. Slicing a plain layout drops the offset; a composed layout and a tensor keep it.
@@ -37,7 +38,8 @@ def slice_and_offset(coord: Any, src: Any, *, loc: Any = None, ip: Any = None) -
 
 
 def dice(src: Any, dicer: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """What remains of a tuple or layout where ``dicer`` has a number: ``dice((128,64,32), (1,None,1))`` is ``(128,32)``."""
+    """Return the part of a tuple or layout where ``dicer`` has a number: ``dice((128,64,32), (1,None,1))`` is
+    ``(128,32)``."""
     if isinstance(src, (tuple, int)) or src is None or is_dynamic_leaf(src):
         return filter_modes(dicer, src, False)
     return layouts_of(

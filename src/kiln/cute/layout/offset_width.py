@@ -1,7 +1,7 @@
-"""How many bits the offsets in a tensor need: 32 where it can be told that they fit, else 64.
+"""The width of offsets in a tensor: 32 bits where they are known to fit, else 64.
 
-Extents and strides of 32 bits can multiply to offsets beyond 32 bits. Two things tell that they do not: the static
-numbers of a layout, and a promise. An argument whose extents are 32 bits wide is promised to have fewer than 2**31
+Extents and strides of 32 bits can multiply to offsets beyond 32 bits. Two things rule that out: the static numbers of a
+layout, and a promise. An argument whose extents are 32 bits wide is promised to have fewer than 2**31
 elements, and offsets below 2**31 wherever 32-bit numbers make them up; every call checks that.
 """
 
@@ -19,7 +19,7 @@ from .layout import Layout, fast_layout
 
 INT32_MAX = (1 << 31) - 1
 ROOM = 1 << 30
-"""Arrays of more elements get 64-bit extents: below it, also what is rounded up to whole tiles fits into 32 bits."""
+"""The most elements of an array with 32-bit extents, so that extents rounded up to whole tiles fit into 32 bits."""
 
 
 def leaf_width(leaf: Any) -> int:

@@ -1,4 +1,4 @@
-"""What notebooks draw: layouts, copies and MMAs. `draw.py` knows how."""
+"""The base class of layouts, copies and MMAs, which notebooks show as pictures (`pictures/draw.py`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Drawn:
-    """Something that a notebook shows as a picture."""
+    """An object that a notebook shows as a picture."""
 
     __slots__ = ()
 

@@ -100,8 +100,7 @@ def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: Any, *, lo
 
 
 def _recast_coordinates(layout: ComposedLayout, up: int, down: int) -> ComposedLayout:
-    """Return a layout after one with basis strides: of the coordinates between, those in the mode of stride 1
-    change."""
+    """Return a layout after one with basis strides: coordinates change in the mode of stride 1."""
     inner = layout.inner
     modes = [i for i, d in enumerate(wrap(inner.stride)) if isinstance(d, int) and abs(d) == 1]
     if len(modes) != 1 or len(layout.offset) != len(wrap(inner.shape)):

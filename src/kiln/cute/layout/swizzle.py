@@ -46,7 +46,7 @@ class Swizzle:
         raise AttributeError("a Swizzle cannot be changed")
 
     def __call__(self, offset: Any) -> Any:
-        """The swizzled offset. Nothing is emitted where divisibility proves that no source bit is set."""
+        """Return the swizzled offset. Nothing is emitted where divisibility proves that no source bit is set."""
         if isinstance(offset, int):
             return self._apply(offset)
         # A multiple of a power of two above the source bits keeps them all zero.
@@ -86,7 +86,7 @@ class Swizzle:
         return 1 << (self.num_bits + self.num_base + abs(self.num_shift))
 
     def is_static(self) -> bool:
-        """Always: a swizzle has no dynamic part."""
+        """Return True: a swizzle has no dynamic part."""
         return True
 
     def __eq__(self, other: object) -> bool:

@@ -102,7 +102,7 @@ def _zipped(split: Any, layout: Layout, tiler: Any) -> Layout:
 
 
 def zipped_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """:func:`logical_divide` with all tiles gathered in mode 0: ``((TileM,TileN),(RestM,RestN,L))``.
+    """Return :func:`logical_divide` with all tiles gathered in mode 0: ``((TileM,TileN),(RestM,RestN,L))``.
 
     A mode whose tiler is None goes to the rests whole, with ``1:0`` as its tile.
     """
@@ -110,12 +110,12 @@ def zipped_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -
 
 
 def tiled_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """:func:`zipped_divide` with the rests as modes of their own: ``((TileM,TileN),RestM,RestN,L)``."""
+    """Return :func:`zipped_divide` with the rests as modes of their own: ``((TileM,TileN),RestM,RestN,L)``."""
     return layouts_of(target, lambda x: _unpack_rest(_zipped(0, x, as_tiler(tiler, "tiled_divide"))), "tiled_divide")
 
 
 def flat_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """:func:`zipped_divide` with tiles and rests as modes of their own: ``(TileM,TileN,RestM,RestN,L)``."""
+    """Return :func:`zipped_divide` with tiles and rests as modes of their own: ``(TileM,TileN,RestM,RestN,L)``."""
     return layouts_of(target, lambda x: _unpack_both(_zipped(0, x, as_tiler(tiler, "flat_divide"))), "flat_divide")
 
 
@@ -133,9 +133,9 @@ def local_tile(input: Any, tiler: Any, coord: Any, proj: Any = None, *, loc: Any
     """Return the tile at ``coord`` of a tensor (or layout) divided by ``tiler``: tile modes first, then those where
     ``coord`` is None.
 
-    ``coord`` counts tiles, per mode; modes it lacks are kept. With ``proj`` only the modes of ``tiler`` and
-    ``coord`` that are not None in ``proj`` are used: ``proj=(1,None,1)`` picks M and K of ``(M,N,K)``; modes of ``coord``
-    past those of ``proj`` (a batch) stay.
+    ``coord`` counts tiles, per mode; modes it lacks are kept. With ``proj`` only the modes of ``tiler`` and ``coord``
+    that are not None in ``proj`` are used: ``proj=(1,None,1)`` picks M and K of ``(M,N,K)``; modes of ``coord`` past
+    those of ``proj`` (a batch) stay.
     """
     if proj is not None:
         tiler = dice(tiler, proj)
@@ -204,17 +204,17 @@ def logical_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) 
 
 
 def zipped_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """:func:`logical_product` with all blocks in mode 0 and all repetitions in mode 1."""
+    """Return :func:`logical_product` with all blocks in mode 0 and all repetitions in mode 1."""
     return layouts_of(block, lambda x: _zipped(1, x, as_tiler(tiler, "zipped_product")), "zipped_product")
 
 
 def tiled_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """:func:`zipped_product` with the repetitions as modes of their own."""
+    """Return :func:`zipped_product` with the repetitions as modes of their own."""
     return layouts_of(block, lambda x: _unpack_rest(_zipped(1, x, as_tiler(tiler, "tiled_product"))), "tiled_product")
 
 
 def flat_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """:func:`zipped_product` with blocks and repetitions as modes of their own."""
+    """Return :func:`zipped_product` with blocks and repetitions as modes of their own."""
     return layouts_of(block, lambda x: _unpack_both(_zipped(1, x, as_tiler(tiler, "flat_product"))), "flat_product")
 
 
@@ -347,7 +347,7 @@ def make_fragment_layout(layout: Any, *, loc: Any = None, ip: Any = None) -> Lay
 
 
 def _order_of(stride: Any) -> Any:
-    """Strides as an order; basis elements and dynamic strides are sorted last."""
+    """Return strides as an order; basis elements and dynamic strides are sorted last."""
     if isinstance(stride, tuple):
         return tuple(_order_of(d) for d in stride)
     return stride if isinstance(stride, int) else 1 << 62

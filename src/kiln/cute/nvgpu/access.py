@@ -1,15 +1,16 @@
-"""How copy operations of the hardware reach memory: the address of each call; hints and reductions that they can have."""
+"""Memory accesses of copy operations: the address of each call, cache policies and reductions."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int64, Numeric
 from ..atoms.access_modifiers import CacheEvictionPriority, l2_modifier
+from ..atoms.copying import guarded
 from ..deferred_dialects import nvgpu
 from ..layout.algebra import coalesce
 from ..layout.composed_layout import ComposedLayout
@@ -17,12 +18,12 @@ from ..layout.int_tuple import flatten_to_tuple, pretty_str, product
 from ..layout.leaf import is_one, leaf_add
 from ..layout.swizzle import Swizzle
 from ..tensor.extents import check_elements
-from ..tensor.pointer import AddressSpace, Pointer, known_alignment
+from ..tensor.pointer import AddressSpace, Pointer, address_at, known_alignment
 from ..tensor.tensor import TracedTensor
 
 
 def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
-    """Return a tensor; raise an error if it is not in a certain memory."""
+    """Return a tensor; raise an error if it is not in the memory `space`."""
     if not isinstance(x, TracedTensor) or not x.in_memory:
         raise type_error(f"{what} is a tensor in memory, got {type(x).__name__}")
     if x.memspace not in (space, AddressSpace.generic) or (
@@ -33,7 +34,7 @@ def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
 
 
 def calls(tensor: TracedTensor, values: int, what: str) -> int:
-    """Return how many calls of an operation with so many values a tensor holds."""
+    """Return how many calls of an operation with `values` values a tensor holds."""
     count = product(tensor.shape)
     if not isinstance(count, int) or count % values:
         raise type_error(
@@ -68,13 +69,47 @@ def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> 
         )
 
 
+def paired_rows(
+    src: TracedTensor, dst: TracedTensor, values: int, bytes_: int, what: str
+) -> list[tuple[ir.Value, ir.Value]]:
+    """Return the addresses (target, source) of each call of a copy of `values` contiguous elements."""
+    if src.element_type is not dst.element_type:
+        raise type_error(
+            f"{what} from {src.element_type.__name__} to {dst.element_type.__name__} elements",
+            f"{what} does not convert",
+        )
+    count = calls(dst, values, "the destination")
+    if calls(src, values, "the source") != count:
+        raise type_error(
+            f"{what} from the layout {src.layout} to {dst.layout}: they hold different numbers of elements"
+        )
+    require_rows(src, values, "the source")
+    require_rows(dst, values, "the destination")
+    indices = range(0, count * values, values)
+    ends = list(zip(offsets(dst.offset_layout, indices), offsets(src.offset_layout, indices), strict=True))
+    for to, of in ends:
+        require_alignment(src.iterator, of, bytes_, "the source")
+        require_alignment(dst.iterator, to, bytes_, "the destination")
+    return [(address_at(dst.iterator, to), address_at(src.iterator, of)) for to, of in ends]
+
+
+def under(pred: Any, move: Callable[[], None], what: str) -> None:
+    """Emit `move` under the one predicate of a copy, if it has one."""
+    if isinstance(pred, TracedTensor):
+        raise type_error(f"pred of {what} is one Boolean, got {pred}")
+    if pred is None:
+        move()
+    else:
+        guarded(pred, move)
+
+
 def check_call(tensor: TracedTensor, call: int, values: int, write: bool) -> None:
     """Compare the coordinates of the values of a call with the extents of the tensor, if the sanitizer asks for it."""
     check_elements(tensor._extents, tensor.iterator, range(call * values, (call + 1) * values), write)
 
 
 def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
-    """Return the offsets at some indices. Of a swizzled layout each pattern, which repeats, is computed once."""
+    """Return the offsets at some indices; the repeating pattern of a swizzle is computed once."""
     indices = list(indices)
     if not isinstance(layout, ComposedLayout) or not isinstance(layout.inner, Swizzle) or layout.is_static():
         return [layout(i) for i in indices]
@@ -105,7 +140,7 @@ REDUCTIONS = tuple(kind.value for kind in ReductionKind)
 
 
 def policy_of(value: Any) -> ir.Value | None:
-    """Return the cache policy of a copy: its 64 bits, or how long lines should stay in the L2 cache; None: none."""
+    """Return the cache policy of a copy, given by its 64 bits or an eviction priority in the L2 cache; None: none."""
     if value is None:
         return None
     if isinstance(value, CacheEvictionPriority):

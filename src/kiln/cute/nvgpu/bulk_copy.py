@@ -1,5 +1,8 @@
-"""Bulk copies (`cp.async.bulk`): one thread copies a row of bytes between global and shared memory, or to another CTA
-of the cluster (from sm_90 on). Stores to another CTA that its mbarrier counts (`st.async`) are here as well."""
+"""Bulk copies (`cp.async.bulk`) and asynchronous stores (`st.async`), from sm_90 on.
+
+In a bulk copy one thread copies rows of bytes between global and shared memory, or to another CTA of the cluster. An
+asynchronous store writes to another CTA, whose mbarrier counts its bytes.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,25 @@ from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int16, Int32, Int64, Uint32, Uint64
 from ..arch.values import choice, i32, kernel_only, pointer
 from ..atoms.atom import CopyOp, CopyTrait
-from ..atoms.copying import checker, guarded
+from ..atoms.copying import checker
 from ..deferred_dialects import nvgpu
 from ..layout.int_tuple import pretty_str, product
 from ..layout.layout import make_layout
 from ..tensor.pointer import AddressSpace, address_at, element_bits
 from ..tensor.tensor import TracedTensor
 from ..tensor.vector_access import Registers, bits_pointer
-from .access import REDUCTIONS, ReductionKind, calls, memory, offsets, policy_of, require_alignment, require_rows
+from .access import (
+    REDUCTIONS,
+    ReductionKind,
+    calls,
+    memory,
+    offsets,
+    paired_rows,
+    policy_of,
+    require_alignment,
+    require_rows,
+    under,
+)  # fmt: skip
 
 _BYTES = 16
 """Sizes and addresses are multiples of this."""
@@ -43,13 +57,7 @@ class _BulkTrait(CopyTrait):
     def _rows(
         self, src: TracedTensor, dst: TracedTensor
     ) -> tuple[list[tuple[ir.Value, ir.Value]], int, Callable[[], None]]:
-        """Return (target, source) of each row, the bytes of a row, and what checks the coordinates of all against the
-        extents of both."""
-        if src.element_type is not dst.element_type:
-            raise type_error(
-                f"a bulk copy from {src.element_type.__name__} to {dst.element_type.__name__} elements",
-                "it does not convert",
-            )
+        """Return (target, source) of each row, the bytes of a row, and a function that checks coordinates."""
         values: Any = product(dst.shape) if self.whole else self.values
         if not isinstance(values, int):
             values = product(src.shape)
@@ -58,19 +66,8 @@ class _BulkTrait(CopyTrait):
         size = values * element_bits(src.element_type) // 8
         if size % _BYTES or values * element_bits(src.element_type) % 8:
             raise type_error(f"a bulk copy of {size} bytes: it takes multiples of {_BYTES}")
-        count = calls(dst, values, "the destination")
-        if calls(src, values, "the source") != count:
-            raise type_error(f"a bulk copy from the layout {src.layout} to {dst.layout}")
-        require_rows(src, values, "the source")
-        require_rows(dst, values, "the destination")
-        indices = range(0, count * values, values)
-        ends = list(zip(offsets(dst.offset_layout, indices), offsets(src.offset_layout, indices), strict=True))
-        for to, of in ends:
-            require_alignment(src.iterator, of, _BYTES, "the source")
-            require_alignment(dst.iterator, to, _BYTES, "the destination")
-        check = checker(src, dst)
-        pairs = [(address_at(dst.iterator, to), address_at(src.iterator, of)) for to, of in ends]
-        return pairs, size, lambda: check(range(count * values)) if check is not None else None
+        pairs, check = paired_rows(src, dst, values, _BYTES, "a bulk copy"), checker(src, dst)
+        return pairs, size, lambda: check(range(len(pairs) * values)) if check is not None else None
 
 
 def _mbarrier(mbar_ptr: Any) -> ir.Value:
@@ -98,7 +95,7 @@ class _BulkToSharedTrait(_BulkTrait):
             for target, source in rows:
                 nvgpu.async_copy.bulk_load(target, source, i32(size), where, mask=mask, policy=hint)
 
-        _under(pred, move)
+        under(pred, move, "a bulk copy")
 
     def prefetch(self, src: Any) -> None:
         """Prefetch rows into the L2 cache."""
@@ -125,7 +122,7 @@ class BulkMulticastTrait(_BulkToSharedTrait):
     ) -> None:
         if mcast_mask is None:
             raise type_error(
-                "a multicast copy needs to know the blocks it goes to",
+                "a multicast copy needs an mcast_mask",
                 "cute.copy(atom, src, dst, mbar_ptr=..., mcast_mask=...): a bit for each CTA of the cluster",
             )
         self._load(src, dst, pred, mbar_ptr, cache_policy, Int16(mcast_mask).ir_value())
@@ -150,7 +147,7 @@ class BulkStoreTrait(_BulkTrait):
             for target, source in rows:
                 nvgpu.async_copy.bulk_store(target, source, i32(size), policy=hint, **self.reduction)
 
-        _under(pred, move)
+        under(pred, move, "a bulk copy")
 
 
 class BulkSendTrait(_BulkTrait):
@@ -172,7 +169,7 @@ class BulkSendTrait(_BulkTrait):
             for target, source in rows:
                 nvgpu.async_copy.bulk_send(target, source, i32(size), where, **self.reduction)
 
-        _under(pred, move)
+        under(pred, move, "a bulk copy")
 
 
 _ELEMENTS = {
@@ -230,74 +227,71 @@ class DsmemStoreTrait(CopyTrait):
                 value = tracing.emit_value("vector.bitcast", words, (registers.load(call),))
                 nvgpu.async_copy.store_async(address_at(target.iterator, place), value, where)
 
-        _under(pred, move)
+        under(pred, move, "an asynchronous store")
 
 
-def _under(pred: Any, move: Any) -> None:
-    if pred is None:
-        move()
-    elif isinstance(pred, TracedTensor):
-        raise type_error("a bulk copy has one predicate, a Boolean")
-    else:
-        guarded(pred, move)
+class _BulkOp(CopyOp):
+    _TRAIT: Any
+
+    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
+        return self._TRAIT(copy_internal_type, num_bits_per_copy, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {}
 
 
-class CopyBulkG2SOp(CopyOp):
+class CopyBulkG2SOp(_BulkOp):
     """Bulk copy from global to shared memory: one thread copies rows of bytes asynchronously.
 
     `cute.copy(atom, src, dst, mbar_ptr=...)` signals `complete_tx` on the mbarrier. Addresses and sizes are multiples
-    of 16 bytes. `cache_policy` says how long lines should stay in the L2 cache: a `CacheEvictionPriority`, or the bits
-    of a policy. `cute.prefetch(atom, src)` brings the rows there.
+    of 16 bytes. `cache_policy` is a `CacheEvictionPriority` in the L2 cache, or the bits of a policy.
+    `cute.prefetch(atom, src)` prefetches the rows into the L2 cache.
     """
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
-        return BulkLoadTrait(copy_internal_type, num_bits_per_copy)
+    _TRAIT = BulkLoadTrait
 
 
-class CopyBulkG2SMulticastOp(CopyOp):
+class CopyBulkG2SMulticastOp(_BulkOp):
     """As `CopyBulkG2SOp`, to several CTAs of the cluster: to the same place in each whose bit is set in `mcast_mask`,
     signalling the mbarrier at the same place."""
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
-        return BulkMulticastTrait(copy_internal_type, num_bits_per_copy)
+    _TRAIT = BulkMulticastTrait
 
 
-class CopyBulkS2GOp(CopyOp):
-    """Bulk copy from shared to global memory, as part of the thread's bulk group (`cute.arch.cp_async_bulk_commit_group`)."""
+class CopyBulkS2GOp(_BulkOp):
+    """Bulk copy from shared to global memory, in the thread's bulk group (`cute.arch.cp_async_bulk_commit_group`)."""
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
-        return BulkStoreTrait(copy_internal_type, num_bits_per_copy)
-
-
-class CopyBulkS2SOp(CopyOp):
-    """Bulk copy from shared memory to that of a CTA of the cluster: `dst` and `mbar_ptr` are there (`cute.arch.map_dsmem_ptr`)."""
-
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
-        return BulkSendTrait(copy_internal_type, num_bits_per_copy)
+    _TRAIT = BulkStoreTrait
 
 
-class _Reducing(CopyOp):
+class CopyBulkS2SOp(_BulkOp):
+    """Bulk copy to the shared memory of another CTA: `dst` and `mbar_ptr` are there (`cute.arch.map_dsmem_ptr`)."""
+
+    _TRAIT = BulkSendTrait
+
+
+class _Reducing(_BulkOp):
     def __init__(self, reduction_kind: Any = ReductionKind.ADD) -> None:
         self.reduction_kind = ReductionKind(choice("reduction_kind", reduction_kind, REDUCTIONS))
+
+    def _options(self) -> dict[str, Any]:
+        return {"reduction": self.reduction_kind.value}
 
 
 class CopyReduceBulkS2GOp(_Reducing):
     """As `CopyBulkS2GOp`, but elements are combined with those in global memory, each atomically."""
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
-        return BulkStoreTrait(copy_internal_type, num_bits_per_copy, self.reduction_kind.value)
+    _TRAIT = BulkStoreTrait
 
 
 class CopyReduceBulkS2SOp(_Reducing):
-    """As `CopyBulkS2SOp`, but elements (integers) are combined with those in the other block's shared memory, each atomically."""
+    """As `CopyBulkS2SOp`, but each element (an integer) is combined atomically with the one in the other CTA."""
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
-        return BulkSendTrait(copy_internal_type, num_bits_per_copy, self.reduction_kind.value)
+    _TRAIT = BulkSendTrait
 
 
-class CopyDsmemStoreOp(CopyOp):
+class CopyDsmemStoreOp(_BulkOp):
     """Asynchronous store of registers to the shared memory of a CTA of the cluster: `dst` and `mbar_ptr` are there
     (`cute.arch.map_dsmem_ptr`), and the mbarrier is signalled. Each thread stores its own."""
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
-        return DsmemStoreTrait(copy_internal_type, num_bits_per_copy)
+    _TRAIT = DsmemStoreTrait

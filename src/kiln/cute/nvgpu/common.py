@@ -55,7 +55,7 @@ class CtaGroup(enum.Enum):
 
 
 class CopyUniversalOp(CopyOp):
-    """Loads and stores, of any memory, by one thread; with an order and its scope, or hints for the caches."""
+    """Loads and stores of any memory by one thread, with a memory order and scope, or hints for the caches."""
 
     def make_trait(
         self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, memory_order: Any = MemoryOrder.WEAK,
@@ -130,7 +130,7 @@ class MmaUniversalOp(MmaOp):
     def __init__(self, abacc_dtype: Any) -> None:
         if abacc_dtype not in (Float16, BFloat16, Float32, Float64, Int32, Int64, Uint32, Uint64):
             raise type_error(
-                f"MmaUniversalOp of {getattr(abacc_dtype, '__name__', abacc_dtype)}",
+                f"MmaUniversalOp does not take {getattr(abacc_dtype, '__name__', abacc_dtype)}",
                 "Float16, BFloat16, Float32, Float64, or integers of 32 or 64 bits",
             )
         self.abacc_dtype = abacc_dtype

@@ -14,8 +14,8 @@ from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import guarded, predicates
 from ..deferred_dialects import nvgpu
 from ..layout.layout import make_layout
-from ..tensor.pointer import AddressSpace, address_at, element_bits
-from .access import calls, check_call, memory, offsets, require_alignment, require_rows
+from ..tensor.pointer import AddressSpace, element_bits
+from .access import check_call, memory, paired_rows
 from .bulk_copy import (
     CopyBulkG2SMulticastOp,
     CopyBulkG2SOp,
@@ -71,10 +71,9 @@ ReductionOp = ReductionKind
 class CopyG2SOp(CopyOp):
     """`cp.async`: each thread copies 4, 8 or 16 bytes, which arrive later (`cute.arch.cp_async_wait_group`).
 
-    `LoadCacheMode.GLOBAL` passes the L1 cache by and takes 16 bytes only; `ALWAYS` uses it. Where a predicate is false
-    zeros are written and nothing is read, without a branch. An atom's `l2_evict_priority` says how long lines should stay in the
-    L2 cache, `l2_prefetch_size` (64, 128 or 256) that so many bytes around those that are copied may be brought there, since they
-    will be wanted next.
+    `LoadCacheMode.GLOBAL` bypasses the L1 cache and takes 16 bytes only; `ALWAYS` uses it. Where a predicate is false
+    zeros are written and nothing is read, without a branch. An atom's `l2_evict_priority` is the eviction priority in
+    the L2 cache, `l2_prefetch_size` (64, 128 or 256) the bytes around those copied that may be prefetched into it.
     """
 
     def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS) -> None:
@@ -113,23 +112,9 @@ class CpAsyncTrait(CopyTrait):
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
         src = memory(src, "the source of an asynchronous copy", AddressSpace.gmem)
         dst = memory(dst, "the destination of an asynchronous copy", AddressSpace.smem)
-        if src.element_type is not dst.element_type:
-            raise type_error(
-                f"a copy from {src.element_type.__name__} to {dst.element_type.__name__} elements",
-                "an asynchronous copy does not convert",
-            )
-        count = calls(dst, self.values, "the destination")
-        if calls(src, self.values, "the source") != count:
-            raise type_error(f"a copy from the layout {src.layout} to {dst.layout}")
-        require_rows(src, self.values, "the source")
-        require_rows(dst, self.values, "the destination")
-        indices = range(0, count * self.values, self.values)
-        ends = list(zip(offsets(dst.layout, indices), offsets(src.offset_layout, indices), strict=True))
-        for to, of in ends:
-            require_alignment(src.iterator, of, self.bits // 8, "the source")
-            require_alignment(dst.iterator, to, self.bits // 8, "the destination")
-        pairs = [(address_at(dst.iterator, to), address_at(src.iterator, of)) for to, of in ends]
         whole = self.bits // 8
+        pairs = paired_rows(src, dst, self.values, whole, "an asynchronous copy")
+        count = len(pairs)
 
         def move(numbers: Any, size: Any = whole) -> None:
             for n in numbers:

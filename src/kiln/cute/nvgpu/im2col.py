@@ -1,4 +1,4 @@
-"""TMA copies of the pixels of images that the taps of a convolution's filter meet (im2col).
+"""TMA copies in im2col mode: the pixels of images that the taps of a convolution's filter meet.
 
 A convolution is a GEMM: a row for each output pixel, and a sum over channels and taps of the filter. The operand of the
 images is never materialised: a copy takes the pixels that a tap meets for consecutive output pixels, across the ends of
@@ -50,7 +50,7 @@ _OFFSETS = {1: (1 << 15) - 1, 2: (1 << 8) - 1, 3: (1 << 5) - 1}
 
 @dataclass(frozen=True)
 class PixelFacts(TensorMapFacts):
-    """What the map of a tensor of images says of every such tensor. `box` is (channels, pixels); the rest has the fastest mode first."""
+    """The static part of the tensor map of images. `box` is (channels, pixels); the rest has the fastest mode first."""
 
     im2col = True
 
@@ -87,11 +87,12 @@ def make_im2col_tma_atom(
     """Return the atom that copies tiles (output pixels, channels) of what a convolution multiplies, and its coordinate
     tensor.
 
-    `images` is a tensor (N, [[D,] H,] W, C) with contiguous channels. `filter`, `lower_padding`, `upper_padding` (that before, if None),
-    `stride` and `dilation` are static, a number for each mode between N and C in their order, or one for all. The coordinate tensor is
-    (pixels, channels, ([[T,] R,] S)): all output pixels, counted from the last mode of the output (N, [[Z,] P,] Q) on; the channels;
-    the taps of the filter. It is divided by tiles, partitioned and copied as those of `make_tiled_tma_atom`. Stores take no filter and no padding:
-    the coordinate tensor counts every `stride`-th pixel.
+    `images` is a tensor (N, [[D,] H,] W, C) with contiguous channels. `filter`, `lower_padding`, `upper_padding` (that
+    before, if None), `stride` and `dilation` are static, a number for each mode between N and C in their order, or one
+    for all. The coordinate tensor is (pixels, channels, ([[T,] R,] S)): all output pixels, counted from the last mode
+    of the output (N, [[Z,] P,] Q) on; the channels; the taps of the filter. It is divided by tiles, partitioned and
+    copied as those of `make_tiled_tma_atom`. Stores take no filter and no padding: the coordinate tensor counts every
+    `stride`-th pixel.
     """
     check_request(op, IM2COL_MAKER, num_multicast)
     tensor = tensor_in_gmem(images, "make_im2col_tma_atom")

@@ -1,13 +1,14 @@
 """Operands of WGMMAs in shared memory: descriptors, and tensors of them.
 
-The tensor cores read an operand (MN, K) of one call in pieces of 16 bytes, T elements, from one of few layouts. With rows of W
-pieces (8, 4, 2 for the swizzles of 128, 64 and 32 bytes, 1 without) they are, in elements,
+The tensor cores read an operand (MN, K) of one call in pieces of 16 bytes, T elements, from one of few layouts. With
+rows of W pieces (8, 4, 2 for the swizzles of 128, 64 and 32 bytes, 1 without) they are, in elements,
 
     K-major:   ((8,m),(T,2)) : ((W T, S),(1, T))      without swizzle ((8,m),(T,2)) : ((T, S),(1, L))
     MN-major:  ((W T,m),(8,k)) : ((1, L),(W T, S))    without swizzle ((T,m),(8,k)) : ((1, S),(T, L))
 
-and a descriptor holds the address, the leading offset L, the stride S and the swizzle. L is not read where it is not in the layout.
-Swizzles are those of addresses, so a descriptor may be moved along K inside a row, and by whole patterns of 8 rows.
+and a descriptor holds the address, the leading offset L, the stride S and the swizzle. L is not read where it is not
+in the layout. Swizzles are those of addresses, so a descriptor may be moved along K inside a row, and by whole
+patterns of 8 rows.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NOT_READ = PIECE
 
 
 class MatrixDescriptor(TensorIterator):
-    """The descriptor of an operand of one call; elements of the tensor are the descriptors of all its calls. Immutable."""
+    """The descriptor of an operand of one call; a tensor's elements are the descriptors of all its calls. Immutable."""
 
     __slots__ = ("_high", "_low", "_offset", "dtype", "major", "swizzle")
 
@@ -99,8 +100,7 @@ class _Offsets(NamedTuple):
 
 
 def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode) -> TracedTensor:
-    """Return the descriptors of an operand in shared memory, partitioned as ((MN, K), rest...): a tensor (1,
-    rest..)."""
+    """Return the descriptors of an operand in shared memory, partitioned as ((MN, K), rest...), as (1, rest...)."""
     pointer, layout, swizzle = _plain(tensor, operand)
     bits = element_bits(pointer.dtype)
     first = layout[0]
@@ -151,8 +151,7 @@ def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
 
 
 def descriptor_offsets(mn: Layout, k: Layout, bits: int, major: OperandMajorMode, pieces: int) -> _Offsets | str:
-    """Return the offsets of a descriptor for a layout (MN, K) with rows of some pieces; what is wrong if there are
-    none."""
+    """Return the offsets of a descriptor for a layout (MN, K) with rows of `pieces` pieces, or why there are none."""
     piece = PIECE * 8 // bits
     row = pieces * piece
     k_major, swizzled = major is OperandMajorMode.K, pieces > 1
@@ -184,8 +183,7 @@ def _step(layout: Layout, extent: int, stride: int) -> int | None:
 
 
 def _check_start(pointer: Pointer, operand: str, swizzle: int) -> None:
-    """Raise an error for an operand that does not begin with a piece, or begins in the middle of a pattern of
-    8 rows."""
+    """Raise an error for an operand that begins within a piece, or in the middle of a pattern of 8 rows."""
     if not swizzle:
         require_alignment(pointer, 0, PIECE, f"operand {operand} of a WGMMA")
         return

@@ -13,7 +13,7 @@ from ...base_dsl.typing import (
     Int32,
     TFloat32,
     Uint8,
-)
+)  # fmt: skip
 
 PTX_NAMES = {
     Float16: "f16", BFloat16: "bf16", Float32: "f32", Float64: "f64", TFloat32: "tf32", Float8E4M3FN: "e4m3",

@@ -1,4 +1,4 @@
-"""Layouts of tiles in shared memory that matrix instructions, bulk copies and `ldmatrix` access without bank conflicts."""
+"""Layouts of tiles in shared memory that MMAs, bulk copies and `ldmatrix` access without bank conflicts."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def make_smem_layout_atom(kind: Any, element_type: Any, *, loc: Any = None, ip: 
     """
     if not isinstance(kind, SmemLayoutAtomKind):
         names = ", ".join(member.name for member in SmemLayoutAtomKind)
-        raise type_error(f"a layout of shared memory of kind {kind!r}", f"SmemLayoutAtomKind: {names}")
+        raise type_error(f"kind of a shared-memory layout is {kind!r}", f"SmemLayoutAtomKind: {names}")
     if not isinstance(element_type, NumericMeta) or element_type.is_abstract:
-        raise type_error(f"a layout of shared memory for elements {element_type!r}", "a numeric type")
+        raise type_error(f"element_type of a shared-memory layout is {element_type!r}", "a numeric type")
     mode, _, permuted = kind.name.partition("_")
     bits = 0 if permuted == "INTER" else {"SW32": 1, "SW64": 2, "SW128": 3}[permuted]
     row = (_PIECE << bits) // element_bits(element_type)

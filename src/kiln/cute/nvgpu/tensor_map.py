@@ -1,7 +1,7 @@
-"""Tensor maps of tensors: which box a TMA copy takes, and what describes the tensor to it.
+"""Tensor maps: the box of a TMA copy, and the description of the tensor.
 
-A tile of a tensor lies in shared memory by a layout. The longest run of shared memory that holds consecutive elements of modes of the
-tensor is the box of one instruction; what is left of the tile takes further instructions.
+A tile of a tensor lies in shared memory by a layout. The longest run of shared memory that holds consecutive elements
+of modes of the tensor is the box of one instruction; the rest of the tile takes further instructions.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class TensorMapFacts:
     swizzle: str
     """The swizzle of the box's rows in shared memory, as the dialect names it."""
     modes: tuple[tuple[int, ...], ...]
-    """For each mode of the map, the contiguous one first, the modes of the tensor that it walks through, counted flat."""
+    """The modes of the tensor, counted flat, in each mode of the map, the contiguous one first."""
     box: tuple[int, ...]
     """The extents of what one instruction copies, in elements of the map."""
     values: int
     """The elements of the tensor that the instructions of all blocks of a multicast copy together."""
     ratio: tuple[int, int]
-    """Bits of an element of the tensor and of one of the map, in lowest terms: coordinates of mode 0 are scaled by it."""
+    """The bits of the tensor's and of the map's elements, in lowest terms: the scale of coordinates of mode 0."""
 
     im2col: ClassVar[bool] = False
     """Whether its boxes are pixels of images."""
@@ -80,8 +80,7 @@ class TensorMapFacts:
         return len(self.modes)
 
     def place(self, coordinates: list[Any], images: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-        """Return what a copy takes for an element of the coordinate tensor: its box's coordinates, and pixel
-        offsets."""
+        """Return the coordinates of the box, and pixel offsets, for an element of the coordinate tensor."""
         return coordinates, []
 
     @property
@@ -223,8 +222,7 @@ def _numbered(shape: Any) -> dict[tuple[int, ...], int]:
 def _merged(
     run: list[tuple[int, int]], tensor: TracedTensor, ratio: tuple[int, int], span: int
 ) -> list[list[tuple[int, int]]]:
-    """Return modes that are one run of global memory and small enough as one mode of the descriptor; a row is no longer
-    than the swizzle's."""
+    """Return modes in groups, each a mode of the map: contiguous modes that fit the box and the swizzle's span."""
     shapes, strides = _flat(tensor.layout)
     groups: list[list[tuple[int, int]]] = []
     for mode, extent in run:
@@ -249,7 +247,7 @@ def is_same(leaf: Any, number: int) -> bool:
 
 
 def shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
-    """Return the part of a box that each of so many blocks copies: outer modes are cut first."""
+    """Return the part of a box that each of `multicast` CTAs copies; outer modes are divided first."""
     box, left = list(box), multicast
     for i in reversed(range(len(box))):
         if left == 1:
@@ -297,8 +295,11 @@ def check_rows(facts: TensorMapFacts, tensor: TracedTensor) -> None:
 
 
 def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], list[Any], dict[int, Any]]:
-    """Return the extents of a map's modes in its elements; the bytes between elements of each mode but the first; by
-    how much a step along a mode of the tensor moves the coordinate, by the number of the mode."""
+    """Return the extents, strides and scales of a map's modes.
+
+    Extents are in elements of the map, strides in bytes (of each mode but the first). Scales say, by the number of a
+    mode of the tensor, how far a step along it moves the coordinate.
+    """
     shapes, steps = _flat(tensor.layout)
     bits = element_bits(tensor.element_type)
     sizes: list[Any] = []

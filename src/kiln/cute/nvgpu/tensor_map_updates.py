@@ -51,8 +51,9 @@ def update_tma_descriptor(
 ) -> None:
     """Make a copy of an atom's tensor map, in shared or global memory, the map of another tensor.
 
-    The tensor has the modes and the element type of the one that the atom was made with, and the same contiguous mode; its address, shape
-    and strides may be others (strides multiples of 16 bytes). All threads of a warp call it, and one of them writes.
+    The tensor has the modes and the element type of the one that the atom was made with, and the same contiguous mode;
+    its address, shape and strides may be others (strides multiples of 16 bytes). All threads of a warp call it, and
+    one of them writes.
     """
     kernel_only("update_tma_descriptor")
     trait = tma_trait(tma_atom, "update_tma_descriptor")
@@ -89,7 +90,7 @@ def update_tma_descriptor(
 def cp_fence_tma_desc_release(
     tma_desc_global_ptr: Any, tma_desc_shared_ptr: Any, *, loc: Any = None, ip: Any = None
 ) -> None:
-    """Copy a tensor map from shared to global memory and release it to copies that acquire it. All threads of a warp call it."""
+    """Copy a tensor map from shared to global memory and release it to copies that acquire it. Called by a warp."""
     kernel_only("cp_fence_tma_desc_release")
     to = _map_pointer(tma_desc_global_ptr, "cp_fence_tma_desc_release", AddressSpace.gmem)
     of = _map_pointer(tma_desc_shared_ptr, "cp_fence_tma_desc_release", AddressSpace.smem)
@@ -103,7 +104,7 @@ def fence_tma_desc_release(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def fence_tma_desc_acquire(tma_desc_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Copies after it see what was released to a tensor map in global memory."""
+    """Acquire what was released to a tensor map in global memory: later copies see it."""
     kernel_only("fence_tma_desc_acquire")
     where = _map_pointer(tma_desc_ptr, "fence_tma_desc_acquire", AddressSpace.gmem)
     nvgpu.tma.tensor_map_acquire(where.ir_value())

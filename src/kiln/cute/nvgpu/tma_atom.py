@@ -71,8 +71,9 @@ def make_tiled_tma_atom(
     """Return the atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by
     `smem_layout_`, and its coordinate tensor.
 
-    The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in host functions, which
-    encode the tensor map. Of `num_multicast` blocks each copies an equal part of a tile. `internal_type` is the element type of the map.
+    The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in
+    host functions, which encode the tensor map. Of `num_multicast` blocks each copies an equal part of a tile.
+    `internal_type` is the element type of the map.
     """
     tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
     if gmem_coord_tensor is not None:
@@ -140,8 +141,7 @@ def _operand(
     operand: str, op: Any, tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any,
     internal_type: Any,
 ) -> TmaInfo:  # fmt: skip
-    """Return the atom of an operand of a tiled MMA, with tiles in shared memory as (MMA, MMA_M or MMA_N,
-    MMA_K, ...)."""
+    """Return the atom of an operand of a tiled MMA, with smem tiles (MMA, MMA_M or MMA_N, MMA_K, ...)."""
     name = f"make_tiled_tma_atom_{operand}"
     tensor = tensor_in_gmem(tensor, name)
     if not hasattr(tiled_mma, "partition_shape_A"):
@@ -184,7 +184,7 @@ def create_tma_multicast_mask(
 
 
 def tma_trait(atom: Any, what: str) -> TmaTrait:
-    """Return the trait of an TMA atom."""
+    """Return the trait of a TMA atom; raise an error for other atoms."""
     atom = atom.atom if isinstance(atom, TmaInfo) else atom
     trait = atom.trait if isinstance(atom, CopyAtom) else None
     if not isinstance(trait, TmaTrait):

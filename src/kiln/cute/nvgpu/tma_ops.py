@@ -1,7 +1,8 @@
 """TMA copies of boxes as atoms (`cp.async.bulk.tensor`, from sm_90 on).
 
-All threads of a warp call `cute.copy` together, and one of them, always the same, starts the copies. What they need is computed before
-that thread is chosen: addresses and coordinates are then the same in all threads, and stay in uniform registers.
+All threads of a warp call `cute.copy` together, and one of them, always the same, starts the copies. What they need is
+computed before that thread is chosen: addresses and coordinates are then the same in all threads, and stay in uniform
+registers.
 """
 
 from __future__ import annotations
@@ -10,20 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import (
-    BFloat16,
-    Float16,
-    Float32,
-    Int16,
-    Int32,
-    Int64,
-    Uint32,
-    Uint64,
-)  # fmt: skip
+from ...base_dsl.typing import BFloat16, Float16, Float32, Int16, Int32, Int64, Uint32, Uint64
 from ..arch.values import choice, i32, kernel_only, pointer
 from ..arch.warp import elect_one
 from ..atoms.atom import CopyOp, CopyTrait
-from ..atoms.copying import guarded
 from ..deferred_dialects import nvgpu
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import dynamic_leaves, pretty_str, product, with_dynamic_leaves
@@ -33,7 +24,7 @@ from ..tensor.iterator import Coordinates
 from ..tensor.leaf_values import leaf_like, leaf_value
 from ..tensor.pointer import AddressSpace, known_alignment, recast_ptr
 from ..tensor.tensor import TracedTensor
-from .access import ReductionKind, memory, policy_of
+from .access import ReductionKind, memory, policy_of, under
 from .common import CtaGroup
 from .tensor_map import swizzle_kind
 
@@ -144,9 +135,9 @@ class CopyBulkTensorIm2ColS2GOp(_TmaStoreOp):
 
 
 class TmaTrait(CopyTrait):
-    """Boxes between a tensor and shared memory. `facts` say what its map does not change; `map` is a value of the program.
+    """Copies of boxes between a tensor and shared memory. `facts` is the static part of the tensor map; `map` a value.
 
-    `images`: the extents of what pixels are counted in (im2col), static or values of the program.
+    `images`: the extents in which pixels are counted (im2col), static or dynamic.
     """
 
     def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...]) -> None:
@@ -214,8 +205,7 @@ class TmaTrait(CopyTrait):
         return [i32(c) for c in coordinates], [Int16(o).ir_value() for o in offsets]
 
     def boxes(self, tensor: Any, what: str) -> list[ir.Value]:
-        """Return the address of each box in shared memory. The accelerator swizzles by itself: addresses are those
-        before the swizzle."""
+        """Return the address of each box in shared memory, before the swizzle, which TMA applies itself."""
         memory(tensor, what, AddressSpace.smem)
         if tensor.element_type is not self.value_type:
             raise type_error(
@@ -261,17 +251,12 @@ class TmaTrait(CopyTrait):
                 nvgpu.tma.tma_prefetch(map_, coordinates, offsets)
 
 
-def _under(pred: Any, move: Any) -> None:
+def _by_one_thread(pred: Any, move: Any) -> None:
     def chosen() -> None:
         with elect_one():
             move()
 
-    if pred is None:
-        chosen()
-    elif isinstance(pred, TracedTensor):
-        raise type_error("a copy of boxes has one predicate, a Boolean")
-    else:
-        guarded(pred, chosen)
+    under(pred, chosen, "a TMA copy")
 
 
 class TmaLoadTrait(TmaTrait):
@@ -302,11 +287,8 @@ class TmaLoadTrait(TmaTrait):
             )
         places, boxes = self.places(src, "the source"), self.boxes(dst, "the destination")
         pairs = self.pairs(boxes, places)
-        barrier, map_, policy = (
-            pointer(tma_bar_ptr, "tma_bar_ptr", "smem"),
-            self.address(tma_desc_ptr),
-            policy_of(cache_policy),
-        )
+        barrier, map_ = pointer(tma_bar_ptr, "tma_bar_ptr", "smem"), self.address(tma_desc_ptr)
+        policy = policy_of(cache_policy)
         mask = _mask(mcast_mask) if self.multicast else None
 
         def move() -> None:
@@ -315,7 +297,7 @@ class TmaLoadTrait(TmaTrait):
                     map_, box, barrier, coordinates, offsets=offsets, mask=mask, policy=policy, cta_group=self.cta_group
                 )
 
-        _under(pred, move)
+        _by_one_thread(pred, move)
 
 
 def _mask(mask: Any) -> ir.Value:
@@ -346,4 +328,4 @@ class TmaStoreTrait(TmaTrait):
                     map_, box, coordinates, reduction=self.reduction, im2col=self.facts.im2col, policy=policy
                 )
 
-        _under(pred, move)
+        _by_one_thread(pred, move)

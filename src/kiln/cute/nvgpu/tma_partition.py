@@ -24,8 +24,8 @@ def tma_partition(
     """Return a tensor in shared memory and one or several coordinate tensors, mode 0 of each a tile, as an atom copies
     them.
 
-    Mode 0 becomes (TMA, TMA_Iter): what one instruction copies, and how many there are; other modes stay. `cta_layout` maps the
-    coordinate of the block to its number among those that share the tile: the results start at its part.
+    Mode 0 becomes (TMA, TMA_Iter): what one instruction copies, and how many there are; other modes stay. `cta_layout`
+    maps the coordinate of the block to its number among those that share the tile: the results start at its part.
     """
     values = tma_trait(atom, "tma_partition").facts.values
     several = isinstance(gmem_tensor, (tuple, list))

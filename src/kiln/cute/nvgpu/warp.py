@@ -23,7 +23,7 @@ from ...base_dsl.typing import (
     Int32,
     TFloat32,
     Uint8,
-)
+)  # fmt: skip
 from ...hardware import mma_shapes
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import guarded, predicates
@@ -119,7 +119,7 @@ class WarpMmaOp(MmaOp):
             if dtype not in self._INPUTS or acc_dtype not in _accumulators(dtype):
                 known = [f"{a.__name__} with {c.__name__}" for a in self._INPUTS for c in _accumulators(a)]
                 raise type_error(
-                    f"{name} of {_name(dtype)} accumulated in {_name(acc_dtype)}",
+                    f"{name} does not accumulate {type_text(dtype)} in {type_text(acc_dtype)}",
                     f"the hardware has {', '.join(known)}",
                 )
         a, b, acc = (PTX_NAMES[dtype] for dtype in (a_dtype, b_dtype, acc_dtype))
@@ -139,7 +139,8 @@ def _accumulators(dtype: Any) -> list[Any]:
     return [DTYPES[name] for name in mma_shapes.accumulators("mma.sync", PTX_NAMES[dtype])]
 
 
-def _name(dtype: Any) -> str:
+def type_text(dtype: Any) -> str:
+    """Return a type, or what was passed in its place, as error messages show it."""
     return getattr(dtype, "__name__", repr(dtype))
 
 
@@ -228,8 +229,7 @@ def _row_layout(matrices: int) -> Layout:
 
 
 def _fragment_layout(matrices: int, transpose: bool) -> Layout:
-    """Return (lane, bit) -> bit of the matrices: a lane has two neighbours of row l / 4 (transposed: column)
-    of each."""
+    """Return (lane, bit) -> bit of the matrices: two neighbours of row l / 4 (transposed: column) of each."""
     if transpose:
         values = joined_layout((16, 1), (2, 128), (matrices, 1024))
         return make_layout([make_layout((4, 8), stride=(256, 16)), values])
@@ -343,13 +343,13 @@ class _MatrixOp(CopyOp):
     _TRANSPOSES = True
     _UNPACKS = False
     _BITS: tuple[int, ...] = (16,)
-    """Widths of elements for which the operation has a fragment; transposed only the first. Atoms that store the others transposed
-    can be made, as epilogues do for the layout alone, but copy nothing."""
+    """Widths of elements for which the operation has a fragment; transposed only the first. Atoms that store the
+    others transposed can be made, as epilogues do for the layout alone, but copy nothing."""
 
     def __init__(self, transpose: bool = False, num_matrices: int = 1, unpack_bits: int | None = None) -> None:
         name = type(self).__name__
         if num_matrices not in (1, 2, 4):
-            raise type_error(f"{name} of {num_matrices} matrices", "it takes 1, 2 or 4 at a time")
+            raise type_error(f"num_matrices of {name} is {num_matrices}", "it takes 1, 2 or 4 at a time")
         if transpose and not self._TRANSPOSES:
             raise type_error(f"{name} does not transpose", "matrices of 16-bit elements do")
         if unpack_bits is not None and (not self._UNPACKS or unpack_bits not in (4, 6)):
@@ -389,8 +389,8 @@ class LdMatrix8x8x16bOp(_MatrixOp):
 class LdMatrix8x16x8bOp(_MatrixOp):
     """Load 1, 2 or 4 matrices of 8 rows of 16 elements of 8 bits.
 
-    `unpack_bits` (4 or 6, from sm_100a): a row of 16 bytes has 16 elements of so many bits without gaps, then padding; each
-    becomes the lowest bits of a byte. The tensors of both sides have elements of 8 bits.
+    `unpack_bits` (4 or 6, from sm_100a): a row of 16 bytes has 16 elements of so many bits without gaps, then padding;
+    each becomes the lowest bits of a byte. The tensors of both sides have elements of 8 bits.
     """
 
     _TRANSPOSES = False
@@ -431,7 +431,7 @@ class StMatrix8x8x16bOp(_MatrixOp):
 
 
 class StMatrix16x8x8bOp(_MatrixOp):
-    """Store 1, 2 or 4 matrices of 16 rows and 8 columns of 8-bit elements, transposed: 8 rows of 16 bytes (from sm_100a)."""
+    """Store 1, 2 or 4 16x8 matrices of 8-bit elements, transposed: 8 rows of 16 bytes (from sm_100a)."""
 
     _LOAD = False
     _BITS = (8,)

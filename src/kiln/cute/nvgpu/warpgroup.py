@@ -1,9 +1,10 @@
-"""Matrix operations of a warpgroup (`wgmma`, sm_90a): four warps multiply together, later, and read operands from shared memory.
+"""WGMMA: asynchronous MMAs of a warpgroup (sm_90a), which read operands from shared memory.
 
-B and, unless it lies in registers, A are read through descriptors (`matrix_descriptor.py`): `make_fragment_A` and `make_fragment_B` of
-a partitioned tensor in shared memory give tensors of them. Sums lie in registers. Thread t of the 128, w = t / 32 its warp,
-g = t % 32 / 4, q = t % 4, has of the sums the rows 16 w + g (and + 8) and the columns 2 q, 2 q + 1 of each eight; of A in registers the
-same rows and, in each register of 32 bits, p neighbours from k = p q on, then those 4 p further on.
+B and, unless it is in registers, A are read through descriptors (`matrix_descriptor.py`): `make_fragment_A` and
+`make_fragment_B` of a partitioned tensor in shared memory return tensors of them. Accumulators are in registers.
+Thread t of the 128, with w = t / 32, g = t % 32 / 4 and q = t % 4, holds rows 16 w + g (and + 8) of the accumulator,
+and columns 2 q and 2 q + 1 of each eight; of A in registers the same rows and, in each register of 32 bits, p
+neighbours from k = p q on, then those 4 p further on.
 
     warpgroup.fence()
     for k in cutlass.range_constexpr(cute.size(tCrA, mode=[2])):
@@ -36,7 +37,7 @@ from .common import OperandMajorMode
 from .matrix_descriptor import MatrixDescriptor, make_descriptors
 from .ptx_types import PTX_NAMES
 from .smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom
-from .warp import joined_layout
+from .warp import joined_layout, type_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ class TraitField(NamedTuple):
     initial: Any
 
     def convert(self, value: Any) -> Any:
-        """Returns a value of the field's type: a Python value if it is static."""
+        """Return a value of the field's type: a Python value if it is static."""
         if isinstance(value, type(self.initial)):
             return value
         typed = self.type(value)
@@ -129,7 +130,7 @@ class WarpGroupMmaTrait(MmaTrait):
         return copy
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        """The fields, also where they are known: a region may change them."""
+        """Return the values of the fields, also of static ones, which a region may change."""
         if tracing.current() is None:
             return []
         return [field.type(getattr(self, name)).ir_value() for name, field in self.FIELDS.items()]
@@ -198,8 +199,7 @@ class WarpGroupMmaTrait(MmaTrait):
         self._multiply(d, a, b, c, [(0, 0)], (None,))
 
     def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
-        """Do one step along K after the other: MMAs of a step have different accumulators, so none waits for
-        another."""
+        """Do one step along K after the other: the MMAs of a step have different accumulators, so none waits."""
         self._multiply(d, a, b, c, calls_in_order(rows, columns), (None,) if depth is None else range(depth))
 
     def _multiply(self, d: Any, a: Any, b: Any, c: Any, calls: list[tuple[int, int]], steps: Any) -> None:
@@ -264,7 +264,7 @@ class WarpGroupMmaOp(MmaOp):
         for what, dtype in (("A", a_dtype), ("B", b_dtype)):
             if dtype not in self._INPUTS:
                 raise type_error(
-                    f"{name} of {_name(dtype)} ({what})",
+                    f"{name} does not take {type_text(dtype)} for {what}",
                     f"its operands are {' or '.join(t.__name__ for t in self._INPUTS)}",
                 )
         for what, value, kind in (
@@ -294,12 +294,8 @@ class WarpGroupMmaOp(MmaOp):
         return WarpGroupMmaTrait(self)
 
 
-def _name(dtype: Any) -> str:
-    return getattr(dtype, "__name__", repr(dtype))
-
-
 def _ptx_name(dtype: Any) -> str:
-    return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else _name(dtype)
+    return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else type_text(dtype)
 
 
 class MmaF16BF16Op(WarpGroupMmaOp):
@@ -351,7 +347,7 @@ def commit_group(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def wait_group(group: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait until all but the latest `group` groups are complete: then their accumulators may be read, their operands overwritten."""
+    """Wait until all but the latest `group` groups are complete: their accumulators may then be read."""
     if isinstance(group, bool) or not isinstance(group, int) or not 0 <= group <= _MOST_GROUPS:
         raise type_error(
             f"wait_group({group}): how many groups may be under way",

@@ -120,7 +120,7 @@ def _hex(red: float, green: float, blue: float) -> str:
 
 
 def _layout_color(number: int | None) -> str:
-    """Eight blues from nearly white to medium, all light enough for black text."""
+    """Return one of eight blues from nearly white to medium, all light enough for black text."""
     return "#ffffff" if number is None else _hex(*colorsys.hls_to_rgb(0.58, 0.97 - 0.045 * (number % 8), 0.75))
 
 

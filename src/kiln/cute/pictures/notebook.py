@@ -16,7 +16,7 @@ _MAX_CELLS = 4096
 
 
 def picture(x: Any) -> str | None:
-    """Return the picture of a layout, a tiled copy or an MMA; None if there is none, or it would be too large to read."""
+    """Return the picture of a layout, a tiled copy or an MMA; None if there is none, or it would be too large."""
     if isinstance(x, (Layout, ComposedLayout)):
         plain = x.is_static() and (isinstance(x, Layout) or x.is_normal)
         return layout_svg(x) if plain and 1 <= rank(x) <= 2 and 0 < product(x.shape) <= _MAX_CELLS else None

@@ -22,8 +22,8 @@ __all__ = ["operand_svg"]
 def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 64, title: str | None = None) -> str:
     """Return a picture of an operand (MN, K, ...) of a WGMMA in shared memory as an SVG document.
 
-    It is the operand in core matrices, 8 pieces of 16 bytes, with the offsets that the descriptor of a call of `rows` rows holds (64 of A,
-    N of B), and its shared memory. `major` is an OperandMajorMode, "K" or "MN".
+    It is the operand in core matrices, 8 pieces of 16 bytes, with the offsets that the descriptor of a call of `rows`
+    rows holds (64 of A, N of B), and its shared memory. `major` is an OperandMajorMode, "K" or "MN".
     """
     check_type(element_type)
     if major not in ("K", "MN", *OperandMajorMode):

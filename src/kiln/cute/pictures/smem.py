@@ -1,4 +1,4 @@
-"""Shared memory as a picture: lines of 128 bytes, which are its 32 banks once, in pieces of 16 bytes, what swizzles move as one."""
+"""Shared memory as a picture: lines of 128 bytes, its 32 banks, in pieces of 16 bytes, which swizzles permute."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Cell:
-    """A piece of 16 bytes: what is in it, its colour, whether it is outlined, and what is said when it is pointed at."""
+    """A piece of 16 bytes: its text, its colour, whether it is outlined, and its tooltip."""
 
     text: str
     color: str

@@ -49,8 +49,8 @@ def tma_svg(
 ) -> str:  # fmt: skip
     """Return a picture of the copies of tiles of a tensor, which lie in shared memory by a layout, as an SVG document.
 
-    It is the tensor in tiles, a tile in the boxes of its instructions, and the shared memory of a box. Arguments are those of
-    `make_tiled_tma_atom`, with the tensor's layout and element type in place of the tensor.
+    It is the tensor in tiles, a tile in the boxes of its instructions, and the shared memory of a box. Arguments are
+    those of `make_tiled_tma_atom`, with the tensor's layout and element type in place of the tensor.
     """
     check_type(element_type)
     tiler = _tiler(layout, tile)
@@ -160,7 +160,7 @@ def _map_svg(
 
 @dataclass(frozen=True)
 class _Box:
-    """What one instruction of one block copies: where it starts in the tile, and its extent, by modes of the tensor counted flat."""
+    """The box of one instruction of one CTA: its start in the tile and its extent, by the tensor's flat modes."""
 
     instruction: int
     block: int

@@ -23,7 +23,7 @@ def for_generate(
     start: Any, stop: Any = None, step: Any = None, iter_args: Sequence[Any] | None = None, *, unroll: Any = None,
     prefetch_stages: int | None = None, loc: Any = None, ip: Any = None,
 ) -> Iterator[Any]:  # fmt: skip
-    """`for i in for_generate(0, n): ...; yield_out()`: a loop whose body is what runs for the one item it gives.
+    """Build a loop, `for i in for_generate(0, n): ...; yield_out()`, whose body is traced for the one item it yields.
 
     With `iter_args` the item is (i, carried values, results of the loop).
     """
@@ -47,7 +47,8 @@ def _like(examples: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 class while_generate:
-    """`with while_generate(inputs, condition) as values: ...; yield_out(next)`: a loop while `condition(*values)` holds.
+    """A loop while `condition(*values)` holds: `with while_generate(inputs, condition) as values: ...;
+    yield_out(next)`.
 
     `results` are the values at its end.
     """

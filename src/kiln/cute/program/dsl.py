@@ -45,7 +45,7 @@ class CuteDSL(ScfDSL):
 
     @functools.cached_property
     def caller(self) -> Caller:  # type: ignore[override]
-        """Native code, where that can be."""
+        """The native caller."""
         return native_calls.CuteCaller()
 
     def get_arch_enum(self) -> Architecture:
@@ -56,7 +56,7 @@ class CuteDSL(ScfDSL):
         return (cute.Cute,)
 
     def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
-        """For the sanitizer: the layout of each array, on the argument that is its address."""
+        """Attach the layout of each array to the argument that is its address, for the sanitizer."""
         if not sanitizing.kinds():
             return
         attributes = [
@@ -66,7 +66,7 @@ class CuteDSL(ScfDSL):
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
 
     def check_arguments(self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any]) -> Any:
-        """Symbols that several descriptions of tensors share have one value."""
+        """Add checks that symbols which several tensors share have one value."""
         return symbols.check_shared(nodes, names, values)
 
     def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
@@ -105,14 +105,14 @@ class CuteDSL(ScfDSL):
         return super().quick(kind, annotation) or host_arguments.quick_array(kind)
 
     def jit(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
-        """Decorator of host functions and of functions to be inlined."""
+        """Decorate a host function, or a function to be inlined."""
         preprocess = preprocess if preprocessor is None else preprocessor
         if function is None:
             return functools.partial(self.jit, preprocess=preprocess)
         return JitFunction(self, _plain_function(function, "jit"), preprocess)
 
     def kernel(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
-        """Decorator of kernels: functions that a grid of threads runs."""
+        """Decorate a kernel: a function that a grid of threads runs."""
         preprocess = preprocess if preprocessor is None else preprocessor
         if function is None:
             return functools.partial(self.kernel, preprocess=preprocess)
@@ -168,7 +168,7 @@ class KernelLaunch:
         self._launched = False
 
     def __del__(self) -> None:
-        """Dropped without a launch: an error if the statement that made it did, for then nobody can have meant it."""
+        """Report a launch that is dropped: an error if its statement drops it, else a warning."""
         if self._launched or tracing is None:  # None: the interpreter is ending, and has emptied this module
             return
         active = tracing.current()
@@ -198,12 +198,12 @@ class KernelLaunch:
     ) -> None:  # fmt: skip
         """Run the kernel over a grid of CTAs; sizes are (x, y, z), or fewer numbers.
 
-        `smem` is the least shared memory of a CTA, in bytes; the kernel's own allocations are counted and part of it. For a
-        kernel with `get_dyn_smem` it is the size of that memory.
-        With `fallback_cluster`, which is then the guaranteed cluster size, GPUs that can choose form clusters of the larger
-        size `cluster` where they have room. `preferred_smem_carveout` is the percentage of an SM's memory to be shared
-        memory; by default, what `min_blocks_per_mp` CTAs need. `async_deps` is another way to pass the stream. The address
-        of shared memory is uniform as it is, so `hint_smem_base_uniform` changes nothing.
+        `smem` is the least shared memory of a CTA, in bytes; the kernel's own allocations are counted and part of it.
+        For a kernel with `get_dyn_smem` it is the size of that memory. With `fallback_cluster`, which is then the
+        guaranteed cluster size, GPUs that can choose form clusters of the larger size `cluster` where they have room.
+        `preferred_smem_carveout` is the percentage of an SM's memory to be shared memory; by default, what
+        `min_blocks_per_mp` CTAs need. `async_deps` is another way to pass the stream. The address of shared memory is
+        uniform as it is, so `hint_smem_base_uniform` changes nothing.
         """
         if unknown:
             raise _unknown_option(next(iter(unknown)))
@@ -249,7 +249,7 @@ class KernelLaunch:
         )
 
     def _trace(self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]) -> str:
-        """Trace the kernel's body as a function of the module; its name."""
+        """Trace the kernel's body as a function of the module, and return its name."""
         kernel = self.kernel
         taken = {op.attributes["sym_name"].value for op in active.module.body.operations if "sym_name" in op.attributes}
         base = (kernel.name_prefix or "") + _symbol(kernel)
@@ -302,14 +302,14 @@ def _event_values(event: Any, flags: Any, trigger: Any) -> list[ir.Value]:
 
 
 def _end_trace(active: tracing.Trace, kernel: KernelFunction, failure: Exception) -> None:
-    """After an exception in a kernel nothing can come of the trace, whoever catches it: half a kernel is left."""
+    """End the trace after an exception in a kernel, of which half is left, even if the program catches it."""
     if active.broken is None:
         active.broken_by = failure
         active.broken = failure if isinstance(failure, DSLBaseError) else runtime_error(f"{type(failure).__name__} is raised while the kernel {kernel.name!r} is traced, and caught by what launches it", "decide before the launch whether the kernel can do it, or catch the exception inside the kernel", span=kernel.span)  # fmt: skip
 
 
 def _symbol(kernel: KernelFunction) -> str:
-    """What a kernel is called in compiled code and profiles: a method's name goes with that of its class."""
+    """Return a kernel's name in compiled code and profiles: that of a method is preceded by its class's."""
     return kernel.function.__qualname__.rpartition("<locals>.")[2].replace(".", "_").lstrip("_") or kernel.name
 
 

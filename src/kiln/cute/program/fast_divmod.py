@@ -1,7 +1,7 @@
-"""Division by a number that stays the same: a multiplication and shifts in place of a division.
+"""Division by an invariant divisor: a multiplication and shifts in place of a division.
 
-A scheduler that turns tile numbers into coordinates divides by extents that are fixed for a launch. What such a division
-needs is computed once, where a division is cheap (on the host), and passed to the kernel.
+A scheduler that turns tile numbers into coordinates divides by extents that are fixed for a launch. The multiplier of
+such a division is computed once, on the host, where a division is cheap, and passed to the kernel.
 """
 
 from __future__ import annotations
@@ -94,6 +94,25 @@ class FastDivmodDivisor:
 
     def __kiln_static_key__(self) -> Any:
         return self._divisor if isinstance(self._divisor, int) else type(self._divisor)
+
+    def __kiln_join__(self, other: FastDivmodDivisor) -> tuple[FastDivmodDivisor, FastDivmodDivisor]:
+        """Return both as they are if they agree, else as divisors that are only known when the program runs."""
+        keys = self.__kiln_static_key__(), other.__kiln_static_key__()
+        if keys[0] == keys[1]:
+            return self, other
+        kinds = {key for key in keys if not isinstance(key, int)}
+        kind = kinds.pop() if len(kinds) == 1 else Uint32
+        return self._dynamic(kind), other._dynamic(kind)
+
+    def __kiln_coerce__(self, like: FastDivmodDivisor) -> FastDivmodDivisor | None:
+        first, second = like.__kiln_join__(self)
+        return second if first.__kiln_static_key__() == like.__kiln_static_key__() else None
+
+    def _dynamic(self, kind: Any) -> FastDivmodDivisor:
+        """Return the divisor with a type in place of its number, which rebuilding reads from the packed value."""
+        made = object.__new__(FastDivmodDivisor)
+        made._packed, made._divisor = self._packed, kind._make(0)
+        return made
 
 
 def _bits(divisor: Any) -> Any:

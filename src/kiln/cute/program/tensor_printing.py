@@ -64,7 +64,7 @@ def _element(tensor: TracedTensor, coord: Any) -> list[Any]:
 
 
 def _matrices(tensor: TracedTensor, sizes: list[int]) -> list[Any]:
-    """`[[ 1, 2, ],\\n [ 3, 4, ]]`, aligned under the first bracket."""
+    """Return the parts of `[[ 1, 2, ],\\n [ 3, 4, ]]`, aligned under the first bracket."""
     indent = " " * 7
     if not sizes:
         return [f"\n{indent}[", *_element(tensor, ()), "])"]
@@ -102,7 +102,7 @@ def _verbose(tensor: TracedTensor, sizes: list[int]) -> list[Any]:
 
 @DSL.jit
 def _print_dynamic(tensor, sizes, verbose, place):  # type: ignore[no-untyped-def]
-    """The same by loops, for large tensors and dynamic shapes; one matrix after the other."""
+    """Print a large tensor, or one of dynamic shape, by loops, one matrix after the other."""
     printf(" (" if verbose else "", end="")
     rest = tuple(sizes[2:])
     deep = len(sizes) > 1

@@ -24,7 +24,7 @@ class _Wrapping(type):
 
 
 class Pointer(metaclass=_Wrapping):
-    """A pointer of a value: `!llvm.ptr`, an address, or a pointer of the language, which may get another element type."""
+    """A pointer of a value: `!llvm.ptr`, an address, or a pointer of Kiln, which may get another element type."""
 
     _wrapped = pointer.Pointer
 

@@ -1,9 +1,10 @@
-"""Where the elements of a tensor lie in the tensor that it was cut from, so that the sanitizer sees coordinates outside of it.
+"""Coordinates of a tensor's elements in the tensor it was cut from, by which the sanitizer finds accesses outside it.
 
-Address and memory do not tell: column 9 of a view of 8 columns is memory of its array, and the column after the last one is
-the start of the next row. So a tensor whose accesses are watched carries the coordinates of its elements, as a coordinate tensor
-does, through slices, tiles and partitions. Predicated accesses check where their predicate holds. Where coordinates cannot be
-followed (`recast_tensor`, a layout made by hand) the tensor is not watched, or is one of its own.
+Addresses do not tell: column 9 of a view of 8 columns is memory of its array, and the column after the last one is the
+start of the next row. So a tensor whose accesses are checked carries the coordinates of its elements, as a coordinate
+tensor does, through slices, tiles and partitions. Predicated accesses are checked where their predicate holds. Where
+coordinates cannot be followed (`recast_tensor`, a layout made by hand) the tensor is not checked, or counts as a
+tensor of its own.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ class Extents:
         return self._changed(lambda: (self.layout, crd2idx(coord, self.layout)))
 
     def mapped(self, f: Callable[[Any], Any], shape: Any) -> Extents | None:
-        """Return the extents of a tensor whose layout `f` has changed to one of this shape; None if they do
-        not follow."""
+        """Return the extents of a tensor whose layout `f` changed to one of this shape; None if they are not known."""
         made = self._changed(lambda: (f(self.layout), 0))
         return made if made is not None and _covers(shape, made.layout.shape) else None
 
@@ -66,16 +66,16 @@ class Extents:
         return Extents(layout, origin, self.sizes) if isinstance(layout, Layout) else None
 
     def values(self) -> list[ir.Value]:
-        """Return what has to be carried."""
+        """Return the values that regions carry."""
         numbers = [Int64(x).ir_value() for x in (*self.origin, *self.sizes)]
         return [*numbers, *(_leaf_of(leaf)(leaf).ir_value() for leaf in self.layout._leaves())]
 
     def count(self) -> int:
-        """Return how many values that are."""
+        """Return the number of `values`."""
         return 2 * len(self.origin) + len(self.layout._leaves())
 
     def rebuilt(self, values: Sequence[Any]) -> Extents:
-        """Return the same of other values."""
+        """Return the extents made of other values."""
         modes = len(self.origin)
         numbers = tuple(Int64._make(v) for v in values[: 2 * modes])
         leaves = [
@@ -90,7 +90,7 @@ class Extents:
         return (str(self.layout), len(self.origin), [leaf_width(leaf) for leaf in self.layout._leaves()])
 
     def unbounded(self) -> Extents:
-        """Return one of the same key that has no end."""
+        """Return extents of the same key without bounds."""
         leaves = [_leaf_of(leaf)(0) for leaf in self.layout._leaves()]
         layout = self.layout._with_leaves(leaves) if leaves else self.layout
         return Extents(layout, (0,) * len(self.origin), (_UNBOUNDED,) * len(self.sizes))
@@ -101,12 +101,12 @@ def _leaf_of(leaf: Any) -> Any:
 
 
 def watched() -> bool:
-    """Return whether accesses are compared with the extents of tensors."""
+    """Return whether accesses are checked against the extents of tensors."""
     return "memory" in sanitizing.kinds() and target.target_name() == "cpu"
 
 
 def extents_of(layout: Any) -> Extents | None:
-    """Return those of a new tensor: its own shape. None where nobody looks."""
+    """Return the extents of a new tensor, its own shape; None if accesses are not checked."""
     if not watched():
         return None
     shape = (layout.outer if isinstance(layout, ComposedLayout) else layout).shape
@@ -131,12 +131,12 @@ def _covers(shape: Any, other: Any) -> bool:
 
 
 def join(a: Extents | None, b: Extents | None) -> tuple[Extents | None, Extents | None]:
-    """Return two under one description; none if there is none."""
+    """Return both if regions can carry them as one, else (None, None)."""
     return (a, b) if a is not None and b is not None and a.key() == b.key() else (None, None)
 
 
 def coerce(x: Extents | None, like: Extents | None) -> Extents | None:
-    """Return one that can be carried where `like` was."""
+    """Return extents that can be carried in place of `like`."""
     if like is None:
         return None
     return x if x is not None and x.key() == like.key() else like.unbounded()

@@ -1,11 +1,16 @@
-"""Iterators: what the layout of a tensor leads into.|A tensor is an iterator and a layout; its element at a coordinate
-is what the iterator has `layout(coordinate)` further on. Four kinds can stand there:| - a `Pointer`: memory that any
-thread reaches by its address. Offsets count elements. - `Coordinates`: the layout gives coordinates (its strides are
-basis elements), and the element is their sum with the origin. - a matrix descriptor, through which the tensor cores
-read shared memory: offsets count 16 bytes, the element is the descriptor. - a pointer into tensor memory: offsets move
-it, but only copy operations of the tensor cores access it.
+"""Iterators of tensors: pointers, coordinates, matrix descriptors.
 
-`TensorIterator` is the interface of all kinds; operations that a kind does not have raise its own error. A new kind is a
+A tensor is an iterator and a layout; its element at a coordinate is the element of the iterator at offset
+`layout(coordinate)`. There are four kinds of iterators:
+
+- a `Pointer`: memory that any thread reaches by its address. Offsets count elements.
+- `Coordinates`: the layout gives coordinates (its strides are basis elements), and the element is their sum with the
+  origin.
+- a matrix descriptor, through which the tensor cores read shared memory: offsets count 16 bytes, the element is the
+  descriptor.
+- a pointer into tensor memory: offsets move it, but only copy operations of the tensor cores access it.
+
+`TensorIterator` is the interface of all kinds; operations that a kind lacks raise its own error. A new kind is a
 subclass that defines its element type and memory, how it moves, what an element is, and which IR values it is made of.
 """
 
@@ -42,26 +47,27 @@ class AddressSpace(enum.Enum):
         return self.name
 
     def __index__(self) -> int:
-        """The number of the space in LLVM: programs make its pointer types with it."""
+        """Return the number of the space in LLVM, with which programs make its pointer types."""
         return self.value
 
     __hash__ = object.__hash__  # the members are single objects; Enum's own costs a call in Python
 
 
 class TensorIterator:
-    """One kind of thing that tensors are made of. Immutable.
+    """The base class of the iterators of tensors. Immutable.
 
-    Values cross regions and functions by the protocol of all objects: `__extract_mlir_values__`, `__new_from_mlir_values__`,
-    `__kiln_static_key__` (what is not a value), `__kiln_join__` and `__kiln_coerce__` (two of them under one description).
+    Values cross regions and functions by the protocol of all objects: `__extract_mlir_values__`,
+    `__new_from_mlir_values__`, `__kiln_static_key__` (what is not a value), `__kiln_join__` and `__kiln_coerce__` (two
+    of them under one description).
     """
 
     __kiln_immutable__ = True
     __slots__ = ()
 
     holds: ClassVar[str]
-    """What a tensor of it holds, for error messages."""
+    """The elements of a tensor of this kind, in error messages."""
     instead: ClassVar[str] = "its elements are t[i]"
-    """What to write where memory is needed."""
+    """The hint of errors where memory is needed."""
     dtype: Any
     """The type of the elements."""
     memspace: Any
@@ -77,28 +83,25 @@ class TensorIterator:
 
     @property
     def exposed(self) -> Any:
-        """Return what `tensor.iterator` gives to programs, and `make_tensor` takes."""
+        """The iterator as programs see it: `tensor.iterator`, which `make_tensor` takes."""
         return self
 
     def moved(self, offset: Any) -> Any:
-        """Return the iterator moved by `offset`, a result of the tensor's layout, static or dynamic.
-
-        `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different
-        coordinates.
-        """
+        """Return the iterator moved by `offset`, a static or dynamic result of the tensor's layout."""
         raise NotImplementedError
 
     def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Any, Any]:
-        """Return the iterator and the layout of what a coordinate with None in it leaves.
+        """Return the iterator and the layout of the slice at a coordinate with None in it.
 
-        `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different coordinates.
+        `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different
+        coordinates.
         """
         if isinstance(layout, ComposedLayout):
             return self, layout._slice(coord)
         return self.moved(crd2idx(coord, offsets)), slice_(layout, coord)
 
     def viewed(self, layout: Any) -> Any:
-        """Return the iterator as a new tensor with this layout has it: where the sanitizer notes how memory is seen."""
+        """Return the iterator for a new tensor with this layout, and record the view for the sanitizer."""
         return self
 
     def element(self, offset: Any) -> Any:
@@ -123,7 +126,7 @@ class TensorIterator:
         return f'!cute.tensor<"{self}", "{layout}">'
 
     def __kiln_print__(self) -> list[Any]:
-        """Return what `printf` shows of it."""
+        """Return the parts that `printf` prints."""
         return [str(self)]
 
     def __extract_mlir_values__(self) -> list[ir.Value]:

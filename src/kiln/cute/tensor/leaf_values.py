@@ -1,4 +1,4 @@
-"""The dynamic leaves of layouts and coordinates as values of the IR, and two layouts or coordinates under one description."""
+"""Dynamic leaves of layouts and coordinates as IR values, and descriptions that two layouts or coordinates share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pointers: the address of elements, their memory space, and the alignment that is known of it."""
+"""Pointers: the address of elements, their memory space, and the known alignment."""
 
 from __future__ import annotations
 
@@ -308,8 +308,11 @@ class Pointer(TensorIterator):
         return made
 
     def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Pointer, Any]:
-        """Whole periods of a swizzle move the pointer, but not a thread's: a pointer that all threads share is kept in a uniform
-        register."""
+        """Return the pointer and the layout of a slice.
+
+        Whole periods of a swizzle move the pointer, unless they are a thread's own: a pointer that all threads share
+        is kept in a uniform register.
+        """
         if isinstance(layout, ComposedLayout):
             linear = layout._linear_slice(coord) if by_thread else None
             if linear is not None:
@@ -501,8 +504,10 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
 
 
 def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 0) -> ir.Value:
-    """Return a pointer of which the sanitizer knows what its accesses see shared memory through: a swizzle of
-    addresses or, with `layout_bits`, one that a layout of elements of so many bits has, or none."""
+    """Return a pointer, and tell the sanitizer through which swizzle its accesses see shared memory.
+
+    It is a swizzle of addresses or, with `layout_bits`, that of a layout of elements of so many bits, or none.
+    """
     if not (watched() and cute.info(pointer.type).space == "smem"):
         return pointer
     name = "" if swizzle is None else str(swizzle)

@@ -20,7 +20,7 @@ _PLACE = (
 
 
 class Formatted:
-    """Among the parts that `__kiln_print__` gives: a value with the format it is printed in (`"016x"`)."""
+    """A value with the format it is printed in (`"016x"`), as a part that `__kiln_print__` returns."""
 
     __slots__ = ("spec", "value")
 

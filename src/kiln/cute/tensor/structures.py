@@ -33,11 +33,9 @@ class _MemRangeType:
         self.count = count
 
     def __sizeof__(self) -> int:
-        return (
-            _size(self.dtype) * self.count
-            if not isinstance(self.dtype, NumericMeta)
-            else self.dtype.n_bytes(self.count)
-        )
+        if isinstance(self.dtype, NumericMeta):
+            return self.dtype.n_bytes(self.count)
+        return _size(self.dtype) * self.count
 
     def __alignof__(self) -> int:
         return _alignment(self.dtype)
@@ -143,7 +141,7 @@ class struct:
         return (offset + (align - 1)) // align * align
 
     def size_in_bytes(self) -> int:
-        """The size, a multiple of the alignment."""
+        """Return the size in bytes, a multiple of the alignment."""
         return self._size
 
     def __sizeof__(self) -> int:
@@ -160,7 +158,7 @@ class struct:
         if isinstance(base, StructView):
             base = base._base
         if not isinstance(base, Pointer):
-            raise type_error(f"{self.__name__} is placed at a pointer, got {type(base).__name__}")
+            raise type_error(f"{self.__name__}(...) takes a pointer to the structure, got {type(base).__name__}")
         return StructView(self, recast_ptr(base, None, Int8))
 
     def __repr__(self) -> str:
@@ -278,11 +276,7 @@ class ScalarField(Pointer):
     @property
     def ptr(self) -> Pointer:
         """The pointer to it."""
-        made = object.__new__(Pointer)
-        for name in Pointer.__slots__:
-            object.__setattr__(made, name, getattr(self, name))
-        tracing.hold(made)
-        return made
+        return self._copy()
 
 
 class MemRangeField:
@@ -321,7 +315,7 @@ class MemRangeField:
 
     def _element(self, index: Any) -> Any:
         if isinstance(index, int) and not 0 <= index < self._type.count:
-            raise type_error(f"element {index} of {self._type!r}")
+            raise type_error(f"index {index} is out of range for {self._type!r}")
         if isinstance(self._type.dtype, NumericMeta):
             return self.data_ptr() + index
         return _view(self._type.dtype, self._base + index * self._type.dtype.size_in_bytes())

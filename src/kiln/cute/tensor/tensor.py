@@ -111,8 +111,9 @@ class Tensor:
 class TracedTensor(Tensor):
     """A tensor of the object program. Immutable; the elements are not.
 
-    `iterator` is a pointer, for a coordinate tensor the coordinate of its origin, or another `TensorIterator`. `t[coord]` is an element,
-    `t[coord with None]` the tensor that is left; `t[...] = x` writes an element or all elements of a slice.
+    `iterator` is a pointer, for a coordinate tensor the coordinate of its origin, or another `TensorIterator`.
+    `t[coord]` is an element, `t[coord with None]` the tensor that is left; `t[...] = x` writes an element or all
+    elements of a slice.
     """
 
     __kiln_immutable__ = True
@@ -384,8 +385,7 @@ def _known_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
 
 
 def _extents(shape: Any) -> list[int]:
-    """Return the extents of the top-level modes that are not 1: shapes that agree in them can be stored to
-    each other."""
+    """Return the extents of the top-level modes that are not 1, in which a value and a tensor must agree."""
     modes = shape if isinstance(shape, tuple) else (shape,)
     sizes = [product(m) for m in modes]
     sizes = [s for s in sizes if s != 1]
@@ -423,7 +423,8 @@ def _as_layout(layout: Any) -> Any:
 def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return a pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
 
-    With a coordinate (an integer or a tuple of them) in place of the pointer, a coordinate tensor; any `TensorIterator` will do.
+    With a coordinate (an integer or a tuple of them) in place of the pointer, a coordinate tensor; any
+    `TensorIterator` will do.
     """
     layout = _as_layout(layout)
     if isinstance(iterator, TracedTensor):

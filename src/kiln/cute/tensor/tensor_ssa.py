@@ -16,7 +16,7 @@ from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
 from ...base_dsl.numeric.dunders import both_ways, one_way
 from ...base_dsl.numeric.meta import INTEGERS
-from ...base_dsl.numeric.operators import arithmetic_type, check_chosen
+from ...base_dsl.numeric.operators import arithmetic_type, check_chosen, power_by_squaring
 from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
 from ...base_dsl.typing import Boolean, Numeric, NumericMeta, as_numeric, plain_scalar
 from ..layout.int_tuple import flatten_to_tuple, has_underscore, pretty_str, product, unflatten
@@ -354,21 +354,11 @@ class TensorSSA:
         if t is None:
             return NotImplemented
         if type(other) is int and 0 <= other <= 64:
-            return self.to(arithmetic_type(t))._power(other)
+            x = self.to(arithmetic_type(t))
+            return power_by_squaring(x, other) if other else full_like(x, 1)
         t = float_of(t)
         a, b, shape = _operands(self, other, t)
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
-
-    def _power(self, exponent: int) -> TensorSSA:
-        """Return a power by repeated squaring."""
-        base, result = self, None
-        while exponent:
-            if exponent & 1:
-                result = base if result is None else result * base
-            exponent >>= 1
-            if exponent:
-                base = base * base
-        return full_like(self, 1) if result is None else result
 
     def __rpow__(self, other: Any) -> Any:
         t = _meet(self, other)
@@ -405,8 +395,8 @@ class TensorSSA:
     ) -> Any:
         """Combine elements, beginning with `init_val`.
 
-        `reduction_profile` has None for each mode that is kept and an integer for each that is reduced; an integer alone
-        reduces everything, to one number. Elements are combined in order of their index.
+        `reduction_profile` has None for each mode that is kept and an integer for each that is reduced; an integer
+        alone reduces everything, to one number. Elements are combined in order of their index.
         """
         if not isinstance(op, ReductionOp):
             raise type_error(f"reduce() takes a ReductionOp, got {op!r}")
@@ -454,12 +444,6 @@ class TensorSSA:
     def __kiln_static_key__(self) -> Any:
         return (self._dtype, self._shape)
 
-    def __kiln_join__(self, other: TensorSSA) -> tuple[TensorSSA, TensorSSA] | None:
-        return (self, other) if self.__kiln_static_key__() == other.__kiln_static_key__() else None
-
-    def __kiln_coerce__(self, like: TensorSSA) -> TensorSSA | None:
-        return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
-
     def __kiln_print__(self) -> list[Any]:
         parts: list[Any] = ["["]
         for i, x in enumerate(self.to_elements()):
@@ -479,11 +463,9 @@ _DIVISIONS = {"floordiv": emit.integer_floordiv, "mod": emit.integer_mod, "trued
 """The divisions of integer vectors: `/` is C's, as CuTe has it, and not Python's."""
 
 _REDUCTIONS = {
-    ReductionOp.ADD: ("add", "add"),
-    ReductionOp.MUL: ("mul", "mul"),
-    ReductionOp.MAX: ("maxui", "maxsi"),
+    ReductionOp.ADD: ("add", "add"), ReductionOp.MUL: ("mul", "mul"), ReductionOp.MAX: ("maxui", "maxsi"),
     ReductionOp.MIN: ("minui", "minsi"),
-}
+}  # fmt: skip
 
 
 def _reduction(kind: str) -> dict[str, ir.Attribute]:
@@ -492,13 +474,12 @@ def _reduction(kind: str) -> dict[str, ir.Attribute]:
 
 def _combine_two(op: ReductionOp, t: Any, a: ir.Value, b: ir.Value) -> ir.Value:
     if t.is_float:
-        name = {ReductionOp.ADD: "add", ReductionOp.MUL: "mul", ReductionOp.MAX: "max", ReductionOp.MIN: "min"}[op]
-        return emit.floating(name, t, a, b)
+        return emit.floating(str(op), t, a, b)
     if op is ReductionOp.MAX:
         return emit.integer_max(t, a, b)
     if op is ReductionOp.MIN:
         return emit.integer_min(t, a, b)
-    return emit.integer("add" if op is ReductionOp.ADD else "mul", t, a, b)
+    return emit.integer(str(op), t, a, b)
 
 
 def _tuple_shape(shape: Any) -> Any:
@@ -508,7 +489,8 @@ def _tuple_shape(shape: Any) -> Any:
 def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_type) -> Any:
     """Return the type in which a value meets another value, a scalar or a Python number; None for anything else.
 
-    `of_python` says what it is beside a Python number: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
+    `of_python` says what it is beside a Python number: `operand_type` in arithmetic, `weak_type` where one of the two
+    is chosen.
     """
     if isinstance(b, (TensorSSA, Numeric)):
         return common_type(a._dtype, b.dtype)
@@ -540,8 +522,7 @@ def splat(x: Any, t: Any, count: int) -> ir.Value:
 
 
 def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
-    """Return the flat extents of `shape` beside those of `target`, with 1s for missing modes; None if they do
-    not fit."""
+    """Return the flat extents of `shape` beside those of `target`, 1 for missing modes; None if they do not fit."""
     own, wanted = flatten_to_tuple(shape), flatten_to_tuple(target)
     own = (1,) * (len(wanted) - len(own)) + own
     if len(own) != len(wanted) or any(s not in (1, w) for s, w in zip(own, wanted, strict=True)):

@@ -1,4 +1,4 @@
-"""Vector accesses: which elements of a layout are contiguous, and how a vector of all of them is read and written.
+"""Vector accesses: loads and stores of all elements of a layout, as wide as contiguity and alignment allow.
 
 The order of the values is that of the layout's indices: the first mode runs fastest.
 """
@@ -37,7 +37,7 @@ WIDEST_ACCESS = 32
 """The bytes of the widest single access: to global memory, where the alignment is known to be that much."""
 _WIDEST_ELSEWHERE = 16
 _LONG = 16
-"""More contiguous elements of a thread's own memory are one access, which targets split as they like."""
+"""The contiguous elements of a thread's own memory above which they are one access, which targets split."""
 
 
 class Access(NamedTuple):
@@ -105,7 +105,7 @@ def _groups(layout: Any, count: int) -> Iterator[Group]:
 
 
 def _swizzled_groups(layout: ComposedLayout, count: int, width: int) -> Iterator[Group]:
-    """Return the same for a swizzle of a dynamic offset: places that are whole periods apart share one swizzle."""
+    """Return the groups of a swizzle of a dynamic offset: places that are whole periods apart share one."""
     period = layout.inner.period
     places: dict[int, tuple[list[int], list[int]]] = {}
     for first in range(0, count, width):
@@ -126,7 +126,7 @@ def _static_offsets(shapes: tuple[int, ...], strides: tuple[int, ...]) -> list[i
 
 
 def _composed_width(layout: ComposedLayout, count: int) -> int:
-    """Return how many values in a row a composed layout with dynamic parts keeps in a row."""
+    """Return how many consecutive values stay contiguous in a composed layout with dynamic parts."""
     if not isinstance(layout.inner, Swizzle):
         return 1
     outer = layout.outer
@@ -352,7 +352,7 @@ def bits_pointer(pointer: Pointer) -> Pointer:
 
 
 class Registers:
-    """A tensor as the values of several calls of an operation, each a vector; its layout is static, or a call has one value."""
+    """A tensor as one vector for each call of an operation; its layout is static, or a call has one value."""
 
     def __init__(self, pointer: Pointer, layout: Any, values: int) -> None:
         self.pointer = pointer
@@ -400,8 +400,8 @@ def _offsets(layout: Any) -> Sequence[Any]:
 class Copy:
     """Copying between two layouts with the same number of elements, in parts: `move(positions)` copies some of them.
 
-    No access is wider than `widest` bytes; 0 copies element by element. `modifiers` are those of PTX for loads and stores
-    of memory: an order, a cache hint. `check` is called before elements are copied.
+    No access is wider than `widest` bytes; 0 copies element by element. `modifiers` are those of PTX for loads and
+    stores of memory: an order, a cache hint. `check` is called before elements are copied.
     """
 
     def __init__(
@@ -470,7 +470,7 @@ def _of_space(modifiers: str, pointer: Pointer) -> str:
 
 def _load_modified(pointer: Pointer, offset: Any, count: int, modifiers: str) -> ir.Value:
     type_ = pointer.dtype.mlir_type if count == 1 else pointer.dtype.vector_type(count)
-    return nvgpu.memory.ordered_load(address_at(pointer, offset), type_, modifiers)
+    return nvgpu.memory.ordered_load(address_at(pointer, offset), modifiers, type_=type_)
 
 
 def _store_modified(pointer: Pointer, offset: Any, value: ir.Value, modifiers: str) -> None:

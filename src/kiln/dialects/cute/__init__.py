@@ -1,4 +1,4 @@
-"""The `cute` dialect: what a kernel says that upstream dialects have no word for.
+"""The `cute` dialect: tiles, memory and the grid, which upstream dialects do not describe.
 
 Types, then operations by subject, each beside the function that builds it; all names are here. Operations print in
 MLIR's generic form.

@@ -1,12 +1,12 @@
-"""Where a thread is, and launches: `cute` operations about the grid."""
+"""Indices of threads, and launches: `cute` operations about the grid."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
-from ..declaration import PURE, Operand, OptionalAttr, Result
-from ..definition import I32, I64, attributes, int_type, one_of
+from ..declaration import PURE, Operand, OptionalAttr, Result, attributes
+from ..definition import I32, I64, int_type, one_of
 from .packing import is_pack, pack, unpack
 from .types import Cute
 
@@ -24,47 +24,47 @@ EVENTS = "cute.events"
 
 
 class ThreadIdx(Cute.Operation, name="thread_idx", traits=PURE):
-    """Index of the thread in its block along `dim` (0, 1, 2: x, y, z). Kernels only."""
+    """Return the index of the thread in its block along `dim` (0, 1, 2: x, y, z). Kernels only."""
 
     result: Result[I32]
     dim: Dim
 
 
 class BlockIdx(Cute.Operation, name="block_idx", traits=PURE):
-    """Index of the block in the grid along `dim`. Kernels only."""
+    """Return the index of the block in the grid along `dim`. Kernels only."""
 
     result: Result[I32]
     dim: Dim
 
 
 class BlockDim(Cute.Operation, name="block_dim", traits=PURE):
-    """Number of threads of a block along `dim`; at least 1. Kernels only."""
+    """Return the number of threads of a block along `dim`; at least 1. Kernels only."""
 
     result: Result[I32]
     dim: Dim
 
 
 class GridDim(Cute.Operation, name="grid_dim", traits=PURE):
-    """Number of blocks of the grid along `dim`; at least 1. Kernels only."""
+    """Return the number of blocks of the grid along `dim`; at least 1. Kernels only."""
 
     result: Result[I32]
     dim: Dim
 
 
 class LaneIdx(Cute.Operation, name="lane_idx", traits=PURE):
-    """Position of the thread in its warp of 32: the linear thread index (x fastest) modulo 32. Kernels only."""
+    """Return the thread's position in its warp of 32: the linear thread index (x fastest) modulo 32. Kernels only."""
 
     result: Result[I32]
 
 
 class WarpIdx(Cute.Operation, name="warp_idx", traits=PURE):
-    """Number of the thread's warp in its block: the linear thread index divided by 32. Kernels only."""
+    """Return the number of the thread's warp in its block: the linear thread index divided by 32. Kernels only."""
 
     result: Result[I32]
 
 
 def index(which: str, dim: int | None = None) -> ir.Value:
-    """`thread_idx`, `block_idx`, `block_dim`, `grid_dim` along `dim`; `lane_idx`, `warp_idx` without."""
+    """Return `thread_idx`, `block_idx`, `block_dim` or `grid_dim` along `dim`, or `lane_idx` or `warp_idx`."""
     return emit_value(f"cute.{which}", int_type(32), (), attributes(dim=dim))
 
 
@@ -120,19 +120,20 @@ class LaunchFields:
 class Launch(LaunchFields, Cute.Operation, name="launch", prefix="cute."):
     """Run the function `kernel` once for each thread of a grid. Host functions only.
 
-    `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are
-    (x, y, z), 64 bits wide until they are checked; `cluster` is (1, 1, 1) without clusters. `smem` is the number of
-    bytes of shared memory that each block has at least, what the kernel allocates among them; of a kernel that takes the address
-    of dynamic shared memory (`dynamic_smem`), the bytes of that memory. `stream` is a stream handle (0: the default stream). `arguments` is a
-    tuple (see `pack`) of values of the kernel's argument types, and after them for each name in `cute.events`
-    (`launch_completion`, `programmatic`) an event to record: its handle, an i64, its flags and whether it triggers at
-    the start of blocks, i32. The launch may run asynchronously on a device with streams. A grid that no device takes is
-    a fault, and nothing runs.
+    `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are (x,
+    y, z), 64 bits wide until they are checked; `cluster` is (1, 1, 1) without clusters. `smem` is the least shared
+    memory of a block in bytes, the kernel's own allocations included; for a kernel that takes the address of dynamic
+    shared memory (`dynamic_smem`), the size of that memory. `stream` is a stream handle (0: the default stream).
+    `arguments` is a tuple (see `pack`) of values of the kernel's argument types, followed for each name in
+    `cute.events` (`launch_completion`, `programmatic`) by an event to record: its handle (i64), its flags and whether
+    it triggers at the start of blocks (both i32). The launch may run asynchronously on a device with streams. A grid
+    that no device takes is a fault, and nothing runs.
 
-    `cute.cooperative`: all blocks run at the same time. `cute.use_pdl`: the kernel may start before those in front of it
-    are complete. `cute.max_threads` of a block and `cute.min_blocks` of an SM limit registers.
-    `cute.preferred_cluster`: a larger cluster that blocks may be launched in. `cute.carveout`: percent of the L1 cache that
-    is shared memory. `cute.merge_smem`: static shared memory of branches that exclude each other overlaps.
+    `cute.cooperative`: all blocks run at the same time. `cute.use_pdl`: the kernel may start before earlier kernels
+    are complete (programmatic dependent launch). `cute.max_threads` of a block and `cute.min_blocks` of an SM limit
+    registers. `cute.preferred_cluster`: a larger cluster that blocks may be launched in. `cute.carveout`: percent of
+    the L1 cache that is shared memory. `cute.merge_smem`: static shared memory of mutually exclusive branches
+    overlaps.
     """
 
     kernel: ir.FlatSymbolRefAttr

@@ -7,8 +7,8 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import context, ir
-from ..declaration import PURE, Operand, Operands, OptionalAttr, Result
-from ..definition import I32, I64, Emit, Integer, attributes, int_type, one_of
+from ..declaration import PURE, Operand, Operands, OptionalAttr, Result, attributes
+from ..definition import I32, I64, Emit, Integer, int_type, one_of
 from .types import Cute, Memref, Ptr, info
 
 __all__ = [
@@ -56,7 +56,7 @@ def _segments(*sizes: int) -> ir.Attribute:
 
 
 class IntToPtr(Cute.Operation, name="int_to_ptr", traits=PURE):
-    """The pointer with an address."""
+    """Return the pointer with an address."""
 
     address: Operand[I64]
     result: Result[Ptr]
@@ -68,7 +68,7 @@ def int_to_ptr(address: ir.Value, type_: ir.Type) -> ir.Value:
 
 
 class PtrToInt(Cute.Operation, name="ptr_to_int", traits=PURE):
-    """The address of a pointer."""
+    """Return the address of a pointer."""
 
     pointer: Operand[Ptr]
     result: Result[I64]
@@ -80,7 +80,7 @@ def ptr_to_int(pointer: ir.Value, emit: Emit = emit_value) -> ir.Value:
 
 
 class PtrAdd(Cute.Operation, name="ptr_add", traits=PURE):
-    """The pointer `offset` elements on; the result type has the same element type and space.
+    """Return the pointer `offset` elements on; the result type has the same element type and space.
 
     Elements of less than 8 bits are packed; an offset must then move by whole bytes.
     """
@@ -108,7 +108,7 @@ def ptr_add(pointer: ir.Value, offset: ir.Value, type_: ir.Type, emit: Emit = em
 
 
 class CastPtr(Cute.Operation, name="cast_ptr", traits=PURE):
-    """The same address as a pointer to another element type, of another alignment or space."""
+    """Return the same address as a pointer to another element type, of another alignment or space."""
 
     pointer: Operand[Ptr]
     result: Result[Ptr]
@@ -120,7 +120,7 @@ def cast_ptr(pointer: ir.Value, type_: ir.Type) -> ir.Value:
 
 
 class View(Cute.Operation, name="view", traits=PURE):
-    """A pointer seen through the layout of the result type.
+    """Return a memref: a pointer with the layout of the result type.
 
     `narrow` and `wide` are the dynamic leaves of 32 and of 64 bits, each in the order of the layout.
     """
@@ -152,7 +152,7 @@ def view(pointer: ir.Value, type_: ir.Type, leaves: Sequence[ir.Value] = ()) -> 
 
 
 class Iter(Cute.Operation, name="iter", traits=PURE):
-    """The pointer of a memref."""
+    """Return the pointer of a memref."""
 
     memref: Operand[Memref]
     result: Result[Ptr]
@@ -164,7 +164,7 @@ def iter_(memref: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value
 
 
 class Leaf(Cute.Operation, name="leaf", traits=PURE):
-    """Dynamic leaf number `index` of a memref's layout, counted from the left."""
+    """Return dynamic leaf number `index` of a memref's layout, counted from the left."""
 
     memref: Operand[Memref]
     result: Result[Integer]
@@ -180,12 +180,12 @@ class Leaf(Cute.Operation, name="leaf", traits=PURE):
 
 
 def leaf(memref: ir.Value, index_: int, width: int) -> ir.Value:
-    """Dynamic leaf number `index_`, an integer of `width` bits."""
+    """Return dynamic leaf number `index_`, an integer of `width` bits."""
     return emit_value("cute.leaf", int_type(width), (memref,), attributes(index=index_))
 
 
 class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
-    """The same memref under a type of another alignment or another spelling of the layout with as many dynamic leaves."""
+    """Return the same memref under a type of another alignment or layout, with the same dynamic leaves."""
 
     memref: Operand[Memref]
     result: Result[Memref]
@@ -208,11 +208,11 @@ def cast_memref(memref: ir.Value, type_: ir.Type) -> ir.Value:
 
 
 class Load(Cute.Operation, name="load", traits=[_Reads]):
-    """The element `offset` elements past the pointer, or, for a vector type, as many elements in a row.
+    """Load the element `offset` elements past the pointer, or, for a vector type, as many contiguous elements.
 
-    The layout plays no part: `offset` is in memory. Boolean elements take a byte each; elements of 2 and 4 bits are
-    packed, lowest bits first, and a vector of them starts and ends on a byte; other elements take whole bytes.
-    `alignment` (bytes) promises more than the element's own alignment.
+    `offset` counts elements in memory, whatever the layout. Boolean elements take a byte each; elements of 2 and 4
+    bits are packed, lowest bits first, and a vector of them starts and ends on a byte; other elements take whole
+    bytes. `alignment` (bytes) promises more than the element's own alignment.
     """
 
     source: Operand[Ptr | Memref]
@@ -269,7 +269,7 @@ def loads_before(load: Load, offsets: Sequence[ir.Value], type_: ir.Type, alignm
 
 
 class Store(Cute.Operation, name="store", traits=[_Writes]):
-    """Write an element, or a vector of elements in a row, `offset` elements past the pointer. As `load`."""
+    """Store an element, or a vector of contiguous elements, `offset` elements past the pointer. Otherwise as `load`."""
 
     value: Operand[Any]
     target: Operand[Ptr | Memref]
@@ -304,10 +304,10 @@ def stores_before(store: Store, offsets: Sequence[ir.Value], values: Sequence[ir
 
 
 class Bounds(Cute.Operation, name="bounds"):
-    """The access that follows is to coordinates of a tensor; only in programs that are traced for the sanitizer.
+    """Tell the sanitizer the coordinates of the next access. Only in programs that are traced for the sanitizer.
 
-    `pointer` points into the tensor. `numbers` are, for each mode, the lowest coordinate, then for each the highest, then
-    for each the extent of the tensor. `write` is whether it writes.
+    `pointer` points into the tensor. `numbers` are the lowest coordinates of all modes, then the highest, then the
+    extents of the tensor. `write`: whether the access writes.
     """
 
     pointer: Operand[Ptr]
@@ -320,17 +320,16 @@ class Bounds(Cute.Operation, name="bounds"):
 
 
 def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Operation:
-    """Return what coordinates the next access is to: lowest, highest, extents."""
+    """Add the `bounds` of the next access: lowest coordinates, highest coordinates, extents."""
     return emit("cute.bounds", (), (pointer, *numbers), attributes(write=int(write)))
 
 
 class Through(Cute.Operation, name="through"):
-    """The same address, for accesses to shared memory that see it through a swizzle; only in programs that are traced for
-    the sanitizer.
+    """Return the same address, and tell the sanitizer through which swizzle accesses to it see shared memory.
 
-    `swizzle` holds its bits, base and shift, counted in bytes, as text (`"3,4,3"`), and is empty for a plain layout. It
-    moves addresses relative to `pointer` or, with `absolute`, addresses themselves. `swizzle_name` is the swizzle as the
-    program has it.
+    Only in programs that are traced for the sanitizer. `swizzle` is its bits, base and shift, counted in bytes, as
+    text (`"3,4,3"`), empty for a plain layout. It permutes addresses relative to `pointer` or, with `absolute`,
+    addresses themselves. `swizzle_name` is the swizzle as the program spells it.
     """
 
     pointer: Operand[Ptr]
@@ -347,13 +346,13 @@ class Through(Cute.Operation, name="through"):
 
 
 def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str) -> ir.Value:
-    """Return the pointer, whose accesses see shared memory through a swizzle."""
+    """Return the pointer with the swizzle through which its accesses see shared memory."""
     attrs = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
     return emit_value("cute.through", pointer.type, (pointer,), attrs)
 
 
 class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
-    """Memory of one thread for `count` elements of the result's element type, undefined at first.
+    """Allocate memory of one thread for `count` elements of the result's element type, undefined at first.
 
     One piece of memory per operation and call of the function: executed again, it gives the same memory.
     """
@@ -366,12 +365,12 @@ class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
 
 
 def alloc_rmem(count: int, type_: ir.Type) -> ir.Value:
-    """Per-thread memory for `count` elements; `type_` is the pointer type of the result."""
+    """Allocate per-thread memory for `count` elements; `type_` is the pointer type of the result."""
     return emit_value("cute.alloc_rmem", type_, (), {"count": _i64(count)})
 
 
 class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates]):
-    """`bytes` bytes shared by the threads of a block, aligned to `alignment`, undefined at first. Kernels only.
+    """Allocate `bytes` bytes of shared memory aligned to `alignment`, undefined at first. Kernels only.
 
     One piece of memory per operation and block: all threads get the same address.
     """
@@ -388,12 +387,12 @@ class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates]):
 
 
 def alloc_smem(bytes_: int, alignment: int, type_: ir.Type) -> ir.Value:
-    """Block-shared memory; `type_` is the pointer type of the result."""
+    """Allocate shared memory; `type_` is the pointer type of the result."""
     return emit_value("cute.alloc_smem", type_, (), {"bytes": _i64(bytes_), "alignment": _i64(alignment)})
 
 
 class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE):
-    """The start of the block's dynamic shared memory, whose size the launch gave; aligned to 1024. Kernels only."""
+    """Return the start of dynamic shared memory, whose size the launch sets; aligned to 1024. Kernels only."""
 
     result: Result[Ptr]
 
@@ -412,11 +411,11 @@ def dynamic_smem(type_: ir.Type) -> ir.Value:
 
 
 class Undef(Cute.Operation, name="undef", traits=PURE):
-    """A value nobody may depend on, of any type."""
+    """Return an undefined value of any type."""
 
     result: Result[Any]
 
 
 def undef(type_: ir.Type) -> ir.Value:
-    """Return a value nobody may depend on."""
+    """Return an undefined value."""
     return emit_value("cute.undef", type_)

@@ -1,4 +1,4 @@
-"""What a program says while it runs: `cute` operations that print and that record faults."""
+"""Prints and assertions: `cute` operations that report to the host while a program runs."""
 
 import re
 from collections.abc import Sequence
@@ -29,14 +29,15 @@ class Printf(Cute.Operation, name="printf"):
 
 
 def printf(format_: str, arguments: Sequence[ir.Value] = ()) -> ir.Operation:
-    """Print; arguments are i32, i64 or f64 and suit the format's conversions."""
+    """Print arguments of type i32, i64 or f64 that suit the format's conversions."""
     return emit("cute.printf", (), (pack(arguments),), {"format": ir.StringAttr.get(format_)})
 
 
 class Assert(Cute.Operation, name="assert_"):
-    """Record a fault if `condition` is false: `message`, a C format for `arguments` (a tuple, see `pack`, of at most 8
-    values of type i32, i64 or f64), with the source line, the kernel, the block and the thread. The call of the host
-    function raises it.
+    """Record a fault if `condition` is false, which the call of the host function raises.
+
+    `message` is a C format for `arguments` (a tuple, see `pack`, of at most 8 values of type i32, i64 or f64). The
+    fault also names the source line, the kernel, the block and the thread.
     """
 
     condition: Operand[I1]

@@ -1,4 +1,4 @@
-"""Types of the `cute` dialect: `!cute.ptr` and `!cute.memref`, what they say, and what elements take in memory."""
+"""Types of the `cute` dialect: `!cute.ptr` and `!cute.memref`, their parameters, and the size of elements in memory."""
 
 import functools
 import re
@@ -75,7 +75,7 @@ _DYNAMIC_LEAF = re.compile(r"\?(?:\{([^}]*)\})?")
 
 @functools.lru_cache(maxsize=4096)
 def leaf_widths(layout: str) -> tuple[int, ...]:
-    """Width in bits of each dynamic leaf of a layout string."""
+    """Return the width in bits of each dynamic leaf of a layout string."""
     marks = (found.group(1) or "" for found in _DYNAMIC_LEAF.finditer(layout))
     return tuple(64 if "i64" in mark.split() else 32 for mark in marks)
 
@@ -99,12 +99,12 @@ def info(type_: ir.Type) -> PointerInfo:
 
 
 def ptr_type(element: ir.Type, space: str = "generic", alignment: int = 0) -> ir.Type:
-    """`!cute.ptr` of an element type; alignment 0 means the element's own."""
+    """Return the `!cute.ptr` of an element type; alignment 0 means the element's own."""
     return _ptr_type(element, space, alignment or element_bytes(element))
 
 
 def memref_type(element: ir.Type, space: str, alignment: int, layout: str) -> ir.Type:
-    """`!cute.memref`; alignment 0 means the element's own."""
+    """Return the `!cute.memref` of an element type and a layout; alignment 0 means the element's own."""
     return _memref_type(element, space, alignment or element_bytes(element), layout)
 
 
@@ -139,7 +139,7 @@ def _make_type(kind: Any, element: ir.Type, space: str, alignment: int, *rest: i
 
 @functools.lru_cache(maxsize=1024)
 def element_bits(type_: ir.Type) -> int:
-    """Bits an element takes in memory: booleans a byte, 2 and 4 bits packed, tf32 four bytes, others whole bytes."""
+    """Return the bits of an element in memory: booleans 8, 2 and 4 bits packed, tf32 32, others whole bytes."""
     if is_ptr(type_) or str(type_).startswith("!llvm.ptr"):
         return 64
     if isinstance(type_, ir.FloatTF32Type):
@@ -150,6 +150,6 @@ def element_bits(type_: ir.Type) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def element_bytes(type_: ir.Type) -> int:
-    """Alignment of an element in bytes: its size, at least 1, at most 16, rounded down to a power of two."""
+    """Return the alignment of an element in bytes: its size, at least 1, at most 16, rounded down to a power of two."""
     size = min(16, max(1, element_bits(type_) // 8))
     return 1 << (size.bit_length() - 1)

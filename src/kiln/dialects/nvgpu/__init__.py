@@ -1,7 +1,7 @@
 """The `cute_nvgpu` dialect: what NVIDIA hardware does beyond arithmetic and plain memory, a module for each unit.
 
-Each operation stands beside the function that builds it: `nvgpu.warp.shuffle(...)`. Operations are for kernels only unless
-they say otherwise. Importing this package makes the dialect known to the context.
+Each operation stands beside the function that builds it: `nvgpu.warp.shuffle(...)`. Operations are for kernels only
+unless they say otherwise. Importing this package makes the dialect known to the context.
 """
 
 from ..cute import load_dialect as _load_cute

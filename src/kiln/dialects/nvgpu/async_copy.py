@@ -1,15 +1,15 @@
-"""Asynchronous copies between global and shared memory: `cp.async` of a few bytes a thread, bulk copies of rows, stores to other
-blocks of the cluster.
+"""Asynchronous copies between global and shared memory: `cp.async` of a few bytes a thread, bulk copies, and stores to
+other CTAs of the cluster.
 """
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
-from ..declaration import PURE, Operand, OptionalAttr, Result
-from ..definition import I16, I32, I64, Pointer, attributes, constant, int_type, one_of
+from ..declaration import PURE, Operand, OptionalAttr, Result, attributes
+from ..definition import I16, I32, I64, Pointer, constant, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 L2_PRIORITIES = ("L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::evict_unchanged")
-"""How long lines should stay in the L2 cache."""
+"""The eviction priorities of lines in the L2 cache."""
 
 
 def _wrong_group_count(op: "CpAsyncWait | CpAsyncBulkWait") -> str:
@@ -17,10 +17,10 @@ def _wrong_group_count(op: "CpAsyncWait | CpAsyncBulkWait") -> str:
 
 
 class CpAsync(CuteNvgpu.Operation, name="cp_async"):
-    """Copy `size` (4, 8 or 16) bytes from global to shared memory later: `source_size` bytes, and zeros for the rest.
+    """Asynchronously copy `size` (4, 8 or 16) bytes from global to shared memory: `source_size` bytes, then zeros.
 
-    `cache` is `ca`, or `cg` (16 bytes only: past L1). `hint` says how long lines should stay in the L2 cache, `prefetch` how
-    many bytes around the address may be brought there.
+    `cache` is `ca`, or `cg`, which bypasses L1 (16 bytes only). `hint` is the eviction priority in the L2 cache,
+    `prefetch` the bytes around the address that may be prefetched into it.
     """
 
     target: Operand[Pointer]
@@ -40,26 +40,18 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
         return wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "gmem")
 
 
-def cp_async(
-    target: ir.Value, source: ir.Value, source_size: ir.Value, size: int, cache: str, hint: str | None = None,
-    prefetch: int | None = None,
-) -> None:  # fmt: skip
-    """Copy `size` bytes later, of which `source_size` (i32) are read."""
-    attrs = attributes(size=size, cache=cache, hint=hint, prefetch=prefetch)
-    emit("cute_nvgpu.cp_async", (), (target, source, source_size), attrs)
+cp_async = CpAsync.build
 
 
 class CpAsyncCommit(CuteNvgpu.Operation, name="cp_async_commit"):
-    """This thread's copies since the last one become a group."""
+    """Commit this thread's `cp.async` copies since the last commit as a group."""
 
 
-def cp_async_commit() -> None:
-    """Make a group of copies."""
-    emit("cute_nvgpu.cp_async_commit")
+cp_async_commit = CpAsyncCommit.build
 
 
 class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
-    """Wait until at most `count` of this thread's latest groups are not complete."""
+    """Wait until at most `count` of this thread's latest groups are pending."""
 
     count: ir.IntegerAttr
 
@@ -67,13 +59,11 @@ class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
         return _wrong_group_count(self)
 
 
-def cp_async_wait(count: int) -> None:
-    """Wait for all groups but the latest `count`."""
-    emit("cute_nvgpu.cp_async_wait", (), (), attributes(count=count))
+cp_async_wait = CpAsyncWait.build
 
 
 class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"):
-    """Arrive at an mbarrier when this thread's copies so far are complete; the phase expected this arrival already."""
+    """Arrive at an mbarrier (`.noinc`) when this thread's `cp.async` copies so far are complete."""
 
     pointer: Operand[Pointer]
 
@@ -81,22 +71,18 @@ class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"
         return wrong_space(self.pointer, "mbarrier", "smem")
 
 
-def cp_async_mbarrier_arrive(pointer: ir.Value) -> None:
-    """Arrive when the copies so far are complete."""
-    emit("cute_nvgpu.cp_async_mbarrier_arrive", (), (pointer,))
+cp_async_mbarrier_arrive = CpAsyncMbarrierArrive.build
 
 
 class CpAsyncBulkCommit(CuteNvgpu.Operation, name="cp_async_bulk_commit"):
-    """As `cp_async_commit`, for bulk copies."""
+    """Commit this thread's bulk copies since the last commit as a bulk group."""
 
 
-def cp_async_bulk_commit() -> None:
-    """Make a group of bulk copies."""
-    emit("cute_nvgpu.cp_async_bulk_commit")
+cp_async_bulk_commit = CpAsyncBulkCommit.build
 
 
 class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
-    """As `cp_async_wait`, for bulk copies; with `read`, until their sources have been read."""
+    """Wait until at most `count` of this thread's latest bulk groups are pending, or (`read`) have unread sources."""
 
     count: ir.IntegerAttr
     read: OptionalAttr[ir.BoolAttr]
@@ -105,9 +91,7 @@ class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
         return _wrong_group_count(self)
 
 
-def cp_async_bulk_wait(count: int, read: bool) -> None:
-    """Wait for all bulk groups but the latest `count`, or (`read`) until their sources have been read."""
-    emit("cute_nvgpu.cp_async_bulk_wait", (), (), attributes(count=count, read=read or None))
+cp_async_bulk_wait = CpAsyncBulkWait.build
 
 
 def _wrong_bytes(value: ir.Value) -> str:
@@ -116,19 +100,17 @@ def _wrong_bytes(value: ir.Value) -> str:
 
 
 class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE):
-    """The cache policy (i64) that lines should stay in the L2 cache for so long. What policies look like is the GPU's business."""
+    """Return the cache policy (i64) of an eviction priority in the L2 cache. Its encoding is the GPU's own."""
 
     result: Result[I64]
     priority: one_of(*L2_PRIORITIES)
 
 
-def cache_policy(priority: str) -> ir.Value:
-    """Return a cache policy, an i64."""
-    return emit_value("cute_nvgpu.cache_policy", int_type(64), (), attributes(priority=priority))
+cache_policy = CachePolicy.build
 
 
 def optional(value: "ir.Value | None", bits: int) -> ir.Value:
-    """Return an operand that only counts where an attribute says so: a zero if it is not given."""
+    """Return an operand that an attribute switches on: a zero if it is not given."""
     if value is not None:
         return value
     type_ = int_type(bits)
@@ -136,12 +118,13 @@ def optional(value: "ir.Value | None", bits: int) -> ir.Value:
 
 
 class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
-    """Copy `bytes` (a multiple of 16) from global to shared memory later, then take them from what an mbarrier misses.
+    """Asynchronously copy `bytes` (a multiple of 16) from global to shared memory; signal `complete_tx` on the
+    mbarrier.
 
-    Addresses are aligned to 16 bytes. Through the async proxy. One thread executes it.
+    Addresses are aligned to 16 bytes. The copy goes through the async proxy; one thread executes it.
 
-    `multicast`: to the same place, with the mbarrier at the same place, of every block of the cluster whose bit is set in `mask`
-    (i16). `hint`: `policy` (i64) is the cache policy.
+    `multicast`: copy to every CTA of the cluster whose bit is set in `mask` (i16), and signal the mbarrier there, both
+    at the same offsets in shared memory. `hint`: `policy` (i64) is the cache policy.
     """
 
     target: Operand[Pointer]
@@ -164,7 +147,7 @@ def bulk_load(
     target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value, *, mask: ir.Value | None = None,
     policy: ir.Value | None = None,
 ) -> None:  # fmt: skip
-    """Copy a row to shared memory; `bytes_` is an i32."""
+    """Add a `bulk_load` of `bytes_` (i32) bytes."""
     attrs = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
     operands = (target, source, bytes_, mbarrier, optional(mask, 16), optional(policy, 64))
     emit("cute_nvgpu.bulk_load", (), operands, attrs)
@@ -176,12 +159,12 @@ BULK_REDUCTIONS: dict[str, tuple[str, ...]] = {
     "max": ("u32", "s32", "u64", "s64", "f16", "bf16"), "inc": ("u32",), "dec": ("u32",), "and": _INTEGERS, "or": _INTEGERS,
     "xor": _INTEGERS,
 }  # fmt: skip
-"""How bulk copies to global memory combine elements, and of which types."""
+"""The reductions of bulk copies to global memory, and their element types."""
 SHARED_REDUCTIONS: dict[str, tuple[str, ...]] = {
     "add": ("u32", "s32", "u64"), "min": ("u32", "s32"), "max": ("u32", "s32"), "inc": ("u32",), "dec": ("u32",),
     "and": ("u32", "s32"), "or": ("u32", "s32"), "xor": ("u32", "s32"),
 }  # fmt: skip
-"""The same for copies to the shared memory of a CTA of the cluster."""
+"""The reductions of bulk copies to the shared memory of a CTA of the cluster, and their element types."""
 Reduction = one_of(*BULK_REDUCTIONS)
 ReducedElement = one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
 
@@ -196,11 +179,10 @@ def _wrong_reduction(op: "BulkSend | BulkStore", known: "dict[str, tuple[str, ..
 
 
 class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
-    """Copy `bytes` (a multiple of 16) from shared memory to that of a block of the cluster later, then take them from what an mbarrier
-    there misses.
+    """Asynchronously copy `bytes` (a multiple of 16) to the shared memory of another CTA; signal `complete_tx` there.
 
-    `target` and `mbarrier` are what `map_shared` gives. `reduction`: elements are combined with those there, each atomically.
-    Otherwise as `bulk_load`.
+    `target` and `mbarrier` lie in a CTA of the cluster (`map_shared`). `reduction`: each element is combined
+    atomically with the one in memory. Otherwise as `bulk_load`.
     """
 
     target: Operand[Pointer]
@@ -217,19 +199,13 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
         )  # fmt: skip
 
 
-def bulk_send(
-    target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value, *, reduction: str | None = None,
-    element: str | None = None,
-) -> None:  # fmt: skip
-    """Copy a row to a block of the cluster, or combine it with what is there; `bytes_` is an i32."""
-    attrs = attributes(reduction=reduction, element=element)
-    emit("cute_nvgpu.bulk_send", (), (target, source, bytes_, mbarrier), attrs)
+bulk_send = BulkSend.build
 
 
 class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
-    """Copy `bytes` (a multiple of 16) from shared to global memory later, as part of the thread's current bulk group.
+    """Asynchronously copy `bytes` (a multiple of 16) from shared to global memory, in the thread's current bulk group.
 
-    `reduction`: elements are combined with those there, each atomically. `hint`: `policy` (i64) is the cache policy.
+    `reduction`: each element is combined atomically with the one in memory. `hint`: `policy` (i64) is the cache policy.
     """
 
     target: Operand[Pointer]
@@ -251,13 +227,13 @@ def bulk_store(
     target: ir.Value, source: ir.Value, bytes_: ir.Value, *, reduction: str | None = None, element: str | None = None,
     policy: ir.Value | None = None,
 ) -> None:  # fmt: skip
-    """Copy a row to global memory, or combine it with what is there; `bytes_` is an i32."""
+    """Add a `bulk_store` of `bytes_` (i32) bytes."""
     attrs = attributes(reduction=reduction, element=element, hint=None if policy is None else True)
     emit("cute_nvgpu.bulk_store", (), (target, source, bytes_, optional(policy, 64)), attrs)
 
 
 class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch"):
-    """Ask for `bytes` (a multiple of 16) of global memory to be brought into the L2 cache. Has no effect that a program could see."""
+    """Prefetch `bytes` (a multiple of 16) of global memory into the L2 cache. It has no visible effect."""
 
     source: Operand[Pointer]
     bytes: Operand[I32]
@@ -269,15 +245,16 @@ class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch"):
 
 
 def bulk_prefetch(source: ir.Value, bytes_: ir.Value, *, policy: ir.Value | None = None) -> None:
-    """Ask for a row."""
+    """Add a `bulk_prefetch` of `bytes_` (i32) bytes."""
     attrs = attributes(hint=None if policy is None else True)
     emit("cute_nvgpu.bulk_prefetch", (), (source, bytes_, optional(policy, 64)), attrs)
 
 
 class StoreAsync(CuteNvgpu.Operation, name="store_async"):
-    """Store 1, 2 or 4 words to the shared memory of a block of the cluster later, then take their bytes from what an mbarrier there misses.
+    """Asynchronously store 1, 2 or 4 words to the shared memory of another CTA and signal `complete_tx` there.
 
-    `target` and `mbarrier` are what `map_shared` gives; `target` is aligned to the words' bytes. Each thread stores its own.
+    `target` and `mbarrier` lie in a CTA of the cluster (`map_shared`); `target` is aligned to the size of the words.
+    Each thread stores its own words.
     """
 
     target: Operand[Pointer]
@@ -290,6 +267,4 @@ class StoreAsync(CuteNvgpu.Operation, name="store_async"):
         return wrong_space(self.target, "target", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem")
 
 
-def store_async(target: ir.Value, value: ir.Value, mbarrier: ir.Value) -> None:
-    """Store words to a block of the cluster."""
-    emit("cute_nvgpu.store_async", (), (target, value, mbarrier))
+store_async = StoreAsync.build

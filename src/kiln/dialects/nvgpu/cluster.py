@@ -1,18 +1,17 @@
-"""Clusters of blocks: where a block is, their barrier, their shared memory."""
+"""Clusters of CTAs: indices of a CTA, the cluster's barrier, distributed shared memory."""
 
-from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
 from ..cute import info
 from ..declaration import PURE, Operand, OptionalAttr, Result
-from ..definition import I32, Pointer, attributes, constant, int_type, one_of
+from ..definition import I32, Pointer, constant, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 
 class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
-    """Where the block is in its cluster and its cluster in the grid.
+    """Return an index or extent of the CTA in its cluster or of the cluster in the grid.
 
-    `which` with `dim` 0, 1, 2: `block_in_cluster_idx`, `block_in_cluster_dim` (blocks of a cluster), `cluster_idx`,
-    `cluster_dim` (clusters of the grid); without: `block_idx_in_cluster` (linear), `cluster_size` (blocks).
+    With `dim` 0, 1, 2: `block_in_cluster_idx`, `block_in_cluster_dim` (CTAs of a cluster), `cluster_idx`, `cluster_dim`
+    (clusters of the grid); with `dim` 0 only: `block_idx_in_cluster` (linear), `cluster_size` (CTAs).
     """
 
     result: Result[I32]
@@ -22,34 +21,28 @@ class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
     dim: one_of(0, 1, 2)
 
 
-def cluster_index(which: str, dim: int) -> ir.Value:
-    """Return an index or a size, an i32."""
-    return emit_value("cute_nvgpu.cluster_index", int_type(32), (), attributes(which=which, dim=dim))
+cluster_index = ClusterIndex.build
 
 
 class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
-    """Arrive at the cluster's barrier; releases memory, unless it is `relaxed`. `aligned`: all threads of the warp execute it."""
+    """Arrive at the cluster's barrier, with release order unless `relaxed`. `aligned`: the whole warp executes it."""
 
     relaxed: OptionalAttr[ir.BoolAttr]
     aligned: OptionalAttr[ir.BoolAttr]
 
 
-def cluster_arrive(relaxed: bool, aligned: bool) -> None:
-    """Arrive at the cluster's barrier."""
-    emit("cute_nvgpu.cluster_arrive", (), (), attributes(relaxed=relaxed or None, aligned=aligned or None))
+cluster_arrive = ClusterArrive.build
 
 
 class ClusterWait(CuteNvgpu.Operation, name="cluster_wait"):
-    """Wait until all threads of the cluster have arrived; acquires memory."""
+    """Wait until all threads of the cluster have arrived, with acquire order."""
 
 
-def cluster_wait() -> None:
-    """Wait for the cluster's barrier."""
-    emit("cute_nvgpu.cluster_wait")
+cluster_wait = ClusterWait.build
 
 
 class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
-    """The address in the shared memory of block `rank` of the cluster that corresponds to one in this block's.
+    """Return the address in the shared memory of CTA `rank` of the cluster that corresponds to one in this CTA's.
 
     The result is a generic pointer.
     """
@@ -67,6 +60,4 @@ class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
         return wrong_space(self.pointer, "pointer", "smem")
 
 
-def map_shared(pointer: ir.Value, rank: ir.Value, type_: ir.Type) -> ir.Value:
-    """Return the pointer of type `type_` into the shared memory of block `rank` (i32)."""
-    return emit_value("cute_nvgpu.map_shared", type_, (pointer, rank))
+map_shared = MapShared.build

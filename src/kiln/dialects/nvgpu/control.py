@@ -1,15 +1,15 @@
-"""Clocks, registers, dependent grids, and what a block was launched with."""
+"""Clocks, registers per thread, dependent grids, and the size of shared memory."""
 
-from ...base_dsl.trace import emit, emit_value
+from ...base_dsl.trace import emit_value
 from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from ...mlir import ir
-from ..declaration import PURE, Operand, Result
-from ..definition import I32, I64, attributes, int_type, one_of
+from ..declaration import PURE, Operand, Result, attributes
+from ..definition import I32, I64, int_type, one_of
 from .dialect import CuteNvgpu
 
 
 class Clock(CuteNvgpu.Operation, name="clock"):
-    """A counter: `clock` (cycles, i32), `clock64` (cycles, i64) or `globaltimer` (nanoseconds, i64)."""
+    """Read a counter: `clock` (cycles, i32), `clock64` (cycles, i64) or `globaltimer` (nanoseconds, i64)."""
 
     result: Result[I32 | I64]
     which: one_of("clock", "clock64", "globaltimer")
@@ -25,18 +25,16 @@ def clock(which: str) -> ir.Value:
 
 
 class Nanosleep(CuteNvgpu.Operation, name="nanosleep"):
-    """Do nothing for about so many nanoseconds."""
+    """Suspend the thread for about `duration` nanoseconds."""
 
     duration: Operand[I32]
 
 
-def nanosleep(duration: ir.Value) -> None:
-    """Do nothing for about `duration` (i32) nanoseconds."""
-    emit("cute_nvgpu.nanosleep", (), (duration,))
+nanosleep = Nanosleep.build
 
 
 class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register"):
-    """Give registers back or ask for more, down or up to `count` (a multiple of 8 in 24 to 256) for each thread.
+    """Release or request registers, down or up to `count` (a multiple of 8 in 24 to 256) for each thread.
 
     All warps of a warpgroup execute it.
     """
@@ -51,9 +49,7 @@ class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register"):
         return f"is to {count} registers: a multiple of {REGISTER_UNIT} from {least} to {most}"
 
 
-def set_max_register(action: str, count: int) -> None:
-    """Change the registers of each thread of the warpgroup."""
-    emit("cute_nvgpu.set_max_register", (), (), attributes(count=count, action=action))
+set_max_register = SetMaxRegister.build
 
 
 class GridDependency(CuteNvgpu.Operation, name="grid_dependency"):
@@ -62,17 +58,13 @@ class GridDependency(CuteNvgpu.Operation, name="grid_dependency"):
     action: one_of("wait", "launch_dependents")
 
 
-def grid_dependency(action: str) -> None:
-    """Wait for grids before, or let the next start."""
-    emit("cute_nvgpu.grid_dependency", (), (), attributes(action=action))
+grid_dependency = GridDependency.build
 
 
 class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE):
-    """Bytes of shared memory of the block; in a kernel with `dynamic_smem`, of that memory alone, as the launch gave them."""
+    """Return the bytes of shared memory of the CTA; in a kernel with `dynamic_smem`, of the dynamic memory alone."""
 
     result: Result[I32]
 
 
-def dynamic_smem_size() -> ir.Value:
-    """Return a number of bytes, an i32."""
-    return emit_value("cute_nvgpu.dynamic_smem_size", int_type(32))
+dynamic_smem_size = DynamicSmemSize.build

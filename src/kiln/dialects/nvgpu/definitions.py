@@ -1,8 +1,8 @@
-"""What the operations of the hardware compute, in plain Python: the definition that a reader checks against the PTX manual.
+"""Definitions of the hardware's operations in plain Python, which a reader can check against the PTX manual.
 
-There is one for each operation that computes something; targets have faster ones, and tests compare those with these. An
-operation of a warp takes a list of what its 32 lanes bring and gives a list of what they get. Words are numbers from 0 to
-2^32 - 1, floats are Python's (exact for f16, bf16, tf32, f32 and 8-bit floats).
+There is one for each operation that computes something; targets have faster ones, and tests compare those with these.
+An operation of a warp takes a list of what its 32 lanes bring and gives a list of what they get. Words are numbers
+from 0 to 2^32 - 1, floats are Python's (exact for f16, bf16, tf32, f32 and 8-bit floats).
 
 What only waits, orders memory, copies or tells something (barriers, fences, asynchronous copies, indices) is defined by
 the words of its class.
@@ -36,7 +36,7 @@ def signed(word: int, bits: int = 32) -> int:
 
 
 def shuffle(kind: str, values: Sequence[int], offsets: Sequence[int], clamps: Sequence[int]) -> list[int]:
-    """`shfl.sync`: what another lane holds, or a lane's own where the source is outside its segment."""
+    """Compute `shfl.sync`: the value of another lane, or a lane's own where the source is outside its segment."""
     got: list[int] = []
     for lane in LANES:
         offset, clamp, segment = offsets[lane] & 31, clamps[lane] & 31, clamps[lane] >> 8 & 31
@@ -55,7 +55,7 @@ def _chosen(mask: int) -> list[int]:
 
 
 def vote(kind: str, predicates: Sequence[bool], mask: int) -> int | bool:
-    """`vote.sync`: the same in all lanes of the mask."""
+    """Compute `vote.sync`: the same in all lanes of the mask."""
     held = [predicates[lane] for lane in _chosen(mask)]
     if kind == "ballot":
         return sum(1 << lane for lane in _chosen(mask) if predicates[lane])
@@ -63,7 +63,7 @@ def vote(kind: str, predicates: Sequence[bool], mask: int) -> int | bool:
 
 
 def match(kind: str, values: Sequence[int], mask: int) -> list[int]:
-    """`match.sync`, for the lanes of the mask (0 for others)."""
+    """Compute `match.sync`, for the lanes of the mask (0 for others)."""
     everyone = len({values[lane] for lane in _chosen(mask)}) == 1
     got: list[int] = []
     for lane in LANES:
@@ -73,7 +73,7 @@ def match(kind: str, values: Sequence[int], mask: int) -> list[int]:
 
 
 def redux(kind: str, values: Sequence[int], mask: int) -> int:
-    """`redux.sync` of words: the same in all lanes of the mask."""
+    """Compute `redux.sync` of words: the same in all lanes of the mask."""
     combine: dict[str, Callable[[int, int], int]] = {
         "add": lambda x, y: x + y, "min": lambda x, y: min(x, y, key=signed), "max": lambda x, y: max(x, y, key=signed),
         "umin": min, "umax": max, "and": lambda x, y: x & y, "or": lambda x, y: x | y, "xor": lambda x, y: x ^ y,
@@ -85,7 +85,7 @@ def redux(kind: str, values: Sequence[int], mask: int) -> int:
 
 
 def redux_float(kind: str, values: Sequence[float], mask: int) -> float:
-    """`redux.sync` of f32: `fmin` or `fmax`, perhaps `.abs` and `.NaN`."""
+    """Compute `redux.sync` of f32: `fmin` or `fmax`, perhaps `.abs` and `.NaN`."""
     name, *modes = kind.split(".")
     held = [abs(values[lane]) if "abs" in modes else values[lane] for lane in _chosen(mask)]
     numbers = [value for value in held if not math.isnan(value)]
@@ -98,7 +98,7 @@ def redux_float(kind: str, values: Sequence[float], mask: int) -> float:
 
 
 def prmt(low: int, high: int, selector: int) -> int:
-    """`prmt.b32`: four of eight bytes, or eight copies of their signs."""
+    """Compute `prmt.b32`: four of eight bytes, or eight copies of their signs."""
     pool = low | high << 32
     word = 0
     for n in range(4):
@@ -111,7 +111,7 @@ def prmt(low: int, high: int, selector: int) -> int:
 
 
 def lop3(a: int, b: int, c: int, lut: int) -> int:
-    """`lop3.b32`: bit by bit, the bit of the table that the three bits number."""
+    """Compute `lop3.b32`: bit by bit, the bit of the table that the three bits number."""
     return sum((lut >> ((a >> n & 1) << 2 | (b >> n & 1) << 1 | c >> n & 1) & 1) << n for n in range(32))
 
 
@@ -134,7 +134,7 @@ def approx(kind: str, value: float) -> tuple[float, float]:
 def round_float(
     value: Fraction, rounding: str = "rn", precision: int = 24, least: int = -149, most: int = 127
 ) -> float:
-    """The float of `precision` bits that a number becomes: rn (to nearest, ties to even), rz, rm (down) or rp (up).
+    """Return a number rounded to a float of `precision` bits: rn (to nearest, ties to even), rz, rm (down) or rp (up).
 
     `least` is the exponent of the smallest number, `most` that of the largest; those of f32 if not given.
     """
@@ -155,7 +155,7 @@ def round_float(
 
 
 def _exponent(value: Fraction) -> int:
-    """e with 2^e <= value < 2^(e + 1)."""
+    """Return e with 2^e <= value < 2^(e + 1)."""
     e = value.numerator.bit_length() - value.denominator.bit_length()
     return e if _power(e) <= value else e - 1
 
@@ -174,7 +174,7 @@ def _largest(precision: int, most: int) -> Fraction:
 def packed_f32x2(
     kind: str, a: Sequence[float], b: Sequence[float], c: Sequence[float], rounding: str = "rn"
 ) -> list[float]:
-    """add, sub, mul or fma of two f32 each, rounded once. Finite numbers, and no zero whose sign matters."""
+    """Compute add, sub, mul or fma of two f32 each, rounded once. Finite numbers, and no zero whose sign matters."""
     exact = {
         "add": lambda x, y, _: x + y, "sub": lambda x, y, _: x - y, "mul": lambda x, y, _: x * y, "fma": lambda x, y, z: x * y + z,
     }[kind]  # fmt: skip
@@ -202,7 +202,7 @@ def atomic_cas(old: int, compare: int, value: int) -> int:
 
 
 class Mbarrier:
-    """The state of an mbarrier; the functions are those of `mbarrier_init`, `mbarrier_arrive`, ... and of copies that land."""
+    """The state of an mbarrier, with methods for `mbarrier_init`, `mbarrier_arrive`, ... and completed copies."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -212,13 +212,13 @@ class Mbarrier:
         self.missing_bytes = 0
 
     def arrive(self, count: int = 1, bytes_: int = 0) -> None:
-        """Expect bytes, then count arrivals."""
+        """Add bytes to the tx-count, then count arrivals."""
         self.missing_bytes += bytes_
         self.missing_arrivals -= count
         self._complete()
 
     def expect_tx(self, bytes_: int) -> None:
-        """Expect bytes; what a copy brings counts as a negative number of them."""
+        """Add bytes to the tx-count; a copy that completes adds a negative number."""
         self.missing_bytes += bytes_
         self._complete()
 
@@ -247,7 +247,7 @@ def _register(elements: Sequence[int], bits: int) -> int:
 
 
 def ldmatrix(rows: Sequence[Sequence[int]], count: int, transpose: bool = False, unpack: int = 0) -> list[list[int]]:
-    """`ldmatrix` of 8x8 matrices of 16-bit elements (m8n8), or (`unpack`) of 8x16 of 8 bits (m8n16): registers by lane."""
+    """Compute `ldmatrix` of 8x8 matrices of 16 bits (m8n8), or (`unpack`) 8x16 of 8 bits (m8n16): registers by lane."""
     got: list[list[int]] = []
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -266,7 +266,7 @@ def ldmatrix(rows: Sequence[Sequence[int]], count: int, transpose: bool = False,
 
 
 def ldmatrix_bytes(rows: Sequence[Sequence[int]], count: int, unpack: int = 0) -> list[list[int]]:
-    """`ldmatrix` of 16x16 matrices of bytes (m16n16), transposed, perhaps unpacked: registers by lane."""
+    """Compute `ldmatrix` of 16x16 matrices of bytes (m16n16), transposed, perhaps unpacked: registers by lane."""
     got: list[list[int]] = []
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -280,7 +280,7 @@ def ldmatrix_bytes(rows: Sequence[Sequence[int]], count: int, unpack: int = 0) -
 
 
 def stmatrix(registers: Sequence[Sequence[int]], count: int, transpose: bool = False) -> list[bytes]:
-    """`stmatrix` of 8x8 matrices of 16-bit elements: the rows that it writes."""
+    """Compute `stmatrix` of 8x8 matrices of 16-bit elements: the rows that it writes."""
     matrices = [[[0] * 8 for _ in range(8)] for _ in range(count)]
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -294,7 +294,7 @@ def stmatrix(registers: Sequence[Sequence[int]], count: int, transpose: bool = F
 
 
 def stmatrix_bytes(registers: Sequence[Sequence[int]], count: int) -> list[bytes]:
-    """`stmatrix` of 16x8 matrices of bytes (m16n8), transposed: the rows that it writes, each a column of a matrix."""
+    """Compute `stmatrix` of 16x8 matrices of bytes (m16n8), transposed: it writes rows, each a column of a matrix."""
     columns = [bytearray(16) for _ in range(8 * count)]
     for lane in LANES:
         group, thread = divmod(lane, 4)
@@ -306,7 +306,7 @@ def stmatrix_bytes(registers: Sequence[Sequence[int]], count: int) -> list[bytes
 
 
 def movmatrix(registers: Sequence[int]) -> list[int]:
-    """`movmatrix`: the transpose of an 8x8 matrix of 16-bit elements, of which lanes hold what `ldmatrix` gives them."""
+    """Compute `movmatrix`: the transpose of an 8x8 matrix of 16-bit elements, held by lanes as `ldmatrix` loads it."""
     rows = stmatrix([[register] for register in registers], 1)
     return [lane[0] for lane in ldmatrix(rows, 1, transpose=True)]
 
@@ -361,8 +361,7 @@ def decode(kind: str, element: int) -> float | int:
 
 
 def _e4m3(byte: int) -> float:
-    """Return an 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; no infinities, 0x7F and 0xFF are
-    NaN."""
+    """Return an 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; 0x7F and 0xFF are NaN."""
     sign, exponent, mantissa = -1.0 if byte & 128 else 1.0, byte >> 3 & 15, byte & 7
     if byte & 127 == 127:
         return math.nan
@@ -373,12 +372,12 @@ def mma_sync(
     shape: tuple[int, int, int], a_type: str, b_type: str, accumulator: str, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
     c: Sequence[Sequence[float]], saturate: bool = False,
 ) -> list[list[float]]:  # fmt: skip
-    """`mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C are numbers.
+    """Compute `mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C
+    are numbers.
 
-    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32 (f64 for
-    f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the
-    hardware. Integers wrap,
-    or stop at the ends of their range (`saturate`).
+    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32
+    (f64 for f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the
+    hardware. Integers wrap, or stop at the ends of their range (`saturate`).
     """
     m, n, k = shape
     if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator) is None:
@@ -411,7 +410,7 @@ def _zeros(rows: int, columns: int) -> list[list[Any]]:
 
 
 def _fused(x: float, y: float, z: float, double: bool) -> float:
-    """x y + z, rounded once."""
+    """Return x y + z, rounded once."""
     if not all(map(math.isfinite, (x, y, z))):
         return x * y + z
     exact = Fraction(x) * Fraction(y) + Fraction(z)
@@ -441,8 +440,8 @@ def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> 
 def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:
     """The address in shared memory of an element of A (or B): row (or column) `row`, place `k` along the products.
 
-    16 bytes that lie together are a chunk of `each` elements; 8 rows (K-major) or 8 k (MN-major) of chunks are a block. The swizzle
-    exchanges chunks by bits of the absolute address.
+    16 bytes that lie together are a chunk of `each` elements; 8 rows (K-major) or 8 k (MN-major) of chunks are a
+    block. The swizzle exchanges chunks by bits of the absolute address.
     """
     start, leading, stride = ((descriptor >> bit & 0x3FFF) << 4 for bit in (0, 16, 32))
     chunks, each = _CHUNKS[descriptor >> 62], 128 // bits
@@ -477,10 +476,11 @@ _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -
 def wgmma(a_type: str, b_type: str, accumulator: str, a: Any, b: Any, c: Any) -> np.ndarray:
     """D = A B + C of one instruction: matrices of numbers, as numpy's; C is 0 where it does not accumulate.
 
-    PTX leaves order and rounding open; this is what H100s were observed to do (the model of MMA-Sim, arXiv 2511.10909). All products
-    of a row and C are added at once: each is cut off (towards zero) below 2^-F of the largest exponent among them, an exponent of a
-    product being the sum of its factors'; the sum of these is exact. It is cut off to f32, or rounded to the nearest f16. F is 25;
-    of 8-bit floats it is 13, and so many bits of the fraction are kept. Integers wrap.
+    PTX leaves order and rounding open; this is what H100s were observed to do (the model of MMA-Sim, arXiv
+    2511.10909). All products of a row and C are added at once: each is cut off (towards zero) below 2^-F of the
+    largest exponent among them, an exponent of a product being the sum of its factors'; the sum of these is exact. It
+    is cut off to f32, or rounded to the nearest f16. F is 25; of 8-bit floats it is 13, and so many bits of the
+    fraction are kept. Integers wrap.
     """
     a, b = np.asarray(a), np.asarray(b)
     if accumulator == "s32":
@@ -510,17 +510,17 @@ def wgmma(a_type: str, b_type: str, accumulator: str, a: Any, b: Any, c: Any) ->
 
 
 def _exponents(numbers: np.ndarray, kind: str) -> np.ndarray:
-    """e with 1 <= |number| / 2^e < 2; that of the smallest normal number if it is smaller."""
+    """Return e with 1 <= |number| / 2^e < 2; that of the smallest normal number if it is smaller."""
     return np.maximum(np.frexp(numbers)[1] - 1, _LEAST_EXPONENT[kind])
 
 
 def _cut_off(numbers: np.ndarray, fraction: int) -> np.ndarray:
-    """Numbers as f32 of so many bits after the point, towards zero."""
+    """Return numbers as f32 with so many bits after the point, rounded towards zero."""
     step = np.maximum(np.frexp(numbers)[1] - 1, -126) - fraction
     return np.ldexp(np.trunc(np.ldexp(numbers, -step)), step)
 
 
 def _nearest_f16(numbers: np.ndarray) -> np.ndarray:
-    """Numbers as f16, ties to even."""
+    """Return numbers rounded to f16, ties to even."""
     step = np.maximum(np.frexp(numbers)[1] - 1, -14) - 10
     return np.ldexp(np.rint(np.ldexp(numbers, -step)), step)

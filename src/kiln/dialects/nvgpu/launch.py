@@ -8,10 +8,11 @@ from .dialect import CuteNvgpu
 
 
 class DriverLaunch(LaunchFields, CuteNvgpu.Operation, name="driver_launch", prefix="cute."):
-    """`cute.launch` through the CUDA driver: kernel number `index` of the executable, by name `name`. Host functions only;
-    made by the NVIDIA target from `cute.launch`, whose operands and options it has. What the kernel needs of its
-    launches comes
-    later: `needs` (`limits.Needs`, encoded), bytes of shared memory, and `reports` if it prints or asserts.
+    """Launch kernel number `index` of the executable, named `name`, through the CUDA driver. Host functions only.
+
+    The NVIDIA target makes it from a `cute.launch`, whose operands and options it has. Later passes add what the
+    kernel needs of its launches: `needs` (`limits.Needs`, encoded), bytes of shared memory, and `reports` if it prints
+    or asserts.
     """
 
     index: ir.IntegerAttr
@@ -26,7 +27,7 @@ class DriverLaunch(LaunchFields, CuteNvgpu.Operation, name="driver_launch", pref
 
 
 def driver_launch(launch: ir.Operation, index: int, name: str) -> ir.Operation:
-    """Replace a `cute.launch`."""
+    """Replace a `cute.launch` by a `driver_launch`."""
     context = launch.context
     attributes = {key: value for key, value in launch.attributes.items() if key != "kernel"}
     attributes["name"] = ir.StringAttr.get(name, context)

@@ -1,12 +1,12 @@
-"""Mbarriers: 8 bytes of shared memory each, with a phase parity, and the arrivals and the bytes (tx-count) still missing
-from the phase. A phase is complete when neither is missing; then the parity flips and the arrivals start over.
+"""Mbarriers: 8 bytes of shared memory each, with a phase parity, the pending arrivals and the tx-count of the phase.
+
+A phase is complete when both counts are zero; then the parity flips and the arrivals start over.
 """
 
-from ...base_dsl.trace import emit, emit_value
 from ...hardware.limits import MBARRIER_ARRIVALS, MBARRIER_BYTES
 from ...mlir import ir
 from ..declaration import Operand, Operands, Result
-from ..definition import I1, I32, Pointer, attributes, constant, int_type, one_of
+from ..definition import I1, I32, Pointer, constant, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 Scope = one_of("cta", "cluster")
@@ -32,7 +32,7 @@ def _wrong_bytes(count: ir.Value) -> str:
 
 
 class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
-    """Make an mbarrier that expects `count` arrivals a phase; its first phase has parity 0."""
+    """Initialise an mbarrier that expects `count` arrivals a phase; its first phase has parity 0."""
 
     pointer: Operand[Pointer]
     count: Operand[I32]
@@ -41,13 +41,11 @@ class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
         return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count)
 
 
-def mbarrier_init(pointer: ir.Value, count: ir.Value) -> None:
-    """Make an mbarrier of `count` (i32) arrivals a phase."""
-    emit("cute_nvgpu.mbarrier_init", (), (pointer, count))
+mbarrier_init = MbarrierInit.build
 
 
 class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
-    """Give the memory of an mbarrier back to other uses."""
+    """Invalidate an mbarrier, so that its memory can be used for something else."""
 
     pointer: Operand[Pointer]
 
@@ -55,13 +53,11 @@ class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
         return _wrong_mbarrier(self.pointer)
 
 
-def mbarrier_inval(pointer: ir.Value) -> None:
-    """End an mbarrier."""
-    emit("cute_nvgpu.mbarrier_inval", (), (pointer,))
+mbarrier_inval = MbarrierInval.build
 
 
 class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
-    """First add `bytes` to the bytes the phase misses, then take `count` from the arrivals it misses.
+    """Add `bytes` to the tx-count of the phase, then arrive `count` times.
 
     `peer` is the rank in the cluster of the block whose mbarrier at the same address is meant; -1: this block's.
     """
@@ -77,15 +73,11 @@ class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
         return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count) or _wrong_bytes(self.bytes)
 
 
-def mbarrier_arrive(
-    pointer: ir.Value, count: ir.Value, bytes_: ir.Value, peer: ir.Value, order: str, scope: str
-) -> None:
-    """Expect bytes and arrive; `count`, `bytes_` and `peer` are i32."""
-    emit("cute_nvgpu.mbarrier_arrive", (), (pointer, count, bytes_, peer), attributes(order=order, scope=scope))
+mbarrier_arrive = MbarrierArrive.build
 
 
 class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
-    """Add `bytes` to the bytes the phase misses. `peer` as in `mbarrier_arrive`."""
+    """Add `bytes` to the tx-count of the phase. `peer` as in `mbarrier_arrive`."""
 
     pointer: Operand[Pointer]
     bytes: Operand[I32]
@@ -96,15 +88,13 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
         return _wrong_mbarrier(self.pointer) or _wrong_bytes(self.bytes)
 
 
-def mbarrier_expect_tx(pointer: ir.Value, bytes_: ir.Value, peer: ir.Value, scope: str) -> None:
-    """Expect bytes; `bytes_` and `peer` are i32."""
-    emit("cute_nvgpu.mbarrier_expect_tx", (), (pointer, bytes_, peer), attributes(scope=scope))
+mbarrier_expect_tx = MbarrierExpectTx.build
 
 
 class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
-    """Whether the phase of parity `phase` is complete; may wait a while for it. Acquires what was released.
+    """Test whether the phase of parity `phase` is complete; may wait a while for it. Acquires what was released.
 
-    A `limit` says for how many nanoseconds it may wait at most; else the hardware decides.
+    `limit` is the most nanoseconds it may wait; without it the hardware decides.
     """
 
     pointer: Operand[Pointer]
@@ -116,13 +106,11 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
         return _wrong_mbarrier(self.pointer) or ("has more than one limit" if len(self.limit) > 1 else "")
 
 
-def mbarrier_try_wait(pointer: ir.Value, phase: ir.Value, *limit: ir.Value) -> ir.Value:
-    """Return whether a phase is complete, an i1; may wait, at most for `limit` nanoseconds."""
-    return emit_value("cute_nvgpu.mbarrier_try_wait", int_type(1), (pointer, phase, *limit))
+mbarrier_try_wait = MbarrierTryWait.build
 
 
 class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):
-    """As `mbarrier_try_wait`, without waiting."""
+    """Test whether the phase of parity `phase` is complete, without waiting. Acquires what was released."""
 
     pointer: Operand[Pointer]
     phase: Operand[I32]
@@ -132,9 +120,7 @@ class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):
         return _wrong_mbarrier(self.pointer)
 
 
-def mbarrier_test_wait(pointer: ir.Value, phase: ir.Value) -> ir.Value:
-    """Return whether a phase is complete now, an i1."""
-    return emit_value("cute_nvgpu.mbarrier_test_wait", int_type(1), (pointer, phase))
+mbarrier_test_wait = MbarrierTestWait.build
 
 
 class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait"):
@@ -147,6 +133,4 @@ class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait"):
         return _wrong_mbarrier(self.pointer)
 
 
-def mbarrier_wait(pointer: ir.Value, phase: ir.Value) -> None:
-    """Wait for a phase."""
-    emit("cute_nvgpu.mbarrier_wait", (), (pointer, phase))
+mbarrier_wait = MbarrierWait.build

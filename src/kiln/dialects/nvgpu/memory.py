@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from ...base_dsl.trace import emit, emit_value
+from ...base_dsl.trace import emit_value
 from ...mlir import ir
 from ..cute import element_bits
-from ..declaration import Operand, Result
-from ..definition import Pointer, attributes, one_of
+from ..declaration import Operand, Result, attributes
+from ..definition import Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 Order = one_of("relaxed", "acquire", "release", "acq_rel")
@@ -38,7 +38,7 @@ def _wrong_memory(pointer: ir.Value) -> str:
 
 
 class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw"):
-    """Replace the element at the pointer by its combination with `value`, in one step; the old element.
+    """Atomically combine the element at the pointer with `value`, and return the old element.
 
     Integers have 16, 32 or 64 bits (`inc`, `dec`: 32); `add`, `min`, `max` and `exch` are also of f16, bf16, f32, f64
     (of a number and a NaN, the number), `add` also of vectors of 2 or 4 f32 and of 2, 4 or 8 f16 or bf16: one step for each
@@ -59,13 +59,13 @@ class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw"):
 
 
 def atomic_rmw(kind: str, pointer: ir.Value, value: ir.Value, order: str, scope: str) -> ir.Value:
-    """Combine an element with a value; the old element."""
+    """Add an `atomic_rmw`, and return the old element."""
     attrs = attributes(kind=kind, order=order, scope=scope)
     return emit_value("cute_nvgpu.atomic_rmw", value.type, (pointer, value), attrs)
 
 
 class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
-    """Write `value` if the element at the pointer equals `compare` (16, 32 or 64 bits); the old element."""
+    """Atomically write `value` if the element (16, 32 or 64 bits) equals `compare`, and return the old element."""
 
     pointer: Operand[Pointer]
     compare: Operand[Any]
@@ -83,7 +83,7 @@ class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
 
 
 def atomic_cas(pointer: ir.Value, compare: ir.Value, value: ir.Value, order: str, scope: str) -> ir.Value:
-    """Replace an element that equals `compare`; the old element."""
+    """Add an `atomic_cas`, and return the old element."""
     attrs = attributes(order=order, scope=scope)
     return emit_value("cute_nvgpu.atomic_cas", value.type, (pointer, compare, value), attrs)
 
@@ -109,9 +109,9 @@ def _wrong_access(modifiers: str, type_: ir.Type, known: set[str]) -> str:
 
 
 class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
-    """The element at the pointer, never cached in a register; `modifiers` are those of PTX `ld`, as `acquire.gpu`.
+    """Load the element at the pointer, uncached in registers; `modifiers` are those of PTX `ld`, such as `acquire.gpu`.
 
-    Vectors of up to 16 bytes are one access. `L2::evict_last` and its like stand for a policy of the L2 cache.
+    Vectors of up to 16 bytes are one access. `L2::evict_last` and the like are eviction priorities.
     """
 
     pointer: Operand[Pointer]
@@ -122,13 +122,11 @@ class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
         return _wrong_access(self.modifiers, self.result.type, _OF_LOADS)
 
 
-def ordered_load(pointer: ir.Value, type_: ir.Type, modifiers: str) -> ir.Value:
-    """Return an element or vector of type `type_`, read here and now."""
-    return emit_value("cute_nvgpu.ordered_load", type_, (pointer,), attributes(modifiers=modifiers))
+ordered_load = OrderedLoad.build
 
 
 class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
-    """Write the element at the pointer, once and here; `modifiers` are those of PTX `st`, as `release.gpu`."""
+    """Store the element at the pointer, exactly once; `modifiers` are those of PTX `st`, such as `release.gpu`."""
 
     pointer: Operand[Pointer]
     value: Operand[Any]
@@ -138,13 +136,11 @@ class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
         return _wrong_access(self.modifiers, self.value.type, _OF_STORES)
 
 
-def ordered_store(pointer: ir.Value, value: ir.Value, modifiers: str) -> None:
-    """Write an element or vector here and now."""
-    emit("cute_nvgpu.ordered_store", (), (pointer, value), attributes(modifiers=modifiers))
+ordered_store = OrderedStore.build
 
 
 class Prefetch(CuteNvgpu.Operation, name="prefetch"):
-    """Bring the cache line of a global address into cache `level` (L1, L2), or a tensor map (`tensormap`)."""
+    """Prefetch the cache line of a global address into cache `level` (L1, L2), or a tensor map (`tensormap`)."""
 
     pointer: Operand[Pointer]
     level: one_of("L1", "L2", "tensormap")
@@ -153,6 +149,4 @@ class Prefetch(CuteNvgpu.Operation, name="prefetch"):
         return wrong_space(self.pointer, "line", "gmem")
 
 
-def prefetch(pointer: ir.Value, level: str) -> None:
-    """Bring a line into a cache."""
-    emit("cute_nvgpu.prefetch", (), (pointer,), attributes(level=level))
+prefetch = Prefetch.build

@@ -1,4 +1,4 @@
-"""Tensor cores of a warp, and the accesses to shared memory that suit them.
+"""MMAs of a warp (`mma.sync`), and the accesses to shared memory that suit them (`ldmatrix`, `stmatrix`).
 
 All threads of the warp execute these together. Registers are i32; a register holds two 16-bit or four 8-bit elements,
 the first in its lowest bits.
@@ -7,24 +7,25 @@ the first in its lowest bits.
 import functools
 from typing import Any
 
-from ...base_dsl.trace import emit, emit_value
+from ...base_dsl.trace import emit_value
 from ...hardware import mma_shapes
 from ...mlir import ir
-from ..declaration import Operand, OptionalAttr, Result
-from ..definition import Pointer, attributes, one_of
+from ..declaration import Operand, OptionalAttr, Result, attributes
+from ..definition import Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 _ACCUMULATORS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
-"""PTX names of the types of sums."""
+"""PTX names of the accumulator types."""
 
 
 class MmaSync(CuteNvgpu.Operation, name="mma_sync"):
-    """D = A B + C of one warp: A is `m` x `k`, B `k` x `n`, C and D `m` x `n`, spread over the lanes as PTX's `mma.sync` says.
+    """Compute D = A B + C in a warp: A is `m` x `k`, B `k` x `n`, C and D `m` x `n`, distributed as in PTX's
+    `mma.sync`.
 
     `a` and `b` are vectors of i32 registers (f32 is also possible for tf32; f64 for f64), `c` and `result` vectors of
-    elements: f32, f16, i32 or f64. Products are exact; sums of f16, bf16, tf32 and 8-bit floats are made in f32 and rounded
-    to the element type of `result` at the end. `hardware/mma_shapes.py` lists which shapes and types go together; types have
-    the names they have in PTX.
+    elements: f32, f16, i32 or f64. Products are exact; those of f16, bf16, tf32 and 8-bit floats are accumulated in
+    f32 and rounded to the element type of `result` at the end. `hardware/mma_shapes.py` lists which shapes and types
+    go together; types have the names they have in PTX.
     """
 
     a: Operand[Any]
@@ -83,9 +84,9 @@ def _wrong_address(op: "LdMatrix | LdMatrixBytes | StMatrix | StMatrixBytes") ->
 class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
     """Load `count` (1, 2, 4) 8x8 matrices of 16-bit elements from shared memory: a vector of `count` i32 registers.
 
-    Lane 8 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets elements 2 (l % 4) and the next of
-    row l / 4 of each matrix; with `transpose`, of column l / 4. With `unpack` (4 or 6; sm_100a and later) a row is 16
-    elements of so many bits without gaps, then padding, and each becomes a byte.
+    Lane 8 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets elements 2 (l % 4) and the
+    next of row l / 4 of each matrix; with `transpose`, of column l / 4. With `unpack` (4 or 6; sm_100a and later) a
+    row is 16 elements of so many bits without gaps, then padding, and each becomes a byte.
     """
 
     pointer: Operand[Pointer]
@@ -111,8 +112,9 @@ def ldmatrix(
 class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
     """Load `count` (1, 2) 16x16 matrices of bytes from shared memory, transposed: a vector of 2 `count` i32 registers.
 
-    Lane 16 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets of each matrix the bytes in rows
-    4 (l % 4) and the next three of column l / 4, then of column l / 4 + 8 (sm_100a and later). `unpack`: see `ldmatrix`.
+    Lane 16 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets of each matrix the bytes in
+    rows 4 (l % 4) and the next three of column l / 4, then of column l / 4 + 8 (sm_100a and later). `unpack`: see
+    `ldmatrix`.
     """
 
     pointer: Operand[Pointer]
@@ -130,7 +132,7 @@ def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | 
 
 
 class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
-    """The inverse of `ldmatrix`: store a vector of `count` i32 registers (sm_90 and later)."""
+    """Store `count` 8x8 matrices from `count` i32 registers, as the inverse of `ldmatrix` (sm_90 and later)."""
 
     pointer: Operand[Pointer]
     value: Operand[Any]
@@ -141,16 +143,14 @@ class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
         return _wrong_registers(self.value.type, self.count) or _wrong_address(self)
 
 
-def stmatrix(pointer: ir.Value, value: ir.Value, count: int, transpose: bool = False) -> None:
-    """Store a lane's registers of `count` matrices."""
-    emit("cute_nvgpu.stmatrix", (), (pointer, value), attributes(count=count, transpose=transpose or None))
+stmatrix = StMatrix.build
 
 
 class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes"):
-    """Store `count` (1, 2, 4) 16x8 matrices of bytes to shared memory, transposed, from a vector of `count` i32 registers.
+    """Store `count` (1, 2, 4) 16x8 matrices of bytes to shared memory, transposed, from `count` i32 registers.
 
-    Lane 8 j + c gives the address of column c of matrix j, 16 bytes aligned to 16. The bytes of lane l are rows l / 4 of the
-    columns 2 (l % 4) and the next, then rows l / 4 + 8 of the same (sm_100a and later).
+    Lane 8 j + c gives the address of column c of matrix j, 16 bytes aligned to 16. The bytes of lane l are rows l / 4
+    of the columns 2 (l % 4) and the next, then rows l / 4 + 8 of the same (sm_100a and later).
     """
 
     pointer: Operand[Pointer]
@@ -161,6 +161,4 @@ class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes"):
         return _wrong_registers(self.value.type, self.count) or _wrong_address(self)
 
 
-def stmatrix_bytes(pointer: ir.Value, value: ir.Value, count: int) -> None:
-    """Store a lane's registers of `count` matrices of bytes."""
-    emit("cute_nvgpu.stmatrix_bytes", (), (pointer, value), attributes(count=count))
+stmatrix_bytes = StMatrixBytes.build

@@ -1,10 +1,8 @@
-"""Barriers of a block and of a warp, and fences."""
+"""Barriers of a CTA and of a warp, and fences."""
 
-from ...base_dsl.trace import emit
 from ...hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
-from ...mlir import ir
 from ..declaration import Operand
-from ..definition import I32, attributes, constant, one_of
+from ..definition import I32, constant, one_of
 from .dialect import CuteNvgpu
 
 _SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -39,9 +37,7 @@ class Barrier(CuteNvgpu.Operation, name="barrier"):
         return _wrong_barrier(self, least=0)
 
 
-def barrier(id_: ir.Value, threads: ir.Value) -> None:
-    """Wait at barrier `id_` (i32) for `threads` threads (i32); 0: all of the block."""
-    emit("cute_nvgpu.barrier", (), (id_, threads))
+barrier = Barrier.build
 
 
 class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
@@ -54,9 +50,7 @@ class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
         return _wrong_barrier(self, least=1)
 
 
-def barrier_arrive(id_: ir.Value, threads: ir.Value) -> None:
-    """Arrive at barrier `id_` (i32) of `threads` threads (i32)."""
-    emit("cute_nvgpu.barrier_arrive", (), (id_, threads))
+barrier_arrive = BarrierArrive.build
 
 
 class SyncWarp(CuteNvgpu.Operation, name="sync_warp"):
@@ -68,17 +62,13 @@ class SyncWarp(CuteNvgpu.Operation, name="sync_warp"):
         return "has an empty mask: it has the bit of each thread that waits" if constant(self.mask) == 0 else ""
 
 
-def sync_warp(mask: ir.Value) -> None:
-    """Wait for the threads of `mask` (i32)."""
-    emit("cute_nvgpu.sync_warp", (), (mask,))
+sync_warp = SyncWarp.build
 
 
 class Fence(CuteNvgpu.Operation, name="fence"):
-    """Order memory accesses of this thread, by the PTX name of the fence without its `fence.`."""
+    """Order memory accesses of this thread; `kind` is the PTX name of the fence without `fence.`."""
 
     kind: one_of(*FENCES)
 
 
-def fence(kind: str) -> None:
-    """The fence of a name (`FENCES`)."""
-    emit("cute_nvgpu.fence", (), (), attributes(kind=kind))
+fence = Fence.build

@@ -1,8 +1,8 @@
-"""The tensor memory accelerator: boxes of tensors between global and shared memory, and the tensor maps that describe the tensors.
+"""TMA: copies of boxes of tensors between global and shared memory, and the tensor maps that describe the tensors.
 
-A tensor map is 128 bytes aligned to 128. Host functions encode it (`tensor_map_encode`), kernels get it as an argument of type
-`!cute_nvgpu.tensor_map` that lies in constant memory, and `tensor_map_address` says where; or they edit a copy of it in memory. Modes
-of tensors are counted from the contiguous one on, as coordinates are.
+A tensor map is 128 bytes aligned to 128. Host functions encode it (`tensor_map_encode`). Kernels get it as an argument
+of type `!cute_nvgpu.tensor_map` in constant memory, whose address is `tensor_map_address`, or edit a copy of it in
+memory. Modes of tensors and coordinates are counted from the contiguous one on.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import context, ir
 from ..cute import pack, ptr_type, unpack
 from ..cute.packing import is_pack
-from ..declaration import PURE, Operand, OptionalAttr, Result, Type
-from ..definition import I16, I64, Integer, Pointer, attributes, int_type, load, one_of
+from ..declaration import PURE, Operand, OptionalAttr, Result, Type, attributes
+from ..definition import I16, I64, Integer, Pointer, int_type, load, one_of
 from .async_copy import optional
 from .dialect import CuteNvgpu, wrong_space
 
@@ -32,7 +32,7 @@ class TensorMap(Type, dialect=CuteNvgpu, name="tensor_map"):
 
 
 def tensor_map_type() -> ir.Type:
-    """`!cute_nvgpu.tensor_map`."""
+    """Return the type `!cute_nvgpu.tensor_map`."""
     load(CuteNvgpu)
     kind: Any = TensorMap
     with context():
@@ -42,15 +42,17 @@ def tensor_map_type() -> ir.Type:
 class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
     """Encode the tensor map of a tensor in global memory. Host functions only.
 
-    `base` is where it starts; `sizes` (a tuple, see `pack`, of 1 to 5 i64) its extents, contiguous mode first, and `strides` (one
-    i64 less) the bytes from one element to the next in each further mode. `box` are the extents of what is copied at a time,
-    `element_strides` the steps in which elements are taken. What the driver would refuse is a fault that names the rule, the value and `tensor`,
-    a text that says which tensor it is.
+    `base` is its address, `sizes` (a tuple, see `pack`, of 1 to 5 i64) are its extents, contiguous mode first, and
+    `strides` (one i64 less) the bytes from one element to the next in each further mode. `box` are the extents of one
+    copy, `element_strides` the steps in which elements are taken. What the driver would reject is a fault that names
+    the rule, the value and `tensor`, a text that identifies the tensor.
 
-    Rows of a box lie next to each other in shared memory, and with a `swizzle` at least its span apart (32, 64, 128 bytes); the rest of a span is left alone.
-    `fill`: what is read outside of the tensor; `nan` is 0x7ff7 in every 16 bits.
+    Rows of a box lie next to each other in shared memory; with a `swizzle` they lie at least its span (32, 64, 128
+    bytes) apart, and the rest of a span is not written. `fill` is read outside the tensor; `nan` is 0x7ff7 in every 16
+    bits.
 
-    With `pixel_box` (lower corners, then upper corners, of the modes between the first and the last; im2col) a copy takes `box[0]` channels of `box[1]` pixels.
+    With `pixel_box` (im2col: lower corners, then upper corners, of the modes between the first and the last) a copy
+    takes `box[0]` channels of `box[1]` pixels.
     """
 
     base: Operand[Pointer]
@@ -102,7 +104,7 @@ def tensor_map_encode(
 
 
 class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=PURE):
-    """Where a tensor map that is an argument of the kernel lies: a generic pointer to 16 words that nobody writes."""
+    """Return the address of a tensor map that is an argument of the kernel: a generic pointer to 16 read-only words."""
 
     map: Operand[Any]
     result: Result[Pointer]
@@ -140,14 +142,16 @@ def _wrong_map(pointer: ir.Value) -> str:
 
 
 class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
-    """Copy a box of a tensor to shared memory later, then take its bytes from what an mbarrier misses.
+    """Asynchronously copy a box of a tensor to shared memory and signal `complete_tx` on the mbarrier.
 
-    The box starts at `coordinates`, a tuple (see `pack`) of i32, the first of them a multiple of 16 bytes; what lies outside the tensor is
-    filled, and its bytes count. `target` is aligned to 128 bytes. Through the async proxy. One thread executes it.
+    The box starts at `coordinates`, a tuple (see `pack`) of i32, the first of them a multiple of 16 bytes. Elements
+    outside the tensor are filled in, and their bytes count. `target` is aligned to 128 bytes. The copy goes through
+    the async proxy; one thread executes it.
 
-    `multicast`: to the same place, with the mbarrier at the same place, of every block of the cluster whose bit is set in `mask`
-    (i16). `hint`: `policy` (i64) is the cache policy. `offsets` (a tuple of i16, empty without im2col): how far pixels lie from
-    those of the box. `cta_group` 2: the mbarrier may be that of the other CTA of a pair (sm_100).
+    `multicast`: copy to every CTA of the cluster whose bit is set in `mask` (i16), and signal the mbarrier there, both
+    at the same offsets in shared memory. `hint`: `policy` (i64) is the cache policy. `offsets` (a tuple of i16, empty
+    without im2col) are the distances of the pixels from those of the box. `cta_group` 2: the mbarrier may be that of
+    the other CTA of a pair (sm_100).
     """
 
     map: Operand[Pointer]
@@ -171,7 +175,7 @@ def tma_load(
     map_: ir.Value, target: ir.Value, mbarrier: ir.Value, coordinates: Sequence[ir.Value], *, offsets: Sequence[ir.Value] = (),
     mask: ir.Value | None = None, policy: ir.Value | None = None, cta_group: int | None = None,
 ) -> None:  # fmt: skip
-    """Copy a box to shared memory."""
+    """Add a `tma_load`; coordinates are i32, offsets i16."""
     attrs = attributes(
         multicast=None if mask is None else True, hint=None if policy is None else True, cta_group=cta_group
     )
@@ -180,10 +184,10 @@ def tma_load(
 
 
 class TmaStore(CuteNvgpu.Operation, name="tma_store"):
-    """Copy a box of a tensor from shared to global memory later, as part of the thread's current bulk group.
+    """Asynchronously copy a box of a tensor from shared to global memory, as part of the thread's current bulk group.
 
-    What lies outside the tensor is not written; no coordinate is negative. `reduction`: elements are combined with those there, each atomically
-    (`hardware` types: see PTX's `cp.reduce.async.bulk.tensor`). Otherwise as `tma_load`.
+    Elements outside the tensor are not written; no coordinate is negative. `reduction`: each element is combined
+    atomically with the one in memory (see PTX's `cp.reduce.async.bulk.tensor` for its types). Otherwise as `tma_load`.
     """
 
     map: Operand[Pointer]
@@ -204,14 +208,14 @@ def tma_store(
     map_: ir.Value, source: ir.Value, coordinates: Sequence[ir.Value], *, reduction: str | None = None, im2col: bool = False,
     policy: ir.Value | None = None,
 ) -> None:  # fmt: skip
-    """Copy a box to global memory, or combine it with what is there."""
+    """Add a `tma_store`; coordinates are i32."""
     attrs = attributes(reduction=reduction, im2col=im2col or None, hint=None if policy is None else True)
     operands = (map_, source, pack(coordinates), optional(policy, 64))
     emit("cute_nvgpu.tma_store", (), operands, attrs)
 
 
 class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):
-    """Ask for a box of a tensor to be brought into the L2 cache. Has no effect that a program could see."""
+    """Prefetch a box of a tensor into the L2 cache. It has no visible effect."""
 
     map: Operand[Pointer]
     coordinates: Operand[Any]
@@ -223,12 +227,12 @@ class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):
 
 
 def tma_prefetch(map_: ir.Value, coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = ()) -> None:
-    """Ask for a box."""
+    """Add a `tma_prefetch`; coordinates are i32, offsets i16."""
     emit("cute_nvgpu.tma_prefetch", (), (map_, pack(coordinates), pack(offsets)))
 
 
 class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch"):
-    """Ask for a tensor map to be brought close. Has no effect that a program could see."""
+    """Prefetch a tensor map. It has no visible effect."""
 
     map: Operand[Pointer]
 
@@ -236,19 +240,17 @@ class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch"):
         return _wrong_map(self.map)
 
 
-def tensor_map_prefetch(map_: ir.Value) -> None:
-    """Ask for a tensor map."""
-    emit("cute_nvgpu.tensor_map_prefetch", (), (map_,))
+tensor_map_prefetch = TensorMapPrefetch.build
 
 
 # --- maps that kernels edit ------------------------------------------------------------------------------------------
 
 
 class TensorMapReplace(CuteNvgpu.Operation, name="tensor_map_replace"):
-    """Replace a field of a tensor map in shared or global memory; of mode `ordinal` where there is one for each (sm_90a).
+    """Replace a field of a tensor map in shared or global memory, of mode `ordinal` if each mode has one (sm_90a).
 
-    `value` is the address (i64), bytes (i64) for `global_stride`, an i32 else, with PTX's numbers: the rank less one, and constants
-    for `elemtype`, `interleave_layout`, `swizzle_mode` and `fill_mode`. One thread executes it.
+    `value` is an i64 for `global_address` and `global_stride` (bytes), else an i32 with PTX's numbers: the rank less
+    one, and constants for `elemtype`, `interleave_layout`, `swizzle_mode` and `fill_mode`. One thread executes it.
     """
 
     map: Operand[Pointer]
@@ -266,13 +268,14 @@ class TensorMapReplace(CuteNvgpu.Operation, name="tensor_map_replace"):
 
 
 def tensor_map_replace(map_: ir.Value, field: str, value: ir.Value, ordinal: int = 0) -> None:
-    """Replace a field."""
+    """Add a `tensor_map_replace` of the field `field`."""
     emit("cute_nvgpu.tensor_map_replace", (), (map_, value), attributes(field=field, ordinal=ordinal))
 
 
 class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish"):
-    """Copy a tensor map from shared to global memory and release it to copies of the GPU that acquire it. All threads of the warp
-    execute it together.
+    """Copy a tensor map from shared to global memory and release it to copies of the GPU that acquire it.
+
+    All threads of the warp execute it together.
     """
 
     target: Operand[Pointer]
@@ -282,27 +285,25 @@ class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish"):
         return wrong_space(self.target, "target", "gmem") or wrong_space(self.source, "source", "smem")
 
 
-def tensor_map_publish(target: ir.Value, source: ir.Value) -> None:
-    """Copy and release a tensor map."""
-    emit("cute_nvgpu.tensor_map_publish", (), (target, source))
+tensor_map_publish = TensorMapPublish.build
 
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 
 
 class TensorMapRelease(CuteNvgpu.Operation, name="tensor_map_release"):
-    """What this thread wrote to tensor maps is released to copies that acquire it, at `scope`."""
+    """Release this thread's writes to tensor maps to the copies that acquire them, at `scope`."""
 
     scope: one_of(*SCOPES)
 
 
 def tensor_map_release(scope: str = "gpu") -> None:
-    """Release tensor maps."""
+    """Add a `tensor_map_release`."""
     emit("cute_nvgpu.tensor_map_release", (), (), attributes(scope=scope))
 
 
 class TensorMapAcquire(CuteNvgpu.Operation, name="tensor_map_acquire"):
-    """Copies after it see what was released to the tensor map, at `scope`."""
+    """Acquire what was released to a tensor map, at `scope`: later copies see it."""
 
     map: Operand[Pointer]
     scope: one_of(*SCOPES)
@@ -312,5 +313,5 @@ class TensorMapAcquire(CuteNvgpu.Operation, name="tensor_map_acquire"):
 
 
 def tensor_map_acquire(map_: ir.Value, scope: str = "gpu") -> None:
-    """Acquire a tensor map."""
+    """Add a `tensor_map_acquire`."""
     emit("cute_nvgpu.tensor_map_acquire", (), (map_,), attributes(scope=scope))

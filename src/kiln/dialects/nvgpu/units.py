@@ -1,14 +1,14 @@
-"""Instructions of the arithmetic units that upstream dialects have no word for."""
+"""Instructions of the arithmetic units that upstream dialects lack."""
 
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
-from ..declaration import PURE, Operand, Result
-from ..definition import F32, I32, attributes, int_type, one_of
+from ..declaration import PURE, Operand, Result, attributes
+from ..definition import F32, I32, one_of
 from .dialect import CuteNvgpu
 
 
 class Prmt(CuteNvgpu.Operation, name="prmt", traits=PURE):
-    """Four bytes chosen from the eight of `low` and `high`: the n-th nibble of `selector` names byte n of the result.
+    """Choose four of the eight bytes of `low` and `high`: nibble n of `selector` selects byte n of the result.
 
     Bits 0 to 2 of a nibble choose the byte; bit 3 replaces it by eight copies of its sign.
     """
@@ -19,13 +19,11 @@ class Prmt(CuteNvgpu.Operation, name="prmt", traits=PURE):
     result: Result[I32]
 
 
-def prmt(low: ir.Value, high: ir.Value, selector: ir.Value) -> ir.Value:
-    """Four of eight bytes."""
-    return emit_value("cute_nvgpu.prmt", int_type(32), (low, high, selector))
+prmt = Prmt.build
 
 
 class Lop3(CuteNvgpu.Operation, name="lop3", traits=PURE):
-    """A logical function of three words by its table `lut`: its value for a = 0xF0, b = 0xCC, c = 0xAA."""
+    """Apply a bitwise function of three words, given by `lut`: its value for a = 0xF0, b = 0xCC, c = 0xAA."""
 
     a: Operand[I32]
     b: Operand[I32]
@@ -38,16 +36,14 @@ class Lop3(CuteNvgpu.Operation, name="lop3", traits=PURE):
         return "" if 0 <= table < 256 else f"has the table {table}: it has 8 bits"
 
 
-def lop3(a: ir.Value, b: ir.Value, c: ir.Value, lut: int) -> ir.Value:
-    """Return a logical function of three words."""
-    return emit_value("cute_nvgpu.lop3", int_type(32), (a, b, c), attributes(lut=lut))
+lop3 = Lop3.build
 
 
 class Approx(CuteNvgpu.Operation, name="approx", traits=PURE):
-    """A fast f32 function of the hardware.
+    """Compute an f32 function by the hardware's approximate instruction.
 
-    Subnormals count as zero. Relative error at most 2^-22 for rcp, rsqrt, sqrt, ex2; lg2 absolute 2^-22 where the result is
-    small; tanh 2^-11; sin and cos absolute 2^-20.9 in [-pi, pi].
+    Subnormals count as zero. Relative error at most 2^-22 for rcp, rsqrt, sqrt, ex2; lg2 absolute 2^-22 where the
+    result is small; tanh 2^-11; sin and cos absolute 2^-20.9 in [-pi, pi].
     """
 
     value: Operand[F32]
@@ -56,12 +52,12 @@ class Approx(CuteNvgpu.Operation, name="approx", traits=PURE):
 
 
 def approx(kind: str, value: ir.Value) -> ir.Value:
-    """Return a function of an f32."""
+    """Return the approximation `kind` of an f32."""
     return emit_value("cute_nvgpu.approx", value.type, (value,), attributes(kind=kind))
 
 
 class PackedF32x2(CuteNvgpu.Operation, name="packed_f32x2", traits=PURE):
-    """add (a + b), sub, mul or fma (a * b + c) of two f32 at once; `c` is ignored but by fma.
+    """Compute add (a + b), sub, mul or fma (a * b + c) of two f32 at once; only fma reads `c`.
 
     `ftz` flushes subnormals to zero.
     """
@@ -82,6 +78,6 @@ class PackedF32x2(CuteNvgpu.Operation, name="packed_f32x2", traits=PURE):
 
 
 def packed_f32x2(kind: str, a: ir.Value, b: ir.Value, c: ir.Value, rounding: str, ftz: bool) -> ir.Value:
-    """Arithmetic of two f32 at once; vectors of two."""
+    """Add a `packed_f32x2` of `vector<2xf32>` values."""
     attrs = attributes(kind=kind, rounding=rounding, ftz=ftz)
     return emit_value("cute_nvgpu.packed_f32x2", a.type, (a, b, c), attrs)

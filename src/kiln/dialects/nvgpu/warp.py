@@ -1,14 +1,15 @@
-"""What the threads of a warp do together: shuffles, votes, reductions, matches, election.
+"""Operations of the threads of a warp together: shuffles, votes, reductions, matches, election.
 
-"The warp" is the 32 threads whose linear index in the block differs only in the lowest five bits; their lanes are those bits.
+"The warp" is the 32 threads whose linear index in the block differs only in the lowest five bits; their lanes are
+those bits.
 """
 
 from typing import Any
 
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
-from ..declaration import Operand, Result
-from ..definition import I1, I32, Emit, Integer, attributes, constant, int_type, one_of
+from ..declaration import Operand, Result, attributes
+from ..definition import I1, I32, Emit, Integer, constant, int_type, one_of
 from .dialect import CuteNvgpu
 
 
@@ -17,7 +18,7 @@ def _wrong_mask(mask: ir.Value) -> str:
 
 
 class Shuffle(CuteNvgpu.Operation, name="shuffle"):
-    """The `value` (32 bits) of another thread of the warp.
+    """Return the `value` (32 bits) of another thread of the warp.
 
     Lane l reads lane s: `offset`, l - offset, l + offset or l xor offset. `clamp` holds c in its lowest five bits and a
     segment mask g in bits 8 to 12: for `idx`, s = (l & g) | (offset & ~g). With low = l & g and high = low | (c & ~g),
@@ -41,12 +42,12 @@ class Shuffle(CuteNvgpu.Operation, name="shuffle"):
 def shuffle(
     kind: str, value: ir.Value, offset: ir.Value, mask: ir.Value, clamp: ir.Value, emit: Emit = emit_value
 ) -> ir.Value:
-    """32 bits that another lane holds; `offset`, `mask` and `clamp` are i32."""
+    """Add a `shuffle`; `offset`, `mask` and `clamp` are i32."""
     return emit("cute_nvgpu.shuffle", value.type, (value, offset, mask, clamp), attributes(kind=kind))
 
 
 class Vote(CuteNvgpu.Operation, name="vote"):
-    """Over the threads of `mask`: whether `all` or `any` predicates hold, or all agree (`uni`): an i1.
+    """Vote over the threads of `mask`: whether `all` or `any` predicates hold, or all agree (`uni`), as an i1.
 
     `ballot` gives an i32 with the bit of each thread whose predicate holds.
     """
@@ -64,7 +65,7 @@ class Vote(CuteNvgpu.Operation, name="vote"):
 
 
 def vote(kind: str, predicate: ir.Value, mask: ir.Value, emit: Emit = emit_value) -> ir.Value:
-    """Return an i1, or an i32 for `ballot`."""
+    """Add a `vote`, whose result is an i1, or an i32 for `ballot`."""
     return emit("cute_nvgpu.vote", int_type(32 if kind == "ballot" else 1), (predicate, mask), attributes(kind=kind))
 
 
@@ -91,12 +92,12 @@ class Redux(CuteNvgpu.Operation, name="redux"):
 
 
 def redux(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
-    """Return the combination of all values, in each of the threads of `mask` (i32)."""
+    """Add a `redux` over the threads of `mask` (i32)."""
     return emit_value("cute_nvgpu.redux", value.type, (value, mask), attributes(kind=kind))
 
 
 class Match(CuteNvgpu.Operation, name="match"):
-    """The lanes of `mask` whose `value` (i32 or i64) is this lane's (`any`); `all`: all of them if all agree, else none."""
+    """Return the lanes of `mask` with this lane's `value` (i32 or i64); `all`: all lanes if all agree, else none."""
 
     value: Operand[Integer]
     mask: Operand[I32]
@@ -113,23 +114,19 @@ def match(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
 
 
 class ElectOne(CuteNvgpu.Operation, name="elect_one"):
-    """True in exactly one thread of those of the warp that execute it together."""
+    """Return true in exactly one of the threads of the warp that execute it together."""
 
     result: Result[I1]
 
 
-def elect_one() -> ir.Value:
-    """Return whether this is the thread that was chosen, an i1."""
-    return emit_value("cute_nvgpu.elect_one", int_type(1))
+elect_one = ElectOne.build
 
 
 class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
-    """A value that is the same in all threads of the warp, said to the compiler."""
+    """Return `value`, and promise the compiler that it is the same in all threads of the warp."""
 
     value: Operand[I32]
     result: Result[I32]
 
 
-def warp_uniform(value: ir.Value) -> ir.Value:
-    """Return the same i32."""
-    return emit_value("cute_nvgpu.warp_uniform", int_type(32), (value,))
+warp_uniform = WarpUniform.build

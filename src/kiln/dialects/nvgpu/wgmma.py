@@ -1,31 +1,30 @@
-"""Tensor cores of a warpgroup: asynchronous products whose operands the hardware reads from shared memory.
+"""WGMMA: asynchronous MMAs of a warpgroup, whose operands the tensor cores read from shared memory.
 
 A warpgroup is four warps, the first of which has a number that is a multiple of four. All its threads execute these
-operations
-together.
+operations together.
 """
 
 from typing import Any
 
-from ...base_dsl.trace import emit, emit_value
 from ...hardware import mma_shapes
 from ...mlir import ir
 from ..cute import info
-from ..declaration import PURE, Operand, OptionalAttr, Result
-from ..definition import I1, I64, Pointer, attributes, int_type, one_of
+from ..declaration import PURE, Operand, OptionalAttr, Result, attributes
+from ..definition import I1, I64, Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 Major = one_of("k", "mn")
 SWIZZLES = {"none": 0, "128b": 1, "64b": 2, "32b": 3}
-"""How operands lie in shared memory, and the numbers descriptors have for it."""
+"""The swizzles of operands in shared memory, and their numbers in descriptors."""
 _ACCUMULATORS = {"f32": "f32", "f16": "f16", "i32": "s32"}
 
 
 class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PURE):
-    """The descriptor of an operand in shared memory: an i64.
+    """Return the descriptor (i64) of an operand in shared memory.
 
-    Bits 0 to 13 are the address in 16 bytes, 16 to 29 `leading` and 32 to 45 `stride` (bytes from one block of the canonical layout to the next, in 16 bytes),
-    62 and 63 the number of `swizzle`. Adding to it moves the operand by so many times 16 bytes.
+    Bits 0 to 13 are the address, 16 to 29 `leading` and 32 to 45 `stride` (the distance from one block of the
+    canonical layout to the next), all in units of 16 bytes; bits 62 and 63 are the number of `swizzle`. Adding n moves
+    the operand by 16 n bytes.
     """
 
     pointer: Operand[Pointer]
@@ -41,19 +40,17 @@ class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PUR
         return wrong_space(self.pointer, "operand", "smem")
 
 
-def matrix_descriptor(pointer: ir.Value, leading: int, stride: int, swizzle: str) -> ir.Value:
-    """Return the descriptor of an operand; `leading` and `stride` are bytes."""
-    attrs = attributes(leading=leading, stride=stride, swizzle=swizzle)
-    return emit_value("cute_nvgpu.matrix_descriptor", int_type(64), (pointer,), attrs)
+matrix_descriptor = MatrixDescriptor.build
 
 
 class Wgmma(CuteNvgpu.Operation, name="wgmma"):
-    """D = A B + D of a warpgroup, or D = A B if `accumulate` is false, later: A is 64 x `k`, B `k` x `n`, D 64 x `n`.
+    """Issue D = A B + D of a warpgroup, or D = A B if `accumulate` is false: A is 64 x `k`, B `k` x `n`, D 64 x `n`.
 
-    `d` points to a thread's `n` / 2 elements of D in registers, one after the other: f32, f16 or i32, as PTX's `wgmma` spreads them. `a` is
-    a descriptor (`matrix_descriptor`), or points to a thread's `k` / 2 elements of A in registers; `b` is a descriptor. From here until a `wgmma_wait` that covers its group nobody touches
-    the registers, nor writes the shared memory it reads. `a_major` and `b_major`: along which mode an operand in shared memory is contiguous ("mn": 16-bit elements
-    only). `hardware/mma_shapes.py` lists which shapes and types go together.
+    `d` points to a thread's `n` / 2 elements of D in registers, one after the other: f32, f16 or i32, distributed as
+    PTX's `wgmma` says. `a` is a descriptor (`matrix_descriptor`), or points to a thread's `k` / 2 elements of A in
+    registers; `b` is a descriptor. Until a `wgmma_wait` that covers its group, the registers must not be accessed, nor
+    the shared memory it reads be written. `a_major` and `b_major` are the contiguous modes of operands in shared
+    memory ("mn": 16-bit elements only). `hardware/mma_shapes.py` lists which shapes and types go together.
     """
 
     d: Operand[Pointer]
@@ -86,35 +83,25 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
         return wrong_space(self.d, "accumulator", "rmem") or (wrong_space(self.a, "A", "rmem") if in_registers else "")
 
 
-def wgmma(
-    d: ir.Value, a: ir.Value, b: ir.Value, accumulate: ir.Value, *, n: int, k: int, a_type: str, b_type: str, a_major: str = "k",
-    b_major: str = "k",
-) -> None:  # fmt: skip
-    """Multiply later; types have the names they have in PTX."""
-    attrs = attributes(n=n, k=k, a_type=a_type, b_type=b_type, a_major=a_major, b_major=b_major)
-    emit("cute_nvgpu.wgmma", (), (d, a, b, accumulate), attrs)
+wgmma = Wgmma.build
 
 
 class WgmmaFence(CuteNvgpu.Operation, name="wgmma_fence"):
-    """Products after it see what was done to registers before it. Between products that add to the same D none is needed."""
+    """Order register accesses before later WGMMAs. Between WGMMAs that accumulate into the same D none is needed."""
 
 
-def wgmma_fence() -> None:
-    """Order registers before products."""
-    emit("cute_nvgpu.wgmma_fence")
+wgmma_fence = WgmmaFence.build
 
 
 class WgmmaCommit(CuteNvgpu.Operation, name="wgmma_commit"):
-    """The warpgroup's products since the last one become a group."""
+    """Commit the warpgroup's WGMMAs since the last commit as a group."""
 
 
-def wgmma_commit() -> None:
-    """Make a group of products."""
-    emit("cute_nvgpu.wgmma_commit")
+wgmma_commit = WgmmaCommit.build
 
 
 class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait"):
-    """Wait until at most `count` of the warpgroup's latest groups are not complete."""
+    """Wait until at most `count` of the warpgroup's latest groups are pending."""
 
     count: ir.IntegerAttr
 
@@ -123,16 +110,14 @@ class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait"):
         return "" if 0 <= count <= 7 else f"leaves {count} groups: 0 to 7"
 
 
-def wgmma_wait(count: int) -> None:
-    """Wait for all groups but the latest `count`."""
-    emit("cute_nvgpu.wgmma_wait", (), (), attributes(count=count))
+wgmma_wait = WgmmaWait.build
 
 
 class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
-    """What `count` elements in registers are is computed before it, and what is computed of them is computed after it.
+    """Keep computations of `count` elements in registers before it, and computations with them after it.
 
-    The NVIDIA target makes it before `wgmma_fence` and after `wgmma_wait`, which order registers: LLVM knows only values, and would move
-    what computes or uses them across.
+    The NVIDIA target adds it before `wgmma_fence` and after `wgmma_wait`, which order registers: LLVM sees only
+    values, and would move computations across.
     """
 
     pointer: Operand[Pointer]
@@ -144,6 +129,6 @@ class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
 
 
 def hold_registers(pointer: ir.Value, count: int, name: str, point: ir.InsertionPoint, location: ir.Location) -> None:
-    """Keep computations of registers where they are. Those with a name are copied."""
+    """Add a `hold_registers` at `point`; registers with a name are copied."""
     attrs = attributes(count=count, registers=name or None)
     ir.Operation.create("cute_nvgpu.hold_registers", (), (pointer,), attrs, None, 0, location, point)

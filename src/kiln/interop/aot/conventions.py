@@ -1,5 +1,4 @@
-"""Entry points of exported functions: for C, TVM-FFI, PyTorch and XLA, with the records that native code reads for
-each."""
+"""Entry points of exported functions for C, TVM-FFI, PyTorch and XLA, and the records that native code reads."""
 
 from __future__ import annotations
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from ..c.signature import Parameter, Signature
 
 CONVENTIONS = ("c", "tvm_ffi", "torch", "jax")
+_NOT_PASSED = ("stream", "none", "static")
+"""Kinds of parameters that frameworks do not pass."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,14 +71,11 @@ class EntryPoints:
 
     def _inputs(self, signature: Signature) -> list[Parameter]:
         """Return the parameters that a framework passes."""
-        return [
-            each
-            for each in signature.parameters
-            if each.name not in self.outputs and each.kind not in ("stream", "none", "static")
-        ]
+        passed = [each for each in signature.parameters if each.kind not in _NOT_PASSED]
+        return [each for each in passed if each.name not in self.outputs]
 
     def _is_written(self, parameter: Parameter) -> bool:
-        """Whether the kernel writes to an input, as the schema says."""
+        """Return whether the kernel writes to an input, as the schema says."""
         written = not self.outputs if self.mutates is None else parameter.name in self.mutates
         return written and _kind(parameter, "torch").startswith("Tensor") and not parameter.about.get("readonly")
 
@@ -94,7 +92,8 @@ class EntryPoints:
         outputs, parameters = list(self.outputs), signature.parameters
         limits = ((len(inputs), reader.INPUTS), (len(outputs), reader.OUTPUTS), (len(parameters), reader.PARAMETERS))
         if any(count > most for count, most in limits):
-            raise _wrong(f"{len(inputs)} inputs and {len(outputs)} outputs are too many", f"operators of PyTorch have at most {reader.INPUTS} and {reader.OUTPUTS}")  # fmt: skip
+            most = f"operators of PyTorch have at most {reader.INPUTS} and {reader.OUTPUTS}"
+            raise _wrong(f"{len(inputs)} inputs and {len(outputs)} outputs are too many", most)
         namespace, _, name = self.torch.rpartition("::")
         record = torch_entry.Registration(devices=torch_entry.ON_HOST * on_host | torch_entry.ON_GPU * on_gpu)
         operator = record.operator
@@ -121,14 +120,11 @@ class EntryPoints:
         if outputs:
             made = [(_output(each, self.outputs[each], inputs, known[each]), {}) for each in outputs]
             addresses["outputs"] = data.records(made)
-        types = [
-            (
-                torch_entry.ElementType(dlpack=dlpack_type(getattr(numbers, ours))),
-                {"name": data.text(f"aoti_torch_dtype_{theirs}")},
-            )
-            for theirs, ours in TORCH_NAMES.items()
-            if not theirs.endswith("_x2")
-        ]
+        types: list[tuple[Any, dict[str, Symbol]]] = []
+        for theirs, ours in TORCH_NAMES.items():
+            if not theirs.endswith("_x2"):
+                element = torch_entry.ElementType(dlpack=dlpack_type(getattr(numbers, ours)))
+                types.append((element, {"name": data.text(f"aoti_torch_dtype_{theirs}")}))
         addresses["types"], record.type_count = data.records(types), len(types)
         data.records([(reader.Torch(), {})], reader.torch.symbol)
         data.call_at_start(data.symbol(thunks.START))
@@ -166,7 +162,7 @@ class EntryPoints:
 def _kind(parameter: Parameter, convention: str) -> str:
     """Return PyTorch's type of a parameter; empty for one that is not passed."""
     about, kind = parameter.about, parameter.kind
-    if kind in ("stream", "none", "static"):
+    if kind in _NOT_PASSED:
         return ""
     if kind == "tensor":
         return "Tensor"
@@ -196,9 +192,9 @@ def _output(name: str, described: Any, inputs: Sequence[Parameter], parameter: P
         record.like = list(kinds).index(described)
         return record
     if not isinstance(described, (tuple, list)) or len(described) != rank or rank > reader.RANK:
+        extents_hint = f'{rank} extents, each a number, "x.0" (an axis of an input) or "n" (an input)'
         raise _wrong(
-            f"the output {name!r} is to be {described!r}",
-            f'the name of an input that it is like, or {rank} extents, each a number, "x.0" (an input\'s axis) or "n" (an input)',
+            f"the output {name!r} is to be {described!r}", f"name an input that it is like, or pass {extents_hint}"
         )
     ranks = {each.name: len(each.about.get("shape", ())) for each in inputs}
     found = extents(described, kinds, ranks)

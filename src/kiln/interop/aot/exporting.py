@@ -1,5 +1,4 @@
-"""Writing exported functions: `export_to_c` of compiled functions, and `kiln.export`, which compiles for several
-architectures."""
+"""Writes exported functions: `export_to_c` writes compiled ones, `kiln.export` compiles for several architectures."""
 
 from __future__ import annotations
 
@@ -45,7 +44,8 @@ def export_to_c(
     if function_name:
         if file_name or function_prefix:
             raise type_error(
-                "export_to_c takes a folder, a file name and a prefix (for C), or the path of an object and a function name (for TVM-FFI)",
+                "export_to_c takes a folder, a file name and a prefix for C, or the path of an object and a function "
+                "name for TVM-FFI",
                 "pass either file_name and function_prefix, or function_name",
             )
         made, _ = object_and_header([compiled], EntryPoints(tvm_ffi=check_name(function_name, "function name")))
@@ -63,8 +63,7 @@ def export_to_c(
         )
     prefix = check_name(function_prefix or file_name, "prefix")
     made, text = object_and_header([compiled], EntryPoints(c=prefix))
-    os_errors = contextlib.suppress(FileExistsError)
-    with os_errors, _explained(path):
+    with contextlib.suppress(FileExistsError), _explained(path):
         os.makedirs(path, exist_ok=True)
     write_whole(os.path.join(path, f"{file_name}.o"), object_file(made))
     write_whole(os.path.join(path, f"{file_name}.h"), text.encode())
@@ -190,10 +189,12 @@ def object_and_header(compiled: Sequence[CompiledFunction], names: EntryPoints, 
     traced = hashlib.blake2b("\0".join(str(each.__mlir__) for each in compiled).encode(), digest_size=16)
     metadata = {
         "abi": ABI, "kiln": version(), "function": function, "target": compiled[0].target, "targets": targets,
-        "host": processor[0], "architectures": architectures, "signature": signature.text, "slots": signature.slots_bytes, "result": list(signature.results),
-        "streams": len(signature.ambient), "prints": any(each.prints for each in portables), "entry_points": names.conventions,
-        "arguments": [{"name": each.name, **each.about} for each in signature.parameters], "doc": inspect.getdoc(getattr(compiled[0].source, "function", None)) or "",
-        "outputs": dict(names.outputs), "schema": names.schema(signature) if names.torch else "", "traced": traced.hexdigest(),
+        "host": processor[0], "architectures": architectures, "signature": signature.text,
+        "slots": signature.slots_bytes, "result": list(signature.results), "streams": len(signature.ambient),
+        "prints": any(each.prints for each in portables), "entry_points": names.conventions,
+        "arguments": [{"name": each.name, **each.about} for each in signature.parameters],
+        "doc": inspect.getdoc(getattr(compiled[0].source, "function", None)) or "", "outputs": dict(names.outputs),
+        "schema": names.schema(signature) if names.torch else "", "traced": traced.hexdigest(),
         "sizes": {each.architecture: each.image_bytes for each in portables},
     }  # fmt: skip
     made = build(portables, signature, processor, metadata, names)

@@ -64,10 +64,8 @@ def _read(path: str, foreign: bool) -> tuple[bytes, dict[str, dict[str, Any]]]:
         )
     for about in known.values():
         if about["abi"] > ABI:
-            raise DSLRuntimeError(
-                f"{path} was exported by Kiln {about['kiln']} with version {about['abi']} of the format, and this Kiln knows versions up to {ABI}",
-                hint="install a newer Kiln",
-            )
+            exported = f"{path} was exported by Kiln {about['kiln']} with version {about['abi']} of the format"
+            raise DSLRuntimeError(f"{exported}, and this Kiln knows versions up to {ABI}", hint="install a newer Kiln")
     return data, known
 
 
@@ -77,7 +75,7 @@ def read_metadata(file_path: Any) -> dict[str, dict[str, Any]]:
 
 
 def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
-    """Load the functions of an exported object, or of a shared library of such."""
+    """Load the functions of an exported object, or of a shared library linked from such objects."""
     path = os.fspath(file_path)
     data, known = _read(path, foreign=False)
     is_library = elf.File(data).kind == elf.SHARED
@@ -87,9 +85,7 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
             hint="export the function again, or link the object into a shared library",
         )
     if enable_tvm_ffi and is_library:
-        tvm_ffi = packages.load("tvm_ffi")
-
-        return tvm_ffi.load_module(os.path.abspath(path))
+        return packages.load("tvm_ffi").load_module(os.path.abspath(path))
     if is_library:
         try:
             address_of = _opened(path)
@@ -179,8 +175,8 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
 
 
 _FIELDS = {
-    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "prints": bool,
-    "arguments": list, "architectures": list, "function": str,
+    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int,
+    "prints": bool, "arguments": list, "architectures": list, "function": str,
 }  # fmt: skip
 
 
@@ -226,7 +222,6 @@ def _tvm_functions() -> dict[str, int]:
 
 def _tvm_module(path: str, known: Mapping[str, Any], address_of: Callable[[str], int]) -> Module:
     tvm_ffi = packages.load("tvm_ffi")
-
     functions: dict[str, Any] = {}
     for name, about in known.items():
         if "tvm_ffi" in about["entry_points"]:
@@ -320,23 +315,18 @@ class LoadedFunction(CompiledFunction):
                     if isinstance(fitted, str):
                         if not self._takes_anyway(node, expected):
                             raise self._wrong_argument(name, node, expected, fitted)
-                        warnings.warn(
-                            f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for "
-                            f"{describe_key(expected)}: its numbers are passed as they are",
-                            DSLWarning,
-                            stacklevel=4,
-                        )
+                        what = f"argument {name!r} of {self.function_name} is {describe_key(node.key)}"
+                        why = f"it was compiled for {describe_key(expected)}: its numbers are passed as they are"
+                        warnings.warn(f"{what}, and {why}", DSLWarning, stacklevel=4)
                         fitted = node
                     nodes[name] = fitted
             return nodes
 
     def _takes_anyway(self, node: Node, expected: Any) -> bool:
-        """Whether a tensor has the slots of another layout, whose code would read its numbers."""
-        if (
-            settings.get("KILN_AOT_STRICT")
-            or not isinstance(node, TensorNode)
-            or not isinstance(expected, TensorSignature)
-        ):
+        """Return whether a tensor has the slots of another layout, whose code would read its numbers."""
+        if not (isinstance(node, TensorNode) and isinstance(expected, TensorSignature)):
+            return False
+        if settings.get("KILN_AOT_STRICT"):
             return False
         found = node.key
         same = found.dtype is expected.dtype and len(found.shape) == len(expected.shape)

@@ -41,7 +41,7 @@ CHECK = ".kiln"
 """The section of the checksum, which linkers drop."""
 _CHECK_HEAD, _DIGEST = b"kiln aot", 32
 _LIBRARY_CHECK = struct.Struct("<8sQQ32s")
-"""The checksum of libraries: a mark, the size of the file, the size of what is loaded, the digest."""
+"""The checksum of a library: a mark, the size of the file, the size of the loaded part, the digest."""
 _RECORD = "kiln_function"
 
 
@@ -167,7 +167,10 @@ def _digest_at(data: bytes) -> int:
 
 
 def _digest(data: bytes, at: int) -> bytes:
-    """Return the digest of all but itself; of a library, only of what is loaded: `strip` changes the rest."""
+    """Return the digest of a file except for the digest itself.
+
+    For a library it covers only what is loaded: `strip` changes the rest.
+    """
     held = data[:at] + bytes(_DIGEST) + data[at + _DIGEST :]
     if at < shared_library.FREE + _LIBRARY_CHECK.size:
         head = elf.Header.from_buffer_copy(data)
@@ -182,8 +185,10 @@ def _signed(data: bytes) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a file is as it was written. Raises `elf.NotElf`. Libraries that linkers or other tools made of ours are
-    not checked."""
+    """Return whether a file is as it was written. Raises `elf.NotElf`.
+
+    Libraries that linkers or other tools made of exported objects are not checked.
+    """
     at = _digest_at(data)
     if elf.File(data).kind == elf.SHARED:
         if at < 0 or _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[1] != len(data):

@@ -54,7 +54,7 @@ CuteDSLRT_Error_t CuteDSLRT_Module_Create_From_Bytes(CuteDSLRT_Module_t **module
 CuteDSLRT_Error_t CuteDSLRT_Module_Load(CuteDSLRT_Module_t **module, const char *path);
 /* By the prefix that it was exported with; it lives as long as the module. */
 CuteDSLRT_Error_t CuteDSLRT_Module_Get_Function(CuteDSLRT_Function_t **function, CuteDSLRT_Module_t *module, const char *name);
-/* Pointers to the arguments as the wrapper of the header takes them, and one to an int32_t that gets what the wrapper returns. */
+/* Pointers to the arguments as the wrapper of the header takes them, and one to an int32_t for the wrapper's result. */
 CuteDSLRT_Error_t CuteDSLRT_Function_Run(CuteDSLRT_Function_t *function, void **arguments, size_t count);
 /* Kernels of the module must have ended. */
 CuteDSLRT_Error_t CuteDSLRT_Module_Destroy(CuteDSLRT_Module_t *module);

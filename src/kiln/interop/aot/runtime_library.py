@@ -1,6 +1,5 @@
 # pyright: reportReturnType=false
-"""`libcute_dsl_runtime`: C functions that load exported objects and shared libraries at run time, and call their
-functions."""
+"""`libcute_dsl_runtime`: C functions that load exported objects and shared libraries at run time and call them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Symbols of exported objects: each passes the record of its function to code that all share (`c/entry.py` and
-others)."""
+"""The symbols of an exported object: each passes the record of its function to code that all functions share."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ class Thunks:
             self._return_call(b, "tell_tvm_ffi", [b.address_of(words), arguments[3]], [ptr, ptr])
 
     def add_torch(self, name: str) -> None:
-        """Add the kernels that PyTorch calls, and the functions that register the operator: on loading, and when
-        called."""
+        """Add the kernels that PyTorch calls and functions that register the operator, on loading and when called."""
         ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
         self._passing(f"kiln_torch_register_{name}", "register_torch", [])
         with context(), self._location:
@@ -139,8 +137,10 @@ class Thunks:
 def _take(
     b: Builder, signature: Signature, passed: Sequence[Parameter], arguments: Sequence[ir.Value], slots: ir.Value
 ) -> ir.Value:
-    """Put arguments into the slots. Returns bits that are 0 if all match, so that one branch decides; `entry.call`
-    takes other calls: it says what is wrong, and reads tuples."""
+    """Put arguments into the slots. Returns bits that are 0 if all match, so that one branch decides.
+
+    `entry.call` takes the other calls: it says what is wrong, and reads tuples.
+    """
     if any(each.kind == "tuple" for each in passed):
         return b.i64(1)
     i64, found, absent = int_type(64), b.alloca(int_type(64)), b.i64(0)

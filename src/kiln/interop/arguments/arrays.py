@@ -1,6 +1,5 @@
 # pyright: reportReturnType=false
-"""Arrays: numpy's are read by their fields, others through DLPack's C functions, prepared ones by their argument
-records.
+"""Reads arrays: numpy's by their fields, others through DLPack's C functions, prepared ones by their argument records.
 
 Each way finds address, extents and strides in elements; `fit` checks them against a record and writes the slots.
 """
@@ -37,7 +36,7 @@ class NumpyArray:
     rank: i32
     shape: Ptr[i64]
     strides: Ptr[i64]
-    """In bytes."""
+    """The strides in bytes."""
     base: Ptr[Object]
     dtype: Ptr[NumpyType]
     flags: i32
@@ -59,7 +58,7 @@ class DLTensor:
 
 @struct
 class ArrayFacts:
-    """What native code reads of an array."""
+    """An array as native code reads it."""
 
     kind: u64
     """TENSOR or NUMPY."""
@@ -83,8 +82,10 @@ TENSOR, NUMPY = 1, 2
 
 @native
 def leading_mode(shape: Ptr[i64], strides: Ptr[i64], rank: i64) -> i64:
-    """Return the leading mode as Python finds it: of several modes of stride 1 the last whose extent is not 1, else the
-    last; -1 if there is none."""
+    """Return the leading mode as Python finds it, or -1.
+
+    Of several modes of stride 1 it is the last whose extent is not 1, else the last.
+    """
     found = i64(-1)
     for mode in range(rank):
         if strides[mode] == 1:
@@ -95,14 +96,14 @@ def leading_mode(shape: Ptr[i64], strides: Ptr[i64], rank: i64) -> i64:
 
 @inline
 def is_dynamic_leaf(leaf, number):
-    """Whether a dynamic leaf accepts a number."""
+    """Return whether a dynamic leaf accepts a number."""
     divides = leaf.number == 1 or u64(number) % u64(leaf.number) == 0
     return divides and (number <= _INT32_MAX or leaf.kind == DYNAMIC64)
 
 
 @native
 def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64], place: Ptr[u64]) -> bool:
-    """Write the slots of an array of the record's rank; whether it matches the record.
+    """Write the slots of an array of the record's rank. Returns whether it matches the record.
 
     No factor of a product exceeds the limit, so products fit a word. The strides of an array without elements mean
     nothing: Python takes it.
@@ -155,7 +156,7 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
 
 @inline
 def allowed(record, readonly, device):
-    """Whether the record accepts memory of this kind."""
+    """Return whether the record accepts memory of this kind."""
     flags = record.flags
     agree = readonly == (flags & READONLY != 0)
     fits = agree or not (flags & EXACT != 0 or readonly)
@@ -164,7 +165,7 @@ def allowed(record, readonly, device):
 
 @native
 def take_prepared(record: Ptr[ArrayRecord], value: Ptr[Object], slot: u64, place: Ptr[u64]) -> bool:
-    """Read a prepared argument by its argument record; whether it matches."""
+    """Read a prepared argument by its argument record. Returns whether it matches."""
     held = at(value, slot)
     if held == None:
         return False
@@ -188,7 +189,7 @@ def take_prepared(record: Ptr[ArrayRecord], value: Ptr[Object], slot: u64, place
 
 @native
 def take_numpy(record: Ptr[ArrayRecord], array: Ptr[NumpyArray], place: Ptr[u64]) -> bool:
-    """Read a numpy array; whether it matches."""
+    """Read a numpy array. Returns whether it matches."""
     rank, shift = i64(array.rank), record.shift
     if rank != record.rank or array.dtype.identity != record.numpy:
         return False
@@ -216,7 +217,7 @@ def read_tensor(known: Ptr[ArrayType], value: Ptr[Object], tensor: Ptr[DLTensor]
 
 @native
 def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayType], place: Ptr[u64]) -> bool:
-    """Read an array through its framework's DLPack functions; whether it matches."""
+    """Read an array through its framework's DLPack functions. Returns whether it matches."""
     tensor = local(DLTensor)
     if not read_tensor(known, value, tensor):
         return False
@@ -231,7 +232,7 @@ def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayTy
 
 @native
 def take_array(record: Ptr[ArrayRecord], value: Ptr[Object], place: Ptr[u64]) -> bool:
-    """Read an array of any registered type; whether it matches."""
+    """Read an array of any registered type. Returns whether it matches."""
     known, kind = process.place, value.kind
     if kind == known.ndarray:
         return take_numpy(record, Ptr[NumpyArray](value), place)
@@ -311,8 +312,11 @@ def stream_of(ask: Fn[[i32, i32, Ptr[u64]], i32], device: u64, place: Ptr[u64]) 
 
 @inline
 def describe_array(about, out, alignment: int):
-    """Write what a kernel may depend on: kind, type, device and rank, the address modulo `alignment`, extents, strides
-    (of numpy in bytes). Returns where that ends."""
+    """Write everything about an array that a kernel may depend on. Returns where that ends.
+
+    That is its kind, type, device and rank, the address modulo `alignment`, the extents, and the strides (numpy's in
+    bytes).
+    """
     size = 8 * u64(about.rank)
     out[0] = about.kind
     out[1] = about.type
@@ -335,8 +339,10 @@ def return_none():
 
 @calls.export
 def describe(module: Ptr[Object], arrays: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """Return what a kernel may depend on of some arrays, as bytes, or None if the type of one is not registered. None
-    in place of an array is a word of ones."""
+    """Return everything about some arrays that a kernel may depend on, as bytes; None if a type is not registered.
+
+    None in place of an array is a word of ones.
+    """
     about, buffer = local(ArrayFacts), local(u64, _DESCRIBED_ARRAYS * (4 + 2 * DESCRIBED_RANK))
     if count > _DESCRIBED_ARRAYS:
         return return_none()

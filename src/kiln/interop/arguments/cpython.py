@@ -176,7 +176,7 @@ def execute(entry: Fn[[Ptr], Ptr], slots: Ptr, report: Ptr[Object]) -> bool:
 
 @native
 def whole_number(value: Ptr[Object], number: Ptr[i64]) -> bool:
-    """Read an int; whether it fits 64 bits."""
+    """Read an int. Returns whether it fits 64 bits."""
     overflow = local(i32)
     number[0] = PyLong_AsLongLongAndOverflow(value, overflow)
     return overflow[0] == 0

@@ -20,7 +20,7 @@ def following(record):
 
 @native
 def enter_another(header: Ptr[Plan], slots: Ptr) -> bool:
-    """Push the context of the first array's device unless it is current; whether it was pushed."""
+    """Push the context of the first array's device unless it is current. Returns whether it was pushed."""
     known, record = ref(process.place).devices, header.records
     for _ in range(header.record_count):
         if record.kind == plan.ARRAY and Ptr[ArrayRecord](record).flags & plan.LAUNCHES != 0:
@@ -41,7 +41,7 @@ def enter_another(header: Ptr[Plan], slots: Ptr) -> bool:
 
 @inline
 def enter(header, slots):
-    """Make the device of the first array current; whether `leave_device` must undo that."""
+    """Make the device of the first array current. Returns whether `leave_device` must undo that."""
     return ref(process.place).devices.cuCtxGetDevice != None and enter_another(header, slots)
 
 

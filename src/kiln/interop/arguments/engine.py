@@ -1,5 +1,4 @@
-"""The native engine: loading it, registering types of arguments with it, and installing it as the `__call__` of
-classes.
+"""The native engine: loads the native code, registers types of arguments, and installs it as `__call__` of classes.
 
 Whatever it relies on in the memory of Python's objects is probed first, on objects with known contents; where a probe
 fails, Python takes all calls.
@@ -29,34 +28,28 @@ _FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
 
 
+_TEXT, _INT, _SIZE, _POINTER = ctypes.c_char_p, ctypes.c_int, ctypes.c_ssize_t, ctypes.c_void_p
+
+
 class _MethodDef(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
+    """PyMethodDef."""
+
+    _fields_ = [("name", _TEXT), ("function", _POINTER), ("flags", _INT), ("doc", _TEXT)]
 
 
 class _MemberDef(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("type", ctypes.c_int),
-        ("offset", ctypes.c_ssize_t),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
+    """PyMemberDef."""
+
+    _fields_ = [("name", _TEXT), ("type", _INT), ("offset", _SIZE), ("flags", _INT), ("doc", _TEXT)]
 
 
 class _MemberDescriptor(ctypes.Structure):
+    """PyMemberDescrObject."""
+
     _fields_ = [
-        ("count", ctypes.c_ssize_t),
-        ("kind", ctypes.c_void_p),
-        ("owner", ctypes.c_void_p),
-        ("name", ctypes.c_void_p),
-        ("qualname", ctypes.c_void_p),
+        ("count", _SIZE), ("kind", _POINTER), ("owner", _POINTER), ("name", _POINTER), ("qualname", _POINTER),
         ("member", ctypes.POINTER(_MemberDef)),
-    ]
+    ]  # fmt: skip
 
 
 def _pointer_at(address: int) -> int:
@@ -75,7 +68,7 @@ def slot_offset(kind: type, slot: str) -> int:
 
 
 def _layout_is_known() -> bool:
-    """Whether Python's objects have the layout that native code assumes."""
+    """Return whether Python's objects have the layout that native code assumes."""
 
     class Probe:
         __slots__ = ("first", "second")
@@ -240,10 +233,8 @@ class Engine:
     def look_at_devices(self, function: Callable[[str], int] | None) -> None:
         """Launch kernels on the device of the first array. `function` returns addresses of the driver's functions by
         name; None: there is one device only."""
-        made = Devices(
-            **{name: 0 if function is None else function(name) for name, _ in Devices._fields_ if name[:2] == "cu"}
-        )
-        self._process.devices = made
+        names = [name for name, _ in Devices._fields_ if name.startswith("cu")]
+        self._process.devices = Devices(**{name: 0 if function is None else function(name) for name in names})
 
     def add_numbers(self, kind: type, slot: str) -> None:
         """Set the slot in which instances of the numeric types, all subclasses of `kind`, keep their values."""
@@ -293,7 +284,7 @@ class Engine:
 
 
 def _numpy_is_known() -> bool:
-    """Whether numpy's arrays have the layout that native code assumes."""
+    """Return whether numpy's arrays have the layout that native code assumes."""
     import numpy as np
 
     from .arrays import WRITEABLE, NumpyArray

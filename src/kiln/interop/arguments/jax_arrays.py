@@ -1,14 +1,14 @@
 # pyright: reportReturnType=false
-"""Arrays of JAX: they have no C functions, so native code calls their methods, a fraction of a microsecond each.
+"""Reads arrays of JAX. They have no C functions, so native code calls their methods, a fraction of a microsecond each.
 
-Arrays of a kind share the objects for type and shape (`aval`), device (`_sharding`) and order of axes (`_pjrt_layout`),
-and Python registers once what three such objects mean. An array does not move once it is ready: for one that was read
-before, native code only asks whether it was deleted.
+Arrays of one type, shape, device and order of axes share the objects `aval`, `_sharding` and `_pjrt_layout`; Python
+registers once what three such objects mean. An array does not move once it is ready: for one that was read before,
+native code only asks whether it was deleted.
 """
 
 from __future__ import annotations
 
-from ...native import Array, Library, Ptr, address, i32, i64, local, native, ref, struct, u32, u64
+from ...native import Array, Library, Ptr, address, assign, i32, i64, local, native, ref, struct, u32, u64
 from . import cpython
 from .arrays import DLTensor
 from .cpython import Object
@@ -21,7 +21,10 @@ SPREAD = 0x9E3779B97F4A7C15
 
 @struct
 class Kind:
-    """What three objects mean; Python keeps them alive."""
+    """The element type, device, extents and strides that `aval`, `_sharding` and `_pjrt_layout` of an array stand for.
+
+    Python keeps the three objects alive.
+    """
 
     aval: Ptr[Object]
     sharding: Ptr[Object]
@@ -37,7 +40,7 @@ class Kind:
 
 @struct
 class Seen:
-    """An array that was read before, if the weak reference still leads to it."""
+    """An array that was read before. It counts only while the weak reference leads to that very object."""
 
     array: Ptr[Object]
     reference: Ptr[Object]
@@ -135,8 +138,10 @@ def place_of(array: Ptr[Object]) -> Ptr[Seen]:
 
 @native
 def was_seen(array: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
-    """Fill a DLTensor for an array that was read before and not deleted. Other threads may run and replace the entry,
-    so its fields are read first."""
+    """Fill a DLTensor for an array that was read before and was not deleted. Returns whether it was.
+
+    Other threads may run and replace the entry, so its fields are read first.
+    """
     seen = place_of(array)
     if seen.array != array:
         return False
@@ -161,10 +166,7 @@ def see(array: Ptr[Object], kind: Ptr[Kind], data: u64) -> None:
         cpython.PyErr_Clear()
         return
     before = seen.reference
-    seen.array = array
-    seen.reference = reference
-    seen.kind = kind
-    seen.data = data
+    assign(seen, array=array, reference=reference, kind=kind, data=data)
     cpython.Py_DecRef(before)  # null is fine
 
 

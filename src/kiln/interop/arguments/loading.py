@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     from .engine import Engine, EngineLoader
 
-settings.register(
-    Setting("KILN_NATIVE_CALLS", TRUTH, True, "Native code takes calls from Python. 0: Python takes them all, with the same results and errors, slower. Read once, when the first function is compiled.", truth),
-)  # fmt: skip
+_NATIVE_CALLS = (
+    "Native code takes calls from Python. 0: Python takes them all, with the same results and errors, slower. "
+    "Read once, when the first function is compiled."
+)
+settings.register(Setting("KILN_NATIVE_CALLS", TRUTH, True, _NATIVE_CALLS, truth))
 
 _provider: Callable[[], Any] | None = None
 _loader: EngineLoader | None = None
@@ -39,8 +41,10 @@ def loaded() -> Engine | None:
 
 
 def prepare(programs: bool = False) -> None:
-    """Begin to load the engine in the background; `engine` waits for it. `programs`: also what only the kernel library
-    needs."""
+    """Begin to load the engine in the background; `engine` waits for it.
+
+    `programs` also loads what only the kernel library needs.
+    """
     global _provider, _loader
     if _provider is not None or programs:
         with _lock:

@@ -1,4 +1,4 @@
-"""Native code as the caller of a language: call plans are made in the calls that Python takes."""
+"""Makes call plans in the calls that Python takes, so that native code can take the next ones."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 _MAX_LESSONS = 8
-"""From how many calls of one function native code learns types of arguments; it need not know all."""
+"""The number of calls of a function from which native code learns types of arguments; it need not know all."""
 _MAX_PLANS = 16
-"""How often a plan is made anew for classes that change without effect."""
+"""The number of times a plan is made anew because classes changed without effect."""
 _MAX_CANDIDATES = 8
-"""How many specializations native code tries."""
+"""The number of specialisations that native code tries."""
 
 
 class NativeCaller(Caller):
-    """Takes calls by native code. A language overrides `record`, `is_array_key` and `introduce` for its own
-    arguments."""
+    """Takes calls by native code. A language overrides `record`, `is_array_key` and `introduce` for its arguments."""
 
     def record(self, key: Any, annotation: Any, planner: Planner) -> bytes | None:
         """Return the record that matches arguments of a key (see `plan`), or None if Python must take them."""
@@ -58,7 +57,7 @@ class NativeCaller(Caller):
         return None
 
     def is_array_key(self, key: Any) -> bool:
-        """Whether arguments of a key are arrays, which belong to a framework that may be working on a stream."""
+        """Return whether arguments of a key are arrays, which belong to a framework that may be working on a stream."""
         return False
 
     def introduce(self, engine: Engine, value: Any) -> None:
@@ -207,7 +206,7 @@ def _install(engine: Engine) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _look_at_devices(engine: Engine, name: str) -> None:
-    """Where there are several devices, launch kernels on that of the first array."""
+    """Launch kernels on the device of the first array if there are several devices."""
     target = get_target(name)
     if target.several_devices():
         engine.look_at_devices(target.driver_function)
@@ -237,8 +236,7 @@ def _number_record(kind: type[Numeric], annotation: Any, planner: Planner) -> by
 
 
 def _static_record(value: Any, planner: Planner) -> bytes | None:
-    """Return the record of an argument known while tracing, or None if the same object may come to mean another
-    thing."""
+    """Return the record of an argument known while tracing; None if the object may change its value."""
     if type(value) is int and MIN64 <= value <= MAX64:
         return plan.record(plan.ValueRecord, plan.NUMBER, 0, value=value)
     if _is_immutable(value):

@@ -12,7 +12,7 @@ from .process import STREAMS, at, process
 
 @native
 def plain_number(value: Ptr[Object], typed: Ptr, plain: Ptr[Ptr[Object]]) -> bool:
-    """Find the Python number in a value, which may have the numeric type `typed`; whether it has."""
+    """Find the Python number in a value, which may have the numeric type `typed`. Returns whether it has."""
     plain[0] = value
     if value.kind != Ptr[Object](typed):
         return False
@@ -38,7 +38,7 @@ def type_bit(value: Ptr[Object]) -> i64:
 
 @native
 def take_integer(record: Ptr[IntegerRecord], value: Ptr[Object], place: Ptr[i64]) -> bool:
-    """Read an integer within the bounds of its record; whether it matched."""
+    """Read an integer within the bounds of its record. Returns whether it matched."""
     plain, number = local(Ptr[Object]), local(i64)
     typed = plain_number(value, record.typed, plain)
     allowed = i64(plan.INT | plan.BOOL) if typed else record.types & (plan.INT | plan.BOOL)
@@ -55,7 +55,7 @@ def take_integer(record: Ptr[IntegerRecord], value: Ptr[Object], place: Ptr[i64]
 
 @native
 def take_real(record: Ptr[RealRecord], value: Ptr[Object], place: Ptr[u64]) -> bool:
-    """Read a float; whether it matched. One too large for 32 bits is left to Python, which refuses it."""
+    """Read a float. Returns whether it matched. One too large for 32 bits is left to Python, which refuses it."""
     plain = local(Ptr[Object])
     typed = plain_number(value, record.typed, plain)
     bit = type_bit(plain[0]) & (i64(plan.TYPED) if typed else record.types)
@@ -78,7 +78,7 @@ def take_real(record: Ptr[RealRecord], value: Ptr[Object], place: Ptr[u64]) -> b
 
 @native
 def take_stream(value: Ptr[Object], place: Ptr[u64]) -> bool:
-    """Read the handle of a stream of a registered type; whether it matched."""
+    """Read the handle of a stream of a registered type. Returns whether it matched."""
     known, kind = process.place, value.kind
     for number in range(STREAMS):
         if kind == known.streams[number].type:

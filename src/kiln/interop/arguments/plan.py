@@ -79,7 +79,7 @@ class ArrayRecord:
     slot: i64
     signature: u64
     words: i64
-    """How many slots it fills."""
+    """The number of slots that it fills."""
     rank: i64
     dlpack: i64
     """DLPack's type, or `NO_ARRAY` for a pointer."""
@@ -110,7 +110,7 @@ class GroupRecord:
     type: Ptr
     count: i64
     hold: i64
-    """Where a tuple of a list's elements is held, in bytes from the slots; 0: not a list."""
+    """The offset from the slots at which a tuple of a list's elements is held; 0 if it is no list."""
     elements: Array[Record, 0]
 
 
@@ -150,11 +150,11 @@ class Plan:
     entry: Fn[[Ptr], Ptr]
     slots_bytes: u64
     count: i64
-    """How many arguments are passed."""
+    """The number of arguments that are passed."""
     record_count: i64
-    """How many records there are; those of arguments that are not passed come last."""
+    """The number of records; those of arguments that are not passed come last."""
     result: i64
-    """What a call returns (see `NO_RESULT`), with the bytes of an integer above its kind."""
+    """The kind of result (see `NO_RESULT`), with the bytes of an integer above the kind."""
     result_at: i64
     value: Ptr
     report: Ptr
@@ -194,8 +194,7 @@ TYPED = 15
 """The types of the value inside a number that has the numeric type itself."""
 
 EXACT, READONLY, LAUNCHES = 1, 2, 4
-"""Flags of arrays: it must have the compiled signature itself; its memory may be read-only; kernels run on its
-device."""
+"""Flags of arrays: only the compiled signature itself matches; memory may be read-only; kernels run on its device."""
 STATIC, DYNAMIC32, DYNAMIC64 = range(3)
 """Kinds of leaves."""
 NO_ARRAY = -1
@@ -206,7 +205,7 @@ DESCRIBED_ALIGNMENT = 128
 """Descriptions of arrays contain their addresses modulo this."""
 
 NO_RESULT, SIGNED, UNSIGNED, REAL32, REAL64, TRUTH = range(6)
-"""What a call returns: the object `Plan.value`, or the number in a slot."""
+"""Kinds of results: the object `Plan.value`, or the number in a slot."""
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 """DLPack's device types."""
@@ -220,7 +219,7 @@ def words(values: Sequence[int]) -> bytes:
 
 
 BYTES_DATA = bytes.__basicsize__ - 1
-"""Where the contents of a `bytes` object begin; checked before native code relies on it."""
+"""The offset of the contents of a `bytes` object; checked before native code relies on it."""
 
 
 def address_of(data: bytes) -> int:
@@ -229,8 +228,10 @@ def address_of(data: bytes) -> int:
 
 
 NUMPY_TYPE = 24
-"""Where a numpy dtype has eight bytes that tell it from others: kind, letter, byte order, flags and number. The same in
-numpy 1 and 2, and checked before native code relies on it."""
+"""The offset of eight bytes in a numpy dtype that identify it: kind, letter, byte order, flags and number.
+
+They are the same in numpy 1 and 2, and checked before native code relies on them.
+"""
 
 
 def numpy_type(dtype: Any) -> int:

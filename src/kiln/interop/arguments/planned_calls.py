@@ -18,12 +18,12 @@ from .plan import Guards, Plan, Record
 from .process import Role, at, calls, process
 
 NO_MATCH = 1
-"""In place of a result: no plan matches, and the call was not made."""
+"""A value in place of a result: no plan matches, and the call was not made."""
 
 
 @native
 def take(record: Ptr[Record], value: Ptr[Object], slots: Ptr) -> bool:
-    """Read an argument into its slots; whether it matches its record."""
+    """Read an argument into its slots. Returns whether it matches its record."""
     kind, place = record.kind, Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
         return take_array(Ptr[plan.ArrayRecord](record), value, place)
@@ -47,8 +47,10 @@ def take(record: Ptr[Record], value: Ptr[Object], slots: Ptr) -> bool:
 
 @native
 def take_group(record: Ptr[plan.GroupRecord], value: Ptr[Object], slots: Ptr) -> bool:
-    """Read the elements of a tuple or list. Another thread may change a list during the call, so a tuple of it is
-    held."""
+    """Read the elements of a tuple or list. Returns whether they match.
+
+    Another thread may change a list during the call, so a tuple of its elements is held.
+    """
     if value.kind != Ptr[Object](record.type):
         return False
     items = value
@@ -70,8 +72,10 @@ def take_group(record: Ptr[plan.GroupRecord], value: Ptr[Object], slots: Ptr) ->
 
 @native
 def call(header: Ptr[Plan], slots: Ptr) -> Ptr[Object]:
-    """Call the compiled code and return its result; null after an error. The owner is kept: other threads may drop
-    it."""
+    """Call the compiled code and return its result; null after an error.
+
+    The owner is kept during the call: other threads may drop it.
+    """
     owner, result = Ptr[Object](header.owner), Ptr[Object](None)
     cpython.Py_IncRef(owner)
     entered = enter(header, slots)
@@ -111,7 +115,7 @@ def run(header: Ptr[Plan], arguments: Ptr[Ptr[Object]]) -> Ptr[Object]:
 def order(
     header: Ptr[Plan], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object], ordered: Ptr[Ptr[Object]]
 ) -> bool:
-    """Put positional and keyword arguments in the order of parameters; whether there is one for each."""
+    """Put positional and keyword arguments in the order of parameters. Returns whether there is one for each."""
     count, keywords = header.count, cpython.PyTuple_Size(names)
     if positional + keywords != count:
         return False
@@ -140,7 +144,7 @@ def make(header: Ptr[Plan], arguments: Ptr[Ptr[Object]], positional: i64, names:
 
 @native
 def holds(guard: Ptr[plan.GuardWords]) -> bool:
-    """Whether a guard holds; if not, a Python error may be set."""
+    """Return whether a guard holds; if not, a Python error may be set."""
     kind, owner, wanted = guard.kind, Ptr[Object](guard.owner), Ptr[Object](guard.wanted)
     if kind == guarding.IN_DICT:
         found = cpython.PyDict_GetItemWithError(owner, Ptr[Object](guard.key))
@@ -165,7 +169,7 @@ def holds(guard: Ptr[plan.GuardWords]) -> bool:
 
 @calls.export
 def guards_hold(table: Ptr[Guards]) -> bool:
-    """Whether all guards of a table hold; clears errors."""
+    """Return whether all guards of a table hold; clears errors."""
     for number in range(table.count):
         if not holds(table.guards[number]):
             cpython.PyErr_Clear()
@@ -206,8 +210,10 @@ def call_wrapper(
 
 @calls.export
 def call_jit(function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]) -> Ptr[Object]:
-    """Implement `__call__` of a jit function: try the plans of its specializations in order. Their owner is kept during
-    the call, as guards may run Python."""
+    """Implement `__call__` of a jit function: try the plans of its specialisations in order.
+
+    Their owner is kept during the call, as guards may run Python.
+    """
     role, result = process.place.jit, Ptr[Object](NO_MATCH)
     held = at(function, role.slot)
     if held != None:

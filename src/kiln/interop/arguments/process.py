@@ -1,5 +1,4 @@
-"""The state of the native engine in this process: Python's types, offsets and functions, in memory that Python
-fills."""
+"""The state of the native engine in this process: types, offsets and functions of Python, which Python fills in."""
 
 from __future__ import annotations
 
@@ -25,8 +24,10 @@ class ArrayType:
     stream: Fn[[i32, i32, Ptr[u64]], i32]
     """Finds the current stream of a device, given its type and number; returns 0 on success."""
     inner: u64
-    """Where an array points to its implementation, which has a word of flags at the offset `bits`. An array with a flag
-    of `refused` is not what lies in its memory (lazy conjugation, a subclass, ...)."""
+    """The offset at which an array points to its implementation, whose word of flags is at the offset `bits`.
+
+    The memory of an array with a flag of `refused` does not hold its elements (lazy conjugation, a subclass, ...).
+    """
     bits: u64
     refused: u64
 
@@ -49,8 +50,10 @@ class ConstantType:
 
 @struct
 class Role:
-    """A class whose calls native code takes: the slot with an instance's plans, and the Python method for other
-    calls."""
+    """A class whose calls native code takes.
+
+    An instance keeps its plans in `slot`; the method `python` takes the calls that match none of them.
+    """
 
     slot: u64
     python: Ptr[Object]

@@ -31,8 +31,7 @@ CALL, LAUNCH = 1, 2
 OBJECT, REGISTER = 0, 1
 """Kinds of arguments and results."""
 ADDRESS, STREAM, NUMBER32, NUMBER64 = range(4)
-"""Kinds of slots that differ from call to call: the address of a register's array, the stream, a number of the
-arguments."""
+"""Kinds of slots that differ from call to call: the address of a register's array, the stream, a float argument."""
 
 
 @struct
@@ -103,10 +102,10 @@ class ProgramHead:
     result_count: i64
     """The length of the tuple of results, or -1 for one that is no tuple."""
     results_at: i64
-    """Where the results are, in bytes."""
+    """The offset of the results, in bytes."""
     slot_bytes: u64
     items: i64
-    """The most bytes of slots of a launch, and the most arguments of a call."""
+    """The most bytes of slots that a launch has, and the most arguments of a call."""
     address_of: Ptr
     """A Python function that returns the address of an array."""
     steps: Array[Step, 0]
@@ -164,7 +163,7 @@ class Launch(NamedTuple):
 
 
 class Program:
-    """What a function does with arguments of a kind. Its slot `_native` holds the structures for native code."""
+    """The recorded steps of a function for arguments of one key. `_native` holds the structures for native code."""
 
     __slots__ = ("_address_of", "_keep", "_native", "calls", "device", "holds", "result", "steps")
 
@@ -311,7 +310,7 @@ class _Current(threading.local):
 
 _current = _Current()
 recording = fork_safe.Count()
-"""How many recorders are open in all threads: while there is one, native code repeats nothing."""
+"""The number of open recorders in all threads: while there is one, native code repeats nothing."""
 
 
 def recorder() -> Recorder | None:
@@ -376,7 +375,7 @@ class Recorder:
         self._steps.append(Call(function, items, (), -1))
 
     def begins_in(self, view: Any, array: Any, further: int) -> None:
-        """Note that a view begins so many bytes after an array: a launch on it need not make the view."""
+        """Note that a view begins `further` bytes after an array: a launch on it need not make the view."""
         first, second = self._known.get(id(view)), self._known.get(id(array))
         if first is not None and second is not None and first != second:
             place, before = self._begins.get(second, (second, 0))
@@ -385,8 +384,10 @@ class Recorder:
     def launched(
         self, compiled: CompiledFunction, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
     ) -> None:
-        """Note a launch. `places` are pairs of a leaf and the array whose address it is, `stream` is the stream's leaf
-        or -1."""
+        """Note a launch.
+
+        `places` are pairs of a leaf and the array whose address it is; `stream` is the leaf of the stream, or -1.
+        """
         patches: list[Changed] = []
         for leaf, array in places:
             place = self._known.get(id(array))

@@ -21,7 +21,7 @@ no such pair.
 
 from __future__ import annotations
 
-from ...native import Array, Fn, Ptr, address, f32, f64, i32, i64, inline, local, native, ref, struct, u8, u64
+from ...native import Array, Fn, Ptr, address, assign, f32, f64, i32, i64, inline, local, native, ref, struct, u8, u64
 from . import cpython, plan, program
 from .arrays import DESCRIBED_RANK, TENSOR, ArrayFacts, describe_array, read_array, return_none, stream_of
 from .cpython import Object
@@ -48,7 +48,7 @@ class State:
     end: Ptr[u64]
     """The end of the key."""
     count: i64
-    """How many arrays there are."""
+    """The number of arrays."""
     numbers: i64
     stream: Fn[[i32, i32, Ptr[u64]], i32]
     """The function that finds the current stream of the first array's framework."""
@@ -112,8 +112,11 @@ def is_constant(kind: Ptr[Object]) -> bool:
 
 @native
 def add_value(value: Ptr[Object], state: Ptr[State], arrays_allowed: bool) -> bool:
-    """Append a value to the key; False if it has no key. Arrays are allowed where a function expects them: elsewhere,
-    as in closures, what it does may depend on their contents."""
+    """Append a value to the key of a call; False if it has no key.
+
+    Arrays are allowed where a function expects them. Elsewhere, as in closures, what the function does may depend on
+    their contents.
+    """
     if not has_room(state):
         return False
     known, kind = process.place, value.kind
@@ -169,8 +172,7 @@ def add_array(value: Ptr[Object], state: Ptr[State]) -> bool:
     state.addresses[count] = about.address
     state.count = count + 1
     if count == 0:
-        state.stream = about.stream
-        state.device = about.device
+        assign(state, stream=about.stream, device=about.device)
     return True
 
 
@@ -308,13 +310,7 @@ def make_key(
     holder: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object], state: Ptr[State]
 ) -> bool:
     """Make the key of a call; False if it has none. Call `release(state)` afterwards in any case."""
-    state.count = 0
-    state.numbers = 0
-    state.stream = None
-    state.device = 0
-    state.held = 0
-    state.written = 0
-    state.end = state.key
+    assign(state, count=0, numbers=0, stream=None, device=0, held=0, written=0, end=state.key)
     put(state, u64(positional))
     about = Ptr[u64](Ptr(cpython.PyTuple_GetItem(holder, 2)) + plan.BYTES_DATA)
     for number in range(positional):
@@ -470,8 +466,10 @@ def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
 def repeat_recorded(
     holder: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object], state: Ptr[State]
 ) -> Ptr[Object]:
-    """Find the program of a call and repeat it; returns as `repeat`. The program is kept during the call: guards and
-    steps may run Python, and other threads run during launches."""
+    """Find the program of a call and repeat it; returns as `repeat`.
+
+    The program is kept during the call: guards and steps may run Python, and other threads run during launches.
+    """
     result = Ptr[Object](NO_MATCH)
     if not make_key(holder, arguments, positional, names, state):
         return result

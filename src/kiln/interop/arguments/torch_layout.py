@@ -1,7 +1,7 @@
-"""Where PyTorch keeps what native code reads of a tensor: found for the running version, and proved before it is used.
+"""Finds where the running PyTorch keeps what native code reads of a tensor, and proves it before it is used.
 
 PyTorch promises none of it. A proof reads tensors with known properties through the offsets and compares what it finds
-with what PyTorch itself says of them. Where a proof fails Python reads tensors, and calls of operators go through the
+with what PyTorch says about them. Where a proof fails, Python reads the tensors, and calls of operators go through the
 dispatcher.
 """
 
@@ -31,7 +31,7 @@ class ProbeError(Exception):
 
 
 _IMPLEMENTATION_WORDS, _KEYS_WORDS = 3, 32
-"""How many words of a Python tensor, and of a TensorImpl, are searched."""
+"""The numbers of words of a Python tensor, and of a TensorImpl, that are searched."""
 
 
 @functools.lru_cache(maxsize=1)

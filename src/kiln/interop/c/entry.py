@@ -8,25 +8,8 @@ object; the code is the same in all.
 
 from __future__ import annotations
 
-from ...native import (
-    Array,
-    Fn,
-    Library,
-    Ptr,
-    address,
-    atomic_load,
-    compare_exchange,
-    i32,
-    i64,
-    local,
-    native,
-    ref,
-    size_of,
-    struct,
-    text,
-    u8,
-    u64,
-)
+from ...native import Fn, Library, Ptr, address, atomic_load, compare_exchange, local, native, ref, text
+from ...native.types import Array, i32, i64, size_of, struct, u8, u64
 from ...targets.host.call_context import FAULT, MEMORY_FAULT, TEXT, Context
 from ...targets.host.exported import ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, RULES, Code
 from ...targets.host.libc import free, malloc, memcpy, pthread_self, write
@@ -140,7 +123,7 @@ def say_leaf(message: Ptr[Text], what: Ptr, mode: i64, found: i64, kind: i64, nu
 
 @native
 def bad_leaf(kind: i64, number: i64, found: i64) -> bool:
-    """Whether a leaf rejects an extent or stride."""
+    """Return whether a leaf rejects an extent or stride."""
     if kind == plan.STATIC:
         return found != number
     if found < 0 or (kind == plan.DYNAMIC32 and found > 0x7FFFFFFF):
@@ -160,8 +143,10 @@ def say_rule(message: Ptr[Text], rule: Ptr[u8], mode: i64, value: i64) -> None:
 
 @native
 def read_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], message: Ptr[Text]) -> i32:
-    """Read and free the report of compiled code: print its text and write the message of an error. Returns the
-    status."""
+    """Read and free the report of compiled code. Returns the status.
+
+    Prints the text of the report, and writes the message of an error.
+    """
     status = i32(0)
     if record.status & TEXT != 0 and record.text != None:
         write(1, record.text, record.text_size)
@@ -206,12 +191,12 @@ def read_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], 
 
 
 HOST, GPU = 1, 2
-"""Where the tensors of a call are; 0 if it is not known."""
+"""The memory that the tensors of a call are in; 0 if it is not known."""
 
 
 @native
 def is_for_gpu(function: Ptr[Function], slots: Ptr, where: i32) -> bool:
-    """Whether a call runs on a GPU: with code for both, the memory of the first tensor decides."""
+    """Return whether a call runs on a GPU: with code for both, the memory of the first tensor decides."""
     if function.code == None or function.module == None:
         return function.code == None
     if where != 0:
@@ -255,10 +240,10 @@ errors = entry.variable("errors", u64)
 
 @entry.export
 def last_error(function: Ptr[Function], module: Ptr) -> Ptr:
-    """Return the message of the last failed call of this thread, of any function of the file; null if there is no
-    memory.
+    """Return the message of the last failed call of this thread, of any function in the file; null without memory.
 
-    A thread may have the number of one that ended, and then finds its message until a call of its own fails."""
+    A thread may have the number of one that ended, and then finds its message until a call of its own fails.
+    """
     first, thread = atomic_load(errors.place, "acquire"), pthread_self()
     each = Ptr[ThreadError](Ptr(first))
     while each != None:
@@ -325,7 +310,7 @@ def take_struct(record: Ptr[ArrayRecord], argument: Ptr, place: Ptr[u64], messag
 
 @native
 def take_bytes(bytes_: i64, argument: Ptr, place: Ptr[u64]) -> bool:
-    """Read a number of so many bytes."""
+    """Read a number of `bytes_` bytes."""
     place[0] = 0
     memcpy(place, argument, bytes_)
     return True
@@ -373,8 +358,10 @@ def take_from_c(record: Ptr[Record], argument: Ptr, slots: Ptr, message: Ptr[Tex
 
 @entry.export
 def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
-    """Call with pointers to the arguments. Returns 0, a CUresult, or a negative number for an argument that does not
-    match."""
+    """Call with pointers to the arguments.
+
+    Returns 0, a CUresult, or a negative number if an argument does not match.
+    """
     message, memory = local(Text), local(u8, ROOM)
     begin(message, memory, ROOM)
     header = function.plan

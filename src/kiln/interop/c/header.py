@@ -75,17 +75,23 @@ def header(prefix: str, signature: Signature, version: str, architectures: Seque
     guard = f"KILN_{prefix.upper()}_H"
     lines = [
         f"/* {_in_comment(signature.text)}, exported by Kiln {version} for {', '.join(architectures)}.", " *",
-        " * Functions return 0, a CUresult, or a negative number: -1 - n where argument n does not fit, other ones where",
-        f" * arguments do not fit together. {prefix}_Kernel_Module_Error then tells, in the thread that called,",
-        " * what is wrong. A null module is loaded at the first call.", " */", f"#ifndef {guard}", f"#define {guard}", "",
+        " * Functions return 0, a CUresult, or a negative number: -1 - n if argument n does not match, others if",
+        f" * arguments contradict each other. {prefix}_Kernel_Module_Error then returns the message of the error,",
+        " * in the thread that called. A null module is loaded at the first call.", " */",
+        f"#ifndef {guard}", f"#define {guard}", "",
         *(f"#include <{name}.h>" for name in ("stddef", "stdint", "stdio", "stdlib")), "",
         "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
     ]  # fmt: skip
     for each in passed:
         if each.kind == "tensor":
             about = each.about
-            fields = ["void *data;", *_fields(about["shape"], "dynamic_shapes"), *_fields(about["stride"], "dynamic_strides")]  # fmt: skip
-            lines += [f"/* {_layout(about)} */", "typedef struct {", *(f"  {field}" for field in fields)]
+            fields = _fields(about["shape"], "dynamic_shapes") + _fields(about["stride"], "dynamic_strides")
+            lines += [
+                f"/* {_layout(about)} */",
+                "typedef struct {",
+                "  void *data;",
+                *(f"  {field}" for field in fields),
+            ]
             lines += [f"}} {tensor_type(prefix, each)};", ""]
     module = f"{prefix}_Kernel_Module_t"
     parameters = ", ".join([f"{module} *module", *(declaration(prefix, each) for each in passed)])

@@ -26,20 +26,22 @@ if TYPE_CHECKING:
 
 _C_NUMBERS = {"Boolean": "uint8_t", "Float32": "float", "TFloat32": "float", "Float64": "double"}
 _RESERVED_WORDS = """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept const
-    const_cast consteval constexpr constinit continue contract_assert co_await co_return co_yield decltype default delete do double
-    dynamic_cast else enum explicit export extern false float for fortran friend goto if inline int long mutable namespace new noexcept not
-    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof
-    static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof
-    typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
+    compl concept const const_cast consteval constexpr constinit continue contract_assert co_await co_return
+    co_yield decltype default delete do double dynamic_cast else enum explicit export extern false float for fortran
+    friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+    protected public register reinterpret_cast requires restrict return short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true try typedef typeid typename typeof typeof_unqual
+    union unsigned using virtual void volatile wchar_t while xor xor_eq
 
-    BIG_ENDIAN BUFSIZ BYTE_ORDER EOF EXIT_FAILURE EXIT_SUCCESS FILENAME_MAX FOPEN_MAX L_ctermid L_cuserid L_tmpnam LITTLE_ENDIAN
-    MB_CUR_MAX NULL PDP_ENDIAN P_tmpdir PTRDIFF_MAX PTRDIFF_MIN RAND_MAX RENAME_EXCHANGE RENAME_NOREPLACE RENAME_WHITEOUT SEEK_CUR SEEK_DATA
-    SEEK_END SEEK_HOLE SEEK_SET SIG_ATOMIC_MAX SIG_ATOMIC_MIN SIZE_MAX TMP_MAX WCHAR_MAX WCHAR_MIN WCONTINUED WEXITED WEXITSTATUS
-    WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WINT_MAX WINT_MIN WNOHANG WNOWAIT WSTOPPED WSTOPSIG WTERMSIG WUNTRACED
-    FD_CLR FD_ISSET FD_SET FD_SETSIZE FD_ZERO NFDBITS alloca assert be16toh be32toh be64toh errno htobe16 htobe32 htobe64 htole16 htole32
-    htole64 i386 le16toh le32toh le64toh linux major makedev minor offsetof stderr stdin stdout strdupa strndupa unix unreachable
-    I complex imaginary max min
+    BIG_ENDIAN BUFSIZ BYTE_ORDER EOF EXIT_FAILURE EXIT_SUCCESS FILENAME_MAX FOPEN_MAX L_ctermid L_cuserid L_tmpnam
+    LITTLE_ENDIAN MB_CUR_MAX NULL PDP_ENDIAN P_tmpdir PTRDIFF_MAX PTRDIFF_MIN RAND_MAX RENAME_EXCHANGE
+    RENAME_NOREPLACE RENAME_WHITEOUT SEEK_CUR SEEK_DATA SEEK_END SEEK_HOLE SEEK_SET SIG_ATOMIC_MAX SIG_ATOMIC_MIN
+    SIZE_MAX TMP_MAX WCHAR_MAX WCHAR_MIN WCONTINUED WEXITED WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED
+    WIFSTOPPED WINT_MAX WINT_MIN WNOHANG WNOWAIT WSTOPPED WSTOPSIG WTERMSIG WUNTRACED FD_CLR FD_ISSET FD_SET
+    FD_SETSIZE FD_ZERO NFDBITS alloca assert be16toh be32toh be64toh errno htobe16 htobe32 htobe64 htole16 htole32
+    htole64 i386 le16toh le32toh le64toh linux major makedev minor offsetof stderr stdin stdout strdupa strndupa
+    unix unreachable I complex imaginary max min
 
     module size_t ptrdiff_t intptr_t uintptr_t intmax_t uintmax_t
 """
@@ -93,7 +95,7 @@ class Signature:
     """Records of streams that are not passed."""
     slots_bytes: int
     results: tuple[int, int]
-    """What it returns (`plan.NO_RESULT`, ...), and at which offset of the slots."""
+    """The kind of result (`plan.NO_RESULT`, ...) and its offset in the slots."""
     text: str
 
     def plan(self, for_c: bool) -> bytes:
@@ -130,10 +132,9 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
             continue
         made = _described(compiled, compiled.keys[name], planner, targets)
         if made is None:
-            raise type_error(
-                f"argument {name!r} of {compiled.function_name} is {describe_key(compiled.keys[name])}, which exported code cannot take",
-                "it takes tensors, pointers, streams, numbers, shapes, and tuples of these",
-            )
+            what = f"argument {name!r} of {compiled.function_name} is {describe_key(compiled.keys[name])}"
+            hint = "it takes tensors, pointers, streams, numbers, shapes, and tuples of these"
+            raise type_error(f"{what}, which exported code cannot take", hint)
         parameters.append(Parameter(name, *made))
     for parameter, name in zip(parameters, c_names([each.name for each in parameters]), strict=True):
         parameter.c_name = name

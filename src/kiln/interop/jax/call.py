@@ -1,5 +1,4 @@
-"""`cutlass_call`: a kernel as a function of arrays, a primitive of JAX that is compiled when it is lowered, for that
-platform."""
+"""`cutlass_call`: a kernel as a function of arrays, by a JAX primitive that is compiled when it is lowered."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from ..._support import fork_safe
-from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
+from ...base_dsl.diagnostics import type_error, value_error
 from ...base_dsl.typing import Numeric
 from ...cute import compile as compile_function
 from ...cute.host.runtime import as_device_memory, make_fake_stream
@@ -60,18 +59,13 @@ def cutlass_call(
     one call with one more axis in front, for kernels that take that.
     """
     if vmap_method not in ("sequential", "broadcast_all"):
-        raise error(
-            DSLUserCodeValueError,
-            f"cutlass_call() got vmap_method={vmap_method!r}",
-            hint='"sequential" or "broadcast_all"',
-        )
+        raise value_error(f"cutlass_call() got vmap_method={vmap_method!r}", 'pass "sequential" or "broadcast_all"')
     outputs, output_tree = jax.tree.flatten(output_shape_dtype)
     if not outputs:
-        raise error(
-            DSLUserCodeValueError,
+        raise value_error(
             f"cutlass_call() got output_shape_dtype={output_shape_dtype!r}: "
             "JAX drops calls without results, and never writes to arrays",
-            hint="pass the shape and dtype of an output; input_output_aliases makes it an input that is changed",
+            "pass the shape and dtype of an output; input_output_aliases makes it an input that is changed",
         )
     types = [jax.numpy.result_type(np.dtype(o.dtype)) for o in outputs]  # float64 is float32 where JAX has no 64 bits
     shapes = tuple(jax.ShapeDtypeStruct(tuple(o.shape), kind) for o, kind in zip(outputs, types, strict=True))
@@ -92,8 +86,11 @@ def cutlass_call(
 
 
 def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose gradient kernels compute: `forward(*inputs)` returns the result and what `backward(saved,
-    gradient)` needs, which returns the gradients of the inputs."""
+    """Return a function whose gradient kernels compute.
+
+    `forward(*inputs)` returns the result and what `backward(saved, gradient)` needs, which returns the gradients of the
+    inputs.
+    """
 
     @jax.custom_vjp
     def function(*inputs: Any) -> Any:
@@ -112,9 +109,7 @@ def _specs(
 ) -> tuple[TensorSpec, ...]:
     """Return a spec for each leaf of a tree."""
     if specs is not None and modes is not None:
-        raise error(
-            DSLUserCodeValueError, f"cutlass_call() got both {name} and modes", hint="TensorSpec(mode=...) says both"
-        )
+        raise value_error(f"cutlass_call() got both {name} and modes", "TensorSpec(mode=...) says both")
     if modes is not None:
         is_mode = lambda x: x is None or (isinstance(x, (tuple, list)) and all(isinstance(i, int) for i in x))
         specs = jax.tree.map(lambda m: None if m is None else TensorSpec(mode=tuple(m)), modes, is_leaf=is_mode)
@@ -130,10 +125,9 @@ def _specs(
     except (ValueError, TypeError):
         found = None
     if found is None or len(found) != count or not all(map(is_spec, found)):
-        raise error(
-            DSLUserCodeValueError,
+        raise value_error(
             f"cutlass_call() got {name}={specs!r} for arrays in the tree {tree}",
-            hint="a TensorSpec or None for each array, in the same tree",
+            "pass a TensorSpec or None for each array, in the same tree",
         )
     return tuple(TensorSpec() if spec is None else spec for spec in found)
 
@@ -153,16 +147,12 @@ def _broadcast(specs: Any, tree: Any, is_spec: Any) -> list[Any]:
 def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[Any]) -> dict[int, int]:
     for i, o in aliases.items():
         if not (0 <= i < len(leaves) and 0 <= o < len(shapes)):
-            raise error(
-                DSLUserCodeValueError,
-                f"cutlass_call() got input_output_aliases={dict(aliases)}, and has {len(leaves)} inputs and {len(shapes)} outputs",
-            )
+            counts = f"{len(leaves)} inputs and {len(shapes)} outputs"
+            raise value_error(f"cutlass_call() got input_output_aliases={dict(aliases)}, and has {counts}")
         before, after = leaves[i], shapes[o]
         if tuple(before.shape) != tuple(after.shape) or np.dtype(before.dtype) != after.dtype:
-            raise error(
-                DSLUserCodeValueError,
-                f"input {i} is {np.dtype(before.dtype)}{tuple(before.shape)} and output {o}, which is to be the same, {after.dtype}{tuple(after.shape)}",
-            )
+            one, other = (f"{np.dtype(x.dtype)}{tuple(x.shape)}" for x in (before, after))
+            raise value_error(f"input {i} is {one} and output {o}, which is to be the same, {other}")
     return dict(aliases)
 
 
@@ -211,8 +201,10 @@ class _Call:
         return getattr(self.fn, "__name__", "kernel")
 
     def compiled(self, avals: Sequence[Any], platform: str) -> tuple[Any, list[int]]:
-        """Return the handled call for arrays of these shapes, or the compiled function if only Python can call it, and
-        the numbers that calls pass."""
+        """Return the handled call for arrays of these shapes, and the numbers that calls pass.
+
+        If only Python can call the kernel, it is the compiled function.
+        """
         shapes = tuple(
             (str(a.shape) if self._symbolic(avals) or self._is_static() else len(a.shape), str(a.dtype)) for a in avals
         )
@@ -332,11 +324,9 @@ def _lower(platform: str, context: Any, *operands: Any, call: _Call) -> Any:
         tuple(reversed(s.major(len(a.shape)))) for a, s in zip(avals, specs, strict=True)
     ]
     for_export = getattr(context.module_context.lowering_parameters, "for_export", True)
+    passed, made = minor_first(context.avals_in, call.specs), minor_first(context.avals_out, call.output_specs)
     rule = jax.ffi.ffi_lowering(
-        target,
-        operand_layouts=minor_first(context.avals_in, call.specs),
-        result_layouts=minor_first(context.avals_out, call.output_specs),
-        operand_output_aliases=call.aliases,
+        target, operand_layouts=passed, result_layouts=made, operand_output_aliases=call.aliases
     )
     return rule(context, *operands, **handler.attributes(known, numbers, for_export))
 

@@ -7,24 +7,8 @@ dense, in the order of axes that the call site asked for; numbers are words in a
 
 from __future__ import annotations
 
-from ...native import (
-    Array,
-    Library,
-    Ptr,
-    address,
-    f32,
-    f64,
-    i32,
-    i64,
-    local,
-    native,
-    pointers,
-    ref,
-    struct,
-    text,
-    u8,
-    u64,
-)
+from ...native import Library, Ptr, address, local, native, pointers, ref, text
+from ...native.types import Array, f32, f64, i32, i64, struct, u8, u64
 from ..arguments import cpython, plan
 from ..arguments.arrays import fit
 from ..arguments.cpython import Object
@@ -35,12 +19,12 @@ from . import reader
 from .reader import INTERNAL, INVALID_ARGUMENT, MAY_BE_CAPTURED, UNIMPLEMENTED, Frame, Values, Words
 
 ARGUMENT, RESULT, NUMBER, STREAM = range(4)
-"""Where the value of a parameter comes from."""
+"""Sources of a parameter's value."""
 
 
 @struct
 class Source:
-    """Where the value of a leaf comes from, and which one it is there."""
+    """The source of a leaf's value: its kind, and the index of the value there."""
 
     kind: i64
     index: i64
@@ -54,7 +38,7 @@ class Source:
 
 @struct
 class Call:
-    """What call sites of one key do."""
+    """A compiled function as call sites with its key use it."""
 
     key: Array[u64, 4]
     next: Ptr[Call]
@@ -106,7 +90,7 @@ def words_of(frame: Ptr[Frame], name: Ptr, length: u64) -> Ptr[Words]:
 
 @native
 def take_array(record: Ptr[ArrayRecord], frame: Ptr[Frame], source: Ptr[Source], place: Ptr[u64]) -> bool:
-    """Read an array into its slots; whether it matches its record."""
+    """Read an array into its slots. Returns whether it matches its record."""
     values = ref(frame).arguments
     if source.kind == RESULT:
         values = ref(frame).results
@@ -128,7 +112,7 @@ def take_array(record: Ptr[ArrayRecord], frame: Ptr[Frame], source: Ptr[Source],
 
 @native
 def take_number(record: Ptr[Record], number: u64, place: Ptr[u64]) -> bool:
-    """Read a number into its slot; whether it matches its record."""
+    """Read a number into its slot. Returns whether it matches its record."""
     place[0] = number
     if record.kind == plan.INTEGER:
         bounds = Ptr[IntegerRecord](record)
@@ -179,7 +163,7 @@ def take(
 
 @native
 def is_empty(values: Ptr[Values]) -> bool:
-    """Whether an array has no elements."""
+    """Return whether an array has no elements."""
     for number in range(values.count):
         buffer = values.buffers[number]
         for axis in range(buffer.rank):

@@ -1,6 +1,7 @@
 # pyright: reportReturnType=false
-"""An exported function as a handler of XLA: `jax.ffi.register_ffi_target(name,
-jax.ffi.pycapsule(library.kiln_xla_NAME))`.
+"""An exported function as a handler of XLA.
+
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(library.kiln_xla_NAME))
 
 Arrays are row-major, as XLA passes them; inputs come first, then outputs; numbers are attributes named as the
 parameters.
@@ -8,26 +9,8 @@ parameters.
 
 from __future__ import annotations
 
-from ...native import (
-    Library,
-    Ptr,
-    address,
-    f32,
-    f64,
-    i8,
-    i16,
-    i32,
-    i64,
-    local,
-    native,
-    ref,
-    struct,
-    text,
-    u8,
-    u16,
-    u32,
-    u64,
-)
+from ...native import Library, Ptr, address, assign, local, native, ref, text
+from ...native.types import f32, f64, i8, i16, i32, i64, struct, u8, u16, u32, u64
 from ...targets.host.text_buffer import Text, begin, put_byte
 from ..arguments import plan
 from ..arguments.arrays import DLTensor
@@ -38,13 +21,13 @@ from . import reader
 from .reader import INTERNAL, INVALID_ARGUMENT, Buffer, Frame, Values
 
 PASSED, MADE, NUMBER, STREAM, GROUP, NOTHING = range(6)
-"""Where the value of a parameter comes from: an argument, a result, an attribute, XLA's stream, the next sources,
-nowhere."""
+"""Where a parameter's value comes from: an argument, a result, an attribute, the stream, the next sources, nowhere."""
 _SCALAR = 3
 """XLA's number of attributes that are scalars."""
 _CODES = {
-    1: (6, 8), 2: (0, 8), 3: (0, 16), 4: (0, 32), 5: (0, 64), 6: (1, 8), 7: (1, 16), 8: (1, 32), 9: (1, 64), 10: (2, 16), 11: (2, 32),
-    12: (2, 64), 15: (5, 64), 16: (4, 16), 18: (5, 128), 19: (12, 8), 20: (10, 8), 33: (14, 8),
+    1: (6, 8), 2: (0, 8), 3: (0, 16), 4: (0, 32), 5: (0, 64), 6: (1, 8), 7: (1, 16), 8: (1, 32), 9: (1, 64),
+    10: (2, 16), 11: (2, 32), 12: (2, 64), 15: (5, 64), 16: (4, 16), 18: (5, 128), 19: (12, 8), 20: (10, 8),
+    33: (14, 8),
 }  # fmt: skip
 """DLPack's codes and bits by XLA's element types."""
 _INTEGERS = ((1, u8), (2, i8), (3, i16), (4, i32), (5, i64), (6, u8), (7, u16), (8, u32), (9, u64))
@@ -54,7 +37,7 @@ _REALS = ((11, f32), (12, f64))
 
 @struct
 class Source:
-    """Where the value of a parameter comes from."""
+    """The source of a parameter's value."""
 
     kind: i64
     index: i64
@@ -65,12 +48,12 @@ class Source:
 
 @struct
 class XlaFunction:
-    """How XLA passes the arguments of a function."""
+    """The arguments of a function as XLA passes them."""
 
     passed: i64
     made: i64
     numbers: i64
-    """How many attributes there are."""
+    """The number of attributes."""
     traits: i32
     on_host: i32
     on_gpu: i32
@@ -115,11 +98,8 @@ def read_array(buffer: Ptr[Buffer], reading: Ptr[Reading], argument: Ptr[Argumen
     for number, (code, bits) in _CODES.items():
         if buffer.dtype == number:
             tensor.type = u32(code | bits << 8 | 1 << 16)
-    tensor.shape = buffer.dims
-    tensor.strides = Ptr[i64](None)
-    tensor.offset = 0
-    argument.type = DL_TENSOR
-    argument.value = address(tensor)
+    assign(tensor, shape=buffer.dims, strides=Ptr[i64](None), offset=0)
+    assign(argument, type=DL_TENSOR, value=address(tensor))
 
 
 @native
@@ -134,14 +114,12 @@ def read_number(frame: Ptr[Frame], source: Ptr[Source], argument: Ptr[Argument])
     argument.type = NONE
     for kind, typed in _INTEGERS:
         if scalar.dtype == kind:
-            argument.type = i32(BOOL) if kind == 1 else i32(INT)
-            argument.value = u64(i64(Ptr[typed](scalar.value)[0]))
+            assign(argument, type=i32(BOOL) if kind == 1 else i32(INT), value=u64(i64(Ptr[typed](scalar.value)[0])))
     for kind, typed in _REALS:
         if scalar.dtype == kind:
             wide = local(f64)
             wide[0] = f64(Ptr[typed](scalar.value)[0])
-            argument.type = FLOAT
-            argument.value = Ptr[u64](wide)[0]
+            assign(argument, type=FLOAT, value=Ptr[u64](wide)[0])
     return argument.type != NONE
 
 
@@ -170,9 +148,7 @@ def read_argument(frame: Ptr[Frame], reading: Ptr[Reading], argument: Ptr[Argume
     """Read the next parameter; False if its attribute is missing."""
     source = reading.source
     reading.source = source + 1
-    argument.length = 0
-    argument.type = NONE
-    argument.value = 0
+    assign(argument, length=0, type=NONE, value=0)
     if source.kind == PASSED:
         read_array(ref(frame).arguments.buffers[source.index], reading, argument)
     elif source.kind == MADE:
@@ -180,16 +156,12 @@ def read_argument(frame: Ptr[Frame], reading: Ptr[Reading], argument: Ptr[Argume
     elif source.kind == NUMBER:
         return read_number(frame, source, argument)
     elif source.kind == STREAM:
-        argument.type = OPAQUE
-        argument.value = reading.stream
+        assign(argument, type=OPAQUE, value=reading.stream)
     elif source.kind == GROUP:
         group, first = reading.groups, reading.elements
-        reading.groups = group + 1
-        reading.elements = first + source.index
-        group.elements = first
-        group.count = source.index
-        argument.type = ARRAY
-        argument.value = address(group)
+        assign(reading, groups=group + 1, elements=first + source.index)
+        assign(group, elements=first, count=source.index)
+        assign(argument, type=ARRAY, value=address(group))
         for number in range(source.index):
             if not read_argument(frame, reading, first + number):
                 return False
@@ -198,7 +170,7 @@ def read_argument(frame: Ptr[Frame], reading: Ptr[Reading], argument: Ptr[Argume
 
 @native
 def is_alias(values: Ptr[Values], data: u64) -> bool:
-    """Whether one of the arrays has this memory."""
+    """Return whether one of the arrays has this memory."""
     for number in range(values.count):
         if values.buffers[number].data == data:
             return True
@@ -207,7 +179,10 @@ def is_alias(values: Ptr[Values], data: u64) -> bool:
 
 @native
 def count_fits(function: Ptr[Function], about: Ptr[XlaFunction], frame: Ptr[Frame], message: Ptr[Text]) -> bool:
-    """Whether there are as many arrays as expected. Further results must alias inputs, which the kernel writes to."""
+    """Return whether there are as many arrays as expected.
+
+    Further results must alias inputs, to which the kernel writes.
+    """
     passed, made = ref(frame).arguments, ref(frame).results
     if passed.count != about.passed:
         wrong_count(function, text("the number of arrays that are passed"), passed.count, about.passed, message)
@@ -227,15 +202,12 @@ def count_fits(function: Ptr[Function], about: Ptr[XlaFunction], frame: Ptr[Fram
 @native
 def find_device(about: Ptr[XlaFunction], frame: Ptr[Frame], reading: Ptr[Reading]) -> Ptr:
     """Find the stream, and by it whether the call is for a GPU. Returns null, or XLA's error."""
-    reading.stream = 0
-    reading.device = plan.CPU
-    reading.device_number = 0
+    assign(reading, stream=0, device=plan.CPU, device_number=0)
     if about.on_gpu == 0:
         return None
     error = reader.stream_of(frame, ref(reading).stream)
     if error == None:
-        reading.device = plan.CUDA
-        reading.device_number = reader.device_of(frame)
+        assign(reading, device=plan.CUDA, device_number=reader.device_of(frame))
         return None
     if about.on_host == 0:
         return error
@@ -266,9 +238,7 @@ def take(
     if ref(frame).attributes.count != about.numbers:
         name_unknown(function, about, frame, reading.source, message)
         return 1
-    caller.stream = reading.stream
-    caller.asks = 0
-    caller.enters = i32(1) if reading.device_number >= 0 else i32(0)
+    assign(caller, stream=reading.stream, asks=0, enters=i32(1) if reading.device_number >= 0 else i32(0))
     return perform(function, arguments, slots, caller, message)
 
 

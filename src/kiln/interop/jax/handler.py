@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ..._support import fork_safe
-from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeValueError, error
+from ...base_dsl.diagnostics import DSLBaseError, DSLUserCodeValueError, runtime_error
 from ..arguments import loading, plan
 from . import calls as xla
 
@@ -42,11 +42,8 @@ def _addresses() -> dict[str, int]:
     loading.prepare()
     engine = loading.engine()
     if engine is None:
-        raise error(
-            DSLRuntimeError,
-            "calls from JAX need native code, which is switched off or cannot run here",
-            hint="unset KILN_NATIVE_CALLS",
-        )
+        why = "calls from JAX need native code, which is switched off or cannot run here"
+        raise runtime_error(why, "unset KILN_NATIVE_CALLS")
     addresses = engine.load(xla.xla_library)
     ctypes.c_uint64.from_address(addresses["kiln_xla_loader"]).value = id(_load)
     return addresses
@@ -63,7 +60,7 @@ def register(name: str, platform: str, capturable: bool = True) -> None:
 
 
 class Source(NamedTuple):
-    """Where the value of a leaf comes from (`calls.Source`)."""
+    """The source of a leaf's value (`calls.Source`)."""
 
     kind: int
     index: int
@@ -159,8 +156,10 @@ def _added() -> Any:
 
 
 def _error_text(report: Any, record: int) -> str | bytes | None:
-    """Return the text of the error that a call reported, if any, as bytes if an argument is wrong; prints what it
-    printed."""
+    """Return the text of the error that a call reported; None without one, bytes if an argument is wrong.
+
+    What the call printed is printed here.
+    """
     try:
         report(record)
     except DSLUserCodeValueError as failure:

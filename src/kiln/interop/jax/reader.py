@@ -1,28 +1,29 @@
 # pyright: reportReturnType=false
-"""XLA's calling convention, `XLA_FFI_Error *handler(XLA_FFI_CallFrame *)`, as this process and exported objects read
-it.
+"""XLA's calling convention, `XLA_FFI_Error *handler(XLA_FFI_CallFrame *)`, for this process and for exported objects.
 
 The structures are those of versions 0.1 to 0.3 of the interface.
 """
 
 from __future__ import annotations
 
-from ...native import Array, Fn, Ptr, i32, i64, local, native, ref, size_of, struct, u8, u64
+from ...native import Array, Fn, Ptr, assign, i32, i64, local, native, ref, size_of, struct, u8, u64
 
 METADATA, EXECUTE = 1, 3
-"""A kind of extension of a frame, and a stage of execution."""
+"""XLA_FFI_Extension_Metadata and XLA_FFI_ExecutionStage_EXECUTE."""
 INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
 """XLA's error codes."""
 MAJOR, MINOR = 0, 1
-"""The version that handlers claim. XLA accepts older handlers; one newer than itself keeps the backend from
-starting."""
+"""The version that handlers claim.
+
+XLA accepts older handlers; a handler newer than XLA itself keeps the backend from starting.
+"""
 MAY_BE_CAPTURED = 1
 """The trait of handlers that CUDA graphs may capture."""
 
 
 @struct
 class Extension:
-    """An extension of a frame."""
+    """XLA_FFI_Extension_Base, and the metadata of an extension of that kind."""
 
     size: u64
     kind: i32
@@ -32,7 +33,7 @@ class Extension:
 
 @struct
 class Metadata:
-    """What XLA asks a handler for when it is registered."""
+    """XLA_FFI_Metadata: what XLA asks a handler for when it is registered."""
 
     size: u64
     version_size: u64
@@ -89,12 +90,12 @@ class Api:
     stream: Fn[[Ptr[StreamArguments]], Ptr]
     between: Array[u64, 12]
     device: Fn[[Ptr[StreamArguments]], Ptr]
-    """In later versions: finds the number of the device, in place of a stream."""
+    """Later versions: finds the number of the device, in place of a stream."""
 
 
 @struct
 class Buffer:
-    """An array."""
+    """XLA_FFI_Buffer: one array."""
 
     size: u64
     extension: Ptr
@@ -106,7 +107,7 @@ class Buffer:
 
 @struct
 class Values:
-    """The arguments, or the results."""
+    """XLA_FFI_Args or XLA_FFI_Rets: the arrays that a call passes, or those for its results."""
 
     size: u64
     extension: Ptr
@@ -117,7 +118,7 @@ class Values:
 
 @struct
 class Span:
-    """A string."""
+    """XLA_FFI_ByteSpan: a string."""
 
     start: Ptr[u8]
     length: u64
@@ -125,7 +126,7 @@ class Span:
 
 @struct
 class Words:
-    """An attribute that is an array."""
+    """XLA_FFI_Array: an attribute that is an array."""
 
     dtype: i32
     count: u64
@@ -134,7 +135,7 @@ class Words:
 
 @struct
 class Attributes:
-    """The attributes of a call site."""
+    """XLA_FFI_Attrs: the attributes of a call site."""
 
     size: u64
     extension: Ptr
@@ -162,10 +163,7 @@ class Frame:
 def failure(frame: Ptr[Frame], code: i32, message: Ptr) -> Ptr:
     """Return an error of XLA."""
     arguments = local(ErrorArguments)
-    arguments.size = 28
-    arguments.extension = None
-    arguments.message = message
-    arguments.code = code
+    assign(arguments, size=28, extension=None, message=message, code=code)
     return frame.api.make_error(arguments)
 
 
@@ -173,10 +171,7 @@ def failure(frame: Ptr[Frame], code: i32, message: Ptr) -> Ptr:
 def stream_of(frame: Ptr[Frame], place: Ptr[u64]) -> Ptr:
     """Find the stream of a call. Returns null, or on the host XLA's error."""
     arguments = local(StreamArguments)
-    arguments.size = 32
-    arguments.extension = None
-    arguments.context = frame.context
-    arguments.stream = 0
+    assign(arguments, size=32, extension=None, context=frame.context, stream=0)
     error = frame.api.stream(arguments)
     place[0] = arguments.stream
     return error
@@ -186,9 +181,7 @@ def stream_of(frame: Ptr[Frame], place: Ptr[u64]) -> Ptr:
 def drop_error(frame: Ptr[Frame], error: Ptr) -> None:
     """Release an error of XLA."""
     drop = local(DropArguments)
-    drop.size = 24
-    drop.extension = None
-    drop.error = error
+    assign(drop, size=24, extension=None, error=error)
     frame.api.drop_error(drop)
 
 
@@ -198,10 +191,7 @@ def device_of(frame: Ptr[Frame]) -> i32:
     arguments, api = local(StreamArguments), frame.api
     if api.size < size_of(Api) or api.device == None:
         return -1
-    arguments.size = 28
-    arguments.extension = None
-    arguments.context = frame.context
-    arguments.stream = 0
+    assign(arguments, size=28, extension=None, context=frame.context, stream=0)
     error = api.device(arguments)
     if error != None:
         drop_error(frame, error)
@@ -211,14 +201,15 @@ def device_of(frame: Ptr[Frame]) -> i32:
 
 @native
 def is_question(frame: Ptr[Frame], traits: i32) -> bool:
-    """Answer a call that only asks for the version of the interface; whether it did, or the stage is not execution."""
+    """Answer a call that only asks for the version of the interface.
+
+    Returns whether it did, or whether the stage is not execution: in both cases nothing is to be run.
+    """
     extension = frame.extension
     if extension != None:
         if extension.kind == METADATA:
             metadata = extension.metadata
-            metadata.major = MAJOR
-            metadata.minor = MINOR
-            metadata.traits = traits
+            assign(metadata, major=MAJOR, minor=MINOR, traits=traits)
             return True
     return frame.stage != EXECUTE
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
+from ...base_dsl.diagnostics import type_error, value_error
 from ...base_dsl.numeric.meta import TYPES
 from ...cute.host import runtime
 from ...cute.host.arrays import numpy_element_type
@@ -38,7 +38,7 @@ def jax_to_cutlass_dtype(dtype: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
-    """How a kernel sees one array."""
+    """The tensor as which a kernel sees one array."""
 
     layout: tuple[int, ...] | None = None
     """The order in which XLA lays out its axes, from the slowest on; by default row-major."""
@@ -47,9 +47,9 @@ class TensorSpec:
     static: bool | None = None
     """Whether its shape and strides are compiled in; None: as the call says."""
     ptr_assumed_align: int = 256
-    """What its address is a multiple of, in bytes (on the host at most 64)."""
+    """The alignment of its address in bytes; on the host at most 64."""
     divisibility: int | tuple[int | None, ...] | None = None
-    """What its extents are multiples of, all or axis by axis."""
+    """Divisors of its extents: one for all, or one for each axis."""
 
     def __post_init__(self) -> None:
         for name in ("layout", "mode"):
@@ -58,40 +58,31 @@ class TensorSpec:
                 continue
             object.__setattr__(self, name, tuple(order))
             if sorted(order) != list(range(len(order))):
-                raise error(
-                    DSLUserCodeValueError, f"TensorSpec({name}={tuple(order)}): not an order of {len(order)} axes"
-                )
+                raise value_error(f"TensorSpec({name}={tuple(order)}): not an order of {len(order)} axes")
         if isinstance(self.divisibility, list):
             object.__setattr__(self, "divisibility", tuple(self.divisibility))
         align = self.ptr_assumed_align
         if align < 1 or align & (align - 1):
-            raise error(DSLUserCodeValueError, f"TensorSpec(ptr_assumed_align={align}): not a power of two")
+            raise value_error(f"TensorSpec(ptr_assumed_align={align}): not a power of two")
 
     def checked(self, rank: int, what: str) -> TensorSpec:
         """Return this spec; refuses it for arrays of another rank."""
         if rank > _MOST_MODES:
-            raise error(
-                DSLUserCodeValueError, f"{what} has {rank} axes, and a call takes arrays of at most {_MOST_MODES}"
-            )
+            raise value_error(f"{what} has {rank} axes, and a call takes arrays of at most {_MOST_MODES}")
         for name in ("layout", "mode", "divisibility"):
             order = getattr(self, name)
             if isinstance(order, tuple) and len(order) != rank:
-                raise error(
-                    DSLUserCodeValueError,
-                    f"TensorSpec({name}={order}) has {len(order)} entries, and {what} has {rank} axes",
-                )
+                raise value_error(f"TensorSpec({name}={order}) has {len(order)} entries, and {what} has {rank} axes")
         return self
 
     def with_axis(self) -> TensorSpec:
         """Return the spec for arrays with one more axis in front."""
-        moved = {
-            name: None if order is None else (0, *(axis + 1 for axis in order))
-            for name, order in (("layout", self.layout), ("mode", self.mode))
-        }
-        multiples = self.divisibility
-        return dataclasses.replace(
-            self, **moved, divisibility=(None, *multiples) if isinstance(multiples, tuple) else multiples
-        )
+
+        def moved(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
+            return None if order is None else (0, *(axis + 1 for axis in order))
+
+        multiples = (None, *self.divisibility) if isinstance(self.divisibility, tuple) else self.divisibility
+        return dataclasses.replace(self, layout=moved(self.layout), mode=moved(self.mode), divisibility=multiples)
 
     def order(self, rank: int) -> tuple[int, ...]:
         return tuple(range(rank)) if self.mode is None else self.mode
@@ -105,15 +96,10 @@ class TensorSpec:
         multiples = self.divisibility if isinstance(self.divisibility, tuple) else (self.divisibility,) * rank
         static = static if self.static is None else self.static
         if static and not all(isinstance(extent, int) for extent in shape):
-            raise error(
-                DSLUserCodeValueError, f"{what} has the symbolic shape {tuple(shape)} and was asked to be static"
-            )
+            raise value_error(f"{what} has the symbolic shape {tuple(shape)} and was asked to be static")
         for extent, multiple in zip(shape, multiples, strict=True):
             if multiple and isinstance(extent, int) and extent % multiple:
-                raise error(
-                    DSLUserCodeValueError,
-                    f"{what} has the extent {extent}, which is no multiple of {multiple} (divisibility)",
-                )
+                raise value_error(f"{what} has the extent {extent}, which is no multiple of {multiple} (divisibility)")
         extents = [
             extent if static else _dynamic(extent, multiple) for extent, multiple in zip(shape, multiples, strict=True)
         ]
@@ -137,16 +123,14 @@ def _product(step: Any, extent: Any) -> Any:
 def _dynamic(extent: Any, multiple: int | None) -> Any:
     if isinstance(extent, int):
         return runtime.sym_int(divisibility=multiple or 1)
-    known = multiple or 1
-    for factor in (4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2):
-        if factor > known and _is_multiple(extent, factor):
-            known = factor
-            break
+    least = multiple or 1
+    powers = (2**power for power in range(12, 0, -1))
+    known = next((factor for factor in powers if factor > least and _is_multiple(extent, factor)), least)
     return runtime.sym_int(divisibility=known, symbol=str(extent))
 
 
 def _is_multiple(extent: Any, factor: int) -> bool:
-    """Whether a symbolic extent is a multiple of `factor` for all values of its variables."""
+    """Return whether a symbolic extent is a multiple of `factor` for all values of its variables."""
     try:
         return isinstance(extent % factor, int) and extent % factor == 0
     except Exception:  # not decidable

@@ -1,13 +1,13 @@
 # pyright: reportReturnType=false
-"""Calls of operators from Python that bypass PyTorch's dispatcher where it would do nothing but call the kernel.
+"""Calls of operators from Python that bypass PyTorch's dispatcher where it would only call the kernel.
 
-That is the case for plain tensors without gradients, if nothing looks at operators: modes, transforms, autocast,
-tracing, profiling. Arguments and errors are Python's; the rest is as in `operator_calls.py`.
+That is so for plain tensors without gradients while nothing intercepts operators: modes, transforms, autocast, tracing,
+profiling. Arguments and errors are Python's; the rest is as in `operator_calls.py`.
 """
 
 from __future__ import annotations
 
-from ...native import Array, Fn, Library, Ptr, address, f64, i32, i64, local, native, ref, struct, u64
+from ...native import Array, Fn, Library, Ptr, address, assign, f64, i32, i64, local, native, ref, struct, u64
 from ..arguments import cpython, plan
 from ..arguments.cpython import Object
 from ..arguments.planned_calls import NO_MATCH
@@ -45,10 +45,9 @@ class Direct:
     """at::impl::torch_function_mode_enabled"""
     empty_cpu: Ptr[Object]
     empty_cuda: Ptr[Object]
-    """Python functions of extents, strides and type that make a tensor on the current device, without the
-    dispatcher."""
+    """Python functions of extents, strides and type that make a tensor on the current device without the dispatcher."""
     looking: Array[i32, KEYS]
-    """Keys that are included while something looks at operators."""
+    """Dispatch keys that are included while something intercepts operators."""
     keys: i64
     not_implemented: Ptr[Object]
     """NotImplemented"""
@@ -71,7 +70,7 @@ direct = direct_library.variable("direct", Direct)
 
 @native
 def is_quiet() -> bool:
-    """Whether nothing looks at operators."""
+    """Return whether nothing intercepts operators: modes, transforms, autocast, tracing, profiling."""
     known = direct.place
     for number in range(known.keys):
         if known.included(known.looking[number]):
@@ -81,13 +80,13 @@ def is_quiet() -> bool:
 
 @native
 def is_tensor(value: Ptr[Object]) -> bool:
-    """Whether a value has one of the exact types of tensors."""
+    """Return whether a value has one of the exact types of tensors."""
     return value.kind == direct.place.types[0] or value.kind == direct.place.types[1]
 
 
 @native
 def is_plain(value: Ptr[Object], with_gradients: bool) -> bool:
-    """Whether a tensor is plain and, if gradients are enabled, requires none."""
+    """Return whether a tensor is plain and, if gradients are enabled, requires none."""
     known = direct.place
     record = Ptr(at(value, known.inner))
     if Ptr[u64](record + known.bits)[0] & known.foreign != 0:
@@ -103,8 +102,7 @@ def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -
     for position in range(operator.inputs):
         kind, value, argument = operator.kinds[position], values[position], ref(state.arguments)[position]
         first = state.tensors
-        argument.length = 0
-        argument.value = 0
+        assign(argument, length=0, value=0)
         if value == None:
             return False
         if kind == reader.TENSOR or (kind == reader.OPTIONAL_TENSOR and value != known.none):
@@ -115,11 +113,9 @@ def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -
         elif kind == reader.OPTIONAL_TENSOR:
             argument.type = NONE
         elif kind == reader.TRUTH and value.kind == known.bool_type:
-            argument.type = BOOL
-            argument.value = u64(value == known.true)
+            assign(argument, type=BOOL, value=u64(value == known.true))
         elif kind == reader.INTEGER and value.kind == known.int_type and cpython.whole_number(value, number):
-            argument.type = INT
-            argument.value = u64(number[0])
+            assign(argument, type=INT, value=u64(number[0]))
         elif kind == reader.REAL and (value.kind == known.float_type or value.kind == known.int_type):
             real = cpython.PyFloat_AsDouble(value)
             if cpython.PyErr_Occurred() != None:
@@ -228,7 +224,10 @@ def call_directly(called: Ptr[Object], arguments: Ptr[Ptr[Object]], count: i64) 
 
 @native
 def is_bypassed(values: Ptr[Ptr[Object]], count: i64, with_gradients: bool) -> Ptr[Object]:
-    """Whether the dispatcher would only call the kernel, but for autograd, and gradients are needed as stated."""
+    """Return whether the dispatcher would only call the kernel and, if gradients are needed, autograd.
+
+    Gradients must be needed exactly if `with_gradients`.
+    """
     known, good, needed = process.place, is_quiet(), False
     enabled = direct.place.grad_enabled()
     for number in range(count):
@@ -246,11 +245,11 @@ def is_bypassed(values: Ptr[Ptr[Object]], count: i64, with_gradients: bool) -> P
 
 @direct_library.export
 def is_direct(module: Ptr[Object], values: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """Whether the dispatcher would only call the kernel with these arguments: tensors, numbers, strings and None."""
+    """Return whether the dispatcher would only call the kernel with these tensors, numbers, strings and None."""
     return is_bypassed(values, count, False)
 
 
 @direct_library.export
 def needs_gradients(module: Ptr[Object], values: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """Whether the dispatcher would only call the kernel and autograd with these arguments."""
+    """Return whether the dispatcher would only call the kernel and autograd with these arguments."""
     return is_bypassed(values, count, True)

@@ -40,7 +40,7 @@ _LOOKING = (
     "Python", "PreDispatch", "PythonDispatcher", "Functionalize", "Tracer", "FuncTorchDynamicLayerFrontMode",
     "FuncTorchVmapMode",
 )  # fmt: skip
-"""Dispatch keys that are included while something looks at operators."""
+"""Dispatch keys that are included while something intercepts operators."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -151,8 +151,10 @@ class Dispatcher:
 
     @functools.cached_property
     def is_direct(self) -> Callable[..., bool] | None:
-        """A function of arguments: whether the dispatcher would only call the kernel with them. None where PyTorch's
-        internals could not be proved: then all calls go through the dispatcher."""
+        """A function of arguments: whether the dispatcher would only call the kernel with them.
+
+        None where PyTorch's internals could not be proved: then all calls go through the dispatcher.
+        """
         try:
             self._load_direct()
         except (AttributeError, OSError, ProbeError, RuntimeError) as reason:
@@ -205,7 +207,7 @@ _HERE = Path(__file__).parent
 
 
 class OutputRule(NamedTuple):
-    """How native code makes an output."""
+    """The rule by which native code makes an output."""
 
     like: int
     """The input that it is like, if it has no extents."""
@@ -220,8 +222,11 @@ class Kernel:
         self, function: Any, python_name: str, inputs: Sequence[str], sources: Sequence[tuple[int, int]], outputs: int,
         written: Sequence[bool],
     ) -> None:  # fmt: skip
-        """`inputs` are their types in the schema, `sources` say where each parameter comes from, `written` which inputs
-        are written to. Raises RuntimeError where Python must take the calls."""
+        """Make the kernel; raises RuntimeError where Python must take the calls.
+
+        `inputs` are the types of inputs in the schema, `sources` where each parameter comes from, `written` which
+        inputs the kernel writes to.
+        """
         found = dispatcher()
         too_many = len(inputs) > reader.INPUTS or len(sources) > reader.PARAMETERS or outputs > reader.OUTPUTS
         served = found is not None and not too_many and all(kind in reader.KINDS for kind in inputs)
@@ -252,8 +257,10 @@ class Kernel:
         self._dispatcher.register(name, device, self._symbol)
 
     def direct(self, defaults: Sequence[Any]) -> Callable[..., Any] | None:
-        """Return the function that makes a direct call, or returns NotImplemented; `defaults` are those of the last
-        inputs. None where direct calls are not possible."""
+        """Return the function that makes a direct call or returns NotImplemented; None where there are no direct calls.
+
+        `defaults` are those of the last inputs.
+        """
         if self._dispatcher.is_direct is None:
             return None
         first = self._record.inputs - len(defaults)
@@ -262,7 +269,7 @@ class Kernel:
         return self._dispatcher.call_directly(plan.words(words))
 
     def learn(self, rules: Sequence[OutputRule | None]) -> None:
-        """After a call that Python took: note how native code makes each output; None where only Python can."""
+        """Note after a call that Python took how native code makes each output; None where only Python can."""
         held = getattr(self._function, "for_caller", None)
         record = self._record
         if held is None or record.plans == id(held):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...native import Fn, Library, Ptr, address, extern, i32, i64, local, native, ref, struct, text, u8, u32, u64
+from ...native import Fn, Library, Ptr, address, assign, extern, local, native, ref, text
+from ...native.types import i32, i64, struct, u8, u32, u64
 from ...targets.host.libc import dlopen, dlsym, find_all
 from ...targets.host.text_buffer import Text, begin
 from ..c.entry import ROOM, Function, keep, name_argument, say, say_integer
@@ -32,6 +33,9 @@ def _runs(functions: Mapping[str, str]) -> dict[int, str]:
 
 RUNS = _runs(reader.FUNCTIONS)
 WRITING_RUNS = _runs(reader.WRITING)
+_UNREADABLE = (
+    "it cannot be read: tensors of one call are on one device, of an element type that DLPack has, and no more than 32"
+)
 ON_HOST, ON_GPU = 1, 2
 _NOW, _LOADED, _STAYS = 2, 4, 0x1000
 """RTLD_NOW, RTLD_NOLOAD, RTLD_NODELETE"""
@@ -243,7 +247,7 @@ def read(
         first = state.tensors
         if not reader.read_argument(operator, stack, number, state):
             name_input(function, operator, number, message)
-            say(message, text("it cannot be read: tensors of one call are on one device, of an element type that DLPack has, and no more than 32"))  # fmt: skip
+            say(message, text(_UNREADABLE))
             return False
         if without_memory == 0 and not reader.note_written(operator, number, first, state):
             name_input(function, operator, number, message)
@@ -264,27 +268,22 @@ def run(function: Ptr[Function], operator: Ptr[Operator], state: Ptr[State], mes
     """Call the function on what was read; False with a message."""
     header, caller = function.full_plan, local(Caller)
     arguments, slots = local(Argument, header.count + 1), Ptr(local(u8, header.slots_bytes))
-    caller.stream = 0
-    caller.asks = 0
-    caller.enters = 1
+    assign(caller, stream=0, asks=0, enters=1)
     known = torch.place
     if state.device != i32(known.cpu) and known.stream != None:
         known.stream(state.device_number, ref(caller).stream)
     for number in range(operator.parameters):
         source, argument = operator.sources[number], arguments + number
-        argument.length = 0
-        argument.type = NONE
-        argument.value = 0
+        assign(argument, length=0, type=NONE, value=0)
         if source.kind == INPUT:
-            argument.type = state.arguments[source.index].type
-            argument.value = state.arguments[source.index].value
+            passed = state.arguments[source.index]
+            assign(argument, type=passed.type, value=passed.value)
         elif source.kind == OUTPUT:
             if not reader.read_tensor(state.results[source.index], state, argument):
                 say(message, text("an output cannot be read"))
                 return False
         elif source.kind == STREAM:
-            argument.type = OPAQUE
-            argument.value = caller.stream
+            assign(argument, type=OPAQUE, value=caller.stream)
     reader.raise_versions(state)
     return perform(function, arguments, slots, caller, message) == 0
 

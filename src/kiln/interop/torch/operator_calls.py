@@ -21,7 +21,7 @@ from . import reader
 from .reader import CANDIDATES, INPUT, INPUTS, OUTPUT, OUTPUTS, STREAM, Operator, Output, State, operator_library, torch
 
 OPERATORS = 128
-"""How many operators there may be."""
+"""The most operators of a process."""
 SLOTS = 2048
 """Bytes of slots; Python takes calls that need more."""
 
@@ -59,7 +59,7 @@ def find_stream(state: Ptr[State]) -> bool:
 
 @native
 def take_inputs(operator: Ptr[Operator], header: Ptr[Plan], state: Ptr[State], slots: Ptr) -> bool:
-    """Fill the slots of inputs and streams; whether they match the plan."""
+    """Fill the slots of inputs and streams. Returns whether they match the plan."""
     record = header.records
     if header.record_count != operator.parameters:
         return False
@@ -78,7 +78,7 @@ def take_inputs(operator: Ptr[Operator], header: Ptr[Plan], state: Ptr[State], s
 
 @native
 def take_outputs(operator: Ptr[Operator], header: Ptr[Plan], state: Ptr[State], slots: Ptr) -> bool:
-    """Fill the slots of outputs; whether they match the plan."""
+    """Fill the slots of outputs. Returns whether they match the plan."""
     record = header.records
     for number in range(operator.parameters):
         source = operator.sources[number]
@@ -114,8 +114,10 @@ def find(operator: Ptr[Operator], state: Ptr[State], slots: Ptr, room: u64, outp
 
 @native
 def run(operator: Ptr[Operator], stack: Ptr[u64], error: Ptr[Ptr]) -> bool:
-    """Make a call by a plan; False if none matches. The results are on the stack, or the text of an error in
-    `error`."""
+    """Make a call by a plan; False if none matches.
+
+    Results replace the arguments on the stack; the text of an error is in `error`.
+    """
     state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
     if operator.plans == None or not read(operator, stack, state):
         return False

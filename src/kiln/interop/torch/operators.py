@@ -22,7 +22,7 @@ import torch
 
 from ...base_dsl import packages
 from ...base_dsl.arguments import AMBIENT_STREAM
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error, type_error
+from ...base_dsl.diagnostics import Span, call_chain, type_error
 from ...base_dsl.function import JitFunction
 from ...base_dsl.parameters import Parameters
 from ...base_dsl.target import target, target_name
@@ -56,7 +56,7 @@ def make(kiln_compiles, kiln_direct, kiln_with_gradients):
 _kept: list[Any] = []
 """Libraries: an operator is removed with its library."""
 _made_at: dict[str, Span | None] = {}
-"""Where in the program each operator was made."""
+"""The place in the program where each operator was made."""
 
 
 class Operator:
@@ -121,10 +121,9 @@ class Operator:
         if not hasattr(getattr(torch.ops, namespace), short):
             return
         first = _made_at.get(name)
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"there is an operator {name} already" + ("" if first else ", and kiln.torch.op did not make it"),
-            hint="another name: PyTorch knows one operator of a name, as long as the process lives",
+            "choose another name: PyTorch keeps one operator of a name as long as the process lives",
             notes=((first, f"{name} was made here"),) if first else (),
         )
 
@@ -136,10 +135,8 @@ class Operator:
     def _define(self, name: str) -> Any:
         namespace, _, short = name.partition("::")
         library, autocast = self._library, self._autocast
-        strides = getattr(
-            torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order
-        )  # torch 2.8 has the first
-        tags = (torch.Tag.pt2_compliant_tag, strides, *self._tags)
+        exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)  # torch 2.8 has the first
+        tags = (torch.Tag.pt2_compliant_tag, exact, *self._tags)
         library.define(short + self.schema, tags=tags)
         for device in _DEVICES:
             if self._kernel is not None:
@@ -152,23 +149,18 @@ class Operator:
         if autocast:
             kept = [place for place, name in enumerate(self._inputs) if name in self._mutates]
             for device in _DEVICES:
-                library.impl(
-                    short, functools.partial(_casting, made, device.lower(), autocast, kept), f"Autocast{device}"
-                )
+                cast = functools.partial(_casting, made, device.lower(), autocast, kept)
+                library.impl(short, cast, f"Autocast{device}")
         return made
 
     def _native_kernel(self) -> Kernel | None:
         """Return the native kernel, or None if Python takes all calls."""
         if not isinstance(self._function, JitFunction) or (self._returns and self._outputs):
             return None
-        sources = [
-            (reader.STREAM, 0)
-            if p.name in self._streams
-            else (reader.OUTPUT, list(self._outputs).index(p.name))
-            if p.name in self._outputs
-            else (reader.INPUT, self._inputs.index(p.name))
-            for p in self._parameters
-        ]
+        known = {name: (reader.INPUT, place) for place, name in enumerate(self._inputs)}
+        known |= {name: (reader.OUTPUT, place) for place, name in enumerate(self._outputs)}
+        known |= dict.fromkeys(self._streams, (reader.STREAM, 0))
+        sources = [known[p.name] for p in self._parameters]
         if not self._streams:
             sources.append((reader.STREAM, 0))
         try:
@@ -179,8 +171,7 @@ class Operator:
             return None
 
     def _direct_call(self) -> Callable[..., Any]:
-        """Return a function that calls the kernel directly, or returns NotImplemented where the dispatcher would do
-        more."""
+        """Return a function that calls the kernel directly; NotImplemented where the dispatcher would do more."""
         found = dispatcher()
         defaults = self._defaults
         if self._kernel is not None:
@@ -191,8 +182,10 @@ class Operator:
         return lambda *args: self._run_plainly(*args) if is_direct(*args) else NotImplemented
 
     def _call_with_gradients(self) -> Callable[..., Any]:
-        """Return a function for calls to which the dispatcher would only add autograd, in half the time of torch's own
-        way."""
+        """Return a function for calls to which the dispatcher would only add autograd.
+
+        It takes half the time of torch's own way.
+        """
         found, has_lists = dispatcher(), "Tensor[]" in (self._kinds[name] for name in self._inputs)
         needs_gradients = None if found is None or self._mutates or has_lists else found.needs_gradients
         if needs_gradients is None:
@@ -226,8 +219,10 @@ class Operator:
         return self.default(*args, **kwargs)
 
     def _name_parameters(self) -> None:
-        """Give this operator a `__call__` with its own parameters, so that no tuple of arguments is made: that saves a
-        third of the cost of a call beyond its launch."""
+        """Give this operator a `__call__` with its own parameters, so that no tuple of arguments is made.
+
+        That saves a third of the cost of a call beyond its launch.
+        """
         inputs = [p for p in self._parameters if p.name in self._inputs]
         optional = [p.default is not p.empty for p in inputs]
         if optional != sorted(optional):
@@ -237,24 +232,22 @@ class Operator:
         exec(_CALL.format(names=names, passed=names[2:]), scope)
         call = scope["make"](_is_compiling, self._direct, self._with_gradients)
         call.__defaults__, call.__qualname__ = tuple(self._defaults), self.name
-        kind: Any = type(
-            "Operator", (Operator,), {"__call__": call, "__module__": __name__, "__doc__": Operator.__doc__}
-        )
+        members = {"__call__": call, "__module__": __name__, "__doc__": Operator.__doc__}
+        kind: Any = type("Operator", (Operator,), members)
         self.__class__ = kind
 
     @property
     def for_export(self) -> tuple[Any, str, Mapping[str, Any], Sequence[str]]:
-        """What `kiln.export` needs: the function, the name, outputs as native code makes them, inputs that are written
-        to."""
+        """What `kiln.export` needs: the function, its name, outputs as native code makes them, inputs written to."""
         if self._returns and self._outputs:
             raise self._wrong("it has outputs that are no parameters", "export a function that writes to its outputs")
         made: dict[str, Any] = {}
         for name, like in self._outputs.items():
             if callable(like):
-                raise self._wrong(f"Python makes the output {name!r}", 'say the input that it is like, or its extents: ("x.0", "n", 64)')  # fmt: skip
-            made[name] = (
-                like if isinstance(like, str) else tuple(each for each in like if not isinstance(each, torch.dtype))
-            )
+                hint = 'name the input that it is like, or its extents: ("x.0", "n", 64)'
+                raise self._wrong(f"Python makes the output {name!r}", hint)
+            extents = tuple(each for each in like if not isinstance(each, torch.dtype))
+            made[name] = like if isinstance(like, str) else extents
         return self._function, self.name, made, self._mutates
 
     def __repr__(self) -> str:
@@ -341,10 +334,7 @@ class Operator:
         for _, tensor in written:
             torch.autograd.graph.increment_version(tensor)
         with _on(next(iter(kinds), None)):
-            passed = {
-                p.name: current_stream() if p.name in self._streams else outputs.get(p.name, inputs.get(p.name))
-                for p in self._parameters
-            }
+            passed = inputs | outputs | {name: current_stream() for name in self._streams}
             positional = [passed[p.name] for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
             named = {p.name: passed[p.name] for p in self._parameters if p.kind is p.KEYWORD_ONLY}
             if not self._streams and isinstance(self._function, JitFunction):
@@ -428,9 +418,8 @@ class Operator:
 
     def _gradient(self, ctx: Any, *gradients: Any) -> Any:
         if self._backward is None:
-            raise RuntimeError(
-                f"the operator {self.name} has no gradient: give it one, op(..., backward=..., save=...), or call it under torch.no_grad()"
-            )
+            hint = "give it one, op(..., backward=..., save=...), or call it under torch.no_grad()"
+            raise RuntimeError(f"the operator {self.name} has no gradient: {hint}")
         tensors = iter(ctx.saved_tensors)
         saved = [next(tensors) if is_tensor else other for is_tensor, other in zip(ctx.are_tensors, ctx.others)]
         found = self._backward(*saved, *gradients)
@@ -459,8 +448,11 @@ class Operator:
 
 
 def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Sequence[int], *args: Any) -> Any:
-    """Call an operator under autocast. As in torch's own, tensors of 64 bits and on other devices stay as they are, and
-    so do those that are written to, at the places `kept`."""
+    """Call an operator under autocast.
+
+    As in torch's own operators, tensors of 64 bits and on other devices stay as they are, and so do those that are
+    written to, at the places `kept`.
+    """
     kind = torch.get_autocast_dtype(device) if autocast is True else autocast
 
     def cast(value: Any) -> Any:
@@ -523,11 +515,8 @@ def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:
         return "Tensor" + ("?" if parameter.default is None else "")
     if origin in (list, tuple) and inner and inner[0] is Tensor:
         return "Tensor[]"
-    if (
-        annotation is Constexpr
-        or origin is Constexpr
-        or (annotation is None and parameter.default is not parameter.empty)
-    ):
+    has_default = parameter.default is not parameter.empty
+    if Constexpr in (annotation, origin) or (annotation is None and has_default):
         kind = inner[0] if inner else type(parameter.default)
         return _PLAIN.get(kind)
     if annotation in _PLAIN:

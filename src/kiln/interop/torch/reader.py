@@ -8,14 +8,14 @@ this process, `exported.py` those of exported objects.
 
 from __future__ import annotations
 
-from ...native import Array, Fn, Library, Ptr, address, i32, i64, local, native, ref, struct, u32, u64
+from ...native import Array, Fn, Library, Ptr, address, assign, i32, i64, local, native, ref, struct, u32, u64
 from ..arguments import plan
 from ..arguments.arrays import DLTensor
 from ..arguments.cpython import Object
 from ..tvm_ffi.reader import ARRAY, BOOL, DL_TENSOR, FLOAT, INT, NONE, Argument, ArrayObject
 
 INPUTS, OUTPUTS, PARAMETERS, TENSORS, LISTS, RANK, CANDIDATES = 24, 8, 33, 32, 4, 8, 8
-"""The most of each in one call; extents of an output; specializations of a function."""
+"""Limits of one call, of the rank of an output, and of a function's specialisations."""
 VERSION = 2 << 56 | 10 << 48
 """The version of PyTorch's stable interface that kernels are written for: 2.10."""
 
@@ -79,22 +79,26 @@ REPEATED = (
     "it shows one element at several coordinates, as expand() makes it, and the kernel writes to it: clone() it before"
 )
 INFERENCE = "it is a tensor of inference mode, and the kernel writes to it outside of that mode: clone() it before"
-WITH_GRADIENT = "it requires a gradient, and the kernel writes to it in place: call it under torch.no_grad(), or on what detach() gives"
+WITH_GRADIENT = (
+    "it requires a gradient, and the kernel writes to it in place: "
+    "call it under torch.no_grad(), or on what detach() gives"
+)
 """Why a tensor is not written to."""
 
 TENSOR, OPTIONAL_TENSOR, TENSOR_LIST, INTEGER, REAL, TRUTH = range(6)
 """Kinds of arguments."""
 KINDS = {
-    "Tensor": TENSOR, "Tensor?": OPTIONAL_TENSOR, "Tensor[]": TENSOR_LIST, "SymInt": INTEGER, "float": REAL, "bool": TRUTH,
+    "Tensor": TENSOR, "Tensor?": OPTIONAL_TENSOR, "Tensor[]": TENSOR_LIST, "SymInt": INTEGER, "float": REAL,
+    "bool": TRUTH,
 }  # fmt: skip
 """Types of schemas that native code reads."""
 INPUT, OUTPUT, STREAM, NOT_PASSED = range(4)
-"""Where a parameter's value comes from."""
+"""Sources of a parameter's value."""
 
 
 @struct
 class Source:
-    """Where the value of a parameter comes from, and which one it is there."""
+    """The source of a parameter's value: its kind, and the index of the value there."""
 
     kind: i64
     index: i64
@@ -110,7 +114,7 @@ class Extent:
 
 @struct
 class Output:
-    """How an output is made."""
+    """The rule by which an output is made."""
 
     like: i64
     """The input whose extents and strides it has, if it has no rank of its own."""
@@ -143,8 +147,7 @@ class Operator:
     name: Ptr
     """The name of the operator that Python implements."""
     report: Ptr[Object]
-    """Takes a plan's report function and what compiled code returned; returns the text of an error, as bytes, or
-    None."""
+    """Takes a plan's report function and what compiled code returned; returns the error's text as bytes, or None."""
     inputs: i64
     output_count: i64
     parameters: i64
@@ -189,11 +192,7 @@ torch = operator_library.variable("torch", Torch)
 @native
 def begin(state: Ptr[State]) -> None:
     """Prepare for the arguments of another call."""
-    state.without_memory = 0
-    state.written = 0
-    state.tensors = 0
-    state.lists = 0
-    state.device = -1
+    assign(state, without_memory=0, written=0, tensors=0, lists=0, device=-1)
 
 
 @native
@@ -212,8 +211,7 @@ def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool
     if not good or u32(dtype[0]) >= 64:
         return False
     if state.device < 0:
-        state.device = device[0]
-        state.device_number = number[0]
+        assign(state, device=device[0], device_number=number[0])
     if state.device != device[0] or state.device_number != number[0]:
         return False
     tensor.rank = i32(rank[0])
@@ -221,8 +219,7 @@ def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool
     tensor.device = u32(plan.CPU) if device[0] == i32(known.cpu) else u32(plan.CUDA)
     tensor.device_number = u32(number[0])
     tensor.offset = 0
-    argument.type = DL_TENSOR
-    argument.value = address(tensor)
+    assign(argument, type=DL_TENSOR, value=address(tensor))
     state.handles[count] = handle
     state.tensors = count + 1
     return True
@@ -239,15 +236,13 @@ def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
         return False
     group = state.groups[state.lists]
     state.lists += 1
-    group.elements = ref(state.elements)[first]
-    group.count = count
+    assign(group, elements=ref(state.elements)[first], count=count)
     for number in range(count):
         if known.list_item(handle, u64(number), item) != 0:
             return False
         if not read_tensor(item[0], state, group.elements + number):
             return False
-    argument.type = ARRAY
-    argument.value = address(group)
+    assign(argument, type=ARRAY, value=address(group))
     return True
 
 
@@ -255,8 +250,7 @@ def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
 def read_argument(operator: Ptr[Operator], stack: Ptr[u64], number: i64, state: Ptr[State]) -> bool:
     """Read an argument from the stack."""
     kind, value, argument = operator.kinds[number], stack[number], ref(state.arguments)[number]
-    argument.length = 0
-    argument.value = value
+    assign(argument, length=0, value=value)
     if kind == TENSOR:
         return read_tensor(value, state, argument)
     if kind == OPTIONAL_TENSOR:
@@ -265,8 +259,7 @@ def read_argument(operator: Ptr[Operator], stack: Ptr[u64], number: i64, state: 
     if kind == TENSOR_LIST:
         return read_list(value, state, argument)
     if kind == TRUTH:
-        argument.type = BOOL
-        argument.value = value & 0xFF
+        assign(argument, type=BOOL, value=value & 0xFF)
     else:
         argument.type = i32(INT) if kind == INTEGER else i32(FLOAT)
     return True
@@ -274,7 +267,7 @@ def read_argument(operator: Ptr[Operator], stack: Ptr[u64], number: i64, state: 
 
 @native
 def is_repeated(tensor: Ptr[DLTensor]) -> bool:
-    """Whether one element appears at several coordinates, as `expand` makes it."""
+    """Return whether one element appears at several coordinates, as `expand` makes it."""
     repeated = False
     for mode in range(i64(tensor.rank)):
         if tensor.shape[mode] == 0:
@@ -285,7 +278,7 @@ def is_repeated(tensor: Ptr[DLTensor]) -> bool:
 
 @native
 def may_write(handle: u64, tensor: Ptr[DLTensor]) -> bool:
-    """Whether PyTorch allows writing to a tensor in place; `Operator._refuse_writing` in Python says why not."""
+    """Return whether PyTorch allows writing to a tensor in place; `Operator._refuse_writing` in Python says why not."""
     known = torch.place
     if is_repeated(tensor):
         return False
@@ -296,8 +289,7 @@ def may_write(handle: u64, tensor: Ptr[DLTensor]) -> bool:
 
 @native
 def note_written(operator: Ptr[Operator], number: i64, first: i64, state: Ptr[State]) -> bool:
-    """Mark the tensors of input `number`, from `first` on, as written if the kernel writes to it; False if it may
-    not."""
+    """Mark the tensors of an input, from `first` on, as written if the kernel writes to it; False if it may not."""
     if (operator.written >> u64(number)) & 1 == 0:
         return True
     for place in range(first, state.tensors):
@@ -320,7 +312,10 @@ def raise_versions(state: Ptr[State]) -> None:
 
 @native
 def is_dense(tensor: Ptr[DLTensor]) -> bool:
-    """Whether the elements have no gaps and no overlaps in any order of modes: then `empty_like` keeps the strides."""
+    """Return whether the elements have no gaps and no overlaps in some order of modes.
+
+    `empty_like` keeps the strides of such a tensor.
+    """
     rank, step, left = i64(tensor.rank), i64(1), u64(0)
     for mode in range(rank):
         if tensor.shape[mode] != 1:
@@ -339,8 +334,10 @@ def is_dense(tensor: Ptr[DLTensor]) -> bool:
 
 @native
 def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout], compacts: bool) -> bool:
-    """Find extents and strides of an output. One like an input with gaps is row-major if `compacts`, else Python makes
-    it."""
+    """Find extents and strides of an output.
+
+    An output like an input with gaps is row-major if `compacts`; otherwise Python makes it.
+    """
     rank, step = output.rank, i64(1)
     shape = ref(layout.numbers)[0]
     strides = shape + plan.MAX_RANK
@@ -352,9 +349,7 @@ def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout], com
         like = Ptr[DLTensor](Ptr(argument.value))
         rank = i64(like.rank)
         if is_dense(like):
-            layout.rank = rank
-            layout.shape = like.shape
-            layout.strides = like.strides
+            assign(layout, rank=rank, shape=like.shape, strides=like.strides)
             return True
         if not compacts or rank > plan.MAX_RANK:
             return False
@@ -375,9 +370,7 @@ def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout], com
                     return False
         strides[mode] = step
         step *= shape[mode]
-    layout.rank = rank
-    layout.shape = shape
-    layout.strides = strides
+    assign(layout, rank=rank, shape=shape, strides=strides)
     return True
 
 

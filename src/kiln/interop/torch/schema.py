@@ -1,4 +1,4 @@
-"""Schemas of operators, and extents of their outputs, for operators of this process and for exported ones."""
+"""Schemas of operators and extents of their outputs, for operators of this process and for exported ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ EXTENT_RULE = 'an extent is a number, an axis of a tensor that is an input ("x.0
 
 
 class Extent(NamedTuple):
-    """An extent of an output: that of an input's axis, the value of an input (axis -1), or without an input (-1) a
-    number."""
+    """An extent of an output: that of an input's axis, the value of an input (axis -1), or a number (input -1)."""
 
     input: int
     axis: int
@@ -41,8 +40,10 @@ def schema(inputs: Iterable[Input], outputs: int) -> str:
 def extents(
     described: Sequence[Any], kinds: Mapping[str, str], ranks: Mapping[str, int] | None = None
 ) -> list[Extent] | str:
-    """Return the extents of an output, given PyTorch's types of the inputs by name, or what is wrong with one of
-    them."""
+    """Return the extents of an output, or a message about one that is wrong.
+
+    `kinds` are PyTorch's types of the inputs, by name.
+    """
     found: list[Extent] = []
     names = list(kinds)
     for extent in described:

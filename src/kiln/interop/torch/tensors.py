@@ -43,7 +43,7 @@ def dtype(ty: Any) -> torch.dtype:
 
 
 def _is_narrow(ty: Any) -> bool:
-    """Whether values of the type are stored in bytes: torch cannot fill tensors of it, or compute with them."""
+    """Return whether values of the type are stored in bytes: torch cannot fill tensors of it, or compute with them."""
     return (ty.width < 8 and ty is not Boolean) or (ty.is_float and ty.width == 8)
 
 
@@ -68,7 +68,7 @@ def default_stream() -> Any:
 
 
 class TensorInitType(enum.Enum):
-    """How a new tensor is filled."""
+    """The way in which a new tensor is filled."""
 
     SKIP = "skip"
     SCALAR = "scalar"
@@ -212,8 +212,10 @@ def convert_cute_tensor(
     is_dynamic_layout: bool = True,
     enable_tvm_ffi: bool = False,
 ) -> Any:
-    """Write float32 values into a tensor of a type that torch cannot compute with, and return it; other tensors stay as
-    they are."""
+    """Write float32 values into a tensor of a type that torch cannot compute with, and return the tensor.
+
+    Tensors of other types are returned as they are.
+    """
     if not _is_narrow(dtype):
         return cute_tensor
     if tuple(f32_torch_tensor.shape) != tuple(cute_tensor.shape):
@@ -239,10 +241,10 @@ def create_cute_tensor_for_fp8(
     assumed_align: int = 16,
     mark_dynamic_layout: bool = True,
 ) -> Any:
-    """Return a tensor on the memory of a torch tensor, with a dynamic layout but for the leading stride 1 if
-    `mark_dynamic_layout`.
+    """Return a tensor on the memory of a torch tensor.
 
-    For 8-bit floats the torch tensor has bytes, into which the values of `source_f32_tensor` are converted.
+    With `mark_dynamic_layout` its layout is dynamic except for the leading stride 1. For 8-bit floats the torch tensor
+    has bytes, into which the values of `source_f32_tensor` are converted.
     """
     tensor = from_dlpack(storage_tensor, assumed_align=assumed_align)
     if dtype in (Float8E4M3FN, Float8E5M2):
@@ -255,8 +257,7 @@ def create_cute_tensor_for_fp8(
 
 
 def _to_bytes(values: torch.Tensor, ty: Any) -> torch.Tensor:
-    """Return values of a narrow type as bytes on the host, with the layout of `values`, packed along its leading
-    dimension."""
+    """Return values of a narrow type as bytes on the host, packed along the leading dimension of `values`."""
     import numpy
 
     rounded = _rounded(values.detach().cpu().to(torch.float32), ty)

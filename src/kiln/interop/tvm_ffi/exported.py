@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ...native import Library, Ptr, address, i32, i64, inline, local, native, struct, text, u8, u64
+from ...native import Library, Ptr, address, assign, i32, i64, inline, local, native, struct, text, u8, u64
 from ...targets.host.libc import dlsym, strlen
 from ...targets.host.text_buffer import Text, begin
 from ..c.entry import ROOM, Function, keep
@@ -45,9 +45,7 @@ def call_by_tvm_ffi(function: Ptr[Function], arguments: Ptr[Argument], count: i3
         refuse(function, text("TypeError"), message)
         return -1
     slots = Ptr(local(u8, header.slots_bytes))
-    caller.stream = 0
-    caller.asks = 1
-    caller.enters = 1
+    assign(caller, stream=0, asks=1, enters=1)
     wrong = perform(function, arguments, slots, caller, message)
     if wrong == OTHER_KIND:
         refuse(function, text("TypeError"), message)
@@ -72,8 +70,7 @@ def tell_tvm_ffi(function: Ptr[Function], words: Ptr, result: Ptr[Argument]) -> 
     """Return a text to TVM-FFI."""
     find_tvm_ffi(function)
     array = local(ByteArray)
-    array.data = words
-    array.size = strlen(words)
+    assign(array, data=words, size=strlen(words))
     if function.make_text == None:
         return -1
     return function.make_text(array, result)

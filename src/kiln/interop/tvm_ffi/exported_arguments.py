@@ -7,7 +7,7 @@ Each entry point brings the arguments into TVM-FFI's form. They are read by the 
 
 from __future__ import annotations
 
-from ...native import Array, Library, Ptr, i32, i64, local, native, struct, text, u8, u64
+from ...native import Array, Library, Ptr, assign, i32, i64, local, native, struct, text, u8, u64
 from ...targets.host.exported import ARGUMENTS_DISAGREE
 from ...targets.host.text_buffer import Text, begin, put_real
 from ..arguments import plan
@@ -34,7 +34,7 @@ class ShapeObject:
 
 @struct
 class Caller:
-    """What an entry point knows of a call besides its arguments, and what reading these finds."""
+    """The circumstances of a call besides its arguments, and what reading the arguments finds out."""
 
     stream: u64
     """The stream of the caller's framework."""
@@ -52,8 +52,11 @@ class Caller:
 
 OTHER_KIND, UNFIT, FAILED = 1, 2, 3
 """Errors of a call: an argument of another kind, one that does not match, a launch that failed."""
-TYPES = ("int", "uint", "float", "pointer", "bfloat", "complex", "bool", "float8_e3m4_", "float8_e4m3_", "float8_e4m3b11fnuz_",
-         "float8_e4m3fn_", "float8_e4m3fnuz_", "float8_e5m2_", "float8_e5m2fnuz_", "float8_e8m0fnu_", "float6_e2m3fn_", "float6_e3m2fn_", "float4_e2m1fn_")  # fmt: skip
+TYPES = (
+    "int", "uint", "float", "pointer", "bfloat", "complex", "bool", "float8_e3m4_", "float8_e4m3_",
+    "float8_e4m3b11fnuz_", "float8_e4m3fn_", "float8_e4m3fnuz_", "float8_e5m2_", "float8_e5m2fnuz_", "float8_e8m0fnu_",
+    "float6_e2m3fn_", "float6_e3m2fn_", "float4_e2m1fn_",
+)  # fmt: skip
 """Names of DLPack's type codes."""
 
 KINDS = {
@@ -93,12 +96,8 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr
         say_integer(message, record.rank)
         return
     if tensor.device >= 64 or (record.devices >> u64(tensor.device)) & 1 == 0:
-        say(
-            message,
-            text("it is on the host, expected a CUDA device")
-            if record.devices >> plan.CUDA & 1 != 0
-            else text("it is on a GPU, expected the host"),
-        )
+        host, gpu = text("it is on the host, expected a CUDA device"), text("it is on a GPU, expected the host")
+        say(message, host if record.devices >> plan.CUDA & 1 != 0 else gpu)
         return
     where = tensor.data + tensor.offset
     if where & record.alignment != 0:
@@ -126,8 +125,10 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr
 
 @native
 def explain_size(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr[Text]) -> None:
-    """Say that a tensor has too many elements, or too far apart, as `fit` found. No factor of a product exceeds the
-    limit."""
+    """Say that a tensor has too many elements, or that they lie too far apart, as `fit` found.
+
+    No factor of a product exceeds the limit.
+    """
     total = i64(1)
     for mode in range(record.rank):
         if total <= record.limit:
@@ -175,7 +176,7 @@ def note_place(caller: Ptr[Caller], tensor: Ptr[DLTensor]) -> None:
 
 @native
 def is_empty(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor]) -> bool:
-    """Whether a tensor matches but for having no elements."""
+    """Return whether a tensor matches but for having no elements."""
     if i64(tensor.type) != record.dlpack or i64(tensor.rank) != record.rank:
         return False
     if not allowed(record, False, u64(tensor.device)):
@@ -254,8 +255,7 @@ def take_tuple(
         extent = local(Argument)
         each = array.elements + number
         if argument.type == SHAPE:
-            extent.type = INT
-            extent.value = u64(Ptr[ShapeObject](array).extents[number])
+            assign(extent, type=INT, value=u64(Ptr[ShapeObject](array).extents[number]))
             each = extent
         status = take_any(element, each, slots, caller, message)
         if status != 0:
@@ -302,9 +302,7 @@ def perform(
 
     A call with a tensor without elements does nothing.
     """
-    caller.device = -1
-    caller.where = 0
-    caller.empty = 0
+    assign(caller, device=-1, where=0, empty=0)
     wrong = take_all(function, arguments, slots, caller, message)
     if wrong != 0:
         return wrong

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 
 class KilnFunction(tvm_ffi.Function):
-    """A compiled function for TVM-FFI. Attributes that its functions lack (`__ptx__`, `resources`, ...) are those of
-    `compiled`."""
+    """A compiled function for TVM-FFI.
+
+    Attributes that TVM-FFI's functions lack (`__ptx__`, `resources`, ...) are those of `compiled`.
+    """
 
     __slots__ = ("compiled", "for_caller")
 
@@ -91,8 +93,10 @@ def _stream_function() -> int:
 
 
 def _raising_plainly(function: Callable[..., Any], keys: Sequence[Any] = ()) -> Any:
-    """Return a function for TVM-FFI that raises errors of Python's own classes: it knows no others. `keys` are those of
-    its arguments."""
+    """Return a function for TVM-FFI that raises errors of Python's own classes, since TVM-FFI knows no others.
+
+    `keys` are those of its arguments.
+    """
 
     def call(*args: Any) -> Any:
         try:
@@ -129,8 +133,10 @@ class _BorrowedTensor:
 
 
 def _plain(value: Any, key: Any = None) -> Any:
-    """Return an argument as Python's own calls pass it. TVM-FFI does not distinguish tuples, named tuples and lists:
-    the key does."""
+    """Return an argument as a call from Python passes it.
+
+    TVM-FFI does not distinguish tuples, named tuples and lists; the key does.
+    """
     if isinstance(value, tvm_ffi.Tensor) and not value.__chandle__():
         return _BorrowedTensor(value)
     if isinstance(value, (tvm_ffi.Array, tvm_ffi.Shape)):

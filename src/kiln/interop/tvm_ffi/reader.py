@@ -8,25 +8,8 @@ errors. Exported functions, and PyTorch's and XLA's entry points, read arguments
 
 from __future__ import annotations
 
-from ...native import (
-    Array,
-    Fn,
-    Library,
-    Ptr,
-    address,
-    f32,
-    f64,
-    i32,
-    i64,
-    inline,
-    local,
-    native,
-    ref,
-    struct,
-    u8,
-    u32,
-    u64,
-)
+from ...native import Fn, Library, Ptr, address, assign, inline, local, native, ref
+from ...native.types import Array, f32, f64, i32, i64, struct, u8, u32, u64
 from ..arguments import cpython, plan
 from ..arguments.arrays import DLTensor, allowed, fit
 from ..arguments.cpython import Object
@@ -102,7 +85,7 @@ def read_tensor(argument: Ptr[Argument]) -> Ptr[DLTensor]:
 
 @native
 def take_tensor(record: Ptr[ArrayRecord], argument: Ptr[Argument], place: Ptr[u64]) -> bool:
-    """Read a tensor or pointer into its slots; whether it matches its record."""
+    """Read a tensor or pointer into its slots. Returns whether it matches its record."""
     if record.dlpack == plan.NO_ARRAY and argument.type == OPAQUE:
         place[0] = argument.value
         return argument.value & record.alignment == 0
@@ -124,7 +107,7 @@ def take_tensor(record: Ptr[ArrayRecord], argument: Ptr[Argument], place: Ptr[u6
 
 @native
 def take_integer(record: Ptr[IntegerRecord], argument: Ptr[Argument], place: Ptr[i64]) -> bool:
-    """Read an integer into its slot; whether it matches its record."""
+    """Read an integer into its slot. Returns whether it matches its record."""
     kind, number = argument.type, i64(argument.value)
     bit = i64(plan.INT) if kind == INT else i64(plan.BOOL) if kind == BOOL else i64(0)
     if record.types & bit == 0 or number < record.least or number > record.greatest:
@@ -137,7 +120,7 @@ def take_integer(record: Ptr[IntegerRecord], argument: Ptr[Argument], place: Ptr
 
 @native
 def take_real(record: Ptr[RealRecord], argument: Ptr[Argument], place: Ptr[u64]) -> bool:
-    """Read a float into its slot; whether it matches its record. One too large for 32 bits does not."""
+    """Read a float into its slot. Returns whether it matches its record. One too large for 32 bits does not."""
     kind = argument.type
     bit = i64(plan.FLOAT) if kind == FLOAT else i64(plan.INT) if kind == INT else i64(0)
     if record.types & bit == 0:
@@ -157,7 +140,7 @@ def take_real(record: Ptr[RealRecord], argument: Ptr[Argument], place: Ptr[u64])
 
 @native
 def take(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr) -> bool:
-    """Read an argument into its slots; whether it matches its record."""
+    """Read an argument into its slots. Returns whether it matches its record."""
     kind, place = record.kind, Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
         return take_tensor(Ptr[ArrayRecord](record), argument, place)
@@ -177,7 +160,7 @@ def take(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr) -> bool:
 
 @native
 def is_same(value: Ptr[Object], argument: Ptr[Argument]) -> bool:
-    """Whether an argument is the object known while tracing: None, True or False."""
+    """Return whether an argument is the object known while tracing: None, True or False."""
     if argument.type == NONE:
         return value == process.place.none
     return argument.type == BOOL and value == (process.place.true if argument.value != 0 else process.place.false)
@@ -185,7 +168,7 @@ def is_same(value: Ptr[Object], argument: Ptr[Argument]) -> bool:
 
 @native
 def take_group(record: Ptr[GroupRecord], argument: Ptr[Argument], slots: Ptr) -> bool:
-    """Read the elements of an array or list; whether they match."""
+    """Read the elements of an array or list. Returns whether they match."""
     if argument.type != ARRAY and argument.type != LIST:
         return False
     array, element = Ptr[ArrayObject](Ptr(argument.value)), record.elements
@@ -200,7 +183,7 @@ def take_group(record: Ptr[GroupRecord], argument: Ptr[Argument], slots: Ptr) ->
 
 @native
 def take_all(handle: Ptr[FunctionHandle], arguments: Ptr[Argument], count: i64, slots: Ptr) -> bool:
-    """Fill the slots of a call; whether its arguments match the plan."""
+    """Fill the slots of a call. Returns whether its arguments match the plan."""
     header = handle.plan
     record = header.records
     if count != header.count:
@@ -223,7 +206,7 @@ def take_all(handle: Ptr[FunctionHandle], arguments: Ptr[Argument], count: i64, 
 
 @native
 def valid(header: Ptr[Plan]) -> bool:
-    """Whether the guards of the plan hold; they read Python's objects."""
+    """Return whether the guards of the plan hold; they read Python's objects."""
     if header.guards.count == 0:
         return True
     state = cpython.PyGILState_Ensure()
@@ -241,16 +224,13 @@ def write_result(header: Ptr[Plan], slots: Ptr, result: Ptr[Argument]) -> None:
     bits, wide = Ptr[u64](place)[0], local(f64)
     if kind == plan.REAL32 or kind == plan.REAL64:
         wide[0] = f64(Ptr[f32](place)[0]) if kind == plan.REAL32 else Ptr[f64](place)[0]
-        result.type = FLOAT
-        result.value = Ptr[u64](wide)[0]
+        assign(result, type=FLOAT, value=Ptr[u64](wide)[0])
     elif kind == plan.TRUTH:
-        result.type = BOOL
-        result.value = bits & 1
+        assign(result, type=BOOL, value=bits & 1)
     else:
         above = (64 - 8 * (header.result >> 8)) & 63  # bits above the bytes of an integer are undefined
         raised = bits << u64(above)
-        result.type = INT
-        result.value = u64(i64(raised) >> above) if kind == plan.SIGNED else raised >> u64(above)
+        assign(result, type=INT, value=u64(i64(raised) >> above) if kind == plan.SIGNED else raised >> u64(above))
 
 
 @inline
@@ -274,9 +254,7 @@ def call_by_tvm_ffi(handle: Ptr[Object], arguments: Ptr[Argument], count: i32, r
     leave_device(entered)
     if record != None:
         report = local(Argument)
-        report.type = INT
-        report.length = 0
-        report.value = address(record)
+        assign(report, type=INT, length=0, value=address(record))
         status = pass_on(about.report, report, i32(1), result)
         if status != 0:
             return status

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def is_torch(x: Any) -> bool:
-    """Returns whether an array is a torch tensor."""
+    """Return whether an array is a torch tensor."""
     torch = packages.loaded("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def as_supported(x: Any) -> Any:
-    """Returns an array as one of numpy or torch on the same memory."""
+    """Return an array as one of numpy or torch on the same memory."""
     import numpy as np
 
     if isinstance(x, np.ndarray) or is_torch(x):
@@ -52,7 +52,7 @@ ARRAYS = "pass an array of numpy, torch, or any library that knows DLPack"
 
 
 def converted_like(result: Any, like: Any) -> Any:
-    """Converts a result to an array of the library of `like`, if that library supports DLPack."""
+    """Convert a result to an array of the library of `like`, if that library supports DLPack."""
     if type(like).__module__ == "numpy" or is_numpy(like) or is_torch(like):
         return result
     if isinstance(result, tuple):
@@ -62,32 +62,32 @@ def converted_like(result: Any, like: Any) -> Any:
 
 
 def is_numpy(x: Any) -> bool:
-    """Returns whether an array is numpy's."""
+    """Return whether an array is numpy's."""
     numpy = packages.loaded("numpy")
     return numpy is not None and isinstance(x, numpy.ndarray)
 
 
 def is_number(x: Any) -> bool:
-    """Returns whether a value is a numpy scalar, which looks like an array."""
+    """Return whether a value is a numpy scalar, which looks like an array."""
     numpy = packages.loaded("numpy")
     return numpy is not None and isinstance(x, numpy.generic)
 
 
 def is_array(x: Any) -> bool:
-    """Returns whether a value can be taken as an array, numpy's scalars included."""
+    """Return whether a value can be taken as an array, numpy's scalars included."""
     if isinstance(x, type):
         return False
     return hasattr(x, "__dlpack__") or (hasattr(x, "__array_interface__") and hasattr(x, "dtype"))
 
 
 def require_array(x: Any, function: str, parameter: str) -> None:
-    """Raises if a value is neither an array nor None."""
+    """Raise if a value is neither an array nor None."""
     if x is not None and not is_numpy(x) and not is_torch(x):
         raise refusal(f"{function}: {parameter} is {type(x).__module__}.{type(x).__qualname__}, no array", ARRAYS)
 
 
 def element_type(x: Any) -> Any:
-    """Returns the element type of an array."""
+    """Return the element type of an array."""
     try:
         return torch_element_type(x.dtype) if is_torch(x) else numpy_element_type(x.dtype)
     except DSLUserCodeTypeError:
@@ -95,36 +95,29 @@ def element_type(x: Any) -> Any:
 
 
 def framework_dtype(dtype: Any, like: Any) -> Any:
-    """Returns an element type as the dtype of the library of `like`."""
-    if is_torch(like):
-        return torch_dtype(dtype)
-    import numpy as np
-
-    return np.dtype(dtype.numpy_dtype)
+    """Return an element type as the dtype of the library of `like`."""
+    return torch_dtype(dtype) if is_torch(like) else _library(like).dtype(dtype.numpy_dtype)
 
 
 def itemsize(x: Any) -> int:
-    """Returns the bytes of an element."""
+    """Return the bytes of an element."""
     return x.element_size() if is_torch(x) else x.itemsize
 
 
 def strides(x: Any) -> tuple[int, ...]:
-    """Returns the strides in elements."""
+    """Return the strides in elements."""
     return tuple(x.stride()) if is_torch(x) else tuple(s // x.itemsize for s in x.strides)
 
 
 def address(x: Any) -> int:
-    """Returns the address of the first element; 0 for None."""
+    """Return the address of the first element; 0 for None."""
     if x is None:
         return 0
-    torch = packages.loaded("torch")
-    if torch is not None and isinstance(x, torch.Tensor):
-        return x.data_ptr()
-    return x.__array_interface__["data"][0]
+    return x.data_ptr() if is_torch(x) else x.__array_interface__["data"][0]
 
 
 def require_materialized(x: Any, function: str) -> None:
-    """Raises if the elements of an array are not what is in its memory."""
+    """Raise if the elements of an array are not what is in its memory."""
     require(
         not has_mask(type(x)),
         f"{function} of a masked array: its mask would be ignored",
@@ -143,17 +136,13 @@ def require_materialized(x: Any, function: str) -> None:
 
 
 def same_view(x: Any, y: Any) -> bool:
-    """Returns whether two arrays have the same elements in the same order."""
-    return (address(x), itemsize(x), tuple(x.shape), strides(x)) == (
-        address(y),
-        itemsize(y),
-        tuple(y.shape),
-        strides(y),
-    )
+    """Return whether two arrays have the same elements in the same order."""
+    one, other = ((address(z), itemsize(z), tuple(z.shape), strides(z)) for z in (x, y))
+    return one == other
 
 
 def span(x: Any) -> tuple[int, int]:
-    """Returns the addresses between which the elements of an array are."""
+    """Return the addresses between which the elements of an array are."""
     first, size = address(x), itemsize(x)
     if 0 in x.shape:
         return first, first
@@ -162,13 +151,14 @@ def span(x: Any) -> tuple[int, int]:
 
 
 def overlap(x: Any, y: Any) -> bool:
-    """Returns whether two arrays share memory of elements; False where that would take long to decide."""
+    """Return whether two arrays share memory of elements; False where that would take long to decide."""
     import numpy as np
 
     if 0 in (*x.shape, *y.shape):
         return False
     try:
-        return np.shares_memory(np.asarray(_Bytes(x)), np.asarray(_Bytes(y)), max_work=10_000)  # type: ignore[call-overload]
+        bytes_x, bytes_y = np.asarray(_Bytes(x)), np.asarray(_Bytes(y))
+        return np.shares_memory(bytes_x, bytes_y, max_work=10_000)  # type: ignore[call-overload]
     except np.exceptions.TooHardError:
         return False
 
@@ -188,12 +178,13 @@ class _Bytes:
 
 
 def require_usable(x: Any, what: str, written: bool = False) -> None:
-    """Raises if the current target cannot read an array, or not write it."""
+    """Raise if the current target cannot read an array, or not write it."""
     on_gpu = is_torch(x) and x.device.type != "cpu"
     target = targets.get_target()
     require(
         on_gpu != target.on_host or (on_gpu and hardware.cuda_is_host_memory) or not target.launches(),
-        f"{what} is in the memory of {x.device if on_gpu else 'the host'}, and programs run on the target {target.name!r}",
+        f"{what} is in the memory of {x.device if on_gpu else 'the host'}, "
+        f"and programs run on the target {target.name!r}",
         hint='kiln.target("cpu") for arrays of the host, torch tensors on a CUDA device else',
     )
     if is_torch(x):
@@ -208,7 +199,7 @@ def require_usable(x: Any, what: str, written: bool = False) -> None:
 
 
 def require_distinct_elements(x: Any, what: str) -> None:
-    """Raises if some elements of an array to be written share memory."""
+    """Raise if some elements of an array to be written share memory."""
     require(
         all(s != 0 or n == 1 for s, n in zip(strides(x), x.shape, strict=True)) or 0 in x.shape,
         f"{what} has strides {strides(x)}: its elements lie apart",
@@ -216,7 +207,7 @@ def require_distinct_elements(x: Any, what: str) -> None:
 
 
 def pointer(place: Any, dtype: Any, width: int) -> Any:
-    """Returns the pointer of an array in a program, from its address or tensor, a multiple of `width` elements."""
+    """Return the pointer of an array in a program, from its address or tensor, a multiple of `width` elements."""
     alignment = max(natural_alignment(dtype), min(MAX_VECTOR_BYTES, width * element_bits(dtype) // 8))
     if isinstance(place, TracedTensor):
         return place.iterator.with_alignment(alignment)
@@ -224,39 +215,39 @@ def pointer(place: Any, dtype: Any, width: int) -> Any:
 
 
 def tensor(x: Any) -> Any:
-    """Returns an array as an argument that carries its own bounds."""
+    """Return an array as an argument that carries its own bounds."""
     return from_dlpack(x)
 
 
-# --- making arrays and changing them: what a recorded call repeats ---------------------------------------------------
+# --- creating and changing arrays: what a recorded call repeats ------------------------------------------------------
 
 
-def _made(function: Any, *given: Any, **named: Any) -> Any:
-    """Calls a function that makes an array, and records the call."""
+def _create(function: Any, *arguments: Any, **options: Any) -> Any:
+    """Call a function that returns a new array, and record the call."""
     recorder = call_program.recorder()
-    return function(*given, **named) if recorder is None else recorder.make(function, *given, **named)
+    return function(*arguments, **options) if recorder is None else recorder.make(function, *arguments, **options)
 
 
-def _change(function: Any, *given: Any) -> None:
-    """Calls a function that changes its first argument, and records the call."""
+def _modify(function: Any, *arguments: Any) -> None:
+    """Call a function that changes its first argument, and record the call."""
     recorder = call_program.recorder()
     if recorder is None:
-        function(*given)
+        function(*arguments)
     else:
-        recorder.change(function, *given)
+        recorder.change(function, *arguments)
 
 
-def _view(function: Any, x: Any, *given: Any) -> Any:
-    """Calls a function that makes a view. A repeated call launches kernels on the view without making it."""
-    made = _made(function, x, *given)
+def _view(function: Any, x: Any, *arguments: Any) -> Any:
+    """Call a function that returns a view. A repeated call launches kernels on the view without creating it."""
+    view = _create(function, x, *arguments)
     recorder = call_program.recorder()
     if recorder is not None:
-        recorder.begins_in(made, x, address(made) - address(x))
-    return made
+        recorder.begins_in(view, x, address(view) - address(x))
+    return view
 
 
 def _library(x: Any) -> Any:
-    """Returns the module whose functions take an array."""
+    """Return the module whose functions take an array: torch or numpy."""
     if is_torch(x):
         return sys.modules["torch"]
     import numpy as np
@@ -265,13 +256,13 @@ def _library(x: Any) -> Any:
 
 
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
-    """Returns a view of a larger shape: repeated modes have stride 0."""
+    """Return a view of a larger shape: repeated modes have stride 0."""
     # numpy gives modes of extent 1 the stride 0
     return x if tuple(x.shape) == tuple(shape) else _view(_library(x).broadcast_to, x, shape)
 
 
 def broadcast_batches(x: Any, count: int) -> Any:
-    """Returns a view of `count` batches of an array (1, ...); the strides of other modes stay, also of extent 1."""
+    """Return a view of `count` batches of an array (1, ...); the strides of other modes stay, also of extent 1."""
     if x.shape[0] == count:
         return x
     return _view(_library(x).broadcast_to if is_torch(x) else _numpy_broadcast_batches, x, (count, *x.shape[1:]))
@@ -282,175 +273,140 @@ def _numpy_broadcast_batches(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def as_strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """Returns a view of a numpy array with other extents and strides in bytes, of any type."""
-    import numpy as np
-
+    """Return a view of a numpy array with other extents and strides in bytes, of any type."""
     bits = x.view(f"u{x.itemsize}")  # numpy has no name for some element types
-    return np.lib.stride_tricks.as_strided(bits, shape, strides).view(x.dtype)
+    return _library(x).lib.stride_tricks.as_strided(bits, shape, strides).view(x.dtype)
 
 
 def with_batch(x: Any) -> Any:
-    """Returns a view with one more mode, of extent 1, in front."""
+    """Return a view with one more mode, of extent 1, in front."""
     return _view(operator.getitem, x, None)
 
 
 def transposed(x: Any) -> Any:
-    """Returns a view with the last two modes swapped."""
+    """Return a view with the last two modes exchanged."""
     return _view(_library(x).swapaxes, x, -1, -2)
 
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """Returns a view of another shape; raises if there is none."""
-    if is_torch(x):
-        import torch
-
-        return _view(torch.Tensor.view, x, shape)
-    return _view(_reshaped_view, x, shape)
+    """Return a view of another shape; raise if there is none."""
+    return _view(_library(x).Tensor.view if is_torch(x) else _numpy_reshaped, x, shape)
 
 
-def _reshaped_view(x: Any, shape: tuple[int, ...]) -> Any:
-    import numpy as np
-
-    made = x.reshape(shape)
-    if not np.may_share_memory(made, x):
+def _numpy_reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    view = x.reshape(shape)
+    if not _library(x).may_share_memory(view, x):
         raise ValueError(f"an array of shape {x.shape} and strides {x.strides} has no view of shape {shape}")
-    return made
+    return view
 
 
 def slices(x: Any) -> list[Any]:
-    """Returns views of an array along its first mode, which they keep."""
+    """Return views of an array along its first mode, which they keep."""
     return [_view(operator.getitem, x, slice(n, n + 1)) for n in range(x.shape[0])]
 
 
 def split(x: Any, mode: int, count: int) -> Any:
-    """Returns a view with a mode divided into `count` equal parts: one more mode."""
+    """Return a view with a mode divided into `count` equal parts: one more mode."""
     shape = tuple(x.shape)
     return reshaped(x, (*shape[:mode], count, shape[mode] // count, *shape[mode + 1 :]))
 
 
 def part(x: Any, mode: int, which: Any) -> Any:
-    """Returns a view of some of an array along a mode; of one element, or (None) with a mode of extent 1 before it."""
+    """Return a view of some of an array along a mode; of one element, or (None) with a mode of extent 1 before it."""
     return _view(operator.getitem, x, (*[slice(None)] * mode, which))
 
 
 def repeated(x: Any, times: int, length: int) -> Any:
-    """Returns a copy with each element along the last mode repeated, of that length."""
+    """Return a copy with each element along the last mode repeated, of that length."""
     library = _library(x)
-    made = _made(library.repeat_interleave if is_torch(x) else library.repeat, x, times, -1)
-    return part(made, x.ndim - 1, slice(0, length))
+    copy = _create(library.repeat_interleave if is_torch(x) else library.repeat, x, times, -1)
+    return part(copy, x.ndim - 1, slice(0, length))
 
 
 def permuted(x: Any, order: list[int]) -> Any:
-    """Returns a view with the modes in another order."""
+    """Return a view with the modes in another order."""
     library = _library(x)
     return _view(library.permute if is_torch(x) else library.transpose, x, tuple(order))
 
 
 def writable_view(x: Any) -> Any:
-    """Returns a read-only numpy array as a writable one on the same memory, for kernels that only read it."""
+    """Return a read-only numpy array as a writable one on the same memory, for kernels that only read it."""
     if not is_numpy(x) or x.flags.writeable:
         return x
-    import numpy as np
 
     class Memory:
         keep = x
         __array_interface__ = {**x.__array_interface__, "data": (address(x), False), "strides": x.strides}
 
-    made = np.asarray(Memory())
-    return made if made.dtype == x.dtype else made.view(x.dtype)
+    view = _library(x).asarray(Memory())
+    return view if view.dtype == x.dtype else view.view(x.dtype)
 
 
 def alias(x: Any) -> Any:
-    """Returns another object that is the same array."""
+    """Return another object that is the same array."""
     return x.detach() if is_torch(x) else x.view()
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Returns a new array of the library and device of `like`; `dtype` is the framework's, None for the same."""
-    if is_torch(like):
-        import torch
-
-        dtype = like.dtype if dtype is None else dtype
-        if 0 in shape:
-            return _made(torch.empty, shape, dtype=dtype, device=like.device)
-        model = _model(tuple(shape), dtype, like.device)
-        recorder = call_program.recorder()
-        return (
-            torch.empty_like(model) if recorder is None else recorder.make(torch.empty_like, model, constants=(model,))
-        )
-    import numpy as np
-
-    return _made(np.empty, shape, like.dtype if dtype is None else dtype)
+    """Return a new array of the library and device of `like`; `dtype` is the framework's, None for the same."""
+    library, dtype = _library(like), like.dtype if dtype is None else dtype
+    if not is_torch(like):
+        return _create(library.empty, shape, dtype)
+    if 0 in shape:
+        return _create(library.empty, shape, dtype=dtype, device=like.device)
+    model, recorder = _model(tuple(shape), dtype, like.device), call_program.recorder()
+    if recorder is None:
+        return library.empty_like(model)
+    return recorder.make(library.empty_like, model, constants=(model,))
 
 
 @functools.lru_cache(maxsize=4096)
 def _model(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
-    """Returns a tensor with one element in memory that new ones are made after: `empty_like` takes half the time of `empty`."""
-    import torch
-
-    return torch.empty((1,) * len(shape), dtype=dtype, device=device).expand(shape)
+    """Return a tensor with one element in memory: `torch.empty_like` of it takes half the time of `torch.empty`."""
+    return sys.modules["torch"].empty((1,) * len(shape), dtype=dtype, device=device).expand(shape)
 
 
 def dtype_named(like: Any, name: str) -> Any:
-    """Returns a dtype of the framework by its name."""
-    if is_torch(like):
-        import torch
-
-        return getattr(torch, name)
-    import numpy as np
-
-    return np.dtype(name)
+    """Return a dtype of the framework by its name."""
+    library = _library(like)
+    return getattr(library, name) if is_torch(like) else library.dtype(name)
 
 
 def empty_like(x: Any) -> Any:
-    """Returns a new array of the same shape and type; strides of dense torch tensors are kept."""
-    if is_torch(x):
-        import torch
-
-        return _made(torch.empty_like, x)
-    import numpy as np
-
-    return _made(np.empty, x.shape, x.dtype)
+    """Return a new array of the same shape and type; strides of dense torch tensors are kept."""
+    library = _library(x)
+    return _create(library.empty_like, x) if is_torch(x) else _create(library.empty, x.shape, x.dtype)
 
 
 def assign(target: Any, values: Any) -> None:
-    """Copies the elements of an array into another."""
+    """Copy the elements of an array into another."""
     if is_torch(target):
-        import torch
-
-        _change(torch.Tensor.copy_, target, values)
+        _modify(_library(target).Tensor.copy_, target, values)
     else:
-        _change(operator.setitem, target, ..., values)
+        _modify(operator.setitem, target, ..., values)
 
 
 def fill(target: Any, value: Any) -> None:
-    """Sets all elements of an array."""
+    """Set all elements of an array."""
     if is_torch(target):
-        import torch
-
-        _change(torch.Tensor.fill_, target, value)
+        _modify(_library(target).Tensor.fill_, target, value)
     else:
-        _change(operator.setitem, target, ..., value)
+        _modify(operator.setitem, target, ..., value)
 
 
 def contiguous(x: Any) -> Any:
-    """Returns a contiguous copy; the array itself if it is contiguous."""
-    if is_torch(x):
-        import torch
-
-        return _made(torch.Tensor.contiguous, x)
-    import numpy as np
-
-    return _made(np.ascontiguousarray, x)
+    """Return a contiguous copy; the array itself if it is contiguous."""
+    library = _library(x)
+    return _create(library.Tensor.contiguous if is_torch(x) else library.ascontiguousarray, x)
 
 
 def is_contiguous(x: Any) -> bool:
-    """Returns whether an array is contiguous in row-major order."""
+    """Return whether an array is contiguous in row-major order."""
     return x.is_contiguous() if is_torch(x) else x.flags.c_contiguous
 
 
 def stream_of(x: Any) -> int:
-    """Returns the handle of the current stream of an array's device; 0, the default stream, without one."""
+    """Return the handle of the current stream of an array's device; 0, the default stream, without one."""
     if is_torch(x) and x.is_cuda:
         torch = sys.modules["torch"]
         quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -459,51 +415,59 @@ def stream_of(x: Any) -> int:
 
 
 def layout_of(x: Any) -> TensorLayout:
-    """Returns the layout of an array."""
+    """Return the layout of an array."""
     return TensorLayout(element_type(x), tuple(x.shape), strides(x), address(x) % MAX_VECTOR_BYTES)
 
 
 def dynamic(x: Any, leading: int | None, width: int) -> Any:
-    """Returns an array as an argument with dynamic extents and strides; static without a leading mode."""
+    """Return an array as an argument with dynamic extents and strides; static without a leading mode."""
     tensor = from_dlpack(x, assumed_align=width * itemsize(x))
     return tensor if leading is None else tensor.mark_layout_dynamic(leading_dim=leading)
 
 
 def power_of_two(n: int) -> int:
-    """Returns the least power of two that is not less than n."""
+    """Return the least power of two that is not less than n."""
     return 1 << max(0, n - 1).bit_length()
 
 
 def refusal(message: str, hint: str = "") -> Exception:
-    """Returns the error of a call with invalid arguments."""
+    """Return the error of a call with invalid arguments."""
     return DSLUserCodeTypeError(message, hint=hint)
 
 
 def require(condition: bool, message: str, hint: str = "") -> None:
-    """Raises if a condition on arguments does not hold."""
+    """Raise if a condition on arguments does not hold."""
     if not condition:
         raise refusal(message, hint)
 
 
-_PASSED_MOST = 4096
+_MAX_CHECKED = 4096
+
+
+def require_threads(config: Any) -> None:
+    """Raises if a config's `threads` cannot be the threads of a CTA."""
+    require(
+        isinstance(config.threads, int) and 32 <= config.threads <= 1024 and config.threads % 32 == 0,
+        f"{config}: threads is {config.threads!r}, and must be 32 to 1024, in whole warps of 32",
+    )
 
 
 def checked_once(check: Callable[..., None]) -> Callable[..., None]:
-    """Decorates the check of a config: what has passed passes again without formatting messages."""
+    """Decorate the check of a config: arguments that have passed pass again without formatting messages."""
     passed: set[Any] = set()
 
     @functools.wraps(check)
-    def call(config: Any, *given: Any) -> None:
+    def call(config: Any, *arguments: Any) -> None:
         values = vars(config).values()
-        key = (*values, *map(type, values), *given)  # 128.0 is no number of threads, although it equals one
+        key = (*values, *map(type, values), *arguments)  # 128.0 is no number of threads, although it equals one
         try:
-            if key in passed:
-                return
+            known = key in passed
         except TypeError:  # a list, for example
-            key = None
-        check(config, *given)
-        if key is not None:
-            if len(passed) >= _PASSED_MOST:
+            check(config, *arguments)
+            return
+        if not known:
+            check(config, *arguments)
+            if len(passed) >= _MAX_CHECKED:
                 passed.clear()
             passed.add(key)
 

@@ -9,5 +9,6 @@ __all__ = ["Device", "current", "device_of", "max_active_clusters"]
 
 
 def max_active_clusters(size: int) -> int:
-    """Returns how many clusters of `size` CTAs run at a time on the current device with one CTA on each SM; at least 1."""
+    """Return how many clusters of `size` CTAs run at a time on the current device with one CTA on each SM; at least
+    1."""
     return max(1, current().active_clusters(size))

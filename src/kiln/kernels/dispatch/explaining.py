@@ -23,22 +23,22 @@ _DEFAULT_BYTES_PER_US = 4.2e6
 
 
 def memory_time(problem: Any, device: Any) -> float:
-    """Returns the microseconds of a problem's least memory traffic at copy bandwidth."""
+    """Return the microseconds of a problem's least memory traffic at copy bandwidth."""
     return problem.bytes / bytes_per_us(device)
 
 
 @functools.lru_cache(maxsize=64)
 def bytes_per_us(device: Any) -> float:
-    """Returns the bytes that a copy moves in a microsecond."""
+    """Return the bytes that a copy moves in a microsecond."""
     stated = device.model and device.model.bandwidth_gbs
     return _COPY_EFFICIENCY * stated * 1e3 if stated else _DEFAULT_BYTES_PER_US
 
 
 def lower_bounds(problem: Any, device: Any) -> dict[str, float]:
-    """Returns the microseconds that each unit of a device needs at least, whatever the config (a roofline).
+    """Return the microseconds that each unit of a device needs at least, whatever the config (a roofline).
 
-    Memory moves every element once at copy bandwidth; tensor cores, or else f32 arithmetic, do the definition's operations at
-    the stated peak. Units with unknown peaks are left out.
+    Memory moves every element once at copy bandwidth; tensor cores, or else f32 arithmetic, do the definition's
+    operations at the stated peak. Units with unknown peaks are left out.
     """
     model, bounds = device.model, {"launch": LAUNCH_US, "memory": memory_time(problem, device)}
     if model and (peak := model.tflops.get(problem.mma_dtype or "f32")):
@@ -50,9 +50,10 @@ def lower_bounds(problem: Any, device: Any) -> dict[str, float]:
 class Explanation:
     """The result of dispatch for a problem on a device; `str` gives a readable report.
 
-    `choices` are all configs with their implementations and expected microseconds, the chosen one first. `reasons` says why an
-    implementation, by name, cannot compute the problem. `terms` are the named terms of the expected time, if the implementation
-    has a model. `bounds` are the microseconds of units that work concurrently: the model's terms, or else `lower_bounds`.
+    `choices` are all configs with their implementations and expected microseconds, the chosen one first. `reasons` says
+    why an implementation, by name, cannot compute the problem. `terms` are the named terms of the expected time, if the
+    implementation has a model. `bounds` are the microseconds of units that work concurrently: the model's terms, or
+    else `lower_bounds`.
     """
 
     problem: Any
@@ -75,7 +76,8 @@ class Explanation:
     def __str__(self) -> str:
         first, *others = self.choices
         lines = [
-            f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, expected to take {first.cost:.1f} us",
+            f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, "
+            f"expected to take {first.cost:.1f} us",
             f"  {first.config}",
         ]
         least = "" if self.bounds == self.terms else "at least "
@@ -94,7 +96,7 @@ def _listed(times: dict[str, float]) -> str:
 
 
 def explain(function: KernelFunction, *args: Any, **options: Any) -> Explanation:
-    """Returns what a call `function(*args, **options)` of the library would choose, and why, without computing anything.
+    """Return what a call `function(*args, **options)` of the library would choose, and why, without computing anything.
 
     `print(kernels.explain(kernels.gemm, a, b))`
     """

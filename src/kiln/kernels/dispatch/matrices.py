@@ -6,11 +6,22 @@ import functools
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...base_dsl.typing import BFloat16, Float16, Float32
 from .arrays import require
 from .problem import MAX_VECTOR_BYTES, Problem, TensorLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+
+def require_floats(name: str, tensors: Iterable[TensorLayout], what: str = "elements") -> None:
+    """Raise if the elements of a tensor are not f16, bf16 or f32."""
+    for x in tensors:
+        require(
+            x.dtype in (Float16, BFloat16, Float32),
+            f"{name} of {x.dtype.__name__} {what}",
+            hint="Float16, BFloat16 or Float32: convert the array",
+        )
 
 
 class Matrix(NamedTuple):
@@ -23,7 +34,7 @@ class Matrix(NamedTuple):
 
 
 def matrix_of(x: TensorLayout) -> Matrix | None:
-    """Returns the rows along an array's last mode; None if they are not contiguous or have no common stride."""
+    """Return the rows along an array's last mode; None if they are not contiguous or have no common stride."""
     shape, strides = x.shape, x.strides
     n = shape[-1]
     if (n != 1 and strides[-1] != 1) or any(s < 0 for s in strides):
@@ -76,11 +87,11 @@ class RowwiseProblem(Problem):
         return f"{self.rows} rows of {self.n} elements exceed 32-bit indices"
 
 
-def width_of(x: TensorLayout, n: int, step: int) -> int:
-    """Returns how many elements of a row a vector access can take."""
+def width_of(x: TensorLayout, n: int, *strides: int) -> int:
+    """Return how many elements a vector access can take of rows of `n`, which lie at multiples of some strides."""
     size = x.size
     width = max(1, MAX_VECTOR_BYTES // size)
-    while width > 1 and (n % width or step % width or x.offset % (width * size)):
+    while width > 1 and (n % width or any(s % width for s in strides) or x.offset % (width * size)):
         width //= 2
     return width
 
@@ -88,7 +99,7 @@ def width_of(x: TensorLayout, n: int, step: int) -> int:
 def shared_alignment(
     row_arrays: Sequence[TensorLayout], steps: Sequence[int], columns: Sequence[TensorLayout] = ()
 ) -> tuple[int, int] | None:
-    """Returns the elements of the widest vector access, and how far behind a multiple of it the first row begins.
+    """Return the elements of the widest vector access, and how far behind a multiple of it the first row begins.
 
     None if that differs among arrays or rows, or if a vector of `columns` does not begin at a multiple.
     """

@@ -19,7 +19,7 @@ class TensorLayout(NamedTuple):
 
     @classmethod
     def dense(cls, dtype: Any, *shape: int) -> TensorLayout:
-        """Returns the layout of a row-major array without gaps."""
+        """Return the layout of a row-major array without gaps."""
         return cls(dtype, shape, tuple(math.prod(shape[mode + 1 :]) for mode in range(len(shape))))
 
     @property
@@ -33,13 +33,14 @@ class TensorLayout(NamedTuple):
         return self.size * math.prod(n for n, stride in zip(self.shape, self.strides, strict=True) if stride)
 
     def leading(self, modes: tuple[int, ...]) -> int | None:
-        """Returns which of `modes` has stride 1, or None; of several the last that is longer than 1."""
+        """Return which of `modes` has stride 1, or None; of several the last that is longer than 1."""
         contiguous = [m for m in modes if self.strides[m] == 1]
         longer = [m for m in contiguous if self.shape[m] != 1]
         return (longer or contiguous or [None])[-1]
 
     def width(self, leading: int | None) -> int:
-        """Returns how many elements along a mode every aligned access can take, within `MAX_VECTOR_BYTES`; 1 for None."""
+        """Return how many elements along a mode every aligned access can take, within `MAX_VECTOR_BYTES`; 1 for
+        None."""
         if leading is None:
             return 1
         size, width = self.size, max(1, MAX_VECTOR_BYTES // self.size)
@@ -52,13 +53,14 @@ class TensorLayout(NamedTuple):
 
 
 def peak_name(dtype: Any) -> str:
-    """Returns the name of an element type in the table of devices: "bf16", "f8"."""
+    """Return the name of an element type in the table of devices: "bf16", "f8"."""
     bits, name = dtype.width, dtype.__name__
     return "bf16" if name == "BFloat16" else f"{'f' if name.startswith('Float') else 'i'}{bits}"
 
 
 class Problem:
-    """The base of problems: frozen dataclasses of layouts and options whose constructors refuse invalid combinations."""
+    """The base of problems: frozen dataclasses of layouts and options whose constructors refuse invalid
+    combinations."""
 
     __slots__ = ()
 

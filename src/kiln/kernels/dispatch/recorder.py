@@ -1,8 +1,8 @@
-"""Recorded calls: Python runs a library function once for arguments of a kind, and what it did is repeated.
+"""Recorded calls: Python runs a library function once for each kind of arguments; later calls repeat its launches.
 
-What a function does depends on its arrays only by types, shapes, strides, alignment and devices, and on which written arrays share memory
-with others; on its other arguments by their values; and on the current target. So Python runs it once for each of those, under a
-recorder (`interop/arguments/program.py`), and native code repeats it after a few calls.
+What a function does depends on its arrays only by types, shapes, strides, alignment and devices, and on which written
+arrays share memory with others; on its other arguments by their values; and on the current target. So Python runs it
+once for each of those, under a recorder (`interop/arguments/program.py`), and native code repeats it after a few calls.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ if TYPE_CHECKING:
 
     from ...interop.arguments.engine import Engine
 
-_MOST = 2048
-_MOST_NAMES = 8
-"""Most native keys of one program: of equal arguments that are other objects each time."""
+_MAX_PROGRAMS = 2048
+_MAX_NATIVE_KEYS = 8
+"""The most native keys of one program, for equal arguments that are other objects in each call."""
 _PLAIN = (int, bool, str, type(None))
 
 
 def mode() -> Any:
-    """Returns the part of a key that says where and how code runs."""
+    """Return the part of a key that says where and how code runs."""
     return targets.target_key(), targets.get_target().device_key()
 
 
 def launch(compiled: Any, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int) -> None:
-    """Calls compiled code and records the launch. `places` are the leaves that are addresses of arrays, `stream` is the leaf of the stream."""
+    """Call compiled code and record the launch. `places` are the leaves that are addresses of arrays, `stream` is the
+    leaf of the stream."""
     compiled.run_leaves(leaves)
     recorder = call_program.recorder()
     if recorder is not None:
@@ -55,8 +56,8 @@ class _Parameters:
     """The parameters of a function: which may be arrays, and which are numbers that change."""
 
     def __init__(
-        self, function: Callable[..., Any], names: tuple[str, ...], other_arrays: tuple[str, ...], numbers: tuple[str, ...],
-        written: tuple[str, ...], may_overlap: tuple[str, ...],
+        self, function: Callable[..., Any], names: tuple[str, ...], other_arrays: tuple[str, ...],
+        numbers: tuple[str, ...], written: tuple[str, ...], may_overlap: tuple[str, ...],
     ):  # fmt: skip
         self.arrays = names
         """Parameters that are arrays or None, or (extras, out) a list of arrays."""
@@ -68,39 +69,40 @@ class _Parameters:
         others = (name for name in (*names, *other_arrays) if name not in self.may_overlap)
         self.named = (*self.may_overlap, *map(sys.intern, others))
         """Parameters that may be arrays, first those of `may_overlap`."""
-        found = inspect.signature(function).parameters.values()
-        self.order = tuple(p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD)
+        parameters = inspect.signature(function).parameters.values()
+        self.order = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
         before = [name in self.named for name in self.order]
-        others = any(p.name in self.named for p in found if p.kind is p.VAR_POSITIONAL)
+        others = any(p.name in self.named for p in parameters if p.kind is p.VAR_POSITIONAL)
         self.positions = tuple(before + [others] * (64 - len(before)))
         """By position, whether an argument may be an array; those after the last as the last."""
 
     def holder(self) -> tuple[Any, ...]:
-        """Returns what native code needs (see `Engine.install`)."""
+        """Return what native code needs (see `Engine.install`)."""
         mask = sum(may << place for place, may in enumerate(self.positions))
         overlapping = sum((name in self.may_overlap) << place for place, name in enumerate(self.order))
         return {}, self.numbers, plan.words([mask, overlapping, len(self.may_overlap)]), self.named
 
 
-class _Walk:
+class _CallArguments:
     """The arguments of a call: their key, and the arrays and numbers among them."""
 
-    def __init__(self, given: tuple[Any, ...], options: dict[str, Any], parameters: _Parameters) -> None:
+    def __init__(self, positional: tuple[Any, ...], options: dict[str, Any], parameters: _Parameters) -> None:
+        self.positional, self.options, self.parameters = positional, options, parameters
         self.arrays: list[Any] = []
         self.names: list[str] = []
-        """Parameters of the arrays."""
+        """The parameter of each array."""
         self.numbers: list[float] = []
         self.objects: list[Any] = []
         """Objects that native keys name by address, and that must stay alive."""
         self.known: list[Any] = []
-        """Values that may lead to code that reads something else."""
+        """Functions and objects whose code may read what is no argument."""
         self.foreign = False
         """Whether there are arrays of other libraries than numpy and torch, or numpy scalars as arrays."""
-        self.stray = False
-        """Whether there is an array where none is expected: what the function does may depend on its elements."""
+        self.unexpected_array = False
+        """Whether there is an array where none is expected: the function may depend on its elements."""
         self.torch = packages.loaded("torch")
-        parts: list[Any] = [len(given)]
-        for place, value in enumerate(given):
+        parts: list[Any] = [len(positional)]
+        for place, value in enumerate(positional):
             self._name = parameters.order[place] if place < len(parameters.order) else ""
             parts.append(self._key(value, parameters.positions[min(place, 63)]))
         for name, value in options.items():
@@ -115,17 +117,33 @@ class _Walk:
         )
         """Which of the arrays are written, and which overlaps are part of the key."""
 
+    def with_others(self, others: Iterator[Any], numbers: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with other arrays in place of theirs, in order, and other numbers by name."""
+
+        def other(value: Any, expected: bool) -> Any:
+            if type(value) is tuple or type(value) is list:
+                return type(value)(other(x, expected) for x in value)
+            return next(others) if arrays.is_array(value) and (expected or not arrays.is_number(value)) else value
+
+        positions, named = self.parameters.positions, self.parameters.named
+        positional = tuple(other(value, positions[min(n, 63)]) for n, value in enumerate(self.positional))
+        options = {
+            name: numbers[name] if name in numbers else other(value, name in named)
+            for name, value in self.options.items()
+        }
+        return positional, options
+
     def key(self) -> Any:
-        """Returns a key that is equal for calls of the same program."""
-        return (mode(), *self._parts, *self._meetings())
+        """Return a key that is equal for calls of the same program."""
+        return (mode(), *self._parts, *self._overlapping_pairs())
 
     def pairs(self, some: list[int]) -> Iterator[tuple[int, int]]:
-        """Yields pairs of some of the arrays with all others, each pair once."""
+        """Yield pairs of some of the arrays with all others, each pair once."""
         for one in some:
             yield from ((one, other) for other in range(len(self.arrays)) if other > one or other not in some)
 
-    def _meetings(self) -> Iterator[tuple[int, int, int]]:
-        """Yields pairs that may overlap, and the distance of their addresses, which decides that."""
+    def _overlapping_pairs(self) -> Iterator[tuple[int, int, int]]:
+        """Yield pairs of arrays that may overlap, with the distance of their addresses."""
         if not self.may_overlap:
             return
         spans = [arrays.span(x) for x in self.arrays]
@@ -154,7 +172,7 @@ class _Walk:
         if not expected:
             if arrays.is_number(value):  # an axis, for example
                 return kind, value.dtype, value.tobytes()
-            self.stray = True
+            self.unexpected_array = True
         self.arrays.append(value)
         self.names.append(self._name)
         if self.torch is not None and isinstance(value, self.torch.Tensor):
@@ -168,26 +186,11 @@ class _Walk:
         return kind
 
 
-def _replaced(
-    parameters: _Parameters, given: tuple[Any, ...], options: dict[str, Any], made: Iterator[Any], numbers: Any
-) -> Any:
-    """Returns arguments with other arrays in place of theirs, in order, and other numbers by name."""
-
-    def other(value: Any, expected: bool) -> Any:
-        if type(value) is tuple or type(value) is list:
-            return type(value)(other(x, expected) for x in value)
-        return next(made) if arrays.is_array(value) and (expected or not arrays.is_number(value)) else value
-
-    first = tuple(other(value, parameters.positions[min(n, 63)]) for n, value in enumerate(given))
-    rest = {name: other(value, name in parameters.named) for name, value in options.items() if name not in numbers}
-    return first, {name: numbers[name] if name in numbers else rest[name] for name in options}
-
-
 _functions: weakref.WeakSet[KernelFunction] = weakref.WeakSet()
 
 
 def forget() -> None:
-    """Forgets all programs of all functions."""
+    """Forget all programs of all functions."""
     for function in list(_functions):
         function.forget()
 
@@ -205,30 +208,30 @@ class KernelFunction:
         self._programs: dict[Any, Program | None] = {}
         _functions.add(self)
 
-    def _run_in_python(self, *given: Any, **options: Any) -> Any:
+    def _run_in_python(self, *positional: Any, **options: Any) -> Any:
         if call_program.recorder() is not None:
-            return self._function(*given, **options)
-        walk = _Walk(given, options, self._parameters)
-        if walk.foreign:
-            taken, named = _replaced(self._parameters, given, options, map(arrays.as_supported, walk.arrays), {})
-            return arrays.converted_like(self(*taken, **named), walk.arrays[0])
+            return self._function(*positional, **options)
+        call = _CallArguments(positional, options, self._parameters)
+        if call.foreign:
+            positional, options = call.with_others(map(arrays.as_supported, call.arrays), {})
+            return arrays.converted_like(self(*positional, **options), call.arrays[0])
         target = targets.get_target()
-        device = self._device(walk)
+        device = self._device(call)
         with target.device(device):
-            if sanitizing.kinds() or not target.launches() or not walk.arrays or walk.stray:
-                self._check(walk, given, options)
-                return self._function(*given, **options)
-            key = walk.key()
+            if sanitizing.kinds() or not target.launches() or not call.arrays or call.unexpected_array:
+                self._check(call)
+                return self._function(*positional, **options)
+            key = call.key()
             program = self._programs.get(key, _UNKNOWN)
             if program is _UNKNOWN or (program is not None and not program.holds()):
-                return self._record(key, walk, given, options, device)
+                return self._record(key, call, device)
             if program is None:
-                return self._function(*given, **options)
-            made = program.run(walk.arrays, walk.numbers, arrays.stream_of(walk.arrays[0]))
+                return self._function(*positional, **options)
+            result = program.run(call.arrays, call.numbers, arrays.stream_of(call.arrays[0]))
         program.calls += 1
-        if program.calls <= _MOST_NAMES:
-            self._use_native(program, walk, given, options)
-        return made
+        if program.calls <= _MAX_NATIVE_KEYS:
+            self._use_native(program, call)
+        return result
 
     __call__ = _run_in_python
 
@@ -242,121 +245,121 @@ class KernelFunction:
         return self.__qualname__  # pickled by its name, as functions are
 
     def forget(self) -> None:
-        """Forgets all programs."""
+        """Forget all programs."""
         self._programs.clear()
         if hasattr(self, "_native"):
             self._native[0].clear()
 
     # -- recording ---------------------------------------------------------------------------------------
 
-    def _device(self, walk: _Walk) -> int | None:
-        """Returns the number of the GPU of the arrays; None without one."""
-        found = {x.device.index for x in walk.arrays if arrays.is_torch(x) and x.device.type == "cuda"}
+    def _device(self, call: _CallArguments) -> int | None:
+        """Return the number of the GPU of the arrays; None without one."""
+        indices = {x.device.index for x in call.arrays if arrays.is_torch(x) and x.device.type == "cuda"}
         arrays.require(
-            len(found) <= 1,
-            f"{self.__name__} of arrays on the devices {', '.join(f'cuda:{n}' for n in sorted(found))}",
+            len(indices) <= 1,
+            f"{self.__name__} of arrays on the devices {', '.join(f'cuda:{n}' for n in sorted(indices))}",
             hint="all arrays of a call are on one device: x.to(device)",
         )
-        return found.pop() if found else None
+        return indices.pop() if indices else None
 
-    def _check(self, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Raises if an argument is no array where one is needed, or if written arrays overlap others."""
+    def _check(self, call: _CallArguments) -> None:
+        """Raise if an argument is no array where one is needed, or if written arrays overlap others."""
         parameters = self._parameters
-        if not walk.arrays and given and parameters.order[0] in parameters.arrays:
-            kinds = ", ".join(type(x).__name__ for x in given)
+        if not call.arrays and call.positional and parameters.order[0] in parameters.arrays:
+            kinds = ", ".join(type(x).__name__ for x in call.positional)
             raise arrays.refusal(f"{self.__name__} of {kinds}: no arrays", arrays.ARRAYS)
-        for name, value in (*zip(parameters.order, given), *options.items()):
+        for name, value in (*zip(parameters.order, call.positional), *call.options.items()):
             if name in parameters.arrays:
                 for x in value if name in ("extras", "out") and isinstance(value, (list, tuple)) else [value]:
                     arrays.require_array(x, self.__name__, name)
-        for x in walk.arrays:
+        for x in call.arrays:
             arrays.require_materialized(x, self.__name__)
-        for one in walk.written:
-            arrays.require_distinct_elements(walk.arrays[one], f"{self.__name__}: {walk.names[one]}")
-        for one, other in walk.pairs(walk.written):
-            out, x, name = walk.arrays[one], walk.arrays[other], walk.names[one]
-            both = other in walk.written
+        for one in call.written:
+            arrays.require_distinct_elements(call.arrays[one], f"{self.__name__}: {call.names[one]}")
+        for one, other in call.pairs(call.written):
+            out, x, name = call.arrays[one], call.arrays[other], call.names[one]
+            both = other in call.written
             arrays.require(
                 (not both and (x is out or arrays.same_view(x, out))) or not arrays.overlap(x, out),
-                f"{self.__name__}: {name} {_lies(out)} has memory in common with an array {_lies(x)} that is "
-                f"{'written' if both else 'read'}, {walk.names[other]}",
+                f"{self.__name__}: {name} {_layout_text(out)} has memory in common with an array {_layout_text(x)} "
+                f"that is {'written' if both else 'read'}, {call.names[other]}",
                 hint="what is written may be an array that is read itself, as it lies, or lies apart from all others",
             )
 
-    def _record(
-        self, key: Any, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any], device: int | None
-    ) -> Any:
+    def _record(self, key: Any, call: _CallArguments, device: int | None) -> Any:
+        """Run the function under a recorder, keep its program, and return the result."""
         loading.prepare(programs=True)
-        self._check(walk, given, options)
+        self._check(call)
+        options = call.options
         numbers = {name: Passed(options[name]) for name in self._parameters.numbers if type(options.get(name)) is float}
         for place, number in enumerate(numbers[name] for name in options if name in numbers):
             number.place = place
         # an array that is passed twice becomes two: they are two in other calls
-        apart = [x if all(x is not y for y in walk.arrays[:n]) else arrays.alias(x) for n, x in enumerate(walk.arrays)]
-        taken, named = _replaced(self._parameters, given, options, iter(apart), numbers)
+        apart = [x if all(x is not y for y in call.arrays[:n]) else arrays.alias(x) for n, x in enumerate(call.arrays)]
+        positional, options = call.with_others(iter(apart), numbers)
         with Recorder(apart, list(numbers.values()), arrays.is_array) as recorder:
-            result = self._function(*taken, **named)
+            result = self._function(*positional, **options)
         program = recorder.program(result, arrays.address)
-        if len(self._programs) >= _MOST:
+        if len(self._programs) >= _MAX_PROGRAMS:
             self.forget()
         if program is not None:
             program.device = device
-            program.keep(*walk.objects)
-            if walk.known:
-                program.holds = Reads(walk.known).unchanged
+            program.keep(*call.objects)
+            if call.known:
+                program.holds = Dependencies(None, call.known).unchanged
         self._programs[key] = program
         native = loading.loaded()
         if native is not None:  # now, while a kernel is compiled, and not in the next call
-            _introduce(native, walk)
+            _introduce(native, call)
 
         def own(x: Any) -> Any:
             place = recorder.place_of(x)
-            return walk.arrays[place] if place is not None and place < len(apart) else x
+            return call.arrays[place] if place is not None and place < len(apart) else x
 
         return tuple(map(own, result)) if type(result) is tuple else own(result)
 
     # -- native calls ------------------------------------------------------------------------------------
 
-    def _use_native(self, program: Program, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Lets native code take the next call like this one."""
+    def _use_native(self, program: Program, call: _CallArguments) -> None:
+        """Let native code take the next call like this one."""
         native, needed = loading.loaded(), _guards(program)
-        if native is None or needed is None or not _introduce(native, walk):
+        if native is None or needed is None or not _introduce(native, call):
             return
-        if _has_attributes(walk.known):  # native keys do not contain them
+        if _has_attributes(call.known):  # native keys do not contain them
             return
-        for value in walk.objects:
+        for value in call.objects:
             if _is_constant(value):
                 native.add_constant(type(value))
         if not hasattr(self, "_native"):
             self._native = self._parameters.holder()
-        key = native.call_key(self._native, *given, **options)
+        key = native.call_key(self._native, *call.positional, **call.options)
         if key is not None and program.prepare(needed):
-            program.keep(*walk.objects)
+            program.keep(*call.objects)
             self._native[0][key] = program
 
 
 _UNKNOWN: Any = object()
 
 
-def _introduce(native: Engine, walk: _Walk) -> bool:
-    """Registers library functions and array types with native code; returns whether it can read the arrays."""
+def _introduce(native: Engine, call: _CallArguments) -> bool:
+    """Register library functions and array types with native code; return whether it can read the arrays."""
     _install(native)
-    return all([introduce_array(native, type(x)) for x in walk.arrays])  # noqa: C419
+    return all([introduce_array(native, type(x)) for x in call.arrays])  # noqa: C419
 
 
-def _lies(x: Any) -> str:
+def _layout_text(x: Any) -> str:
     return f"of shape {tuple(x.shape)} and strides {arrays.strides(x)}"
 
 
 def _has_attributes(values: list[Any]) -> bool:
-    """Returns whether some values hold functions with attributes."""
+    """Return whether some values hold functions with attributes."""
     met = Met()
     static_key(values, met)
     return any(function.__dict__.keys() - {"__wrapped__"} for function in met.functions)
 
 
 def _is_constant(value: Any) -> bool:
-    """Returns whether objects of a type never change: element types, and configs."""
+    """Return whether objects of a type never change: element types, and configs."""
     if type(value) in _constants:
         return True
     libraries = [packages.loaded(name) for name in ("numpy", "torch")]
@@ -367,27 +370,12 @@ _constants: set[type] = set()
 
 
 def add_constant(kind: type) -> None:
-    """Declares that objects of a type never change."""
+    """Declare that objects of a type never change."""
     _constants.add(kind)
 
 
-class Reads:
-    """What functions among the arguments read besides them."""
-
-    def __init__(self, functions: Sequence[Any]) -> None:
-        self._found = Dependencies(None, functions)
-
-    def unchanged(self) -> bool:
-        """Returns whether nothing has changed."""
-        return self._found.unchanged()
-
-    def guards(self) -> list[Guard]:
-        """Returns the same as guards for native code."""
-        return self._found.guards()
-
-
 def _guards(program: Program) -> list[Guard] | None:
-    """Returns what must hold for native code to repeat a program."""
+    """Return what must hold for native code to repeat a program."""
     chosen = targets.choice_guards()
     if chosen is None:  # inside `with kiln.target(...)` no word in memory tells the target
         chosen = [Guard(guards.IS_TRUE, functools.partial(_is_chosen, targets.target_key()))]
@@ -399,7 +387,7 @@ def _guards(program: Program) -> list[Guard] | None:
         *chosen,
         *targets.get_target().device_guards(program.device),
         *targets.get_target().launch_guards(),
-        *(reads.guards() if isinstance(reads, Reads) else []),
+        *(reads.guards() if isinstance(reads, Dependencies) else []),
     ]
 
 
@@ -409,7 +397,7 @@ def _is_chosen(key: str) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _install(native: Engine) -> None:
-    """Lets native code take calls; others reach the method that was there before."""
+    """Let native code take calls; others reach the method that was there before."""
     native.add_programs(Program, "_native")
     for kind in {types.BuiltinFunctionType, types.ModuleType, *map(type, TYPES.values())}:
         native.add_constant(kind)
@@ -420,13 +408,14 @@ def kernel_function(
     *names: str, other_arrays: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",),
     may_overlap: tuple[str, ...] = (),
 ) -> Callable[[Any], Any]:  # fmt: skip
-    """Decorates a function whose calls are recorded and repeated.
+    """Decorate a function whose calls are recorded and repeated.
 
-    `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `other_arrays` others that may be arrays. The
-    function must not depend on elements. `numbers` are parameters whose values, floats passed by name, differ from call to call: the function
-    may depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. `written` parameters must not overlap each
-    other, nor others, except that one may be an array that is read itself; `may_overlap` are others that are written, whose overlaps the
-    function checks itself. The function accesses arrays only through `arrays`, or says `cannot_repeat`.
+    `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `other_arrays` others that
+    may be arrays. The function must not depend on elements. `numbers` are parameters whose values, floats passed by
+    name, differ from call to call: the function may depend on whether such a number is 0 or 1, and on its sign, and
+    passes it on to launches. `written` parameters must not overlap each other, nor others, except that one may be an
+    array that is read itself; `may_overlap` are others that are written, whose overlaps the function checks itself. The
+    function accesses arrays only through `arrays`, or says `cannot_repeat`.
     """
     return lambda function: KernelFunction(
         function, _Parameters(function, names, other_arrays, numbers, written, may_overlap)
@@ -434,7 +423,7 @@ def kernel_function(
 
 
 def cannot_repeat(why: str) -> None:
-    """Tells the recorder that a call depends on more than its key."""
+    """Tell the recorder that a call depends on more than its key."""
     recorder = call_program.recorder()
     if recorder is not None:
         recorder.give_up(why)

@@ -1,8 +1,9 @@
 """Registries of implementations: which of them can compute a problem, with which configs, and which one does.
 
-A *problem* says what is computed (`dispatch/problem.py`), a *config* how: a frozen dataclass, so that it can be compared, printed
-and made by a tuner. An *implementation* computes problems with configs of its own class. A call takes the registered
-implementation whose best config has the least expected time, or the one that has the class of the config it is passed.
+A *problem* says what is computed (`dispatch/problem.py`), a *config* how: a frozen dataclass, so that it can be
+compared, printed and made by a tuner. An *implementation* computes problems with configs of its own class. A call takes
+the registered implementation whose best config has the least expected time, or the one that has the class of the config
+it is passed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from . import arrays, explaining, recorder
@@ -29,31 +30,31 @@ class Implementation:
     config: type[Any]
     """The class of its configs."""
     repeats = False
-    """Whether it touches arrays only through `dispatch.launches` and `dispatch.arrays`, so that a call can be recorded and
-    repeated. Otherwise every call runs Python."""
+    """Whether it touches arrays only through `dispatch.launches` and `dispatch.arrays`, so that a call can be recorded
+    and repeated. Otherwise every call runs Python."""
 
     def supports(self, problem: Any, device: Device) -> str | None:
-        """Returns why it cannot compute a problem on a device; None if it can."""
+        """Return why it cannot compute a problem on a device; None if it can."""
         raise NotImplementedError
 
     def configs(self, problem: Any, device: Device) -> Iterable[Any]:
-        """Returns configs that work for a supported problem, the most promising first; a tuner tries them all."""
+        """Return configs that work for a supported problem, the most promising first; a tuner tries them all."""
         raise NotImplementedError
 
     def cost(self, problem: Any, config: Any, device: Device) -> float:
-        """Returns the expected microseconds."""
+        """Return the expected microseconds."""
         raise NotImplementedError
 
     def cost_terms(self, problem: Any, config: Any, device: Device) -> dict[str, float]:
-        """Returns the named terms of the cost in microseconds: of concurrent units, or of phases that add up to it.
+        """Return the named terms of the cost in microseconds: of concurrent units, or of phases that add up to it.
         Empty without a model."""
         return {}
 
     def check(self, problem: Any, config: Any, device: Device) -> None:
-        """Raises if a config cannot work for a supported problem."""
+        """Raise if a config cannot work for a supported problem."""
 
     def validate(self, problem: Any, config: Any, device: Device) -> list[str]:
-        """Returns why a config cannot work for a problem; empty if it can."""
+        """Return why a config cannot work for a problem; empty if it can."""
         reason = self.supports(problem, device)
         if reason is not None:
             return [reason]
@@ -64,14 +65,35 @@ class Implementation:
         return []
 
     def run(self, problem: Any, config: Any, args: Any) -> Any:
-        """Computes a problem on arrays with its layouts; each registry defines `args` and the result."""
+        """Compute a problem on arrays with its layouts; each registry defines `args` and the result."""
         raise NotImplementedError
 
 
 class MemoryBound(Implementation):
-    """An implementation whose cost is the problem's memory time, and whose calls can be repeated."""
+    """An implementation whose cost is the problem's memory time, and whose calls can be repeated.
+
+    Its configs are the measured one and, for a tuner, those with other values of some fields.
+    """
 
     repeats = True
+    tried: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    """Fields of the config and the values that a tuner tries."""
+
+    def supports(self, problem: Any, device: Device) -> str | None:
+        return None
+
+    def measured_config(self, problem: Any, device: Device) -> Any:
+        """Returns the config that measuring found best, by default that without arguments; None if none works."""
+        return self.config()
+
+    def configs(self, problem: Any, device: Device) -> Iterable[Any]:
+        first = self.measured_config(problem, device)
+        if first is None:
+            return ()
+        return variants(first, lambda config: self.check(problem, config, device), **self.tried)
+
+    def check(self, problem: Any, config: Any, device: Device) -> None:
+        config.check()
 
     def cost(self, problem: Any, config: Any, device: Device) -> float:
         return explaining.LAUNCH_US + explaining.memory_time(problem, device)
@@ -90,7 +112,8 @@ _collected: list[tuple[Registry, Any]] | None = None
 
 @contextlib.contextmanager
 def collecting_problems() -> Iterator[list[tuple[Registry, Any]]]:
-    """While open, registries compute nothing but append themselves and the problem to the yielded list. Not thread-safe."""
+    """While open, registries compute nothing but append themselves and the problem to the yielded list. Not
+    thread-safe."""
     global _collected
     before, _collected = _collected, []
     try:
@@ -109,12 +132,13 @@ class Registry:
         self._used = False
 
     def register(self, implementation: Any) -> Any:
-        """Adds an implementation, or an instance of a class of them (as a decorator). Recorded calls choose again."""
+        """Add an implementation, or an instance of a class of them (as a decorator). Recorded calls choose again."""
         instance = implementation() if isinstance(implementation, type) else implementation
         parameters = getattr(instance.config, "__dataclass_params__", None)
         arrays.require(
             parameters is not None and parameters.frozen,
-            f"{type(instance).__name__}.config is {instance.config.__name__}, which is no frozen dataclass: configs are compared, kept and printed",
+            f"{type(instance).__name__}.config is {instance.config.__name__}, which is no frozen dataclass: "
+            "configs are compared, kept and printed",
             hint="@dataclasses.dataclass(frozen=True)",
         )
         self.implementations.append(instance)
@@ -123,7 +147,7 @@ class Registry:
         return implementation
 
     def unregister(self, implementation: Any) -> None:
-        """Removes an implementation, or all of a class."""
+        """Remove an implementation, or all of a class."""
         self.implementations = [
             x for x in self.implementations if x is not implementation and type(x) is not implementation
         ]
@@ -135,7 +159,7 @@ class Registry:
             recorder.forget()
 
     def choices(self, problem: Any, device: Device) -> list[Choice]:
-        """Returns all configs of all implementations that support a problem, the cheapest first."""
+        """Return all configs of all implementations that support a problem, the cheapest first."""
         choices = [
             Choice(implementation, config, implementation.cost(problem, config, device))
             for implementation in self.implementations
@@ -145,7 +169,7 @@ class Registry:
         return sorted(choices, key=lambda choice: choice.cost)
 
     def choose(self, problem: Any, device: Device, config: Any = None) -> Choice:
-        """Returns the choice for a problem: with `config`, or with the config of the least expected time."""
+        """Return the choice for a problem: with `config`, or with the config of the least expected time."""
         self._used = True
         if config is not None:
             return self._with_config(config, problem, device)
@@ -158,7 +182,7 @@ class Registry:
         return choice
 
     def _cheapest(self, problem: Any, device: Device) -> Choice:
-        """Returns the cheapest of the implementations' first configs; of equals the last registered."""
+        """Return the cheapest of the implementations' first configs; of equals the last registered."""
         best: Choice | None = None
         reasons: list[str] = []
         for implementation in self.implementations:
@@ -189,9 +213,10 @@ class Registry:
             raise self._refusal(problem, [f"{type(x).__name__}: {reason}" for x, reason in reasons])
         for implementation in able:
             implementation.check(problem, config, device)
-        costs = [(x.cost(problem, config, device), -n) for n, x in enumerate(able)] if len(able) > 1 else [(0.0, 0)]
-        cost, place = min(costs)
-        return Choice(able[-place], config, cost)
+        if len(able) == 1:  # which need not have a model
+            return Choice(able[0], config, 0.0)
+        choices = (Choice(x, config, x.cost(problem, config, device)) for x in reversed(able))
+        return min(choices, key=lambda choice: choice.cost)
 
     def _refusal(self, problem: Any, reasons: list[str]) -> Exception:
         return DSLUserCodeTypeError(
@@ -200,14 +225,14 @@ class Registry:
         )
 
     def validate(self, problem: Any, config: Any, device: Device) -> list[str]:
-        """Returns why no implementation can compute a problem with a config; empty if one can."""
+        """Return why no implementation can compute a problem with a config; empty if one can."""
         reasons = [x.validate(problem, config, device) for x in self.implementations if type(config) is x.config]
         if not reasons:
             return [f"{type(config).__name__} is no config of {self.name}"]
         return [] if [] in reasons else [reason for several in reasons for reason in several]
 
     def explain(self, problem: Any, device: Device, config: Any = None) -> explaining.Explanation:
-        """Returns what is chosen for a problem, or would be with `config`, and why."""
+        """Return what is chosen for a problem, or would be with `config`, and why."""
         first = self.choose(problem, device, config)
         cost = first.implementation.cost(problem, first.config, device)
         others = [choice for choice in self.choices(problem, device) if choice[:2] != first[:2]]
@@ -221,7 +246,7 @@ class Registry:
         )  # fmt: skip
 
     def run(self, problem: Any, device: Device, args: Any, config: Any = None) -> Any:
-        """Chooses an implementation and computes a problem."""
+        """Choose an implementation and compute a problem."""
         if _collected is not None:
             _collected.append((self, problem))
             return None
@@ -232,7 +257,7 @@ class Registry:
 
 
 def variants(first: Any, check: Any, **choices: Any) -> Iterator[Any]:
-    """Yields a config, then those with other values of some fields that pass a check."""
+    """Yield a config, then those with other values of some fields that pass a check."""
     yield first
     seen = {first}
     for values in itertools.product(*choices.values()):
@@ -245,7 +270,7 @@ def variants(first: Any, check: Any, **choices: Any) -> Iterator[Any]:
 
 
 def passes(check: Any, config: Any) -> bool:
-    """Returns whether `check` accepts a config."""
+    """Return whether `check` accepts a config."""
     try:
         check(config)
     except DSLUserCodeTypeError:

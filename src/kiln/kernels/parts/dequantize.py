@@ -22,7 +22,7 @@ def _constant(bits: int) -> Any:
 
 
 def _add(pair: Any, other: Any, dtype: Any) -> Any:
-    """Return the sums of two pairs, which are exact."""
+    """Add two pairs; the results are exact."""
     if dtype is BFloat16:  # an addition of bf16 comes with sm_90
         code = "{ .reg .b32 ones; mov.b32 ones, 0x3F803F80; fma.rn.bf16x2 {$w0}, {$r0}, ones, {$r1}; }"
     else:

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 def key_of(value: Any) -> Any:
-    """Returns a key that is equal for values and functions that make equal programs."""
+    """Return a key that is equal for values and functions that make equal programs."""
     return static_key(value)
 
 
 class Functions:
     """Functions that a kernel is specialised for: equal if code, closures and defaults are.
 
-    What else they read, globals for example, is checked by the cache of kernels (`launches.cached_kernel_of`). `branching`: which of them
-    (True: all) are called with one element at a time, and may branch on it.
+    What else they read, globals for example, is checked by the cache of kernels (`launches.cached_kernel_of`).
+    `branching`: which of them (True: all) are called with one element at a time, and may branch on it.
     """
 
-    def __init__(self, *given: Callable[..., Any], branching: bool | Sequence[Callable[..., Any]] = False) -> None:
-        self.given = given
-        some = given if branching is True else branching or ()
-        self.branching = tuple(any(one is function for one in some) for function in given)
-        self.key = (self.branching, *map(static_key, given))
+    def __init__(self, *functions: Callable[..., Any], branching: bool | Sequence[Callable[..., Any]] = False) -> None:
+        self.functions = functions
+        some = functions if branching is True else branching or ()
+        self.branching = tuple(any(one is function for one in some) for function in functions)
+        self.key = (self.branching, *map(static_key, functions))
         """The key: equal for equal functions."""
         self._hash = hash(self.key)
 
@@ -42,49 +42,50 @@ class Functions:
         return self._hash
 
     def __repr__(self) -> str:
-        return f"Functions({', '.join(getattr(one, '__qualname__', repr(one)) for one in self.given)})"
+        return f"Functions({', '.join(getattr(one, '__qualname__', repr(one)) for one in self.functions)})"
 
     def callables(self) -> list[Callable[..., Any]]:
-        """Returns the functions as they are called with vectors of elements."""
+        """Return the functions as they are called with vectors of elements."""
         return [
             one_by_one(function) if branches else of_vectors(function)
-            for function, branches in zip(self.given, self.branching, strict=True)
+            for function, branches in zip(self.functions, self.branching, strict=True)
         ]
 
 
 def vectors_first(run: Callable[[Sequence[Callable[..., Any]]], Any]) -> Any:
-    """Returns `run(())`; while a function branches on a vector, runs again with all functions that do, for one element at a time."""
+    """Return `run(())`; while a function branches on a vector, runs again with all functions that do, for one element
+    at a time."""
     branching: list[Callable[..., Any]] = []
     while True:
         try:
             return run(tuple(branching))
-        except VectorTruthError as found:
-            if found.function is None:
+        except VectorTruthError as error:
+            if error.function is None:
                 raise
-            branching.append(found.function)
+            branching.append(error.function)
 
 
 def of_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that an error of branching on a vector names it."""
+    """Wrap a function so that an error of branching on a vector names it."""
 
     def applied(*values: Any) -> Any:
         try:
             return function(*values)
-        except VectorTruthError as found:
-            found.function = function
+        except VectorTruthError as error:
+            error.function = function
             raise
 
     return applied
 
 
 def of_arrays(function: Callable[..., Any], *values: Any) -> Any:
-    """Calls a function with values of elements, whose types promote as those of arrays."""
+    """Call a function with values of elements, whose types promote as those of arrays."""
     with array_rules():
         return function(*values)
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function of one element for vectors: it may branch on its argument.
+    """Wrap a function of one element for vectors: it may branch on its argument.
 
     Other arguments are passed as they are.
     """
@@ -92,27 +93,27 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def applied(*values: Any) -> Any:
         first = next(v for v in values if isinstance(v, TensorSSA))
-        made = [traced(*[v[i] if isinstance(v, TensorSSA) else v for v in values]) for i in range(first.numel())]
-        if isinstance(made[0], tuple):  # several values for each element
-            return tuple(_gathered(list(own), first.shape) for own in zip(*made, strict=True))
-        return _gathered(made, first.shape)
+        results = [traced(*[v[i] if isinstance(v, TensorSSA) else v for v in values]) for i in range(first.numel())]
+        if isinstance(results[0], tuple):  # several values for each element
+            return tuple(_gathered(list(own), first.shape) for own in zip(*results, strict=True))
+        return _gathered(results, first.shape)
 
     return applied
 
 
-def _gathered(made: list[Any], shape: Any) -> Any:
-    """Returns the vector of a function's results; a number, if all of them are numbers."""
-    typed = [x for x in made if isinstance(x, cute.Numeric)]
+def _gathered(results: list[Any], shape: Any) -> Any:
+    """Return the vector of a function's results; a number, if all of them are numbers."""
+    typed = [x for x in results if isinstance(x, cute.Numeric)]
     if not typed:
-        return made[0]
-    held = cute.make_rmem_tensor(shape, type(typed[0]))
-    for i, x in enumerate(made):
-        held[i] = x
-    return held.load()
+        return results[0]
+    vector = cute.make_rmem_tensor(shape, type(typed[0]))
+    for i, x in enumerate(results):
+        vector[i] = x
+    return vector.load()
 
 
 def rewritten(function: Any) -> Any:
-    """Returns a Python function with its branches rewritten for traced values; other callables as they are."""
+    """Return a Python function with its branches rewritten for traced values; other callables as they are."""
     if isinstance(function, types.FunctionType):
         return cute.jit(function)
     if isinstance(function, types.MethodType):

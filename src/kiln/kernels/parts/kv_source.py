@@ -50,6 +50,25 @@ def sequence_rows(x: cute.Tensor, cu_seqlens: Any, batch: Int32, head: Int32, gr
     return cute.make_tensor(rows.iterator, layout), length
 
 
+def vector_at(x: Any, coord: Any) -> Any:
+    """Return the 16 bytes of a tensor that begin at a coordinate."""
+    start = cute.domain_offset(coord, x).iterator
+    return cute.make_tensor(start.with_alignment(16), cute.make_layout((128 // x.element_type.width,)))
+
+
+@cute.jit
+def store_vectors(tile: cute.Tensor, rows: Int32, columns: Any, threads: int, out: cute.Tensor, coord: Any):
+    """Store the first rows of a tile in smem, 16 bytes at a time; `coord(row, column)` is their coordinate in `out`.
+
+    For the last rows of a varlen sequence: a TMA store would go beyond it."""
+    vectors = columns // VECTOR
+    fragment = cute.make_rmem_tensor((VECTOR,), tile.element_type)
+    for i in range(arch.thread_idx()[0] % threads, max(rows, 0) * vectors, threads):
+        row, column = i // vectors, cute.assume(i % vectors * VECTOR, divby=VECTOR)
+        cute.autovec_copy(vector_at(tile, (row, column)), fragment)
+        cute.autovec_copy(fragment, vector_at(out, coord(row, column)))
+
+
 # --- tiles that threads copy with cp.async ---
 
 
@@ -101,6 +120,9 @@ class DenseKv:
         copies = (tile.row_copy(padded, True).get_slice(thread) for padded in (tile.padded, tile.padded_v))
         self.operands = tuple(zip(copies, (k, v), (smem_k, smem_v), (tile.dim, tile.dim_v), strict=True))
 
+    def look_up(self, kv_tile: Any) -> None:
+        """There are no pages to find."""
+
     def load_first(self, kv_tile: Any, rows: Any) -> None:
         """Issue the copies of a tile to stage 0; `rows` are those that exist: it may reach beyond them."""
         for copy, source, smem, head_dim in self.operands:
@@ -119,15 +141,15 @@ class PagedKv:
 
     def __init__(self, tile: Any, pages: PageTable, thread: Any, k: Any, v: Any, smem_k: Any, smem_v: Any) -> None:
         self.copy_k, self.copy_v = (_PagedCopy(tile, pages, thread, padded) for padded in (tile.padded, tile.padded_v))
-        self.shares_pages = self.copy_k.rows_at_once == self.copy_v.rows_at_once
+        self.one_lookup = self.copy_k.rows_at_once == self.copy_v.rows_at_once
         self.pages_k = self.copy_k.page_fragment()
-        self.pages_v = self.pages_k if self.shares_pages else self.copy_v.page_fragment()
+        self.pages_v = self.pages_k if self.one_lookup else self.copy_v.page_fragment()
         self.k, self.v = (k, smem_k, tile.dim), (v, smem_v, tile.dim_v)
 
     def look_up(self, kv_tile: Any) -> None:
         """Find the pages of a tile."""
         self.copy_k.look_up(self.pages_k, kv_tile)
-        if not self.shares_pages:
+        if not self.one_lookup:
             self.copy_v.look_up(self.pages_v, kv_tile)
 
     def _operands(self) -> Any:

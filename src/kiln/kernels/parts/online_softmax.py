@@ -84,21 +84,21 @@ class OnlineSoftmax:
 
 @cute.jit
 def normalize_row(row_sum: Float32, neg_row_max: Float32, sink: Any, v_descale: Any):
-    """Return a row's sum and -row_max with its sink, and the factor that makes its accumulators outputs.
+    """Return a row's sum and -row_max with its sink, and the scale that makes its accumulators outputs.
 
     `sink` is the logit of the attention sink times log2(e), and `v_descale` the scale factor of V; either may be None.
-    A row that sees no key has factor 0."""
+    A row that sees no key has scale 0."""
     total, correction = quad_sum(row_sum), Float32(1.0)
     if const_expr(sink is not None):
         with_sink = arch.fmin(neg_row_max, -sink)
         correction = arch.exp2(with_sink - neg_row_max)
         total, neg_row_max = total * correction + arch.exp2(sink + with_sink), with_sink
-    factor = Float32(0.0)
+    scale = Float32(0.0)
     if total != 0.0:
-        factor = arch.rcp_approx(total) * correction
+        scale = arch.rcp_approx(total) * correction
     if const_expr(v_descale is not None):
-        factor = factor * v_descale
-    return total, neg_row_max, factor
+        scale = scale * v_descale
+    return total, neg_row_max, scale
 
 
 @cute.jit

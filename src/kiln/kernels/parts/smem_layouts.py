@@ -14,9 +14,9 @@ _BANKS = 128
 def swizzled(dtype: Any, shape: tuple[int, ...], contiguous: int, paired: bool = False) -> Any:
     """A tile (rows, columns, ...) whose mode `contiguous` (0 or 1) lies in rows of at most 128 bytes, swizzled.
 
-    Pieces of 16 bytes are permuted within each row, differently in each of eight rows in succession: eight pieces at the same
-    place of eight rows lie in different banks. Rows are a multiple of 16 bytes. `paired`: of sixteen rows the pairs 0, 2, 4 and
-    6 succeed each other, then the pairs 1, 3, 5 and 7.
+    Pieces of 16 bytes are permuted within each row, differently in each of eight rows in succession: eight pieces at
+    the same place of eight rows lie in different banks. Rows are a multiple of 16 bytes. `paired`: of sixteen rows the
+    pairs 0, 2, 4 and 6 succeed each other, then the pairs 1, 3, 5 and 7.
     """
     row_bytes = math.gcd(shape[contiguous] * dtype.width // 8, _BANKS)
     elements = row_bytes * 8 // dtype.width

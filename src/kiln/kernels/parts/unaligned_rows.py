@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import Float32, const_expr, cute, range_constexpr, select_
-from ...cute.nvgpu import CopyUniversalOp
+from .vectors import vector_atom
 
 
 class Span:
@@ -24,7 +24,7 @@ class Span:
 
     def __init__(self, begin: Any, n: Any, width: int, spare: int = 0) -> None:
         self.width = width
-        self.odd = begin is not None
+        self._unaligned = begin is not None
         self._most = 2 * (width - 1) + spare * width
         self.head: Any = 0
         if begin is not None:
@@ -36,14 +36,14 @@ class Span:
 
     def middle(self, row: Any) -> Any:
         """Returns the vectors of a row, given as a tensor of one mode, as an aligned tensor."""
-        if not self.odd:
+        if not self._unaligned:
             return row
         pointer = (row.iterator + self.head).with_alignment(self.width * row.element_type.width // 8)
         return cute.make_tensor(pointer, cute.make_layout(self.units * self.width))
 
     def edges(self, lane: Any, lanes: int) -> list[Any]:
         """Returns the columns of the edges of one of some lanes; those from the row's length on do not exist."""
-        if not self.odd:
+        if not self._unaligned:
             return []
         taken = [lane + k for k in range(0, self._most, lanes)]
         return [select_(k < self.head, k, k + self.units * self.width) for k in taken]
@@ -52,10 +52,10 @@ class Span:
 @cute.jit
 def element_at(row: Any, column: Any, there: Any, instead: Any = 0.0):
     """Loads an element of a row as f32, or another number where it does not exist."""
-    found = Float32(instead)
+    value = Float32(instead)
     if there:
-        found = row[column].to(Float32)
-    return found
+        value = row[column].to(Float32)
+    return value
 
 
 @cute.jit
@@ -70,8 +70,3 @@ def vectors_at(middle: Any, width: Any, count: Any, first: Any, apart: Any, unit
         part = cute.local_tile(middle, (width,), (at,))
         cute.copy(vector_atom(middle.element_type, width), part, held[None, v], pred=there)
     return held
-
-
-def vector_atom(dtype: Any, width: int) -> Any:
-    """Returns a copy of one vector."""
-    return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)

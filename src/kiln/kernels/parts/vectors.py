@@ -1,4 +1,4 @@
-"""Vectors of elements in registers, and reductions over lanes of a warp."""
+"""Vectors of elements: copies between memory and registers, arithmetic, and reductions over lanes of a warp."""
 
 from __future__ import annotations
 
@@ -6,6 +6,36 @@ from typing import Any
 
 from ... import BFloat16, Boolean, Float32, Uint32, cute
 from ...cute import arch
+from ...cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
+
+
+def vector_atom(dtype: Any, width: int, priority: Any = CacheEvictionPriority.EVICT_NORMAL) -> Any:
+    """Returns the copy of a vector of `width` elements in one access, with an L2 eviction priority."""
+    bits = width * max(8, dtype.width)
+    return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
+
+
+def async_vector_atom(dtype: Any, width: int, priority: Any) -> Any:
+    """Returns the asynchronous copy of a vector to shared memory, which becomes zero where its predicate is false."""
+    bits = width * dtype.width
+    op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS)
+    return cute.make_copy_atom(op, dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
+
+
+def load_vector(tile: Any, width: int, there: Any = None, instead: Any = 0) -> Any:
+    """Loads a vector from memory into registers; where it is not `there`, another number. None: it always is."""
+    registers = cute.make_rmem_tensor((width,), tile.element_type)
+    if there is not None:
+        registers.fill(instead)
+    cute.copy(vector_atom(tile.element_type, width), tile, registers, pred=there)
+    return registers
+
+
+def rounded(value: Any, dtype: Any) -> Any:
+    """Converts a vector to an element type, in registers from which it can be copied."""
+    registers = cute.make_rmem_tensor((len(value),), dtype)
+    registers.store(value.to(dtype))
+    return registers
 
 
 def maximum(a: Any, b: Any) -> Any:

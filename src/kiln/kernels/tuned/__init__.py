@@ -1,4 +1,4 @@
-"""Coefficients of the cost models, and choices by measurement: a JSON file for each GPU that was measured."""
+"""Coefficients of cost models, tile shapes and measured choices: a JSON file for each GPU that was measured."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from typing import Any
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    return json.loads(Path(__file__).with_name("h200.json").read_text())
+    return json.loads(Path(__file__).with_name("h200.json").read_text(), object_hook=_with_tuples)
+
+
+def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the table with extents as tuples, as configs have them."""
+    return {name: tuple(x) if isinstance(x, list) and isinstance(x[0], (int, float)) else x for name, x in row.items()}
 
 
 def coefficients(model: str) -> dict[str, Any]:
-    """Return the coefficients of a model, by name. They are an H200's: other GPUs of its architecture have the same SMs."""
+    """Return the coefficients of a model, by name. They are an H200's, which other GPUs of its architecture share."""
     return _table()[model]

@@ -1,12 +1,12 @@
 """Counting bank conflicts: what a build with the kind `banks` adds to accesses of shared memory.
 
 Shared memory has 32 banks of 4 bytes. A warp's access takes one wavefront for each group of lanes that the hardware
-serves together - all 32 for accesses of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes and for a matrix of `ldmatrix` and
-`stmatrix` - and in each group as many as the most different words that fall into one bank. Lanes that want the same
+serves together - all 32 for accesses of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes and for a matrix of `ldmatrix`
+and `stmatrix` - and in each group as many as the most different words that fall into one bank. Lanes that want the same
 word share it.
 
-Lanes of an access belong together if they execute the same operation in the same iteration of every loop around it. The code
-that counts is in `bank_counts.py`.
+Lanes of an access belong together if they execute the same operation in the same iteration of every loop around it. The
+code that counts is in `bank_counts.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Place:
 
 
 class BankCounter:
-    """What one module's instrumented build knows."""
+    """The places of one module where an instrumented build counts, and the code it adds there."""
 
     def __init__(self, expansion: Expansion) -> None:
         self.expansion = expansion
@@ -93,12 +93,10 @@ class BankCounter:
         self._operations += 1
         i32, i64 = int_type(32), int_type(64)
         key = b.binary("addi", b.binary("muli", self._moment(x, op, b), _MIX), self._operations)
-        (bx, by, bz), (gx, gy, _) = x.function.indices["block_idx"], x.function.indices["grid_dim"]
-        block = b.binary("addi", bx, b.binary("muli", gx, b.binary("addi", by, b.binary("muli", gy, bz))))
+        indices = x.function.indices
+        block = b.linear(indices["block_idx"], indices["grid_dim"])
         key = b.binary("addi", b.binary("muli", key, _MIX), b.value("arith.extui", i64, (block,)))
-        (tx, ty, tz), (dx, dy, dz) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
-        thread = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
-        threads = b.binary("muli", dx, b.binary("muli", dy, dz))
+        thread, threads = b.linear(indices["thread_idx"], indices["block_dim"]), b.product(indices["block_dim"])
         counters = b.byte_gep(b.address_of(COUNTERS), number * ctypes.sizeof(Counters))
         addresses = [b.value("llvm.ptrtoint", i64, (pointer,)) for pointer in (counters, address)]
         self.expansion.declare(ACCESS, [i64, i64, i32, i32, i64, i32], [])
@@ -138,7 +136,7 @@ class BankCounter:
         b.call(FLUSH, [], [])
 
     def finish(self) -> None:
-        """All places are known: make the counters."""
+        """Make the counters, when all places are known."""
         size = max(1, len(self.places)) * ctypes.sizeof(Counters)
         zero = ir.DenseElementsAttr.get_splat(
             ir.RankedTensorType.get([size], int_type(8), loc=ir.Location.unknown(context())), int_attr(int_type(8), 0)
@@ -159,8 +157,7 @@ def _mixed(b: Builder, moment: ir.Value, number: ir.Value) -> ir.Value:
 
 
 def counted(call: Callable[[int], None], address: int, places: list[Place]) -> Callable[[int], None]:
-    """Return the call of an instrumented executable: what was counted at its places is delivered when it returns or
-    fails."""
+    """Return a call of an instrumented executable that delivers its counts when it returns or fails."""
     counters = (Counters * max(1, len(places))).from_address(address)
 
     def run(slots: int) -> None:

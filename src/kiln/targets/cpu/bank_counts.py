@@ -1,7 +1,7 @@
 """Counting bank conflicts, native code: `bank_counter.py` says what is counted, and adds the calls.
 
-The lanes of an access come one after another here. What they accessed is kept until the last lane of the warp has come, or the
-block has ended.
+The lanes of an access come one after another here. What they accessed is kept until the last lane of the warp has come,
+or the block has ended.
 """
 
 # pyright: reportReturnType=false

@@ -1,8 +1,9 @@
-"""Kernels as host code: what is kept of each beyond what host functions have, and what an instrumented build adds."""
+"""Kernels as host code: their state beyond that of host functions, and what an instrumented build adds."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 INDICES = {
     cute.ThreadIdx: "thread_idx", cute.BlockIdx: "block_idx", cute.BlockDim: "block_dim", cute.GridDim: "grid_dim",
 }  # fmt: skip
-"""Operations that ask where a thread is, and the names of what they ask for."""
+"""Operations that return thread and block indices and dimensions, and the names of these."""
 HIDDEN = 4 + 3 * len(INDICES)
 """Number of hidden arguments of a kernel: context, static and dynamic shared memory, indices, the thread's frame."""
 
@@ -55,7 +56,7 @@ class FunctionState(host.FunctionState):
     copies: bool = False
     """Whether it makes asynchronous copies."""
     spins: bool = False
-    """Whether it looks at memory again and again: the blocks of a launch should be resident together."""
+    """Whether it spins on memory: the blocks of a launch should then be resident together."""
 
     @property
     def is_kernel(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -72,11 +73,11 @@ class Expansion(host.Expansion):
     functions: dict[str, FunctionState] = dataclasses.field(default_factory=dict)  # pyright: ignore[reportIncompatibleVariableOverride]
     launches: list[tuple[Expander, cute.Launch]] = dataclasses.field(default_factory=list)
     sanitizer: Instrumentation | None = None
-    """What an instrumented build adds; None in a normal one."""
+    """The sanitizer of an instrumented build; None in a normal one."""
     banks: BankCounter | None = None
-    """The same, for a build that counts bank conflicts."""
+    """The counter of a build that counts bank conflicts; None in others."""
     arch: Architecture = Arch[DEFAULT]
-    """The GPUs whose limits launches keep."""
+    """The architecture whose limits launches must keep."""
     needs: dict[str, Needs] = dataclasses.field(default_factory=dict)
     """What the kernels need of their launches."""
 
@@ -147,7 +148,7 @@ class Expander(host.Expander):
     function: FunctionState  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def divided_by_zero(self, op: AnyOp, b: Builder) -> None:
-        """Host code: a fault. A GPU goes on: a kernel warns, or has a finding."""
+        """Report a division by zero: a fault in host code; a warning or finding in kernels, since a GPU goes on."""
         sanitizer, module = self.module.sanitizer, self.module
         if not self.function.is_kernel:
             super().divided_by_zero(op, b)
@@ -159,7 +160,7 @@ class Expander(host.Expander):
             b.call(WARN, [], [self.function.context, b.i32(site), *self.function.where(b)])
 
     def shifts_by(self, op: AnyOp, amount: ir.Value, b: Builder) -> None:
-        """Host code: a fault. A GPU goes on, and so does a kernel, with the same number; it may have a finding."""
+        """Report a shift by a negative amount: a fault in host code, a finding in sanitized kernels. A GPU goes on."""
         sanitizer = self.module.sanitizer
         if not self.function.is_kernel:
             super().shifts_by(op, amount, b)
@@ -177,9 +178,8 @@ class Expander(host.Expander):
         if sanitizer is None and banks is None:
             return address
         element = cute.info(memory).element
-        count, alignment = 1, alignment_of(op, element)
-        for size in type_.shape if isinstance(type_, ir.VectorType) else ():
-            count *= size
+        count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
+        alignment = alignment_of(op, element)
         bytes_ = max(1, count * cute.element_bits(element) // 8)
         if banks is not None and cute.info(memory).space == "smem":
             banks.access(self, op, b, address, bytes_, alignment, "st" if write else "ld")
@@ -197,9 +197,10 @@ class Expander(host.Expander):
     def refuse(
         self, op: AnyOp, b: Builder, wrong: Callable[[Builder], ir.Value], value: ir.Value, what: str, limit: str
     ) -> None:
-        """End the thread with a fault where a number is not what the hardware takes; `what` names it, with a `%d` for the number.
+        """End the thread with a fault where the hardware does not take a number; `what` names it, with `%d` for the
+        number.
 
-        Of a number that is known, the dialect has checked operations, and inline PTX is checked here.
+        Numbers that are known when compiling are checked by the dialect's verifiers, or here for inline PTX.
         """
         self.kernel_only(op)
         site = self.module.site(op, "limit", f"{what}\n{limit}", self.function.name)
@@ -210,7 +211,8 @@ class Expander(host.Expander):
     def refuse_outside(
         self, op: AnyOp, b: Builder, value: ir.Value, least: int, most: int, what: str, limit: str
     ) -> None:
-        """The same for a number (i32) that is not in a range."""
+        """End the thread with a fault where a number (i32) is not in a range; refuse it if it is known when
+        compiling."""
         known = constant_value(value)
         if known is None:
             outside = lambda c: c.compare("ugt", c.binary("subi", value, least), most - least)
@@ -246,7 +248,7 @@ class Expander(host.Expander):
         self.suspend(b.if_(b.compare("ne", must_wait, 0)))
 
     def let_others_run(self, op: AnyOp, b: Builder, what: str) -> None:
-        """A look at memory that a loop may repeat until another thread changes it: suspend without waiting for anything."""
+        """Suspend without waiting, at a load that a loop may repeat until another thread changes the memory."""
         if not _in_open_loop(op):
             return
         frame = self.frame_of(op)
@@ -255,7 +257,7 @@ class Expander(host.Expander):
         self.suspend(b)
 
     def stop_if_asked(self, op: AnyOp, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
-        """Give the thread up in a loop of a kernel, if kernels have to stop after so many more steps."""
+        """Leave the thread in a loop of a kernel if kernels have to stop after so many more steps."""
         if not self.function.is_kernel:
             super().stop_if_asked(op, b, steps)
             return
@@ -295,8 +297,7 @@ OPEN_LOOP = "kiln.open_loop"
 
 
 def _in_open_loop(op: AnyOp) -> bool:
-    """Return whether an operation is in a loop that runs until a condition holds: it may be waiting for another
-    thread."""
+    """Return whether an operation is in a loop without a trip count: it may be waiting for another thread."""
     if OPEN_LOOP in op.attributes:
         return True
     parent = op.parent

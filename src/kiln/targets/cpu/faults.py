@@ -1,4 +1,4 @@
-"""Faults of kernels: threads that wait for ever, launches that take too long, lanes that are not there."""
+"""Faults of kernels: deadlocks, launches that exceed their time, warp operations with missing lanes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class WarpGroupFault(DSLUserCodeRuntimeError):
 
 
 def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException | None:
-    """Return what became of a kernel (see `host.faults.report`)."""
+    """Return the exception for a fault of a kernel; None if it is one that host code has, too
+    (`host.faults.report`)."""
     if record.stop & (STOP_TIMEOUT | STOP_STEPS) or details:
         from .runtime import deadlock_report
 
@@ -28,36 +29,35 @@ def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) 
         return deadlock_report.timeout(site, sites, details, alone, steps=not record.stop & STOP_TIMEOUT)
     if details:
         return deadlock_report.deadlock(sites, details)
+    kind, text, hint = _explained(record, site)
+    if kind is None:
+        return None
+    return kind(f"{text}{where_in_kernel(record, site)}", hint=hint, span=site.span, calls=site.calls)
+
+
+def _explained(record: Context, site: Site) -> tuple[type[DSLUserCodeRuntimeError] | None, str, str]:
+    """Return the class, message and hint of a fault by the kind of its site; no class if host code has it, too."""
+    number = record.arguments[0]
     if site.kind == "lanes":
-        return WarpFault(
-            f"{site.message} is executed by {record.arguments[0]} lanes of a warp, the others having ended{where_in_kernel(record, site)}",
-            hint="all 32 lanes execute it together: move it out of the branch, or let blocks have whole warps",
-            span=site.span,
-            calls=site.calls,
+        text = f"{site.message} is executed by {number} lanes of a warp, the others having ended"
+        return (
+            WarpFault,
+            text,
+            "all 32 lanes execute it together: move it out of the branch, or let blocks have whole warps",
         )
     if site.kind == "limit":
         what, _, hint = site.message.partition("\n")
-        where = where_in_kernel(record, site)
-        return DSLUserCodeRuntimeError(
-            f"{what % record.arguments[0]}{where}", hint=hint, span=site.span, calls=site.calls
-        )
+        return DSLUserCodeRuntimeError, what % number, hint
     if site.kind == "tensor map":
         from .ops.tma import refused_copy  # it loads what compiles
 
-        message, hint = refused_copy(record.arguments[0], site.message)
-        where = where_in_kernel(record, site)
-        return DSLUserCodeRuntimeError(f"{message}{where}", hint=hint, span=site.span, calls=site.calls)
+        return DSLUserCodeRuntimeError, *refused_copy(number, site.message)
     if site.kind == "registers":
-        return WarpGroupFault(
-            f"{site.message} registers by threads that have {record.arguments[0]}{where_in_kernel(record, site)}",
-            hint="setmaxregister_decrease goes down and setmaxregister_increase up from what a thread has",
-            span=site.span,
-            calls=site.calls,
-        )
+        hint = "setmaxregister_decrease goes down and setmaxregister_increase up from what a thread has"
+        return WarpGroupFault, f"{site.message} registers by threads that have {number}", hint
     if site.kind == "wgmma":
         from .ops.wgmma import refused_wgmma
 
-        what, hint = refused_wgmma(record.arguments[0])
-        where = where_in_kernel(record, site)
-        return WarpGroupFault(f"{site.message} {what}{where}", hint=hint, span=site.span, calls=site.calls)
-    return None
+        what, hint = refused_wgmma(number)
+        return WarpGroupFault, f"{site.message} {what}", hint
+    return None, "", ""

@@ -1,8 +1,8 @@
-"""Launching without suspend points: a kernel as a native loop over the threads of a block.
+"""Launches of kernels without suspend points: a native loop over the threads of a block.
 
-For a kernel `k` there is a function `k.block` that runs one block: three nested loops around the inlined kernel, so that
-LLVM can vectorize over threads. A launch stores the arguments in a struct and hands both to the runtime, which checks
-the sizes and runs the blocks, in parallel if that pays (`runtime/launches.py`).
+For a kernel `k` there is a function `k.block` that runs one block: three nested loops around the inlined kernel, so
+that LLVM can vectorize over threads. A launch stores the arguments in a struct and hands both to the runtime, which
+checks the sizes and runs the blocks, in parallel if that pays (`runtime/launches.py`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
     dynamic = b.byte_gep(smem, static_smem(state))
 
     def for_each_thread(b: Builder, function_: str, annotation: str = "") -> None:
-        """Three loops around a call."""
+        """Emit three loops over threads around a call."""
         zero, one = b.i32(0), b.i32(1)
         thread_idx: list[ir.Value] = []
         for size in reversed(block_dim):
@@ -101,9 +101,7 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
         return
     thread = _thread_function(expansion, state)
     seed = b.load(int_type(64), b.address_of(scheduler.seed_variable(expansion)))
-    number = b.binary(
-        "addi", block_idx[0], b.binary("muli", grid_dim[0], b.binary("addi", block_idx[1], b.binary("muli", grid_dim[1], block_idx[2])))
-    )  # fmt: skip
+    number = b.linear(block_idx, grid_dim)
     shuffled = scheduler.Shuffled(b, block_dim)
     seeded, b = b.if_else(b.compare("ne", seed, 0))
     each, thread_idx = shuffled.threads(expansion, seeded, number)

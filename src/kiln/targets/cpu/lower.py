@@ -9,7 +9,7 @@ from ...base_dsl.compiler import Compilation
 from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir
 from ..host import lower as host
-from ..lowering.builder import Builder, int_type
+from ..lowering.builder import Builder, int_type, terminator
 from ..lowering.expansion import Handlers, begin, combined, expand_operations, find_work
 from ..lowering.launch_limits import check_limits
 from . import expand
@@ -69,7 +69,7 @@ def _return_status(func: ir.Operation) -> None:
     signature = func.attributes["function_type"].value
     func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(signature.inputs, [int_type(32)], context()))
     for block in func.regions[0].blocks:
-        last = list(block.operations)[-1].operation
+        last = terminator(block)
         if last.name == "func.return":
             b = Builder(ir.InsertionPoint(last), last.location)
             b.op("func.return", (), (b.i32(0),))

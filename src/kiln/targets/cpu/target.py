@@ -163,7 +163,7 @@ class CpuTarget(Target):
         return executable
 
     def launch_guards(self) -> Sequence[Guard]:
-        """They hold while the settings for launches are what they were."""
+        """Return guards that hold while the settings of launches are unchanged."""
         return launch_settings.guards()
 
     def passes(self) -> dict[str, str]:
@@ -178,7 +178,7 @@ class CpuTarget(Target):
         return run_passes(PASSES, text, names, Arch.from_string(arch))
 
     def fingerprint(self, options: CompileOptions | None = None) -> str:
-        """Everything besides the module that the machine code depends on."""
+        """Return everything besides the module that the machine code depends on."""
         import llvmlite
 
         from ..host import jit
@@ -188,7 +188,7 @@ class CpuTarget(Target):
         return "/".join(["cpu", *jit.host(), llvmlite.__version__, f"O{level}", *sanitized])
 
     def serialize(self, executable: Executable) -> Entry | None:
-        """Object code and the places that can fail; instrumented code is not kept."""
+        """Return object code and the places that can fail; instrumented code is not cached."""
         assert isinstance(executable, CpuExecutable)
         if executable.instrumented:
             return None
@@ -211,6 +211,5 @@ class CpuTarget(Target):
 
 
 def _opt_level(options: CompileOptions) -> int:
-    """Return the level the program chose, else the setting's: past O2 compiling takes longer and code gets no
-    faster."""
+    """Return the optimization level that the program chose, else that of the setting."""
     return options.opt_level if options.is_set("opt_level") else settings.get("KILN_CPU_OPT")

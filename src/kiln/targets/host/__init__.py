@@ -1,1 +1,1 @@
-"""Native functions of this machine: compiled, linked and called; what a call reports, and what becomes of signals in it."""
+"""Native code of this machine: lowering, compiling, linking, calls, and reports of faults and signals."""

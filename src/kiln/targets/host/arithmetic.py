@@ -1,9 +1,10 @@
-"""Arithmetic that LLVM leaves undefined, or cannot do on every host, given one meaning.
+"""Arithmetic that LLVM leaves undefined, or cannot do on every host, with one meaning.
 
-Integer division by zero and a shift by a negative number record a fault and give 0; in kernels it gives what a GPU gives, all bits set, and a warning. The quotient of the lowest integer and -1 wraps. Shifts by the
-width or more give 0 (-1 for an arithmetic shift of a negative number). Floats outside an integer type saturate, NaN
-gives 0. bf16 is computed in f32 and rounded to nearest even after each operation, f16 functions likewise: x86-64 would
-call library functions that not every system has. Functions without an LLVM intrinsic call libm, element by element.
+Integer division by zero and a shift by a negative number record a fault and give 0; in kernels a division by zero gives
+all bits set, as on a GPU, and a warning. The quotient of the lowest integer and -1 wraps. Shifts by the width or more
+give 0 (-1 for an arithmetic shift of a negative number). Floats outside an integer type saturate, NaN gives 0. bf16 is
+computed in f32 and rounded to nearest even after each operation, f16 functions likewise: x86-64 would call library
+functions that not every system has. Functions without an LLVM intrinsic call libm, element by element.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _float_to_int(_x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
 
 @HANDLERS.expands("arith.sitofp", "arith.uitofp")
 def _int_to_float(_x: Expander, op: ir.Operation, b: Builder) -> Any:
-    """Integers to bf16, rounded once, and 128-bit ones to f16.
+    """Convert integers to bf16, rounded once, and 128-bit ones to f16.
 
     For the latter LLVM ends the process if a processor has instructions for f16. Past 2**16 all are infinite.
     """
@@ -127,8 +128,7 @@ def _int_to_float(_x: Expander, op: ir.Operation, b: Builder) -> Any:
 
 
 def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir.Value]:
-    """Return a 128-bit integer as one of 64 bits, times a power of 2: of bits past them, the last one says whether any
-    was set."""
+    """Return a 128-bit integer as 64 bits with a sticky last bit, and the power of 2 that scales it."""
     type_, narrow, i32 = value.type, like(value.type, int_type(64)), like(value.type, int_type(32))
     made, scale = b.value("arith.trunci", narrow, (value,)), b.const(i32, 127 << 23)
     for shift in (32, 64):
@@ -146,7 +146,7 @@ def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir
 
 
 def _at_most_53_bits(b: Builder, value: ir.Value, signed: bool) -> ir.Value:
-    """Return a 64-bit integer that an f64 holds: of more bits, the last 12 become one that says whether any was set."""
+    """Return a 64-bit integer with at most 53 significant bits: the last 12 bits become one sticky bit."""
     type_ = value.type
     low = b.binary("andi", value, b.const(type_, 0xFFF))
     high = b.binary("subi", value, low)
@@ -164,7 +164,7 @@ def _f32() -> ir.Type:
 
 
 def widen_bf16(b: Builder, value: ir.Value) -> ir.Value:
-    """bf16 to f32: exact."""
+    """Convert bf16 to f32, which is exact."""
     shape = value.type
     i16, i32 = like(shape, int_type(16)), like(shape, int_type(32))
     bits = b.value("arith.extui", i32, (b.value("arith.bitcast", i16, (value,)),))
@@ -172,7 +172,7 @@ def widen_bf16(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def round_to_bf16(b: Builder, value: ir.Value) -> ir.Value:
-    """f32 to bf16, to nearest even; a NaN stays one."""
+    """Round f32 to bf16, to nearest even; a NaN stays one."""
     shape = value.type
     i16, i32 = like(shape, int_type(16)), like(shape, int_type(32))
     bits = b.value("arith.bitcast", i32, (value,))
@@ -187,7 +187,7 @@ def round_to_bf16(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def _f64_to_f32_odd(b: Builder, value: ir.Value) -> ir.Value:
-    """f64 to f32, rounded to odd: rounding the result again to a narrower type is then as if rounded once."""
+    """Round f64 to f32 to odd, so that rounding the result again to a narrower type rounds only once."""
     shape = value.type
     i32, i64 = like(shape, int_type(32)), like(shape, int_type(64))
     near = b.value("arith.truncf", like(shape, _f32()), (value,))
@@ -205,15 +205,15 @@ def _f64_to_f32_odd(b: Builder, value: ir.Value) -> ir.Value:
 
 
 def _is_odd(type_: Any) -> bool:
-    """Return whether it is a vector whose length is no power of two."""
+    """Return whether a type is a vector whose length is no power of two."""
     return isinstance(type_, ir.VectorType) and len(type_.shape) == 1 and bool(type_.shape[0] & (type_.shape[0] - 1))
 
 
 def _in_pieces(b: Builder, name: str, value: ir.Value, result: Any) -> ir.Value:
     """Return a conversion of f16, done with vectors of 2, 4, 8 or 16 elements.
 
-    LLVM's optimized code for others may be wrong: of 40, 48, 104 or 112 elements that had just been put together, some that were rounded to
-    f16 came from other places (LLVM 22 on x86-64).
+    LLVM's optimized code for others may be wrong: of 40, 48, 104 or 112 elements that had just been put together, some
+    that were rounded to f16 came from other places (LLVM 22 on x86-64).
     """
     if not _is_odd(result):
         return b.value(name, result, (value,))
@@ -315,7 +315,7 @@ def in_f32(x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
 
 
 def _libm(function: str) -> Callable[..., ir.Value]:
-    """Calls of a libm function, one for each element."""
+    """Return a handler that calls a libm function for each element."""
 
     def expand(x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
         result = op.results[0].type
@@ -341,7 +341,7 @@ for _name in ("acosh", "asinh", "atanh", "cbrt", "erf", "erfc", "expm1", "log1p"
 
 @HANDLERS.expands("vector.reduction")
 def _reduction(_x: Expander, op: ir.Operation, b: Builder) -> Any:
-    """Reductions of bf16 as a chain of bf16 operations, each rounded."""
+    """Expand a reduction of bf16 to a chain of bf16 operations, each rounded."""
     if not isinstance(op.results[0].type, ir.BF16Type):
         return KEEP
     kind = str(op.attributes["kind"]).removeprefix("#vector.kind<").removesuffix(">")

@@ -1,4 +1,4 @@
-"""What native code and Python share about one call: the context.
+"""The context of a call, which native code and Python share.
 
 The wrapper of an executable keeps one `Context` on its stack and hands its address to everything it calls. Native code
 records a fault or printed text there; if there is either, the wrapper returns a copy for Python to read and free.
@@ -12,7 +12,7 @@ WRAPPER = "kiln_entry"
 """The symbol of an executable's wrapper."""
 
 MAX_ARGS = 12
-"""How many numbers a fault can carry."""
+"""The most numbers of a fault."""
 
 FAULT = 1
 TEXT = 2

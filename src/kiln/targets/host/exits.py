@@ -1,11 +1,12 @@
-"""Functions that end before their time: where they call `END`, as the last thing in a block."""
+"""Early exits: functions return where they call `END` at the end of a block."""
 
 from __future__ import annotations
 
 from ...mlir import ir
+from ..lowering.builder import terminator
 
 END = "kiln_end"
-"""The function that is called where a thread, or host code, ends before its time."""
+"""The function that is called where a thread, or host code, exits early."""
 
 
 def calls(op: ir.Operation, name: str) -> bool:
@@ -14,18 +15,19 @@ def calls(op: ir.Operation, name: str) -> bool:
 
 
 def return_at_ends(func: ir.Operation) -> None:
-    """Let an `llvm.func` end where it calls `END`; its result is zero."""
+    """Let an `llvm.func` return zero where it calls `END`."""
     returned = {op.operands[0].type for block in func.regions[0].blocks for op in _returns(block) if len(op.operands)}
     return_at(func, END, ("llvm.mlir.zero", returned.pop(), {}) if returned else None)
 
 
 def _returns(block: ir.Block) -> list[ir.Operation]:
-    last = list(block.operations)[-1].operation
+    last = terminator(block)
     return [last] if last.name == "llvm.return" else []
 
 
 def return_at(func: ir.Operation, name: str, result: tuple[str, ir.Type, dict[str, ir.Attribute]] | None) -> None:
-    """Let an `llvm.func` end where it calls a function: what it returns is a new operation of that name, type and attributes."""
+    """Let an `llvm.func` return where it calls a function; the result is a new operation, given by name, type and
+    attributes."""
     for block in func.regions[0].blocks:
         operations = [op.operation for op in block.operations]
         if len(operations) < 2 or not calls(operations[-2], name):

@@ -1,7 +1,7 @@
-"""Functions of a module as host code: what is kept of each, and how its operations are expanded.
+"""Functions of a module as host code: their state, and how operations are expanded.
 
-Every function gets the context of the call as a hidden argument at its end. A target that runs kernels on the host adds to
-`Expansion`, `FunctionState` and `Expander`, and hands its own table of handlers in.
+Every function gets the context of the call as a hidden argument at its end. A target that runs kernels on the host adds
+to `Expansion`, `FunctionState` and `Expander`, and hands its own table of handlers in.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .splitting import split
 
 @dataclasses.dataclass
 class FunctionState:
-    """What is known of a function."""
+    """The state of a function that is expanded."""
 
     name: str
     operation: ir.Operation
     context: ir.Value
     """The hidden argument."""
     loops: bool = False
-    """Whether it has loops that may be long."""
+    """Whether it has potentially long loops."""
     repeats: bool = False
     """Whether it has loops."""
     accesses: bool = False
@@ -57,12 +57,12 @@ class FunctionState:
 
 @dataclasses.dataclass
 class Expansion:
-    """The state of expanding one module, and what later stages need to know about it."""
+    """The state of expanding one module, also for later stages."""
 
     module: ir.Module
     handlers: Handlers
     target: str
-    """Who expands, in messages."""
+    """The target's name in messages."""
     sites: list[Site] = dataclasses.field(default_factory=list)
     functions: dict[str, FunctionState] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
@@ -110,7 +110,7 @@ class Expansion:
     # -- what a target may add ---------------------------------------------------------------------------
 
     def enter(self, func: ir.Operation) -> FunctionState:
-        """Begin with a function: append its hidden arguments."""
+        """Append the hidden arguments of a function, and return its state."""
         return FunctionState(symbol(func), func, add_arguments(func, [ptr_type()])[0])
 
     def expand_function(self, state: FunctionState) -> list[ir.Operation]:
@@ -123,13 +123,13 @@ class Expansion:
     def announce(
         self, b: Builder, inputs: Sequence[ir.Type], arguments: Sequence[ir.Value], layouts: Sequence[str | None]
     ) -> None:
-        """At the start of a call, with what it was given and the layouts of its arrays."""
+        """Observe the start of a call, with its arguments and the layouts of its arrays."""
 
     def finish(self) -> None:
-        """All functions are expanded."""
+        """Finish the expansion, when all functions are expanded."""
 
     def finish_lowered(self, module: ir.Module) -> None:
-        """All of the module is of the `llvm` dialect."""
+        """Finish the lowering, when the module is in the `llvm` dialect."""
         for func in operations(module):
             if func.name == "llvm.func":
                 return_at_ends(func)
@@ -137,18 +137,18 @@ class Expansion:
 
 
 _ACCESSES = ("load", "store", "copy", "rmw", "memset", "call")
-"""How the names of operations end that may access memory which a function was given."""
+"""Suffixes of operations that may access memory passed to a function."""
 _LOOPS = ("scf.for", "scf.while")
 _NUMBERS = ("arith.", "math.", "vector.")
 
 
 def host_type(type_: ir.Type) -> ir.Type:
-    """Return what a `cute` type is in host code; other types are themselves."""
+    """Return the host type of a `cute` type; other types are unchanged."""
     return lowered_type(type_, lambda _: ptr_type())
 
 
 def where_negative(b: Builder, amount: ir.Value) -> Builder:
-    """Return a place that is reached if one of some numbers is negative."""
+    """Open a branch that is taken if one of some numbers is negative."""
     return b.if_(b.any(b.compare("slt", amount, b.const(amount.type, 0))))
 
 
@@ -180,7 +180,7 @@ class Expander(lowering.Expander):
         return super().is_retyped(type_) or _is_llvm_pointer(type_)
 
     def divided_by_zero(self, op: ir.Operation, b: Builder) -> None:
-        """What becomes of an integer division by zero."""
+        """Report an integer division by zero."""
         self.fault(b, self.module.site(op, "division", "integer division or modulo by zero", self.function.kernel))
 
     def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Builder) -> None:
@@ -206,7 +206,7 @@ class Expander(lowering.Expander):
         b.call(name, [], [self.function.context, b.i32(site), *where, b.i32(count), buffer])
 
     def scratch(self, name: str, words: int, location: ir.Location) -> ir.Value:
-        """Memory of a function for all places that use it under a name, each of which writes it before it is read."""
+        """Return scratch memory of a function, shared by all uses of a name."""
         if name not in self._scratch:
             self._scratch[name] = self.at_entry(location).alloca(int_type(64), words)
         return self._scratch[name]
@@ -217,8 +217,8 @@ class Expander(lowering.Expander):
         b.call(END, [], [])
 
     def stop_if_asked(self, op: ir.Operation, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:
-        """End a loop if Ctrl-C asks for it. Kernels count steps, one in each round where there is no function for
-        them."""
+        """Leave a loop if Ctrl-C asks for it. `steps` returns the steps that kernels count, one per iteration by
+        default."""
         del steps
         self.function.loops = True
         stop = b.binary("andi", stopped(self.module, b, self.function.context), STOPS)
@@ -228,7 +228,7 @@ class Expander(lowering.Expander):
         self.end(then)
 
     def suspends(self, loop: ir.Operation) -> bool:
-        """Return whether threads wait in a loop: it needs no question of its own."""
+        """Return whether threads wait in a loop, so that it need not poll for a stop."""
         del loop
         return False
 

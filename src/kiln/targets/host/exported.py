@@ -1,4 +1,4 @@
-"""What an exported object knows of a function's code, whatever its target: structures that native code reads.
+"""Records about a function's code in exported objects, for all targets; native code reads them.
 
 `Portable` is the code of one architecture, from which Python writes them.
 """
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .jit import Part, Processor
 
 FORM, REFUSED, RULES = range(3)
-"""What the text of a site is: a form for the numbers of a fault; the start of a sentence about the driver's status, or about a rule."""
+"""Kinds of site texts: a format for the numbers of a fault, or a prefix for the driver's status or a rule."""
 INVALID_VALUE, ASSERT, LAUNCH_FAILED = 1, 710, 719
 """Statuses of the driver, which other targets give as well."""
 ARGUMENTS_DISAGREE = -100
-"""The status where two arguments that share an extent or stride do not."""
+"""The status of a call whose arguments disagree on a shared extent or stride."""
 
 
 @struct
@@ -38,8 +38,8 @@ class Site:
     kernel: Ptr
     """The name of the kernel, where block and thread say more."""
     rules: Ptr[Ptr]
-    """The texts of `RULES` by the first number, from 1 on, with the second (m) and the third (v): "vm|its size is %d
-    in mode %d"."""
+    """Texts of `RULES`, by the fault's first number; "vm|its size is %d in mode %d" takes the third number (v), then
+    the second (m)."""
     rule_count: i64
 
 
@@ -75,7 +75,8 @@ class Portable(NamedTuple):
     image_bytes: int = 0
     """Bytes of the code that a GPU runs."""
     place: Callable[[Data, Sequence[Portable]], tuple[Symbol, dict[str, str]]] | None = None
-    """Writes what the target's loader reads of all architectures, and names its functions; none: there is nothing to load."""
+    """Writes the records of all architectures for the target's loader, and names its functions; None if nothing is
+    loaded."""
 
 
 def place_code(data: Data, portable: Portable, entry: str) -> tuple[Code, dict[str, Symbol]]:

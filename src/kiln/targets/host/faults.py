@@ -1,4 +1,4 @@
-"""What Python does after a native call that had something to report: pass on its text, raise its fault."""
+"""Reports of native calls: printed text, warnings, and faults, which are raised as exceptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from .launch_rules import refused_launch
 
 if TYPE_CHECKING:
     Explain = Callable[[Context, Site, Sequence[Site], bytes], BaseException | None]
-    """What a target makes of a fault, its site, all sites, and what was recorded of a group of threads; None: what all make of it."""
+    """A target's exception for a fault, its site, all sites and the recorded state of a group; None for the common
+    one."""
 
 ILLEGAL_ADDRESS, COOPERATIVE_LAUNCH_TOO_LARGE = 700, 720
 """Numbers of the CUDA runtime's list of errors."""
@@ -34,7 +35,7 @@ class NegativeShiftFault(DSLUserCodeRuntimeError, ValueError):
 
 
 class RangeFault(DSLUserCodeRuntimeError, OverflowError):
-    """A loop in compiled code whose counter would overflow after its last turn."""
+    """A loop in compiled code whose counter would overflow after its last iteration."""
 
 
 class MemoryFault(DSLCudaRuntimeError):
@@ -51,7 +52,7 @@ _libc.free.restype = None
 
 
 def report(address: int, sites: Sequence[Site], explain: Explain | None = None) -> None:
-    """Read and free the context at `address`; write what was printed, raise what failed, as a target may `explain` it."""
+    """Read and free the context at `address`: write printed text, and raise the fault, which a target may `explain`."""
     record = Context.from_address(address)
     text, failure, warned, where = b"", None, None, ""
     try:
@@ -126,7 +127,7 @@ def _fault(
 
 
 def _memory_fault(record: Context, site: Site) -> MemoryFault:
-    """Return a signal ended a block of a kernel, or host code."""
+    """Return the fault for a signal that ended a block of a kernel, or host code."""
     number, address = record.arguments[signals.SIGNAL], record.arguments[signals.ADDRESS] & (1 << 64) - 1
     who = f"kernel {site.kernel}, block {tuple(record.block)}," if site.kernel else "host code"
     what = f"accessed memory that is not there, at address 0x{address:x}"

@@ -1,7 +1,8 @@
 """LLVM IR text to machine code in this process: optimization, object code, and one JIT engine that links objects.
 
-An engine serves many libraries (a library loads in 0.5 ms, an engine of its own takes 1.5 ms and 120 kB). A library is freed
-with its tracker, but for 9 kB of what LLVM knows about it, which go with the engine: so there is a new one now and then.
+An engine serves many libraries (a library loads in 0.5 ms, an engine of its own takes 1.5 ms and 120 kB). A library is
+freed with its tracker, but for 9 kB of what LLVM knows about it, which go with the engine: so there is a new one now
+and then.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ from .process_symbols import has_symbol, initialize_llvm
 _numbers = itertools.count()
 _lock = fork_safe.wait_for(fork_safe.rlock())
 _working = fork_safe.wait_for(fork_safe.Shared())
-"""A lock that threads hold while LLVM works for them. It is taken after the lock, before llvmlite's: it waits for
-what those threads do."""
+"""A shared lock that threads hold while LLVM works for them; a fork waits for them."""
 _building = fork_safe.wait_for(fork_safe.rlock())
 """A lock that a thread holds while it builds a module beside others."""
 _around_calls: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)
@@ -43,7 +43,7 @@ Processor = tuple[str, str, str]
 """Triple, name and features."""
 
 _NOT_USED = {"x86_64": ",-avx512bf16,-avxneconvert,-avx10.2"}
-"""Features that are left alone, by architecture.
+"""Features that are not used, by architecture.
 
 Conversions to bf16 flush subnormal numbers, and LLVM ends the process where it selects AVX10.2 for f16.
 """
@@ -51,26 +51,26 @@ Conversions to bf16 flush subnormal numbers, and LLVM ends the process where it 
 
 @functools.lru_cache(maxsize=1)
 def host() -> Processor:
-    """This machine's processor."""
+    """Return this machine's processor."""
     initialize_llvm()
     return supported(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
 def supported(triple: str, name: str, features: str) -> Processor:
-    """Return a processor, less the features that are not used. They come last: others may bring them along."""
+    """Return a processor without the features that are not used. They come last, since others may imply them."""
     return triple, name, (features + _NOT_USED.get(triple.partition("-")[0], "")).lstrip(",")
 
 
 def common_processor(architecture: str) -> Processor:
-    """Return the processor that native functions are compiled for if they are kept for all machines of an
-    architecture."""
+    """Return the processor for which native functions that all machines of an architecture share are compiled."""
     name, features = native_objects.COMMON[architecture]
     return supported(f"{architecture}-unknown-linux-gnu", name, ",".join(f"+{x}" for x in features.split()))
 
 
 @functools.lru_cache(maxsize=1)
 def common() -> tuple[str, Processor]:
-    """This machine's architecture and the common processor of it; "" and this machine's own if it cannot do as much."""
+    """Return this machine's architecture and its common processor; "" and this processor if it lacks features of
+    that."""
     architecture, has = host()[0].partition("-")[0], llvm.get_host_cpu_features()
     if architecture in native_objects.COMMON and all(map(has.get, native_objects.COMMON[architecture][1].split())):
         return architecture, common_processor(architecture)
@@ -93,7 +93,7 @@ _machines = _Machines()
 
 
 def target_machine(opt: int, processor: Processor | None = None) -> llvm.TargetMachine:
-    """This thread's code generator for this machine, or for another triple, processor and features."""
+    """Return this thread's code generator for a processor, by default this machine's."""
     return _machines.made(opt, processor or host())
 
 
@@ -127,7 +127,7 @@ def _new_engine() -> llvm.LLJIT:
 def optimize(
     text: str, opt: int, processor: Processor | None = None, renamed: Mapping[str, str] | None = None
 ) -> llvm.ModuleRef:
-    """Parse, verify and optimize a module; functions that are `renamed` have other names first. Raises RuntimeError with LLVM's words."""
+    """Parse, verify and optimize a module, after renaming functions. Raises RuntimeError with LLVM's message."""
     machine = target_machine(opt, processor)
     with _working.held():
         module = llvm.parse_assembly(text, llvm.create_context())  # one of its own: see `unlocked`
@@ -151,7 +151,7 @@ def optimize(
 
 
 def emit_object(module: llvm.ModuleRef, opt: int, processor: Processor | None = None) -> bytes:
-    """Object code of an optimized module."""
+    """Return the object code of an optimized module."""
     with _working.held(), llvm.ffi.OutputString() as failure:
         machine = target_machine(opt, processor)
         buffer = unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, failure)
@@ -166,7 +166,7 @@ def emit_object(module: llvm.ModuleRef, opt: int, processor: Processor | None = 
 
 
 def beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
-    """Begin to make object code in another thread: LLVM works without the GIL. What is returned waits for it."""
+    """Start to make object code in another thread, and return a function that waits for it."""
     made: list[bytes] = []
 
     def run() -> None:
@@ -187,7 +187,7 @@ def beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
 
 
 def native_object(library: functions.Library, processor: Processor) -> bytes:
-    """Object code of native functions that no program changes."""
+    """Return the object code of a library of native functions."""
     from .lower import lower_library  # most processes load object code that is kept
 
     with _building, gc_paused:
@@ -201,8 +201,11 @@ def loading(
     imports: Mapping[str, int] | None = None,
     parts: Sequence[Part] = (),
 ) -> Callable[[], Library]:
-    """Begin to load such functions: they come with Kiln, or from the disk cache, or are made beside what follows. What is
-    returned ends it (see `Library` for the rest)."""
+    """Start to load a library of native functions, and return a function that finishes it.
+
+    Its object code comes with Kiln, or from the disk cache, or is made in another thread. `Library` has the other
+    arguments.
+    """
     architecture, processor = common()
 
     def load(data: bytes) -> Library:
@@ -224,7 +227,7 @@ def loading(
 
 @functools.lru_cache(maxsize=64)
 def object_of(code: functions.Library | DeferredLibrary, processor: Processor) -> bytes:
-    """Object code of such functions for a processor of any architecture."""
+    """Return the object code of native functions for a processor of any architecture."""
     architecture = processor[0].partition("-")[0]
     if architecture not in native_objects.COMMON or processor != common_processor(architecture):
         make = functools.partial(native_object, _library(code), processor)
@@ -265,7 +268,7 @@ class Library:
         imports: Mapping[str, int] | None = None,
         parts: Sequence[Part] = (),
     ) -> None:
-        """Symbols are found in `others`, in those `parts` that are needed, among `imports` (by address), and in the process.
+        """Load object code, with symbols from `others`, needed `parts`, `imports` (by address) and the process.
 
         Raises RuntimeError with the names of those that are nowhere.
         """
@@ -349,7 +352,7 @@ _begun: dict[str, Callable[[], Library]] = {}
 
 
 def begin_parts(parts: Sequence[Part], text: str) -> None:
-    """Begin to make those of some parts that a module will need, beside compiling the module itself."""
+    """Start to make the parts that a module will need, while the module itself is compiled."""
     with _lock:
         if all(part.name in _parts for part in parts):
             return

@@ -1,17 +1,18 @@
-"""Which rule a launch broke that host code, or the CPU target, refused."""
+"""The rule that a refused launch broke."""
 
 from __future__ import annotations
 
 from ...hardware import architectures, limits
 
 MAX_COOPERATIVE = 132 * 2048
-"""Threads of a cooperative launch: what an H200 can hold at a time. Here it is memory that is limited."""
+"""The most threads of a cooperative launch: as many as an H200 can hold. The CPU target limits them for memory."""
 
 
 def refused_launch(kernel: str, needs: str, numbers: list[int]) -> tuple[str, str, bool]:
     """Return which rule a launch broke, a hint, and whether it is the one of cooperative launches.
 
-    `needs` are those of the kernel, encoded; `numbers` are grid, block, cluster, bytes of shared memory, whether it is cooperative.
+    `needs` are those of the kernel, encoded; `numbers` are grid, block, cluster, bytes of shared memory, whether it is
+    cooperative.
     """
     of, known = architectures.decoded_needs(needs)
     sizes = limits.Sizes(numbers[:3], numbers[3:6], numbers[6:9], numbers[9])

@@ -120,7 +120,10 @@ def dlsym(library: Ptr, name: Ptr) -> Ptr: ...
 
 @native
 def find_all(library: Ptr, names: Ptr[u8], places: Ptr[u64]) -> Ptr[u8]:
-    """Find functions by names that follow one another, each with a zero at its end and an empty one after them: null, or the first that is not there."""
+    """Look up functions by a list of zero-terminated names that ends with an empty one.
+
+    Returns null, or the first name that is not found.
+    """
     name, place = names, places
     while name[0] != 0:
         place[0] = address(dlsym(library, name))

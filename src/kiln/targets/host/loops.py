@@ -1,4 +1,4 @@
-"""Loops that may be long ask now and then whether they have to stop: Ctrl-C ends them."""
+"""Long loops poll now and then whether they have to stop, so that Ctrl-C ends them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 HANDLERS = Handlers()
 
 LOOP_CHUNK = 1 << 14
-"""Iterations of a plain loop after which it asks."""
+"""Iterations of a plain loop between polls."""
 
 
 def stopped(expansion: Expansion, b: Builder, ctx: ir.Value) -> ir.Value:
-    """Bits (i32) that say why loops have to stop, or that steps are counted; looked up anew each time."""
+    """Return bits (i32) that say why loops have to stop, or that steps are counted; the load is volatile."""
 
     def volatile(address: ir.Value) -> ir.Value:
         return b.value("llvm.load", int_type(32), (address,), {"volatile_": ir.UnitAttr.get()})
@@ -31,14 +31,14 @@ def stopped(expansion: Expansion, b: Builder, ctx: ir.Value) -> ir.Value:
 
 @HANDLERS.expands("scf.while")
 def _open_loop(x: Expander, op: ir.Operation, _b: Builder) -> object:
-    """Return a loop that may never end asks each time."""
+    """Let a loop without a trip count poll in each iteration."""
     x.stop_if_asked(op, Builder(ir.InsertionPoint.at_block_begin(op.regions[1].blocks[0]), op.location), None)
     return KEEP
 
 
 @HANDLERS.expands("scf.for")
 def _plain_loop(x: Expander, op: ir.Operation, b: Builder) -> object:
-    """Return a loop that may be long and in which nothing waits is cut into pieces, each after a question."""
+    """Split a long loop in which nothing waits into chunks, and poll before each."""
     _stay_in_type(x, op, b)
     lower, upper, step, *inits = op.operands
     if _surely_short(lower, upper, step) or x.suspends(op):
@@ -83,7 +83,7 @@ def _plain_loop(x: Expander, op: ir.Operation, b: Builder) -> object:
 
 
 def _stay_in_type(x: Expander, op: ir.Operation, b: Builder) -> None:
-    """A signed loop whose counter would pass the end of its type after the last turn is a fault, and makes none."""
+    """Make it a fault, without an iteration, if the counter of a signed loop would overflow after the last one."""
     lower, upper, step = list(op.operands)[:3]
     bounds = [constant_values(value) for value in (lower, upper, step)]
     stride = bounds[2][0] if bounds[2] else 0

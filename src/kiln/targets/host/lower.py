@@ -41,7 +41,7 @@ To find out whether it can takes time with the square of their number: 0.7 s for
 
 
 def lower(compilation: Compilation, expansion: Expansion) -> str:
-    """LLVM IR text of a module with the function that the compilation is named after; the expansion says how, and finds out."""
+    """Return the LLVM IR text of a module whose entry the compilation names, by way of an expansion."""
     entry = compilation.name
     with context():
         compilation.run("narrow-floats", expand_narrow_floats)
@@ -59,7 +59,7 @@ def lower(compilation: Compilation, expansion: Expansion) -> str:
 
 
 def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
-    """LLVM IR text of a module of functions that no program changes; only `exports` are visible."""
+    """Return the LLVM IR text of a module of native functions; only `exports` are visible."""
     compilation = Compilation(module, name)
     with context():
         module.operation.verify()
@@ -77,7 +77,7 @@ def _set_internal(func: ir.Operation) -> None:
 
 
 def _signature(module: ir.Module, entry: str) -> tuple[list[ir.Type], list[ir.Type], ir.Location, list[str | None]]:
-    """Types of arguments and results, the location, and the layouts of arrays that the language left for instrumented builds."""
+    """Return argument types, result types, location, and the layouts of arrays for instrumented builds."""
     for func in operations(module):
         if func.name == "func.func" and symbol(func) == entry:
             type_ = func.attributes["function_type"].value
@@ -145,7 +145,7 @@ def _guarded(
     slots: ir.Value,
     ctx: ir.Value,
 ) -> None:
-    """Host code that accesses memory: an access outside of it is a fault of the call (`signal_handler.py`)."""
+    """Emit a guarded call of host code: an access outside memory is a fault of the call (`signal_handler.py`)."""
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     inner = f"{WRAPPER}.guarded"
     block = function(expansion.module, inner, [ptr], []).regions[0].blocks[0]
@@ -194,7 +194,7 @@ def _write(b: Builder, slots: ir.Value, offset: int, value: ir.Value) -> None:
 
 
 def _attributes(expansion: Expansion, module: ir.Module) -> None:
-    """Only the wrapper is visible; what is inlined is as the expansion says."""
+    """Make only the wrapper visible, and mark functions to inline or not."""
     for func in operations(module):
         if func.name != "llvm.func":
             continue
@@ -215,7 +215,7 @@ def _attributes(expansion: Expansion, module: ir.Module) -> None:
 
 
 def _missing_functions(module: ir.Module) -> set[str]:
-    """Declared C functions that this process does not have; the linker would only say that it failed."""
+    """Return declared C functions that this process lacks, for a better message than the linker's."""
     return {
         symbol(op)
         for op in operations(module)
@@ -227,7 +227,8 @@ def _missing_functions(module: ir.Module) -> set[str]:
 
 
 def _legal(op: ir.Operation, missing: set[str], who: str) -> str:
-    """LLVM's code generators end the process on what they cannot select: refuse it before they see it."""
+    """Return why an operation must not reach LLVM, whose code generators abort on what they cannot select; empty if it
+    may."""
     name = op.name
     if name == "llvm.inline_asm":
         return "inline assembly is only possible in a kernel, as PTX"

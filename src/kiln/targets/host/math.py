@@ -1,4 +1,4 @@
-"""Arithmetic that GPUs have instructions for: permutations of bytes, logical functions, approximations, packed floats."""
+"""Arithmetic of GPU instructions on the host: `prmt`, `lop3`, approximations, packed f32."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HANDLERS = Handlers()
 
 
 def prmt(b: Builder, low: ir.Value, high: ir.Value, selector: ir.Value) -> ir.Value:
-    """Four of eight bytes."""
+    """Return four of eight bytes."""
     i64 = int_type(64)
     both = b.binary(
         "ori", b.value("arith.extui", i64, (low,)), b.binary("shli", b.value("arith.extui", i64, (high,)), 32)

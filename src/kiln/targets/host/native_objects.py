@@ -1,9 +1,9 @@
 """Object code of Kiln's own native libraries, kept beside its sources as Python keeps byte code there.
 
-Making it takes longer than all else of a first compilation, and nothing of it depends on programs or users: packages carry it
-(`tools/native_objects.py`), and elsewhere the process that first needs a library leaves it there, if it may write. It is made for
-the processors of `COMMON`; on older ones, and where the folder cannot be written, the disk cache is what keeps it. A file that
-other sources made, or that is not whole, is not used.
+Making it takes longer than all else of a first compilation, and nothing of it depends on programs or users: packages
+carry it (`tools/native_objects.py`), and elsewhere the process that first needs a library leaves it there, if it may
+write. It is made for the processors of `COMMON`; on older ones, and where the folder cannot be written, the disk cache
+is what keeps it. A file that other sources made, or that is not whole, is not used.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "__native__")
 
 COMMON = {"x86_64": ("x86-64-v3", "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt xsave"), "aarch64": ("generic", "lse")}
-"""LLVM's name of a processor of each architecture, and the features that tell its likes: nearly all machines have
-them."""
+"""LLVM's name of the common processor of each architecture, and its features, which nearly all machines have."""
 
 _CHECK = 32
 _EXPORTS = b"\nexports "
@@ -30,15 +29,14 @@ _EXPORTS = b"\nexports "
 
 
 class Kept(NamedTuple):
-    """What there is of a library."""
+    """Stored object code of a library."""
 
     data: bytes
     exports: tuple[str, ...]
 
 
 def kept(name: str, architecture: str) -> Kept | None:
-    """Return the object code of the library of a name for the common processor of an architecture, if it is there, and
-    what it exports."""
+    """Return the stored object code of a library for the common processor of an architecture, and its exports."""
     with contextlib.suppress(OSError):
         with open(_path(name, architecture), "rb") as file:
             body = file.read()
@@ -50,7 +48,7 @@ def kept(name: str, architecture: str) -> Kept | None:
 
 
 def keep(library: Library, architecture: str, data: bytes) -> None:
-    """Leave it there, whole or not at all; where that cannot be, it is made anew next time."""
+    """Store object code, whole or not at all; where that fails, it is made again next time."""
     if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or cache.sources_changed():
         return
     path = _path(library.name, architecture)
@@ -74,7 +72,6 @@ def _path(name: str, architecture: str) -> str:
 
 
 def _check(name: str, architecture: str, data: bytes) -> bytes:
-    """Return the end of a file, which tools that read object code pass over: of what the rest was made, and that it is
-    whole."""
+    """Return the trailer of a file: a hash of the sources and of the data. Tools that read object code skip it."""
     facts = (name, architecture, cache.sources_hash())
     return cache.blake2b(repr(facts).encode() + data, digest_size=_CHECK).digest()

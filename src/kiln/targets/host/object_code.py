@@ -1,4 +1,4 @@
-"""What an object file (64-bit ELF, little-endian) needs from others."""
+"""Undefined symbols of an object file (64-bit ELF, little-endian)."""
 
 from __future__ import annotations
 

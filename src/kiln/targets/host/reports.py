@@ -1,4 +1,4 @@
-"""What native code tells Python of a call: faults, printed text; and Ctrl-C, which ends calls."""
+"""Native code that records faults and printed text of a call, and handles Ctrl-C."""
 # pyright: reportReturnType=false
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fault_with(
 ) -> None:  # fmt: skip
     """Record a fault; of several, the one in the lowest block is kept. Block x is negative in host code.
 
-    It takes over the details, and frees them if they are not kept.
+    It owns the details, and frees them if they are not kept.
     """
     order = i64(IN_HOST_CODE)
     if block_x >= 0:
@@ -70,7 +70,7 @@ def fault(
 def warn(
     context: Ptr[Context], site: i32, block_x: i32, block_y: i32, block_z: i32, thread_x: i32, thread_y: i32, thread_z: i32
 ) -> None:  # fmt: skip
-    """Record something that a GPU does not stop at; of several, the first one in the lowest block is kept."""
+    """Record a warning; of several, the first one in the lowest block is kept."""
     order = order_of(context, block_x, block_y, block_z)
     while atomic("xchg", ref(context).lock, 1) != 0:
         pass
@@ -95,7 +95,7 @@ def stream(context: Ptr[Context]) -> Ptr:
 
 @reports.export
 def finish(context: Ptr[Context]) -> Ptr:
-    """Return the end of a call: null, or a copy of the context for Python, which frees it."""
+    """Finish a call; return null, or a copy of the context for Python, which frees it."""
     report = Ptr(None)
     if context.status != 0:
         if context.stream != None:
@@ -111,7 +111,7 @@ def finish(context: Ptr[Context]) -> Ptr:
 
 @native
 def interrupted(number: i32) -> None:
-    """The handler of SIGINT while something watches: it stops all loops and kernels, then does what the one before did."""
+    """Handle SIGINT while a call watches: stop all loops and kernels, then call the previous handler."""
     stop.value = STOP_INTERRUPT
     if old_handler.value > 1:
         Fn[[i32], None](old_handler.value)(number)
@@ -119,7 +119,7 @@ def interrupted(number: i32) -> None:
 
 @reports.export
 def watch() -> None:
-    """Let Ctrl-C stop loops and kernels from now on. Where SIGINT is ignored or ends the process, it stays so."""
+    """Let Ctrl-C stop loops and kernels, unless SIGINT is ignored or ends the process."""
     if atomic("add", watchers.place, 1) == 0:
         before = address(signal(SIGINT, interrupted))
         if before != address(interrupted):  # another launch may have ended and not yet taken the handler away
@@ -130,6 +130,6 @@ def watch() -> None:
 
 @reports.export
 def unwatch() -> None:
-    """The last who watches takes the handler away."""
+    """Stop watching; the last one removes the handler."""
     if atomic("sub", watchers.place, 1) == 1 and old_handler.value > 1:
         signal(SIGINT, Ptr(old_handler.value))

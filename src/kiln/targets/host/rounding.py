@@ -1,7 +1,7 @@
-"""Floats rounded in one direction, as `add.rz.f32` and its relatives do.
+"""Directed rounding of floats, as in `add.rz.f32`.
 
-LLVM's plain operations round to nearest, and LLVM may move or fold them. A function of its own sets the rounding mode of
-the processor around a constrained operation, which stays between what sets the mode and what puts it back.
+LLVM's plain operations round to nearest, and LLVM may move or fold them. A function of its own sets the rounding mode
+of the processor around a constrained operation, which stays between what sets the mode and what puts it back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def rounding_of(modifiers: Sequence[str]) -> str:
 
 
 def rounded(x: Expander, b: Builder, name: str, rounding: str, type_: ir.Type, *values: ir.Value) -> ir.Value:
-    """Return an operation of PTX on f32 or f64, or a conversion to them (fptrunc, sitofp, uitofp), rounded in a
+    """Return a PTX operation on f32 or f64, or a conversion to them (fptrunc, sitofp, uitofp), rounded in a
     direction."""
     inputs = [value.type for value in values]
     callee = f"kiln_cpu_rounded_{name}_{rounding}_{type_}_{inputs[0]}"

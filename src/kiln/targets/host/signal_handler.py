@@ -1,8 +1,8 @@
-"""Accesses outside memory: a signal in compiled code becomes a fault of the call, as error 700 is on a GPU.
+"""Accesses outside memory: a signal in compiled code becomes a fault of the call, like error 700 on a GPU.
 
-`guarded` calls a function; a signal ends it, and its caller is told. The handler jumps out of the function, which is safe where
-nothing is held: in our own code, which has nothing to clean up, and in C functions that copy memory. Elsewhere (an allocator
-whose memory was overwritten) it says what happened, and the signal takes its way.
+`guarded` calls a function; a signal ends it and returns to the caller. The handler jumps out of the function, which is
+safe where no locks are held: in our own code, and in C functions that copy memory. Elsewhere (an allocator whose memory
+was overwritten) it prints what happened, and passes the signal on.
 
 A signal of anything else goes to the handler that was there before, unchanged.
 """
@@ -17,7 +17,7 @@ from . import libc
 from .signals import SAFE_PLACES, SIGINFO, SIGNALS, UNSAFE_RANGES
 
 _COPY_BYTES = 4096
-"""So large at most is a function that copies memory."""
+"""The most bytes of code of a function that copies memory."""
 _STACK_BYTES = 1 << 16
 _DISABLE = 2
 _SIGNAL_SET_WORDS = 16
@@ -32,18 +32,18 @@ key = signals.variable("signal_key", u32)
 previous = signals.variable("signal_previous", Array[u64, 2 * len(SIGNALS)])
 """The handler and its flags that were there before, of each signal."""
 unsafe = signals.variable("signal_unsafe", Array[u64, 2 * UNSAFE_RANGES])
-"""Begin and end of code that may hold locks."""
+"""Address ranges of code that may hold locks."""
 safe = signals.variable("signal_safe", Array[u64, SAFE_PLACES])
-"""Functions in there that hold none."""
+"""Functions in these ranges that hold none."""
 counter = signals.variable("signal_counter", u64)
 """Where a `ucontext_t` of this machine has the program counter, in bytes."""
 chaining = signals.variable("signal_chaining", u64)
-"""The thread that calls the handler before ours."""
+"""The thread that is calling the previous handler."""
 
 
 @struct
 class Caught:
-    """What a signal told."""
+    """A caught signal."""
 
     signal: u64
     address: u64
@@ -63,7 +63,7 @@ class Record:
 
 @struct
 class Thread:
-    """What is known of a thread: its innermost guarded call, and the stack for signals that it was given."""
+    """The record of a thread: its innermost guarded call, and its signal stack."""
 
     current: Ptr[Record]
     stack: Ptr
@@ -91,8 +91,10 @@ class SignalInfo:
 
 @native
 def this_thread() -> Ptr[Thread]:
-    """What is known of this thread. It is given a stack for signals if it has none: the signal of a stack that is full cannot
-    be handled on it. A thread that blocks all signals would die of these unheard."""
+    """Return the record of this thread, with a signal stack and unblocked signals.
+
+    A stack overflow cannot be handled on the stack itself, and a thread that blocks the signals would just die.
+    """
     thread = Ptr[Thread](libc.pthread_getspecific(key.value))
     if thread == None:
         thread = Ptr[Thread](libc.calloc(1, size_of(Thread)))
@@ -120,7 +122,7 @@ def set_stack(memory: Ptr, flags: i32) -> None:
 
 @signals.export
 def leave_thread(thread: Ptr[Thread]) -> None:
-    """At the end of a thread."""
+    """Free the record at the end of a thread."""
     if thread.stack != None:
         set_stack(None, _DISABLE)
         libc.free(thread.stack)
@@ -129,7 +131,7 @@ def leave_thread(thread: Ptr[Thread]) -> None:
 
 @signals.export
 def guarded(called: Fn[[Ptr], None], argument: Ptr, name: Ptr, caught: Ptr) -> i32:
-    """Call a function: 0, or 1 if a signal ended it, which `caught` then tells of (a `Caught`)."""
+    """Call a function; return 1 if a signal ended it, which `caught` (a `Caught`) describes, else 0."""
     record, thread = local(Record), this_thread()
     record.previous = thread.current
     record.name = name
@@ -144,7 +146,7 @@ def guarded(called: Fn[[Ptr], None], argument: Ptr, name: Ptr, caught: Ptr) -> i
 
 @native
 def can_be_left(place: u64) -> bool:
-    """Return whether code at a place holds nothing."""
+    """Return whether code at an address holds no locks."""
     for number in range(SAFE_PLACES):
         if place - safe.place[number] < _COPY_BYTES:
             return True

@@ -1,8 +1,8 @@
-"""Functions that LLVM's code generators call for what a processor has no instruction for, as C compilers' runtimes have.
+"""Conversion functions that LLVM's code generators call where a processor has no instruction, as in compiler runtimes.
 
 libgcc has those for 128-bit integers since ever, those for f16 since 2022 and those for bf16 since 2023: the latter two
-are defined here. They work on bit patterns with integer instructions, so none can be compiled into a call of itself, and
-give the same bits as the instructions of processors that have them: rounded once, to nearest even; a NaN stays one,
+are defined here. They work on bit patterns with integer instructions, so none can be compiled into a call of itself,
+and give the same bits as the instructions of processors that have them: rounded once, to nearest even; a NaN stays one,
 quiet, with its sign and the upper bits of its payload.
 """
 
@@ -99,7 +99,7 @@ for _name, _both in _CONVERSIONS.items():
 
 
 def _define_wide(name: str, opposite: str, integer) -> None:
-    """The f16 of a 128-bit integer, and the other way round."""
+    """Define conversions between f16 and a 128-bit integer."""
 
     def from_wide(x):
         near = min(x, 65536)  # what is above all of them is infinite
@@ -107,7 +107,7 @@ def _define_wide(name: str, opposite: str, integer) -> None:
         return truncated(f32(i32(near)).bitcast(u32), FLOAT32, FLOAT16).bitcast(Float16)
 
     def to_wide(x):
-        """Toward zero; what no integer is may become any."""
+        """Convert toward zero; NaN and infinity give any integer."""
         near = i32(extended(x.bitcast(u16), FLOAT16, FLOAT32).bitcast(f32))
         return integer(near if integer.signed else u32(near))
 

@@ -1,10 +1,11 @@
-"""Large functions become several: LLVM needs time that grows with the square of what one function, or one block, has.
+"""Splitting of large functions: LLVM's time grows with the square of the size of a function, or of a block.
 
-`split` works on an `llvm.func`. The blocks of a large one are dealt out, in order, to parts of a bounded size; each becomes a function
-of its own, and the function itself a loop that calls one part after the other. A part returns the number of the *entry* to go on with, a
-block that another part branches to, or 0 at the end; the number has the part in its upper half. What parts have in common lies in a frame on the stack of the loop: values that one
-defines and another uses, arguments of blocks that are entries, and the result. The parts take the function's arguments, make constants
-again, and find the function's own memory through the frame.
+`split` works on an `llvm.func`. The blocks of a large one are distributed in order over parts of a bounded size; each
+part becomes a function, and the function itself a loop that calls one part after the other. A part returns the number
+of the *entry* to continue with, a block that another part branches to, or 0 at the end; the number has the part in its
+upper half. Parts share a frame on the stack of the loop: values that one defines and another uses, arguments of entry
+blocks, and the result. The parts take the function's arguments, rematerialize constants, and find the function's own
+memory through the frame.
 """
 
 from __future__ import annotations
@@ -12,30 +13,31 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ...base_dsl.target import size_and_alignment
 from ...mlir import context, find, ir
-from ..lowering.builder import int_attr, int_type, ptr_type, symbol
+from ..lowering.builder import int_attr, int_type, ptr_type, symbol, terminator
+from .frame_builder import FrameBuilder
 
 LARGE = 10_000
-"""Operations of a function from which on it is split.
+"""Functions with more operations are split.
 
-Below, what grows with the square is a small share of the time to compile, and few kernels are so large (attention has up to 18,000):
-values that cross from one part to another lie in memory, and LLVM does not see through the border.
+Below, what grows with the square is a small share of the time to compile, and few kernels are so large (attention has
+up to 18,000): values that cross from one part to another lie in memory, and LLVM does not see through the border.
 """
 
 REMATERIALIZED = frozenset(f"llvm.mlir.{name}" for name in ("constant", "addressof", "zero", "undef", "poison"))
 """Operations that are made again where they are used."""
 _PART_BITS = 16
-"""Where the part begins in the number of an entry: a part has at most as many blocks as operations."""
+"""Bits of an entry's number below the part."""
 
 Resume = tuple[ir.Block, ir.Operation]
 """A block that a function may be resumed at, and the constant that says so."""
 
 
 def split(func: ir.Operation, most: int | None = None, resumes: Sequence[Resume] = ()) -> int:
-    """Split a function if it has more operations than that (`LARGE`): the number of parts.
+    """Split a function that has more than `most` operations (by default `LARGE`), and return the number of parts.
 
-    `resumes`: the function's first block goes on with one of these blocks, as a number says; 0 is the start. The constants are changed.
+    The first block of the function may continue with one of the blocks of `resumes`, as a number says; 0 is the start.
+    Their constants are changed.
     """
     most = LARGE if most is None else most
     blocks = list(func.regions[0].blocks)
@@ -59,16 +61,14 @@ def _has_plain_memory(blocks: Sequence[ir.Block]) -> bool:
     return True
 
 
-class _Splitter:
+class _Splitter(FrameBuilder):
     def __init__(self, func: ir.Operation, most: int) -> None:
+        super().__init__(alignment=16)
         self.func, self.most = func, most
         self.functions: list[ir.Operation] = []
         self.region = func.regions[0]
         self.driver = self.region.blocks[0]
         self.arguments = list(self.driver.arguments)
-        self.unknown = ir.Location.unknown(context())
-        self.size = 0
-        self.alignment = 16
 
     def run(self, resumes: Sequence[Resume]) -> int:
         state = self._take_state() if resumes else self._take_entry()
@@ -94,52 +94,10 @@ class _Splitter:
         self._drive(own, first, state)
         return len(parts)
 
-    # -- operations --------------------------------------------------------------------------------------
-
-    def _op(
-        self, name: str, at: ir.InsertionPoint, results=(), operands=(), attributes=None, successors=None
-    ) -> ir.Operation:
-        return ir.Operation.create(name, results, operands, attributes, successors, 0, self.unknown, at)
-
-    def _constant(self, at: ir.InsertionPoint, value: int) -> ir.Value:
-        i32 = int_type(32)
-        return self._op("llvm.mlir.constant", at, (i32,), (), {"value": int_attr(i32, value)}).result
-
-    def _reserve(self, type_: ir.Type) -> int:
-        size, alignment = size_and_alignment(type_)
-        self.alignment = max(self.alignment, alignment)
-        offset = -(-self.size // alignment) * alignment
-        self.size = offset + size
-        return offset
-
-    def _field(self, at: ir.InsertionPoint, frame: ir.Value, offset: int) -> ir.Value:
-        indices = ir.DenseI32ArrayAttr.get([offset], context())
-        attributes = {"rawConstantIndices": indices, "elem_type": ir.TypeAttr.get(int_type(8))}
-        return self._op("llvm.getelementptr", at, (ptr_type(),), (frame,), attributes).result
-
-    def _store(self, at: ir.InsertionPoint, value: ir.Value, frame: ir.Value, offset: int) -> None:
-        self._op("llvm.store", at, (), (value, self._field(at, frame, offset)), _alignment(value.type))
-
-    def _load(self, at: ir.InsertionPoint, type_: ir.Type, frame: ir.Value, offset: int) -> ir.Value:
-        return self._op("llvm.load", at, (type_,), (self._field(at, frame, offset),), _alignment(type_)).result
-
-    def _switch(self, at: ir.InsertionPoint, value: ir.Value, targets: Sequence[tuple[int, ir.Block]]) -> None:
-        """Go to the block of a number, which is one of those."""
-        (_, first), *others = targets
-        attributes = {
-            "case_operand_segments": ir.DenseI32ArrayAttr.get([0] * len(others), context()),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0], context()),
-        }
-        if others:
-            numbers = [int_attr(int_type(32), number) for number, _ in others]
-            shape = ir.VectorType.get([len(others)], int_type(32), loc=self.unknown)
-            attributes["case_values"] = ir.DenseElementsAttr.get(numbers, shape)
-        self._op("llvm.switch", at, (), (value,), attributes, [first, *(block for _, block in others)])
-
     # -- blocks ------------------------------------------------------------------------------------------
 
     def _take_entry(self) -> None:
-        """Let the first block have the arguments, and the memory on the stack, alone."""
+        """Keep only arguments and stack memory in the first block."""
         rest = ir.Block.create_after(self.driver)
         for op in [op.operation for op in self.driver.operations]:
             if op.name != "llvm.alloca":
@@ -149,8 +107,8 @@ class _Splitter:
             op.operands[0] = count.clone(ir.InsertionPoint(op)).results[0]
 
     def _take_state(self) -> ir.Value:
-        """Return the number of the block that the first one goes on with; no longer does it go there."""
-        end = _terminator(self.driver)
+        """Return the number of the block that the first one branches to, and remove the branch."""
+        end = terminator(self.driver)
         state = end.operands[0]
         end.erase()
         return state
@@ -169,16 +127,16 @@ class _Splitter:
                 for op in held[start : start + half]:
                     pieces[0].append(op)
             for before, after in itertools.pairwise([block, *pieces]):
-                self._op("llvm.br", ir.InsertionPoint(before), (), (), None, [after])
+                self.op("llvm.br", ir.InsertionPoint(before), (), (), None, [after])
             found += pieces
         return found
 
     def _deal(self, blocks: list[ir.Block]) -> list[list[ir.Block]]:
-        """Parts of the blocks, in order. They end where as few loops as possible go on, and as late as possible."""
+        """Return parts of the blocks, in order. They end outside as many loops as possible, and as late as possible."""
         number = {block: position for position, block in enumerate(blocks)}
         changes = [0] * (len(blocks) + 1)
         for position, block in enumerate(blocks):
-            for target in _terminator(block).successors:
+            for target in terminator(block).successors:
                 if number[target] <= position:  # a loop: cuts behind its first block, up to its last, are inside it
                     changes[number[target] + 1] += 1
                     changes[position + 1] -= 1
@@ -204,8 +162,7 @@ class _Splitter:
     # -- parts -------------------------------------------------------------------------------------------
 
     def _new_part(self, number: int) -> ir.Block:
-        """Return the first block of a new function: it takes the arguments of the whole, the frame, and the number of
-        an entry."""
+        """Return the first block of a new part, whose arguments are those of the function, the frame, and an entry."""
         types = [*(argument.type for argument in self.arguments), ptr_type(), int_type(32)]
         signature = f"!llvm.func<i32 ({', '.join(map(str, types))})>"
         attributes = {
@@ -228,7 +185,7 @@ class _Splitter:
         if block not in self.entries:
             part = self.part_of[block]
             self.entered[part] += 1
-            places = [self._reserve(value.type) for value in block.arguments]
+            places = [self.place_for(value.type) for value in block.arguments]
             self.entries[block] = (part << _PART_BITS) + self.entered[part], places
         return self.entries[block]
 
@@ -265,25 +222,25 @@ class _Splitter:
         self.result = None
         left: dict[tuple[int, ir.Block], ir.Block] = {}
         for block in blocks:
-            end, part = _terminator(block), self.part_of[block]
+            end, part = terminator(block), self.part_of[block]
             if end.name == "llvm.return":
                 at = ir.InsertionPoint(end)
                 if len(end.operands):
-                    self.result = self.result or (end.operands[0].type, self._reserve(end.operands[0].type))
-                    self._store(at, end.operands[0], self._frame(part), self.result[1])
-                self._op("llvm.return", at, (), (self._constant(at, 0),))
+                    self.result = self.result or (end.operands[0].type, self.place_for(end.operands[0].type))
+                    self.store(at, end.operands[0], self._frame(part), self.result[1])
+                self.op("llvm.return", at, (), (self.constant(at, 0),))
                 end.erase()
             elif any(self.part_of[target] != part for target in end.successors):
                 targets = [self._way_to(target, part, left) for target in end.successors]
                 attributes = {name: end.attributes[name] for name in end.attributes}
-                self._op(end.name, ir.InsertionPoint(end), (), list(end.operands), attributes, targets)
+                self.op(end.name, ir.InsertionPoint(end), (), list(end.operands), attributes, targets)
                 end.erase()
         for (part, _), block in left.items():
             self.part_of[block] = part
             blocks.append(block)
 
     def _way_to(self, target: ir.Block, part: int, left: dict[tuple[int, ir.Block], ir.Block]) -> ir.Block:
-        """Return the block to go to for one: itself, or what returns from a part with its number."""
+        """Return the block to branch to: the target itself, or one that returns its number from a part."""
         if self.part_of[target] == part:
             return target
         if (part, target) not in left:
@@ -292,13 +249,13 @@ class _Splitter:
             made = self.functions[part].regions[0].blocks.append(*types, arg_locs=[self.unknown] * len(types))
             at = ir.InsertionPoint(made)
             for value, place in zip(made.arguments, places, strict=True):
-                self._store(at, value, self._frame(part), place)
-            self._op("llvm.return", at, (), (self._constant(at, number),))
+                self.store(at, value, self._frame(part), place)
+            self.op("llvm.return", at, (), (self.constant(at, number),))
             left[part, target] = made
         return left[part, target]
 
     def _spill(self, blocks: list[ir.Block]) -> list[tuple[ir.Value, int]]:
-        """Pass values from part to part in the frame; those of the function itself, and where they are to lie."""
+        """Pass values between parts in the frame; return those of the function itself, with their places."""
         for block in blocks:
             part = self.part_of[block]
             for value in [*block.arguments, *(result for op in block.operations for result in op.operation.results)]:
@@ -307,12 +264,12 @@ class _Splitter:
                     owner = value.owner
                     inner = isinstance(owner, ir.Block)
                     at = ir.InsertionPoint.at_block_begin(block) if inner else ir.InsertionPoint.after(owner.operation)
-                    self._store(at, value, self._frame(part), place)
+                    self.store(at, value, self._frame(part), place)
         own = [result for op in self.driver.operations for result in op.operation.results]
         return [(value, place) for value in own if (place := self._pass_on(value, -1)) is not None]
 
     def _pass_on(self, value: ir.Value, home: int) -> int | None:
-        """Let other parts than its own load a value from a place in the frame; None if none uses it."""
+        """Let parts other than its own load a value from the frame, and return its place; None if none uses it."""
         users: dict[ir.Block, list[tuple[ir.Operation, int]]] = {}
         for use in value.uses:
             user = use.owner.operation
@@ -320,16 +277,16 @@ class _Splitter:
                 users.setdefault(user.block, []).append((user, use.operand_number))
         if not users:
             return None
-        place = self._reserve(value.type)
+        place = self.place_for(value.type)
         for block, uses in users.items():
             at = ir.InsertionPoint.at_block_begin(block)
-            loaded = self._load(at, value.type, self._frame(self.part_of[block]), place)
+            loaded = self.load(at, value.type, self._frame(self.part_of[block]), place)
             for user, index in uses:
                 user.operands[index] = loaded
         return place
 
     def _land(self) -> None:
-        """Begin a part with the entry that it is called for."""
+        """Dispatch each part to the entry that it is called for."""
         targets: list[list[tuple[int, ir.Block]]] = [[] for _ in self.starts]
         for block, (number, places) in self.entries.items():
             part = self.part_of[block]
@@ -337,17 +294,17 @@ class _Splitter:
                 landing = self.functions[part].regions[0].blocks.append()
                 at = ir.InsertionPoint(landing)
                 values = [
-                    self._load(at, value.type, self._frame(part), place)
+                    self.load(at, value.type, self._frame(part), place)
                     for value, place in zip(block.arguments, places, strict=True)
                 ]
-                self._op("llvm.br", at, (), values, None, [block])
+                self.op("llvm.br", at, (), values, None, [block])
                 block = landing
             targets[part].append((number, block))
         for start, found in zip(self.starts, targets, strict=True):
             if found:
-                self._switch(ir.InsertionPoint(start), start.arguments[len(start.arguments) - 1], found)
+                self.switch(ir.InsertionPoint(start), start.arguments[len(start.arguments) - 1], found)
             else:  # nobody comes here
-                self._op("llvm.unreachable", ir.InsertionPoint(start))
+                self.op("llvm.unreachable", ir.InsertionPoint(start))
 
     def _drive(self, own: list[tuple[ir.Value, int]], first: int, state: ir.Value | None) -> None:
         """Call parts until one returns 0. `own`: values of the function itself, and where they lie in the frame."""
@@ -355,18 +312,18 @@ class _Splitter:
         at = ir.InsertionPoint(self.driver)
         bytes_ = ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{max(self.size, 1)} x i8>", context()))
         alignment = ir.IntegerAttr.get(int_type(64), self.alignment)
-        frame = self._op(
-            "llvm.alloca", at, (ptr,), (self._constant(at, 1),), {"elem_type": bytes_, "alignment": alignment}
+        frame = self.op(
+            "llvm.alloca", at, (ptr,), (self.constant(at, 1),), {"elem_type": bytes_, "alignment": alignment}
         ).result
         for value, place in own:
-            self._store(at, value, frame, place)
+            self.store(at, value, frame, place)
         choose, done = (self.region.blocks.append(i32, arg_locs=[self.unknown]) for _ in range(2))
         exit_ = self.region.blocks.append()
-        number = self._constant(at, first)
+        number = self.constant(at, first)
         if state is not None:
-            is_start = self._op("llvm.icmp", at, (bit,), (state, self._constant(at, 0)), _equal()).result
-            number = self._op("llvm.select", at, (i32,), (is_start, number, state)).result
-        self._op("llvm.br", at, (), (number,), None, [choose])
+            is_start = self.op("llvm.icmp", at, (bit,), (state, self.constant(at, 0)), _equal()).result
+            number = self.op("llvm.select", at, (i32,), (is_start, number, state)).result
+        self.op("llvm.br", at, (), (number,), None, [choose])
         calls: dict[int, ir.Block] = {}
         for part, function in enumerate(self.functions):
             if not self.entered[part]:
@@ -379,41 +336,33 @@ class _Splitter:
                 "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0], context()),
                 "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),
             }
-            called = self._op("llvm.call", at, (i32,), operands, attributes).result
-            self._op("llvm.br", at, (), (called,), None, [done])
+            called = self.op("llvm.call", at, (i32,), operands, attributes).result
+            self.op("llvm.br", at, (), (called,), None, [done])
         at = ir.InsertionPoint(choose)
-        part = self._op("llvm.lshr", at, (i32,), (choose.arguments[0], self._constant(at, _PART_BITS))).result
-        self._switch(at, part, list(calls.items()))
+        part = self.op("llvm.lshr", at, (i32,), (choose.arguments[0], self.constant(at, _PART_BITS))).result
+        self.switch(at, part, list(calls.items()))
         at = ir.InsertionPoint(done)
-        is_end = self._op("llvm.icmp", at, (bit,), (done.arguments[0], self._constant(at, 0)), _equal()).result
+        is_end = self.op("llvm.icmp", at, (bit,), (done.arguments[0], self.constant(at, 0)), _equal()).result
         segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 1], context())}
-        self._op("llvm.cond_br", at, (), (is_end, done.arguments[0]), segments, [exit_, choose])
+        self.op("llvm.cond_br", at, (), (is_end, done.arguments[0]), segments, [exit_, choose])
         at = ir.InsertionPoint(exit_)
-        values = () if self.result is None else (self._load(at, self.result[0], frame, self.result[1]),)
-        self._op("llvm.return", at, (), values)
-
-
-def _terminator(block: ir.Block) -> ir.Operation:
-    return block.operations[len(block.operations) - 1].operation
+        values = () if self.result is None else (self.load(at, self.result[0], frame, self.result[1]),)
+        self.op("llvm.return", at, (), values)
 
 
 def _equal() -> dict[str, ir.Attribute]:
     return {"predicate": int_attr(int_type(64), 0)}
 
 
-def _alignment(type_: ir.Type) -> dict[str, ir.Attribute]:
-    return {"alignment": ir.IntegerAttr.get(int_type(64), size_and_alignment(type_)[1])}
-
-
 # --- long blocks of structured control flow --------------------------------------------------------------------------
 
 _STRUCTURED = ("scf.if", "scf.for", "scf.while", "scf.index_switch")
 _MOST_STRUCTURED = 64
-"""Branches and loops of a block beyond which they are grouped."""
+"""Blocks with more branches and loops are grouped."""
 
 
 def group_structured(module: ir.Module) -> None:
-    """Put branches and loops of blocks that have very many of them into regions of a few.
+    """Group the branches and loops of blocks that have very many of them into regions.
 
     MLIR's conversion moves all that follows in a block behind each of them, and remembers every move until it is done.
     """

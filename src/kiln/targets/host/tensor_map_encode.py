@@ -1,7 +1,7 @@
 """Host code that encodes a tensor map: it fills a request and hands it to the target's encoder.
 
-A tensor map is a pointer to its bytes in host code. They are memory of the function, made once for each place that encodes: a
-value that outlives the next round of a loop, or the function, would see others.
+A tensor map is a pointer to its bytes in host code. They are stack memory, one for each operation that encodes: a map
+must not outlive the iteration or function that made it.
 """
 
 from __future__ import annotations

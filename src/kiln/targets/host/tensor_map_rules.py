@@ -1,4 +1,4 @@
-"""The rules that a tensor map has to keep, and what is said about one that is broken."""
+"""The rules of tensor maps, and the messages about broken ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...hardware.tensor_maps import ELEMENTS
     RANK, BASE, SIZE, PACKED_SIZE, STRIDE, STRIDE_RANGE, BOX, BOX_BYTES, PACKED_BOX, SWIZZLE_SPAN, ELEMENT_STRIDE,
     INTERLEAVE_RANK, INTERLEAVE_SWIZZLE, PACKED_INTERLEAVE, PACKED_SWIZZLE, FILL, IM2COL_RANK, PIXELS, CORNER, REFUSED,
 ) = range(1, 21)  # fmt: skip
-"""Numbers of the rules; the last is the driver's no to what keeps all of them."""
+"""Numbers of the rules; the last one means that the driver refused a map that keeps all others."""
 
 _TEXTS = {
     RANK: ("it has {value} modes", f"a tensor map has 1 to {limits.TENSOR_MAP_RANK}"),
@@ -38,8 +38,7 @@ _TEXTS = {
 
 
 def forms() -> list[str]:
-    """Return the rules' texts in their order, for native code: the order of the numbers in them, mode (m) and value
-    (v), then "|" and a form."""
+    """Return the texts of the rules for native code: the order of mode (m) and value (v), then "|" and a format."""
     found: list[str] = []
     for what, hint in _TEXTS.values():
         text = f"{what}, expected: {hint}"

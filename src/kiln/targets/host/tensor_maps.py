@@ -1,6 +1,7 @@
-"""What host code asks for when it encodes a tensor map, and which rule of the hardware that breaks.
+"""Requests for tensor maps, and checks against the rules of the hardware.
 
-Each target has a native function of the name `ENCODER`, which checks a request and writes 128 bytes: what is in them is its own.
+Each target has a native function of the name `ENCODER`, which checks a request and writes 128 bytes: what is in them is
+its own.
 """
 # pyright: reportReturnType=false
 
@@ -32,9 +33,10 @@ from .tensor_map_rules import (
 )  # fmt: skip
 
 ENCODER = "encode_tensor_map"
-"""`i32 kiln_cpu_encode_tensor_map(Request *, known, map, Finding *)`: 0, or the rule that is broken; the map is aligned to 128 bytes.
+"""The name of `i32 encode_tensor_map(Request *, known, map, Finding *)`, which returns 0 or the broken rule.
 
-`known` is what the request has from `box` on, all of which is known when compiling: the function copies it there.
+The map is aligned to 128 bytes. `known` are the fields of the request from `box` on, which are known when compiling;
+the function copies them there.
 """
 
 

@@ -1,4 +1,4 @@
-"""Texts that native code writes for people: into memory of a caller, cut where it ends."""
+"""Messages that native code writes into a caller's buffer, truncated at its end."""
 # pyright: reportReturnType=false
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""What the lowerings of all targets share: building and finding operations, LLVM's text and passes, places that can fail."""
+"""Parts that the lowerings of all targets share: builders, handler tables, fix-ups of LLVM text, sites that can
+fail."""

@@ -1,4 +1,4 @@
-"""Arithmetic that LLVM leaves undefined, or lacks, given one meaning on all targets.
+"""Arithmetic that LLVM leaves undefined or lacks, with one meaning on all targets.
 
 Shifts by the width or more give 0 (-1 for an arithmetic shift of a negative number). Floats outside an integer type
 saturate, NaN gives 0.
@@ -28,7 +28,10 @@ ROUNDED_QUOTIENTS = ("floordivsi", "ceildivsi", "ceildivui")
 def rounded_quotient(
     b: Builder, name: str, a: ir.Value, d: ir.Value, divide: Callable[[str], ir.Value] | None = None
 ) -> ir.Value:
-    """Quotients that C does not have, from the one it has (`divide` makes it) and the remainder. (Upstream's expansion is wrong for i128.)"""
+    """Return a rounded quotient, from the truncating one (`divide` makes it) and the remainder.
+
+    MLIR's own expansion is wrong for i128.
+    """
     type_ = d.type
     values = constant_values(d)
     if name == "floordivsi" and values and len(values) == 1 and values[0] > 0 and not values[0] & (values[0] - 1):
@@ -73,7 +76,7 @@ def mangle(type_: ir.Type) -> str:
 
 
 def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.Value]) -> Any:
-    """Return a call of an LLVM intrinsic by its mangled name; its result, if it has one."""
+    """Call an LLVM intrinsic by its mangled name, and return its result, if it has one."""
     made = b.op(
         "llvm.call_intrinsic",
         () if result is None else (result,),

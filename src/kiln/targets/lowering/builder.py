@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ def parsed_type(text: str) -> ir.Type:
 
 
 def ptr_type() -> ir.Type:
-    """`!llvm.ptr`."""
+    """Return `!llvm.ptr`."""
     return parsed_type("!llvm.ptr")
 
 
@@ -78,7 +79,7 @@ _COMPARISONS = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "ug
 def gep_parts(
     pointer: ir.Value, element: ir.Type, offset: ir.Value | int
 ) -> tuple[tuple[ir.Value, ...], dict[str, ir.Attribute]]:
-    """Operands and attributes of `llvm.getelementptr`."""
+    """Return operands and attributes of `llvm.getelementptr`."""
     if isinstance(offset, int):
         return (pointer,), _gep_attributes(offset, element)
     return (pointer, offset), _gep_attributes(_DYNAMIC, element)
@@ -104,7 +105,7 @@ class Builder:
         attributes: Mapping[str, ir.Attribute] | None = None,
         regions: int = 0,
     ) -> ir.Operation:
-        """Any operation."""
+        """Make an operation."""
         return ir.Operation.create(name, results, operands, attributes, None, regions, self.location, self.point)
 
     def value(
@@ -146,8 +147,18 @@ class Builder:
         return self.value("arith.cmpi", like(a.type, int_type(1)), operands, {"predicate": number})
 
     def select(self, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-        """`a` where the condition holds, else `b`."""
+        """Return `a` where the condition holds, else `b`."""
         return self.value("arith.select", a.type, (condition, a, b))
+
+    def linear(self, index: Sequence[ir.Value], extents: Sequence[ir.Value]) -> ir.Value:
+        """Return the linear index of (x, y, z), x fastest."""
+        (x, y, z), (dx, dy, *_) = index, extents
+        return self.binary("addi", x, self.binary("muli", dx, self.binary("addi", y, self.binary("muli", dy, z))))
+
+    def product(self, extents: Sequence[ir.Value]) -> ir.Value:
+        """Return the product of three extents."""
+        x, y, z = extents
+        return self.binary("muli", x, self.binary("muli", y, z))
 
     # memory
 
@@ -174,15 +185,15 @@ class Builder:
         )
 
     def load(self, type_: ir.Type, pointer: ir.Value, alignment: int = 0) -> ir.Value:
-        """`llvm.load`; alignment 0 is the type's own."""
+        """Emit `llvm.load`; alignment 0 is the type's own."""
         return self.value("llvm.load", type_, (pointer,), _alignment(alignment))
 
     def store(self, value: ir.Value, pointer: ir.Value, alignment: int = 0) -> ir.Operation:
-        """`llvm.store`; alignment 0 is the type's own."""
+        """Emit `llvm.store`; alignment 0 is the type's own."""
         return self.op("llvm.store", (), (value, pointer), _alignment(alignment))
 
     def alloca(self, element: ir.Type, count: int = 1, alignment: int = 0) -> ir.Value:
-        """Memory of the current call for `count` elements."""
+        """Allocate memory of the current call for `count` elements."""
         # As one array: LLVM's first pass over memory passes by what is allocated in pieces, and those before the next one take longer.
         type_ = element if count == 1 else parsed_type(f"!llvm.array<{count} x {element}>")
         attributes = {"elem_type": ir.TypeAttr.get(type_), **(_alignment(alignment) or {})}
@@ -191,7 +202,7 @@ class Builder:
     # structs and vectors
 
     def extract(self, struct: ir.Value, type_: ir.Type, index: int) -> ir.Value:
-        """Field `index` of a struct value."""
+        """Return field `index` of a struct value."""
         return self.value("llvm.extractvalue", type_, (struct,), _field(index))
 
     def insert(self, struct: ir.Value, value: ir.Value, index: int) -> ir.Value:
@@ -222,23 +233,23 @@ class Builder:
     # calls and regions
 
     def call(self, callee: str, results: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:
-        """`func.call`."""
+        """Emit `func.call`."""
         return self.op("func.call", results, operands, {"callee": ir.FlatSymbolRefAttr.get(callee, context())})
 
     def call_pointer(self, callee: ir.Value, operands: Sequence[ir.Value], result: ir.Type | None = None) -> Any:
-        """Call of a function by its address; its result, if it has one."""
+        """Call a function by its address, and return its result, if it has one."""
         attributes = {"operandSegmentSizes": _i32_array((len(operands) + 1, 0)), "op_bundle_sizes": _i32_array(())}
         if result is not None:
             return self.value("llvm.call", result, (callee, *operands), attributes)
         return self.op("llvm.call", (), (callee, *operands), attributes)
 
     def atomic(self, operation: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
-        """`llvm.atomicrmw`, sequentially consistent; the old value."""
+        """Emit a sequentially consistent `llvm.atomicrmw`, and return the old value."""
         attributes = {"bin_op": _predicate(_ATOMICS.index(operation)), "ordering": _predicate(7)}
         return self.value("llvm.atomicrmw", value.type, (pointer, value), attributes)
 
     def call_variadic(self, callee: str, signature: ir.Type, result: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
-        """Call of a C function with variable arguments; `signature` is its `!llvm.func` type."""
+        """Call a variadic C function; `signature` is its `!llvm.func` type."""
         return self.value(
             "llvm.call",
             result,
@@ -263,7 +274,7 @@ class Builder:
         return self.value("builtin.unrealized_conversion_cast", ptr_type(), (made,))
 
     def if_(self, condition: ir.Value) -> Builder:
-        """Open an `scf.if` without results; a builder for its body. What is added here comes after it."""
+        """Open an `scf.if` without results, and return a builder for its body; this builder continues after it."""
         return self._branches(condition, 1)[0]
 
     def if_else(self, condition: ir.Value) -> tuple[Builder, Builder]:
@@ -274,7 +285,7 @@ class Builder:
     def choose(
         self, condition: ir.Value, then: Callable[[Builder], ir.Value], otherwise: Callable[[Builder], ir.Value], type_: ir.Type
     ) -> ir.Value:  # fmt: skip
-        """Return an `scf.if` with a result, which one of two functions makes."""
+        """Emit an `scf.if` whose branches two functions build, and return its result."""
         made = self.op("scf.if", (type_,), (condition,), None, 2)
         for region, make in zip(made.regions, (then, otherwise), strict=True):
             point = ir.InsertionPoint(region.blocks.append())
@@ -308,12 +319,13 @@ class Builder:
         return Builder(ir.InsertionPoint(end), self.location), tuple(after.arguments)
 
     def repeat(self, body: Callable[[Builder], Sequence[ir.Value]], result: ir.Type) -> ir.Value:
-        """Run `body` while the first value that it returns holds; the second one, at last."""
+        """Repeat `body` while the first value that it returns holds, and return the last second value."""
         _, (value,) = self.while_(body, (result,))
         return value.owner.owner.results[0]
 
     def for_(self, lower: ir.Value, upper: ir.Value, step: ir.Value) -> tuple[Builder, ir.Value]:
-        """Open an `scf.for` without iteration arguments: a builder for its body, and its counter."""
+        """Open an `scf.for` without iteration arguments, and return a builder for its body and its induction
+        variable."""
         made = self.op("scf.for", (), (lower, upper, step), None, 1)
         block = made.regions[0].blocks.append(lower.type, arg_locs=[self.location])
         end = ir.Operation.create("scf.yield", loc=self.location, ip=ir.InsertionPoint(block))
@@ -341,10 +353,7 @@ def flat_type(type_: ir.Type) -> ir.Type:
     """Return a vector type of any rank as one of rank 1."""
     if not isinstance(type_, ir.VectorType) or len(type_.shape) == 1:
         return type_
-    count = 1
-    for extent in type_.shape:
-        count *= extent
-    return ir.VectorType.get([count], type_.element_type, loc=ir.Location.unknown(context()))
+    return ir.VectorType.get([math.prod(type_.shape)], type_.element_type, loc=ir.Location.unknown(context()))
 
 
 def reshape(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
@@ -355,7 +364,8 @@ def reshape(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
 def operations(module: ir.Module) -> list[ir.Operation]:
     """Return the operations at the top of a module.
 
-    By a walk: going through `module.body.operations` imports the generated Python of their dialects (`llvm`: 44 ms).
+    It walks the module: going through `module.body.operations` imports the generated Python of their dialects (`llvm`:
+    44 ms).
     """
     found: list[ir.Operation] = []
 
@@ -369,13 +379,18 @@ def operations(module: ir.Module) -> list[ir.Operation]:
     return found
 
 
+def terminator(block: ir.Block) -> ir.Operation:
+    """Return the last operation of a block."""
+    return block.operations[len(block.operations) - 1].operation
+
+
 def symbol(op: ir.Operation) -> str:
     """Return the name of a function or global."""
     return op.attributes["sym_name"].value
 
 
 def translate(module: ir.Module) -> str:
-    """LLVM IR text of a module of the `llvm` dialect."""
+    """Return the LLVM IR text of a module of the `llvm` dialect."""
     return importlib.import_module(f"{PACKAGE}._mlir_libs._mlirDialectsLLVM").translate_module_to_llvmir(
         module.operation
     )
@@ -384,7 +399,7 @@ def translate(module: ir.Module) -> str:
 def global_(
     module: ir.Module, name: str, type_: ir.Type, value: ir.Attribute | None, *, linkage: str, constant: bool = False
 ) -> None:
-    """A global variable or constant, at the start of the module; without a value it is another module's."""
+    """Add a global variable or constant to a module; without a value it is external."""
     attributes: dict[str, ir.Attribute] = {
         "sym_name": ir.StringAttr.get(name, context()),
         "global_type": ir.TypeAttr.get(type_),
@@ -406,7 +421,7 @@ def global_(
 
 
 def constant_value(value: ir.Value, otherwise: Any = None) -> Any:
-    """Return the number a value is, if it is an integer constant that fits an index; else `otherwise`."""
+    """Return the value of an integer constant that fits 32 bits; `otherwise` for other values."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return otherwise

@@ -1,12 +1,10 @@
 """Expanding operations: tables of handlers, and the walk that applies one to a function.
 
 A handler is called with the expander, the operation and a builder before the operation, whose operands are lowered
-values by
-then. One that is entered by a class of the dialects is called with a view of the operation; with `types=True` the
-view also has the
-types that the operands had in the dialect (`op.types.source`), which take a while to collect. A handler returns what
-replaces the
-results: a value, several, or None where there are none. `KEEP` leaves the operation where it is.
+values by then. One that is entered by a class of the dialects is called with a view of the operation; with `types=True`
+the view also has the types that the operands had in the dialect (`op.types.source`), which take a while to collect. A
+handler returns what replaces the results: a value, several, or None where there are none. `KEEP` leaves the operation
+where it is.
 
 Each file of operations has a table of its own; a target puts those it wants together and hands them to its expansion.
 """
@@ -33,7 +31,7 @@ KEEP: Any = object()
 
 
 class Handler(NamedTuple):
-    """The function that expands an operation, and what it is called with."""
+    """The function that expands an operation, and how it is called."""
 
     expand: Callable[..., Any]
     view: type[OpView] | None = None
@@ -58,9 +56,24 @@ class Handlers(dict[str, Any]):
 
         return enter
 
+    def calls(self, operation: type[OpView], *fields: str, **constants: Any) -> Callable[[Any], Any]:
+        """Return a decorator that enters a function of values as a handler: it is called with fields of the operation.
+
+        So other callers, such as expansions of inline PTX, can use the function, too.
+        """
+
+        def enter(function: Any) -> Any:
+            def expand(x: Any, op: OpView, b: Any) -> Any:
+                return function(x, op, b, *[getattr(op, field) for field in fields], **constants)
+
+            self.expands(operation)(expand)
+            return function
+
+        return enter
+
 
 def combined(*tables: Handlers) -> Handlers:
-    """Return one table of several, no two of which may have a handler of the same operation."""
+    """Return the union of tables, which must not have two handlers of one operation."""
     whole = Handlers()
     for table in tables:
         twice = whole.keys() & table.keys()
@@ -70,22 +83,22 @@ def combined(*tables: Handlers) -> Handlers:
 
 
 class Expander:
-    """What handlers ask of the target, in the function that they work in. Targets add what their own handlers ask."""
+    """The interface of handlers to their target, in the function they work in. Targets extend it for their own
+    handlers."""
 
     builder: ClassVar[type[Builder]] = Builder
     target: str
-    """Who expands, in messages."""
+    """The target's name in messages."""
     entry: ir.Block
     places: dict[tuple[ir.Value, ir.Type, int], ir.Value] | None = None
-    """Addresses in threads' own memory, by pointer, type of an element, and number of the element; None where they are made for each access."""
+    """Addresses in register tensors, by pointer, element type and element number; None to build them at each access."""
 
     def handler(self, op: ir.Operation, name: str) -> Handler | None:
         """Return the handler of an operation."""
         raise NotImplementedError
 
     def names(self) -> Iterable[str] | None:
-        """Return the names of operations that have handlers, none of which has regions; None where names do not
-        tell."""
+        """Return the names of operations with handlers, none of which has regions; None if names do not decide."""
         return None
 
     def pointer_in(self, space: str) -> ir.Type:
@@ -93,11 +106,11 @@ class Expander:
         raise NotImplementedError
 
     def lowered(self, type_: ir.Type) -> ir.Type:
-        """Return what a type of the dialect is in code of the target; other types are themselves."""
+        """Return the target's type for a type of the dialect; other types are unchanged."""
         raise NotImplementedError
 
     def is_retyped(self, type_: ir.Type) -> bool:
-        """Return whether values of a type, which operations that stay have, are to be `lowered`."""
+        """Return whether values of a type are to be `lowered`, in operations that stay."""
         return isinstance(type_, (cute.Ptr, cute.Memref, TensorMap))
 
     def at_entry(self, location: ir.Location) -> Any:
@@ -105,10 +118,10 @@ class Expander:
         return self.builder(ir.InsertionPoint.at_block_begin(self.entry), location)
 
     def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Any) -> None:
-        """A shift by an amount that may be negative, which Python refuses. It has a meaning all the same."""
+        """Report a shift by a negative amount, which Python refuses; the shift itself is well defined."""
 
     def allocated(self, pointer: ir.Value, made: ir.Value) -> None:
-        """Memory of a thread takes the place of a pointer, whose uses are not expanded yet."""
+        """Note the memory of a register tensor, before uses of its pointer are expanded."""
 
     def cast_pointer(self, b: Any, pointer: ir.Value, type_: ir.Type) -> ir.Value:
         """Return a pointer as one of another address space."""
@@ -119,8 +132,7 @@ class Expander:
         self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *,
         write: bool, value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """Return the address to use for an access to a value of a type through `memory`; `value` is what is written,
-        where known."""
+        """Return the address to use for an access through `memory`; `value` is the written value, if known."""
         del op, b, memory, type_, write, value
         return address
 
@@ -135,13 +147,13 @@ class Expander:
 
 @dataclasses.dataclass
 class Work:
-    """What there is to expand in a function."""
+    """The operations to expand in a function, and the values to retype."""
 
     operations: list[tuple[ir.Operation, str, Handler | None]] = dataclasses.field(default_factory=list)
     values: list[ir.Value] = dataclasses.field(default_factory=list)
     """Values whose types are to be lowered."""
     casts: list[ir.Operation] = dataclasses.field(default_factory=list)
-    """Casts that made tuples, to be erased when nobody looks into them any more."""
+    """Casts that made tuples, which are erased at the end."""
 
 
 class Task(NamedTuple):
@@ -155,12 +167,12 @@ class Task(NamedTuple):
 
 
 _OF_NUMBERS = ("arith.", "math.", "vector.")
-"""How the names begin of operations whose results are numbers; all but `arith.select`."""
+"""Prefixes of operations whose results are numbers, except `arith.select`."""
 _CARRIERS = (
     "arith.select", "builtin.unrealized_conversion_cast", "func.call", "scf.execute_region", "scf.for", "scf.if", "scf.index_switch",
     "scf.while", "ub.poison",
 )  # fmt: skip
-"""Operations that stay, and may have values of the dialects."""
+"""Operations that stay, and may have operands or results of dialect types."""
 
 
 def _kind(name: str) -> tuple[bool, bool]:
@@ -169,7 +181,7 @@ def _kind(name: str) -> tuple[bool, bool]:
 
 
 def find_work(x: Expander, func: ir.Operation) -> Work:
-    """Look at all operations of a function, once: where a target says which have handlers, by their names, at no others than those."""
+    """Collect the operations of a function to expand and the values to retype, in one walk."""
     work, advance = Work(), ir.WalkResult.ADVANCE
     kinds: dict[str, tuple[bool, bool]] = {}
     found, values, handler_of, is_retyped = work.operations, work.values, x.handler, x.is_retyped
@@ -201,7 +213,7 @@ def find_work(x: Expander, func: ir.Operation) -> Work:
 
 
 def begin(x: Expander, work: Work, gone: Container[int] = ()) -> list[Task]:
-    """Retype values; what is to be done then, but for operations that are `gone` meanwhile, by their positions."""
+    """Retype values, and return the operations to expand, except those at positions that are `gone`."""
     tasks: list[Task] = []
     for number, (op, name, handler) in enumerate(work.operations):
         if number in gone:
@@ -218,7 +230,7 @@ def begin(x: Expander, work: Work, gone: Container[int] = ()) -> list[Task]:
 
 
 def expand_operations(x: Expander, tasks: Iterable[Task]) -> None:
-    """Replace operations, in order: the operands of each are lowered values by then."""
+    """Replace operations in order, so that the operands of each are lowered values."""
     for op, _, (expand, view, _), types in tasks:
         builder = x.builder(ir.InsertionPoint(op), op.location)
         values = expand(x, op if view is None else view(op, types), builder)

@@ -1,6 +1,6 @@
-"""Launches that no GPU of an architecture takes: sizes, shared memory, registers, as far as they are known when compiling.
+"""Checks of launches against the limits of an architecture: sizes, shared memory and registers known when compiling.
 
-All targets ask here, before they lower a module, so that a program is refused by one rule with the same words everywhere.
+All targets check here before they lower a module, so that one rule with one message refuses a program everywhere.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def check_limits(module: ir.Module, arch: Architecture) -> dict[str, Needs]:
-    """Refuse launches that no GPU of an architecture takes, as far as sizes are known when compiling; what each kernel needs.
+    """Refuse launches that no GPU of an architecture takes, and return the needs of each kernel.
 
-    The module is as the front end made it; allocations of shared memory are given their `OFFSET`.
+    The module is as the front end made it; allocations of shared memory get their `OFFSET`.
     """
     launches: dict[str, list[cute.Launch]] = {}
     inside: dict[str, list[ir.Operation]] = {}

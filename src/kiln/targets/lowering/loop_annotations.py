@@ -10,7 +10,8 @@ LOOP_ANNOTATION = "llvm.loop_annotation"
 
 
 def keep_loop_annotations(module: ir.Module) -> None:
-    """Lowering hands a loop's hints to its branch back as an attribute that means nothing there: make it the branch's own."""
+    """Move the hints of loops to the back edges' own attribute: MLIR's lowering leaves them in one without a meaning
+    there."""
     for func in operations(module):
         for block in func.regions[0].blocks if func.name == "llvm.func" else ():
             inside = block.operations

@@ -1,7 +1,7 @@
 """Pointers, tensors and their memory: operations of `cute` that all targets expand alike.
 
-Values of type `!cute.ptr` and `!cute.memref` are retyped in place (a pointer; a pointer and the dynamic leaves), so they
-cross regions, blocks and functions as they are.
+Values of type `!cute.ptr` and `!cute.memref` are retyped in place (a pointer; a pointer and the dynamic leaves), so
+they cross regions, blocks and functions as they are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ HANDLERS = Handlers()
 
 
 def lowered_type(type_: ir.Type, pointer_in: Callable[[str], ir.Type]) -> ir.Type:
-    """Return what a `cute` type is, given the pointers of each memory space; other types are themselves. A tensor map
-    is a pointer to it."""
+    """Return the LLVM type of a `cute` type, given the pointer type of each memory space; other types are unchanged."""
     if cute.is_ptr(type_):
         return pointer_in(cute.info(type_).space)
     if cute.is_memref(type_):
@@ -116,11 +115,11 @@ def element_address(b: Builder, pointer: ir.Value, element: ir.Type, offset: ir.
 
 
 class _Access(NamedTuple):
-    """What the types of memory and of a value tell of accesses to it."""
+    """Properties of an access, by the types of memory and value."""
 
     element: ir.Type
     step: ir.Type | None
-    """A type of the size of an element in a thread's own memory; None for elements in other memory, and for those that share a byte."""
+    """A type of the size of an element of a register tensor; None for other memory, and for packed elements."""
     is_packed: bool
     """Whether it is one element that shares a byte with others."""
     stored: ir.Type
@@ -156,8 +155,7 @@ def _address(x: Expander, b: Builder, memory: ir.Value, type_: ir.Type, offset: 
 
 
 def private_address(x: Expander, pointer: ir.Value, step: ir.Type, number: int) -> ir.Value:
-    """Return the address of an element of a thread's own memory, of the size of `step`, made once, where the pointer
-    is."""
+    """Return the address of an element of a register tensor; it is made once, where the pointer is."""
     assert x.places is not None
     found = x.places.get((pointer, step, number))
     if found is None:
@@ -176,7 +174,7 @@ def _ptr_add(_x: Expander, op: cute.PtrAdd, b: Builder) -> ir.Value:
 
 
 def _tensor(b: Builder, type_: ir.Type, pointer: ir.Value, leaves: list[ir.Value]) -> ir.Value:
-    """Return a tensor of its parts."""
+    """Return a tensor made of a pointer and dynamic leaves."""
     if not leaves:
         return pointer
     made = b.insert(b.value("llvm.mlir.undef", type_), pointer, 0)

@@ -1,4 +1,4 @@
-"""What every user of LLVM's pass managers needs."""
+"""Freeing of LLVM's pass managers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Tables of passes by name, and running some of them on the text of a module: `kiln opt`.
 
-A pass has the name of its file, with hyphens. Each target has a table (`pass_table.py`) of what its lowering does,
-step by step.
+A pass has the name of its file, with hyphens. Each target has a table (`pass_table.py`) of the steps of its lowering.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ SHARED: dict[str, Pass] = {
 
 
 def run_passes(table: Mapping[str, Pass], text: str, names: Sequence[str], arch: Architecture) -> str:
-    """Run passes on the text of a module, and return the text of what becomes of it."""
+    """Run passes on the text of a module, and return the text of the resulting modules."""
     unknown = [name for name in names if name not in table]
     if unknown:
         raise DSLUserCodeValueError(f"there is no pass {unknown[0]!r}", hint=f"passes: {', '.join(table)}")

@@ -1,4 +1,4 @@
-"""Where the pieces of a block's shared memory lie, and how much they are: the same on every target."""
+"""The layout of a block's shared memory, which is the same on every target."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .builder import int_type
 
 if TYPE_CHECKING:
     Piece = tuple[Any, int, int]
-    """A piece of memory by a name: bytes, and what it is aligned to."""
+    """A piece of memory: name, bytes, alignment."""
 
 OFFSET = "kiln.offset"
-"""On an allocation of shared memory: where it lies in that of the block."""
+"""Attribute of an allocation: its offset in the block's shared memory."""
 
 
 def place(
     pieces: list[Piece], body: ir.Block | None, piece_of: Callable[[ir.Operation], Hashable]
 ) -> tuple[dict[Any, int], int]:
-    """Return where each piece lies, and where the last one ends: one after the other.
+    """Place pieces one after the other, and return their offsets and the end of the last one.
 
-    With a `body`, pieces that branches of an `if` allocate, which exclude each other, overlap; `piece_of` names the piece that an
-    operation allocates or takes the address of, None for other operations.
+    With a `body`, pieces that branches of an `if` allocate, which exclude each other, overlap; `piece_of` names the
+    piece that an operation allocates or takes the address of, None for other operations.
     """
     sizes = {name: (size, alignment) for name, size, alignment in pieces}
     offsets: dict[Any, int] = {}
@@ -56,7 +56,7 @@ def place(
 
 
 def place_allocations(kernel: ir.Operation, allocations: Sequence[AllocSmem], merged: bool) -> int:
-    """Give the allocations of a kernel their `OFFSET` and return where the last one ends. `merged`: branches share
+    """Give the allocations of a kernel their `OFFSET`, and return the end of the last one; `merged` branches share
     memory."""
     pieces = [(op.result, max(op.bytes, 1), max(op.alignment, 1)) for op in allocations]
     body = kernel.regions[0].blocks[0] if merged else None

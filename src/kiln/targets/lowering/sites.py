@@ -1,4 +1,4 @@
-"""`Site`: what a target remembers of a place in the user's program that can fail at run time."""
+"""`Site`: a place in the user's program that can fail at run time."""
 
 from __future__ import annotations
 

@@ -46,18 +46,18 @@ _TUNING = (
     # how far back from a write it is looked for another that it makes useless: most writes are copies to shared memory
     ("dse-memoryssa-walklimit", "10", "90"),
 )
-"""Options for device code, each with its default: options are the process's, and the CPU target's code has the defaults."""
+"""LLVM options for device code, each with its default, which code of the CPU target keeps: options are per process."""
 _TUNING_OF_WGMMA = (
     # What is computed before a main loop stays there. Between the loop and the wait behind it ptxas would mix it with what reads the
     # sums, take these for read in flight, and let every product wait for the one before (C7514).
     ("instcombine-code-sinking", "0", "1"),
 )
-"""The same for kernels with WGMMAs."""
+"""LLVM options for kernels with WGMMA, each with its default."""
 
 
 @contextlib.contextmanager
 def tuned(wgmma: bool) -> Iterator[None]:
-    """While open, LLVM compiles device code, with WGMMAs or without any: options are the process's."""
+    """While open, set the LLVM options for device code with or without WGMMA."""
     options = (*_TUNING, *(_TUNING_OF_WGMMA if wgmma else ()))
     with _lock:
         for name, value, _ in options:
@@ -71,7 +71,7 @@ def tuned(wgmma: bool) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=16)
 def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.TargetMachine:
-    """Return a machine is for one thread at a time."""
+    """Return a target machine; one machine serves one thread at a time."""
     _initialize()
     # 3 numbers values by a slower method, and gives the same code
     return llvm.Target.from_triple(TRIPLE).create_target_machine(
@@ -82,9 +82,9 @@ def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.T
 def optimize(
     text: str, arch: Architecture, opt: int, libraries: Sequence[bytes] = (), thread: int = 0
 ) -> llvm.ModuleRef:
-    """Parse, link with bitcode libraries, verify and optimize a module, which has a context of its own.
+    """Parse, link with bitcode libraries, verify and optimize a module in its own context.
 
-    All modules get the same passes. Raises RuntimeError with the message of LLVM.
+    All modules get the same passes. Raises RuntimeError with LLVM's message.
     """
     machine = _machine(arch, newest_ptx(arch), opt, thread)
     module = _parse(text)
@@ -142,7 +142,7 @@ def _link(module: llvm.ModuleRef, other: llvm.ModuleRef, data_layout: str) -> No
 
 
 def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int, thread: int = 0) -> str:
-    """PTX of an optimized module."""
+    """Return the PTX of an optimized module."""
     machine = _machine(arch, newest_ptx(arch), opt, thread)
     with llvm.ffi.OutputString() as said:
         buffer = unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 0, said)
@@ -160,7 +160,7 @@ _ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
 def with_plain_files(ptx: str) -> str:
-    """PTX with names of files as ptxas takes them: LLVM escapes characters in them, and ptxas knows no escapes."""
+    """Return PTX with file names as ptxas takes them: LLVM escapes characters, and ptxas knows no escapes."""
 
     def unescaped(found: re.Match[bytes]) -> bytes:
         code = found[1]
@@ -177,11 +177,11 @@ def with_plain_files(ptx: str) -> str:
 
 
 _PATIENCE = 2e-4
-"""Seconds after which a thread that lowers others lets LLVM's go on to its next function: Python's 5 ms are 20 to 50 in all."""
+"""The GIL switch interval, in seconds, while LLVM compiles in a second thread; Python's 5 ms would cost 20 to 50 ms."""
 
 
 class Beside:
-    """A thread that makes PTX of a module, and is waited for at the end (`with`)."""
+    """A thread that compiles a module to PTX; leaving the `with` block waits for it."""
 
     def __init__(self, text: str, arch: Architecture, opt: int) -> None:
         self._text, self._arch, self._opt = text, arch, opt
@@ -210,7 +210,7 @@ class Beside:
         sys.setswitchinterval(self._interval)
 
     def ptx(self) -> str:
-        """Return what it has made, when it is done. Raises RuntimeError with LLVM's words."""
+        """Wait for the PTX and return it. Raises RuntimeError with LLVM's message."""
         if self._thread.ident is None:
             self._run()
         else:
@@ -221,7 +221,7 @@ class Beside:
 
 
 def joined(codes: Sequence[str]) -> str:
-    """Return one module of PTX of several."""
+    """Return several modules of PTX as one."""
     first, *others = codes
     said = set(_head(first).splitlines() if others else ())
     for code in others:
@@ -241,7 +241,7 @@ def _head(ptx: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a kernel takes, for each thread or block; all but dynamic shared memory is what ptxas says."""
+    """Resources of a kernel, per thread or block; all but dynamic shared memory as ptxas reports them."""
 
     registers: int = 0
     spill_stores: int = 0
@@ -250,11 +250,11 @@ class Resources:
     stack: int = 0
     """Bytes of local memory."""
     smem: int = 0
-    """Bytes of shared memory of a block: what the kernel allocates, and what launches are known to ask for besides."""
+    """Bytes of shared memory of a block: those the kernel allocates, and those that launches are known to add."""
     constant: int = 0
     barriers: int = 0
     messages: tuple[str, ...] = ()
-    """What ptxas says of products that wait for each other, and of requests for registers that it ignores."""
+    """Messages of ptxas about serialized WGMMAs and ignored `setmaxnreg`."""
     dynamic_smem: int = 0
     """Bytes of `smem` that are dynamic: a launch gives them to the block."""
 
@@ -288,7 +288,7 @@ def _version(tool: toolchain.Tool) -> str | None:
 
 
 def newest_ptx(arch: Architecture) -> int:
-    """Return the PTX version to write: one that ptxas takes or, where there is none, the driver."""
+    """Return the PTX version to emit, which ptxas takes or, without ptxas, the driver."""
     return ptx_version(arch, ptxas_version() or driver.cuda_version())
 
 
@@ -298,12 +298,11 @@ _PTX_OF_CUDA = {
     (12, 8): 87, (12, 9): 88, (13, 0): 90,
 }  # fmt: skip
 _NEWEST_PTX = 88
-"""Nothing Kiln emits needs more, except what an architecture does."""
+"""The newest PTX version that Kiln needs, unless an architecture requires a newer one."""
 
 
 def ptx_version(arch: Architecture, cuda: str | None) -> int:
-    """Return the PTX version to write, 88 for 8.8: what the tool of a CUDA release takes, as far as Kiln has use for
-    it."""
+    """Return the PTX version to emit for a CUDA release, 88 for 8.8."""
     supported = _NEWEST_PTX
     if cuda:
         release = tuple(int(part) for part in cuda.split(".")[:2])
@@ -312,14 +311,14 @@ def ptx_version(arch: Architecture, cuda: str | None) -> int:
 
 
 _SPLITS = 13
-"""The CUDA release from which on ptxas compiles kernels in parallel, to the same code."""
+"""The first CUDA release whose ptxas compiles kernels in parallel."""
 _TMPDIR = "TMPDIR names a directory that can be written to and has room"
 
 
 class Assembly:
-    """A run of ptxas, begun when this is made: what else there is to compile can be compiled meanwhile.
+    """A run of ptxas, which starts when this is made, while other code is compiled.
 
-    Whoever makes one asks for its result or ends it.
+    Its owner calls `result` or `end`.
     """
 
     def __init__(self, ptx: str, arch: Architecture, opt: int, options: str = "", name: str = "module") -> None:
@@ -373,7 +372,7 @@ class Assembly:
 
 
 def _ptxas_message(said: str, ptx: str, name: str, arch: Architecture) -> str:
-    """Return what ptxas rejected, with the lines of PTX it names."""
+    """Return the message of ptxas, with the lines of PTX it names."""
     lines = [line for line in said.splitlines() if "error" in line or "fatal" in line] or said.splitlines()
     source = ptx.splitlines()
     shown: list[str] = []
@@ -389,7 +388,7 @@ _MESSAGE = re.compile(r"\((C75\d\d)\) (?:Potential Performance Loss: )?(.*?)\.?$
 
 
 def _messages(said: str, ptx: str) -> dict[str, tuple[str, ...]]:
-    """Return what ptxas says about each kernel besides its resources."""
+    """Return the messages of ptxas about each kernel."""
     found: dict[str, dict[str, None]] = {}
     for line in said.splitlines():
         if match := _MESSAGE.search(line):
@@ -439,7 +438,7 @@ def parse_resources(said: str, ptx: str = "") -> dict[str, Resources]:
 
 
 def disassemble(cubin: bytes, options: str = "-g -c") -> str:
-    """SASS of a cubin."""
+    """Return the SASS of a cubin."""
     tool = toolchain.find("nvdisasm")
     if tool is None:
         raise DSLSubprocessCallError(

@@ -1,13 +1,17 @@
-"""Building device code: pointers of address spaces, inline PTX, values as registers."""
+"""Builder of device code: address spaces, inline PTX, values as registers."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from ...dialects.declaration import OpView
+from ...hardware.features import Feature
 from ...mlir import context, ir
 from ..lowering.arithmetic import element_of
 from ..lowering.builder import Builder, gep_parts, int_type, parsed_type, ptr_type, struct_type
+from ..lowering.expansion import Handlers
 from ..lowering.memory import carrier_type, from_carrier, to_carrier
 
 
@@ -34,10 +38,10 @@ class DeviceBuilder(Builder):
         return self.value("llvm.mlir.addressof", pointer_type(space), (), {"global_name": name})
 
     def hidden(self, address: ir.Value) -> ir.Value:
-        """Return the start of shared memory, as a value that LLVM does not see through.
+        """Return an address as a value that is opaque to LLVM.
 
-        LLVM adds what it knows to be constant last, also an address. ptxas wants what is the same in all threads (the start
-        and the offset of a buffer) added first: then that sum is a uniform register, which an access adds by itself.
+        LLVM adds constants last, also addresses. ptxas prefers values that are uniform over threads (the start and the
+        offset of a buffer) to be added first: their sum is then a uniform register, which the access itself adds.
         """
         number = self.value("llvm.ptrtoint", int_type(32), (address,))
         (hidden,) = self.asm("mov.b32 $0, $1;", "=r,r", [number], [int_type(32)], pure=True)
@@ -60,7 +64,8 @@ class DeviceBuilder(Builder):
         *,
         pure: bool = False,
     ) -> list[ir.Value]:
-        """Inline PTX; `$0` is the first result. Unless pure it may touch memory and is never moved or removed."""
+        """Emit inline PTX; `$0` is the first result. Unless pure it may access memory, and is never moved or
+        removed."""
         attributes = _asm_attributes(code, constraints, pure)
         if len(results) < 2:
             made = self.op("llvm.inline_asm", results, operands, attributes)
@@ -79,6 +84,65 @@ def _asm_attributes(code: str, constraints: str, pure: bool) -> dict[str, ir.Att
     if not pure:
         attributes["has_side_effects"] = ir.UnitAttr.get(context())
     return attributes
+
+
+class Instruction:
+    """A PTX instruction whose operands are numbered as they are added, after its results."""
+
+    def __init__(self, b: DeviceBuilder, results: Sequence[ir.Type] = ()) -> None:
+        self._b, self._results = b, results
+        self._operands: list[ir.Value] = []
+
+    def __call__(self, value: ir.Value) -> str:
+        """Add an operand, and return its name."""
+        self._operands.append(value)
+        return f"${len(self._results) + len(self._operands) - 1}"
+
+    def at(self, address: ir.Value) -> str:
+        """Add an address."""
+        return f"[{self(address)}]"
+
+    def group(self, values: Sequence[ir.Value]) -> str:
+        """Add a vector of operands."""
+        return f"{{{', '.join(map(self, values))}}}"
+
+    def outputs(self) -> str:
+        """Return the results, as a vector if there are several."""
+        names = ", ".join(f"${number}" for number in range(len(self._results)))
+        return f"{{{names}}}" if len(self._results) > 1 else names
+
+    def emit(self, code: str, *operands: str) -> list[ir.Value]:
+        """Emit the instruction with operands that were added, and return its results."""
+        letters = [f"={_letter(type_)}" for type_ in self._results] + [_letter(value.type) for value in self._operands]
+        return self._b.asm(f"{code} {', '.join(operands)};", ",".join(letters), self._operands, self._results)
+
+    def emit_hinted(self, op: Any, code: str, operands: Sequence[str], rest: str = "") -> None:
+        """Emit the instruction with the cache policy of an operation, if it has a hint; `rest` comes after the hint."""
+        if op.hint:
+            code, operands = f"{code}.L2::cache_hint", [*operands, self(op.policy)]
+        self.emit(f"{code}{rest}", *operands)
+
+
+def emits(
+    handlers: Handlers, texts: Mapping[type[OpView], str], feature: Feature | None = None, what: str = ""
+) -> None:
+    """Enter handlers of operations that are one instruction without operands.
+
+    `{op.count}` in a text stands for a field of the operation. `feature` and `what` are as in `Expander.require`.
+    """
+
+    def expand(x: Any, op: OpView, b: DeviceBuilder) -> None:
+        if feature is not None:
+            x.require(op, feature, what)
+        b.asm(f"{texts[type(op)].format(op=op)};", "")
+
+    handlers.expands(*texts)(expand)
+
+
+@functools.lru_cache(maxsize=64)
+def _letter(type_: ir.Type) -> str:
+    """Return the constraint letter of a register that holds a value of a type."""
+    return {"i16": "h", "i32": "r", "f32": "f", "f64": "d", "!llvm.ptr<3>": "r"}.get(str(type_), "l")
 
 
 def f32() -> ir.Type:

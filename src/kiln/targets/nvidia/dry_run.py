@@ -1,4 +1,4 @@
-"""Launching nothing: host code runs, and what it would have launched is noted. Needs neither a GPU nor a driver."""
+"""Dry runs: host code runs, and launches are recorded instead of made. Needs neither a GPU nor a driver."""
 
 from __future__ import annotations
 
@@ -29,35 +29,34 @@ class DryLaunch:
     """Bytes of dynamic shared memory."""
     resources: Resources
     artifacts: Mapping[str, Any] = dataclasses.field(repr=False, compare=False, default_factory=dict[str, Any])
-    """The artefacts of the compiled function it is part of, by name: "mlir", "llvm", "ptx", "cubin", "sass"; made
-    when asked for."""
+    """Artefacts of the compiled function, made on demand: "mlir", "llvm", "ptx", "cubin", "sass"."""
     about: About | None = dataclasses.field(repr=False, compare=False, default=None)
 
     @property
     def remarks(self) -> list[Remark]:
-        """What there is to say about the kernel; made when asked for, as code may have to be disassembled."""
+        """Remarks on the kernel, made on demand, since code may have to be disassembled."""
         return [remark for remark in self.about.remarks if remark.kernel == self.kernel] if self.about else []
 
 
 _open: list[list[DryLaunch]] = []
 _lock = fork_safe.lock()
 every: weakref.WeakSet[Kernels] = weakref.WeakSet()
-"""The kernels of all executables: those that are loaded would be launched without asking here."""
+"""The kernels of all executables; loaded ones are hidden, since host code would launch them directly."""
 
 
 def active() -> bool:
-    """Return whether launches are to be noted only."""
+    """Return whether launches are only recorded."""
     return bool(_open)
 
 
 def note(launch: DryLaunch) -> None:
-    """Keep a launch that was not made."""
+    """Record a launch that was not made."""
     _open[-1].append(launch)
 
 
 @contextlib.contextmanager
 def dry_run() -> Iterator[list[DryLaunch]]:
-    """While open, launches of the whole process are noted in the list this gives, and not made."""
+    """While open, record launches of the whole process in the returned list instead of making them."""
     launches: list[DryLaunch] = []
     with _lock:
         _open.append(launches)

@@ -1,4 +1,4 @@
-"""Functions of a module as device code, of the `llvm` and `nvvm` dialects: what is kept of each, and how it is expanded."""
+"""Functions of a module as device code of the `llvm` and `nvvm` dialects: their state, and how they are expanded."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from .ops.wgmma import PendingWgmma
 
 _SPACES = {"gmem": 1, "smem": 3, "tmem": 6, "rmem": 0, "generic": 0}
-"""LLVM's numbers for address spaces. Memory of a thread is generic: LLVM finds out, and mostly removes it."""
+"""LLVM's numbers for address spaces. A thread's own memory is generic: LLVM infers it, and mostly removes it."""
 
 
 @dataclasses.dataclass
 class Kernel:
-    """What the expansion finds out about a kernel."""
+    """Facts about a kernel that its expansion finds."""
 
     name: str
     operation: ir.Operation
@@ -91,7 +91,7 @@ class Expansion:
         value: ir.Attribute | None = None,
         linkage: str = "internal",
     ) -> str:
-        """Return a global variable, made once; its name."""
+        """Add a global variable once, and return its name."""
         if name not in self.declared:
             self.declared.add(name)
             attributes = {
@@ -128,7 +128,7 @@ def _pointer_in(space: str) -> ir.Type:
 
 @functools.lru_cache(maxsize=4096)
 def device_type(type_: ir.Type) -> ir.Type:
-    """Return what a `cute` type is in device code; other types are themselves."""
+    """Return the device type of a `cute` type; other types are unchanged."""
     return lowered_type(type_, _pointer_in)
 
 
@@ -148,7 +148,7 @@ class Expander(lowering.Expander):
     taken_apart: dict[Any, list[ir.Value]] = dataclasses.field(default_factory=dict)
     """Fragments of MMAs taken apart, by their values and the blocks where that was done."""
     results: dict[ir.Value, list[ir.Value]] = dataclasses.field(default_factory=dict)
-    """Fragments that operations made, as registers: the vectors of those that are needed are put together at the end."""
+    """Registers of fragments that operations made; vectors are assembled at the end where they are needed."""
     places: dict[tuple[ir.Value, ir.Type, int], ir.Value] | None = dataclasses.field(default_factory=dict)
     registers: Registers = dataclasses.field(default_factory=Registers)
     pending: list[PendingWgmma] = dataclasses.field(default_factory=list)
@@ -206,7 +206,8 @@ class Expander(lowering.Expander):
         return self._once(value, "llvm.mlir.constant", i32, {"value": ir.IntegerAttr.get(i32, value)})
 
     def elements(self, b: Builder, vector: ir.Value) -> list[ir.Value]:
-        """Return the elements of a vector. (MLIR takes five times as long to make them of operations on vectors.)"""
+        """Return the elements of a vector, by LLVM operations: MLIR takes five times as long to convert vector
+        operations."""
         type_: Any = vector.type
         element = type_.element_type
         return [b.value("llvm.extractelement", element, (vector, self._number(n))) for n in range(type_.shape[0])]
@@ -229,7 +230,7 @@ class Expander(lowering.Expander):
 
 @functools.lru_cache(maxsize=1024)
 def _word_type(type_: ir.Type, alignment: int) -> ir.Type | None:
-    """Words to move a vector of narrow elements in: LLVM splits vectors of many small elements into small accesses."""
+    """Return the words in which to move a vector of narrow elements, which LLVM would split into small accesses."""
     if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1:
         return None
     bits = type_.shape[0] * type_.element_type.width
@@ -288,7 +289,7 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
 
 
 def _join_registers(x: Expander) -> None:
-    """Put together the vectors that are still needed of fragments, and erase the operations that made them."""
+    """Assemble the vectors of fragments that are still needed, and erase the operations that made them."""
     for value, parts in reversed(x.results.items()):
         op = value.owner.operation
         b = DeviceBuilder(ir.InsertionPoint(op), op.location)
@@ -303,7 +304,7 @@ def _join_registers(x: Expander) -> None:
 
 
 def _take_part(x: Expander, b: Builder, user: ir.Operation, parts: list[ir.Value]) -> None:
-    """Let an operation that takes elements out of a fragment be those registers, if they are elements."""
+    """Replace an extraction from a fragment by its registers, if these are whole elements."""
     result = user.results[0] if len(user.results) == 1 else None
     if result is None or parts[0].type != element_of(result.type):
         return
@@ -323,7 +324,7 @@ def _vector_type(count: int, element: ir.Type) -> ir.Type:
 
 
 def _global_arguments(func: ir.Operation, types: list[ir.Type]) -> None:
-    """What the host hands to a kernel is global memory, also where the program says only "generic".
+    """Retype pointer arguments of kernels to global memory, also where the program says only "generic".
 
     `types` are those the arguments had in the dialect.
     """

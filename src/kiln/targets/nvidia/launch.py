@@ -1,8 +1,8 @@
 """Host code of a launch: `cute_nvgpu.driver_launch` as a call of the driver's `cuLaunchKernelEx`.
 
-An executable has one table of addresses that Python fills (`runtime.py`), or exported code itself (`loader.py`): the driver's function,
-two functions for what is not the plain path, where launches are noted and under which number, and the handle of each kernel, zero
-until it is loaded.
+An executable has one table of addresses, which Python (`runtime.py`) or exported code (`loader.py`) fills: the driver's
+function, two functions for all but the fast path, the ring of recent launches and the executable's number there, and
+the handle of each kernel, zero until it is loaded.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
 
 
 def _dynamic_smem(b: Builder, op: DriverLaunch, requested: ir.Value) -> ir.Value:
-    """Return the bytes of dynamic shared memory of a launch (`KernelInfo.dynamic_smem`); too many stay too many."""
+    """Return the bytes of dynamic shared memory of a launch (`KernelInfo.dynamic_smem`), saturated."""
     if op.extra_smem is not None:
         return b.binary("addi", requested, op.extra_smem)
     if op.held_smem is None:
@@ -144,7 +144,7 @@ def _dynamic_smem(b: Builder, op: DriverLaunch, requested: ir.Value) -> ir.Value
 
 
 def _note(x: Expander, b: Builder, index: int, site: int) -> None:
-    """Note a launch in the ring of `recent_launches.py`. Two threads may overwrite each other's note: it is for people."""
+    """Record a launch in the ring of `recent_launches.py`; threads may overwrite each other's entries."""
     i64 = int_type(64)
     ring = _entry(b, RECENT)
     number = b.binary("addi", b.load(i64, ring), 1)
@@ -175,7 +175,7 @@ def _launch_attributes(
     smem: ir.Value,
     events: Mapping[str, Sequence[ir.Value]],
 ) -> ir.Value:
-    """Write the launch's attributes; how many there are."""
+    """Write the launch's attributes, and return their number."""
     count = 0
 
     def add(kind: int, values: Sequence[ir.Value], first_bytes: int = 4) -> None:

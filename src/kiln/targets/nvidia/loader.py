@@ -1,8 +1,8 @@
 # pyright: reportReturnType=false
-"""Launching without Python: loads the kernels of exported code into the driver at the first call, for the device at hand.
+"""Launches without Python: native code that loads the kernels of exported code into the driver at the first call.
 
-It fills the table that host code launches by (`launch.py`), and is called by it where `runtime.py` is in a process of Python.
-The driver is found when the first function is called: without one there is an error to read, and nothing to link.
+It fills the table of host code (`launch.py`), and takes the place of `runtime.py`. The driver is looked up at the first
+call, so nothing is linked, and a missing driver is an error message.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 from .recent_launches import ENTRIES, WORDS
 
 PLAIN, FAMILY, FEATURES = range(3)
-"""What an image runs on: later devices of its major version as well, those of its family, one capability only."""
+"""Devices of an image: also later ones of its major version, those of its family, or one capability only."""
 PRINTS, ASSERTS = 1, 2
 DEVICES = 32
-"""So many may differ in which code they run."""
+"""The most devices that may run different code."""
 _RTLD_NOW, _RELAXED = 2, 2
 _NOT_INITIALIZED, _INVALID_CONTEXT, _NO_BINARY, _NOT_FOUND = 3, 201, 209, 500
 _MEMORY_TYPE, _DEVICE_MEMORY = 2, 2
@@ -72,7 +72,7 @@ class Kernel:
 
 @struct
 class Variant:
-    """The code for one architecture, and what became of it here."""
+    """The code for one architecture, and its state in this process."""
 
     code: Code
     table: Ptr[u64]
@@ -83,7 +83,7 @@ class Variant:
     device_sites: Ptr[Site]
     library: u64
     fault: Array[i64, 16]
-    """What an assertion in a kernel left: a site's number and 1, the place, values."""
+    """The fault record of a failed assertion: site + 1, indices, values."""
 
 
 @struct
@@ -94,7 +94,7 @@ class Module:
     count: i64
     lock: u64
     only: u64
-    """What every device here runs, once it is loaded."""
+    """The variant that all devices run, once it is loaded."""
     chosen: Array[u64, DEVICES]
     """The variant that each device runs."""
 
@@ -136,7 +136,7 @@ driver = loading.variable("driver", Driver)
 finding = loading.variable("finding", u64)
 """A lock that is held while the driver is looked for."""
 ring = loading.variable("ring", Array[u64, WORDS * (ENTRIES + 1)])
-"""Where host code notes launches, as it does everywhere. Nobody reads it here."""
+"""The ring of recent launches, which host code writes and nobody reads here."""
 
 
 @extern
@@ -182,7 +182,7 @@ def find_functions(said: Ptr[Text]) -> i32:
 
 @native
 def find_driver(said: Ptr[Text]) -> i32:
-    """0 if the driver is there and its functions are known."""
+    """Return 0 if the driver is there and its functions were found."""
     place = ref(driver.place).ready
     if atomic_load(place, "acquire") != 0:
         return 0
@@ -198,7 +198,7 @@ def find_driver(said: Ptr[Text]) -> i32:
 
 @loading.export
 def explain(said: Ptr[Text], status: i32) -> None:
-    """Add what the driver says of a status."""
+    """Append the driver's text for a status."""
     put(said, text(": "))
     words, known = local(u64), driver.place
     words[0] = 0
@@ -215,7 +215,7 @@ def explain(said: Ptr[Text], status: i32) -> None:
 
 @native
 def ensure_context() -> i32:
-    """This thread has a context then: where there was none, the primary one of device 0."""
+    """Give this thread a context if it has none: the primary one of device 0."""
     context, known = local(u64), driver.place
     context[0] = 0
     status = Fn[[Ptr], i32](known.cuCtxGetCurrent)(context)
@@ -228,7 +228,8 @@ def ensure_context() -> i32:
 
 @loading.export
 def enter(device: i32, said: Ptr[Text]) -> i32:
-    """Make a device the current one: 0 if it is, 1 if it is for now (then `leave`), negative after an error."""
+    """Make a device current; return 0 if it was, 1 if `leave` has to restore the previous one, negative after an
+    error."""
     status = find_driver(said)
     if status != 0:
         return 0 - status
@@ -248,7 +249,7 @@ def enter(device: i32, said: Ptr[Text]) -> i32:
 
 @loading.export
 def has(where: u64) -> bool:
-    """Return whether memory is a GPU's; of none, whether there is a GPU."""
+    """Return whether memory belongs to a GPU; for address 0, whether there is a GPU."""
     said, memory, kind = local(Text), local(u8, 256), local(i64)
     begin(said, memory, 256)
     if find_driver(said) != 0:
@@ -266,7 +267,7 @@ def has(where: u64) -> bool:
 
 @loading.export
 def leave() -> None:
-    """The device before is the current one again."""
+    """Restore the previous device."""
     before = local(u64)
     Fn[[Ptr], i32](driver.place.cuCtxPopCurrent_v2)(before)
 
@@ -284,8 +285,8 @@ def attribute(number: i32, device: i32) -> i32:
 
 @native
 def merit(image: Ptr[Image], capability: i32) -> i32:
-    """Return how well an image suits a device: 0, not at all; code made for it before code that runs there, that
-    before PTX."""
+    """Return the preference of an image for a device: 0 if it cannot run; its own code before compatible code before
+    PTX."""
     found, kind = image.capability, image.kind
     if image.ptx != 0:
         return 1000 + found if kind == PLAIN and found <= capability else i32(0)
@@ -338,7 +339,7 @@ def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
 
 @native
 def load_for(module: Ptr[Module], device: i32, said: Ptr[Text]) -> i32:
-    """Load what suits a device best, if it is not loaded."""
+    """Load the best image for a device, unless it is loaded."""
     capability = 10 * attribute(_MAJOR, device) + attribute(_MINOR, device)
     best, variant, image = i32(0), Ptr[Variant](None), Ptr[Image](None)
     for number in range(module.count):
@@ -413,7 +414,7 @@ def choose(module: Ptr[Module], said: Ptr[Text], status: Ptr[i32]) -> Ptr[Code]:
 
 @loading.export
 def unload(module: Ptr[Module]) -> i32:
-    """Give all of it back. Nobody waits for kernels that run."""
+    """Unload the kernels, without waiting for running ones."""
     status = i32(0)
     take_lock(ref(module).lock)
     atomic_store(ref(module).only, 0, "release")
@@ -436,7 +437,7 @@ def unload(module: Ptr[Module]) -> i32:
 
 @native
 def slow(index: i32, site: i32, status: i32, config: Ptr, arguments: Ptr, variant: Ptr[Variant]) -> i32:
-    """After a launch that failed: a thread without a context is given one. The driver's status."""
+    """Handle a failed launch: give the thread a context if it has none, and retry. Returns the driver's status."""
     if status != _INVALID_CONTEXT:
         return status if status > 0 else i32(_NOT_FOUND)
     found = ensure_context()
@@ -448,7 +449,7 @@ def slow(index: i32, site: i32, status: i32, config: Ptr, arguments: Ptr, varian
 
 @native
 def after(index: i32, site: i32, stream: u64, variant: Ptr[Variant]) -> i32:
-    """Wait for a kernel that reports, but not while a graph is made; what it printed comes out, and its fault is read."""
+    """Wait for a kernel that prints or asserts, except during capture, and read its fault."""
     known, capturing = driver.place, local(i32)
     capturing[0] = 0
     Fn[[u64, Ptr], i32](known.cuStreamIsCapturing)(stream, capturing)
@@ -483,7 +484,7 @@ def after(index: i32, site: i32, stream: u64, variant: Ptr[Variant]) -> i32:
 
 @loading.export
 def assertion(variant: Ptr[Variant], said: Ptr[Text]) -> bool:
-    """Return whether an assertion in a kernel failed; what it says, then."""
+    """Return whether an assertion in a kernel failed, and write its message."""
     fault = Ptr[i64](ref(variant).fault)
     if fault[15] == 0:
         return False
@@ -498,5 +499,5 @@ def assertion(variant: Ptr[Variant], said: Ptr[Text]) -> bool:
 
 @loading.export
 def clock() -> u64:
-    """Stand in for a register that counts time, which exported code does not need."""
+    """Return 0 in place of the cycle counter, which exported code does not need."""
     return 0

@@ -48,7 +48,8 @@ _LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly
 def lower(
     compilation: Compilation, arch: Architecture, facts: list[LaunchFacts], lines: bool, before: Expansion | None = None
 ) -> Expansion:
-    """Convert a module of device functions to LLVM's dialect; what its expansion found out, and that of other modules of the program `before`."""
+    """Convert a module of device functions to the `llvm` dialect, and return its expansion, joined with the one
+    `before`."""
     blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
     merged = frozenset(fact.name for fact in facts if fact.merge_smem)
     wide = features.WIDE_ACCESS.on(arch) and newest_ptx(arch) >= 88
@@ -88,7 +89,7 @@ def has_wgmma(module: ir.Module) -> bool:
 
 
 def text_of(compilation: Compilation) -> str:
-    """LLVM IR text of a module that was lowered."""
+    """Return the LLVM IR text of a lowered module."""
     with context(), compilation.stage("translate"):
         return mark_asm_convergent(fix_float_literals(translate(compilation.module)))
 
@@ -97,8 +98,7 @@ def text_of(compilation: Compilation) -> str:
 
 
 def is_alone(module: ir.Module, kernels: Sequence[str]) -> bool:
-    """Return whether what a lowered module defines, besides memory of other modules, are kernels and their shared
-    memory."""
+    """Return whether a lowered module defines only kernels and their shared memory."""
     own, parts = {*kernels, *(f"{kernel}_smem" for kernel in kernels)}, tuple(f"{kernel}_smem_" for kernel in kernels)
     for op in operations(module):
         name = symbol(op)
@@ -111,7 +111,7 @@ def is_alone(module: ir.Module, kernels: Sequence[str]) -> bool:
 
 
 def take_in(module: ir.Module, other: ir.Module) -> None:
-    """Add to a lowered module what another one of the program has besides: what both have of one name is the same."""
+    """Add the definitions of another module of the program that a lowered module lacks."""
     known = set(map(symbol, operations(module)))
     for op in operations(other):
         if symbol(op) not in known:
@@ -125,7 +125,7 @@ _MAKERS = (
     "arith.bitcast", "arith.constant", "cute.load", "cute.undef", "cute_nvgpu.ordered_load", "func.call", "ub.poison",
     "vector.bitcast",
 )  # fmt: skip
-"""Operations that make tf32 of something else, besides conversions."""
+"""Operations other than conversions that make tf32."""
 
 
 def expand_floats(module: ir.Module, arch: Architecture) -> None:
@@ -138,7 +138,7 @@ def expand_floats(module: ir.Module, arch: Architecture) -> None:
 
 
 def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts]) -> None:
-    """Mark kernels, say what their launches promise; other functions are inlined."""
+    """Mark kernels with the bounds of their launches, and let other functions be inlined."""
     by_name = {fact.name: fact for fact in facts}
     for func in operations(module):
         if func.name != "llvm.func" or not len(func.regions[0].blocks):
@@ -164,7 +164,7 @@ def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts
 
 
 def _pass_by_value(func: ir.Operation, arguments: list[int]) -> None:
-    """Let arguments be the tensor maps that they point to, in constant memory: without `grid_constant` LLVM would copy them."""
+    """Pass tensor maps by value, in constant memory: without `grid_constant` LLVM would copy them."""
     count = len(func.regions[0].blocks[0].arguments)
     arg_attrs = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [ir.DictAttr.get({})] * count
     for number in arguments:
@@ -185,7 +185,7 @@ _FATAL = frozenset(
 
 
 def _reason(name: str) -> str:
-    """Return why an operation must not reach LLVM: its code generator ends the process on what it cannot select."""
+    """Return why an operation must not reach LLVM, whose code generator aborts on what it cannot select."""
     if name in _FATAL:
         return f"the NVIDIA target cannot lower {name}"
     if name.startswith(("llvm.", "nvvm.")) or name == "builtin.module":

@@ -1,4 +1,4 @@
-"""The code of an executable as exported objects have it: host code, images of GPUs, and the records that `loader.py` reads."""
+"""Export of an executable: host code, GPU images, and the records that `loader.py` reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _KINDS = {"": PLAIN, "f": FAMILY, "a": FEATURES}
 _COUNTER = {"llvm.readcyclecounter": f"{loading.prefix}clock"}
-"""Another architecture's may be closed to programs, and exported code shows nobody when it launched."""
+"""The cycle counter, replaced in exported code: it may be privileged elsewhere, and nobody reads launch times there."""
 
 
 def portable(executable: NvidiaExecutable, ptx: bool = True) -> Portable:

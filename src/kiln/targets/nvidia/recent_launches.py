@@ -1,6 +1,6 @@
-"""The launches made last: when a kernel fails, the driver says so at a later call, and these are the suspects.
+"""Recent launches: when a kernel fails, the driver reports it at a later call, and these are the suspects.
 
-Host code notes each launch in a ring in this process's memory (`launch.py`): four words, a few nanoseconds.
+Host code records each launch in a ring in memory (`launch.py`): four words, a few nanoseconds.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ if TYPE_CHECKING:
 ENTRIES = 64
 """A power of two."""
 WORDS = 4
-"""Words of an entry: its number counted from 1, the executable, kernel and site, the time in ticks. The first entry
-holds how
-many launches there were."""
+"""Words of an entry: number from 1, executable, kernel and site, time in ticks. The first entry counts launches."""
 _SHOWN = 4
 
 _ring = (ctypes.c_uint64 * (WORDS * (ENTRIES + 1)))()
 _owners: weakref.WeakValueDictionary[int, Kernels] = weakref.WeakValueDictionary()
 _gone: dict[int, Callable[[int, int], str]] = {}
-"""How to describe launches of executables that are no more; of the last of them."""
+"""Descriptions of launches of freed executables, for the latest of these."""
 _MOST_GONE = 256
 _registered = 0
 
 
 def address() -> int:
-    """Return where the ring lies."""
+    """Return the address of the ring."""
     return ctypes.addressof(_ring)
 
 
@@ -47,7 +45,7 @@ def count() -> int:
 
 
 def register(kernels: Kernels) -> int:
-    """Return the number under which launches of an executable are noted."""
+    """Return the number of an executable in the ring."""
     global _registered
     _registered += 1
     _owners[_registered] = kernels
@@ -77,7 +75,7 @@ def counter(b: Builder) -> ir.Value:
 
 @functools.lru_cache(maxsize=1)
 def _clock() -> Callable[[], int]:
-    """Return what notes of launches have as time, as a function of Python."""
+    """Return a function that reads the clock of the ring's entries."""
     if not HAS_COUNTER:
         return time.monotonic_ns
     from ...base_dsl.compiler import Compilation

@@ -1,8 +1,7 @@
-"""Memory of a thread that is as good as registers already where it is expanded: what a block wrote it does not read, and writes once.
+"""Register promotion during expansion: a block does not load registers it stored, and stores each once.
 
-Accumulators are read and written by each WGMMA, by what holds them and by the program, register by register. LLVM
-finds out what
-of that is needed, but only after each access was made, converted, written down and read.
+Accumulators are read and written by each WGMMA, by holds and by the program, register by register. LLVM would remove
+most accesses, but only after each was built, converted, printed and parsed.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _UNKNOWN: Any = object()
 
 
 class _Register:
-    """Four bytes of such memory."""
+    """A register of such an array."""
 
     __slots__ = ("address", "block", "is_read", "stores", "value")
 
     def __init__(self, address: ir.Value) -> None:
         self.address = address
         self.block: Any = None
-        """The block that knows what lies there."""
+        """The block in which its value is known."""
         self.value: Any = None
         self.is_read = False
         """Whether there is a read of it."""
@@ -38,7 +37,7 @@ class _Register:
 
 
 class Registers:
-    """What is known of memory all accesses to which are to whole registers, at known places."""
+    """Register arrays all of whose accesses are to whole registers at known places."""
 
     def __init__(self) -> None:
         self._arrays: set[ir.Value] = set()
@@ -73,7 +72,7 @@ class Registers:
         return register.value
 
     def write(self, b: DeviceBuilder, value: ir.Value, address: ir.Value, alignment: int) -> None:
-        """Let a value lie at an address."""
+        """Store a value at an address, when it is needed."""
         register = self._register(address)
         if register is None:
             b.store(value, address, alignment)
@@ -84,7 +83,7 @@ class Registers:
         self._pending[register] = None
 
     def end(self) -> None:
-        """Write what is not written yet, when all is expanded, and remove writes that nothing reads."""
+        """Store pending values when all is expanded, and remove dead stores."""
         self._leave(None)
         for register in self._by_place.values():
             if not register.is_read:
@@ -121,7 +120,7 @@ class Registers:
             self._block = self._blocks.setdefault(block, block)
 
     def _leave(self, block: ir.Block | None) -> None:
-        """Write what the block before has not written: it ends, or the next one is inside it."""
+        """Store the pending values of a block that ends, or that contains the next one."""
         if not self._pending:
             return
         before: Any = self._block
@@ -144,8 +143,7 @@ class Registers:
 
 
 def _is_of_registers(pointer: ir.Value) -> bool:
-    """Return whether all that uses a pointer, or one made of it, are products, and accesses to registers at known
-    places."""
+    """Return whether a pointer is only used by WGMMAs and accesses to whole registers at known places."""
     todo = [pointer]
     while todo:
         value = todo.pop()

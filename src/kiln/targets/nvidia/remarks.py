@@ -1,4 +1,4 @@
-"""What the compiler has to say about kernels: registers, spills, local memory, each at a line of the program.
+"""Remarks on kernels: registers, spills, local memory, each at a line of the program.
 
 Asked for with `cute.compile[cute.RemarkFilter("spill|local")](f, ...)`: the filter is a regular expression that is
 searched for in a remark's text. `RemarkOutput(path)` appends them to a file; else they go to standard error.
@@ -104,7 +104,7 @@ def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], c
 
 
 FENCE_ADDED = "C7519"
-"""ptxas wants a fence in the loop of the products, and adds it, where the language is content with one before. Some versions say so."""
+"""The message of ptxas about a fence that it adds in a WGMMA loop, where the language accepts one before the loop."""
 _ADVICE = {
     "C7505": "compile without debug information",
     "C7507": "setmaxregister_decrease to more registers",
@@ -122,12 +122,11 @@ _ADVICE = {
     "C7518": "call warpgroup.wait_group() where all threads of the warpgroup come by",
     FENCE_ADDED: "it costs nothing; warpgroup.fence() in the loop of the products would do the same",
 }
-"""What to do about a message of ptxas."""
+"""Advice for messages of ptxas."""
 
 
 def about_wgmma(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> list[Remark]:
-    """Return what ptxas says of products that wait for each other, of fences that it adds, and of requests for
-    registers that it ignores."""
+    """Return remarks on messages of ptxas: serialized WGMMAs, added fences, ignored `setmaxnreg`."""
     return [
         Remark("products", info.name, f"{text} (ptxas); {_ADVICE.get(text[:5], '')}".rstrip("; "), info.file, info.line)
         for info in kernels
@@ -136,7 +135,7 @@ def about_wgmma(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources
 
 
 def warn_of_slow_wgmma(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> None:
-    """Remarks on what makes products slower as Python's warnings, at the kernels."""
+    """Warn about what makes WGMMA slower, at the kernels' lines."""
     for remark in about_wgmma(kernels, resources):
         if remark.message.startswith(FENCE_ADDED):
             continue
@@ -158,7 +157,7 @@ def _total(used: Resources) -> tuple[str, str]:
 
 
 def report(remarks: Iterable[Remark], options: CompileOptions) -> None:
-    """Write those that the options ask for."""
+    """Write the remarks that the options ask for."""
     try:
         wanted = re.compile(options.remark_filter)
     except re.error as reason:

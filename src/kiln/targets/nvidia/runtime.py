@@ -1,4 +1,4 @@
-"""The Python half of launching: loading kernels at their first launch, explaining errors, reading what kernels report.
+"""The Python side of launches: loading kernels, explaining errors, reading reports of kernels.
 
 A launch that succeeds with a loaded kernel never gets here (`launch.py`).
 """
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class KernelInfo:
-    """What launching has to know about a kernel."""
+    """Facts about a kernel that launches need."""
 
     name: str
     prints: bool = False
     asserts: bool = False
     dynamic: bool = False
-    """Whether it has dynamic shared memory of its own. If not, the bytes that a launch asks for are all that a block has: what the
-    kernel allocates is part of them."""
+    """Whether it takes the address of dynamic shared memory. If not, the bytes of a launch include what the kernel
+    allocates."""
     asks_smem: bool = False
     """Whether a launch asks for shared memory, or may do so."""
     extra_smem: int = 0
@@ -51,7 +51,7 @@ class KernelInfo:
     """Where it is defined, and the line."""
     line: int = 0
     unheeded: Sequence[tuple[str, int, str]] = ()
-    """Loops with a hint that changes nothing: file, line, hint."""
+    """Loops with a hint that has no effect: file, line, hint."""
 
     @property
     def needs_room(self) -> bool:
@@ -106,7 +106,7 @@ class Kernels:
     ) -> None:
         self.infos, self.arch, self.sites, self._host_sites = tuple(infos), arch, tuple(sites), tuple(host_sites)
         self.pending: dict[int, BaseException] = {}
-        """What went wrong in the call that each thread is in."""
+        """The pending exception of each thread's call."""
         self._about, self._code = about, code  # the table is part of the code, which must not go before this
         self._image = image
         self._library = 0
@@ -141,7 +141,7 @@ class Kernels:
             self._library = library
 
     def hide(self) -> list[int]:
-        """Make the kernels look as if they were not loaded; their handles."""
+        """Clear the kernels' handles in the table, so that they look unloaded, and return them."""
         handles = [self._table[HANDLES + number] for number in range(len(self.infos))]
         for number in range(len(handles)):
             self._table[HANDLES + number] = 0
@@ -153,8 +153,7 @@ class Kernels:
             self._table[HANDLES + number] = handle
 
     def describer(self) -> Callable[[int, int], str]:
-        """Return a function that describes a launch for people, by kernel and site; it does not refer to this
-        object."""
+        """Return a function that describes a launch by kernel and site, without a reference to this object."""
         return functools.partial(_describe, [info.name for info in self.infos], self._host_sites)
 
     # -- called from native code -------------------------------------------------------------------------
@@ -181,7 +180,7 @@ class Kernels:
             return 1
 
     def _note(self, index: int, config: driver.LaunchConfig) -> None:
-        """Instead of a launch."""
+        """Record a launch in a dry run."""
         name = self.infos[index].name
         about = self._about
         launch = dry_run.DryLaunch(
@@ -260,7 +259,7 @@ def _wrong_architecture(arch: Architecture, capability: tuple[int, int]) -> DSLC
 def explain(
     info: KernelInfo, arch: Architecture, status: int, config: driver.LaunchConfig, needs: str = ""
 ) -> DSLCudaRuntimeError:
-    """The error for a launch the driver refused: the rule that was broken and its numbers, where it can be found.
+    """Return the error for a launch the driver refused, with the broken rule and its numbers if found.
 
     `needs` are the kernel's (`limits.Needs`), encoded.
     """

@@ -106,7 +106,7 @@ class NvidiaExecutable(Executable):
 
     @property
     def remarks(self) -> list[Remark]:
-        """What there is to say about the kernels; accesses to local memory have lines where the code has them."""
+        """Remarks on the kernels; accesses to local memory have lines if the code has line information."""
         return self._about.remarks
 
 
@@ -193,7 +193,7 @@ class NvidiaTarget(Target):
     has_dry_run = True
 
     def dry_run(self) -> contextlib.AbstractContextManager[list[DryLaunch]]:
-        """While open, calls compile and run their host code, but launch nothing: launches are noted in a list."""
+        """While open, calls compile and run their host code, and launches are recorded in a list instead of made."""
         return dry_run.dry_run()
 
     def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> NvidiaExecutable:
@@ -240,8 +240,7 @@ class NvidiaTarget(Target):
         self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
         running: contextlib.ExitStack,
     ) -> Callable[[], None]:  # fmt: skip
-        """Compile the kernels to PTX and start ptxas, which ends with `running`; returns the function that waits for
-        it."""
+        """Compile the kernels to PTX and start ptxas, and return a function that waits for it; `running` ends ptxas."""
         options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
         lines = options.generate_line_info or bool(options.remark_filter)
         expansion = self._compile_to_ptx(whole, compilation, facts, code, artifacts, lines)
@@ -378,7 +377,7 @@ class NvidiaTarget(Target):
         return run_passes(PASSES, text, names, Arch.from_string(arch))
 
     def fingerprint(self, options: CompileOptions | None = None) -> str:
-        """Everything besides the module that the code depends on."""
+        """Return everything besides the module that the code depends on."""
         import llvmlite
 
         from ..host import jit
@@ -472,7 +471,7 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
 
 
 def _with_smem(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Resources:
-    """Return what ptxas said of a kernel, with the shared memory that its launches give it as far as that is known."""
+    """Return the resources of a kernel, with the shared memory of its launches as far as known."""
     dynamic = info.dynamic_smem(fact.smem)
     return dataclasses.replace(reported, smem=info.static_smem + dynamic, dynamic_smem=dynamic)
 
@@ -480,7 +479,7 @@ def _with_smem(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Reso
 def _mark_launches(
     module: ir.Module, kernels: list[KernelInfo], needs: Mapping[str, Needs], arch: Architecture
 ) -> None:
-    """Tell each launch what its kernel needs of it."""
+    """Set the needs of its kernel on each launch."""
     from ...dialects.nvgpu.launch import DriverLaunch
 
     for op in DriverLaunch.all_in(module.operation):

@@ -1,4 +1,4 @@
-"""Encoding tensor maps with the CUDA driver, and keeping those that were made: asking the driver again takes a microsecond."""
+"""Encoding of tensor maps with the CUDA driver, and a cache of them: a call of the driver takes a microsecond."""
 # pyright: reportReturnType=false
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ MAP_BYTES = 128
 ENTRIES = 256
 """A power of two."""
 _FACTORS = tuple((number, pow(0x9E3779B97F4A7C15, number + 1, 1 << 64)) for number in range(WORDS))
-"""Odd numbers, by which the words of a request are multiplied beside each other."""
+"""Odd factors of the hash, one for each word of a request."""
 
 
 @struct
 class Entry:
-    """A map that was made, for the request whose hash has this place. All zeros: none, since no request has a rank of 0."""
+    """An entry of the cache of maps. All zeros mean none, since no request has a rank of 0."""
 
     lock: u64
     request: Array[u64, 22]
@@ -120,9 +120,9 @@ def place_of(request: Ptr[u64]) -> Ptr[Entry]:
 
 @maps.export
 def encode_tensor_map(request: Ptr[Request], known: Ptr, map_: Ptr, finding: Ptr[Finding]) -> i32:
-    """Write the tensor map that a request asks for: 0, or the rule it breaks.
+    """Write the tensor map of a request; return 0, or the rule that it breaks.
 
-    Where there is no driver the map is zeros: the launch will say so. An entry in use is passed by, so that nobody waits.
+    Without a driver the map is zeros, and the launch will fail. A locked entry is skipped instead of awaited.
     """
     memcpy(ref(request).box, known, KNOWN_BYTES)
     entry = place_of(Ptr[u64](request))

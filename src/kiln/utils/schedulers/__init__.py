@@ -1,8 +1,8 @@
 """Tile schedulers: the rules that give CTAs their tiles. Names load when they are first used.
 
-Two levels. `StaticPersistentTileScheduler` and `StaticPersistentGroupTileScheduler` are CuTe's: objects that a kernel advances from
-tile to tile. The others turn tile numbers into coordinates and leave the loop to the kernel, which may load ahead, skip
-tiles, or fetch numbers from an atomic counter:
+Two levels. `StaticPersistentTileScheduler` and `StaticPersistentGroupTileScheduler` are CuTe's: objects that a kernel
+advances from tile to tile. The others turn tile numbers into coordinates and leave the loop to the kernel, which may
+load ahead, skip tiles, or fetch numbers from an atomic counter:
 
     idx, num_tiles = scheduler.first(), scheduler.num_tiles(tiles)
     while idx < num_tiles:

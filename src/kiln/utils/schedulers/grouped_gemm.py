@@ -116,7 +116,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
 
 @jit
 def _search(cluster: Any, groups: Any, group: Any, first: Any, shapes: Any, tile: Any, along_m: Any):
-    """Return the problem of a cluster, the clusters before it, the cluster's coordinate, and (m, n, k, tiles along k)."""
+    """Return a cluster's problem, the clusters before that, the cluster's coordinate, and (m, n, k, tiles along k)."""
     if cluster < first:  # before the last problem: search from the first one
         group = Int32(0)
         first = Int32(0)

@@ -18,8 +18,8 @@ _WARP = 32
 class GroupedRowsTileScheduler(PersistentTileScheduler):
     """Persistent tiles of up to `max_groups` groups (a power of two), whose bounds lie in gmem.
 
-    `contiguous`: a bound is where a group's rows end in one array; otherwise it is how many rows of its batch a group uses.
-    Rows lie along M, or along N with `swap_ab`.
+    `contiguous`: a bound is where a group's rows end in one array; otherwise it is how many rows of its batch a group
+    uses. Rows lie along M, or along N with `swap_ab`.
     """
 
     num_bounds = 1
@@ -44,7 +44,7 @@ class GroupedRowsTileScheduler(PersistentTileScheduler):
         return []
 
     def setup(self, smem: Any, d: Any, bounds: Any) -> Any:
-        """Return the result and a table in smem: the clusters of tiles before each group, and the bound of the group before it."""
+        """Return the result and a table in smem: the clusters before each group, and the bound of its predecessor."""
         table = smem.allocate_tensor(Int32, make_layout((self.max_groups + 1, 2)), 16)
         self._fill(table, bounds[0], d)
         arch.sync_threads()

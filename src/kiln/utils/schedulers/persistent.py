@@ -1,4 +1,4 @@
-"""Tile schedulers of GEMMs: one tile to a CTA, several one after the other (persistent), or several CTAs to a tile (split-K)."""
+"""Tile schedulers of GEMMs: one tile to a CTA, several in turn (persistent), or several CTAs to a tile (split-K)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class PersistentTileScheduler:
         ]
 
     def setup(self, smem: Any, d: Any, bounds: Any) -> Any:
-        """Return what is known of the tiles of a result (M, N, L). All threads call it; `bounds`: `num_bounds` tensors, and divisors."""
+        """Return the `tiles` of a result (M, N, L); all threads call it. `bounds`: `num_bounds` tensors, divisors."""
         return d, bounds
 
     def num_tiles(self, tiles: Any) -> Any:

@@ -18,8 +18,9 @@ __all__ = ["raster_divisors", "raster_tile", "swizzled_tile"]
 def swizzled_tile(number: Any, tiles_m: Any, tiles_n: Any, group: int = 8) -> tuple[Any, Any]:
     """Return the tile (m, n) of a CTA in a one-dimensional grid of `tiles_m * tiles_n` CTAs.
 
-    `group` rows of tiles are one raster group. The last group may have fewer rows; each tile is taken once. The function divides by
-    dynamic extents: a kernel that cannot wait for that prepares divisors on the host (`raster_divisors`, `raster_tile`).
+    `group` rows of tiles are one raster group. The last group may have fewer rows; each tile is taken once. The
+    function divides by dynamic extents: a kernel that cannot wait for that prepares divisors on the host
+    (`raster_divisors`, `raster_tile`).
     """
     if isinstance(group, bool) or not isinstance(group, int) or group < 1:
         raise type_error(f"group is {group!r}", "at least 1, known when compiling")

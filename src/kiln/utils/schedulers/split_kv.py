@@ -1,8 +1,8 @@
 """Split-KV over sequences whose lengths only the device knows: all KV blocks are divided evenly among CTAs.
 
-The KV blocks of all sequences stand in one row, sequence after sequence, and after each sequence `overhead` blocks that stand
-for the time its prologue and epilogue take. Each CTA has one split: an equal part of that row. A combine kernel merges the
-pieces of a sequence that lies in several splits.
+The KV blocks of all sequences stand in one row, sequence after sequence, and after each sequence `overhead` blocks
+that stand for the time its prologue and epilogue take. Each CTA has one split: an equal part of that row. A combine
+kernel merges the pieces of a sequence that lies in several splits.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class SplitKVScheduler:
 
     __kiln_immutable__ = True
     FIELDS = 4
-    """Numbers that describe a split: its first sequence, where that sequence begins in the row, the blocks of each split, and
-    the blocks of that sequence."""
+    """Numbers that describe a split: its first sequence, where that sequence begins in the row, the blocks of each
+    split, and the blocks of that sequence."""
 
     def __init__(self, block_k: int, overhead: int = 3) -> None:
         self.block_k = block_k
@@ -45,7 +45,7 @@ class SplitKVScheduler:
 
     @jit
     def length(self, seqlens: Tensor, sequence: Int32, max_keys: Int32):
-        """Return the keys of a sequence, clamped to what its pages can hold so that a wrong length does not lead outside."""
+        """Return the keys of a sequence, clamped to what its pages hold, so that a wrong length is harmless."""
         return max(Int32(0), min(seqlens[sequence], max_keys))
 
     @jit
@@ -75,7 +75,7 @@ class SplitKVScheduler:
 
     @jit
     def _extent(self, seqlens: Tensor, max_keys: Int32, sequence: Int32, batch: Int32):
-        """Return the blocks a sequence takes of the row, 0 past the last sequence. The load is not conditional, so that loads overlap."""
+        """Return the blocks of a sequence in the row, 0 past the last one. The load is unconditional, to overlap."""
         extent = self.next_start(Int32(0), self.blocks(self.length(seqlens, min(sequence, batch - 1), max_keys)))
         return extent if sequence < batch else Int32(0)
 
@@ -84,7 +84,7 @@ class SplitKVScheduler:
         self, seqlens: Tensor, max_keys: Int32, split: Int32, num_splits: Int32, found: Tensor, kept: Tensor,
         keeps: Any,
     ):  # fmt: skip
-        """Let one warp find a split and write its `FIELDS` to `found`, and where `keeps` holds to row `split` of `kept`, too."""
+        """Let one warp find a split and write its `FIELDS` to `found`, and if `keeps` to row `split` of `kept`, too."""
         lane = arch.lane_idx()
         batch = Int32(seqlens.shape[0])
         turns = ceil_div(batch, _WARP * _LOADS)

@@ -41,7 +41,9 @@ class PersistentTileSchedulerParams(ValueParts):
             )
         for tiles in problem_shape_ntile_mnl:
             if not isinstance(tiles, (int, Integer)) or (isinstance(tiles, int) and tiles < 0):
-                raise type_error(f"{tiles!r} tiles along a mode", "an integer, at least 0")
+                raise type_error(
+                    f"problem_shape_ntile_mnl has {tiles!r} tiles along a mode", "each is an integer of at least 0"
+                )
         cluster = cluster_shape_mnk
         if not isinstance(cluster, tuple) or len(cluster) != 3 or not all(_is_count(extent) for extent in cluster):
             raise type_error(f"cluster_shape_mnk is {cluster!r}", "three integers of at least 1, known when compiling")
@@ -126,7 +128,7 @@ class StaticPersistentTileScheduler(ValueParts):
     def create(
         params: PersistentTileSchedulerParams, block_idx: Any, grid_dim: Any, *, loc: Any = None, ip: Any = None
     ) -> StaticPersistentTileScheduler:
-        """Return the scheduler of the CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
+        """Return the scheduler of CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
         return StaticPersistentTileScheduler(*StaticPersistentTileScheduler._start(params, block_idx, grid_dim))
 
     @staticmethod
@@ -206,7 +208,7 @@ class StaticPersistentRuntimeTileScheduler(StaticPersistentTileScheduler):
         loc: Any = None,
         ip: Any = None,
     ) -> StaticPersistentRuntimeTileScheduler:
-        """Return the scheduler of the CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
+        """Return the scheduler of CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
         start = StaticPersistentTileScheduler._start(params, block_idx, grid_dim)
         return StaticPersistentRuntimeTileScheduler(*start, inner_mode=inner_mode)
 

@@ -1,4 +1,4 @@
-"""Tiles of sequences of different lengths (`cu_seqlens`): which sequence has a tile, in which order heads and tiles are taken.
+"""Tiles of sequences of different lengths (`cu_seqlens`): the sequence of a tile, and the order of heads and tiles.
 
 A CTA's tile numbers grow, so that each search for a sequence goes on where the last one ended (`SequenceSearch`).
 """
@@ -41,8 +41,9 @@ def sequence_range(cu_seqlens: Tensor, sequence: Int32, rows: Any):
 def find_sequence(number: Int32, cu_seqlens: Tensor, rows: Any, tile_rows: Any, heads: Any, search: Any):
     """Return the sequence that has a tile, the tile's number in it, and the search to go on with.
 
-    Each of `heads` heads of a sequence has a tile for every `tile_rows` rows; past the last tile the sequence is their number.
-    All 32 lanes of a warp call this together and look at 32 sequences at a time. `search` is a `SequenceSearch`, at first of zeros.
+    Each of `heads` heads of a sequence has a tile for every `tile_rows` rows; past the last tile the sequence is their
+    number. All 32 lanes of a warp call this together and look at 32 sequences at a time. `search` is a
+    `SequenceSearch`, at first of zeros.
     """
     lane = arch.lane_idx()
     num_sequences = cu_seqlens.shape[0] - 1
@@ -69,8 +70,8 @@ def find_sequence(number: Int32, cu_seqlens: Tensor, rows: Any, tile_rows: Any, 
 def head_group_tile(number: Int32, tiles: Any, heads: Any, group: Any, valid: Any = True):
     """Return the head and the tile of a sequence with `tiles` tiles for each of `heads` heads; tile -1 if not `valid`.
 
-    The tiles of `group` heads are taken side by side, for L2 reuse of their keys, and the last tiles first: under a causal
-    mask they see most keys.
+    The tiles of `group` heads are taken side by side, for L2 reuse of their keys, and the last tiles first: under a
+    causal mask they see most keys.
     """
     first, number = number // (tiles * group) * group, number % (tiles * group)
     beside = max(min(group, heads - first), 1)
@@ -92,7 +93,8 @@ def next_snake_tile(number: Int32, turn: Int32, num_ctas: Int32):
 def fetch_tile(counter: Tensor, start: Any = 0):
     """Return `start` plus the next number of an atomic counter in gmem, in lane 0 of a warp.
 
-    The warp broadcasts it with `arch.shuffle_sync(number, 0)` where it needs it, and so need not wait for the atomic here.
+    The warp broadcasts it with `arch.shuffle_sync(number, 0)` where it needs it, and so need not wait for the atomic
+    here.
     """
     number = Int32(0)
     if arch.lane_idx() == 0:

@@ -37,10 +37,11 @@ class WorkTileInfo(ValueParts):
 
     def __kiln_join__(self, other: Any) -> Any:
         first, second = _placed(self, other._tile_idx), _placed(other, self._tile_idx)
-        return ValueParts.__kiln_join__(first, second) and (first, second)
+        return (first, second) if first.__kiln_static_key__() == second.__kiln_static_key__() else None
 
     def __kiln_coerce__(self, like: Any) -> Any:
-        return ValueParts.__kiln_coerce__(_placed(self, like._tile_idx), like)
+        placed = _placed(self, like._tile_idx)
+        return placed if placed.__kiln_static_key__() == like.__kiln_static_key__() else None
 
 
 def _placed(tile: WorkTileInfo, other: Any) -> Any:

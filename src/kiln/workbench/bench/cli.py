@@ -28,11 +28,13 @@ from ..core.command_line import EXIT
 from ..core.contracts import ContractError
 from ..core.environment import environment
 from ..core.loading import load
+from ..core.options import flag, option
 from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
 from ..core.text import fields_text, table
 from ..verify import cli as verify
 from ..verify.cheating import CHECKS
+from ..verify.verdicts import Verdict
 from . import jobs
 from .jobs import KERNEL, PEERS
 
@@ -91,8 +93,8 @@ def bench(
     """Time a Case's kernel, the first of the Comparison, beside others. Options: l2, steady, rounds, seed."""
     case = load(case)
     if not command_line.on_gpu() and not command_line.asked_for_cpu():
-        text = "bench() times the CPU target, for there is no GPU: this says nothing about one. KILN_TARGET=cpu says that it is meant"
-        warnings.warn(text, DSLWarning, stacklevel=2)
+        text = "bench() times the CPU target, for there is no GPU: this says nothing about one"
+        warnings.warn(f"{text}. KILN_TARGET=cpu says that it is meant", DSLWarning, stacklevel=2)
     if config == "tuned":
         config = tuned_file.tuned_config(case, case.problem(problem))
     candidates = [Candidate(KERNEL, case, KERNEL, config), *peers(case, against, config)]
@@ -192,21 +194,13 @@ def timed(
             try:
                 for name, each in in_workers.items():
                     progress(f"prepares {name}", 0)
-                    arguments = {
-                        "where": each.candidate.case.where,
-                        "what": each.candidate.what,
-                        "config": each.candidate.config,
-                    }
+                    one = each.candidate
+                    arguments = {"where": one.case.where, "what": one.what, "config": one.config}
                     ready = each.do("prepare", **arguments, **shared, workers=len(runners))
                     dtype = dtype or ready["dtype"]
                 least = model and work and model.least_us(*work, dtype, most=True)
-                comparison = in_rounds(
-                    in_workers,
-                    rounds=rounds,
-                    seed=seed,
-                    at_least_us=least or 0.0,
-                    after_each=lambda: progress("measures"),
-                )
+                order = {"rounds": rounds, "seed": seed, "after_each": lambda: progress("measures")}
+                comparison = in_rounds(in_workers, at_least_us=least or 0.0, **order)
             except _Failed as reason:
                 if reason.worker_ended and not restarted:
                     restarted = True
@@ -214,9 +208,9 @@ def timed(
                 failed[reason.name] = reason.described()
                 left = [each for each in left if each.name != reason.name]
                 continue
-            failed |= {
-                name: {"status": "cheat", "message": each.wrong} for name, each in in_workers.items() if each.wrong
-            }
+            for name, each in in_workers.items():
+                if each.wrong:
+                    failed[name] = {"status": "cheat", "message": each.wrong}
             return Benched(first.case, dict(problem), first.config, comparison, failed, dtype, work, model)
     return Benched(first.case, dict(problem), first.config, None, failed, dtype, work, model)
 
@@ -266,23 +260,17 @@ def record(found: Benched, options: Mapping[str, Any]) -> Record:
 
 def parser() -> Any:
     made = command_line.arguments("kiln bench", "Time a kernel beside its reference and baselines.", several=True)
-    more = made.add_argument_group("how it is measured")
-    more.add_argument(
-        "--against", action="append", metavar="NAMES",
-        help="what to compare with: reference, torch.compile, names of `baselines`, all; by default all; `none`",
-    )  # fmt: skip
-    more.add_argument("--l2", choices=("cold", "warm", "rotate"), default="cold", help="the L2 cache before each call")
-    more.add_argument("--steady", action="store_true", help="back to back, without idleness: what is left under load")
-    more.add_argument(
-        "--lock", metavar="base|max|MHZ", nargs="?", const="base", help="lock the GPU's clock during the run"
-    )
-    more.add_argument("--strict", action="store_true", help="exit status 5 if a flag makes the numbers doubtful")
-    more.add_argument("--since", metavar="REV", help="time the kernel of this git revision, too")
-    more.add_argument(
-        "--gate", type=float, metavar="RATIO", help="fail unless it is so many times as fast as each other"
-    )
-    more.add_argument("--quick", action="store_true", help="fewer samples")
-    more.add_argument("--no-verify", action="store_true", help="do not check results first")
+    how = made.add_argument_group("how to measure")
+    peers = "what to compare with: reference, torch.compile, names of `baselines`, all (the default), or none"
+    option(how, "--against NAMES", peers, action="append")
+    option(how, "--l2", "the L2 cache before each call (cold)", choices=("cold", "warm", "rotate"), default="cold")
+    flag(how, "--steady", "call back to back, without idle time: the speed under sustained load")
+    option(how, "--lock base|max|MHZ", "lock the GPU's clock during the run", nargs="?", const="base")
+    flag(how, "--strict", "end with exit status 5 if a flag makes the numbers doubtful")
+    option(how, "--since REV", "time the kernel of this git revision, too")
+    option(how, "--gate RATIO", "fail unless the kernel is this many times as fast as each of the others", type=float)
+    flag(how, "--quick", "take fewer samples")
+    flag(how, "--no-verify", "do not check results first")
     return made
 
 
@@ -303,15 +291,17 @@ def main(argv: Sequence[str]) -> int:
 def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case]) -> int:
     here = driver.available() and command_line.on_gpu()
     estimating = not here and not command_line.asked_for_cpu()
-    if here and (why := command_line.refused(first)):
+    if why := command_line.refused(first):
         print(f"{why}: nothing was measured", file=sys.stderr)
         return EXIT.NOT_HERE
     chosen = command_line.problems(args, first)
     peers(first, _against(args), None)  # reports a misspelt name before anything runs
-    if not args.no_verify and not _verified(first, chosen, args):
+    unverified = None if args.no_verify else _unverified(first, chosen, args)
+    if estimating and (unverified is None or _did_not_finish(unverified)):
+        return _estimate(first, chosen, args, checked=not args.no_verify and unverified is None)
+    if unverified is not None:
+        print("It was not timed: it has to be right first (--no-verify times it all the same).", file=sys.stderr)
         return EXIT.FAILED
-    if estimating:
-        return _estimate(first, chosen, args)
     printed, statuses = list[dict[str, Any]](), list[int]()
     with contextlib.ExitStack() as stack:
         older = stack.enter_context(revision(first, args.since, there)) if args.since else None
@@ -327,7 +317,7 @@ def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case
             statuses.append(_status(found, args))
     reached = devices.in_words(devices.ceilings(environment()["uuid"])) if here and not args.quiet else ""
     if reached:
-        command_line.console(args).print(f"this GPU reaches: {reached}", markup=False)
+        command_line.console(args).print(f"this GPU reaches: {reached}")
     command_line.write_json(args, printed)
     return max(statuses, key=[EXIT.GOOD, EXIT.UNTRUSTED, EXIT.FAILED].index)
 
@@ -351,8 +341,8 @@ def _benched(args: Any, first: Case, others: list[Case], older: Case | None, pro
         )
 
 
-def _verified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> bool:
-    """Return whether results are right; problems that the journal knows to be right are not checked again."""
+def _unverified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> Verdict | None:
+    """Check the results and return the first verdict that is not ok; skip problems that the journal records as ok."""
     known, env = journal_of(case).by_key(), environment()
     for problem in problems:
         config = command_line.config(args, case, problem)
@@ -361,10 +351,14 @@ def _verified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> b
             continue
         verdict = verify.verify(case, problems=[problem], config=config, quick=True, quiet=args.quiet)
         if not verdict.ok:
-            command_line.console(args).print(str(verdict), markup=False)
-            print("It was not timed: it has to be right first (--no-verify times it all the same).", file=sys.stderr)
-            return False
-    return True
+            command_line.console(args).print(str(verdict))
+            return verdict
+    return None
+
+
+def _did_not_finish(verdict: Verdict) -> bool:
+    """Return whether nothing is known to be wrong: the failed checks only ran out of time or memory on this machine."""
+    return bool(verdict.failures) and all(check.status in ("timeout", "oom") for check in verdict.failures)
 
 
 @contextlib.contextmanager
@@ -374,11 +368,8 @@ def _locked(wanted: str) -> Iterator[None]:
             print(f"the clock is locked at {mhz} MHz", file=sys.stderr)
             yield
     except nvml.NvmlError as refused:
-        hint = (
-            f"; an administrator may: {devices.by_administrator(driver.uuid(0), 'lock', wanted)}"
-            if refused.permission
-            else ""
-        )
+        command = devices.by_administrator(driver.uuid(0), "lock", wanted) if refused.permission else ""
+        hint = f"; an administrator may: {command}" if command else ""
         raise ContractError(f"--lock {wanted}: {refused}{hint}") from None
 
 
@@ -420,7 +411,7 @@ def _status(found: Benched, args: Any) -> int:
     if args.gate is not None:
         slow = [name for name, ratio in found.comparison.ratios.items() if ratio.high < args.gate]
         if slow:
-            print(f"--gate {args.gate}: not so many times as fast as {', '.join(slow)}", file=sys.stderr)
+            print(f"--gate {args.gate}: less than {args.gate:g} times as fast as {', '.join(slow)}", file=sys.stderr)
             return EXIT.FAILED
     if args.strict and not all(each.trusted for each in found.comparison.measurements.values()):
         return EXIT.UNTRUSTED
@@ -435,59 +426,48 @@ def _us(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
+_RATES = {"tflops": ".4g", "tbs": ".3g", "roofline": ".0%"}
+"""Columns of rates, with their formats."""
+
+
 def show(found: Benched, args: Any) -> None:
     """Print the table of a problem."""
     out = command_line.console(args)
     out.print(
-        f"{found.case.name} {fields_text(found.problem)}{f' config={found.config}' if found.config else ''}".strip(),
-        markup=False,
+        f"{found.case.name} {fields_text(found.problem)}{f' config={found.config}' if found.config else ''}".strip()
     )
     rows: list[list[str]] = []
     measured = found.comparison.measurements if found.comparison else {}
     for name, one in measured.items():
+        assert found.comparison is not None
         rates = found.rates(one)
-        ratio = found.comparison.ratios.get(name) if found.comparison else None
-        rows.append(
-            [
-                name,
-                "-" if one.error else _us(one.us),
-                "" if one.error else f"[{_us(one.low)}, {_us(one.high)}]",
-                f"{rates['tflops']:.4g}" if "tflops" in rates else "",
-                f"{rates['tbs']:.3g}" if "tbs" in rates else "",
-                f"{rates['roofline']:.0%}" if "roofline" in rates else "",
-                f"{one.clock_mhz:.0f}" if one.clock_mhz else "",
-                f"{one.watts:.0f}" if one.watts else "",
-                f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "1",
-                found.comparison.verdicts.get(name, "") if found.comparison else "",
-                ", ".join([*([one.error] if one.error else []), *one.flags]),
-            ]
-        )
-    rows += [
-        [name, "-", *[""] * 8, f"{why['status']}: {why['message']}"]
-        for name, why in found.failed.items()
-        if name not in measured
-    ]
+        speeds = [f"{rates[what]:{form}}" if what in rates else "" for what, form in _RATES.items()]
+        ratio = found.comparison.ratios.get(name)
+        beside = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "1"
+        times = ["-", ""] if one.error else [_us(one.us), f"[{_us(one.low)}, {_us(one.high)}]"]
+        machine = [f"{value:.0f}" if value else "" for value in (one.clock_mhz, one.watts)]
+        flags = ", ".join([one.error, *one.flags] if one.error else one.flags)
+        rows.append([name, *times, *speeds, *machine, beside, found.comparison.verdicts.get(name, ""), flags])
+    others = {name: why for name, why in found.failed.items() if name not in measured}
+    rows += [[name, "-", *[""] * 8, f"{why['status']}: {why['message']}"] for name, why in others.items()]
     head = ["", "us", "95 %", "TFLOP/s", "TB/s", "roofline", "MHz", "W", "time / kernel's", "", "flags"]
     used = [at for at in range(len(head)) if at < 2 or any(row[at] for row in rows)]
     left = {number for number, at in enumerate(used) if at in (0, 9, 10)}
     for line in table([[row[at] for at in used] for row in [head, *rows]], left):
-        out.print(line, markup=False)
+        out.print(line)
     for name, why in found.failed.items():
         for line in why.get("stderr", "").strip().splitlines()[-5:]:
-            out.print(f"{name}: {line}", markup=False)
+            out.print(f"{name}: {line}")
     own = measured.get(KERNEL)
     if own is not None:
-        where = (
-            "the CPU target, by the clock on the wall: this says nothing about a GPU"
-            if own.protocol == "cpu-wall"
-            else own.protocol
-        )
-        out.print(f"{own.n} samples, {where}" + (f", floor {own.floor:.2f} us" if own.floor else ""), markup=False)
+        on_cpu = "the CPU target, by the wall clock: this says nothing about a GPU"
+        where = on_cpu if own.protocol == "cpu-wall" else own.protocol
+        out.print(f"{own.n} samples, {where}" + (f", floor {own.floor:.2f} us" if own.floor else ""))
     if KERNEL in found.failed and found.comparison:
-        out.print(f"{found.failed[KERNEL]['status']}: {found.failed[KERNEL]['message']}", markup=False)
+        out.print(f"{found.failed[KERNEL]['status']}: {found.failed[KERNEL]['message']}")
 
 
-def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> int:
+def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any, checked: bool) -> int:
     """Print what is known without a GPU: the roofline and the resources of the kernels."""
     out = command_line.console(args)
     written: list[dict[str, Any]] = []
@@ -505,30 +485,21 @@ def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> i
             step()
             text = fields_text(problem)
             if outcome.status != "ok":
-                out.print(f"{case.name} {text}: {outcome.status}: {(outcome.error or {}).get('message')}", markup=False)
+                out.print(f"{case.name} {text}: {outcome.status}: {(outcome.error or {}).get('message')}")
                 continue
             work = case.flops_bytes(problem)
             least = model and work and model.least_us(*work, outcome.result["dtype"])
             kernels = outcome.result["kernels"]
             said = f"at least {least:.4g} us by the roofline" if least else "no roofline: flops_bytes is not defined"
-            out.print(f"{case.name} {text}\nESTIMATE for {device.name}, nothing was measured: {said}", markup=False)
+            out.print(f"{case.name} {text}\nESTIMATE for {device.name}, nothing was measured: {said}")
             for one in kernels:
-                out.print(
-                    f"  {one['kernel']}: grid {one['grid']}, {one['registers']} registers, "
-                    f"{one['static_smem'] + one['dynamic_smem']} bytes of shared memory, occupancy {one['occupancy']:.0%} "
-                    f"(limited by {one['limited_by']})",
-                    markup=False,
-                )
-            written.append(
-                {
-                    "case": case.name,
-                    "problem": dict(problem),
-                    "estimate_us": least,
-                    "device": device.name,
-                    "kernels": kernels,
-                }
-            )
+                smem = one["static_smem"] + one["dynamic_smem"]
+                takes = f"grid {one['grid']}, {one['registers']} registers, {smem} bytes of shared memory"
+                fits = f"occupancy {one['occupancy']:.0%} (limited by {one['limited_by']})"
+                out.print(f"  {one['kernel']}: {takes}, {fits}")
+            about = {"case": case.name, "problem": dict(problem), "device": device.name}
+            written.append({**about, "estimate_us": least, "kernels": kernels})
     command_line.write_json(args, written)
-    checked = "" if args.no_verify else " Results were checked on the CPU target."
-    print(f"There is no GPU: nothing was timed.{checked} --target cpu times the CPU target.", file=sys.stderr)
+    what = " Results were checked on the CPU target." if checked else " Results were not checked."
+    print(f"There is no GPU: nothing was timed.{what} --target cpu times the CPU target.", file=sys.stderr)
     return EXIT.NOT_HERE

@@ -16,7 +16,7 @@ from ..core.opened_case import opened
 
 KERNEL = "kernel"
 PEERS = ("reference", "torch.compile")
-"""What every Case can be compared with, besides its `baselines`."""
+"""Peers that every Case can be compared with, besides its `baselines`."""
 
 _candidates: dict[str, _Candidate] = {}
 
@@ -112,7 +112,7 @@ def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) ->
 
 
 def fingerprint(output: Any) -> str:
-    """Return a hash of the bits of all arrays of an output."""
+    """Return a hash of all arrays in an output, bit by bit."""
     digest = hashlib.blake2b(digest_size=16)
     for array in arrays_of(output):
         digest.update(repr((tuple(array.shape), str(array.dtype))).encode())

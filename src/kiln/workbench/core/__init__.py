@@ -1,1 +1,1 @@
-"""What the verbs share: Cases and contracts, Records and journals, runners and workers, the command line."""
+"""Parts that the verbs share: Cases and contracts, Records and journals, runners and workers, the command line."""

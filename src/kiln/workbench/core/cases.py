@@ -102,11 +102,9 @@ class Case:
         if listed is None:
             missing = [name for name, value in defaults.items() if value is MISSING]
             if missing:
-                raise self._bad(
-                    f"get_inputs has parameters without a default, and there is no `problems`: {', '.join(missing)}; "
-                    f"write problems = [{{{', '.join(f'{name!r}: ...' for name in missing)}}}]",
-                    "get_inputs",
-                )
+                lacks = f"get_inputs has parameters without a default, and there is no `problems`: {', '.join(missing)}"
+                hint = f"problems = [{{{', '.join(f'{name!r}: ...' for name in missing)}}}]"
+                raise self._bad(f"{lacks}; write {hint}", "get_inputs")
             return [Problem(defaults)]
         if not isinstance(listed, (list, tuple)) or not listed or not all(isinstance(each, Mapping) for each in listed):
             raise self._bad(f"`problems` is a list of dicts with at least one, not {short(listed)}", "problems")
@@ -118,9 +116,8 @@ class Case:
             problem.pop("**", None)
             if unknown or missing:
                 what = f"has {unknown[0]!r}, which get_inputs does not take" if unknown else f"lacks {missing[0]!r}"
-                raise self._bad(
-                    f"problem {number} {what}; get_inputs takes: {', '.join(defaults) or 'nothing'}", "problems"
-                )
+                takes = ", ".join(defaults) or "nothing"
+                raise self._bad(f"problem {number} {what}; get_inputs takes: {takes}", "problems")
             try:
                 json.dumps(problem)
             except TypeError as reason:
@@ -203,14 +200,12 @@ class Case:
             listed = self._called("configs", listed, **problem)
         if isinstance(listed, Mapping):
             if not all(isinstance(values, (list, tuple)) for values in listed.values()):
-                raise self._bad(
-                    "`configs` as a dict has a list for each name, of which all combinations are tried", "configs"
-                )
+                form = "`configs` as a dict has a list for each name, of which all combinations are tried"
+                raise self._bad(form, "configs")
             listed = [dict(zip(listed, values)) for values in itertools.product(*listed.values())]
         if listed is not None and not isinstance(listed, (list, tuple)):
-            raise self._bad(
-                f"`configs` is a list of dicts or Tilings, or a dict of lists, not {short(listed)}", "configs"
-            )
+            form = "`configs` is a list of dicts or Tilings, or a dict of lists"
+            raise self._bad(f"{form}, not {short(listed)}", "configs")
         found: dict[str, tuple[dict[str, Any], Any]] = {}
         for value in listed or ():
             config = self._as_dict(value)
@@ -231,9 +226,8 @@ class Case:
         function = self._names.get("perf_model")
         if function is None:
             return None
-        return float(
-            self._called("perf_model", function, self._config_value(config, problem), Problem(problem), device)
-        )
+        value = self._config_value(config, problem)
+        return float(self._called("perf_model", function, value, Problem(problem), device))
 
     @property
     def _needs_config(self) -> bool:
@@ -340,9 +334,8 @@ class Case:
         if self.has_configs and not self._of_plan:
             parameters = inspect.signature(self._names["kernel_fn"]).parameters.values()
             if not any(each.name == "config" or each.kind is each.VAR_KEYWORD for each in parameters):
-                raise self._bad(
-                    "there are `configs`, so kernel_fn takes config=: write kernel_fn(..., config=None)", "kernel_fn"
-                )
+                hint = "write kernel_fn(..., config=None)"
+                raise self._bad(f"there are `configs`, so kernel_fn takes config=: {hint}", "kernel_fn")
         if isinstance(self.tolerance, str) and self.tolerance != "exact":
             raise self._bad(f"tolerance is {NAMES['tolerance']}, not {self.tolerance!r}", "tolerance")
         if isinstance(self.tolerance, Mapping):

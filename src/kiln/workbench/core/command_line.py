@@ -1,4 +1,4 @@
-"""What the verbs that take a CASE share: arguments, exit statuses, output, progress, errors.
+"""Shared parts of the verbs that take a CASE: arguments, exit statuses, output, progress, errors.
 
 @report_errors
 def main(argv):
@@ -28,6 +28,7 @@ from ...hardware.architectures import DEFAULT
 from . import environment, loading, tuned_file
 from .cases import Case, Problem, arch_fits
 from .contracts import ContractError
+from .options import flag, option
 from .runners import InfrastructureLost
 from .text import near_path
 
@@ -61,34 +62,20 @@ _ENVIRONMENT = {"target": "KILN_TARGET", "arch": "CUTE_DSL_ARCH"}
 
 def arguments(prog: str, description: str, several: bool = False) -> argparse.ArgumentParser:
     """Return a parser with the arguments of every verb that takes a Case, or with `several` some Cases."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description=description,
-        allow_abbrev=False,
-        epilog="Fields of the problem are options, too: --m 512 --dtype float16.",
-    )
-    parser.add_argument(
-        "case",
-        metavar="CASE",
-        nargs="+" if several else None,
-        help="a contract: a file, `pkg.module`, or either with `:Plan`",
-    )
-    shared = parser.add_argument_group("what to run")
-    shared.add_argument("--problem", metavar="N|all", help="the problem with this number, from 0 on, or all of them")
-    shared.add_argument(
-        "--set", metavar="K=V", action="append", default=[], help="another value for a field of the problem"
-    )
-    shared.add_argument(
-        "--config", metavar="N|JSON|tuned", help="the config with this number, this one, or the tuned one"
-    )
-    shared.add_argument("--arch", metavar="SM", help="compile for this architecture: sm_90a")
-    shared.add_argument(
-        "--target", choices=("cpu", "nvidia"), help="where kernels run; by default the GPU, if there is one"
-    )
-    shared.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs")
+    epilog = "Fields of the problem are options, too: --m 512 --dtype float16."
+    parser = argparse.ArgumentParser(prog=prog, description=description, allow_abbrev=False, epilog=epilog)
+    about = "a contract: a file, `pkg.module`, or either with `:Plan`"
+    parser.add_argument("case", metavar="CASE", nargs="+" if several else None, help=about)
+    run = parser.add_argument_group("what to run")
+    option(run, "--problem N|all", "the problem with this number, from 0 on, or all of them")
+    option(run, "--set K=V", "another value for a field of the problem", action="append", default=[])
+    option(run, "--config N|JSON|tuned", "a config by its number, as a JSON object, or the tuned one")
+    option(run, "--arch SM", "compile for this architecture: sm_90a")
+    option(run, "--target", "where kernels run; by default the GPU, if there is one", choices=("cpu", "nvidia"))
+    option(run, "--seed N", "the seed of the inputs (0)", type=int, default=0)
     output = parser.add_argument_group("what to print")
-    output.add_argument("--json", metavar="FILE|-", help="write the results as JSON; - is standard output")
-    output.add_argument("--quiet", action="store_true", help="print failures only, and no progress")
+    option(output, "--json FILE|-", "write the results as JSON; - is standard output")
+    flag(output, "--quiet", "print failures only, and no progress")
     return parser
 
 
@@ -156,14 +143,15 @@ def on_gpu() -> bool:
     return not get_target().on_host
 
 
+def arch_variable() -> dict[str, str]:
+    """Return the environment variable that has workers compile for the chosen architecture, if there is one."""
+    arch = os.environ.get("CUTE_DSL_ARCH")
+    return {"CUTE_DSL_ARCH": arch} if arch else {}
+
+
 def job_options(timeout: float) -> dict[str, Any]:
     """Return the options of a Case's jobs; workers that started before the architecture was known are not reused."""
-    arch = os.environ.get("CUTE_DSL_ARCH")
-    return {
-        "needs_gpu": on_gpu() and driver.available(),
-        "timeout": timeout,
-        "env": {"CUTE_DSL_ARCH": arch} if arch else {},
-    }
+    return {"needs_gpu": on_gpu() and driver.available(), "timeout": timeout, "env": arch_variable()}
 
 
 def refused(case: Case) -> str | None:
@@ -277,12 +265,16 @@ _OPTIONS = frozenset(
 
 
 def console(args: argparse.Namespace | None = None) -> Console:
-    """Return the console for results: standard output, or standard error if JSON goes there. Plain text in a pipe."""
+    """Return the console for results: standard output, or standard error if JSON goes there.
+
+    Brackets in texts are not markup. In a pipe it prints plain text, 160 columns wide.
+    """
     from rich.console import Console
 
     to_json = args is not None and getattr(args, "json", None) == "-"
     stream = sys.stderr if to_json else sys.stdout
-    return Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else 160)
+    width = None if stream.isatty() else 160
+    return Console(file=stream, highlight=False, markup=False, soft_wrap=True, width=width)
 
 
 def write_json(args: argparse.Namespace, data: Any) -> None:

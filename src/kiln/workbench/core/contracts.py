@@ -61,7 +61,7 @@ class ContractError(Exception):
 
 
 def import_file(path: Path) -> ModuleType:
-    """Run a file as a module of its own, anew each time, with its folder first on the path, as for a program.
+    """Run a file as a new module, with its folder first on the path as for a program.
 
     The folder of its package comes before that, for modules that import the package by name.
     """
@@ -156,7 +156,7 @@ def check_names(names: Mapping[str, Any], file: str | None) -> None:
 
 
 def line_of(file: str | None, name: str) -> int | None:
-    """Return the line that defines a name at the top level of a file."""
+    """Return the line that defines a name at the top level of a file; None if there is none."""
     if not file:
         return None
     pattern = re.compile(

@@ -21,7 +21,7 @@ class Gpu:
 
     name: str
     arch: str
-    """For example "sm_90"."""
+    """Its architecture, for example "sm_90"."""
     memory: int
     """Bytes."""
     sm_count: int

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Function(NamedTuple):
-    """A function of the library: a default problem, the shapes of its arrays, a reference, options of the call."""
+    """A function of the library as a Case: default problem, shapes of its arrays, reference, options of the call."""
 
     problem: dict[str, Any]
     shapes: Callable[..., list[tuple[int, ...]]]
@@ -43,22 +43,15 @@ def _attention(q: Any, k: Any, v: Any) -> Any:
 
 
 _ROWS = {"m": 4096, "n": 4096, "dtype": "float16"}
+_GEMM = {"m": 4096, "n": 4096, "k": 4096, "dtype": "float16"}
 _FUNCTIONS = {
-    "gemm": _Function(
-        {"m": 4096, "n": 4096, "k": 4096, "dtype": "float16"},
-        lambda m, n, k: [(m, k), (k, n)],
-        lambda a, b: a @ b,
-    ),
+    "gemm": _Function(_GEMM, lambda m, n, k: [(m, k), (k, n)], lambda a, b: a @ b),
     "flash_attention": _Function(
         {"batch": 4, "length": 2048, "heads": 16, "dim": 128, "dtype": "float16"},
         lambda batch, length, heads, dim: 3 * [(batch, length, heads, dim)],
         _attention,
     ),
-    "softmax": _Function(
-        _ROWS,
-        lambda m, n: [(m, n)],
-        lambda x: _functional().softmax(x, -1),
-    ),
+    "softmax": _Function(_ROWS, lambda m, n: [(m, n)], lambda x: _functional().softmax(x, -1)),
     "rms_norm": _Function(
         _ROWS,
         lambda m, n: [(m, n), (n,)],
@@ -69,12 +62,7 @@ _FUNCTIONS = {
         lambda m, n: [(m, n), (n,), (n,)],
         lambda x, weight, bias: _functional().layer_norm(x, x.shape[-1:], weight, bias),
     ),
-    "sum": _Function(
-        _ROWS,
-        lambda m, n: [(m, n)],
-        lambda x: x.sum(1),
-        {"axis": 1},
-    ),
+    "sum": _Function(_ROWS, lambda m, n: [(m, n)], lambda x: x.sum(1), {"axis": 1}),
 }
 
 
@@ -94,22 +82,21 @@ def case(name: str | None) -> Case:
         return [torch.randn(shape, dtype=getattr(torch, dtype), device=here) for shape in function.shapes(**sizes)]
 
     def configs(**problem: Any) -> list[dict[str, Any]]:
-        asked = _asked(name, problem)
-        return [config_to_dict(choice.config) for choice in asked[0].choices(asked[1], current.device())]
+        registry, call = _registry_and_problem(name, problem)
+        return [config_to_dict(choice.config) for choice in registry.choices(call, current.device())]
 
     def validate(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> list[str]:
-        of, asked = _asked(name, problem)
-        return of.validate(asked, config_from_dict(config), device)
+        registry, call = _registry_and_problem(name, problem)
+        return registry.validate(call, config_from_dict(config), device)
 
     def perf_model(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> float:
-        of, asked = _asked(name, problem)
-        return of.choose(asked, device, config_from_dict(config)).implementation.cost(
-            asked, config_from_dict(config), device
-        )
+        registry, call = _registry_and_problem(name, problem)
+        chosen = config_from_dict(config)
+        return registry.choose(call, device, chosen).implementation.cost(call, chosen, device)
 
     def flops_bytes(**problem: Any) -> tuple[float, float]:
-        asked = _asked(name, problem)[1]
-        return asked.flops, asked.bytes
+        _, call = _registry_and_problem(name, problem)
+        return call.flops, call.bytes
 
     names = {
         "fields": function.problem, "kernel_fn": kernel_fn, "reference_fn": function.reference,
@@ -119,15 +106,14 @@ def case(name: str | None) -> Case:
     return Case(name, f"kiln.kernels:{name}", None, names)
 
 
-def _asked(name: str, problem: Mapping[str, Any]) -> tuple[registry.Registry, Any]:
+def _registry_and_problem(name: str, problem: Mapping[str, Any]) -> tuple[registry.Registry, Any]:
     """Return the registry and the problem of a call, by making the call without computing anything."""
     import torch
 
     function = _FUNCTIONS[name]
     sizes = {field: value for field, value in problem.items() if field != "dtype"}
     arrays = [torch.empty(shape, dtype=getattr(torch, problem["dtype"])) for shape in function.shapes(**sizes)]
-    with kiln.target("cpu"), registry.collecting_problems() as asked:
-        getattr(kernels, name).__wrapped__(
-            *arrays, **function.options
-        )  # bypasses the recorder, which would keep an empty call
-    return asked[0]
+    plain = getattr(kernels, name).__wrapped__  # bypasses the recorder, which would keep an empty call
+    with kiln.target("cpu"), registry.collecting_problems() as found:
+        plain(*arrays, **function.options)
+    return found[0]

@@ -23,9 +23,8 @@ def load(where: Any) -> Case:
     if isinstance(where, ModuleType):
         return _of_module(where, where.__file__ or where.__name__, None)
     if not isinstance(where, (str, os.PathLike)):
-        return _of_plan(
-            where, f"{getattr(where, '__module__', '?')}:{getattr(where, '__qualname__', type(where).__qualname__)}"
-        )
+        name = getattr(where, "__qualname__", type(where).__qualname__)
+        return _of_plan(where, f"{getattr(where, '__module__', '?')}:{name}")
     text = os.fspath(where)
     name, plan = text, None
     found = re.fullmatch(r"(.+):([A-Za-z_]\w*)", text)
@@ -76,9 +75,8 @@ def _of_plan(plan: Any, where: str) -> Case:
     """Return a KernelPlan, class or object, as a Case: its fields are the problem."""
     kind = plan if isinstance(plan, type) else type(plan)
     if not _is_plan(kind) or not is_dataclass(kind):
-        raise ContractError(
-            f"{where} is neither a contract module nor a KernelPlan: a dataclass with prepare_inputs, reference_fn, plan"
-        )
+        form = "a dataclass with prepare_inputs, reference_fn and plan"
+        raise ContractError(f"{where} is neither a contract module nor a KernelPlan, {form}")
     file = inspect.getsourcefile(kind)
     problem_fields = [each for each in fields(kind) if each.init]
 

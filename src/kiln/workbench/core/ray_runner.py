@@ -101,21 +101,18 @@ class Ray(Runner):
             runtime["py_modules"] = [str(Path(__file__).resolve().parents[2])]
         options: dict[str, Any] = {"runtime_env": runtime, "log_to_driver": False, "logging_level": logging.ERROR}
         try:
-            if address == "local":
-                self._ray.init(address="local", include_dashboard=False, **options)
-            else:
-                self._ray.init(address=address, **options)
+            self._ray.init(address=address, **({"include_dashboard": False} if address == "local" else {}), **options)
         except (ConnectionError, ValueError, RuntimeError) as failed:
             raise InfrastructureLost(f"no Ray cluster at {address!r}: {failed}") from None
 
     def _ask_nodes(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the nodes that can be used with what they have, and why others cannot."""
         ask = self._ray.remote(_reporter())
-        asked = {
-            ask.options(num_cpus=0, scheduling_strategy=self._on(node["NodeID"], False)).remote(): node
-            for node in self._ray.nodes()
-            if node["Alive"]
-        }
+        asked: dict[Any, dict[str, Any]] = {}
+        for node in self._ray.nodes():
+            if node["Alive"]:
+                options = {"num_cpus": 0, "scheduling_strategy": self._on(node["NodeID"], False)}
+                asked[ask.options(**options).remote()] = node
         good: list[dict[str, Any]] = []
         bad: list[str] = []
         wanted = own_versions()
@@ -124,34 +121,20 @@ class Ray(Runner):
             try:
                 found = self._ray.get(reference, timeout=_PATIENCE)
             except Exception as failed:  # any error of Ray: a node that does not answer cannot work
-                bad.append(
-                    f"{name}: {str(failed).strip().splitlines()[-1] if str(failed).strip() else type(failed).__name__}"
-                )
+                bad.append(f"{name}: {[type(failed).__name__, *str(failed).strip().splitlines()][-1]}")
                 continue
-            differing = [
-                f"{what} {found[what] or 'is missing'}, here {here}"
-                for what, here in wanted.items()
-                if found[what] != here
-            ]
-            if differing:
+            other = {what: found[what] for what, here in wanted.items() if found[what] != here}
+            if other:
+                differing = [f"{what} {there or 'is missing'}, here {wanted[what]}" for what, there in other.items()]
                 bad.append(f"{name}: {', '.join(differing)}")
             else:
-                resources = node["Resources"]
-                good.append(
-                    {
-                        **found,
-                        "id": node["NodeID"],
-                        "name": node["NodeManagerHostname"],
-                        "cpus": int(resources.get("CPU", 0)),
-                        "gpus": found["gpus"][: int(resources.get("GPU", 0))],
-                    }
-                )
+                cpus, gpus = (int(node["Resources"].get(what, 0)) for what in ("CPU", "GPU"))
+                about = {"id": node["NodeID"], "name": node["NodeManagerHostname"], "cpus": cpus}
+                good.append({**found, **about, "gpus": found["gpus"][:gpus]})
         return good, bad
 
     def _on(self, node: str, soft: bool) -> Any:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore[reportMissingImports]
-
-        return NodeAffinitySchedulingStrategy(node, soft)
+        return packages.load("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(node, soft)
 
     @property
     def models(self) -> list[str]:
@@ -160,7 +143,7 @@ class Ray(Runner):
 
     @property
     def timers(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How many GPUs of the chosen model there are."""
+        """The number of GPUs of the chosen model."""
         return max(1, sum(slot.gpu is not None and slot.gpu == self.model for slot in self._slots))
 
     def environment(self) -> dict[str, Any]:
@@ -215,14 +198,9 @@ class Ray(Runner):
             arguments = arguments.replace(str(self.project), _PROJECT)
         timeout = job.timeout or self.timeout
         # If all nodes can be used, Ray itself replaces a node that died.
-        options: dict[str, Any] = {
-            "scheduling_strategy": self._on(slot.node, soft=not self.left_out),
-            "num_cpus": 1,
-            "max_retries": ATTEMPTS,
-            "retry_exceptions": False,
-        }
-        if slot.gpu is not None:
-            options |= {"num_cpus": 0, "num_gpus": 1}
+        options: dict[str, Any] = {"max_retries": ATTEMPTS, "retry_exceptions": False}
+        options["scheduling_strategy"] = self._on(slot.node, soft=not self.left_out)
+        options |= {"num_cpus": 1} if slot.gpu is None else {"num_cpus": 0, "num_gpus": 1}
         work = {
             "do": job.do, "arguments": arguments, "timeout": timeout, "memory": job.memory or self.memory,
             "env": job.env,

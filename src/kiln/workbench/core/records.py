@@ -1,7 +1,7 @@
-"""Records of what the workbench measured and checked, one line of JSON each, in an append-only journal.
+"""Records of what the workbench measured and checked: lines of JSON in an append-only journal.
 
 A `Record` says what was done to which Case, Problem and Config, how it ended and which command repeats it. Reports,
-resumed runs and comparisons are readings of the journal; there is no second store.
+resumed runs and comparisons read the journal; there is no second store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATUSES = {
     "crash": "ended the process", "oom": "took more memory than allowed",
     "lost": "the machine was lost; tried again at the next run", "skipped": "not possible here",
 }  # fmt: skip
-"""How a job can end, with the meaning."""
+"""The statuses with which a job can end, and their meanings."""
 FAILED = frozenset(STATUSES) - {"ok", "invalid", "pruned", "ranked", "no_fit", "skipped"}
 """Statuses of jobs that did not do what they should."""
 

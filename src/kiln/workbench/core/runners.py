@@ -1,4 +1,4 @@
-"""Runners: they take jobs and yield outcomes, in any order. Nothing a job does reaches the process that submitted it.
+"""Runners take jobs and yield outcomes, in any order. Nothing a job does reaches the process that submitted it.
 
 with Local(jobs=2) as runner:
     for outcome in runner.run(Job("package.module:function", {"n": 3}) for ...):
@@ -52,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: ok, error (the function raised), crash, timeout, oom, device_error, skipped or lost."""
+    """The outcome of a job: ok, error (the function raised), crash, timeout, oom, device_error, skipped or lost."""
 
     job: Job
     status: str
@@ -74,7 +74,7 @@ class Runner:
     """The interface of runners."""
 
     timers = 1
-    """How many GPUs time at once."""
+    """The number of GPUs that time at once."""
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
         """Yield outcomes as they come. Jobs are taken from the iterable when a worker is free."""

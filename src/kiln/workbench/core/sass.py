@@ -31,7 +31,8 @@ _PREFIXES = (
     ("tensor", r"[HQIBDO]G?MMA\b|UTC[A-Z0-9]*MMA"),
     ("local", r"LDL|STL"),
     ("copy", r"LDGSTS|UTMA(?!CMD)|UBLK"),
-    ("barrier", r"BAR\b|B2R|SYNCS|U?DEPBAR|LDGDEPBAR|ARRIVES|WARPSYNC|MEMBAR|FENCE|ERRBAR|CGAERRBAR|UCGABAR|WARPGROUP|UTCBAR|UTMACMDFLUSH|ACQBULK|PREEXIT|NANOSLEEP|CCTL"),
+    ("barrier", r"BAR\b|B2R|SYNCS|U?DEPBAR|LDGDEPBAR|ARRIVES|WARPSYNC|MEMBAR|FENCE|ERRBAR|CGAERRBAR|UCGABAR|WARPGROUP"
+                r"|UTCBAR|UTMACMDFLUSH|ACQBULK|PREEXIT|NANOSLEEP|CCTL"),
     ("tmem", r"LDTM|STTM|UTCCP|UTCSHIFT|UTCATOMSWS|LDT\b|STT\b"),
     ("global", r"LDG|STG|RED|ATOMG|ATOM\b|LD\b|ST\b|SULD|SUST|TEX|TLD"),
     ("shared", r"LDS|STS|ATOMS|STAS"),
@@ -77,7 +78,7 @@ class Loop:
     place: tuple[str, int]
     """The place of its back edge, which is the loop's own line."""
     depth: int = 0
-    """How many loops enclose it."""
+    """The number of loops that enclose it."""
 
     @property
     def mmas(self) -> int:
@@ -87,9 +88,8 @@ class Loop:
     @property
     def only_waits(self) -> bool:
         """Whether it only polls a barrier."""
-        return not any(
-            each.kind in ("tensor", "global", "local", "copy", "tmem") for each in self.instructions
-        ) and any(each.name.startswith(("SYNCS", "NANOSLEEP")) for each in self.instructions)
+        works = any(each.kind in ("tensor", "global", "local", "copy", "tmem") for each in self.instructions)
+        return not works and any(each.name.startswith(("SYNCS", "NANOSLEEP")) for each in self.instructions)
 
 
 _KERNEL = re.compile(r"^\.text\.(\S+):")
@@ -195,13 +195,8 @@ class Code:
         """Return where basic blocks begin, and the successors of each."""
         count = len(self.instructions)
         branches = [index for index in range(count) if self.instructions[index].name.startswith(_ENDS)]
-        starts = sorted(
-            {
-                0,
-                *(place for place in self.labels.values() if place < count),
-                *(i + 1 for i in branches if i + 1 < count),
-            }
-        )
+        begins = {0, *self.labels.values(), *(index + 1 for index in branches)}
+        starts = sorted(place for place in begins if place < count)
         number = {start: block for block, start in enumerate(starts)}
         following: list[list[int]] = []
         for block, end in enumerate([*starts[1:], count]):

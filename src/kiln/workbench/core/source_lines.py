@@ -19,7 +19,7 @@ Place = tuple[str, int]
 
 @dataclasses.dataclass
 class Text:
-    """Lines and their places; a place is None for lines that come from nowhere in the program."""
+    """Lines and their places; a place is None for lines that no line of the program led to."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
     places: list[Place | None] = dataclasses.field(default_factory=list)
@@ -171,7 +171,8 @@ _NAMED = re.compile(r"^!llvm\.(?:dbg|module\.flags|ident)")
 
 def read_llvm(text: str) -> Text:
     """Read LLVM IR with debug metadata, which is left out."""
-    nodes = {found[1]: (found[2], dict(_FIELD.findall(found[3]))) for line in text.splitlines() if (found := _METADATA.match(line))}  # fmt: skip
+    metadata = filter(None, map(_METADATA.match, text.splitlines()))
+    nodes = {found[1]: (found[2], dict(_FIELD.findall(found[3]))) for found in metadata}
 
     def file_of(name: str) -> str:
         while name in nodes:

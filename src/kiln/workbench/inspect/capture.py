@@ -1,4 +1,4 @@
-"""Runs a program or a Case in a process of its own and keeps everything that the compiler makes of its kernels.
+"""Compiles a program or a Case in a separate process and keeps everything that the compiler makes of its kernels.
 
 Nothing is launched (a dry run), so no GPU is needed; what the program computes from results is therefore wrong, and an
 error after its kernels were compiled is only noted. A second run on the CPU target finds bank conflicts and runs the
@@ -33,7 +33,7 @@ from ..verify import jobs as verify_jobs
 
 @dataclasses.dataclass
 class Subject:
-    """What to inspect: the words of a program's command line, or a Case with a problem and a config."""
+    """The program to inspect, as the words of its command line, or a Case with a problem and a config."""
 
     program: list[str] = dataclasses.field(default_factory=list)
     case: str = ""
@@ -49,7 +49,7 @@ class Subject:
 
 @dataclasses.dataclass
 class Compiled:
-    """What the compiler made of one jit function."""
+    """One compiled jit function: its text after every stage, and its kernels."""
 
     entry: str
     arch: str
@@ -66,7 +66,7 @@ class Compiled:
 
 @dataclasses.dataclass
 class Captured:
-    """What a run of a subject left."""
+    """The compiled functions and launches of a subject's run."""
 
     compiled: list[Compiled]
     launches: list[dict[str, Any]]
@@ -99,9 +99,7 @@ class _Recorder(Watcher):
         if "ptx" not in executable.artifacts or not states:
             return
         host = states[0][0]  # its later passes are about the host's function
-        mine = [
-            (of, name, text) for of, name, text in states if of.name == host.name
-        ]  # the others are parts of the runtime
+        mine = [state for state in states if state[0].name == host.name]  # the others are parts of the runtime
         captured = [(name, text) for number, (of, name, text) in enumerate(mine) if not number or of is not host]
         made = executable.artifacts
         cubin = made.get("cubin")
@@ -110,19 +108,13 @@ class _Recorder(Watcher):
             with concurrent.futures.ThreadPoolExecutor(1) as pool:  # runs nvdisasm twice at a time
                 counting = pool.submit(live_registers, cubin)
                 sass, live = made["sass"], counting.result()
-        infos = executable.code.kernels
-        kernels = [
-            {
-                "name": info.name,
-                "file": info.file,
-                "line": info.line,
-                **dataclasses.asdict(executable.resources[info.name]),
-                "smem": executable.resources[info.name].static_smem,
-                "dynamic": executable.resources[info.name].dynamic_smem,
-            }
-            for info in infos
-            if info.name in executable.resources
-        ] or [{"name": info.name, "file": info.file, "line": info.line} for info in infos]
+        plain = {
+            info.name: {"name": info.name, "file": info.file, "line": info.line} for info in executable.code.kernels
+        }
+        kernels = list(plain.values())
+        if used := {name: executable.resources[name] for name in plain if name in executable.resources}:
+            smem = {name: {"smem": each.static_smem, "dynamic": each.dynamic_smem} for name, each in used.items()}
+            kernels = [{**plain[name], **dataclasses.asdict(each), **smem[name]} for name, each in used.items()]
         arch = executable.code.arch.name
         self.compiled.append(Compiled(entry, arch, captured, made["llvm"], made["ptx"], sass, live, kernels))
 
@@ -134,7 +126,8 @@ def live_registers(cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([str(tool.path), "-c", "-plr", "-lrm", "count", file.name], capture_output=True, text=True, check=False)  # fmt: skip
+        command = [str(tool.path), "-c", "-plr", "-lrm", "count", file.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout if not done.returncode else ""
 
 
@@ -168,30 +161,27 @@ def compile_subject(subject: Subject, arch: str = "", sass: bool = True, timeout
         except subprocess.TimeoutExpired:
             return Captured([], [], f"it took longer than {timeout:.0f} s")
         if not out.exists():
-            return Captured(
-                [], [], f"the program ended its process ({_ending(done.returncode)})\n{done.stderr[-2000:]}"
-            )
+            why = f"the program ended its process ({_ending(done.returncode)})"
+            return Captured([], [], f"{why}\n{done.stderr[-2000:]}")
         found = json.loads(out.read_text())
     return Captured(**found | {"compiled": [Compiled(**one) for one in found["compiled"]]})
 
 
 def run_on_cpu(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
-    """Run a subject on the CPU target; return `accesses`, `findings` and `unobserved` of `Kept`. Shrinks problems."""
+    """Run a subject on the CPU target, with a Case's problem shrunk.
+
+    Returns the fields `accesses`, `findings` and `unobserved` of `Captured`.
+    """
     with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
         banks, findings = Path(folder) / "banks.json", Path(folder) / "findings.json"
-        variables = {
-            "KILN_TARGET": "cpu",
-            "KILN_SANITIZE": "race,memory,sync,banks",
-            "KILN_BANK_CONFLICTS_REPORT": str(banks),
-            "KILN_SANITIZE_REPORT": str(findings),
-        }
+        variables = {"KILN_TARGET": "cpu", "KILN_SANITIZE": "race,memory,sync,banks"}
+        variables |= {"KILN_BANK_CONFLICTS_REPORT": str(banks), "KILN_SANITIZE_REPORT": str(findings)}
         asked = json.dumps({**dataclasses.asdict(subject), "out": "", "sass": False})
         try:
             done = _python(["-m", __spec__.name, asked], variables, timeout)
         except subprocess.TimeoutExpired:
-            return {
-                "unobserved": f"Neither bank conflicts nor findings of the sanitizer: the CPU target took longer than {timeout:.0f} s."
-            }
+            why = f"the CPU target took longer than {timeout:.0f} s."
+            return {"unobserved": f"Neither bank conflicts nor findings of the sanitizer: {why}"}
         read = [json.loads(file.read_text()) if file.exists() else [] for file in (banks, findings)]
         last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
         why = f"On the CPU target the program ended with {last[0].strip()}" if done.returncode and last else ""
@@ -200,8 +190,8 @@ def run_on_cpu(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
 
 def _python(words: list[str], variables: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *words], env=child_environment(**variables), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True, timeout=timeout, errors="replace", check=False,
+        [sys.executable, *words], env=child_environment(**variables), stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=timeout, errors="replace", check=False,
     )  # fmt: skip
 
 
@@ -234,7 +224,7 @@ def _config(case: Any, problem: Any, text: str) -> Any:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the subject of a JSON argument, in the process of its own."""
+    """Run the subject that a JSON argument describes; `compile_subject` and `run_on_cpu` start this process."""
     asked = json.loads(argv[0])
     out, sass = asked.pop("out"), asked.pop("sass")
     subject = Subject(**asked)

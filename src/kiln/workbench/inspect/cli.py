@@ -19,12 +19,14 @@ from ...base_dsl.diagnostics import DSLBaseError
 from ...hardware.architectures import Arch
 from .. import run
 from ..core import command_line
+from ..core.options import flag, option
 from . import capture, outline, page, resources
 from . import model as inspect_model
 from .capture import Subject
 
 _WITH_VALUE = ("--html", "--json", "--arch", "--config", "--problem", "--set", "--timeout")
-_USAGE = """kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [--arch ARCH] (PROGRAM.py | -m MODULE | CASE) [ARGS ...]
+_USAGE = """\
+kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [--arch ARCH] (FILE.py | -m MODULE | CASE) [ARGS ...]
        kiln inspect --bank-conflicts [--json FILE] (PROGRAM.py | -m MODULE | -) [ARGS ...]
        kiln inspect (FILE.o | FILE.so)"""
 
@@ -50,9 +52,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--html {args.html}: there is no such folder")
     if program[0] == "-":
         parser.error("a program on standard input has no lines to show: save it as a file")
-    if args.arch:
-        if args.arch not in Arch.__members__:
-            parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
+    if args.arch and args.arch not in Arch.__members__:
+        parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
     return _look(args, program, parser)
 
 
@@ -91,10 +92,8 @@ def _subjects(args: argparse.Namespace, program: list[str], parser: argparse.Arg
     """Return the program, or the Case with each config, as subjects."""
     is_case = program[0] != "-m" and names_case(program[0])
     if not is_case and (args.config or args.problem or args.set):
-        parser.error(
-            f"--config, --problem and --set are for Cases, and {program[0]} is none: it has no kernel_fn and get_inputs, "
-            "and no KernelPlan"
-        )
+        why = "it has neither kernel_fn and get_inputs nor a KernelPlan"
+        parser.error(f"--config, --problem and --set are for Cases, and {program[0]} is none: {why}")
     if not is_case and program[0] != "-m" and not os.path.exists(program[0]):
         parser.error(f"there is no file {program[0]}")
     if not is_case:
@@ -124,9 +123,10 @@ def _captured(args: argparse.Namespace, subjects: list[Subject], whole: bool) ->
 
 def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) -> int:
     subject = subjects[0]
-    again = ["kiln", "inspect", *(subject.program or [subject.case]), "--html", *(["--arch", args.arch] if args.arch else [])]  # fmt: skip
+    arch = ["--arch", args.arch] if args.arch else []
+    again = shlex.join(["kiln", "inspect", *(subject.program or [subject.case]), "--html", *arch])
     stalls = inspect_model.stalls_of(subject.case or subject.program[0])
-    model = inspect_model.build(runs, subject.name, shlex.join(again), stalls)
+    model = inspect_model.build(runs, subject.name, again, stalls)
     if args.json:
         text = json.dumps(model)
         print(text) if args.json == "-" else Path(args.json).write_text(text)
@@ -139,8 +139,8 @@ def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) 
             return 2
         kernels = ", ".join(dict.fromkeys(kernel["name"] for unit in model["units"] for kernel in unit["kernels"]))
         print(f"{args.html}: {kernels} ({len(made) // 1024} KiB)", file=sys.stderr if args.json == "-" else sys.stdout)
-    for note in model["notes"]:
-        _say(note, args)
+    for note in model["notes"] if not args.quiet else ():
+        print(f"kiln inspect: {note}", file=sys.stderr)
     return 0
 
 
@@ -159,10 +159,8 @@ def names_case(where: str) -> bool:
     except (SyntaxError, ValueError):
         return False
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    plans = [
-        node for node in tree.body if isinstance(node, ast.ClassDef) and any("KernelPlan" in ast.unparse(base) for base in node.bases)
-    ]  # fmt: skip
-    return bool(plans) or {"kernel_fn", "get_inputs"} <= names
+    bases = [ast.unparse(base) for node in tree.body if isinstance(node, ast.ClassDef) for base in node.bases]
+    return any("KernelPlan" in base for base in bases) or {"kernel_fn", "get_inputs"} <= names
 
 
 def _fields() -> argparse.ArgumentParser:
@@ -170,11 +168,6 @@ def _fields() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kiln inspect", add_help=False, allow_abbrev=False)
     parser.add_argument("--set", action="append", default=[])
     return parser
-
-
-def _say(text: str, args: argparse.Namespace) -> None:
-    if not args.quiet:
-        print(f"kiln inspect: {text}", file=sys.stderr)
 
 
 def _split(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -201,26 +194,25 @@ def _parser() -> argparse.ArgumentParser:
         prog="kiln inspect",
         usage=_USAGE,
         allow_abbrev=False,
-        description="Compile the kernels of a program (or of a Case) as a GPU would need them, without one, and show what became of "
-        "every line. Options stand before the program, or behind it; a program that has options of the same names is given them "
-        "behind `--`.",
+        description="Compile the kernels of a program (or of a Case) for a GPU, which need not be here, and show what "
+        "the compiler makes of every line. Options stand before or behind the program; options of the same names that "
+        "are for the program stand behind `--`.",
     )
-    parser.add_argument(
-        "--html", metavar="PAGE", help="write one page with Python, MLIR, LLVM, PTX and SASS side by side"
+    built = "print how kernels are built: tensor maps, grid, clusters, shared memory, roles, barriers, pipelines, MMAs"
+    banks = "run on the CPU target and count bank conflicts of shared memory, for each line that accesses it"
+    field = "another value for a field of the problem; also as --NAME VALUE behind the Case"
+    option(parser, "--html PAGE", "write one page with Python, MLIR, LLVM, PTX and SASS side by side")
+    flag(parser, "--outline", built)
+    flag(parser, "--resources", "print registers, spills, shared memory and occupancy")
+    flag(parser, "--bank-conflicts", banks)
+    option(
+        parser, "--arch", "compile for this architecture, such as sm_90a; default: the GPU's, else sm_90a", default=""
     )
-    parser.add_argument("--outline", action="store_true", help="print how kernels are built: tensor maps, grid, clusters, shared memory, roles, barriers, pipelines, MMAs")  # fmt: skip
-    parser.add_argument("--resources", action="store_true", help="print registers, spills, shared memory and occupancy")
-    parser.add_argument(
-        "--bank-conflicts",
-        action="store_true",
-        help="run on the CPU target and count bank conflicts of shared memory, for each line that accesses it",
-    )
-    parser.add_argument("--arch", default="", help="the architecture to compile for, such as sm_90a; default: that of the GPU, else sm_90a")  # fmt: skip
-    parser.add_argument("--config", action="append", metavar="N|JSON|tuned", help="the config of a Case; given twice, a page compares the two")  # fmt: skip
-    parser.add_argument("--problem", type=int, default=0, metavar="N", help="the problem of a Case, by number")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another value for a field of the problem; also as --NAME VALUE behind the Case")  # fmt: skip
-    parser.add_argument("--no-run", action="store_true", help="do not run the program on the CPU target for bank conflicts and findings of the sanitizer")  # fmt: skip
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds that run may take (120)")
-    parser.add_argument("--json", metavar="FILE", help="write what the page is made of, or the counts of --bank-conflicts, as JSON")  # fmt: skip
-    parser.add_argument("--quiet", action="store_true", help="no words on standard error")
+    option(parser, "--config N|JSON|tuned", "a Case's config; given twice, a page compares the two", action="append")
+    option(parser, "--problem N", "a Case's problem, by number (0)", type=int, default=0)
+    option(parser, "--set NAME=VALUE", field, action="append", default=[])
+    flag(parser, "--no-run", "do not run the program on the CPU target for bank conflicts and the sanitizer's findings")
+    option(parser, "--timeout S", "the seconds that such a run may take (120)", type=float, default=120.0)
+    option(parser, "--json FILE", "write the contents of the page, or the counts of --bank-conflicts, as JSON")
+    flag(parser, "--quiet", "print nothing on standard error")
     return parser

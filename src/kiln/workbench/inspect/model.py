@@ -61,7 +61,7 @@ class Files:
 def build(
     runs: list[Captured], title: str, command: str = "", stalls: list[dict[Place, float]] | None = None
 ) -> dict[str, Any]:
-    """Return the model of runs; of the profiles in `stalls`, the first that is of this program counts."""
+    """Return the model of runs. `stalls` are profiles; the first that is about this program counts."""
     files = Files()
     units: list[dict[str, Any]] = []
     said: list[str] = []
@@ -72,15 +72,15 @@ def build(
             units.append(unit)
         where = f" ({words(captured.config)})" if captured.config is not None else ""
         if captured.failure and captured.compiled:
-            said.append(f"The program ended with {captured.failure.splitlines()[0]}{where}. Its kernels were compiled before; nothing was launched, so results were not there to check.")  # fmt: skip
+            ending = f"The program ended with {captured.failure.splitlines()[0]}{where}"
+            said.append(f"{ending}. Its kernels were compiled before; nothing is launched, so there are no results.")
         if captured.unobserved:
             said.append(captured.unobserved + where)
     if units and not any(text["kind"] == "sass" for text in units[0]["texts"]):
         said.append("There is no ptxas or nvdisasm here, so there is no SASS: pip install 'kiln-dsl[cuda]'.")
-    return {
-        "title": title, "command": command, "kiln": __version__, "ptxas": next((captured.ptxas for captured in runs), ""), "notes": said,
-        "files": files.found, "units": units, "diffs": _diffs(units),
-    }  # fmt: skip
+    ptxas = next((captured.ptxas for captured in runs), "")
+    about = {"title": title, "command": command, "kiln": __version__, "ptxas": ptxas, "notes": said}
+    return {**about, "files": files.found, "units": units, "diffs": _diffs(units)}
 
 
 def _unit(one: Compiled, captured: Captured, files: Files) -> dict[str, Any]:
@@ -97,6 +97,7 @@ def _unit(one: Compiled, captured: Captured, files: Files) -> dict[str, Any]:
     if one.sass:
         texts.append(("sass", one.arch, source_lines.read_sass(one.sass)))
     calls = {call for _, _, text in texts for call in text.calls}
+    placed = [(files.place(inner), files.place(outer)) for inner, outer in calls]
     unit = {
         "name": one.entry, "arch": one.arch, "config": None if captured.config is None else words(captured.config),
         "kernels": [described(kernel, one.arch, captured.launches) for kernel in one.kernels],
@@ -105,7 +106,7 @@ def _unit(one: Compiled, captured: Captured, files: Files) -> dict[str, Any]:
              "places": [files.place(place) for place in text.places]}
             for kind, title, text in texts
         ],
-        "calls": sorted([inner, outer] for a, b in calls if (inner := files.place(a)) and (outer := files.place(b)) and inner != outer),
+        "calls": sorted([inner, outer] for inner, outer in placed if inner and outer and inner != outer),
         "columns": [], "outline": _outline(one, captured, files),
     }  # fmt: skip
     by_kind = {text["kind"]: text for text in unit["texts"]}
@@ -143,13 +144,15 @@ def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dic
             counts[at][class_of(instruction_of(line))] += 1
             most[at] = max(most.get(at, 0), used or 0)
     details = {at: ", ".join(f"{n} {name}" for name, n in found.most_common()) for at, found in counts.items()}
-    columns = [_column("sass", "SASS", "machine instructions", {at: sum(c.values()) for at, c in counts.items()}, details)]  # fmt: skip
+    totals = {at: found.total() for at, found in counts.items()}
+    columns = [_column("sass", "SASS", "machine instructions", totals, details)]
     if live:
         text["live"] = registers
-        columns.append(_column("live", "live", "the most registers in use at a time in the line's instructions", most))  # fmt: skip
+        columns.append(_column("live", "live", "the most registers in use at a time in the line's instructions", most))
     local = {at: found["local"] for at, found in counts.items() if found["local"]}
     if local:
-        columns.append(_column("local", "local", "instructions that access local memory: spilled registers, or arrays that are indexed", local))  # fmt: skip
+        about = "instructions that access local memory: spilled registers, or arrays that are indexed"
+        columns.append(_column("local", "local", about, local))
     return columns
 
 
@@ -167,15 +170,19 @@ def _observed(files: Files, captured: Captured, stalls: list[dict[Place, float]]
         where = at(one["span"])
         if where:
             lost[where] += one["conflicts"]
-            said[where].append(f"{one['operation']} of {one['width']} bytes: {one['wavefronts']} wavefronts, {one['ideal']} without conflicts, {one['worst']}-way at worst")  # fmt: skip
+            counted = f"{one['wavefronts']} wavefronts, {one['ideal']} without conflicts, {one['worst']}-way at worst"
+            said[where].append(f"{one['operation']} of {one['width']} bytes: {counted}")
     if lost:
-        columns.append(_column("banks", "conflicts", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in said.items()}))  # fmt: skip
+        about = "wavefronts of shared memory lost to bank conflicts, counted on the CPU target"
+        columns.append(_column("banks", "conflicts", about, lost, {at: "; ".join(w) for at, w in said.items()}))
     found: dict[str, list[str]] = collections.defaultdict(list)
     for one in captured.findings:
         for where in filter(None, {at(one["span"]), at(one["other_span"])}):
             found[where].append(one["message"])
     if found:
-        columns.append(_column("findings", "findings", "findings of the sanitizer on the CPU target", {a: len(w) for a, w in found.items()}, {a: "; ".join(w) for a, w in found.items()}))  # fmt: skip
+        counts = {at: len(messages) for at, messages in found.items()}
+        details = {at: "; ".join(messages) for at, messages in found.items()}
+        columns.append(_column("findings", "findings", "the sanitizer's findings on the CPU target", counts, details))
     shown = {one["path"] for one in files.found}
     last = next((one for one in stalls if any(file in shown for file, _ in one)), {})
     samples = {at({"file": file, "line": line}): share for (file, line), share in last.items() if file in shown}
@@ -205,7 +212,7 @@ _NUMBERS = re.compile(r"%[\w.#:]+|\b[UR]*R\d+|\bU?P\d\b|0x[0-9a-f]+|`?\(?\.?\$?L
 
 
 def _diffs(units: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return where texts of the first unit and of one of another config differ, apart from names of values."""
+    """Return where the texts of the first unit differ from those of another config, names of values aside."""
     diffs: dict[str, Any] = {}
     for number, other in enumerate(units[1:], 1):
         first = next((n for n, unit in enumerate(units[:number]) if unit["name"] == other["name"]), None)

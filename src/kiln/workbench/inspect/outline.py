@@ -75,11 +75,8 @@ def operations(text: source_lines.Text) -> tuple[list[Operation], dict[tuple[str
             between = op[3][op[3].find("{") :] if "{" in op[3] else ""
             attributes = {name: value.strip('"').split(" : ")[0] for name, value in _ATTRIBUTE.findall(between)}
             branches = tuple(branch for branch in open_branches if branch)
-            found.append(
-                Operation(
-                    op[1] or "", op[2], operands, attributes, place, function, op[3].rpartition("-> ")[2], branches
-                )
-            )
+            type_ = op[3].rpartition("-> ")[2]
+            found.append(Operation(op[1] or "", op[2], operands, attributes, place, function, type_, branches))
     return found, numbers
 
 
@@ -109,12 +106,20 @@ def _launch(op: Operation, number: Callable[[Operation, int], int | str], captur
     launched = next((one for one in captured.launches if one["kernel"] == name), None)
     if launched:
         sizes = [launched["grid"], launched["block"], launched["cluster"]]
-    words = [f"{title} {_extents(size)}" for title, size in zip(("grid", "block", "cluster"), sizes) if title != "cluster" or list(size) != [1, 1, 1]]  # fmt: skip
+    if list(sizes[2]) == [1, 1, 1]:
+        del sizes[2]
+    words = [f"{title} {_extents(size)}" for title, size in zip(("grid", "block", "cluster"), sizes)]
     words += [f"{launched['smem']} bytes of dynamic shared memory"] if launched and launched["smem"] else []
-    names = {"cute.min_blocks": "min. blocks {}", "cute.max_threads": "max. threads {}", "cute.preferred_cluster": "preferred cluster {}"}  # fmt: skip
-    words += [text.format(op.attributes[name]) for name, text in names.items() if name in op.attributes]
-    words += [text for name, text in (("cute.use_pdl", "dependent launch"), ("cute.cooperative", "cooperative")) if name in op.attributes]  # fmt: skip
+    words += [text.format(op.attributes[name]) for name, text in _LAUNCH_WORDS.items() if name in op.attributes]
     return Item(f"{name}: {', '.join(words)}", op.place)
+
+
+_LAUNCH_WORDS = {
+    "cute.min_blocks": "min. blocks {}", "cute.max_threads": "max. threads {}",
+    "cute.preferred_cluster": "preferred cluster {}", "cute.use_pdl": "dependent launch",
+    "cute.cooperative": "cooperative",
+}  # fmt: skip
+"""Attributes of launches, in words."""
 
 
 def _extents(size: Iterable[Any]) -> str:
@@ -125,7 +130,8 @@ def _tensor_map(op: Operation) -> Item:
     has = op.attributes
     box = " x ".join(re.findall(r"\d+", has.get("box", has.get("pixel_box", "")).partition(":")[2]))
     words = [f"box {box} of {has.get('element')}", f"swizzle {has.get('swizzle')}"]
-    words += [f"{name} {has[name]}" for name, usual in (("interleave", "none"), ("fill", "zeros"), ("promotion", "")) if has.get(name, usual) != usual]  # fmt: skip
+    usual = {"interleave": "none", "fill": "zeros", "promotion": ""}
+    words += [f"{name} {has[name]}" for name, default in usual.items() if has.get(name, default) != default]
     return Item(f"{has.get('tensor', '')}: {', '.join(words)}", op.place)
 
 
@@ -151,10 +157,11 @@ def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], 
 
 
 _DOES = {
-    "tma_load": "loads by TMA", "tma_store": "stores by TMA", "bulk_load": "bulk loads", "bulk_store": "bulk stores", "cp_async": "cp.async",
-    "wgmma": "MMAs", "mma_sync": "MMAs", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix", "mbarrier_wait": "waits",
-    "mbarrier_arrive": "arrives", "wgmma_wait": "waits for MMAs", "cp_async_wait": "waits for cp.async", "cp_async_bulk_wait": "waits for stores",
-    "barrier": "barriers", "set_max_register": "registers",
+    "tma_load": "loads by TMA", "tma_store": "stores by TMA", "bulk_load": "bulk loads", "bulk_store": "bulk stores",
+    "cp_async": "cp.async", "wgmma": "MMAs", "mma_sync": "MMAs", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix",
+    "mbarrier_wait": "waits", "mbarrier_arrive": "arrives", "wgmma_wait": "waits for MMAs",
+    "cp_async_wait": "waits for cp.async", "cp_async_bulk_wait": "waits for stores", "barrier": "barriers",
+    "set_max_register": "registers",
 }  # fmt: skip
 
 
@@ -177,7 +184,8 @@ def _roles(ops: list[Operation]) -> list[Item]:
     for branches, did in doing.items():
         place, which = branches[-1]
         source = linecache.getline(*place).strip() if which == "if" else "else:"
-        words = "; ".join(f"{name} {', '.join(where)}" if name == "registers" else f"{name} (line {', '.join(where)})" for name, where in did.items())  # fmt: skip
+        forms = {name: "{} {}" if name == "registers" else "{} (line {})" for name in did}
+        words = "; ".join(forms[name].format(name, ", ".join(where)) for name, where in did.items())
         items.append(Item(f"{source}  {words}".rstrip(), place, len(branches) - 1))
     return items
 
@@ -205,7 +213,8 @@ def _pipelines(by_name: dict[str, list[Operation]], number: Callable[[Operation,
         if len(runs) == 1 and kind:
             stages = max(1, len(counts) // 2)
         arrivals = " and ".join(dict.fromkeys(_arrivals(count) for count, _ in runs))
-        words = f"{kind[1] if kind else 'barriers'}: {stages} stage{'s' if stages != 1 else ''}, {len(counts)} mbarriers of {arrivals}"
+        shown = f"{stages} stage{'s' if stages != 1 else ''}"
+        words = f"{kind[1] if kind else 'barriers'}: {shown}, {len(counts)} mbarriers of {arrivals}"
         bytes_ = sorted({str(count) for _, count in expected})
         if kind and "Tma" in kind[1] and len(bytes_) == 1:
             words += f", {bytes_[0]} bytes a stage"
@@ -233,9 +242,8 @@ def _barriers(by_name: dict[str, list[Operation]], number: Callable[[Operation, 
     for op in by_name["barrier"]:
         which, threads = number(op, 0), number(op, 1)
         named = "" if which == 0 else f"barrier {which}: "
-        found.append(
-            (op.place, f"{named}all threads of the block" if threads == 0 else f"barrier {which}: {threads} threads")
-        )
+        words = f"{named}all threads of the CTA" if threads == 0 else f"barrier {which}: {threads} threads"
+        found.append((op.place, words))
     for op in by_name["barrier_arrive"]:
         found.append((op.place, f"barrier {number(op, 0)}: {number(op, 1)} threads, arrives only"))
     for op in by_name["cluster_arrive"]:
@@ -248,14 +256,16 @@ def _copies(by_name: dict[str, list[Operation]]) -> Iterable[tuple[Place | None,
         yield op.place, "TMA load, multicast" if op.attributes.get("multicast") == "true" else "TMA load"
     for op in by_name["tma_store"]:
         yield op.place, f"TMA store{', ' + op.attributes['reduction'] if 'reduction' in op.attributes else ''}"
-    for name, text in (("bulk_load", "bulk load"), ("bulk_store", "bulk store"), ("bulk_send", "bulk copy to another block")):  # fmt: skip
+    bulk = {"bulk_load": "bulk load", "bulk_store": "bulk store", "bulk_send": "bulk copy to another CTA"}
+    for name, text in bulk.items():
         for op in by_name[name]:
             yield op.place, text
     for op in by_name["cp_async"]:
         yield op.place, f"cp.async of {op.attributes.get('size')} bytes"
     for name in ("ldmatrix", "stmatrix"):
         for op in by_name[name]:
-            yield op.place, f"{name} x{op.attributes.get('count')}{', transposed' if 'transpose' in op.attributes else ''}"  # fmt: skip
+            transposed = ", transposed" if "transpose" in op.attributes else ""
+            yield op.place, f"{name} x{op.attributes.get('count')}{transposed}"
 
 
 def _mma(op: Operation) -> str:

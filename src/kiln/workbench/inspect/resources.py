@@ -35,24 +35,29 @@ def resident(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
 
 def resources(runs: list[Captured]) -> str:
     """Return a table of the resources of kernels."""
-    head = ("kernel", "config", "arch", "registers", "spills", "local", "shared", "threads", "blocks/SM", "occupancy", "limited by")  # fmt: skip
-    rows: list[tuple[str, ...]] = [head]
+    rows = [_HEAD]
     for captured in runs:
         for one in captured.compiled:
-            for kernel in one.kernels:
-                rows.append(_row(described(kernel, one.arch, captured.launches), one.arch, captured.config))
+            kernels = [described(kernel, one.arch, captured.launches) for kernel in one.kernels]
+            rows += [_row(kernel, one.arch, captured.config) for kernel in kernels]
     if all(not row[1] for row in rows[1:]):
         rows = [(row[0], *row[2:]) for row in rows]
-    return "\n".join(table(rows, range(len(head))))
+    return "\n".join(table(rows, range(len(_HEAD))))
+
+
+_HEAD: tuple[str, ...] = (
+    "kernel", "config", "arch", "registers", "spills", "local", "shared", "threads", "blocks/SM", "occupancy",
+    "limited by",
+)  # fmt: skip
 
 
 def _row(kernel: dict[str, Any], arch: str, config: Any) -> tuple[str, ...]:
-    threads = kernel["block"] and kernel["block"][0] * kernel["block"][1] * kernel["block"][2]
+    threads = kernel["block"] and math.prod(kernel["block"])
     known = "registers" in kernel
     share = f"{100 * kernel['warps'] / kernel['most_warps']:.0f} %" if kernel.get("most_warps") else "?"
     return (
         kernel["name"], words(config), arch, str(kernel["registers"]) if known else "no ptxas",
         str(kernel["spill_stores"] + kernel["spill_loads"]) if known else "?", str(kernel["stack"]) if known else "?",
-        str(kernel.get("smem", 0) + kernel.get("dynamic", 0)), str(threads or "?"), str(kernel.get("blocks", "?")), share,
-        kernel.get("limiter", "?"),
+        str(kernel.get("smem", 0) + kernel.get("dynamic", 0)), str(threads or "?"), str(kernel.get("blocks", "?")),
+        share, kernel.get("limiter", "?"),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -45,7 +46,7 @@ METRICS = {
     "number:NAME": "a number that the case's `numbers(config, problem)` counts",
     "ratio": "time before over time after the change; on a GPU",
 }  # fmt: skip
-"""What can be claimed of a case."""
+"""The metrics that pages can make claims about."""
 
 _DRY = (
     "registers", "spills", "local", "shared", "blocks", "warps", "messages", "message", "instructions", "per_mma",
@@ -108,8 +109,8 @@ def _short(value: Any) -> str:
 
 
 def measure(
-    case: str, problem: Any, config: Any, mode: str, metrics: list[str], arch: str = "sm_90a", baseline: str | None = None,
-    before: Any = None,
+    case: str, problem: Any, config: Any, mode: str, metrics: list[str], arch: str = "sm_90a",
+    baseline: str | None = None, before: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the metrics of a case under a config, by name, as JSON."""
     # A case is loaded for one mode only: kernels compiled for a GPU are not those of the CPU target.
@@ -122,9 +123,8 @@ def measure(
         found = numbers(config, chosen) if numbers else {}
         missing = [name for name in (metric.partition(":")[2] for metric in metrics) if name not in found]
         if missing:
-            raise ValueError(
-                f"the case counts no number {missing[0]!r}: its numbers() gives {', '.join(found) or 'nothing'}"
-            )
+            counted = ", ".join(found) or "nothing"
+            raise ValueError(f"the case counts no number {missing[0]!r}: its numbers() gives {counted}")
         return {metric: found[metric.partition(":")[2]] for metric in metrics}
     if mode == "time":
         first = {**choices[0].config, **(before or {})} if choices else before
@@ -147,9 +147,7 @@ def measure(
             try:
                 made.kernel(*inputs, config=config, problem=chosen)
             except Exception as reason:
-                where = (
-                    os.path.dirname(os.path.abspath(made.file or case)) + os.sep
-                )  # independent of where the pages are
+                where = os.path.dirname(os.path.abspath(made.file or case)) + os.sep  # results do not depend on it
                 return {"refused": f"{type(reason).__name__}: {reason}".replace(where, "")}
             return {"refused": ""}
         return {"error": _error(made, chosen, inputs, config)}
@@ -168,6 +166,10 @@ def _error(case: Any, problem: Any, inputs: list[Any], config: Any) -> float:
     return float((np.abs(found - wanted) / scale).max())
 
 
+_OPERATION = re.compile(r"^\s+(?:%|\"|[a-z]\w*\.)", re.MULTILINE)
+"""The beginning of an operation in a module's text."""
+
+
 def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: list[str], arch: str) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -178,10 +180,8 @@ def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: li
     used = [launch.resources for launch in launches]
     messages = [text for each in used for text in each.messages]
     shared = [each.static_smem + launch.smem for each, launch in zip(used, launches)]
-    runs = [
-        occupancy(arch, math.prod(launch.block), each.registers, bytes_, each.barriers)
-        for launch, each, bytes_ in zip(launches, used, shared)
-    ]
+    threads = [math.prod(launch.block) for launch in launches]
+    runs = [occupancy(arch, n, each.registers, smem, each.barriers) for n, each, smem in zip(threads, used, shared)]
     found: dict[str, Any] = {
         "registers": max(each.registers for each in used),
         "spills": sum(each.spill_stores + each.spill_loads for each in used),
@@ -191,9 +191,7 @@ def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: li
     }  # fmt: skip
     if "operations" in metrics:
         texts = {id(launch.artifacts): launch.artifacts["mlir"] for launch in launches}
-        found["operations"] = sum(
-            len(re.findall(r"^\s+(?:%|\"|[a-z]\w*\.)", text, re.MULTILINE)) for text in texts.values()
-        )
+        found["operations"] = sum(len(_OPERATION.findall(text)) for text in texts.values())
     read = [name for name in metrics if name not in found]
     if read:
         found |= _instructions({id(each.artifacts): each.artifacts["sass"] for each in launches}.values(), read)
@@ -244,12 +242,8 @@ def _ratio(case: Any, problem: Any, before: Any, after: Any, baseline: str | Non
 
     found = compare({"after": run_after, "before": run_before})
     times = found.measurements
-    return {
-        "ratio": found.ratio,
-        "interval": [found.low, found.high],
-        "us": [times["before"].us, times["after"].us],
-        "flags": sorted({*times["before"].flags, *times["after"].flags}),
-    }
+    us, flags = [times[name].us for name in ("before", "after")], {*times["before"].flags, *times["after"].flags}
+    return {"ratio": found.ratio, "interval": [found.low, found.high], "us": us, "flags": sorted(flags)}
 
 
 # --- all claims of pages ---------------------------------------------------------------------------------------------
@@ -271,12 +265,9 @@ class ClaimCheck:
 
     def __init__(self, pages: Iterable[Page], folder: Path, metrics: Sequence[str] = ()) -> None:
         self.folder = folder
-        self.results = [
-            (page, Result(claim))
-            for page in pages
-            for claim in page.claims
-            if not metrics or claim.metric.partition(":")[0] in metrics
-        ]
+        every = [(page, claim) for page in pages for claim in page.claims]
+        wanted = [each for each in every if not metrics or each[1].metric.partition(":")[0] in metrics]
+        self.results = [(page, Result(claim)) for page, claim in wanted]
         self._jobs: dict[str, dict[str, Any]] = {}
         self._users: dict[str, list[tuple[Result, str]]] = {}
         here = device()
@@ -293,18 +284,12 @@ class ClaimCheck:
         if on_gpu and (here is None or (claim.on or "").lower() not in here.lower()):
             result.skipped, result.why = True, f"needs {claim.on or 'a GPU'}, and here is {here or 'no GPU'}"
             return
-        tool = (
-            next((tool for tool in _tools(claim.metric) if not toolchain.find(tool)), None) if mode == "dry" else None
-        )
-        if tool:
-            result.skipped, result.why = True, f"needs {tool}: pip install 'kiln-dsl[cuda]'"
+        missing = [tool for tool in _tools(claim.metric) if not toolchain.find(tool)] if mode == "dry" else []
+        if missing:
+            result.skipped, result.why = True, f"needs {missing[0]}: pip install 'kiln-dsl[cuda]'"
             return
-        shared = {
-            "case": str(kb_pages.case_file(self.folder, claim.case)),
-            "problem": claim.problem,
-            "mode": mode,
-            "arch": claim.arch,
-        }
+        file = str(kb_pages.case_file(self.folder, claim.case))
+        shared = {"case": file, "problem": claim.problem, "mode": mode, "arch": claim.arch}
         if mode == "time":
             shared |= {"before": claim.before, "baseline": claim.baseline}
         self._want(result, "value", {**shared, "config": claim.after})
@@ -323,16 +308,9 @@ class ClaimCheck:
 
     def run(self, runner: Any, tell: Callable[..., None] = lambda *_: None) -> None:
         """Measure all claims, case by case."""
-        jobs = [
-            Job(
-                "kiln.workbench.kb.claims:measure",
-                arguments,
-                needs_gpu=arguments["mode"] == "time",
-                timeout=300,
-                tag=key,
-            )
-            for key, arguments in sorted(self._jobs.items(), key=lambda item: (item[1]["case"], item[0]))
-        ]
+        ordered = sorted(self._jobs.items(), key=lambda item: (item[1]["case"], item[0]))
+        job = functools.partial(Job, "kiln.workbench.kb.claims:measure", timeout=300)
+        jobs = [job(each, needs_gpu=each["mode"] == "time", tag=key) for key, each in ordered]
         for outcome in runner.run(jobs):
             for result, side in self._users[outcome.job.tag]:
                 _take(result, side, outcome)

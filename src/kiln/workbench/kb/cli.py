@@ -19,6 +19,7 @@ from typing import Any
 
 from ...base_dsl import packages
 from ..core.command_line import EXIT, progress, report_errors
+from ..core.options import flag, option
 from ..core.runners import Inline, Local
 from ..core.text import did_you_mean
 from . import claims, devlog
@@ -178,10 +179,8 @@ def _examples(args: argparse.Namespace, folder: Path) -> int:
         chosen = [by_path[path] for path in found["paths"][args.goal]["read"]]
         print(found["paths"][args.goal]["about"])
     for number, example in enumerate(chosen, 1):
-        runs = example["runs"]
-        print(
-            f"{number:3}. {example['path']}  [{example['arch']}]\n     {example['teaches']}\n     runs on Kiln: {runs}"
-        )
+        print(f"{number:3}. {example['path']}  [{example['arch']}]")
+        print(f"     {example['teaches']}\n     runs on Kiln: {example['runs']}")
     return 0
 
 
@@ -194,12 +193,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kiln kb",
         description="Search the knowledge base, measure its claims anew, and add to it.",
-        epilog="Exit status: 0; 1 a claim does not hold, the index is not current, nothing was found; 2 a page is not what it has "
-        "to be; 3 everything needs a device that is not here.",
+        epilog="Exit status: 0 all is well; 1 a claim does not hold, the index is not current, or nothing was found; "
+        "2 a page is malformed; 3 everything needs a device that is not here.",
     )
-    parser.add_argument(
-        "--folder", help="the project's folder; by default the nearest one up from here with docs/knowledge"
-    )
+    option(parser, "--folder", "the project's folder; by default the nearest one up from here with docs/knowledge")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="search|show|new|index|check|examples|log")
 
     def verb(name: str, do: Any, what: str) -> argparse.ArgumentParser:
@@ -211,29 +208,25 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("words", nargs="+", metavar="WORD")
     verb("show", _show, "show a page").add_argument("name", metavar="NAME")
     index = verb("index", _index, "write the index of all pages")
-    index.add_argument("--check", action="store_true", help="say only whether it is current")
+    flag(index, "--check", "only say whether it is current")
     check = verb("check", _check, "measure the claims of pages anew, and write what was found into their tables")
     check.add_argument("names", nargs="*", metavar="NAME", help="pages; by default all")
-    check.add_argument("--no-write", action="store_true", help="leave the pages as they are")
-    check.add_argument("--metric", help="only claims about these metrics, with commas between them")
-    check.add_argument("--jobs", type=int, default=1, help="processes that measure what needs no GPU")
-    check.add_argument("--inline", action="store_true", help="measure in this process: quicker, and a crash ends it")
-    check.add_argument("--quiet", action="store_true", help="say only what does not hold")
+    flag(check, "--no-write", "leave the pages as they are")
+    option(check, "--metric", "only claims about these metrics, with commas between them")
+    option(check, "--jobs", "processes that measure what needs no GPU (1)", type=int, default=1)
+    flag(check, "--inline", "measure in this process: quicker, and a crash ends it")
+    flag(check, "--quiet", "print only claims that do not hold")
     new = verb("new", _new, "begin a page")
     new.add_argument("name", metavar="NAME", help="words with hyphens between them")
-    new.add_argument("--kind", choices=kb_pages.KINDS, default="optimization")
-    new.add_argument("--title")
-    new.add_argument(
-        "--from", dest="key", metavar="KEY", help="the claim is what the journal's record of this key measured"
-    )
-    new.add_argument("--journal", default=".kiln", help="the folder of the journal (.kiln)")
+    option(new, "--kind", "the kind of page (optimization)", choices=kb_pages.KINDS, default="optimization")
+    option(new, "--title", "the heading of the page; by default the name as words")
+    option(new, "--from KEY", "take the claim from the journal's record with this key", dest="key")
+    option(new, "--journal", "the folder of the journal (.kiln)", default=".kiln")
     shown = verb("examples", _examples, "say what to read to learn something, in which order")
-    shown.add_argument("--goal", help="what to learn; without it: the goals")
-    shown.add_argument("--all", action="store_true", help="list every example")
+    option(shown, "--goal", "what to learn; without it, the goals are listed")
+    flag(shown, "--all", "list every example")
     log = verb("log", _log, "add an entry to a kernel's devlog in docs/kernels")
     log.add_argument("case", metavar="CASE", help="a contract module or plan, as the other verbs take it")
-    log.add_argument("-m", "--message", required=True, help="what was done, and what came of it")
-    log.add_argument(
-        "--patterns", nargs="*", default=[], metavar="NAME", help="pages of the knowledge base that were used"
-    )
+    option(log, "-m --message", "what was done, and what came of it", required=True)
+    option(log, "--patterns NAME", "pages of the knowledge base that were used", nargs="*", default=[])
     return parser

@@ -25,9 +25,8 @@ def claim_of(key: str, journal: Path, folder: Path) -> tuple[list[dict[str, Any]
     records, _ = Journal(journal).read()
     found = [record for record in records if record.key.startswith(key)]
     if not records:
-        raise PageError(
-            "no records here: --journal names the folder .kiln beside the contract", journal / "records.jsonl"
-        )
+        hint = "--journal names the folder .kiln beside the contract"
+        raise PageError(f"no records here: {hint}", journal / "records.jsonl")
     if not found:
         raise PageError(f"no record has a key that begins with {key!r}", journal / "records.jsonl")
     record = found[-1]
@@ -43,17 +42,13 @@ def claim_of(key: str, journal: Path, folder: Path) -> tuple[list[dict[str, Any]
         slowest = max(rivals, key=lambda other: (other.us or [0, 0, 0])[1])
         assert slowest.us
         ratio = slowest.us[1] / record.us[1]
-        claim |= {
-            "change": {"from": slowest.config, "to": record.config},
-            "metric": "ratio",
-            "expect": f">= {0.97 * ratio:.2f}",
-        }
+        change = {"from": slowest.config, "to": record.config}
+        claim |= {"change": change, "metric": "ratio", "expect": f">= {0.97 * ratio:.2f}"}
         claim["on"] = gpu.removeprefix("NVIDIA ").split()[0]
     else:
         claim |= {"change": {"to": record.config}, "metric": "findings", "expect": "== 0"}
-    return [
-        claim
-    ], f"journal record {record.key[:12]}, `{record.again}`" if record.again else f"journal record {record.key[:12]}"
+    source = f"journal record {record.key[:12]}"
+    return [claim], f"{source}, `{record.again}`" if record.again else source
 
 
 def _case_name(record: Record, folder: Path) -> str:
@@ -75,16 +70,10 @@ def log(case: str, message: str, patterns: list[str], folder: Path) -> str:
         raise ContractError("--message is empty: say what was done, and what came of it")
     message = message.strip()
     made = load(case)
-    links = [
-        (page.title, os.path.relpath(page.path, folder / FOLDER))
-        for page in (pages.find(folder, name) for name in patterns)
-    ]
+    used = [pages.find(folder, name) for name in patterns]
     path = folder / FOLDER / f"{made.name}.md"
-    text = (
-        path.read_text()
-        if path.is_file()
-        else f"# {made.name}\n\nDevlog of `{pages.shown(Path(made.file or case))}`, the latest entry last.\n"
-    )
+    begin = f"# {made.name}\n\nDevlog of `{pages.shown(Path(made.file or case))}`, the latest entry last.\n"
+    text = path.read_text() if path.is_file() else begin
     before = _times(text)
     records, _ = journal_of(made).read()
     rows: dict[str, str] = {}
@@ -102,11 +91,11 @@ def log(case: str, message: str, patterns: list[str], folder: Path) -> str:
     if rest := "\n".join(message.splitlines()[1:]).strip():
         parts.append(rest)
     if rows:
-        parts.append(
-            "\n".join(["| problem, config | us | entry before | ratio |", "|---|--:|--:|--:|", *rows.values()])
-        )
-    if links:
-        parts.append("Patterns used: " + ", ".join(f"[{title}]({where})" for title, where in links) + ".")
+        head = ["| problem, config | us | entry before | ratio |", "|---|--:|--:|--:|"]
+        parts.append("\n".join([*head, *rows.values()]))
+    if used:
+        links = [f"[{page.title}]({os.path.relpath(page.path, folder / FOLDER)})" for page in used]
+        parts.append(f"Patterns used: {', '.join(links)}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text.rstrip() + "\n\n" + "\n\n".join(parts) + "\n")
     return f"{pages.shown(path)}: {len(rows)} times from the journal"
@@ -118,10 +107,9 @@ def _times(text: str) -> dict[str, float]:
 
 
 def _revision(folder: Path) -> str:
+    command = ["git", "describe", "--always", "--dirty"]
     try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=folder, capture_output=True, text=True, check=True
-        )
+        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return found.stdout.strip()

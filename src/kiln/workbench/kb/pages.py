@@ -30,8 +30,8 @@ STATUSES = {
     "refuted": "a claim did not hold when it was last measured",
 }
 SECTIONS = (
-    "When to Apply", "Mechanism", "Affected Metrics", "Implementation", "Source", "Performance Evidence", "Generalization",
-    "Pitfalls", "Interactions",
+    "When to Apply", "Mechanism", "Affected Metrics", "Implementation", "Source", "Performance Evidence",
+    "Generalization", "Pitfalls", "Interactions",
 )  # fmt: skip
 INDEX = "docs/knowledge/README.md"
 CASES = "docs/knowledge/cases"
@@ -70,7 +70,8 @@ class Expectation:
         """Why this cannot be read, or None."""
         if self.text.startswith("has ") or _EXPECT.fullmatch(self.text):
             return None
-        return f"expect: {self.text!r} is neither `has TEXT` nor an operator (== != < <= > >=) with a number, `before`, or NUMBER * before"
+        form = "an operator (== != < <= > >=) with a number, `before`, or NUMBER * before"
+        return f"expect: {self.text!r} is neither `has TEXT` nor {form}"
 
     @property
     def needs_before(self) -> bool:
@@ -101,7 +102,7 @@ class Claim:
     """A config, and `after` the one that the claim is about; None for the case's first."""
     after: dict[str, Any] | None = None
     baseline: str | None = None
-    """In place of `before`: a name of the case's baselines."""
+    """A baseline of the case to compare with, in place of `before`."""
     on: str | None = None
     """Part of the name of the GPU it is about; None if none is needed."""
     arch: str = "sm_90a"
@@ -268,7 +269,7 @@ def _claim(item: Any, path: Path, line: int) -> Claim:
 
 
 def _lines(node: Any, where: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], int]:
-    """Return the line of each field, and of each item of evidence, from 0."""
+    """Return the line of each field and of each claim, counted from 0."""
     found: dict[tuple[Any, ...], int] = {}
     for key, value in getattr(node, "value", ()) if node is not None and node.id == "mapping" else ():
         found[(*where, key.value)] = key.start_mark.line
@@ -297,9 +298,8 @@ def _check_body(page: Page, folder: Path) -> None:
     source = {line.strip() for case in cases for line in case.read_text().splitlines()}
     for number, line in _code(lines):
         if line.strip() and line.strip() not in source and not line.strip().startswith("#"):
-            raise PageError(
-                f"{line.strip()!r} is not a line of {', '.join(sorted(map(shown, cases)))}", page.path, number
-            )
+            files = ", ".join(sorted(map(shown, cases)))
+            raise PageError(f"{line.strip()!r} is not a line of {files}", page.path, number)
 
 
 def _code(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -323,10 +323,13 @@ def index(folder: Path) -> str:
     """Return the text of the index."""
     parts = [
         "# Knowledge",
-        "What makes kernels fast, and what makes them wrong. Each page says when it applies, shows code that runs, and makes claims which\n"
-        "`kiln kb check` measures anew: counts of instructions, registers, bank conflicts, findings of the sanitizer and numerical errors on any\n"
+        "What makes kernels fast, and what makes them wrong. Each page says when it applies, shows code that runs, "
+        "and makes claims which\n"
+        "`kiln kb check` measures anew: counts of instructions, registers, bank conflicts, findings of the sanitizer "
+        "and numerical errors on any\n"
         "machine, times on the GPU that is named. A page whose claim does not hold is marked `refuted`.",
-        "This index is made by `kiln kb index`. `kiln kb search WORDS` finds pages, documentation, errors and examples; `kiln kb new` begins a page.",
+        "This index is made by `kiln kb index`. `kiln kb search WORDS` finds pages, documentation, errors and examples; "
+        "`kiln kb new` begins a page.",
     ]
     all_pages = pages(folder)
     for kind in KINDS:
@@ -335,11 +338,16 @@ def index(folder: Path) -> str:
             continue
         parts.append(f"## {kind[0].upper()}{kind[1:]}s")
         base = (folder / INDEX).parent
-        rows = [
-            f"| [{page.title}]({page.path.relative_to(base).as_posix()}) | {page.head['when']} | {page.head['arch']} | {page.head['status']} |"
-            for page in mine
-        ]
-        parts.append("\n".join(["| page | when | architectures | status |", "|---|---|---|---|", *rows]))
+        lines = ["| page | when | architectures | status |", "|---|---|---|---|"]
+        for page in mine:
+            cells = [f"[{page.title}]({page.path.relative_to(base).as_posix()})"]
+            lines.append(f"| {' | '.join([*cells, *(page.head[name] for name in ('when', 'arch', 'status'))])} |")
+        parts.append("\n".join(lines))
+    limits = sorted((folder / INDEX).parent.glob("limits/*.md"))
+    if limits:
+        titles = [page.read_text().partition("\n")[0].removeprefix("# ") for page in limits]
+        lines = [f"- [{title}](limits/{page.name})" for title, page in zip(titles, limits, strict=True)]
+        parts += ["## Limits", "Measured bounds, and what was tried without gain:", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -92,11 +92,8 @@ def examples(folder: Path) -> dict[str, Any]:
     except yaml.YAMLError as reason:
         mark = getattr(reason, "problem_mark", None)
         raise pages.PageError(f"no YAML: {reason}", path, mark.line + 1 if mark else 1) from None
-    lines = {
-        line.partition("path:")[2].strip(" ,"): number
-        for number, line in enumerate(text.splitlines(), 1)
-        if "path:" in line
-    }
+    numbered = [(number, line.partition("path:")) for number, line in enumerate(text.splitlines(), 1)]
+    lines = {path.strip(" ,"): number for number, (_, found, path) in numbered if found}
     for example in found["examples"]:
         example["line"] = lines.get(example["path"], 1)
     return found

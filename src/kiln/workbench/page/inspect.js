@@ -325,7 +325,7 @@ function facts() {
     }
     const shared = (kernel.smem ?? 0) + (kernel.dynamic ?? 0);
     made.push(fact("shared memory", `${kib(shared)}${delta("dynamic")}`, "bytes of a block", shared / 2324.48));
-    if (kernel.most_warps) made.push(fact("occupancy", `${Math.round((100 * kernel.warps) / kernel.most_warps)} <small>% · ${kernel.blocks} block${kernel.blocks === 1 ? "" : "s"} · ${escaped(kernel.limiter)}</small>`, `${kernel.warps} of ${kernel.most_warps} warps of a multiprocessor; limited by ${kernel.limiter}`, (100 * kernel.warps) / kernel.most_warps, !kernel.blocks));
+    if (kernel.most_warps) made.push(fact("occupancy", `${Math.round((100 * kernel.warps) / kernel.most_warps)} <small>% · ${kernel.blocks} block${kernel.blocks === 1 ? "" : "s"} · ${escaped(kernel.limiter)}</small>`, `${kernel.warps} of ${kernel.most_warps} warps of an SM; limited by ${kernel.limiter}`, (100 * kernel.warps) / kernel.most_warps, !kernel.blocks));
     for (const message of kernel.messages ?? []) made.push(fact("ptxas", escaped(message.slice(0, 40)), message, undefined, true));
     return made.join("");
   }).join("") + (unit.instructions ? fact("machine code", `${unit.instructions} <small>instructions</small>`, "of all kernels of this function") : "");

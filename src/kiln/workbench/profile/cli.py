@@ -19,13 +19,14 @@ from ..core.cases import Case, key_of
 from ..core.command_line import EXIT
 from ..core.contracts import ContractError
 from ..core.environment import environment
+from ..core.options import flag, option
 from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
 from ..core.text import fields_text
 from ..verify import cli as verify
 from . import kernel_ranges, ncu, nsys
 from .ncu import CannotProfile
-from .result import KernelProfile, LineProfile, Profile, add_row, compared, new_table, shorter, with_calls
+from .result import KernelProfile, LineProfile, Profile, Value, add_row, compared, new_table, shorter, with_calls
 from .static_profile import StaticProfile
 
 if TYPE_CHECKING:
@@ -70,12 +71,12 @@ def main(argv: Sequence[str]) -> int:
     if not args.quiet:
         for each in found:
             for note in each.notes:
-                console.print(note, markup=False)
+                console.print(note)
         parts: list[RenderableType] = [part for each in found for part in tables(each, args.lines, args.kernel)]
         if len(found) == 2:
             parts = [*compared(*found), *parts]
         for part in parts:
-            console.print(part, markup=False)
+            console.print(part)
     for each in found:
         if each.failed:
             print(f"{each.name}: {each.failed}", file=sys.stderr)
@@ -90,15 +91,12 @@ def _parser() -> argparse.ArgumentParser:
     for action in parser._actions:
         if action.dest == "case":
             action.nargs, action.default, action.required = "*", [], False
-    parser.add_argument("--prof_type", choices=PROF_TYPES, default="static", help="how (default: %(default)s)")
-    parser.add_argument("--check", action="store_true", help="verify first")
-    parser.add_argument("--kernel", metavar="NAME", default="", help="show kernels with this in their name only")
-    parser.add_argument(
-        "--lines", type=int, default=10, metavar="N", help="show so many source lines (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--read", metavar="FILE", action="append", help="show a report of ncu (.ncu-rep) or an export of nsys (.sqlite)"
-    )
+    option(parser, "--prof_type", "the kind of profile (static)", choices=PROF_TYPES, default="static")
+    flag(parser, "--check", "verify the kernel first")
+    option(parser, "--kernel NAME", "show only kernels with this in their name", default="")
+    option(parser, "--lines N", "how many source lines to show (10)", type=int, default=10)
+    reports = "show a report of ncu (.ncu-rep) or an export of nsys (.sqlite) instead of profiling"
+    option(parser, "--read FILE", reports, action="append")
     return parser
 
 
@@ -226,9 +224,8 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
     if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:
         if len(kernels) == 1:
             found.kernels[0].metrics["Roofline (us)"] = least
-        found.notes.append(
-            f"{work[0]:.3g} operations and {work[1]:.3g} bytes take {least:.3g} us at least on {device.name}"
-        )
+        takes = f"take {least:.3g} us at least on {device.name}"
+        found.notes.append(f"{work[0]:.3g} operations and {work[1]:.3g} bytes {takes}")
     if any(each.mix.get("shared") for each in kernels):
         counting = Job(f"{_JOBS}:conflicts", job, timeout=CONFLICTS_TIMEOUT, env={"KILN_TARGET": "cpu"})
         (outcome,) = runner.run([counting])
@@ -273,25 +270,19 @@ def _done(runner: Runner, job: Job) -> Any:
 
 def _kernel(found: StaticProfile, calls: Sequence[Any]) -> KernelProfile:
     runs = found.occupancy
-    return KernelProfile(
-        found.kernel,
-        {
-            "Theoretical%": 100 * runs.fraction,
-            "Limited by": runs.limiter,
-            "Registers/thread": found.registers,
-            "SMEM/block (KB)": found.smem / 1024,
-            "Spills (B)": found.spill_stores + found.spill_loads,
-            "Local memory (B)": found.stack,
-            "Grid": "x".join(map(str, found.grid)),
-            "Block": "x".join(map(str, found.block)),
-            **({"Cluster": "x".join(map(str, found.cluster))} if math.prod(found.cluster) > 1 else {}),
-            "Blocks/SM": runs.blocks,
-            "Instructions": sum(found.mix.values()),
-            "In flight/SM (KB)": found.bytes_in_flight / 1024,
-        },
-        with_calls([LineProfile(line.file, line.line, line.mix) for line in found.lines], calls),
-        found.launches,
-    )
+    metrics: dict[str, Value] = {
+        "Theoretical%": 100 * runs.fraction, "Limited by": runs.limiter, "Registers/thread": found.registers,
+        "SMEM/block (KB)": found.smem / 1024, "Spills (B)": found.spill_stores + found.spill_loads,
+        "Local memory (B)": found.stack, "Grid": _extents(found.grid), "Block": _extents(found.block),
+        **({"Cluster": _extents(found.cluster)} if math.prod(found.cluster) > 1 else {}), "Blocks/SM": runs.blocks,
+        "Instructions": sum(found.mix.values()), "In flight/SM (KB)": found.bytes_in_flight / 1024,
+    }  # fmt: skip
+    lines = with_calls([LineProfile(line.file, line.line, line.mix) for line in found.lines], calls)
+    return KernelProfile(found.kernel, metrics, lines, found.launches)
+
+
+def _extents(size: Sequence[int]) -> str:
+    return "x".join(map(str, size))
 
 
 def _annotated(job: dict[str, Any], runner: Runner) -> Profile:
@@ -327,25 +318,15 @@ def _recorded(
     env, protocol = environment(), f"profile-{asked}"
     times = [kernel.metrics["Duration (us)"] for kernel in found.kernels if "Duration (us)" in kernel.metrics]
     total = float(sum(each for each in times if not isinstance(each, str)))
+    why = found.failed or found.missing
+    kernels = [kernel.to_json() for kernel in found.kernels]
     record = Record(
-        "profile",
-        key_of("profile", case, problem, config, env, protocol),
-        case.name,
-        dict(problem),
-        dict(config) if config else None,
-        status,
-        us=[total] * 3 if times else None,
-        n=len(times),
-        protocol=protocol,
-        env=env,
-        error={"type": asked, "message": why} if (why := found.failed or found.missing) else None,
+        "profile", key_of("profile", case, problem, config, env, protocol), case.name, dict(problem),
+        dict(config) if config else None, status, us=[total] * 3 if times else None, n=len(times), protocol=protocol,
+        env=env, error={"type": asked, "message": why} if why else None,
         again=command_line.again("profile", case, problem, f"--prof_type={asked}", config=config),
-        more={
-            "prof_type": found.prof_type,
-            "kernels": [kernel.to_json() for kernel in found.kernels],
-            "source": case.digest(),
-        },
-    )
+        more={"prof_type": found.prof_type, "kernels": kernels, "source": case.digest()},
+    )  # fmt: skip
     journal_of(case).append(record)
     return found
 
@@ -359,9 +340,8 @@ def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]
     for each in map(StaticProfile.from_json, found.extra.get("static", ())):
         if kernel in each.kernel:
             parts += _static_tables(each, found.extra.get("work"))
-    conflicts = [
-        each for each in found.extra.get("bank_conflicts", ()) if kernel in each["kernel"] and each["conflicts"]
-    ]
+    counted = found.extra.get("bank_conflicts", ())
+    conflicts = [each for each in counted if kernel in each["kernel"] and each["conflicts"]]
     if conflicts:
         parts.append(_conflicts_table(conflicts[:lines]))
     elif "bank_conflicts" in found.extra:
@@ -397,11 +377,9 @@ def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[Ren
         runs = found.occupancy_on(model.generation)
         waves = f"{found.waves(model):.2f}" if runs.blocks else "-"
         least = model.least_us(*work) if work else None
-        cells = (
-            runs.blocks, runs.warps, f"{100 * runs.fraction:.0f}", runs.limiter, waves,
-            f"{least:.3g}" if least else "-",
-        )  # fmt: skip
-        add_row(table, model.name, f"sm_{model.generation.number}", *cells)
+        fits = (runs.blocks, runs.warps, f"{100 * runs.fraction:.0f}", runs.limiter)
+        bound = f"{least:.3g}" if least else "-"
+        add_row(table, model.name, f"sm_{model.generation.number}", *fits, waves, bound)
     parts += [table, f"With the registers that ptxas gave it for {found.arch}.\n"]
     return parts
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SECTIONS = (
-    "SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "Occupancy", "LaunchStats", "WarpStateStats", "SourceCounters",
+    "SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "Occupancy", "LaunchStats", "WarpStateStats",
+    "SourceCounters",
 )  # fmt: skip
 OPTIONS = (
     "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all", "--import-source", "yes",
@@ -34,7 +35,7 @@ PLACES = {
     "ncu": ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu"),
     "nsys": ("/usr/local/cuda*/bin/nsys", "/opt/nvidia/nsight-systems/*/bin/nsys"),
 }
-"""Where the profilers are besides PATH."""
+"""Paths of the profilers that are searched after PATH."""
 PERMISSION = """\
 the driver lets nobody but administrators read the GPU's counters (ERR_NVGPUCTRPERM). An administrator can allow it:
   options nvidia NVreg_RestrictProfilingToAdminUsers=0     in /etc/modprobe.d/nvidia.conf, then a restart of the machine
@@ -54,9 +55,8 @@ class CannotProfile(Exception):
 
 def find(tool: str) -> str:
     """Return the path of "ncu" or "nsys"; raise CannotProfile if it is missing."""
-    found = shutil.which(tool) or next(
-        (path for place in PLACES[tool] for path in sorted(glob.glob(place), reverse=True)), None
-    )
+    installed = [path for place in PLACES[tool] for path in sorted(glob.glob(place), reverse=True)]
+    found = shutil.which(tool) or next(iter(installed), None)
     if found is None:
         package = {"ncu": "Nsight Compute", "nsys": "Nsight Systems"}[tool]
         raise CannotProfile(f"{tool} was not found: install {package} (developer.nvidia.com) or the CUDA toolkit")
@@ -100,7 +100,7 @@ def record(job: Mapping[str, Any], report: Path, timeout: float) -> Profile:
     tool = find("ncu")
     report.parent.mkdir(parents=True, exist_ok=True)
     sections = [word for name in SECTIONS for word in ("--section", name)]
-    metrics = ["--metrics", ",".join(metric for metric, _ in _FIRST["TC%"])]
+    metrics = ["--metrics", ",".join(_FIRST["TC%"])]
     said = run_under([tool, *OPTIONS, *sections, *metrics, "-o", str(report.with_suffix(""))], job, timeout)
     if not report.exists():
         message = re.search(r"==(?:ERROR|WARNING)== (.*)", said)
@@ -110,16 +110,19 @@ def record(job: Mapping[str, Any], report: Path, timeout: float) -> Profile:
 
 # --- reports ---------------------------------------------------------------------------------------------------------
 
+_OF_PEAK = "avg.pct_of_peak_sustained"
 _FIRST = {
-    "Duration (us)": (("gpu__time_duration.sum", 1e-3),),
-    "TC%": (("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", 1), ("sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active", 1)),
-    "DRAM%": (("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", 1), ("dram__throughput.avg.pct_of_peak_sustained_elapsed", 1)),
-    "L2 hit%": (("lts__t_sector_hit_rate.pct", 1),),
-    "Occupancy%": (("sm__warps_active.avg.pct_of_peak_sustained_active", 1),),
-    "Theoretical%": (("sm__maximum_warps_per_active_cycle_pct", 1),),
-    "Registers/thread": (("launch__registers_per_thread", 1),),
+    "Duration (us)": ("gpu__time_duration.sum",),
+    "TC%": (
+        f"sm__pipe_tensor_cycles_active.{_OF_PEAK}_active", f"sm__inst_executed_pipe_tensor.{_OF_PEAK}_active"
+    ),
+    "DRAM%": (f"gpu__dram_throughput.{_OF_PEAK}_elapsed", f"dram__throughput.{_OF_PEAK}_elapsed"),
+    "L2 hit%": ("lts__t_sector_hit_rate.pct",),
+    "Occupancy%": (f"sm__warps_active.{_OF_PEAK}_active",),
+    "Theoretical%": ("sm__maximum_warps_per_active_cycle_pct",),
+    "Registers/thread": ("launch__registers_per_thread",),
 }  # fmt: skip
-"""For each number the metrics that give it, with a factor; the first in the report is used."""
+"""The metrics of ncu that give each number; the first in the report is used."""
 _LIMITS = {
     "registers": "registers", "shared_mem": "shared memory", "warps": "warps", "blocks": "blocks",
     "barriers": "barriers",
@@ -165,11 +168,10 @@ def _kernel(action: Any) -> KernelProfile:
 
     metrics: dict[str, Value] = {}
     for name, sources in _FIRST.items():
-        for metric, factor in sources:
-            value = number(metric)
-            if value is not None:
-                metrics[name] = int(value) if name.startswith("Registers") else value * factor
-                break
+        value = next((value for value in map(number, sources) if value is not None), None)
+        if value is not None:
+            scale = 1e-3 if name == "Duration (us)" else 1.0  # ncu counts nanoseconds
+            metrics[name] = int(value) if name.startswith("Registers") else scale * value
     limits = {text: number(f"launch__occupancy_limit_{name}") for name, text in _LIMITS.items()}
     there = {name: value for name, value in limits.items() if value is not None}
     if there:
@@ -214,10 +216,8 @@ def _waiting(action: Any, address: int, reason: str) -> int:
         return address - _SIZE
     asks = address if "TRYWAIT" in action.sass_by_pc(address) else address - _SIZE
     branch = re.search(r"\bBRA (0x[0-9a-f]+)", action.sass_by_pc(asks + _SIZE))
-    if (
-        branch
-        and action.sass_by_pc(int(branch.group(1), 16)) == action.sass_by_pc(asks)
-        and "TRYWAIT" in action.sass_by_pc(asks)
-    ):
-        return int(branch.group(1), 16)
+    again = int(branch.group(1), 16) if branch else None
+    polls = "TRYWAIT" in action.sass_by_pc(asks)
+    if again is not None and polls and action.sass_by_pc(again) == action.sass_by_pc(asks):
+        return again
     return address

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.contracts import ContractError
 from .ncu import CannotProfile, find, run_under
-from .result import KernelProfile, Profile, add_row, new_table
+from .result import KernelProfile, Profile, Value, add_row, new_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CALLS = 10
 """Calls in the timeline: gaps are between them."""
 _OPTIONS = (
-    "profile", "--trace=cuda,nvtx", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--sample=none", "--cpuctxsw=none",
-    "--export=sqlite", "--force-overwrite=true",
+    "profile", "--trace=cuda,nvtx", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--sample=none",
+    "--cpuctxsw=none", "--export=sqlite", "--force-overwrite=true",
 )  # fmt: skip
 _COPIES = {
     1: "host to device", 2: "device to host", 8: "device to device", 10: "device to device (peer)",
@@ -60,11 +60,8 @@ def _profile(database: sqlite3.Connection, name: str) -> Profile:
         return database.execute(f"SELECT {columns} FROM {table} {more}").fetchall() if table in tables else []
 
     texts = dict(rows("StringIds", "id, value"))
-    kernels = rows(
-        "CUPTI_ACTIVITY_KIND_KERNEL",
-        "start, end, shortName, registersPerThread, staticSharedMemory + dynamicSharedMemory",
-        "ORDER BY start",
-    )
+    columns = "start, end, shortName, registersPerThread, staticSharedMemory + dynamicSharedMemory"
+    kernels = rows("CUPTI_ACTIVITY_KIND_KERNEL", columns, "ORDER BY start")
     copies = rows("CUPTI_ACTIVITY_KIND_MEMCPY", "start, end, copyKind, bytes")
     sets = rows("CUPTI_ACTIVITY_KIND_MEMSET", "start, end")
     calls = rows("CUPTI_ACTIVITY_KIND_RUNTIME", "start, end, nameId")
@@ -82,13 +79,9 @@ def _profile(database: sqlite3.Connection, name: str) -> Profile:
     }
     found: dict[str, KernelProfile] = {}
     for _, _, which, registers, smem in kernels:
-        kernel = found.setdefault(
-            texts.get(which, "?"),
-            KernelProfile(
-                texts.get(which, "?"), {"Registers/thread": registers, "SMEM/block (KB)": smem / 1024}, launches=0
-            ),
-        )
-        kernel.launches += 1
+        name_ = texts.get(which, "?")
+        metrics: dict[str, Value] = {"Registers/thread": registers, "SMEM/block (KB)": smem / 1024}
+        found.setdefault(name_, KernelProfile(name_, metrics, launches=0)).launches += 1
     for each in timeline["kernels"]:
         found[each["name"]].metrics["Duration (us)"] = each["median_us"]
     return Profile("nsys", name, list(found.values()), extra={"timeline": timeline})

@@ -1,4 +1,4 @@
-"""Profiles of any origin: metrics of each kernel and costs of its lines, in tables of one or of two side by side."""
+"""Profiles of any origin: metrics of kernels and costs of lines, in tables of one profile or of two side by side."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Profile:
     name: str
     kernels: list[KernelProfile]
     counted: str = "samples"
-    """What lines count: "samples" or "instructions"."""
+    """The unit of line costs: "samples" or "instructions"."""
     notes: list[str] = dataclasses.field(default_factory=list[str])
     """Remarks; the first says why another kind of profile was made."""
     extra: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
@@ -131,7 +131,7 @@ class Profile:
     missing: str = ""
     """Why this machine could not make the profile; "" if it could."""
     failed: str = ""
-    """How the kernel failed; "" if it did not."""
+    """The error of a kernel that failed; "" otherwise."""
 
     @property
     def lines(self) -> list[LineProfile]:
@@ -221,18 +221,11 @@ def compared(first: Profile, second: Profile) -> list[RenderableType]:
 
 def shown(value: Value) -> str:
     """Format a number with as many digits as matter."""
-    if isinstance(value, float):
-        size = abs(value)
-        return (
-            f"{value:.0f}"
-            if size >= 1000
-            else f"{value:.1f}"
-            if size >= 100
-            else f"{value:.2f}"
-            if size >= 1 or not size
-            else f"{value:.3g}"
-        )
-    return str(value)
+    if not isinstance(value, float):
+        return str(value)
+    if 0 < abs(value) < 1:
+        return f"{value:.3g}"
+    return f"{value:.{0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2}f}"
 
 
 def _delta(first: Value | None, second: Value | None) -> str:

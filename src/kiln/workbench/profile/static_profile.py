@@ -1,9 +1,9 @@
-"""What a kernel needs and executes, read from its machine code, without a GPU.
+"""Reads from machine code what a kernel needs and executes; no GPU is needed.
 
 with kiln.testing.dry_run("sm_90a") as launches:
     main(x, y)
-    for profile in static_profile(launches):
-        print(profile.kernel, profile.occupancy, profile.mix)
+for profile in static_profile(launches):
+    print(profile.kernel, profile.occupancy, profile.mix)
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class StaticProfile:
     dynamic_smem: int
     barriers: int
     launches: int = 1
-    """How often it is launched like this."""
+    """The number of launches with this grid, block and cluster."""
     mix: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     lines: tuple[LineCost, ...] = ()
-    """In the order of files and lines."""
+    """Costs of source lines, ordered by file and line."""
     loops: tuple[LoopCost, ...] = ()
-    """In the order of the code, without loops that only wait."""
+    """Loops in the order of the code, without those that only wait."""
     loaded_at_a_time: int = 0
     """Bytes of global memory that a thread has in flight at most."""
     copies: bool = False
@@ -166,9 +166,8 @@ def static_profile(launches: Iterable[Any]) -> list[StaticProfile]:
 def calls_of(launches: Iterable[Any]) -> list[tuple[str, int, str, int]]:
     """Return lines of functions inlined into launched kernels, each with a line that called them, in order."""
     made = list(launches)
-    bodies = {
-        _body(remark.file, remark.line) for launch in made for remark in launch.remarks if remark.kind == "resources"
-    }
+    remarks = [remark for launch in made for remark in launch.remarks if remark.kind == "resources"]
+    bodies = {_body(remark.file, remark.line) for remark in remarks}
     texts = {id(launch.artifacts): launch.artifacts["mlir_located"] for launch in made}
     pairs = {pair for text in texts.values() for pair in read_mlir(text).calls}
     # A kernel's own lines are "called" by its launch, which is no line of the kernel.
@@ -196,27 +195,22 @@ def _disassembled(artifacts: Mapping[str, Any]) -> dict[str, sass.Code] | str:
         text = artifacts.get("sass")
     except DSLBaseError as reason:
         return str(reason)
-    return (
-        sass.kernels(text) if text else "there is no machine code: ptxas was not found (pip install nvidia-cuda-nvcc)"
-    )
+    missing = "there is no machine code: ptxas was not found (pip install nvidia-cuda-nvcc)"
+    return sass.kernels(text) if text else missing
 
 
 def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
     used = launch.resources
     code = read.get(launch.kernel) if isinstance(read, dict) else None
-    known: dict[str, Any] = {
-        "unread": read if isinstance(read, str) else "" if code else "the kernel is not in the code"
-    }
-    if code is not None:
-        mix = code.mix()
+    known: dict[str, Any] = {"unread": read} if isinstance(read, str) else {}
+    if code is None:
+        known.setdefault("unread", "the kernel is not in the code")
+    else:
+        loops = [loop for loop in code.loops() if not loop.only_waits]
         known |= {
-            "mix": mix,
+            "mix": code.mix(),
             "lines": tuple(_line(*place, found) for place, found in sorted(code.by_line().items()) if place[0]),
-            "loops": tuple(
-                LoopCost(*loop.place, loop.depth, sass.mix(loop.instructions))
-                for loop in code.loops()
-                if not loop.only_waits
-            ),
+            "loops": tuple(LoopCost(*loop.place, loop.depth, sass.mix(loop.instructions)) for loop in loops),
             "loaded_at_a_time": code.bytes_loaded_at_a_time(),
             "copies": any(one.name.startswith(("LDGSTS", "UTMALDG", "UBLKCP.S.G")) for one in code.instructions),
         }

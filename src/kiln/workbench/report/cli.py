@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...base_dsl import packages
 from ..core.command_line import EXIT
+from ..core.options import option
 from ..core.records import Journal, Record
 from . import model as report_model
 from . import page
@@ -45,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
 
 def read(folder: Path) -> tuple[list[Record], int]:
     """Return the records of all journals in a folder and below it, and how many lines are torn."""
-    files = [folder / "records.jsonl"] if (folder / "records.jsonl").is_file() else sorted(folder.rglob(".kiln/records.jsonl"))  # fmt: skip
+    own = folder / "records.jsonl"
+    files = [own] if own.is_file() else sorted(folder.rglob(".kiln/records.jsonl"))
     read = [Journal(file.parent).read() for file in files]
     return [record for records, _ in read for record in records], sum(torn for _, torn in read)
 
@@ -55,7 +57,8 @@ def _write_page(output: str, folder: Path, records: list[Record], torn: int) -> 
         packages.load("plotly")
         from plotly.offline import get_plotlyjs  # an optional package
     except ImportError:
-        print("kiln report: figures need plotly: pip install plotly, or write the records with --csv FILE", file=sys.stderr)  # fmt: skip
+        hint = "pip install plotly, or write the records with --csv FILE"
+        print(f"kiln report: figures need plotly: {hint}", file=sys.stderr)
         return EXIT.NOT_HERE
     model = report_model.build(records, torn)
     _write(output, page.page(model, folder.resolve().name or str(folder), get_plotlyjs()))
@@ -79,14 +82,14 @@ def _write(path: str, text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="kiln report",
-        description="Show what the journals in a folder (.kiln/records.jsonl, also further below) say: rooflines, sweeps, the history of "
-        "tuning, failures and how to repeat them, environments. One page that needs no network.",
+    description = (
+        "Show what the journals in a folder and below it (.kiln/records.jsonl) say, on one page that needs no network: "
+        "rooflines, sweeps, the history of tuning, failures and how to repeat them, environments."
     )
+    parser = argparse.ArgumentParser(prog="kiln report", description=description)
     parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to look (the current folder)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the page to write (report.html)")
-    parser.add_argument("--csv", metavar="FILE|-", help="write one row for each record")
-    parser.add_argument("--json", metavar="FILE|-", help="write the records")
-    parser.add_argument("--case", metavar="NAME", help="only records of this Case")
+    option(parser, "-o --output FILE", "the page to write (report.html)")
+    option(parser, "--csv FILE|-", "write one row for each record")
+    option(parser, "--json FILE|-", "write the records")
+    option(parser, "--case NAME", "only records of this Case")
     return parser

@@ -16,10 +16,11 @@ Trace = dict[str, Any]
 Figure = dict[str, Any]
 
 
-def _scatter(mode: str, x: Sequence[Any], y: Sequence[Any], name: str = "", hover: str = "", **options: Any) -> Trace:
-    """Return a scatter trace; without a hover template, the pointer shows nothing."""
+def _scatter(mode: str, points: Sequence[tuple[Any, Any]], name: str = "", hover: str = "", **options: Any) -> Trace:
+    """Return a scatter trace of (x, y) pairs; without a hover template, the pointer shows nothing."""
     shown = {"hovertemplate": hover} if hover else {"hoverinfo": "skip"}
-    return {"type": "scatter", "mode": mode, "x": x, "y": y, **({"name": name} if name else {}), **shown, **options}
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    return {"type": "scatter", "mode": mode, "x": xs, "y": ys, **({"name": name} if name else {}), **shown, **options}
 
 
 def _marker(size: int, colour: str, symbol: str = "circle", **line: Any) -> dict[str, Any]:
@@ -50,20 +51,12 @@ def roofline(data: dict[str, Any]) -> Figure:
     names = list(dict.fromkeys(point["who"] for point in points))
     for name in names:
         mine = [point for point in points if point["who"] == name]
-        colour, is_kernel = _colour(names, name), name == "kernel"
-        traces.append(
-            _scatter(
-                "markers",
-                [point["x"] for point in mine],
-                [point["y"] for point in mine],
-                name,
-                "%{text}<extra>%{fullData.name}</extra>",
-                text=[_point_label(point) for point in mine],
-                marker=_marker(
-                    11 if is_kernel else 8, colour, "circle" if is_kernel else "diamond-open", width=1.5, color=colour
-                ),
-            )
-        )
+        size, symbol = (11, "circle") if name == "kernel" else (8, "diamond-open")
+        colour = _colour(names, name)
+        marker = _marker(size, colour, symbol, width=1.5, color=colour)
+        places, texts = [(point["x"], point["y"]) for point in mine], [_point_label(point) for point in mine]
+        hover = "%{text}<extra>%{fullData.name}</extra>"
+        traces.append(_scatter("markers", places, name, hover, text=texts, marker=marker))
     return {"data": traces, "layout": {"xaxis": _axis("FLOP per byte", True), "yaxis": _axis("TFLOP/s", True)}}
 
 
@@ -83,13 +76,14 @@ def _ceiling(ceiling: dict[str, Any], low: float, high: float) -> tuple[list[Tra
     grey = {"color": _GREY, "width": 1.5}
     by_name = {"hoverinfo": "name", "showlegend": False}
     name = f"{ceiling['gpu']}, {tbs:.3g} TB/s"
-    traces = [_scatter("lines", [low, top / tbs], [low * tbs, top], name, line=grey) | by_name]
+    traces = [_scatter("lines", [(low, low * tbs), (top / tbs, top)], name, line=grey) | by_name]
     for peak, types in types_of.items():
         label = f"{', '.join(types)}: {peak:.4g}"
         dotted = {**grey, "dash": "dot"}
-        traces.append(_scatter("lines", [max(low, peak / tbs), high], [peak, peak], label, line=dotted) | by_name)
+        ends = [(max(low, peak / tbs), peak), (high, peak)]
+        traces.append(_scatter("lines", ends, label, line=dotted) | by_name)
         text = {"text": [label], "textposition": "top left", "textfont": {"size": 10}, "showlegend": False}
-        traces.append(_scatter("text", [high], [peak], **text))
+        traces.append(_scatter("text", [(high, peak)], **text))
     return traces, high
 
 
@@ -107,19 +101,14 @@ def sweep(data: dict[str, Any]) -> Figure:
         else:
             ys = [us[1] for us in series["us"]]
             above, below = [us[2] - us[1] for us in series["us"]], [us[1] - us[0] for us in series["us"]]
-        traces.append(
-            _scatter(
-                "lines+markers",
-                series["x"],
-                ys,
-                series["name"],
-                "%{x}: %{y:.4g}<br>%{text}<extra>%{fullData.name}</extra>",
-                text=[f"{us[1]:.4g} us ({us[0]:.4g} to {us[2]:.4g})" for us in series["us"]],
-                error_y=_error_bars(above, below, colour, 1.2, 3),
-                line={"color": colour, "width": 2.5 if series["name"] == "kernel" else 1.5},
-                marker=_marker(7, colour),
-            )
+        points, texts = (
+            list(zip(series["x"], ys)),
+            [f"{us[1]:.4g} us ({us[0]:.4g} to {us[2]:.4g})" for us in series["us"]],
         )
+        line = {"color": colour, "width": 2.5 if series["name"] == "kernel" else 1.5}
+        options = {"text": texts, "error_y": _error_bars(above, below, colour, 1.2, 3), "line": line}
+        hover = "%{x}: %{y:.4g}<br>%{text}<extra>%{fullData.name}</extra>"
+        traces.append(_scatter("lines+markers", points, series["name"], hover, marker=_marker(7, colour), **options))
     xs = data["series"][0]["x"]
     log = min(xs) > 0 and max(xs) / min(xs) >= 8
     labels = [f"{x:g}" if isinstance(x, float) else str(x) for x in xs]
@@ -159,61 +148,37 @@ def _timed_configs(timed: list[Any], numbered: list[Any], chosen: Any) -> list[T
     above, below = [us[2] - us[1] for us in intervals], [us[1] - us[0] for us in intervals]
     stars = [(number, row["us"][1]) for number, row in timed if row["config"] == chosen]
     bests = [(number, row["best"]) for number, row in numbered if row["best"]]
+    points, texts = [(number, row["us"][1]) for number, row in timed], [words(row["config"]) for _, row in timed]
+    bars, dot = _error_bars(above, below, _HUES[1], 1, 2), _marker(8, _HUES[1])
+    star = _marker(17, _HUES[4], "star", width=1, color=_WHITE)
+    steps = {"shape": "hv", "color": _HUES[0], "width": 2.5}
+    hover = "%{text}<br>%{y:.4g} us<extra></extra>"
     return [
-        _scatter(
-            "markers",
-            [number for number, _ in timed],
-            [us[1] for us in intervals],
-            "measured",
-            "%{text}<br>%{y:.4g} us<extra></extra>",
-            text=[words(row["config"]) for _, row in timed],
-            error_y=_error_bars(above, below, _HUES[1], 1, 2),
-            marker=_marker(8, _HUES[1]),
-        ),
-        _scatter(
-            "markers",
-            [number for number, _ in stars],
-            [us for _, us in stars],
-            "chosen",
-            f"{html.escape(words(chosen))}<extra>chosen</extra>",
-            marker=_marker(17, _HUES[4], "star", width=1, color=_WHITE),
-        ),
-        _scatter(
-            "lines",
-            [number for number, _ in bests],
-            [us for _, us in bests],
-            "best so far",
-            line={"shape": "hv", "color": _HUES[0], "width": 2.5},
-        ),
+        _scatter("markers", points, "measured", hover, text=texts, error_y=bars, marker=dot),
+        _scatter("markers", stars, "chosen", f"{html.escape(words(chosen))}<extra>chosen</extra>", marker=star),
+        _scatter("lines", bests, "best so far", line=steps),
     ]
 
 
 def _untimed_configs(status: str, rows: list[Any]) -> Trace:
     colour, symbol = (_RED, "x-thin") if status in FAILED else (_GREY, "line-ns")
-    return _scatter(
-        "markers",
-        [number for number, _ in rows],
-        [status] * len(rows),
-        f"{status} ({len(rows)})",
-        "%{text}<extra>" + status + "</extra>",
-        text=[f"{words(row['config'])}<br>{html.escape((row['error'] or '')[:160])}" for _, row in rows],
-        marker=_marker(9, colour, symbol, width=2, color=colour),
-        yaxis="y2",
-        showlegend=False,
-    )
+    texts = [f"{words(row['config'])}<br>{html.escape((row['error'] or '')[:160])}" for _, row in rows]
+    options = {"text": texts, "marker": _marker(9, colour, symbol, width=2, color=colour), "yaxis": "y2"}
+    points, name, hover = [(number, status) for number, _ in rows], f"{status} ({len(rows)})", "%{text}<extra>"
+    return _scatter("markers", points, name, f"{hover}{status}</extra>", showlegend=False, **options)
 
 
 def predictions(tuning: dict[str, Any]) -> Figure:
     """Return measured times over predicted ones."""
     rows = [row for row in tuning["rows"] if row["predicted"] and _is_timed(row)]
-    xs, ys = [row["predicted"] for row in rows], [row["us"][1] for row in rows]
-    ends = [min(*xs, *ys), max(*xs, *ys)]
+    points = [(row["predicted"], row["us"][1]) for row in rows]
+    ends = [(bound, bound) for bound in (min(map(min, points)), max(map(max, points)))]
     hover = "%{text}<br>predicted %{x:.4g}, measured %{y:.4g} us<extra></extra>"
     texts = [words(row["config"]) for row in rows]
     return {
         "data": [
-            _scatter("lines", ends, ends, "as predicted", line={"color": _GREY, "dash": "dot"}),
-            _scatter("markers", xs, ys, "configs", hover, text=texts, marker=_marker(8, _HUES[3])),
+            _scatter("lines", ends, "as predicted", line={"color": _GREY, "dash": "dot"}),
+            _scatter("markers", points, "configs", hover, text=texts, marker=_marker(8, _HUES[3])),
         ],
         "layout": {"xaxis": _axis("predicted us", True), "yaxis": _axis("measured us", True)},
     }

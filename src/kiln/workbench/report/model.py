@@ -1,4 +1,4 @@
-"""What a journal says, as one JSON value: results, sweeps, rooflines, the history of tuning, environments.
+"""Returns what a journal says as one JSON value: results, sweeps, rooflines, the history of tuning, environments.
 
 cases     one for each Case: name, headline, results, sweeps, roofline, tuning, failures
   results   the last bench of each problem and config: times, rates, flags, what it was compared with
@@ -76,13 +76,20 @@ def words(value: Any) -> str:
 def _result(record: Record) -> dict[str, Any]:
     more = record.more
     against = {name: one for name, one in (more.get("against") or {}).items() if isinstance(one, dict)}
+    peers = {name: {what: one.get(what) for what in ("us", "ratio", "verdict")} for name, one in against.items()}
     return {
-        "problem": record.problem, "config": record.config, "status": record.status, "us": record.us, "n": record.n,
-        "protocol": record.protocol, "gpu": record.env.get("gpu"), "clock": record.clock.get("sm_mhz"), "flags": record.flags,
-        "tflops": more.get("tflops"), "tbs": more.get("tbs"), "roofline": more.get("roofline"), "again": record.again,
-        "error": (record.error or {}).get("message"),
-        "against": {name: {"us": one.get("us"), "ratio": one.get("ratio"), "verdict": one.get("verdict")} for name, one in against.items()},
+        **{name: getattr(record, name) for name in _SHOWN},
+        **{name: more.get(name) for name in ("tflops", "tbs", "roofline")}, "gpu": record.env.get("gpu"),
+        "clock": record.clock.get("sm_mhz"), "error": message_of(record), "against": peers,
     }  # fmt: skip
+
+
+_SHOWN = ("problem", "config", "status", "us", "n", "protocol", "flags", "again")
+
+
+def message_of(record: Record) -> Any:
+    """Return the message of a record's error; None without one."""
+    return (record.error or {}).get("message")
 
 
 # --- sweeps ----------------------------------------------------------------------------------------------------------
@@ -109,17 +116,26 @@ def _sweeps(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len(points) < 3:
             continue
         fixed, config, gpu, _ = json.loads(key)
-        ordered = [points[x] for x in sorted(points)]
-        xs = sorted(points)
-        series = [{"name": "kernel", "x": xs, "us": [one["us"] for one in ordered], "tflops": [one["tflops"] for one in ordered]}]  # fmt: skip
-        for name in dict.fromkeys(name for one in ordered for name in one["against"]):
-            there = [(x, one) for x, one in zip(xs, ordered) if (one["against"].get(name) or {}).get("us")]
-            times = [one["against"][name]["us"] for _, one in there]
-            rates = [one["tflops"] * one["us"][1] / us[1] if one["tflops"] else None for (_, one), us in zip(there, times)]  # fmt: skip
+        ordered = dict(sorted(points.items()))
+        series = [_series("kernel", {x: (one["us"], one["tflops"]) for x, one in ordered.items()})]
+        for name in dict.fromkeys(name for one in ordered.values() for name in one["against"]):
+            there = {x: one for x, one in ordered.items() if (one["against"].get(name) or {}).get("us")}
             if there:
-                series.append({"name": name, "x": [x for x, _ in there], "us": times, "tflops": rates})
+                times = {x: one["against"][name]["us"] for x, one in there.items()}
+                series.append(_series(name, {x: (us, _speed(there[x], us)) for x, us in times.items()}))
         sweeps.append({"field": field, "fixed": fixed, "config": config, "gpu": gpu, "series": series})
     return sweeps
+
+
+def _series(name: str, points: dict[Any, tuple[Any, Any]]) -> dict[str, Any]:
+    """Return a series of a sweep: its interval of microseconds and its TFLOP/s at each x."""
+    us, tflops = (list(values) for values in zip(*points.values(), strict=True))
+    return {"name": name, "x": list(points), "us": us, "tflops": tflops}
+
+
+def _speed(one: dict[str, Any], us: list[float]) -> float | None:
+    """Return the TFLOP/s of a peer that took `us` for the problem of a result; None if its FLOPs are unknown."""
+    return one["tflops"] * one["us"][1] / us[1] if one["tflops"] else None
 
 
 # --- rooflines -------------------------------------------------------------------------------------------------------
@@ -130,13 +146,11 @@ def _roofline(results: list[dict[str, Any]]) -> dict[str, Any] | None:
     for one in results:
         if not (one["us"] and one["tflops"] and one["tbs"]):
             continue
-        name = words(one["problem"])
-        intensity = one["tflops"] / one["tbs"]
-        points.append({"who": "kernel", "name": name, "x": intensity, "y": one["tflops"], "gpu": one["gpu"], "part": one["roofline"]})  # fmt: skip
+        shared = {"name": words(one["problem"]), "x": one["tflops"] / one["tbs"], "gpu": one["gpu"]}
+        points.append({"who": "kernel", "y": one["tflops"], "part": one["roofline"], **shared})
         for other, found in one["against"].items():
             if found["us"]:
-                speed = one["tflops"] * one["us"][1] / found["us"][1]
-                points.append({"who": other, "name": name, "x": intensity, "y": speed, "gpu": one["gpu"], "part": None})
+                points.append({"who": other, "y": _speed(one, found["us"]), "part": None, **shared})
     if not points:
         return None
     ceilings: list[dict[str, Any]] = []
@@ -166,9 +180,9 @@ def _history(records: list[Record]) -> dict[str, Any]:
         key = json.dumps(record.config, sort_keys=True)
         before = tried.pop(key, {})
         tried[key] = {
-            "config": record.config, "status": record.status, "us": record.us or before.get("us"), "flags": record.flags,
-            "predicted": record.more.get("predicted_us") or before.get("predicted"), "error": (record.error or {}).get("message"),
-            "again": record.again,
+            "config": record.config, "status": record.status, "us": record.us or before.get("us"),
+            "predicted": record.more.get("predicted_us") or before.get("predicted"), "flags": record.flags,
+            "error": message_of(record), "again": record.again,
         }  # fmt: skip
     rows = sorted(tried.values(), key=lambda row: row["status"] in ("pruned", "ranked"))  # those were not tried
     best: float | None = None
@@ -178,10 +192,9 @@ def _history(records: list[Record]) -> dict[str, Any]:
         row["best"] = best
     counts = collections.Counter(row["status"] for row in rows)
     decision = selection.decide(records)
-    return {
-        "problem": records[0].problem, "gpu": records[-1].env.get("gpu"), "rows": rows, "counts": dict(counts), "best": best,
-        "chosen": decision.config if decision else None, "why": decision.why if decision else "",
-    }  # fmt: skip
+    about = {"problem": records[0].problem, "gpu": records[-1].env.get("gpu"), "rows": rows, "counts": dict(counts)}
+    chosen, why = (decision.config, decision.why) if decision else (None, "")
+    return {**about, "best": best, "chosen": chosen, "why": why}
 
 
 def _failures(records: list[Record]) -> list[dict[str, Any]]:
@@ -191,14 +204,15 @@ def _failures(records: list[Record]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
     for record in records:
         if record.status not in ("ok", "pruned", "ranked"):
-            message = str((record.error or {}).get("message") or "").splitlines()
+            message = str(message_of(record) or "").splitlines()
             reason = re.sub(r"\d+(\.\d+)?", "N", message[0]) if message else ""
             groups[record.kind, record.status, reason].append(record)
-    made = [
-        {"kind": kind, "status": status, "count": len(found), "error": (found[0].error or {}).get("message"),
-         "line": (found[0].error or {}).get("line"), "problem": found[0].problem, "config": found[0].config, "again": found[0].again}
-        for (kind, status, _), found in groups.items()
-    ]  # fmt: skip
+    made: list[dict[str, Any]] = []
+    for (kind, status, _), found in groups.items():
+        first = found[0]
+        example = {"problem": first.problem, "config": first.config, "again": first.again}
+        error = {"error": message_of(first), "line": (first.error or {}).get("line")}
+        made.append({"kind": kind, "status": status, "count": len(found), **error, **example})
     return sorted(made, key=lambda one: -one["count"])
 
 
@@ -213,9 +227,10 @@ def _environments(records: list[Record]) -> list[dict[str, Any]]:
 
 # --- rows for other tools --------------------------------------------------------------------------------------------
 
+_MEASURED, _ENVIRONMENT = ("tflops", "tbs", "roofline", "predicted_us"), ("gpu", "driver", "kiln", "node")
 COLUMNS = (
-    "kind", "case", "problem", "config", "status", "us_low", "us", "us_high", "n", "protocol", "tflops", "tbs", "roofline", "predicted_us",
-    "gpu", "driver", "kiln", "node", "flags", "error", "again",
+    "kind", "case", "problem", "config", "status", "us_low", "us", "us_high", "n", "protocol", *_MEASURED,
+    *_ENVIRONMENT, "flags", "error", "again",
 )  # fmt: skip
 
 
@@ -223,9 +238,9 @@ def rows(records: Iterable[Record]) -> Iterable[list[Any]]:
     """Yield the records as rows of `COLUMNS`, for CSV."""
     for one in records:
         us = one.us or [None, None, None]
-        more, env = one.more, one.env
+        config = "" if one.config is None else json.dumps(one.config)
+        measured, env = map(one.more.get, _MEASURED), map(one.env.get, _ENVIRONMENT)
         yield [
-            one.kind, one.case, json.dumps(one.problem), "" if one.config is None else json.dumps(one.config), one.status, *us, one.n,
-            one.protocol, more.get("tflops"), more.get("tbs"), more.get("roofline"), more.get("predicted_us"), env.get("gpu"),
-            env.get("driver"), env.get("kiln"), env.get("node"), " ".join(one.flags), (one.error or {}).get("message"), one.again,
+            one.kind, one.case, json.dumps(one.problem), config, one.status, *us, one.n, one.protocol, *measured, *env,
+            " ".join(one.flags), message_of(one), one.again,
         ]  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import keyword
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from ..core.command_line import EXIT, report_errors
 from ..core.contracts import ContractError
+from ..core.options import flag, option
 from ..kb.pages import shown
 from .generated_files import class_name, docstring, is_name, literal, one_line, write_files
 from .program_source import Source, beside, parameters, read
@@ -27,8 +27,8 @@ _GPU_MODE = {"custom_kernel", "generate_input"}
 _ROLES = ("original", "reference", "baseline")
 """Modules of a package that are copies."""
 _RUN_ONLY = {
-    "warmup_iterations", "iterations", "skip_ref_check", "use_cold_l2", "benchmark", "tolerance", "init_normal", "normal_mean",
-    "normal_std", "profile", "verbose",
+    "warmup_iterations", "iterations", "skip_ref_check", "use_cold_l2", "benchmark", "tolerance", "init_normal",
+    "normal_mean", "normal_std", "profile", "verbose",
 }  # fmt: skip
 """Options of public programs that say how they run, not on what."""
 
@@ -37,11 +37,8 @@ _RUN_ONLY = {
 def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     source = read(Path(args.file))
-    also = {
-        role: read(Path(text.partition(":")[0]))
-        for role, text in (("reference", args.reference), ("baseline", args.baseline))
-        if _is_file(text)
-    }
+    named = {"reference": args.reference, "baseline": args.baseline}
+    also = {role: read(Path(text.partition(":")[0])) for role, text in named.items() if _is_file(text)}
     whole = {name for each in (source, *([also["reference"]] if "reference" in also else [])) for name in each.names}
     if args.entry and args.entry not in source.names:
         raise ContractError(f"it has no {args.entry!r}; it has: {', '.join(source.names) or 'nothing'}", source.path)
@@ -59,9 +56,10 @@ def main(argv: Sequence[str]) -> int:
     elif source.jit or source.kernels:
         kind, files = "a program with jit functions", _kernel_plan(source, also, args, name)
     else:
-        print(f"{shown(source.path)}: no function with @cute.jit or @cute.kernel, and neither Model and get_inputs (KernelBench) nor "
-              f"custom_kernel and generate_input (GPU MODE)\n  it defines: {', '.join(source.names) or 'nothing'}\n"
-              f"  it imports: {', '.join(source.imports) or 'nothing'}")  # fmt: skip
+        neither = "neither Model and get_inputs (KernelBench) nor custom_kernel and generate_input (GPU MODE)"
+        print(f"{shown(source.path)}: no function with @cute.jit or @cute.kernel, and {neither}")
+        print(f"  it defines: {', '.join(source.names) or 'nothing'}")
+        print(f"  it imports: {', '.join(source.imports) or 'nothing'}")
         return EXIT.FAILED
     copies = {f"{name}.py": each for name, each in {"original": source, **also, **nearby}.items()}
     if nearby:
@@ -71,9 +69,8 @@ def main(argv: Sequence[str]) -> int:
         raise ContractError(f"--as {name}: every package has a module of this name: choose another name (--as)")
     files = {"__init__.py": "", **files}
     if both:
-        raise ContractError(
-            f"{both[0]} would be a copy of {copies[both[0]].path} and the package's own: choose another name (--as)"
-        )
+        clash = f"{both[0]} would be a copy of {copies[both[0]].path} and the package's own"
+        raise ContractError(f"{clash}: choose another name (--as)")
     for file, text in files.items():
         try:
             compile(text, file, "exec")
@@ -89,25 +86,18 @@ def _is_file(text: str | None) -> bool:
     return bool(text) and text.partition(":")[0].endswith(".py")  # pyright: ignore[reportOptionalMemberAccess]
 
 
-# --- what every package has --------------------------------------------------------------------------------------------
+# --- what every package has -----------------------------------------------------------------------------------------
 
 
 def _with_path(text: str, nearby: dict[str, Source]) -> str:
     """Return the text with the package's folder on the path, before the package's modules are imported."""
     names = ", ".join(sorted(nearby))
-    own = [
-        node.lineno - 1
-        for node in ast.parse(text).body
-        if isinstance(node, ast.ImportFrom) and node.level and node.module is None
-    ]
+    relative = [node for node in ast.parse(text).body if isinstance(node, ast.ImportFrom) and node.level]
+    own = [node.lineno - 1 for node in relative if node.module is None]
+    insert = f"sys.path.insert(0, str(Path(__file__).parent))  # for {names}"
     lines = text.split("\n")
     for at in own[:1]:
-        lines[at:at] = [
-            "import sys",
-            "from pathlib import Path",
-            "",
-            f"sys.path.insert(0, str(Path(__file__).parent))  # for {names}",
-        ]
+        lines[at:at] = ["import sys", "from pathlib import Path", "", insert]
     return "\n".join(lines)
 
 
@@ -124,9 +114,8 @@ def _baselines(also: dict[str, Source], args: argparse.Namespace, indent: str = 
     function = args.baseline.partition(":")[2]
     if "baseline" not in also:
         raise ContractError(f"--baseline {args.baseline}: a file, or file:function")
-    function = function or next(
-        (name for name, node in also["baseline"].names.items() if isinstance(node, ast.FunctionDef)), ""
-    )
+    functions = [name for name, node in also["baseline"].names.items() if isinstance(node, ast.FunctionDef)]
+    function = function or next(iter(functions), "")
     if function not in also["baseline"].names:
         raise ContractError(f"it has no function {function!r}", also["baseline"].path)
     return f"{indent}baselines = {{{also['baseline'].path.stem!r}: baseline.{function}}}\n"
@@ -196,14 +185,8 @@ def _gpu_mode(source: Source, also: dict[str, Source], args: argparse.Namespace)
     """Return a contract of `custom_kernel`, `ref_kernel` and `generate_input`."""
 
     def place(name: str) -> str | None:
-        return next(
-            (
-                role
-                for role in ("original", "reference")
-                if role in ("original", *also) and name in _of(role, source, also).names
-            ),
-            None,
-        )
+        roles = [role for role in ("original", "reference") if role in ("original", *also)]
+        return next((role for role in roles if name in _of(role, source, also).names), None)
 
     make, reference = place("generate_input"), place("ref_kernel")
     assert make is not None
@@ -215,11 +198,8 @@ def _gpu_mode(source: Source, also: dict[str, Source], args: argparse.Namespace)
     modules = ["original"] + [role for role in ("reference", "baseline") if role in also]
     wrong = f"    {HOLE} no ref_kernel was found: give its file by --reference\n    {UNFILLED}\n"
     right = f"    return {reference}.ref_kernel(packed(inputs))\n"
-    declared = (
-        "mutates = aliases = True  # the kernel writes to an array of its input, and returns it\n"
-        if _returns_input(custom)
-        else ""
-    )
+    writes = "mutates = aliases = True  # the kernel writes to an array of its input, and returns it\n"
+    declared = writes if _returns_input(custom) else ""
     fields = ", ".join(name for name, _, _ in parameters(generator))
     text = f"""{_head(source, also)}
 from . import {", ".join(modules)}
@@ -269,11 +249,8 @@ def _default_problem(node: ast.FunctionDef, path: Path) -> dict[str, Any]:
         try:
             problem[name] = ast.literal_eval(default) if default is not None else known.get(name, 64)
         except (ValueError, SyntaxError):
-            raise ContractError(
-                f"the default of {name} is {one_line(default or '')}, and no constant: name problems in a task.yml beside the file",
-                path,
-                node.lineno,
-            ) from None
+            what = f"the default of {name} is {one_line(default or '')}, and no constant"
+            raise ContractError(f"{what}: name problems in a task.yml beside the file", path, node.lineno) from None
     return problem
 
 
@@ -284,9 +261,8 @@ def _returns_input(node: ast.AST) -> bool:
         for each in ast.walk(node) if isinstance(each, ast.Assign) and isinstance(each.value, ast.Name)
         for target in each.targets for name in ast.walk(target) if isinstance(name, ast.Name)
     }  # fmt: skip
-    returned = {
-        each.value.id for each in ast.walk(node) if isinstance(each, ast.Return) and isinstance(each.value, ast.Name)
-    }
+    returns = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
+    returned = {value.id for value in returns if isinstance(value, ast.Name)}
     arguments = {arg.arg for arg in getattr(node, "args", ast.arguments([], [], None, [], [], None, [])).args}
     return bool(returned & (taken | arguments))
 
@@ -303,15 +279,11 @@ def _kernel_plan(source: Source, also: dict[str, Source], args: argparse.Namespa
         raise ContractError(f"--entry {entry}: no jit function; there are: {', '.join(source.jit)}", source.path)
     kernel = next(iter(source.kernels), entry)
     plan = class_name(name)
-    fields = {
-        key: value
-        for key, value in source.options.items()
-        if key not in _RUN_ONLY and key.isidentifier() and not keyword.iskeyword(key)
-    }
-    lines = [
-        f"    {key}: {_type(value)} = {literal(value, f'the default of {key}', source.path)}"
-        for key, value in fields.items()
-    ] or ["    pass"]
+    lines: list[str] = []
+    for key, value in source.options.items():
+        if key not in _RUN_ONLY and is_name(key):
+            lines.append(f"    {key}: {_type(value)} = {literal(value, f'the default of {key}', source.path)}")
+    lines = lines or ["    pass"]
     taken = ", ".join(f"{each}: {annotation}" if annotation else each for each, annotation, _ in parameters(function))
     taken = one_line(taken)
     run = next((node for each, node in source.names.items() if each == "run" or each.startswith("run_")), None)
@@ -320,9 +292,8 @@ def _kernel_plan(source: Source, also: dict[str, Source], args: argparse.Namespa
     if args.reference:
         reference = f"        return {_reference(source, also, args)}(*inputs)\n"
     modules = ["original"] + [role for role in ("reference", "baseline") if role in also]
-    call = f"original.{entry.removesuffix('.__call__')}" + (
-        "(...)" if "." in entry or (entry in source.names and entry not in source.jit) else ""
-    )
+    is_class = "." in entry or (entry in source.names and entry not in source.jit)
+    call = f"original.{entry.removesuffix('.__call__')}{'(...)' if is_class else ''}"
     text = f'''{_head(source, also)}
 from dataclasses import dataclass
 
@@ -378,27 +349,25 @@ if __name__ == "__main__":
 
 def _entry(source: Source) -> str:
     """Return the jit function that a host calls: one that launches a kernel, or that no other calls."""
-    launching = [
-        name
-        for name, node in source.jit.items()
-        if any(getattr(each, "attr", "") == "launch" for each in ast.walk(node))
-    ]
+
+    def launches(node: ast.AST) -> bool:
+        return any(getattr(each, "attr", "") == "launch" for each in ast.walk(node))
+
+    launching = [name for name, node in source.jit.items() if launches(node)]
     return (launching or list(source.jit) or list(source.kernels))[-1 if not launching else 0]
 
 
 def _reference(source: Source, also: dict[str, Source], args: argparse.Namespace) -> str:
     if "reference" not in also:
         if args.reference not in source.names:
-            raise ContractError(
-                f"--reference {args.reference}: neither a file nor a function of the source", source.path
-            )
+            wrong = f"--reference {args.reference}: neither a file nor a function of the source"
+            raise ContractError(wrong, source.path)
         return f"original.{args.reference}"
     function = args.reference.partition(":")[2]
     found = [name for name, node in also["reference"].names.items() if isinstance(node, ast.FunctionDef)]
     if function and function not in found:
-        raise ContractError(
-            f"it has no function {function!r}; it has: {', '.join(found) or 'none'}", also["reference"].path
-        )
+        has = ", ".join(found) or "none"
+        raise ContractError(f"it has no function {function!r}; it has: {has}", also["reference"].path)
     if not function and len(found) != 1:
         raise ContractError(f"it has {len(found)} functions: write {args.reference}:FUNCTION", also["reference"].path)
     return f"reference.{function or found[0]}"
@@ -427,31 +396,24 @@ def _report(kind: str, source: Source, folder: Path, copies: Iterable[str], made
     if source.options:
         print("  options: " + ", ".join(source.options))
     made = folder / next(iter(made_files))
-    holes = [
-        f"  {shown(made)}:{number}: {line.partition(HOLE)[2].strip()}"
-        for number, line in enumerate(made.read_text().splitlines(), 1)
-        if HOLE in line
-    ]
-    print(
-        f"{shown(folder)}: {', '.join(files)}; {len(holes)} holes" + (", each marked `TODO(import)`:" if holes else "")
-    )
+    lines = enumerate(made.read_text().splitlines(), 1)
+    holes = [f"  {shown(made)}:{n}: {line.partition(HOLE)[2].strip()}" for n, line in lines if HOLE in line]
+    marked = ", each marked `TODO(import)`:" if holes else ""
+    print(f"{shown(folder)}: {', '.join(files)}; {len(holes)} holes{marked}")
     print(*holes, f"next: kiln verify {shown(made)}", sep="\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="kiln import",
-        description="Make a package of a program: its source as it is, and a KernelPlan or a contract that the other verbs take.",
+    description = (
+        "Make a package of a program: its source as it is, and a KernelPlan or a contract for the other verbs."
     )
-    parser.add_argument(
-        "file", metavar="FILE", help="a program with jit functions, a KernelBench or a GPU MODE problem; it is not run"
-    )
-    parser.add_argument("--as", dest="name", metavar="NAME", help="the package's name; by default the file's")
-    parser.add_argument(
-        "--entry", metavar="NAME", help="the jit function, model or function to call; by default it is found"
-    )
-    parser.add_argument("--reference", metavar="FILE[:NAME]|NAME", help="what computes the right result")
-    parser.add_argument("--baseline", metavar="FILE[:NAME]", help="what else to compare with")
-    parser.add_argument("-o", "--out", metavar="FOLDER", help="where the package goes; by default here")
-    parser.add_argument("--force", action="store_true", help="overwrite an existing package")
+    parser = argparse.ArgumentParser(prog="kiln import", description=description)
+    file_help = "a program with jit functions, a KernelBench or a GPU MODE problem; it is not run"
+    parser.add_argument("file", metavar="FILE", help=file_help)
+    option(parser, "--as NAME", "the package's name; by default the file's", dest="name")
+    option(parser, "--entry NAME", "the jit function, model or function to call; by default it is found")
+    option(parser, "--reference FILE[:NAME]|NAME", "the function that computes the right result")
+    option(parser, "--baseline FILE[:NAME]", "a function to compare the speed with")
+    option(parser, "-o --out FOLDER", "the folder in which to make the package; by default this one")
+    flag(parser, "--force", "overwrite an existing package")
     return parser

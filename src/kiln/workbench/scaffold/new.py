@@ -12,6 +12,7 @@ from kiln.base_dsl import packages
 
 from ..core.command_line import EXIT, report_errors
 from ..core.contracts import ContractError
+from ..core.options import flag, option
 from ..verify import cli as verify
 from .generated_files import class_name, is_name, write_files
 
@@ -63,16 +64,13 @@ sys.exit(main(["{verb}", *sys.argv[1:]]))
 def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     if not is_name(args.name):
-        raise ContractError(
-            f"{args.name!r} is not a valid name of a kernel: letters, digits and underscores, no digit first"
-        )
+        rule = "letters, digits and underscores, no digit first"
+        raise ContractError(f"{args.name!r} is not a valid name of a kernel: {rule}")
     parents = args.package.split(".") if args.package is not None else []
     for part in parents:
         if not is_name(part):
-            raise ContractError(
-                f"--package {args.package}: {part!r} is not a valid name of a package: names with dots between them, as in my.kernels; "
-                "it is made in the current folder"
-            )
+            form = "write names with dots between them, as in my.kernels; it is made in the current folder"
+            raise ContractError(f"--package {args.package}: {part!r} is not a valid name of a package: {form}")
     folder = Path(*parents, args.name)
     files = contents(args.name, args.kind)
     there = [name for name in files if (folder / name).exists()]
@@ -95,9 +93,10 @@ def main(argv: Sequence[str]) -> int:
 def contents(name: str, kind: str) -> dict[str, str]:
     """Return the files of a new kernel."""
     camel = class_name(name)
-    renamed = lambda text: (
-        re.sub(r"\bmy_kernel\b", name, text).replace("MyKernel", camel).replace("_my_kernel", f"_{name}")
-    )
+
+    def renamed(text: str) -> str:
+        return re.sub(r"\bmy_kernel\b", name, text).replace("MyKernel", camel).replace("_my_kernel", f"_{name}")
+
     return {
         "__init__.py": "",  # so that pytest takes the tests of two kernels for two modules
         "kernel.py": renamed((TEMPLATES / f"{kind}.py").read_text()),
@@ -115,10 +114,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="kinds:\n" + "\n".join(f"  {kind:<12} {what}" for kind, what in KINDS.items()),
     )
-    parser.add_argument("name", metavar="NAME", help="of the kernel and of its folder")
-    parser.add_argument(
-        "--kind", choices=KINDS, default="elementwise", help="what to start from (default: elementwise)"
-    )
-    parser.add_argument("--package", metavar="PKG", help="make it part of a Python package, as in my.kernels")
-    parser.add_argument("--force", action="store_true", help="overwrite existing files")
+    parser.add_argument("name", metavar="NAME", help="the name of the kernel and of its folder")
+    option(parser, "--kind", "the template to start from (elementwise)", choices=KINDS, default="elementwise")
+    option(parser, "--package PKG", "make it part of a Python package, as in my.kernels")
+    flag(parser, "--force", "overwrite existing files")
     return parser

@@ -39,7 +39,7 @@ class Source:
 
     @property
     def licence(self) -> str:
-        """What the file says about its licence: the line that names it, else the first copyright line."""
+        """The line of the file that names its licence, else the first copyright line."""
         lines = [line.strip("# \t") for line in self.text.splitlines()[:60]]
         for word in ("SPDX-License-Identifier", "icense", "opyright"):
             for line in lines:

@@ -109,7 +109,7 @@ def _copied_rows(target: Any, target_pitch: Any, source: Any, source_pitch: Any,
 
 
 def _side(copy: Any, side: str) -> tuple[int, int]:
-    """Return the address and pitch of a side (`src`, `dst`) of the driver's description of a 2D copy."""
+    """Return address and pitch of one side (`src`, `dst`) of the driver's CUDA_MEMCPY2D."""
     kind, pitch = int(getattr(copy, f"{side}MemoryType")), int(getattr(copy, f"{side}Pitch"))
     if kind not in (1, 2, 4):  # host, device, either
         raise NotImplementedError("arrays of CUDA are not served from host memory (`kiln run --target cpu`)")

@@ -26,7 +26,7 @@ NAMES = _NORMAL | _ZEROS | {"empty", "empty_like", "empty_strided"}
 
 
 def large(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
-    """Return the result of a call of one of `NAMES`; None for small tensors and options that torch handles."""
+    """Make the tensor that a call of one of `NAMES` asks for; None if it is small or torch must handle its options."""
     name = func.__name__
     if kwargs.get("out") is not None or kwargs.get("requires_grad") or kwargs.get("names") is not None:
         return None

@@ -1,4 +1,4 @@
-"""Random numbers of the served device, from a generator of its own, as on a GPU: those of CPU tensors do not change."""
+"""Random numbers for `cuda` tensors, from a separate generator as on a GPU: those for CPU tensors do not change."""
 
 from __future__ import annotations
 

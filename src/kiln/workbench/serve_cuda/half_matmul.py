@@ -19,7 +19,7 @@ NAMES = _IN_PLACE | {
 
 
 def of_halves(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Return the result of a call of one of `NAMES`, computed in f32 and rounded once; None without 16-bit floats."""
+    """Compute a call of one of `NAMES` in f32 and round the result once; None without 16-bit floats."""
     found: set[torch.dtype] = set()
 
     def widened(x: Any) -> Any:

@@ -21,14 +21,6 @@ def _torch(module: ModuleType) -> None:
     torch_cuda.serve(module)
 
 
-def _driver(module: ModuleType) -> None:
-    bindings.serve_driver(module)
-
-
-def _runtime(module: ModuleType) -> None:
-    bindings.serve_runtime(module)
-
-
 def _jax_tvm_ffi(module: ModuleType) -> None:
     """Call what a program registers for JAX's GPU on the host, which is all that JAX has here."""
     register = module.register_ffi_target
@@ -42,8 +34,8 @@ def _jax_tvm_ffi(module: ModuleType) -> None:
 
 _AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
     "torch": _torch,
-    "cuda.bindings.driver": _driver,
-    "cuda.bindings.runtime": _runtime,
+    "cuda.bindings.driver": bindings.serve_driver,
+    "cuda.bindings.runtime": bindings.serve_runtime,
     "jax_tvm_ffi": _jax_tvm_ffi,
 }
 _PACKAGES = ("cuda", "cuda.bindings")

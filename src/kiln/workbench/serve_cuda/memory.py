@@ -28,7 +28,7 @@ _FIXED, _NORESERVE, _MS_ASYNC, _PROT_NONE = 0x10, 0x4000, 1, 0
 _PAGE = mmap.PAGESIZE
 _KEPT_BYTES = 4 << 30
 _KEPT_COUNT = 1024
-"""How much address space, and how many ranges of it, stay unused after memory was freed."""
+"""Limits of freed address space that is not reused yet: bytes, and ranges."""
 
 _lock = fork_safe.rlock()
 _sizes: dict[int, int] = {}
@@ -42,9 +42,8 @@ class BadAddress(RuntimeError):
     """An access to memory that does not exist."""
 
     def __init__(self, address: int, size: int) -> None:
-        super().__init__(
-            f"CUDA error: an illegal memory access was encountered: {size} bytes at 0x{address:x} {_what_is_wrong(address)}"
-        )
+        where = f"{size} bytes at 0x{address:x} {_what_is_wrong(address)}"
+        super().__init__(f"CUDA error: an illegal memory access was encountered: {where}")
 
 
 def allocate(size: int, kind: str = "device") -> int | None:
@@ -118,9 +117,8 @@ def check(address: int, size: int) -> None:
         else:
             first = address // _PAGE * _PAGE
             good = 0 < address < address + size < 1 << 63 and not _was_freed(address, size)
-            good = good and not _libc.msync(
-                first, address + size - first, _MS_ASYNC
-            )  # fails if nothing is mapped there
+            # msync fails if nothing is mapped there.
+            good = good and not _libc.msync(first, address + size - first, _MS_ASYNC)
         if not good:
             raise BadAddress(address, size)
 

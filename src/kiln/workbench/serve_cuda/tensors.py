@@ -238,9 +238,8 @@ def _array(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 def _refuse_numpy(tensor: torch.Tensor) -> None:
     if is_marked(tensor):
-        raise TypeError(
-            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
-        )
+        hint = "Use Tensor.cpu() to copy the tensor to host memory first."
+        raise TypeError(f"can't convert cuda:0 device type tensor to numpy. {hint}")
 
 
 def _repr(tensor: torch.Tensor, **kwargs: Any) -> str:
@@ -373,9 +372,8 @@ def serve_other_ways() -> None:
 
     module: Any = torch
     module.load, module.from_dlpack = load_marked, from_dlpack_marked
-    module.Tensor.record_stream = (
-        _record_stream  # torch's own takes only its streams, and reads them before modes see the call
-    )
+    # Torch's own takes only its streams, and reads them before modes see the call.
+    module.Tensor.record_stream = _record_stream
     for name in ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool"):
         dtype = getattr(torch, f"{name}Tensor").dtype
         setattr(module.cuda, f"{name}Tensor", _old_type(name, dtype))

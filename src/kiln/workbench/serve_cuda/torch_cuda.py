@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import operator
+import types
+from typing import TYPE_CHECKING, Any
 
 from kiln.base_dsl.packages import leaning_on
 
 from . import callbacks, generators, graphs, memory, streams, tensors
 from . import device as served
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def serve(torch: Any) -> None:
     """Install everything in a freshly imported torch."""
     cuda = torch.cuda
-    for name, value in _functions(torch).items():
+    for name, value in _functions().items():
         setattr(cuda, name, value)
-    for module, names in (
-        (cuda.streams, ("Stream", "ExternalStream", "Event")),
-        (cuda.graphs, ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing")),
-    ):
+    for module, names in ((cuda.streams, ("Stream", "ExternalStream", "Event")), (cuda.graphs, _OF_GRAPHS)):
         for name in names:
             setattr(module, name, getattr(cuda, name))
     cuda.profiler.start = cuda.profiler.stop = _nothing
@@ -63,24 +65,15 @@ def _number(device: Any = None) -> int:
     return served.check_number(named.index or 0)
 
 
-def _capability(device: Any = None) -> tuple[int, int]:
-    _number(device)
-    found = served.current()
-    return found.major, found.minor
+def _about_device(*names: str) -> Callable[..., Any]:
+    """Return a function that takes a device and returns these properties of it: one, or a tuple."""
+    read = operator.attrgetter(*names)
+    return lambda device=None: read(_properties(device))
 
 
 def _properties(device: Any = None) -> served.Device:
     _number(device)
     return served.current()
-
-
-def _name(device: Any = None) -> str:
-    return _properties(device).name
-
-
-def _memory_info(device: Any = None) -> tuple[int, int]:
-    found = _properties(device)
-    return found.free_memory, found.total_memory
 
 
 def _set_device(device: Any) -> None:
@@ -92,7 +85,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _zero(*_: Any, **__: Any) -> int:
-    """Return 0: only host memory is in use."""
+    """Return 0: nothing is counted, and nothing fails."""
     return 0
 
 
@@ -108,91 +101,62 @@ def _set_rng_state(state: Any, device: Any = "cuda") -> None:
     generators.default_generator().set_state(state)
 
 
-class _Runtime:
-    """The functions of the CUDA runtime that programs call through torch."""
+_memory_info = _about_device("free_memory", "total_memory")
+_Runtime = types.SimpleNamespace(
+    cudaProfilerStart=_zero, cudaProfilerStop=_zero, cudaDeviceSynchronize=_zero, cudaHostRegister=_zero,
+    cudaHostUnregister=_zero, cudaMemGetInfo=_memory_info, cudaGetErrorString=lambda code: "no error",
+)  # fmt: skip
+"""The functions of the CUDA runtime that programs call through torch."""
 
-    @staticmethod
-    def cudaProfilerStart() -> int:
-        return 0
-
-    cudaProfilerStop = cudaDeviceSynchronize = cudaProfilerStart
-
-    @staticmethod
-    def cudaMemGetInfo(device: Any = None) -> tuple[int, int]:
-        return _memory_info(device)
-
-    @staticmethod
-    def cudaGetErrorString(code: Any) -> str:
-        return "no error"
-
-    @staticmethod
-    def cudaHostRegister(*_: Any) -> int:
-        return 0
-
-    cudaHostUnregister = cudaHostRegister
+_WITHOUT_EFFECT = (
+    "init", "_lazy_init", "synchronize", "ipc_collect", "_sleep", "set_per_process_memory_fraction", "empty_cache",
+    "reset_peak_memory_stats", "reset_max_memory_allocated",
+)  # fmt: skip
+_ALWAYS_ZERO = (
+    "utilization", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
+)  # fmt: skip
+_OF_STREAMS = (
+    "Stream", "ExternalStream", "Event", "StreamContext", "stream", "current_stream", "default_stream", "set_stream",
+)  # fmt: skip
+_OF_GRAPHS = ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing")
 
 
-def _functions(torch: Any) -> dict[str, Any]:
+def _functions() -> dict[str, Any]:
+    """Return what `torch.cuda` has, by name."""
+    generator = generators.default_generator()
     arch = "sm_{0.major}{0.minor}".format
     return {
+        **dict.fromkeys(_WITHOUT_EFFECT, _nothing),
+        **dict.fromkeys(_ALWAYS_ZERO, _zero),
+        **{name: getattr(streams, name) for name in _OF_STREAMS},
+        **{name: getattr(graphs, name) for name in _OF_GRAPHS},
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "init": _nothing,
-        "_lazy_init": _nothing,
         "_is_in_bad_fork": lambda: False,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": _set_device,
         "device": _DeviceContext,
         "device_of": lambda _: contextlib.nullcontext(),
-        "get_device_name": _name,
-        "get_device_capability": _capability,
+        "get_device_name": _about_device("name"),
+        "get_device_capability": _about_device("major", "minor"),
         "get_device_properties": _properties,
         "get_arch_list": lambda: [arch(served.current())],
         "can_device_access_peer": lambda device, peer_device: False,
         "is_bf16_supported": lambda *_, **__: True,
         "is_tf32_supported": lambda: True,
-        "synchronize": _nothing,
-        "ipc_collect": _nothing,
         "cudart": lambda: _Runtime,
-        "_sleep": _nothing,
         "caching_allocator_alloc": lambda size, device=None, stream=None: memory.allocate(size),
         "caching_allocator_delete": memory.free,
-        "set_per_process_memory_fraction": _nothing,
-        "utilization": _zero,
-        # memory
-        "empty_cache": _nothing,
         "mem_get_info": _memory_info,
-        "memory_allocated": _zero,
-        "max_memory_allocated": _zero,
-        "memory_reserved": _zero,
-        "max_memory_reserved": _zero,
-        "reset_peak_memory_stats": _nothing,
-        "reset_max_memory_allocated": _nothing,
         "memory_stats": lambda device=None: {},
         "memory_summary": lambda *_, **__: "memory of the host",
-        # random numbers
-        "manual_seed": _manual_seed,
-        "manual_seed_all": _manual_seed,
-        "seed": lambda: generators.default_generator().seed(),
-        "seed_all": lambda: generators.default_generator().seed(),
-        "initial_seed": lambda: generators.default_generator().initial_seed(),
+        **dict.fromkeys(("manual_seed", "manual_seed_all"), _manual_seed),
+        **dict.fromkeys(("seed", "seed_all"), generator.seed),
+        "initial_seed": generator.initial_seed,
         "get_rng_state": _get_rng_state,
         "get_rng_state_all": lambda: [_get_rng_state()],
         "set_rng_state": _set_rng_state,
         "set_rng_state_all": lambda states: _set_rng_state(next(iter(states))),
-        "default_generators": (generators.default_generator(),),
-        # streams, events, graphs
-        "Stream": streams.Stream,
-        "ExternalStream": streams.ExternalStream,
-        "Event": streams.Event,
-        "StreamContext": streams.StreamContext,
-        "stream": streams.stream,
-        "current_stream": streams.current_stream,
-        "default_stream": streams.default_stream,
-        "set_stream": streams.set_stream,
-        "CUDAGraph": graphs.CUDAGraph,
-        "graph": graphs.graph,
-        "graph_pool_handle": graphs.graph_pool_handle,
-        "is_current_stream_capturing": graphs.is_current_stream_capturing,
+        "default_generators": (generator,),
     }

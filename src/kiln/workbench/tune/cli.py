@@ -20,6 +20,7 @@ from ..core import command_line, ray_runner, tuned_file, worker_case
 from ..core.cases import Case
 from ..core.command_line import EXIT
 from ..core.contracts import ContractError
+from ..core.options import flag, option
 from ..core.ray_runner import Ray
 from ..core.runners import Local, Runner
 from ..core.text import fields_text, near_path
@@ -28,7 +29,7 @@ from .result import Tuning
 from .tuner import Settings, Tuner
 
 LOST = 0.03
-"""By how much a tuned config may have become slower before `--check` fails."""
+"""The loss of speed of a tuned config at which `--check` fails."""
 
 
 def tune(
@@ -101,34 +102,30 @@ def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Ru
         settings.only = [command_line.config(args, case, problems[0]) or {}]
     if args.check:
         return _check(args, case, problems, settings, runners, report)
-    return max(
-        _tell(args, Tuner(case, settings, *runners, report=report).tune(problems), here or settings.target == "cpu")
-        for _ in _models_in_turn(runners[0], settings)
-    )
+    timed, status = here or settings.target == "cpu", EXIT.GOOD
+    for _ in _models_in_turn(runners[0], settings):
+        found = Tuner(case, settings, *runners, report=report).tune(problems)
+        status = max(status, _tell(args, found, timed))
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_line.arguments("kiln tune", "Find the fastest config for a problem, and write it to tuned.json.")
-    more = parser.add_argument_group("how to tune")
-    more.add_argument("--top", type=_count, default=64, metavar="N", help="measure the N most promising configs (64)")
-    more.add_argument(
-        "--search", choices=("rank", "tpe"), default="rank", help="all in order of rank, or Optuna's proposals"
-    )
-    more.add_argument("--budget", type=_seconds, metavar="TIME", help="begin no job after so long: 10m, 90s")
-    more.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="compile so many at a time")
-    more.add_argument("--timeout", type=_seconds, default=60.0, metavar="TIME", help="of a job (60s)")
-    more.add_argument("--memory", type=_bytes, metavar="SIZE", help="of a job, on the host: 4G")
-    more.add_argument("--gpus", type=_list, metavar="N,N", help="time on these GPUs (the first)")
-    more.add_argument("--ray", metavar="ADDRESS", help="work on a Ray cluster: auto, ray://host:10001, local")
-    more.add_argument(
-        "--ship-kiln", action="store_true", help="send this Kiln to nodes of the cluster that have another"
-    )
-    more.add_argument("--fresh", action="store_true", help="measure again what the journal has")
-    more.add_argument("--together", action="store_true", help="one config for all problems: the best geometric mean")
-    more.add_argument(
-        "--check", action="store_true", help="measure what tuned.json says; fail if it lost more than 3 %%"
-    )
-    more.add_argument("--replay", action="store_true", help="choose again from the journal; run nothing")
+    how = parser.add_argument_group("how to tune")
+    option(how, "--top N", "measure the N most promising configs (64)", type=_count, default=64)
+    search = "measure all configs in order of rank, or what Optuna proposes (rank)"
+    option(how, "--search", search, choices=("rank", "tpe"), default="rank")
+    option(how, "--budget TIME", "begin no job after this time: 10m, 90s", type=_seconds)
+    option(how, "--jobs N", "compile this many configs at a time", type=_count, default=os.cpu_count() or 1)
+    option(how, "--timeout TIME", "the time a job may take (60s)", type=_seconds, default=60.0)
+    option(how, "--memory SIZE", "the host memory a job may take: 4G", type=_bytes)
+    option(how, "--gpus N,N", "time on these GPUs (the first)", type=_list)
+    option(how, "--ray ADDRESS", "work on a Ray cluster: auto, ray://host:10001, local")
+    flag(how, "--ship-kiln", "send this Kiln to nodes of the cluster that have another")
+    flag(how, "--fresh", "measure again what the journal has")
+    flag(how, "--together", "choose one config for all problems: the best geometric mean")
+    flag(how, "--check", "measure the configs in tuned.json; fail if one is more than 3 %% slower")
+    flag(how, "--replay", "choose again from the journal; run nothing")
     return parser
 
 
@@ -204,16 +201,14 @@ def _tell(args: argparse.Namespace, found: Tuning, timed: bool) -> int:
     console = command_line.console(args)
     good = bool(found.decisions)
     if not args.quiet or not good:
-        console.print(str(found), markup=False)
+        console.print(str(found))
     if good:
         if not args.quiet and not args.config:
-            console.print(f"written to {near_path(tuned_file.path_of(found.case))}", markup=False)
+            console.print(f"written to {near_path(tuned_file.path_of(found.case))}")
         return EXIT.GOOD
     if not timed and found.counts()["ranked"]:
-        print(
-            "There is no GPU: configs were compiled and ranked, not measured. --target cpu times on the CPU.",
-            file=sys.stderr,
-        )
+        ranked = "There is no GPU: configs were compiled and ranked, not measured."
+        print(f"{ranked} --target cpu times on the CPU.", file=sys.stderr)
         return EXIT.NOT_HERE
     print("no config was measured" if found.stopped else "no config works", file=sys.stderr)
     return EXIT.FAILED
@@ -240,9 +235,7 @@ def _check(
             return EXIT.NOT_HERE
         entry = tuned_file.entry_of(case, str(measuring.env["gpu"] or "cpu"), problem)
         if entry is None:
-            console.print(
-                f"{fields_text(problem)}: not in {tunings.FILE}; write `kiln tune {case.where}`", markup=False
-            )
+            console.print(f"{fields_text(problem)}: not in {tunings.FILE}; write `kiln tune {case.where}`")
             lost = True
             continue
         settings.only = [entry["config"]]
@@ -250,12 +243,12 @@ def _check(
         before = entry["us"][1]
         if record.status != "ok" or not record.us:
             message = (record.error or {}).get("message", "")
-            console.print(f"{fields_text(problem)}: {record.status}: {message}", markup=False)
+            console.print(f"{fields_text(problem)}: {record.status}: {message}")
             lost = True
             continue
         ratio = record.us[1] / before
         bad = record.us[0] > (1 + LOST) * before
         lost |= bad
         said = f"slower by {ratio - 1:.1%}" if bad else f"{ratio:.3f} times that"
-        console.print(f"{fields_text(problem)}: {record.us[1]:.2f} us, tuned {before:.2f} us: {said}", markup=False)
+        console.print(f"{fields_text(problem)}: {record.us[1]:.2f} us, tuned {before:.2f} us: {said}")
     return EXIT.FAILED if lost else EXIT.GOOD

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kiln import DSLBaseError, cute, mlir, testing  # noqa: F401  (the compiler: loaded before the time of the first job begins)
+from kiln import DSLBaseError, cute, mlir, testing  # noqa: F401  (the compiler is loaded before the first job's time)
 from kiln.hardware import current
 from kiln.measure import comparison, measurement
 from kiln.measure.statistics import Stopping
@@ -24,7 +24,7 @@ _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
 _FINAL = measurement.Effort(warmup=0.3)
 """The effort for finalists, whose warm-ups take turns as well."""
 TOO_SLOW = 2.0
-"""A config that takes so many times as long as the best is not measured any better."""
+"""A config that takes this many times as long as the best is not measured more precisely."""
 
 
 def _case(where: str) -> Case:
@@ -35,17 +35,11 @@ def _case(where: str) -> Case:
 def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configs of a problem with reasons against them and predicted times, and its FLOPs and bytes."""
     case, device = _case(where), current.device()
-    return {
-        "choices": [
-            {
-                "config": choice.config,
-                "reasons": list(choice.reasons),
-                "predicted_us": case.perf_model(choice.config, problem, device) if choice.valid else None,
-            }
-            for choice in case.configs(problem)
-        ],
-        "flops_bytes": case.flops_bytes(problem),
-    }
+    choices: list[dict[str, Any]] = []
+    for choice in case.configs(problem):
+        predicted = case.perf_model(choice.config, problem, device) if choice.valid else None
+        choices.append({"config": choice.config, "reasons": list(choice.reasons), "predicted_us": predicted})
+    return {"choices": choices, "flops_bytes": case.flops_bytes(problem)}
 
 
 def compile_config(
@@ -91,10 +85,11 @@ def screen(
             status = "invalid" if found["status"] == "refused" else found["status"]
             return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}
     inputs = case.inputs(problem, seed)
+    beside: dict[str, Any] = {}
     if reference is not None:
-        beside = _beside(functools.partial(case.bound(reference, problem), *inputs), canonical([problem, reference]))
-        return {**_timed(functools.partial(case.bound(config, problem), *inputs), best_us), **beside}
-    return _timed(functools.partial(case.bound(config, problem), *inputs), best_us)
+        call = functools.partial(case.bound(reference, problem), *inputs)
+        beside = _beside(call, canonical([problem, reference]))
+    return {**_timed(functools.partial(case.bound(config, problem), *inputs), best_us), **beside}
 
 
 def _timed(call: Any, best_us: float | None) -> dict[str, Any]:
@@ -132,10 +127,9 @@ def compare(where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[st
     """Compare configs with each other, round by round."""
     case = _case(where)
     inputs = case.inputs(problem, seed)
-    calls = {
-        str(number): functools.partial(case.bound(config, problem), *inputs) for number, config in enumerate(configs)
-    }
-    for call in calls.values():
+    bound = [functools.partial(case.bound(config, problem), *inputs) for config in configs]
+    calls = {str(number): call for number, call in enumerate(bound)}
+    for call in bound:
         call()  # compiles or loads, outside the measurement
     found = comparison.compare(calls, seed=seed, effort=_FINAL)
     measured = list(found.measurements.values())

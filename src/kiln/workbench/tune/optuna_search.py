@@ -40,9 +40,10 @@ class Search:
         self._places = {self._point(config): place for place, config in enumerate(configs)}
 
     def propose(self, batch: int, measured: Sequence[tuple[int, float | None]], size: int = BATCH) -> list[int]:
-        """The next places to measure, none that was told; fewer than `size` at the end of the list.
+        """Return the indices of the next configs to measure, none of them measured before.
 
-        `told` are places and microseconds in the order they were proposed; None for a config that failed.
+        `measured` are indices and microseconds in the order they were proposed; None for a config that failed. Fewer
+        than `size` are returned at the end of the list.
         """
         optuna = self._optuna
         seed = int.from_bytes(hashlib.sha256(f"{self.seed}/{batch}".encode()).digest()[:4], "big")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.cases import Case
 
 SHOWN = 10
-"""How many configs the text lists for a problem."""
+"""The most configs that the text lists for a problem."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Tuning:
     finals: dict[str, list[selection.Candidate]] = field(default_factory=dict)
     """The configs that were compared with each other, with their times in that comparison."""
     measured: int = 0
-    """How many jobs were run; the journal answered the others."""
+    """The number of jobs that were run; the journal answered the others."""
     stopped: bool = False
     """Whether the budget ended it."""
     notes: list[str] = field(default_factory=list)
@@ -55,16 +55,13 @@ class Tuning:
 
     def to_json(self) -> dict[str, Any]:
         """Return decisions and Records as JSON."""
-        return {
-            "case": self.case.name,
-            "chosen": [
-                {"problem": json.loads(name), "config": decision.config, "us": list(decision.us), "why": decision.why}
-                for name, decision in self.decisions.items()
-            ],
-            "records": [json.loads(record.to_json()) for records in self.records.values() for record in records],
-            "measured": self.measured,
-            "stopped": self.stopped,
-        }
+        chosen = [
+            {"problem": json.loads(name), "config": decision.config, "us": list(decision.us), "why": decision.why}
+            for name, decision in self.decisions.items()
+        ]
+        records = [json.loads(record.to_json()) for records in self.records.values() for record in records]
+        about = {"case": self.case.name, "measured": self.measured, "stopped": self.stopped}
+        return {**about, "chosen": chosen, "records": records}
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -75,9 +72,8 @@ def _of_problem(tuning: Tuning, name: str) -> list[str]:
     decision = tuning.decisions.get(name)
     lines = [f"{tuning.case.name} {fields_text(records[0].problem) if records else name}".rstrip()]
     measured = sorted((r for r in records if r.status == "ok" and r.us), key=lambda r: r.us[1] if r.us else 0)
-    ranked = sorted(
-        (r for r in records if r.status == "ranked"), key=lambda r: r.more.get("predicted_us") or float("inf")
-    )
+    unmeasured = [r for r in records if r.status == "ranked"]
+    ranked = sorted(unmeasured, key=lambda r: r.more.get("predicted_us") or float("inf"))
     finals = sorted(tuning.finals.get(name, ()), key=lambda one: one.us[1])
     compared = [selection.canonical(one.config) for one in finals]
     others = [r for r in measured or ranked if selection.canonical(r.config) not in compared]
@@ -119,7 +115,7 @@ def _flags(record: Record) -> str:
 
 
 def _reasons(records: Sequence[Record]) -> list[str]:
-    """Why configs failed, those of the same reason together, with the command that does the first again."""
+    """Return why configs failed, grouped by reason, with the command that repeats the first of each."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         if record.error and record.status != "ok":
@@ -128,9 +124,8 @@ def _reasons(records: Sequence[Record]) -> list[str]:
     lines: list[str] = []
     for (status, reason), of in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         error = of[0].error or {}
-        place = (
-            f" ({os.path.basename(error['file'])}:{error['line']})" if error.get("file") and error.get("line") else ""
-        )
+        file, line = error.get("file"), error.get("line")
+        place = f" ({os.path.basename(file)}:{line})" if file and line else ""
         lines.append(f"  {len(of)} {status}: {textwrap.shorten(reason, 160, placeholder=' ...')}{place}")
         if status != "invalid":
             lines.append(f"      {of[0].again}")

@@ -47,11 +47,7 @@ def newest(records: Iterable[Record]) -> list[Record]:
     last: dict[str, Record] = {}
     for record in records:
         before = last.get(record.key)
-        if (
-            before is None
-            or _when(before) < _when(record)
-            or (_when(before) == _when(record) and before.to_json() < record.to_json())
-        ):
+        if before is None or (_when(before), before.to_json()) < (_when(record), record.to_json()):
             last[record.key] = record
     return [last[key] for key in sorted(last)]
 
@@ -72,17 +68,14 @@ def screened(records: Iterable[Record]) -> list[Candidate]:
     If several GPUs measured, each also timed one and the same config (`reference`), and times are taken relative to
     it.
     """
-    good = [
-        record
-        for record in newest(records)
-        if record.status == "ok" and record.us and record.config is not None and "finalists" not in record.more
-    ]
+    timed = [record for record in newest(records) if record.status == "ok" and record.us]
+    good = [record for record in timed if record.config is not None and "finalists" not in record.more]
     typical = _typical(good)
     found: list[Candidate] = []
     for record in good:
-        scale = (
-            typical[canonical(record.more["reference"])] / record.more["reference_us"] if _is_relative(record) else 1.0
-        )
+        scale = 1.0
+        if _is_relative(record):
+            scale = typical[canonical(record.more["reference"])] / record.more["reference_us"]
         low, middle, high = (scale * us for us in record.us or ())
         found.append(Candidate(record.more.get("place", 0), record.config or {}, (low, middle, high)))
     return sorted(found, key=lambda one: (one.us[1], one.place))
@@ -107,10 +100,8 @@ def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
         return []
     ordered = sorted(candidates, key=lambda one: (one.us[1], one.place))
     limit = ordered[0].us[1] * (1 + NEAR)
-    return sorted(
-        (one for number, one in enumerate(ordered) if number < FINALISTS or one.us[1] <= limit),
-        key=lambda one: one.place,
-    )
+    chosen = [one for number, one in enumerate(ordered) if number < FINALISTS or one.us[1] <= limit]
+    return sorted(chosen, key=lambda one: one.place)
 
 
 def compared(records: Iterable[Record], wanted: Sequence[Candidate]) -> list[Candidate]:
@@ -139,11 +130,8 @@ def choose(candidates: Sequence[Candidate], unit: str = "us") -> Decision | None
     if chosen is fastest:
         return Decision(chosen.config, chosen.us, f"the fastest {of}, or the first of equals")
     behind = 100 * (chosen.us[1] / fastest.us[1] - 1)
-    why = (
-        f"no slower than {canonical(fastest.config)} ({fastest.us[1]:.2f} {unit}, {behind:+.1f} %, which the noise hides) {of}, "
-        "and before it in the list"
-    )
-    return Decision(chosen.config, chosen.us, why)
+    other = f"{canonical(fastest.config)} ({fastest.us[1]:.2f} {unit}, {behind:+.1f} %, which the noise hides)"
+    return Decision(chosen.config, chosen.us, f"no slower than {other} {of}, and before it in the list")
 
 
 def _slower(one: Candidate, fastest: Candidate) -> bool:
@@ -186,9 +174,8 @@ def decisions(by_problem: Mapping[str, Sequence[Record]], together: bool = False
         problem: {canonical(one.config): one.us for one in [*screened(records), *rounds[problem]]}
         for problem, records in by_problem.items()
     }
-    return {
-        problem: Decision(decision.config, known[canonical(decision.config)], why) for problem, known in times.items()
-    }
+    chosen = canonical(decision.config)
+    return {problem: Decision(decision.config, known[chosen], why) for problem, known in times.items()}
 
 
 def _means(problems: Sequence[Sequence[Candidate]]) -> list[Candidate]:
@@ -200,12 +187,9 @@ def _means(problems: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     means: list[Candidate] = []
     for name in sorted(set.intersection(*(set(table) for table in tables))):
         own = [table[name] for table in tables]
-        low, middle, high = (
-            _geometric([one.us[n] / best for one, best in zip(own, bests, strict=True)]) for n in range(3)
-        )
-        rounds = zip(
-            *([time / best for time in one.rounds] for one, best in zip(own, bests, strict=True)), strict=False
-        )
+        pairs = list(zip(own, bests, strict=True))
+        low, middle, high = (_geometric([one.us[n] / best for one, best in pairs]) for n in range(3))
+        rounds = zip(*([time / best for time in one.rounds] for one, best in pairs), strict=False)
         means.append(Candidate(own[0].place, own[0].config, (low, middle, high), tuple(map(_geometric, rounds))))
     return means
 

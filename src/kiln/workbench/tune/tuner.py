@@ -210,9 +210,8 @@ class Tuner:
             record = states.get(config.place)
             if record is not None and record.status == "ranked":
                 us = record.more.get("predicted_us")
-                known.append(
-                    (config.place, None if us is None else predicted_time.Prediction(us, record.more["spills"]))
-                )
+                prediction = None if us is None else predicted_time.Prediction(us, record.more["spills"])
+                known.append((config.place, prediction))
         by_place = {config.place: config for config in configs}
         return [by_place[place] for place in predicted_time.order(known)]
 
@@ -346,9 +345,9 @@ class Tuner:
         key = key_of("tune", self.case, problem, config.choice.config, self.env, "list/1")
         reason = "; ".join(config.choice.reasons)
         found = self._answer(key)
-        return found or self._keep(
-            self._record(problem, config, key, "invalid", "list/1", message=reason, kind="validate")
-        )
+        if found is not None:
+            return found
+        return self._keep(self._record(problem, config, key, "invalid", "list/1", message=reason, kind="validate"))
 
     def _pruned(self, problem: Mapping[str, Any], config: _Config, predicted: float | None) -> Record:
         key = key_of("tune", self.case, problem, config.choice.config, self.env, self._of_target(SCREEN))
@@ -428,17 +427,16 @@ class Tuner:
             more["seconds"] = round(outcome.seconds, 3)
         again = command_line.again("tune", self.case, problem, "--fresh", config=config.choice.config)
         return Record(
-            "tune", key, self.case.name, dict(problem), config.choice.config, status, protocol=stage, env=env, error=error,
-            again=again, more=more,
+            "tune", key, self.case.name, dict(problem), config.choice.config, status, protocol=stage, env=env,
+            error=error, again=again, more=more,
         )  # fmt: skip
 
 
 def job_env(on_gpu: bool) -> dict[str, str]:
     """Return the environment variables of workers that time."""
-    arch = os.environ.get("CUTE_DSL_ARCH")
     # Dry runs cache code with line information; the same option here avoids a second compilation.
     own = {"CUTE_DSL_LINEINFO": "1"} if on_gpu else {"KILN_TARGET": "cpu"}
-    return own | ({"CUTE_DSL_ARCH": arch} if arch else {})
+    return own | command_line.arch_variable()
 
 
 def _environment(target: str | None, timing: Runner) -> dict[str, Any]:
@@ -457,10 +455,9 @@ def _device_and_arch(case: Case, settings: Settings, on_gpu: bool) -> tuple[Devi
 
 def compiling(stderr: str) -> bool:
     """Return whether the stack that a worker printed before it ended shows it tracing or compiling."""
-    return any(
-        path.endswith(os.path.join("base_dsl", "dsl.py")) and function in ("trace", "compile_module")
-        for path, _, function in _frames(stderr)
-    )
+    compiler = os.path.join("base_dsl", "dsl.py")
+    frames = [(path, function) for path, _, function in _frames(stderr)]
+    return any(path.endswith(compiler) and name in ("trace", "compile_module") for path, name in frames)
 
 
 def last_place(stderr: str) -> tuple[str, int] | None:

@@ -4,15 +4,4 @@ from __future__ import annotations
 
 from kiln import lazy
 
-__getattr__ = lazy.names(
-    __name__,
-    dict.fromkeys(
-        (
-            "main",
-            "verify",
-            "checks",
-        ),
-        ".cli",
-    ),
-    None,
-)
+__getattr__ = lazy.names(__name__, dict.fromkeys(("main", "verify", "checks"), ".cli"), None)

@@ -68,9 +68,8 @@ class Watch:
         if self.left:
             found["no-threads"] = f"kernel_fn left a thread running: {self.left[0].name}"
         if self._streams and not case.streams:
-            found["stream-order"] = (
-                "kernel_fn puts work on a stream of its own: what comes after it on the given one does not wait"
-            )
+            why = "what comes after it on the given stream does not wait"
+            found["stream-order"] = f"kernel_fn puts work on a stream of its own: {why}"
         return found
 
 
@@ -83,9 +82,8 @@ def of_outputs(case: Case, inputs: Sequence[Any], outputs: Sequence[Any]) -> dic
         kinds |= {torch.Tensor, torch.nn.Parameter}
     for number, output in enumerate(outputs):
         if type(output) not in kinds:
-            found["plain-arrays"] = (
-                f"output {number} is a {type(output).__module__}.{type(output).__qualname__}, which may compute later"
-            )
+            kind = f"{type(output).__module__}.{type(output).__qualname__}"
+            found["plain-arrays"] = f"output {number} is a {kind}, which may compute later"
             continue
         changed = [x for index, x in enumerate(inputs) if not mutated(case, index)]
         if not case.aliases and any(_overlap(output, x) for x in changed):

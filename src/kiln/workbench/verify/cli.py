@@ -23,6 +23,7 @@ from ..core.command_line import EXIT
 from ..core.contracts import ContractError
 from ..core.environment import environment
 from ..core.loading import load
+from ..core.options import flag, option
 from ..core.records import Record, journal_of
 from ..core.runners import Inline, Job, Local, Outcome, Runner
 from ..core.worker_case import raise_bad_contract
@@ -35,10 +36,10 @@ QUICK = ("normal", "integers")
 PROTOCOL = "verify/1"
 MAX_ELEMENTS = 1 << 18
 MAX_ON_GPU = 1 << 27
-"""The most elements of inputs: a check keeps copies of them, and of the results in fp64."""
+"""The most elements of inputs: a check keeps copies of the inputs, and the results in fp64."""
 TIMEOUT = 120.0
 MOST_FATAL = 2
-"""After so many checks that ended their worker, the others are skipped."""
+"""The number of checks that end their worker after which the others are skipped."""
 
 
 # Checking
@@ -46,7 +47,7 @@ MOST_FATAL = 2
 
 @dataclass
 class Options:
-    """How a Case is checked."""
+    """The options of checking a Case."""
 
     kinds: Sequence[str] = tuple(KINDS)
     seeds: Sequence[int] = (0, 1, 2)
@@ -174,21 +175,23 @@ def _common(timeout: float) -> dict[str, Any]:
 
 
 def _environment(timeout: float) -> dict[str, str]:
-    arch = os.environ.get("CUTE_DSL_ARCH")
     # Its own timeout comes first: it reports where each warp of an endless kernel is.
     patience = os.environ.get("KILN_CPU_TIMEOUT") or f"{timeout / 2:g}"
-    return {"KILN_TARGET": get_target().name, "KILN_CPU_TIMEOUT": patience, **({"CUTE_DSL_ARCH": arch} if arch else {})}
+    return {"KILN_TARGET": get_target().name, "KILN_CPU_TIMEOUT": patience, **command_line.arch_variable()}
 
 
 def _checks_of(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
     """Return the checks of one problem: the arguments of `jobs.check`, and a label for each."""
     problem, first = described["problem"], options.seeds[0]
     found: list[dict[str, Any]] = []
+    once = {
+        "deterministic": not case.nondeterministic, "streams": on_gpu and not case.streams, "sanitizer": not on_gpu,
+        "repeated": True,
+    }  # fmt: skip
 
     def add(kind: str, seed: int = first, label: str = "", problem: dict[str, Any] = problem, **more: Any) -> None:
-        found.append(
-            {"kind": kind, "problem": problem, "seed": seed, "label": label, "base": described["problem"], **more}
-        )
+        base = described["problem"]
+        found.append({"kind": kind, "problem": problem, "seed": seed, "label": label, "base": base, **more})
 
     for kind in options.kinds:
         if kind == "odd":
@@ -201,17 +204,9 @@ def _checks_of(case: Case, described: Mapping[str, Any], options: Options, on_gp
         elif kind in LAYOUT_KINDS:
             for layout in LAYOUT_KINDS[kind]:
                 add(kind, label="" if layout == kind else layout, layout=layout)
-        elif kind == "deterministic":
-            if not case.nondeterministic:
+        elif kind in once:
+            if once[kind]:
                 add(kind)
-        elif kind == "streams":
-            if on_gpu and not case.streams:
-                add(kind)
-        elif kind == "sanitizer":
-            if not on_gpu:
-                add(kind)
-        elif kind == "repeated":
-            add(kind)
         else:
             for seed in options.seeds:
                 add(kind, seed)
@@ -264,9 +259,8 @@ def _record(case: Case, verdict: Verdict, options: Options) -> None:
     for asked, described in verdict.problems:
         mine = [check for check in verdict.checks if check.base == described["problem"]]
         for each in [check for check in mine if not check.ok]:
-            key = key_of(
-                "verify", case, each.problem, options.config, env, f"{PROTOCOL}:{each.kind}:{each.variant}:{each.seed}"
-            )
+            protocol = f"{PROTOCOL}:{each.kind}:{each.variant}:{each.seed}"
+            key = key_of("verify", case, each.problem, options.config, env, protocol)
             journal.append(_made(case, key, each.problem, options, env, each.status, each))
         if whole and mine:
             bad = next((check for check in mine if not check.ok), None)
@@ -276,15 +270,9 @@ def _record(case: Case, verdict: Verdict, options: Options) -> None:
 
 
 def _made(
-    case: Case,
-    key: str,
-    problem: Mapping[str, Any],
-    options: Options,
-    env: dict[str, Any],
-    status: str,
-    check: Result | None,
-    **more: Any,
-) -> Record:
+    case: Case, key: str, problem: Mapping[str, Any], options: Options, env: dict[str, Any], status: str,
+    check: Result | None, **more: Any,
+) -> Record:  # fmt: skip
     error = {"type": check.kind, "message": check.message, "line": (check.raised or {}).get("line")} if check else None
     again = check.again if check else command_line.again("verify", case, problem, config=options.config)
     about = {"variant": check.variant, "seed": check.seed, "output": check.output} if check else {}
@@ -363,9 +351,8 @@ def main(argv: Sequence[str]) -> int:
     out = command_line.console(args)
     for verdict in verdicts:
         verdict.print(out, args.quiet)
-    command_line.write_json(
-        args, verdicts[0].to_json() if len(verdicts) == 1 else [each.to_json() for each in verdicts]
-    )
+    results = [each.to_json() for each in verdicts]
+    command_line.write_json(args, results[0] if len(results) == 1 else results)
     status = max(verdict.exit_status for verdict in verdicts)
     if args.compute_sanitizer and not status and checked:
         job = {"where": case.where, "problem": checked[0], "config": config, "seed": args.seed}
@@ -402,15 +389,15 @@ def _compute_sanitizer(job: Mapping[str, Any], timeout: float, out: Any) -> int:
     """Run the kernel once more under NVIDIA's compute-sanitizer, in a call of its own since that slows everything."""
     tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if tool is None or not command_line.on_gpu():
-        out.print("compute-sanitizer: " + ("it is not on PATH" if tool is None else "there is no GPU"), markup=False)
+        out.print("compute-sanitizer: " + ("it is not on PATH" if tool is None else "there is no GPU"))
         return EXIT.NOT_HERE
     try:
         # Errors that the driver returns to Kiln's own queries, such as a missing context, are not the kernel's.
         said, status = ncu.ended([tool, "--report-api-errors", "no", "--error-exitcode", "9"], job, timeout, calls=0)
     except ncu.CannotProfile as reason:
-        out.print(f"compute-sanitizer: {reason}", markup=False)
+        out.print(f"compute-sanitizer: {reason}")
         return EXIT.NOT_HERE
-    out.print(said.strip() if status else "compute-sanitizer: no errors", markup=False)
+    out.print(said.strip() if status else "compute-sanitizer: no errors")
     if status and ncu.NO_GPU in said:
         return EXIT.NOT_HERE
     return EXIT.FAILED if status else EXIT.GOOD
@@ -423,19 +410,15 @@ def _parser() -> argparse.ArgumentParser:
         "self-deception, and without a GPU races and bounds, on the CPU target.",
     )
     group = parser.add_argument_group("what to check")
-    group.add_argument("--kinds", metavar="LIST", help=f"some of {', '.join(KINDS)}; with one seed each")
-    group.add_argument("--quick", action="store_true", help=f"only {' and '.join(QUICK)}, with one seed")
-    group.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds (default 3)")
-    group.add_argument("--rtol", type=float, help="compare as torch.testing.assert_close does, finite numbers only")
-    group.add_argument("--atol", type=float, help="the same, absolute")
-    group.add_argument(
-        "--max-elements",
-        type=int,
-        metavar="N",
-        help=f"make problems smaller (default: {MAX_ELEMENTS}, on a GPU {MAX_ON_GPU})",
-    )
-    group.add_argument("--also", choices=("cpu",), help="on a GPU: check on the CPU target, too, with its sanitizer")
-    group.add_argument("--compute-sanitizer", action="store_true", help="on a GPU: run once under NVIDIA's sanitizer")
-    group.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help="seconds for one check")
-    group.add_argument("--ray", metavar="ADDRESS", help="work on a Ray cluster: auto, ray://host:10001, local")
+    option(group, "--kinds LIST", f"some of {', '.join(KINDS)}, with commas between them; with one seed each")
+    flag(group, "--quick", f"only {' and '.join(QUICK)}, with one seed")
+    option(group, "--seeds N", "how many seeds (3)", type=int, default=3)
+    option(group, "--rtol", "compare as torch.testing.assert_close does, finite numbers only", type=float)
+    option(group, "--atol", "the absolute tolerance of such a comparison", type=float)
+    most = f"the most elements of inputs; larger problems are shrunk ({MAX_ELEMENTS}, on a GPU {MAX_ON_GPU})"
+    option(group, "--max-elements N", most, type=int)
+    option(group, "--also", "on a GPU: check on the CPU target, too, with its sanitizer", choices=("cpu",))
+    flag(group, "--compute-sanitizer", "on a GPU: run once under NVIDIA's sanitizer")
+    option(group, "--timeout S", "seconds for one check", type=float, default=TIMEOUT)
+    option(group, "--ray ADDRESS", "work on a Ray cluster: auto, ray://host:10001, local")
     return parser

@@ -168,7 +168,7 @@ def computing_in_fp64() -> Iterator[None]:
 # Filling
 
 _DRAWN = 16_777_213
-"""How many integers are drawn, a prime number; larger arrays repeat them."""
+"""The number of integers to draw, a prime number; larger arrays repeat them."""
 
 
 def fill(x: Any, kind: str, seed: int, number: int) -> None:

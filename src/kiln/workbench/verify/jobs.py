@@ -135,15 +135,9 @@ class _Trial:
     """One problem and seed; `running` is whether the kernel's own code runs."""
 
     def __init__(
-        self,
-        case: Case,
-        problem: dict[str, Any],
-        seed: int,
-        config: dict[str, Any] | None = None,
-        layout: str = "",
-        tolerance: Any = None,
-        variant: bool = False,
-    ) -> None:
+        self, case: Case, problem: dict[str, Any], seed: int, config: dict[str, Any] | None = None, layout: str = "",
+        tolerance: Any = None, variant: bool = False,
+    ) -> None:  # fmt: skip
         self.case, self.problem, self.seed = case, cases.Problem(problem), seed
         self.config, self.layout, self.variant = config, layout, variant
         self.tolerance = case.tolerance if tolerance is None else tolerance
@@ -185,18 +179,22 @@ class _Trial:
 
     def _outputs(self, result: Any, inputs: Sequence[Any], name: str) -> list[Any]:
         if result is None and self.case.mutates:
-            return [
-                x for number, x in enumerate(inputs) if cheating.mutated(self.case, number) and contracts.is_array(x)
-            ]
+            changed = [x for number, x in enumerate(inputs) if cheating.mutated(self.case, number)]
+            return [x for x in changed if contracts.is_array(x)]
         found = list(result.values()) if isinstance(result, Mapping) else result
         found = list(found) if isinstance(found, (list, tuple)) else [found]
         if not found or not all(map(contracts.is_array, found)):
-            what = (
-                "None (return the output, or declare what it `mutates`)" if result is None else contracts.short(result)
-            )
+            nothing = "None (return the output, or declare what it `mutates`)"
+            what = nothing if result is None else contracts.short(result)
             message = f"{name} returns an array, or a tuple or dict of them, not {what}"
             raise ContractError(message, self.case.file, contracts.line_of(self.case.file, name))
         return found
+
+    def _run_kernel(self, *inputs: Any) -> list[Any]:
+        return self._outputs(self.case.kernel(*inputs, config=self.config, problem=self.problem), inputs, "kernel_fn")
+
+    def _run_reference(self, *inputs: Any) -> list[Any]:
+        return self._outputs(self.case.reference(*inputs, problem=self.problem), inputs, "reference_fn")
 
     def complaints(self, outputs: Sequence[Any]) -> dict[str, Any] | None:
         """Return the first check against self-deception that a call failed."""
@@ -210,16 +208,14 @@ class _Trial:
             elif zone.spilled():
                 return {"status": "wrong", "message": f"the kernel wrote outside input {number}, which it may change"}
         if any(zone.spilled() for zone in self.made):
-            text = (
-                "the kernel wrote outside memory it was given: bytes before, after or between the elements of an output"
-            )
-            return {"status": "wrong", "message": text}
+            where = "bytes before, after or between the elements of an output"
+            return {"status": "wrong", "message": f"the kernel wrote outside memory it was given: {where}"}
         return next((_cheat(name, seen) for name, seen in found.items()), None)
 
     def compare(self, outputs: Sequence[Any], exact: bool) -> dict[str, Any]:
         """Judge outputs by the reference and the oracle, which run now."""
         wide = [input_arrays.in_fp64(x) if contracts.is_array(x) else x for x in self.copies]
-        references = self._outputs(self.case.reference(*self.copies, problem=self.problem), self.copies, "reference_fn")
+        references = self._run_reference(*self.copies)
         with input_arrays.computing_in_fp64():
             oracle = self._outputs(self.case.oracle(*wide, problem=self.problem), wide, "reference_fn")
         if len(outputs) != len(references):
@@ -227,12 +223,9 @@ class _Trial:
         found: dict[str, Any] = {"status": "ok", "error": 0.0, "bound": 0.0, "how": "", "notes": []}
         for number, each in enumerate(zip(outputs, references, oracle)):
             mine, theirs, truth = map(input_arrays.plain, each)
-            for what, one, other in (
-                ("shape", tuple(mine.shape), tuple(theirs.shape)),
-                ("type", input_arrays.dtype_name(mine), input_arrays.dtype_name(theirs)),
-            ):
-                if one != other:
-                    return _wrong(f"output {number} has {what} {one}, the reference's {other}")
+            for what, of in (("shape", lambda x: tuple(x.shape)), ("type", input_arrays.dtype_name)):
+                if of(mine) != of(theirs):
+                    return _wrong(f"output {number} has {what} {of(mine)}, the reference's {of(theirs)}")
             judged = judge.judge(mine, theirs, truth, self.tolerance, exact)
             found["notes"] = sorted({*found["notes"], *judged.notes})
             if judged.ok:
@@ -274,14 +267,8 @@ class _Trial:
         if not spread or self.case.mutates or self.case.where in _probed:
             return []
         _probed.add(self.case.where)
-        kernel = lambda *inputs: self._outputs(
-            self.case.kernel(*inputs, config=self.config, problem=self.problem), inputs, "kernel_fn"
-        )
-        reference = lambda *inputs: self._outputs(
-            self.case.reference(*inputs, problem=self.problem), inputs, "reference_fn"
-        )
         try:
-            return lost_inputs.lost(self.copies, kernel, reference)
+            return lost_inputs.lost(self.copies, self._run_kernel, self._run_reference)
         except Exception:  # only a hint
             return []
 
@@ -309,7 +296,7 @@ class _Trial:
         return result
 
     def deterministic(self) -> dict[str, Any]:
-        """Three runs give the same bits, on the CPU target under different schedules."""
+        """Check that three runs give the same bits, on the CPU target under different schedules."""
         self.prepare("normal")
         seen: list[list[bytes]] = []
         for schedule in ("0", "1", "2"):
@@ -336,27 +323,22 @@ class _Trial:
         return _wrong(f"{first.kind}: {first}" + (f"\nand {more} more" if more else ""))
 
     def streams(self) -> dict[str, Any]:
-        """On a GPU, check that earlier work of the stream comes before the kernel's."""
+        """Check on a GPU that the kernel waits for earlier work of its stream."""
         torch = packages.loaded("torch")
         self.prepare("normal")
-        if torch is None or not all(
-            input_arrays.is_torch(x) and x.is_cuda for x in self.inputs if contracts.is_array(x)
-        ):
+        arrays = [x for x in self.inputs if contracts.is_array(x)]
+        if torch is None or not all(input_arrays.is_torch(x) and x.is_cuda for x in arrays):
             return {"status": "skipped", "message": "the inputs are not torch tensors on a GPU"}
         self.call()  # compiles
-        fresh = [
-            input_arrays.clone(x) if contracts.is_array(x) else x for x in self.case.inputs(self.problem, self.seed + 1)
-        ]
+        others = self.case.inputs(self.problem, self.seed + 1)
+        fresh = [input_arrays.clone(x) if contracts.is_array(x) else x for x in others]
         torch.cuda.synchronize()
         torch.cuda._sleep(40_000_000)  # cycles in which the stream is busy and the host goes on
         for x, new in zip(self.inputs, fresh):
             if contracts.is_array(x):
                 x.copy_(new)
         self.running = True
-        outputs = self._outputs(
-            self.case.kernel(*self.inputs, config=self.config, problem=self.problem), self.inputs, "kernel_fn"
-        )
-        outputs = [x.clone() for x in outputs]
+        outputs = [x.clone() for x in self._run_kernel(*self.inputs)]
         torch.cuda.synchronize()
         self.running = False
         self.copies = fresh

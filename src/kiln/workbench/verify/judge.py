@@ -6,6 +6,7 @@ integers, if it is equal. `judge` decides, `findings` says where wrong elements 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from . import input_arrays
 
 FACTOR = 4.0
-"""How many times the reference's error a kernel may have."""
+"""The error of a kernel may be this many times the reference's."""
 
 
 @dataclass
@@ -88,9 +89,8 @@ def _by_model(xp: Any, mine: Any, theirs: Any, truth: Any, factor: float, roundo
     bound = factor * _largest(xp, theirs_off) + 2 * roundoff
     if not is_fp64:
         bound += 64 * 2.0**-24
-        notes.append(
-            "the reference rounds to a narrower type itself, so it is not an fp64 oracle: define oracle_fn for a tight bound"
-        )
+        narrow = "the reference rounds to a narrower type itself, so it is not an fp64 oracle"
+        notes.append(f"{narrow}: define oracle_fn for a tight bound")
     wrong = xp.where(known, ~(mine_off <= bound), ~same)
     error = _largest(xp, xp.where(xp.isfinite(mine), mine_off, none))
     return Judgement(wrong, error, bound, f"{factor:g} times the reference's error against fp64", notes)
@@ -112,11 +112,11 @@ def findings(got: Any, reference: Any, judged: Judgement, tile: tuple[int, ...] 
         off = np.abs(mine.astype(np.float64) - theirs.astype(np.float64))
         off = np.where(np.isnan(off), np.inf, off)
     order = np.argsort(-off[wrong], kind="stable")[:5]
-    element = lambda at: {
-        "index": [int(i) for i in at],
-        "got": _number(mine[tuple(at)]),
-        "expected": _number(theirs[tuple(at)]),
-    }
+
+    def element(at: Any) -> dict[str, Any]:
+        got, expected = (_number(array[tuple(at)]) for array in (mine, theirs))
+        return {"index": [int(i) for i in at], "got": got, "expected": expected}
+
     return {
         "wrong": int(wrong.sum()), "elements": int(wrong.size), "first": element(places[0]),
         "worst": [element(places[number]) for number in order], "where": _where(wrong, tile),
@@ -187,17 +187,13 @@ def in_words(hit: np.ndarray, extent: int) -> str:
 
 
 def _tiles(wrong: np.ndarray, tile: tuple[int, ...]) -> list[str]:
-    rows, columns = (np.unique(part // extent) for part, extent in zip(np.nonzero(wrong)[-2:], tile[-2:]))
-    pairs = {
-        (int(r), int(c)) for r, c in zip(*(part // extent for part, extent in zip(np.nonzero(wrong)[-2:], tile[-2:])))
-    }
-    total = [-(-extent // size) for extent, size in zip(wrong.shape[-2:], tile[-2:])]
-    if len(pairs) == total[0] * total[1] or len(rows) * len(columns) == 0:
+    rows, columns = (part // extent for part, extent in zip(np.nonzero(wrong)[-2:], tile[-2:]))
+    pairs = {(int(row), int(column)) for row, column in zip(rows, columns)}
+    total = math.prod(-(-extent // size) for extent, size in zip(wrong.shape[-2:], tile[-2:]))
+    if len(pairs) in (0, total):
         return []
     some = ", ".join(map(str, sorted(pairs)[:4]))
-    return [
-        f"{len(pairs)} of {total[0] * total[1]} tiles of {tile[-2]}x{tile[-1]}: {some}{', ...' if len(pairs) > 4 else ''}"
-    ]
+    return [f"{len(pairs)} of {total} tiles of {tile[-2]}x{tile[-1]}: {some}{', ...' if len(pairs) > 4 else ''}"]
 
 
 def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
@@ -208,14 +204,12 @@ def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
         missing = np.isnan(got) & ~np.isnan(want)
         if missing.any():
             which = "all of them" if missing.all() else f"{int(missing.sum())} of them"
-            found.append(
-                f"{which} are NaN where a number is expected: never written (memory was NaN before the call), or made of such"
-            )
+            why = "never written (memory was NaN before the call), or computed from such"
+            found.append(f"{which} are NaN where a number is expected: {why}")
         swallowed = np.isnan(want) & ~np.isnan(got)
         if swallowed.any():
-            found.append(
-                f"{int(swallowed.sum())} should be NaN and are not: a comparison with NaN is false, so `where` and `max` drop it"
-            )
+            why = "a comparison with NaN is false, so `where` and `max` drop it"
+            found.append(f"{int(swallowed.sum())} should be NaN and are not: {why}")
         endless = np.isinf(got) & np.isfinite(want)
         if endless.any():
             found.append(f"{int(endless.sum())} are infinite: an overflow of the type?")
@@ -236,9 +230,8 @@ def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
                 found += _moved(mine, theirs, wrong)
         relative = np.abs(got - want) / (np.abs(want) + np.sqrt(np.mean(np.square(want))))
         if not found and wrong.mean() > 0.05 and np.median(relative) < 2.0**-4:
-            found.append(
-                f"many are off by little, {np.median(relative):.1e} of their size: an accumulator of too narrow a type?"
-            )
+            size = f"{np.median(relative):.1e} of their size"
+            found.append(f"many are off by little, {size}: an accumulator of too narrow a type?")
     return found
 
 

@@ -16,7 +16,7 @@ from . import input_arrays
 from .judge import in_words
 
 SECONDS = 3.0
-"""How long to look."""
+"""The time limit of the search."""
 
 
 def lost(

@@ -34,13 +34,13 @@ FATAL = ("crash", "timeout", "oom", "device_error")
 
 @dataclass
 class Result:
-    """The result of one check: of one problem, kind of data, seed and layout."""
+    """The result of one check: one problem, kind of data, seed and layout."""
 
     kind: str
     problem: dict[str, Any]
     seed: int
     variant: str
-    """What differs from the problem: "m+1", "transposed"."""
+    """The difference from the problem: "m+1", "transposed"."""
     status: str
     """A status of records, or `refused`: the kernel said that it does not support this."""
     message: str = ""
@@ -49,7 +49,7 @@ class Result:
     how: str = ""
     notes: list[str] = field(default_factory=list)
     output: dict[str, Any] | None = None
-    """For wrong results: how many, the first, the worst, where they lie, what they look like."""
+    """A description of wrong results: number, first, worst, where they lie, what they look like."""
     raised: dict[str, Any] | None = None
     stderr: str = ""
     seconds: float = 0.0
@@ -118,9 +118,8 @@ class Verdict:
     @property
     def ok(self) -> bool:
         """Whether every check passed, and something was checked."""
-        return (
-            not self.skipped and all(check.ok for check in self.checks) and any(c.status == "ok" for c in self.checks)
-        )
+        passed = any(check.status == "ok" for check in self.checks)
+        return not self.skipped and passed and not self.failures
 
     @property
     def failures(self) -> list[Result]:
@@ -133,7 +132,7 @@ class Verdict:
         return EXIT.NOT_HERE if self.skipped else EXIT.GOOD if self.ok else EXIT.FAILED
 
     def lines(self) -> list[tuple[str, str, str]]:
-        """Return kind, status and details per kind of check; each problem begins with a line of its own."""
+        """Return kind, status and details of each kind of check; a heading line begins each problem."""
         found: list[tuple[str, str, str]] = []
         for asked, described in self.problems:
             fields = "".join(f" {name}={value}" for name, value in described["problem"].items())
@@ -161,9 +160,8 @@ class Verdict:
         if failures:
             full = _in_full(failures)
             lines += ["", *(f"FAILED {each.report()}" for each in full)]
-            lines += [
-                f"also {each.kind} {each.variant}: {each.again}" for each in distinct(failures) if each not in full
-            ]
+            others = [each for each in distinct(failures) if each not in full]
+            lines += [f"also {each.kind} {each.variant}: {each.again}" for each in others]
         return "\n".join(lines)
 
     def print(self, out: Any, quiet: bool = False) -> None:
@@ -171,7 +169,7 @@ class Verdict:
         from rich.text import Text
 
         if self.skipped:
-            out.print(f"skipped: {self.skipped}", markup=False)
+            out.print(f"skipped: {self.skipped}")
             return
         colours = {"ok": "green", "FAILED": "bold red", "refused": "yellow", "not tried": "dim"}
         for kind, status, text in [] if quiet else self.lines():
@@ -184,12 +182,9 @@ class Verdict:
             for each in full:
                 out.print(Text.assemble(("FAILED ", "bold red"), each.report()))
             failures = [each for each in failures if each not in full]
-            for each in failures[:4]:
-                out.print(
-                    Text.assemble(("also ", "bold red"), f"{each.kind} {each.variant}".rstrip(), f": {each.again}")
-                )
-            if len(failures) > 4:
-                out.print(Text.assemble(("also ", "bold red"), f"{len(failures) - 4} more"))
+            lines = [f"{f'{each.kind} {each.variant}'.rstrip()}: {each.again}" for each in failures[:4]]
+            for line in [*lines, *([f"{len(failures) - 4} more"] if len(failures) > 4 else [])]:
+                out.print(Text.assemble(("also ", "bold red"), line))
 
     def _repr_html_(self) -> str:
         rows = "".join(

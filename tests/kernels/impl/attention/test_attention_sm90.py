@@ -11,20 +11,22 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from attention_kinds import tensor_kinds
 from attention_testing import RNG, close, exact, normal
 from nvidia_testing import needs_nvdisasm
 from sass import check_products
 
 import kiln
-from kiln import BFloat16, Float8E4M3FN, Float16, cute, kernels
+from kiln import BFloat16, Float8E4M3FN, Float16, Float32, Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl.attention import REGISTRY, AttentionProblem
-from kiln.kernels.impl.attention.args import AttentionTensors
+from kiln.kernels.impl.attention.args import AttentionScalars
 from kiln.kernels.impl.attention.fwd import sm90, sm90_cost
-from kiln.kernels.impl.attention.fwd.implementations import Sm90Attention, _compiled_sm90
+from kiln.kernels.impl.attention.fwd.implementations import Sm90Attention
 from kiln.kernels.impl.attention.fwd.sm90_config import Sm90AttentionConfig
+from kiln.kernels.impl.attention.launch import compile_kernel
 from kiln.kernels.impl.attention.score_mod import ScoreMod, check_score_mod
 
 HOPPER = device_of("sm_90a")
@@ -352,7 +354,7 @@ def test_queries_are_not_freed_before_the_last_scores(monkeypatch):
     monkeypatch.setattr(
         sm90.Sm90ForwardKernel, "release_q", lambda self, loop, remaining: release(self, loop, remaining - 1)
     )
-    forget = (launches.cached_kernel.cache_clear, _compiled_sm90.cache_clear)
+    forget = (launches.cached_kernel.cache_clear, compile_kernel.cache_clear)
     for clear in forget:
         clear()
     with pytest.raises(Exception, match="race"), kiln.sanitize():
@@ -479,9 +481,11 @@ def compiled(
     """A causal kernel, for arrays `more`."""
     separate_o = config.separate_o(*head_dims, HOPPER.smem, dtype.width)
     kernel = sm90.Sm90ForwardKernel(dtype, head_dims, config, (True, False, False), separate_o, **options)
-    given = tuple(name in more for name in AttentionTensors._fields)
+    rows = [(x, 4) for x in (dtype, dtype, dtype, kernel.out_dtype)]
+    scalars = AttentionScalars(Float32, Float32, Float32, Int32, Int32, Int32)
+    kinds = (*rows, None, tensor_kinds(more), scalars, Int32)
     with kiln.target("nvidia"):
-        return _compiled_sm90.__wrapped__(None, kernel, cute.AddressSpace.gmem, False, given)
+        return compile_kernel.__wrapped__(None, kernel, cute.AddressSpace.gmem, kinds)
 
 
 @needs_nvdisasm

@@ -144,7 +144,10 @@ def test_arrays_of_other_libraries():
             r"\(4,\) into an array of shape \(5,\)",
         ),
         (lambda: kernels.elementwise(lambda a: a, np.zeros(4), config=kernels.ElementwiseConfig(48)), "32 to 1024"),
-        (lambda: kernels.elementwise(lambda a: a, np.zeros(4), config=kernels.ElementwiseConfig(64, 3)), "not 3"),
+        (
+            lambda: kernels.elementwise(lambda a: a, np.zeros(4), config=kernels.ElementwiseConfig(64, 3)),
+            "elements is 3",
+        ),
         (lambda: kernels.elementwise(lambda: 1), "without an array"),
         (lambda: kernels.elementwise(3, np.zeros(4)), "is a function"),
         (lambda: kernels.elementwise(lambda a: a, object()), "is not an array"),

@@ -395,7 +395,10 @@ REFUSED = [
     ),
     (lambda: kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), precision="quick"), "precision"),
     (lambda: f32_with(kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2, 9)), "parts"),
-    (lambda: f32_with(kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2, 0)), "split_k must be at least 1"),
+    (
+        lambda: f32_with(kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2, 0)),
+        "split_k is 0; it must be a positive integer",
+    ),
     (lambda: f32_with(None, bias=np.zeros(3, np.float32)), "bias of shape"),
     (lambda: f32_with(None, c=np.zeros((4, 1, 4, 4), np.float32)), "c of shape"),
     (lambda: f32_with(None, extras=[np.zeros(4, np.float32)]), "no epilogue"),

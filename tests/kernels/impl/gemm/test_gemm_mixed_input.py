@@ -16,7 +16,7 @@ from kiln import kernels
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import TensorLayout
-from kiln.kernels.impl.gemm.implementations import REGISTRY, DequantizeFallbackConfig
+from kiln.kernels.impl.gemm.implementations import REGISTRY, FallbackConfig
 from kiln.kernels.impl.gemm.problem import GemmProblem
 from kiln.targets.nvidia.remarks import FENCE_ADDED
 from kiln.testing import dry_run
@@ -161,10 +161,10 @@ def test_choices():
     ):  # as few rows that are not there as can be
         assert REGISTRY.choose(problem(rows, 4, 28672, 8192), H200).config.tile_shape_mnk == (128, columns, 64)
     assert type(REGISTRY.choose(problem(1, 8), device_of("sm_80")).config) is T
-    assert type(REGISTRY.choose(problem(4096, 8), device_of("sm_80")).config) is DequantizeFallbackConfig
+    assert type(REGISTRY.choose(problem(4096, 8), device_of("sm_80")).config) is FallbackConfig
     one = problem(4, 8)
     across = dataclasses.replace(one, b=TensorLayout.dense(kiln.Int8, 1, 4096, 4096))
-    assert type(REGISTRY.choose(across, H200).config) is DequantizeFallbackConfig
+    assert type(REGISTRY.choose(across, H200).config) is FallbackConfig
     assert REGISTRY.explain(problem(1, 8, 28672, 8192), H200).bound == "memory"
 
 

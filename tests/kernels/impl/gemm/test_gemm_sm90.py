@@ -20,7 +20,7 @@ from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import TensorLayout
 from kiln.kernels.impl.gemm import REGISTRY, GemmProblem, sm90_cost
 from kiln.kernels.impl.gemm.epilogue_fusion import EpilogueFusion
-from kiln.kernels.impl.gemm.implementations import BlockScaledFallbackConfig, Sm80Gemm
+from kiln.kernels.impl.gemm.implementations import FallbackConfig, Sm80Gemm
 from kiln.kernels.impl.gemm.sm90_implementation import Sm90Gemm
 from kiln.kernels.impl.gemm.sm90_padded import Sm90PaddedGemm
 from kiln.testing import dry_run
@@ -135,7 +135,7 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         (kernels.Sm90GemmConfig((64, 64, 128), (1, 1), 3, 2, pingpong=True), 70, 72, 256),
         (kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2, split_k_cluster=2), 40, 136, 400),
         (kernels.Sm90GemmConfig((128, 32, 128), (2, 1), 2, 2), 150, 40, 400),
-        (BlockScaledFallbackConfig(), 16, 16, 256),
+        (FallbackConfig(), 16, 16, 256),
     ],
 )
 def test_block_scales(config, m, n, k, monkeypatch):

@@ -16,7 +16,7 @@ from kiln import BFloat16, kernels
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import TensorLayout
-from kiln.kernels.impl.gemm.grouped_gemm import PerGroupFallbackConfig
+from kiln.kernels.impl.gemm.implementations import FallbackConfig
 from kiln.kernels.impl.gemm.problem import GroupedGemmProblem
 from kiln.kernels.impl.gemm.sm90_grouped import Sm90GroupedGemm
 from kiln.testing import dry_run
@@ -26,7 +26,7 @@ T = kernels.Sm90GemmConfig
 WHOLE = T((128, 32, 32), (1, 1), 2, 2)
 PINGPONG = T((64, 64, 32), (1, 1), 3, 2, pingpong=True)
 SWAP_AB = T((128, 16, 32), (1, 2), 2, 2, swap_ab=True)
-LONG = [PerGroupFallbackConfig()] if os.environ.get("KILN_LONG_TESTS") else []
+LONG = [FallbackConfig()] if os.environ.get("KILN_LONG_TESTS") else []
 """One GEMM after the other, each compiled for the CPU."""
 RNG = np.random.default_rng(0)
 

@@ -22,7 +22,7 @@ from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import warpgroup
 from kiln.kernels.dispatch import devices
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.mla import REGISTRY, MlaProblem, implementations, mla_prefill, sm90, sm90_swap_ab
+from kiln.kernels.impl.mla import REGISTRY, MlaProblem, implementations, mla_prefill, sm90, sm90_kv_tiles, sm90_swap_ab
 from kiln.kernels.impl.mla.implementations import Sm90Mla, _fake
 from kiln.kernels.impl.mla.sm80 import Sm80Mla
 from kiln.kernels.impl.mla.sm90_mainloop import MlaWarpgroup
@@ -336,12 +336,12 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
     """What is made of a kernel for bf16, nothing being spilled and no product waiting for another: its innermost loops of products,
     that of blocks, and all of it. `moves`: of scores, which are rounded and written where sums stay."""
     space = cute.AddressSpace.gmem
-    given = sm90.MlaTensors(
+    given = sm90_kv_tiles.MlaTensors(
         _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
         _fake(BFloat16, 3, space, 16), None,
     )  # fmt: skip
     rows = [_fake(x, 3, space, 16) for x in (BFloat16, stored)]
-    numbers = sm90.MlaScalars(Float32(1.0), 1, 0, 1)
+    numbers = sm90_kv_tiles.MlaScalars(Float32(1.0), 1, 0, 1)
     made = cute.compile(kernel, *rows, given, Int32(1), numbers, 0, target="nvidia")
     inner = check_products(made, moves=moves)
     (code,) = (code for name, code in kernels_of(made.executable.artifacts["sass"]).items() if "Mla" in name)

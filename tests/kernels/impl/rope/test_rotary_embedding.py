@@ -114,7 +114,7 @@ X, (COS, SIN) = np.zeros((1, 3, 2, 16), F32), table(5, 8)
             r"positions of shape \(1, 2\)",
         ),
         (lambda: kernels.rotary_embedding(X, COS, SIN, positions=np.zeros((1, 3), F32)), "positions of Float32"),
-        (lambda: kernels.rotary_embedding(X, COS, SIN, False, True, out=X.copy()), "in place, and out"),
+        (lambda: kernels.rotary_embedding(X, COS, SIN, False, True, out=X.copy()), "inplace is True, and out"),
         (lambda: kernels.rotary_embedding(X, COS, SIN, config=kernels.RopeConfig(100)), "whole warps"),
         (lambda: kernels.rotary_embedding(X, COS[:0], SIN[:0]), "no positions"),
     ],

@@ -15,7 +15,7 @@ from row_formulas import close, layer_norm, norm_gradients, normal, rms_norm, un
 
 import kiln
 from kiln import cute, kernels
-from kiln.kernels import DoubleBufferedRowwiseConfig, RowwiseConfig
+from kiln.kernels import RowwiseConfig
 
 BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
 E4M3 = ml_dtypes.float8_e4m3fn
@@ -116,9 +116,9 @@ def test_quantized(n, dtype, config):
 @pytest.mark.parametrize(
     ("rows", "n", "config"),
     [
-        (7, 512, DoubleBufferedRowwiseConfig(64, 64, 1, 2, 1, 4)),
-        (3, 1000, DoubleBufferedRowwiseConfig(64, 64, 1, 2, 1, 2)),
-        (5, 256, DoubleBufferedRowwiseConfig(32, 32, 1, 1, 1, 8)),
+        (7, 512, RowwiseConfig(64, 64, 1, 2, 1, 4)),
+        (3, 1000, RowwiseConfig(64, 64, 1, 2, 1, 2)),
+        (5, 256, RowwiseConfig(32, 32, 1, 1, 1, 8)),
     ],
 )
 def test_quantized_in_turn(rows, n, config):
@@ -294,15 +294,15 @@ X = np.zeros((3, 8), F32)
             "need all results of a row",
         ),
         (
-            lambda: kernels.rms_norm(X, quantize=E4M3, config=DoubleBufferedRowwiseConfig(32, 32, 1, 1)),
+            lambda: kernels.rms_norm(X, quantize=E4M3, config=RowwiseConfig(32, 32, 1, 1, rows_per_cta=4)),
             "largest result is found after",
         ),
         (
-            lambda: kernels.layer_norm(X, quantize=E4M3, config=DoubleBufferedRowwiseConfig(32, 32)),
+            lambda: kernels.layer_norm(X, quantize=E4M3, config=RowwiseConfig(32, 32, rows_per_cta=4)),
             "all of it in shared memory",
         ),
         (
-            lambda: kernels.layer_norm(X, quantize=E4M3, config=DoubleBufferedRowwiseConfig(32, 32, 1, 1, 1, 0)),
+            lambda: kernels.layer_norm(X, quantize=E4M3, config=RowwiseConfig(32, 32, 1, 1, 1, 0)),
             "rows_per_cta is 0",
         ),
         (lambda: kernels.swiglu(X[:, :7]), "must be even"),

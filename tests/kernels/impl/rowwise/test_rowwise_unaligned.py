@@ -139,7 +139,7 @@ def test_the_first_of_equals_at_the_edges():
 def cut(k: int, x: Any, out: Any, columns: Any, config: UnalignedRowwiseConfig) -> None:
     """Softmax (0) or LayerNorm (1), cut like this."""
     kind, numbers = ((softmax_and_norms.Softmax, ()), (softmax_and_norms.LayerNorm, (1e-5, 1.0 / x.shape[-1])))[k]
-    arguments.run_rows("", kind, [x], [out], columns, numbers, default_configs.SOFTMAX, config)
+    arguments.run_rows("", kind, [x], [out], columns, numbers, default_configs.softmax_config, config)
 
 
 def check_rows(
@@ -190,10 +190,10 @@ def test_functions_of_rows_that_clusters_share():
         (519, BF16, 9, UnalignedRowwiseConfig(64, 64)),
         (1030, F16, 5, UnalignedRowwiseConfig(64, 64, 1, 1, prefetch=2)),  # some in registers
         (1100, BF16, 9, UnalignedRowwiseConfig(32, 32, 4, 8)),
-        (517, BF16, 21, UnalignedRowwiseConfig(64, 64, 1, 8, held_rows=2, prefetch=2)),
-        (523, F16, 25, UnalignedRowwiseConfig(32, 32, 2, 8, held_rows=3)),
-        (259, F32, 11, UnalignedRowwiseConfig(32, 32, 1, 1, held_rows=2)),
-        (263, BF16, 3, UnalignedRowwiseConfig(64, 64, held_rows=4)),
+        (517, BF16, 21, UnalignedRowwiseConfig(64, 64, 1, 8, rows_per_cta=2, prefetch=2)),
+        (523, F16, 25, UnalignedRowwiseConfig(32, 32, 2, 8, rows_per_cta=3)),
+        (259, F32, 11, UnalignedRowwiseConfig(32, 32, 1, 1, rows_per_cta=2)),
+        (263, BF16, 3, UnalignedRowwiseConfig(64, 64, rows_per_cta=4)),
     ],
 )
 def test_how_odd_rows_are_cut(n, dtype, count, config):
@@ -204,7 +204,7 @@ def test_odd_rows_in_place():
     """Each of some rows of a block is read before one is written, also where rows are missing and others stand for them."""
     x = RNG.standard_normal((19, 261)).astype(F16)
     wanted = row_formulas.layer_norm(x)
-    cut(1, x, x, (None, None), UnalignedRowwiseConfig(32, 32, 1, 8, held_rows=4))
+    cut(1, x, x, (None, None), UnalignedRowwiseConfig(32, 32, 1, 8, rows_per_cta=4))
     close(x, wanted, 2e-3, 2e-3)
 
 
@@ -213,8 +213,8 @@ def test_odd_rows_in_place():
     [
         (UnalignedRowwiseConfig(64, 64), 512, "for unaligned rows"),
         (UnalignedRowwiseConfig(64, 16), 517, "edges of unaligned rows take a warp"),
-        (UnalignedRowwiseConfig(64, 32, held_rows=2), 517, "needs row_threads=64"),
-        (UnalignedRowwiseConfig(64, 64, 1, 8, held_rows=300), 517, "bytes of shared memory"),
+        (UnalignedRowwiseConfig(64, 32, rows_per_cta=2), 517, "needs row_threads=64"),
+        (UnalignedRowwiseConfig(64, 64, 1, 8, rows_per_cta=300), 517, "bytes of shared memory"),
         (UnalignedRowwiseConfig(64, 64, prefetch=0), 517, "prefetch at least 1"),
         (UnalignedRowwiseConfig(96, 96), 517, "not a power of two"),
     ],
@@ -264,4 +264,4 @@ def test_clean_under_the_sanitizer():
         check_reduction("sum", x, 1)
         check_reduction("argmax", x[:, 1:], 1)
         check_rows(261, F16, rows=2)
-        check_rows(257, BF16, rows=3, config=UnalignedRowwiseConfig(32, 32, 1, 8, held_rows=2))
+        check_rows(257, BF16, rows=3, config=UnalignedRowwiseConfig(32, 32, 1, 8, rows_per_cta=2))

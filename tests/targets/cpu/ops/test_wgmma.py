@@ -82,7 +82,7 @@ def shared(bytes_: int):
     return arch.alloc_smem(cute.Int32, bytes_ // 4, 1024)
 
 
-GIVEN = {"n": 8, "k": 16, "a_type": "f16", "b_type": "f16"}
+GIVEN = {"n": 8, "k": 16, "a_type": "f16", "b_type": "f16", "a_major": "k", "b_major": "k"}
 
 
 def descriptors(smem, tiles: int = 1):

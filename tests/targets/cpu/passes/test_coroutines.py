@@ -189,11 +189,11 @@ def test_a_suspend_point_returns_and_is_entered_again() -> None:
         text,
         """
         llvm.func @k(%frame: !llvm.ptr, %n: i32) -> i32
-        %resume = llvm.load %p : !llvm.ptr -> i32
+        %resume = llvm.load %p {alignment = 4 : i64} : !llvm.ptr -> i32
         llvm.switch %resume : i32, ^
         1: ^
         not: llvm.call @kiln_suspend
-        llvm.store %one, %place : i32, !llvm.ptr
+        llvm.store %one, %place {alignment = 4 : i64} : i32, !llvm.ptr
         llvm.return %status : i32
         llvm.call @use(%n)
         llvm.return

@@ -443,7 +443,7 @@ def test_all_threads_reach_one_barrier() -> None:
     (finding,) = found(run_divergent, y, 32)  # whole warps, but not the whole block
     assert finding.rule == "other-way"
     assert "thread 32 of block 0 arrives at barrier 0" in finding.message
-    assert "thread 0 took another way" in finding.message
+    assert "thread 0 took another path" in finding.message
     assert finding.span.line == finding.other_span.line + 2
 
 
@@ -478,7 +478,7 @@ def test_a_warp_comes_to_a_named_barrier_with_all_its_threads(early: bool) -> No
     (finding,) = found(run_part_of_a_warp, y, 50, early)
     assert (finding.kind, finding.rule) == ("sync", "barrier-exited")
     assert re.search(
-        r"thread (3[2-9]|4\d) of block 0 comes to barrier 1 for 64 threads, and thread 5\d", finding.message
+        r"thread (3[2-9]|4\d) of block 0 arrives at barrier 1 for 64 threads, and thread 5\d", finding.message
     )
     assert found(run_part_of_a_warp, y, 64, early) == []
 

@@ -52,7 +52,9 @@ def test_one_named_barrier_for_two_sets_of_warps(seed, seeded):
     assert rules
     if not seed:  # under others warps of both pairs meet, and what comes of it is found
         assert rules == ["barrier-early"]
-        assert "thread 95 of block 0 comes to barrier 1 for 64 threads after the phase that thread 0 came to" in text
+        assert (
+            "thread 95 of block 0 arrives at barrier 1 for 64 threads after the phase that thread 0 arrived in" in text
+        )
     assert found(pairs, x, y, False) == ([], "")
 
 

@@ -14,7 +14,7 @@ from kiln import cute
 from kiln.cute import arch
 from kiln.dialects.nvgpu import wgmma
 
-GIVEN = {"n": 8, "k": 16, "a_type": "f16", "b_type": "f16"}
+GIVEN = {"n": 8, "k": 16, "a_type": "f16", "b_type": "f16", "a_major": "k", "b_major": "k"}
 
 
 def descriptor(smem, offset: int):

@@ -31,7 +31,7 @@ def descriptor(pointer, stride=1024):
     return cute.Int64._make(W.matrix_descriptor(pointer.ir_value(), 16, stride, "128b"))
 
 
-def multiply(d, a, b, accumulate=True, *, n, kind="f16", second=None, **majors):
+def multiply(d, a, b, accumulate=True, *, n, kind="f16", second=None, a_major="k", b_major="k"):
     """One product; `a` is a descriptor or a tensor."""
     k = 256 // mma_shapes.BITS[kind]
     left = a.iterator.ir_value() if hasattr(a, "iterator") else cute.Int64(a).ir_value()
@@ -45,7 +45,8 @@ def multiply(d, a, b, accumulate=True, *, n, kind="f16", second=None, **majors):
         k=k,
         a_type=kind,
         b_type=second or kind,
-        **majors,
+        a_major=a_major,
+        b_major=b_major,
     )
 
 

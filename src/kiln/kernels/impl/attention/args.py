@@ -42,6 +42,10 @@ class AttentionTensors(NamedTuple):
     v_descale: Any = None
 
 
+_OPTIONAL = tuple(name for name in AttentionTensors._fields if name != "tile_counter")
+"""The arrays of `AttentionTensors` that users pass."""
+
+
 class AttentionScalars(NamedTuple):
     """The numbers of a forward launch."""
 
@@ -63,11 +67,11 @@ class BackwardScalars(NamedTuple):
 
     scale_log2: Any
     softcap_scale: Any
-    scale: Any
-    """What makes dS the gradient of Q K^T."""
+    score_scale: Any
     window_left: Any
     window_right: Any
-    score_scale: Any
+    scale: Any
+    """What makes dS the gradient of Q K^T."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +181,7 @@ class AttentionArguments:
         return longest(self.params.cu_seqlens_q, self.params.max_seqlen_q, self.q)
 
     def problem(self, seqlen_q: int = 1) -> AttentionProblem:
-        """Return the problem for so many queries."""
+        """Return the problem for `seqlen_q` queries."""
         q, k, v, params = self.q, self.k, self.v, self.params
         left, right = params.window_limits(self.name)
         limit, capacity = params.max_seqlen_k, k.shape[-3] if params.page_table is None else self.kv_capacity
@@ -208,11 +212,7 @@ class AttentionArguments:
 
     def tensors(self, tile_counter: Any = None) -> AttentionTensors:
         """Return the optional arrays for a kernel."""
-        p = self.params
-        return AttentionTensors(
-            p.cu_seqlens_q, p.cu_seqlens_k, p.seqused_k, p.page_table, p.alibi_slopes, p.sinks, tile_counter,
-            p.q_descale, p.k_descale, p.v_descale,
-        )  # fmt: skip
+        return AttentionTensors(**{x: getattr(self.params, x) for x in _OPTIONAL}, tile_counter=tile_counter)
 
     def scalars(self, problem: AttentionProblem, head_group: int) -> AttentionScalars:
         """Return the numbers of a forward launch."""
@@ -236,13 +236,8 @@ class AttentionArguments:
     def check(self, dtypes: dict[str, Any], fp8_cache: bool = False) -> None:
         """Raise if arrays do not fit together; with `fp8_cache`, K and V may be e4m3 where Q is not."""
         q, k, v, name, require = self.q, self.k, self.v, self.name, arrays.require
-        arguments = {"q": q, "k": k, "v": v, "out": self.out}
-        optional = (
-            "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "q_descale",
-            "k_descale", "v_descale",
-        )  # fmt: skip
-        arguments |= {x: getattr(self.params, x) for x in optional}
-        check_arrays(name, {self.label(x): array for x, array in arguments.items()}, {"out", *optional})
+        arguments = {"q": q, "k": k, "v": v, "out": self.out, **self.tensors()._asdict()}
+        check_arrays(name, {self.label(x): array for x, array in arguments.items()}, {"out", *AttentionTensors._fields})
         self._check_layout()
         require(dtype_name(q) in dtypes, f"{name}: q is {q.dtype}; it must be {' or '.join(dtypes)}")
         same = q.dtype == k.dtype == v.dtype
@@ -311,20 +306,11 @@ class AttentionArguments:
             fp8_cache or (descales[0] is None) == (descales[1] is None),
             f"{self.name}: one of q_descale and k_descale is given; pass both or neither",
         )
-        descale_shape = ((self.batch, heads_k),)
-        for name, shapes in (
-            ("alibi_slopes", ((heads,), (self.batch, heads))), ("sinks", ((heads,),)), ("q_descale", descale_shape),
-            ("k_descale", descale_shape), ("v_descale", descale_shape),
-        ):  # fmt: skip
-            x = getattr(params, name)
-            if x is not None:
-                arrays.require(
-                    tuple(x.shape) in shapes
-                    and str(x.dtype).endswith("float32")
-                    and arrays.strides(x)[x.ndim - 1] == 1,
-                    f"{self.name}: {name} is {x.dtype} of shape {tuple(x.shape)}; it must be a contiguous array of "
-                    f"float32, {' or '.join(map(str, shapes))}",
-                )
+        shapes: dict[str, Any] = {x: [(self.batch, heads_k)] for x in ("q_descale", "k_descale", "v_descale")}
+        shapes |= {"alibi_slopes": [(heads,), (self.batch, heads)], "sinks": [(heads,)]}
+        for name, allowed in shapes.items():
+            if getattr(params, name) is not None:
+                check_array(self.name, name, getattr(params, name), "float32", *allowed)
 
 
 def dtype_name(x: Any) -> str:
@@ -386,17 +372,18 @@ def check_page_table(name: str, table: Any, batch: int) -> None:
     )  # fmt: skip
 
 
-def check_lengths(name: str, label: str, x: Any, batch: int, extra: int = 0) -> None:
-    """Raise if `x` is not a contiguous int32 vector of a number for each sequence, and `extra` more."""
+def check_array(name: str, label: str, x: Any, dtype: str, *shapes: tuple[int, ...], note: str = "") -> None:
+    """Raise unless an array has an element type, one of some shapes, and a contiguous last mode."""
     arrays.require(
-        x.ndim == 1
-        and str(x.dtype).endswith("int32")
-        and len(x) == batch + extra > extra
-        and arrays.strides(x)[0] == 1,
-        f"{name}: {label} is {x.dtype} of shape {tuple(x.shape)} and strides {arrays.strides(x)}; it must be a "
-        f"contiguous vector of int32, {'one more than there are' if extra else 'one for each of the'} sequences, "
-        f"for {batch} sequences",
+        tuple(x.shape) in shapes and dtype_name(x) == dtype and arrays.strides(x)[x.ndim - 1] == 1,
+        f"{name}: {label} is {x.dtype} of shape {tuple(x.shape)}; it must be a contiguous array of {dtype}, "
+        f"{' or '.join(map(str, shapes))}{note}",
     )
+
+
+def check_lengths(name: str, label: str, x: Any, batch: int, extra: int = 0) -> None:
+    """Raise unless `x` is a contiguous int32 vector of a number for each sequence, and `extra` more."""
+    check_array(name, label, x, "int32", (max(1, batch) + extra,), note=f", for {batch} sequences")
 
 
 def check_out(name: str, out: Any, shape: tuple[int, ...], dtypes: list[Any], read: dict[str, Any]) -> None:

@@ -7,8 +7,17 @@ from typing import Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from .args import AttentionArguments, AttentionParams, as_4d, check_aligned, check_arrays, longest, lse_shape
-from .bwd.implementations import REGISTRY, BackwardArguments
+from .args import (
+    AttentionArguments,
+    AttentionParams,
+    as_4d,
+    check_aligned,
+    check_array,
+    check_arrays,
+    longest,
+    lse_shape,
+)
+from .bwd.implementations import REGISTRY, BackwardArguments, BackwardArrays
 from .bwd.problem import AttentionBackwardProblem
 from .problem import ELEMENTS, MAX_GRID_Z
 from .score_mod import check_score_mod_gradient
@@ -86,8 +95,8 @@ def flash_attention_backward(
     if cu_seqlens_k is None:  # there are gradients of all keys, whatever max_seqlen_k says
         attention = dataclasses.replace(attention, seqlen_k=longest_k)
     problem = AttentionBackwardProblem(attention, deterministic, functions)
-    backward = BackwardArguments(args, as_4d(dout), as_4d(dq), as_4d(dk), as_4d(dv), dsinks, longest_k)
-    REGISTRY.run(problem, devices.current(), backward, config)
+    x = BackwardArrays(as_4d(dout), args.q, args.k, args.v, args.out, lse, as_4d(dq), as_4d(dk), as_4d(dv), dsinks)
+    REGISTRY.run(problem, devices.current(), BackwardArguments(args, x, longest_k), config)
     return results
 
 
@@ -101,11 +110,7 @@ def _check(args: AttentionArguments, dout: Any, out: Any, lse: Any) -> None:
             tuple(x.shape) == shape and x.dtype == args.q.dtype,
             f"{_NAME}: {label} is {x.dtype} of shape {tuple(x.shape)}; it must be {args.q.dtype} of shape {shape}",
         )
-    require(
-        tuple(lse.shape) == lse_shape(args.q) and str(lse.dtype).endswith("float32") and arrays.strides(lse)[-1] == 1,
-        f"{_NAME}: lse is {lse.dtype} of shape {tuple(lse.shape)}; it must be a contiguous array of float32 of shape "
-        f"{lse_shape(args.q)}, as flash_attention returns it",
-    )
+    check_array(_NAME, "lse", lse, "float32", lse_shape(args.q), note=", as flash_attention returns it")
     require(args.batch <= MAX_GRID_Z, f"{_NAME}: there are {args.batch} sequences; a call takes at most {MAX_GRID_Z}")
 
 

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Float32, Int32, Int64
 from ...dispatch import arrays, devices, launches
-from ...dispatch.registry import MemoryBound, Registry, variants
+from ...dispatch.registry import MemoryBound, Registry
 from ..rowwise.config import RowwiseConfig
 from ..rowwise.row_kernel import RowProblem
-from .kernels import CrossEntropy, CrossEntropyBackward, Loss, LossReduction
+from .kernels import CrossEntropy, CrossEntropyBackward, Loss, LossNumbers, LossReduction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ...dispatch.devices import Device
     from .problem import CrossEntropyProblem
 
@@ -60,80 +58,82 @@ class CrossEntropyImplementation(MemoryBound):
 
     config = RowwiseConfig
 
-    def supports(self, problem: CrossEntropyProblem, device: Device) -> str | None:
-        return problem.exceeds_32_bits
+    def numbers(self, problem: CrossEntropyProblem, args: CrossEntropyArguments) -> LossNumbers:
+        """Returns the sizes and options that the kernels take."""
+        return LossNumbers(
+            Int32(problem.rows), Int32(problem.n), Int32(problem.accesses[1] or 0), Int64(args.ignore_index),
+            Float32(args.smoothing),
+        )  # fmt: skip
+
+    def reduction(self, problem: CrossEntropyProblem, adds_losses: bool) -> Any:
+        """Returns the kernel that adds losses, or counts rows, as the problem's reduction needs; None if it needs neither."""
+        averages = problem.reduction == "mean"
+        if problem.reduction == "none" or not (adds_losses or averages):
+            return None
+        overlaps = devices.current().overlaps
+        return launches.cached_kernel(LossReduction, problem.target.dtype, adds_losses, averages, overlaps)
 
 
 @REGISTRY.register
 class CrossEntropyRows(CrossEntropyImplementation):
     """The loss and LSE of each row, which is read once; then the sum or the mean."""
 
-    def supports(self, problem: CrossEntropyProblem, device: Device) -> str | None:
-        return (
-            "it computes the loss, not its gradient" if problem.out is not None else super().supports(problem, device)
-        )
+    tried = {"cluster": (1, 2, 4, 8), "ctas_per_sm": (4, 8)}
 
-    def configs(self, problem: CrossEntropyProblem, device: Device) -> Iterator[RowwiseConfig]:
-        first = loss_config(problem.n, problem.accesses[0], problem.rows, device)
-        return variants(
-            first, lambda config: self.check(problem, config, device), cluster=(1, 2, 4, 8), ctas_per_sm=(4, 8)
-        )
+    def supports(self, problem: CrossEntropyProblem, device: Device) -> str | None:
+        return "it computes the loss, not its gradient" if problem.out is not None else problem.exceeds_32_bits
+
+    def measured_config(self, problem: CrossEntropyProblem, device: Device) -> RowwiseConfig:
+        return loss_config(problem.n, problem.accesses[0], problem.rows, device)
 
     def check(self, problem: CrossEntropyProblem, config: RowwiseConfig, device: Device) -> None:
         config.check(problem.n, problem.accesses[0], problem.logits.dtype.width, 1, device)
         arrays.require(config.smem_vectors == 0, f"{config}: rows are not held on chip, so smem_vectors must be 0")
 
     def run(self, problem: CrossEntropyProblem, config: RowwiseConfig, args: CrossEntropyArguments) -> None:
-        loss = Loss(problem.target.dtype, problem.smoothed, overlaps=devices.current().overlaps)
-        (matrix,), (width, lead) = problem.matrices, problem.accesses
+        (matrix,), (width, lead), overlaps = problem.matrices, problem.accesses, devices.current().overlaps
+        loss = Loss(problem.target.dtype, problem.smoothed, overlaps=overlaps, unaligned=lead is not None)
         vectors = loss_vectors(matrix.n, width, config, loss.smoothed)
         rows = RowProblem((problem.logits.dtype,), (), (), 0, width, vectors, False, config)
-        ctas = -(-matrix.rows // config.rows) * config.cluster
-        given, reduction = [args.logits, args.target, args.losses, args.lse], None
-        if args.total is not None:
-            averages = problem.reduction == "mean"
-            reduction = launches.cached_kernel(LossReduction, loss.target, True, averages, loss.overlaps)
-            given.append(args.total)
-        launches.launcher(
-            launches.cached_kernel(CrossEntropy, rows, lead is not None, loss, reduction), given, Int32(matrix.rows),
-            Int32(matrix.n), Int64(matrix.step), Int32(lead or 0), Int64(args.ignore_index),
-            Float32(args.smoothing), Int32(ctas),
-        )(given)  # fmt: skip
+        kernel = launches.cached_kernel(CrossEntropy, rows, loss, self.reduction(problem, adds_losses=True))
+        operands = [args.logits, args.target, args.losses, args.lse, *([] if args.total is None else [args.total])]
+        ctas = Int32(-(-matrix.rows // config.rows) * config.cluster)
+        launches.launch(kernel, operands, self.numbers(problem, args), Int64(matrix.step), ctas)
 
 
 @REGISTRY.register
 class CrossEntropyGradient(CrossEntropyImplementation):
     """The gradient of the logits: each CTA has a part of a row."""
 
-    def supports(self, problem: CrossEntropyProblem, device: Device) -> str | None:
-        return "it computes the gradient, not the loss" if problem.out is None else super().supports(problem, device)
+    tried = {"threads": (64, 128, 256), "row_threads": (64, 128, 256)}
 
-    def configs(self, problem: CrossEntropyProblem, device: Device) -> Iterator[RowwiseConfig]:
-        sizes = {"threads": (64, 128, 256), "row_threads": (64, 128, 256)}
-        return variants(RowwiseConfig(128, 128), lambda config: self.check(problem, config, device), **sizes)
+    def supports(self, problem: CrossEntropyProblem, device: Device) -> str | None:
+        return "it computes the gradient, not the loss" if problem.out is None else problem.exceeds_32_bits
+
+    def measured_config(self, problem: CrossEntropyProblem, device: Device) -> RowwiseConfig:
+        return RowwiseConfig(128, 128)
 
     def check(self, problem: CrossEntropyProblem, config: RowwiseConfig, device: Device) -> None:
         config.check(1, problem.accesses[0], 32, 1, device)
 
     def run(self, problem: CrossEntropyProblem, config: RowwiseConfig, args: CrossEntropyArguments) -> None:
         assert problem.out is not None
-        number, averages = problem.dloss is None, problem.reduction == "mean"
-        each = problem.reduction == "none" and not number
-        loss = Loss(problem.target.dtype, problem.smoothed, problem.dloss, each, devices.current().overlaps)
+        is_number, overlaps = problem.dloss is None, devices.current().overlaps
+        row_dloss = problem.reduction == "none" and not is_number
         (read, written), (width, lead) = problem.matrices, problem.accesses
+        loss = Loss(problem.target.dtype, problem.smoothed, problem.dloss, row_dloss, overlaps, lead is not None)
         part = config.threads * VECTORS * width
-        counter = launches.cached_kernel(LossReduction, loss.target, False, True, loss.overlaps) if averages else None
+        counter = self.reduction(problem, adds_losses=False)
         kernel = launches.cached_kernel(
-            CrossEntropyBackward, problem.logits.dtype, problem.out.dtype, width, lead is not None,
-            lead is None and read.n % part == 0, config.threads, VECTORS, loss, counter,
+            CrossEntropyBackward, problem.logits.dtype, problem.out.dtype, width, lead is None and read.n % part == 0,
+            config.threads, VECTORS, loss, counter,
         )  # fmt: skip
-        given = [args.logits, args.target, args.lse, args.out]
-        if averages:
-            given.append(arrays.empty(args.logits, (), arrays.framework_dtype(Float32, args.logits)))
-        if not number:
-            given.append(args.dloss)
-        launches.launcher(
-            kernel, given, Int32(read.rows), Int32(read.n), (Int64(read.step), Int64(written.step)), Int32(lead or 0),
-            Int64(args.ignore_index), Float32(args.smoothing), Float32(args.dloss if number else 0.0),
-            Int32(max(1, -(-read.n // part))),
-        )(given)  # fmt: skip
+        operands = [args.logits, args.target, args.lse, args.out]
+        if counter is not None:
+            operands.append(arrays.empty(args.logits, (), arrays.framework_dtype(Float32, args.logits)))
+        if not is_number:
+            operands.append(args.dloss)
+        launches.launch(
+            kernel, operands, self.numbers(problem, args), (Int64(read.step), Int64(written.step)),
+            Float32(args.dloss if is_number else 0.0), Int32(max(1, -(-read.n // part))),
+        )  # fmt: skip

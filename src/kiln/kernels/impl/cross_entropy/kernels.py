@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from .... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
 from ....utils.reductions import reduce_in_block
 from ...dispatch import arrays
-from ...parts.unaligned_rows import Span, element_at, vector_atom, vectors_at
-from ...parts.vectors import across, as_f32, larger, maximum, plus, total
+from ...parts.unaligned_rows import Span, element_at, vectors_at
+from ...parts.vectors import across, as_f32, larger, maximum, plus, rounded, total, vector_atom
 from ..rowwise.row_kernel import Position, RowKernel, RowProblem, launch, row_matrix, vector_at
-from ..rowwise.row_statistics import Statistics
+from ..rowwise.row_statistics import Statistics, max_statistics, sum_statistics
 from ..rowwise.softmax_and_norms import LOG2_E, exp2
 
 LN_2 = 0.6931471805599453
@@ -23,15 +23,28 @@ _MIN_ROW_MAX = -3.0e38
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """Element types of the targets and of the gradient of the loss (None: a number), and what is computed."""
+    """What kernels are specialised for besides the rows of logits.
+
+    Element types of the targets and of the gradient of the loss (None: a number). `row_dloss`: each row has its own gradient of the
+    loss. `overlaps`: kernels may start while the previous one ends. `unaligned`: rows are unaligned.
+    """
 
     target: Any
     smoothed: bool
     dloss: Any = None
     row_dloss: bool = False
-    """Whether each row has its own gradient of the loss."""
     overlaps: bool = False
-    """Whether kernels may start while the previous one ends."""
+    unaligned: bool = False
+
+
+class LossNumbers(NamedTuple):
+    """The sizes and options of a call: rows of `n` classes, of which the first begins `lead` elements behind a vector."""
+
+    rows: Any
+    n: Any
+    lead: Any
+    ignore_index: Any
+    smoothing: Any
 
 
 class CrossEntropy(RowKernel):
@@ -40,46 +53,42 @@ class CrossEntropy(RowKernel):
     Statistics are row_max times log2(e), row_sum of the exponentials relative to it and, for smoothed labels, the sum of the logits.
     """
 
-    def __init__(self, problem: RowProblem, unaligned: bool, loss: Loss, reduction: LossReduction | None) -> None:
+    def __init__(self, problem: RowProblem, loss: Loss, reduction: LossReduction | None) -> None:
         super().__init__(problem)
         self.reduction: Any = reduction
-        self.unaligned = unaligned
         self.loss = loss
         self.fields = 3 if loss.smoothed else 2
 
     @cute.jit
-    def __call__(
-        self, addresses: Any, rows: Int32, n: Int32, step: Int64, lead: Int32, ignore_index: Int64, smoothing: Float32, ctas: Int32,
-        stream: Int64,
-    ):  # fmt: skip
+    def __call__(self, addresses: Any, numbers: Any, stride: Int64, ctas: Int32, stream: Int64):
         """Launches so many CTAs. `addresses`: logits, target, losses, lse, and the total, if there is one."""
         logits, target, losses, lse = addresses[:4]
+        rows, width = numbers.rows, 1 if const_expr(self.loss.unaligned) else self.width
         call = self.losses(
-            row_matrix(logits, self.problem.sources[0], rows, n, step, 1 if const_expr(self.unaligned) else self.width),
+            row_matrix(logits, self.problem.sources[0], rows, numbers.n, stride, width),
             vector_at(target, self.loss.target, rows), vector_at(losses, Float32, rows), vector_at(lse, Float32, rows),
-            rows, n, lead, Int32(step), ignore_index, smoothing,
+            numbers, Int32(stride),
         )  # fmt: skip
         launch(call, self.config, ctas, stream)
         if const_expr(self.reduction is not None):
-            self.reduction((target, addresses[4], losses), rows, ignore_index, stream)
+            self.reduction((target, addresses[4], losses), rows, numbers.ignore_index, stream)
 
     @cute.kernel
     def losses(
-        self, logits: cute.Tensor, target: cute.Tensor, losses: cute.Tensor, lse: cute.Tensor, rows: Int32, n: Int32,
-        lead: Int32, skew: Int32, ignore_index: Int64, smoothing: Float32,
-    ):  # fmt: skip
-        config = self.config
+        self, logits: cute.Tensor, target: cute.Tensor, losses: cute.Tensor, lse: cute.Tensor, numbers: Any, skew: Int32
+    ):
+        config, n = self.config, numbers.n
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
         rank = block % config.cluster
         lane = thread % config.row_threads
         within = thread // config.row_threads
         row = block // config.cluster * config.rows + within
-        exists = row < rows
+        exists = row < numbers.rows
         place = row if exists else Int32(0)
-        span = Span(lead + place * skew if const_expr(self.unaligned) else None, n, self.width)
-        line = logits[place, None]
-        vectors = span.middle(line)
+        span = Span(numbers.lead + place * skew if const_expr(self.loss.unaligned) else None, n, self.width)
+        logit_row = logits[place, None]
+        vectors = span.middle(logit_row)
         units = span.units if exists else Int32(0)
         exchange = self.exchange_buffer()
         if const_expr(config.cluster > 1):
@@ -87,12 +96,13 @@ class CrossEntropy(RowKernel):
             arch.cluster_wait()
         at, step = rank * (config.row_threads * self.vectors) + lane, config.cluster * config.row_threads * self.vectors
         edges = span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
-        edge_values = [element_at(line, column, exists & (column < n), -inf) for column in edges]
+        edge_values = [element_at(logit_row, column, exists & (column < n), -inf) for column in edges]
         writes = exists & (rank == 0) & (lane == 0)
-        label = ignore_index
+        label = numbers.ignore_index
         if writes:
             label = Int64(target[row])
-        label_logit = element_at(line, label, (label != ignore_index) & (label >= 0) & (label < n))
+        counts = label != numbers.ignore_index
+        label_logit = element_at(logit_row, label, counts & (label >= 0) & (label < n))
         state = self.initial()
         for start in range(0, units, step):
             chunk = vectors_at(vectors, self.width, self.vectors, start + at, config.row_threads, units, -inf)
@@ -105,11 +115,11 @@ class CrossEntropy(RowKernel):
         if writes:
             row_lse = (state[0] + cute.math.log2(state[1], approx=True)) * LN_2
             value = Float32(0.0)
-            if label != ignore_index:
+            if counts:
                 value = row_lse - label_logit if (label >= 0) & (label < n) else Float32(float("nan"))
                 if const_expr(self.loss.smoothed):
                     uniform = row_lse - state[2] / Float32(n)
-                    value = value + smoothing * (uniform - value)
+                    value = value + numbers.smoothing * (uniform - value)
             losses[row] = value
             lse[row] = row_lse
 
@@ -131,12 +141,12 @@ class CrossEntropy(RowKernel):
         statistics = (row_max, state[1] * exp2(state[0] - row_max) + total(exponentials))
         if not self.loss.smoothed:
             return statistics
-        logit_sums: Any = None
+        logit_sum: Any = None
         for v, x in enumerate(logits):
             there = cute.full_like(x, at + v * self.config.row_threads < units, Boolean)
             masked = cute.where(there, x, cute.full_like(x, 0.0))
-            logit_sums = masked if logit_sums is None else logit_sums + masked
-        return (*statistics, state[2] + total(logit_sums))
+            logit_sum = masked if logit_sum is None else logit_sum + masked
+        return (*statistics, state[2] + total(logit_sum))
 
     def with_element(self, state: Statistics, value: Any, there: Any) -> Statistics:
         """Returns statistics with one more element, which may not exist."""
@@ -145,22 +155,18 @@ class CrossEntropy(RowKernel):
         return (row_max, row_sum, *(x + select_(there, value, Float32(0.0)) for x in state[2:]))
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
-        row_max = parts[0][0]
-        for part in parts[1:]:
-            row_max = maximum(row_max, part[0])
-        row_max = across(row_max, maximum, lanes)
-        sums = [Float32(0.0) for _ in range(self.fields - 1)]
+        (row_max,) = max_statistics([part[:1] for part in parts], lanes)
+        row_sum = Float32(0.0)
         for part in parts:
-            sums[0] = sums[0] + part[1] * exp2(part[0] - row_max)
-            for k in range(2, self.fields):
-                sums[k - 1] = sums[k - 1] + part[k]
-        return (row_max, *(across(x, plus, lanes) for x in sums))
+            row_sum = row_sum + part[1] * exp2(part[0] - row_max)
+        logit_sum = sum_statistics([part[2:] for part in parts], lanes)
+        return row_max, across(row_sum, plus, lanes), *logit_sum
 
 
 class LossReduction:
-    """The sum of the losses of all rows, or their mean over the rows that count; or (not `sums`) how many rows count.
+    """The sum of the losses of all rows; or their mean over the rows that count; or, for the gradient of the mean, how many count.
 
-    One CTA: there are few rows, and the order of the sum is fixed. Where launches overlap, rows are counted, which needs no losses,
+    One CTA: there are few rows, and the order of additions is fixed. Where launches overlap, rows are counted, which needs no losses,
     while the kernel that computes the losses ends.
     """
 
@@ -168,34 +174,32 @@ class LossReduction:
     unroll = 4
     """Rows that a thread reads at a time."""
 
-    def __init__(self, target: Any, sums: bool, averages: bool, overlaps: bool) -> None:
-        self.target = target
-        self.sums = sums
-        self.averages = averages
-        self.overlaps = overlaps
+    def __init__(self, target: Any, adds_losses: bool, counts_rows: bool, overlaps: bool) -> None:
+        self.target, self.overlaps = target, overlaps
+        self.adds_losses, self.counts_rows = adds_losses, counts_rows
 
     @cute.jit
     def __call__(self, addresses: Any, rows: Int32, ignore_index: Int64, stream: Int64):
         """`addresses`: target, result, losses."""
         target = vector_at(addresses[0], self.target, rows)
-        losses = vector_at(addresses[2], Float32, rows) if const_expr(self.sums) else None
+        losses = vector_at(addresses[2], Float32, rows) if const_expr(self.adds_losses) else None
         self.kernel(target, arrays.pointer(addresses[1], Float32, 1), losses, rows, ignore_index).launch(
-            grid=(1, 1, 1), block=(self.threads, 1, 1), stream=stream, use_pdl=self.sums and self.overlaps
+            grid=(1, 1, 1), block=(self.threads, 1, 1), stream=stream, use_pdl=self.adds_losses and self.overlaps
         )
 
     @cute.kernel
     def kernel(self, target: cute.Tensor, result: Any, losses: Any, rows: Int32, ignore_index: Int64):
         thread = arch.thread_idx()[0]
         value = Float32(1.0)
-        if const_expr(self.overlaps and not self.sums):
+        if const_expr(self.overlaps and not self.adds_losses):
             arch.griddepcontrol_launch_dependents()
-        if const_expr(self.averages):
+        if const_expr(self.counts_rows):
             counted = Int32(0)
             for start in range(thread, rows, self.threads * self.unroll):
                 for label in self.read_rows(target, start, rows, ignore_index):
                     counted = counted + Int32(label != ignore_index)
             value = Float32(reduce_in_block(counted, plus, self.threads, self.threads))
-        if const_expr(self.sums):
+        if const_expr(self.adds_losses):
             if const_expr(self.overlaps):
                 arch.griddepcontrol_wait()
             loss_sum = Float32(0.0)
@@ -225,37 +229,28 @@ class CrossEntropyBackward:
     """The gradient of the logits: (softmax - labels) * dloss. A CTA computes a part of a row."""
 
     def __init__(
-        self, dtype: Any, out: Any, width: int, unaligned: bool, exact: bool, threads: int, vectors: int, loss: Loss,
-        counter: LossReduction | None,
+        self, dtype: Any, out: Any, width: int, exact: bool, threads: int, vectors: int, loss: Loss, counter: LossReduction | None
     ) -> None:  # fmt: skip
-        self.dtype = dtype
-        self.out = out
-        self.width = width
-        self.unaligned = unaligned
-        self.exact = exact
-        self.threads = threads
-        self.vectors = vectors
+        self.dtype, self.out, self.width, self.exact = dtype, out, width, exact
+        self.threads, self.vectors = threads, vectors
         self.loss = loss
         self.counter: Any = counter
 
     @cute.jit
-    def __call__(
-        self, addresses: Any, rows: Int32, n: Int32, steps: Any, lead: Int32, ignore_index: Int64, smoothing: Float32, dloss: Float32,
-        parts: Int32, stream: Int64,
-    ):  # fmt: skip
+    def __call__(self, addresses: Any, numbers: Any, strides: Any, dloss: Float32, parts: Int32, stream: Int64):
         """Launches `parts` CTAs for each row. `addresses`: logits, target, lse, out, count of rows, dloss."""
         logits, target, lse, out = addresses[:4]
-        rest = addresses[4:]
+        rest, rows, n = addresses[4:], numbers.rows, numbers.n
         count = None
         if const_expr(self.counter is not None):
-            self.counter((target, rest[0]), rows, ignore_index, stream)
+            self.counter((target, rest[0]), rows, numbers.ignore_index, stream)
             count, rest = arrays.pointer(rest[0], Float32, 1), rest[1:]
         scale = arrays.pointer(rest[0], self.loss.dloss, 1) if const_expr(self.loss.dloss is not None) else dloss
-        width = 1 if const_expr(self.unaligned) else self.width
+        width = 1 if const_expr(self.loss.unaligned) else self.width
         self.kernel(
-            row_matrix(logits, self.dtype, rows, n, steps[0], width), row_matrix(out, self.out, rows, n, steps[1], width),
-            vector_at(target, self.loss.target, rows), vector_at(lse, Float32, rows), count, scale, rows, n, lead,
-            Int32(steps[0]), ignore_index, smoothing,
+            row_matrix(logits, self.dtype, rows, n, strides[0], width), row_matrix(out, self.out, rows, n, strides[1], width),
+            vector_at(target, self.loss.target, rows), vector_at(lse, Float32, rows), count, scale, numbers,
+            Int32(strides[0]),
         ).launch(
             grid=(parts, min(rows, _MAX_GRID_Y), cute.ceil_div(rows, _MAX_GRID_Y)), block=(self.threads, 1, 1),
             stream=stream, use_pdl=self.counter is not None and self.loss.overlaps,
@@ -263,35 +258,22 @@ class CrossEntropyBackward:
 
     @cute.kernel
     def kernel(
-        self, x: cute.Tensor, y: cute.Tensor, target: cute.Tensor, lse: cute.Tensor, count: Any, dloss: Any, rows: Int32,
-        n: Int32, lead: Int32, skew: Int32, ignore_index: Int64, smoothing: Float32,
+        self, x: cute.Tensor, y: cute.Tensor, target: cute.Tensor, lse: cute.Tensor, count: Any, dloss: Any, numbers: Any,
+        skew: Int32,
     ):  # fmt: skip
         part, low, high = arch.block_idx()
         row = high * _MAX_GRID_Y + low
-        if row < rows:
-            span = Span(lead + row * skew if const_expr(self.unaligned) else None, n, self.width)
-            self.compute(
-                x[row, None],
-                y[row, None],
-                target[row],
-                lse[row],
-                count,
-                dloss,
-                row,
-                n,
-                part,
-                span,
-                ignore_index,
-                smoothing,
-            )
+        if row < numbers.rows:
+            begin = numbers.lead + row * skew if const_expr(self.loss.unaligned) else None
+            span = Span(begin, numbers.n, self.width)
+            self.compute(x[row, None], y[row, None], target[row], lse[row], count, dloss, numbers, row, part, span)
 
     @cute.jit
     def compute(
-        self, x: Any, y: Any, target: Any, lse: Any, count: Any, dloss: Any, row: Any, n: Any, part: Any, span: Any,
-        ignore_index: Any, smoothing: Any,
+        self, x: Any, y: Any, target: Any, lse: Any, count: Any, dloss: Any, numbers: Any, row: Any, part: Any, span: Any
     ):  # fmt: skip
         """Computes a part of a row. The first part has the row's edges, too."""
-        threads, width, thread = self.threads, self.width, arch.thread_idx()[0]
+        n, threads, width, thread = numbers.n, self.threads, self.width, arch.thread_idx()[0]
         first = part * (threads * self.vectors) + thread
         edges = span.edges(thread, threads)
         edge_values = [element_at(x, column, (part == 0) & (column < n)) for column in edges]
@@ -300,7 +282,7 @@ class CrossEntropyBackward:
         label, base, scale = Int64(target), lse * LOG2_E, Float32(0.0)
         if const_expr(self.counter is not None and self.loss.overlaps):
             arch.griddepcontrol_wait()
-        if label == ignore_index:  # no gradient, whatever the logits are
+        if label == numbers.ignore_index:  # no gradient, whatever the logits are
             logits.fill(0)
             edge_values = [Float32(0.0) for _ in edge_values]
             base = Float32(0.0)
@@ -311,11 +293,10 @@ class CrossEntropyBackward:
                 scale = (dloss + (row if const_expr(self.loss.row_dloss) else 0)).load().to(Float32)
             if const_expr(self.counter is not None):
                 scale = scale / count.load()
-        uniform = smoothing / Float32(n) * scale
-        certain = (1.0 - smoothing) * scale
+        uniform = numbers.smoothing / Float32(n) * scale
+        certain = (1.0 - numbers.smoothing) * scale
         known = Int32(label) if (label >= 0) & (label < n) else Int32(-1)
         target_vectors = span.middle(y)
-        store = vector_atom(self.out, width)
         for v in range_constexpr(self.vectors):
             at = first + v * threads
             gradient = cute.make_rmem_tensor((width,), Float32)
@@ -324,10 +305,9 @@ class CrossEntropyBackward:
             if (place >= 0) & (place < width):
                 for i in range_constexpr(width):
                     gradient[i] = gradient[i] - certain if place == i else gradient[i]
-            rounded = cute.make_rmem_tensor((width,), self.out)
-            rounded.store(gradient.load().to(self.out))
             there = None if const_expr(self.exact) else at < span.units
-            cute.copy(store, rounded, cute.local_tile(target_vectors, (width,), (at,)), pred=there)
+            tile = cute.local_tile(target_vectors, (width,), (at,))
+            cute.copy(vector_atom(self.out, width), rounded(gradient.load(), self.out), tile, pred=there)
         for value, column in zip(edge_values, edges, strict=True):
             if (part == 0) & (column < n):
                 result = self.gradient(value, base, scale, uniform)

@@ -8,9 +8,8 @@ from typing import Any
 
 from .... import Float32, Int32, Int64
 from ...dispatch.arrays import require
-from ...dispatch.matrices import RowwiseProblem, shared_alignment
+from ...dispatch.matrices import RowwiseProblem, require_floats, shared_alignment
 from ...dispatch.problem import TensorLayout
-from ..rowwise.problem import FLOATS
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -42,17 +41,13 @@ class CrossEntropyProblem(RowwiseProblem):
             f"{name} of logits of shape {shape} with targets of shape {self.target.shape}",
             hint=f"a class for each row: {shape[:-1]}",
         )
-        dtype, kind = self.logits.dtype, self.target.dtype
-        require(
-            dtype in FLOATS,
-            f"{name} of {dtype.__name__} logits",
-            hint="Float16, BFloat16 or Float32: convert the array",
-        )
+        require_floats(name, [self.logits], "logits")
+        kind = self.target.dtype
         require(kind in (Int32, Int64), f"{name} with {kind.__name__} targets: classes are Int32 or Int64")
         require(self.reduction in REDUCTIONS, f"{name} with reduction {self.reduction!r}", hint=", ".join(REDUCTIONS))
         if self.out is not None:
             require(self.out.shape == shape, f"{name} of logits of shape {shape} into {self.out.shape}")
-            require(self.out.dtype in FLOATS, f"{name} into {self.out.dtype.__name__} elements")
+            require_floats(name, [self.out], "gradients")
         if self.dloss is not None:
             require(self.dloss.is_float, f"{name} with dloss of {self.dloss.__name__}")
 
@@ -70,7 +65,7 @@ class CrossEntropyProblem(RowwiseProblem):
 
     @property
     def flops(self) -> int:
-        """About five for each logit: a difference, an exponential, sums."""
+        """About five for each logit: a difference, an exponential, additions."""
         return 5 * self.rows * self.n
 
     @property

@@ -20,16 +20,16 @@ __all__ = ["elementwise"]
 _NUMBERS = (int, float, bool)
 
 
-def broadcast_shape(given: Sequence[Any], name: str) -> tuple[int, ...]:
+def broadcast_shape(inputs: Sequence[Any], name: str) -> tuple[int, ...]:
     """Returns the common shape of arrays by numpy's broadcasting."""
     shape: list[int] = []
-    for x in given:
+    for x in inputs:
         own = tuple(x.shape)
         shape = [1] * (len(own) - len(shape)) + shape
         for mode in range(1, len(own) + 1):
             if own[-mode] != 1 and shape[-mode] not in (1, own[-mode]):
                 raise arrays.refusal(
-                    f"{name} of arrays of shapes {', '.join(str(tuple(a.shape)) for a in given)}",
+                    f"{name} of arrays of shapes {', '.join(str(tuple(a.shape)) for a in inputs)}",
                     hint=f"extents are equal or 1, from the last mode on; here {own[-mode]} meets {shape[-mode]}",
                 )
             if own[-mode] != 1:
@@ -55,12 +55,12 @@ def elementwise(
     arrays.require(callable(function), f"elementwise of {type(function).__name__}: the first argument is a function")
     inputs = tuple(x if type(x) in _NUMBERS else arrays.as_supported(x) for x in inputs)
     places = [k for k, x in enumerate(inputs) if type(x) not in _NUMBERS]
-    given = [inputs[k] for k in places]
-    arrays.require(bool(given), "elementwise without an array", hint="elementwise(lambda a, b: a + b, x, y)")
-    for k, x in zip(places, given, strict=True):
+    operands = [inputs[k] for k in places]
+    arrays.require(bool(operands), "elementwise without an array", hint="elementwise(lambda a, b: a + b, x, y)")
+    for k, x in zip(places, operands, strict=True):
         arrays.require_usable(x, f"input {k}")
-    shape = broadcast_shape(given, "elementwise")
-    dtypes = [arrays.element_type(x) for x in given]
+    shape = broadcast_shape(operands, "elementwise")
+    dtypes = [arrays.element_type(x) for x in operands]
     numbers = {k: x for k, x in enumerate(inputs) if k not in places}
     key = (len(inputs), key_of(numbers))
     form = _form(function, numbers, key, dtypes)
@@ -68,17 +68,17 @@ def elementwise(
         if out_dtype is None:
             out_dtype = form.result
         if isinstance(out_dtype, NumericMeta):
-            out_dtype = arrays.framework_dtype(out_dtype, given[0])
-        out = arrays.empty(given[0], shape, out_dtype)
+            out_dtype = arrays.framework_dtype(out_dtype, operands[0])
+        out = arrays.empty(operands[0], shape, out_dtype)
     else:
         arrays.require(
             tuple(out.shape) == shape, f"elementwise of shape {shape} into an array of shape {tuple(out.shape)}"
         )
         arrays.require_usable(out, "out", written=True)
     if 0 not in shape:
-        laid = tuple(arrays.layout_of(arrays.broadcast_to(x, shape)) for x in given)
-        problem = ElementwiseProblem(form.functions, laid, arrays.layout_of(out), key, numbers)
-        REGISTRY.run(problem, devices.current(), ElementwiseArguments(given, out), config)
+        layouts = tuple(arrays.layout_of(arrays.broadcast_to(x, shape)) for x in operands)
+        problem = ElementwiseProblem(form.functions, layouts, arrays.layout_of(out), key, numbers)
+        REGISTRY.run(problem, devices.current(), ElementwiseArguments(operands, out), config)
     return out
 
 
@@ -97,26 +97,26 @@ def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtype
         functions = Functions(function, branching=branching)
         return Form(functions, _result_type(with_numbers(functions.callables()[0], numbers, key[0]), dtypes))
 
-    found = launches.cached_kernel_of(whole, lambda: vectors_first(tried), Form, key, *dtypes)
-    return found._replace(functions=Functions(function, branching=True) if any(found.functions.branching) else whole)
+    form = launches.cached_kernel_of(whole, lambda: vectors_first(tried), Form, key, *dtypes)
+    return form._replace(functions=Functions(function, branching=True) if any(form.functions.branching) else whole)
 
 
 def _result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
     """Returns the type of a function's result for values of some types."""
-    found: list[Any] = []
+    results: list[Any] = []
 
     @cute.jit
     def probe():
-        made = function(*[cute.full((1,), 0, dtype) for dtype in dtypes])
-        found.append(made.dtype if isinstance(made, TensorSSA) else made)
+        result = function(*[cute.full((1,), 0, dtype) for dtype in dtypes])
+        results.append(result.dtype if isinstance(result, TensorSSA) else result)
 
     cute.compile(probe)
-    made = found[0]
-    if isinstance(made, NumericMeta):
-        return made
+    result = results[0]
+    if isinstance(result, NumericMeta):
+        return result
     arrays.require(
-        isinstance(made, (bool, int, float, cute.Numeric)),
-        f"elementwise: the function returned {'None' if made is None else type(made).__name__}",
+        isinstance(result, (bool, int, float, cute.Numeric)),
+        f"elementwise: the function returned {'None' if result is None else type(result).__name__}",
         hint="it returns one value for each element",
     )
-    return type(made) if isinstance(made, cute.Numeric) else dtypes[0]
+    return type(result) if isinstance(result, cute.Numeric) else dtypes[0]

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Int32, Int64
-from ...dispatch import arrays, devices, launches
+from ...dispatch import arrays, launches
 from ...dispatch.problem import MAX_VECTOR_BYTES, TensorLayout
-from ...dispatch.registry import MemoryBound, Registry, variants
+from ...dispatch.registry import MemoryBound, Registry
 from .config import ElementwiseConfig
 from .kernel import Elementwise, Operand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from ...dispatch.devices import Device
     from .problem import ElementwiseProblem
 
 REGISTRY = Registry("elementwise")
 
-_MOST_GRID = (1 << 31) - 1
+_MAX_GRID = (1 << 31) - 1
 
 
 class ElementwiseArguments(NamedTuple):
@@ -34,44 +35,33 @@ class ElementwiseVectors(MemoryBound):
     """A thread computes a few neighbouring elements."""
 
     config = ElementwiseConfig
+    tried = {"threads": (128, 256, 512), "elements": (0, 4, 8, 16)}
 
-    def supports(self, problem: ElementwiseProblem, device: Device) -> str | None:
-        return None
-
-    def configs(self, problem: ElementwiseProblem, device: Device) -> Iterator[ElementwiseConfig]:
-        def check(config: ElementwiseConfig) -> None:
-            self.check(problem, config, device)
-
-        return variants(ElementwiseConfig(), check, threads=(128, 256, 512), elements=(0, 4, 8, 16))
-
-    def check(self, problem: ElementwiseProblem, config: ElementwiseConfig, device: Device) -> None:
-        config.check(1, device)
-
-    def run(self, problem: ElementwiseProblem, config: ElementwiseConfig, given: ElementwiseArguments) -> None:
-        laid = [*problem.inputs, problem.out]
-        config = config.check(max(x.size for x in laid), devices.current())
+    def run(self, problem: ElementwiseProblem, config: ElementwiseConfig, args: ElementwiseArguments) -> None:
+        layouts = [*problem.inputs, problem.out]
+        elements = config.elements or max(1, MAX_VECTOR_BYTES // max(x.size for x in layouts))
         extents, steps = problem.walk()
-        elements, modes = config.elements, len(extents) - 1
-        operands = tuple(_operand(x, extents, own, elements) for x, own in zip(laid, steps, strict=True))
-        units = -(-extents[-1] // elements)
-        for extent in extents[:-1]:
-            units *= extent
-        blocks = -(-units // config.threads)
+        threads = -(-extents[-1] // elements) * math.prod(extents[:-1])
+        ctas = -(-threads // config.threads)
         arrays.require(
-            blocks <= _MOST_GRID,
-            f"elementwise of shape {problem.out.shape}: {blocks} blocks, and a grid has {_MOST_GRID}",
+            ctas <= _MAX_GRID, f"elementwise of shape {problem.out.shape}: {ctas} CTAs, and a grid has {_MAX_GRID}"
         )
-        wide = (units + config.threads) * elements >= 1 << 31
-        cut = (operands, modes, extents[-1] % elements == 0, wide, config)
+        specialisation = (
+            tuple(_operand(x, extents, own, elements) for x, own in zip(layouts, steps, strict=True)),
+            len(extents) - 1, extents[-1] % elements == 0, (threads + config.threads) * elements >= 1 << 31,
+            dataclasses.replace(config, elements=elements),
+        )  # fmt: skip
         kernel = launches.cached_kernel_of(
-            problem.functions, lambda: Elementwise(problem.applied(), *cut), Elementwise, problem.numbers_key, *cut
-        )
+            problem.functions, lambda: Elementwise(problem.applied(), *specialisation), Elementwise, problem.numbers_key,
+            *specialisation,
+        )  # fmt: skip
         strides = tuple(tuple(Int64(s) for s in own) for own in steps)
-        taken = [*given.inputs, given.out]
-        launches.launcher(kernel, taken, tuple(kernel.index(e) for e in extents), strides, Int32(blocks))(taken)
+        operands = [*args.inputs, args.out]
+        launches.launch(kernel, operands, tuple(kernel.index(e) for e in extents), strides, Int32(ctas))
 
 
 def _operand(x: TensorLayout, extents: list[int], steps: list[int], elements: int) -> Operand:
+    """Returns how threads that have so many elements each access an array."""
     if steps[-1] == 0 and extents[-1] > 1:
         return Operand(x.dtype, 0, False)
     if steps[-1] != 1:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .... import Int32, Int64, const_expr, cute, range_constexpr
 from ....cute import TensorSSA, arch
 from ...dispatch import arrays
+from ...parts.vectors import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,13 +45,13 @@ class Elementwise:
         self.config = config
 
     @cute.jit
-    def __call__(self, places: Any, shape: Any, strides: Any, blocks: Int32, stream: Int64):
+    def __call__(self, addresses: Any, shape: Any, strides: Any, ctas: Int32, stream: Int64):
         pointers = [
             arrays.pointer(place, operand.dtype, operand.width or 1)
-            for place, operand in zip(places, self.operands, strict=True)
+            for place, operand in zip(addresses, self.operands, strict=True)
         ]
         self.kernel(pointers, shape, strides).launch(
-            grid=(blocks, 1, 1), block=(self.config.threads, 1, 1), stream=stream
+            grid=(ctas, 1, 1), block=(self.config.threads, 1, 1), stream=stream
         )
 
     @cute.kernel
@@ -112,16 +113,15 @@ class Elementwise:
                         held[i] = (pointers[k] + self.place(operand, strides[k], i)).load()
             values.append(held.load())
         operand, pointer = self.operands[-1], pointers[-1]
-        made = cute.make_rmem_tensor((elements,), operand.dtype)
-        made.store(self.result(values).to(operand.dtype))
+        results = rounded(self.result(values), operand.dtype)
         if const_expr(full and operand.neighbours):
             for part in range_constexpr(elements // operand.width):
                 target = cute.make_tensor(pointer + part * operand.width, cute.make_layout(operand.width))
-                cute.autovec_copy(cute.local_tile(made, (operand.width,), (part,)), target)
+                cute.autovec_copy(cute.local_tile(results, (operand.width,), (part,)), target)
         else:
             for i in range_constexpr(elements):
                 if full or start + i < inner:
-                    (pointer + self.place(operand, strides[-1], i)).store(made[i])
+                    (pointer + self.place(operand, strides[-1], i)).store(results[i])
 
     def place(self, operand: Operand, stride: Any, i: int) -> Any:
         """Returns the offset of a thread's element `i` from its first."""
@@ -129,6 +129,7 @@ class Elementwise:
 
     def result(self, values: list[Any]) -> Any:
         """Returns the function's results for some elements."""
-        made = self.function(*values)
-        shape = (self.config.elements,)
-        return made if isinstance(made, TensorSSA) else cute.full(shape, made, self.operands[-1].dtype)
+        result = self.function(*values)
+        if isinstance(result, TensorSSA):
+            return result
+        return cute.full((self.config.elements,), result, self.operands[-1].dtype)

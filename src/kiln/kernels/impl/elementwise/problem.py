@@ -49,13 +49,13 @@ class ElementwiseProblem(Problem):
 
     def walk(self) -> tuple[list[int], list[list[int]]]:
         """Returns extents and strides of the fewest modes that reach all elements."""
-        found = walked(self.out.shape, [x.strides for x in (*self.inputs, self.out)])
+        modes = walked(self.out.shape, [x.strides for x in (*self.inputs, self.out)])
         require(
-            len(found[0]) <= _MOST_MODES,
-            f"elementwise of arrays that lie in {len(found[0])} ways: at most {_MOST_MODES} modes",
+            len(modes[0]) <= _MOST_MODES,
+            f"elementwise of arrays that lie in {len(modes[0])} ways: at most {_MOST_MODES} modes",
             hint="make some of them contiguous",
         )
-        return found
+        return modes
 
     @property
     def flops(self) -> int:

@@ -28,13 +28,13 @@ class GemmArguments(NamedTuple):
     group_scales: Any = None
     """Scale factors of groups of K of an integer B."""
     row_sum: Any = None
-    """Where sums of rows go, (L, M)."""
+    """The result of `row_reduction`, (L, M)."""
 
     def launch(
         self, kernel: Any, problem: GemmProblem, widths: tuple[int, int, int], row_partials: Sequence[Any] = ()
     ) -> None:
         """Launch a kernel on A, B and D, which it accesses some elements at a time, and the other arrays that there
-        are: group bounds, block or group scales, partial row sums, further results, epilogue inputs."""
+        are: group bounds, block or group scales, row partials, further results, epilogue inputs."""
         modes = problem.a.leading((1, 2)), problem.b.leading((2, 1)), 2
         rest = [] if self.group_bounds is None else [(self.group_bounds, arrays.dynamic(self.group_bounds, 0, 1))]
         scales = list(zip(self.block_scales, problem.block_scales, strict=True))

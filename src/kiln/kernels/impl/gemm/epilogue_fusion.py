@@ -44,7 +44,7 @@ class EpilogueFusion:
     """epilogue(activation(alpha * acc * scales + beta * c + bias), *extras), as values of `outs` results.
 
     `functions` are the activation and, if there are any, the epilogue and the function of the first value that is
-    summed along rows. `scaled`: accumulators are converted to f32 and multiplied by alpha; integers may stay as they
+    added along rows. `scaled`: accumulators are converted to f32 and multiplied by alpha; integers may stay as they
     are. `scales` is the number of tensors that multiply the accumulators.
     """
 
@@ -63,30 +63,15 @@ class EpilogueFusion:
         outs: int = 1, row_reduction: Any = None,
     ) -> EpilogueFusion:  # fmt: skip
         """Return the fusion for arguments of `gemm`; `branching` functions are called for one element at a time."""
-        function: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
-        if activation is None:
-            function = _identity
-        require(
-            function is not None,
-            f"gemm: activation is {activation!r}; it must be one of {', '.join(ACTIVATIONS)}, or a function",
-        )
-        row_function: Any = (
-            ROW_REDUCTIONS.get(row_reduction, row_reduction) if isinstance(row_reduction, str) else row_reduction
-        )
-        require(
-            row_function is None or callable(row_function),
-            f"gemm: row_reduction is {row_reduction!r}; it must be one of {', '.join(ROW_REDUCTIONS)}, or a function",
-        )
+        function = _identity if activation is None else _function("activation", activation, ACTIVATIONS)
+        row_function = None
+        if row_reduction is not None:
+            row_function = _function("row_reduction", row_reduction, ROW_REDUCTIONS)
         functions = [f for f in (function, epilogue, row_function) if f is not None]
         return cls(
             c, bias, Functions(*functions, branching=branching), scaled, scales, outs, epilogue is not None,
             row_function is not None,
         )  # fmt: skip
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What kernels depend on besides the functions."""
-        return self.c, self.bias, self.scaled, self.scales, self.outs, self.epilogue, self.row_reduction
 
     @property
     def plain(self) -> bool:
@@ -138,6 +123,14 @@ class EpilogueFusion:
 
 NO_FUSION = EpilogueFusion()
 """The epilogue of `alpha * a @ b`."""
+
+
+def _function(what: str, value: Any, known: dict[Any, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Return a function that a user passed, or the known one of a name."""
+    function = known.get(value) if isinstance(value, str) else value
+    if not callable(function):
+        raise refusal(f"gemm: {what} is {value!r}; it must be one of {', '.join(known)}, or a function")
+    return function
 
 
 def _checked(what: str, returned: Any, value: Any) -> Any:

@@ -42,8 +42,8 @@ def gemm(
     `activation` is "relu", "silu", "gelu" or a function of a value; `epilogue` is a function of the value and of each
     of the `extras`, element by element: floats in f32, integers and truth values as they are. An epilogue that returns
     several values has as many results, a tuple of arrays: `out` and `out_dtype` may be tuples, too. `row_reduction` is
-    "squares" or a function of the first of those values, in f32: its sums along rows are returned after the results, in
-    f32, (M,) or (L, M), always added in the same order.
+    "squares" or a function of the first of those values, in f32: its values are added along rows, always in the same
+    order, and returned after the results, in f32, (M,) or (L, M).
 
     `scale_a` is one scale, (1,), or one for each row, (M, 1); `scale_b` one, or one for each column, (N,). 8-bit floats
     may have block scales instead, in f32: (M, K / 128) for `a`, one for 128 elements of a row, and (K / 128, N / 128)
@@ -56,21 +56,9 @@ def gemm(
     scaled blocks are added in f32 even so). `config` is the config, a `Sm80GemmConfig` or one of another
     implementation; by default the one that is expected to take least time.
     """
+    scales = scale_a, scale_b
     call = GemmCall(
-        a,
-        b,
-        out,
-        out_dtype,
-        alpha,
-        beta,
-        (scale_a, scale_b),
-        c,
-        bias,
-        activation,
-        epilogue,
-        extras,
-        precision,
-        row_reduction,
+        a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, extras, precision, row_reduction
     )
     return call.run(REGISTRY, config)
 
@@ -234,13 +222,10 @@ class GemmCall:
             tuple(map(layout, block_scales)), tuple(map(layout, extra_outs)), self.int4,
             None if group_scales is None else layout(group_scales),
         )  # fmt: skip
-        return (
-            problem,
-            devices.current(),
-            GemmArguments(
-                a, b, out, inputs, self.alpha, self.beta, block_scales, None, extra_outs, group_scales, self.row_sum_out
-            ),
+        arguments = GemmArguments(
+            a, b, out, inputs, self.alpha, self.beta, block_scales, None, extra_outs, group_scales, self.row_sum_out
         )
+        return problem, devices.current(), arguments
 
     def fusion(self, dtype: Any, inputs: Sequence[Any], branching: Sequence[Any], scales: int = 0) -> EpilogueFusion:
         """Return the epilogue. Integers of which nothing is computed stay integers."""

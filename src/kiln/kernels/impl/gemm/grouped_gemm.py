@@ -14,7 +14,7 @@ from ...dispatch.registry import Registry
 from .arguments import GemmArguments
 from .gemm import GemmCall, are_block_scales, readable, scale_tensor
 from .implementations import REGISTRY as GEMM
-from .implementations import Fallback
+from .implementations import Fallback, FallbackConfig
 from .problem import GemmProblem, GroupedGemmProblem
 from .sm90_grouped import Sm90GroupedGemm
 from .sm90_padded import Sm90PaddedGemm
@@ -131,22 +131,16 @@ class GroupedGemmCall(GemmCall):
         return problem, devices.current(), arguments
 
 
-@dataclasses.dataclass(frozen=True)
-class PerGroupFallbackConfig:
-    """One GEMM after the other, each with the config that is expected to take least time."""
-
-
 @REGISTRY.register
 class PerGroupFallback(Fallback):
     """A GEMM for each group, whose bounds the host reads; groups of `counts` are one batched GEMM."""
 
-    config = PerGroupFallbackConfig
     repeats = False
 
     def supports(self, problem: GroupedGemmProblem, device: Device) -> str | None:
         return None
 
-    def run(self, problem: GroupedGemmProblem, config: PerGroupFallbackConfig, args: GemmArguments) -> None:
+    def run(self, problem: GroupedGemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         if not problem.contiguous:
             self.run_gemm(problem, args._replace(group_bounds=None))
             return

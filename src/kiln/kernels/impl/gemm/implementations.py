@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from .... import Float32, Int32
+from .... import BFloat16, Float32, Int32
 from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
 from ...dispatch.problem import TensorLayout
@@ -20,9 +20,9 @@ from .epilogue_fusion import EpilogueFusion
 from .problem import FLOATS8, INTEGERS, SCALE_BLOCK, GemmProblem
 from .simt import SimtGemmKernel
 from .sm80 import Sm80GemmKernel
-from .sm80_config import MAX_PORTABLE_CLUSTER, Sm80GemmConfig, k_step
+from .sm80_config import MAX_PORTABLE_CLUSTER, SIMT_VECTOR, SIMT_WARP, Sm80GemmConfig, instruction_k, is_power_of_two
 from .sm80_epilogue import SimtEpilogue, Sm80Epilogue
-from .sm80_mixed_input import K_STEP, Sm80MixedInputEpilogue, Sm80MixedInputGemmKernel, mixed_input_smem_bytes
+from .sm80_mixed_input import K_STEP, Sm80MixedInputGemmKernel, mixed_input_smem_bytes
 from .sm90_implementation import Sm90Gemm
 from .sm90_mixed_input import Sm90MixedInputGemm
 from .sm90_padded import Sm90PaddedGemm
@@ -41,26 +41,33 @@ class MultistageGemm(Implementation):
     config = Sm80GemmConfig
     repeats = True
     kernel: type[MultistageGemmKernel]
-    epilogue: type[Sm80Epilogue]
+    epilogue = Sm80Epilogue
+    warp_shape_mn = (16, 16)
+    """What a warp multiplies at once."""
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
         """Return the tiles that were measured."""
         raise NotImplementedError
 
-    def step(self, problem: GemmProblem) -> int:
-        """Return the K of an MMA instruction."""
+    def instruction_k(self, problem: GemmProblem) -> int:
+        """Return the K that an MMA instruction, or a step of several, has."""
         raise NotImplementedError
 
     def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
-        """Return the shared memory of a CTA."""
+        """Return the shared memory of a CTA: of all stages, or later of the accumulators of a tile."""
+        raise NotImplementedError
+
+    def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
+        """Return the rules of its configs beside those of all of them."""
         raise NotImplementedError
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
         """Return configs with measured tiles, with and without split-K, the fastest expected first."""
         costs: list[tuple[float, Sm80GemmConfig]] = []
-        for candidate, config in sm80_cost.cuts(problem, self.candidates(problem), self.step(problem), device):
+        candidates, instruction_k = self.candidates(problem), self.instruction_k(problem)
+        for candidate, config in sm80_cost.configs(problem, candidates, instruction_k, device):
             cost = sm80_cost.expected(problem, candidate, config, self.smem_bytes(problem, config), device)
-            if cost < float("inf"):
+            if cost < math.inf:
                 costs.append((cost, config))
         return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
 
@@ -69,13 +76,13 @@ class MultistageGemm(Implementation):
         return sm80_cost.expected(problem, nearest, config, self.smem_bytes(problem, config), device)
 
     def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
-        if config.in_clusters(device):
-            return
-        config.check_split_k(problem.k, problem.shape[0])
-        arrays.require(
-            config.split_k == 1 or problem.dtype not in INTEGERS,
-            f"{config}: a second kernel adds split-K parts of floats only, and a is {problem.dtype.__name__}",
-        )
+        if not config.in_clusters(device):
+            config.check_split_k(problem.k, problem.shape[0])
+            floats = problem.dtype not in INTEGERS
+            rule = f"a second kernel adds split-K partials of floats only, and a is {problem.dtype.__name__}"
+            config.require((config.split_k == 1 or floats, rule))
+        smem, rules = self.smem_bytes(problem, config), self.rules(problem, config)
+        config.check(self.warp_shape_mn, problem.bits, smem, device, *rules)
 
     def run(self, problem: GemmProblem, config: Sm80GemmConfig, args: GemmArguments) -> None:
         device = devices.current()
@@ -84,7 +91,7 @@ class MultistageGemm(Implementation):
             return
         half = problem.dtype in FLOATS8 and not device.float8
         a, b = (
-            dataclasses.replace(operand, half=half, few=rows < tile)
+            dataclasses.replace(operand, half=half, partial=rows < tile)
             for operand, rows, tile in zip(
                 problem.operands(), problem.shape[1:], config.tile_shape_mnk[:2], strict=True
             )
@@ -94,11 +101,12 @@ class MultistageGemm(Implementation):
         options, many = self.kernel_options(problem), problem.shape[0] > schedulers.persistent.MAX_GRID_BATCHES
 
         def make() -> MultistageGemmKernel:
-            epilogue = self.epilogue(tile, config.threads, config.split_k, *out, fusion.combiner(), widths)
+            swap_ab, smem = self.kernel.swap_ab, self.smem_bytes(problem, config)
+            epilogue = self.epilogue(tile, config.threads, config.split_k, *out, fusion.combiner(), widths, swap_ab)
             scheduler = schedulers.SingleTileScheduler(tile, config.split_k, many)
-            return self.kernel(a, b, config, scheduler, epilogue, **options)
+            return self.kernel(a, b, config, scheduler, epilogue, smem, **options)
 
-        key = (self.kernel, a, b, out, config, many, widths, fusion.key, *options.values())
+        key = (self.kernel, a, b, out, config, many, widths, fusion, *options.values())
         kernel = launches.cached_kernel_of(fusion.functions, make, *key)
         args.launch(kernel, problem, (a.width, b.width, problem.out_width))
 
@@ -112,7 +120,6 @@ class Sm80Gemm(MultistageGemm):
     """`mma.sync`; f32 is rounded to TF32."""
 
     kernel = Sm80GemmKernel
-    epilogue = Sm80Epilogue
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.mixed_input:
@@ -127,17 +134,25 @@ class Sm80Gemm(MultistageGemm):
         return None
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
-        return sm80_cost.tensor_core_candidates(problem.dtype)
+        return sm80_cost.candidates("f16" if problem.dtype is BFloat16 else problem.mma_dtype or "tf32")
 
-    def step(self, problem: GemmProblem) -> int:
-        return k_step(problem.dtype)
+    def instruction_k(self, problem: GemmProblem) -> int:
+        return instruction_k(problem.dtype)
 
     def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
-        return config.smem_bytes(problem.dtype.width)
+        m, n, k = config.tile_shape_mnk
+        return max((m + n) * k * config.stages * problem.dtype.width // 8, m * n * 4)
 
-    def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
-        super().check(problem, config, device)
-        config.check(problem.dtype.width, self.step(problem), device.smem)
+    def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
+        k, least = config.tile_shape_mnk[2], self.instruction_k(problem)
+        return (
+            (k % least == 0 and k >= 2 * least,
+             f"K of a tile must be a multiple of the {least} of an instruction, and at least two of them"),
+            (all(extent * problem.dtype.width % 128 == 0 for extent in config.tile_shape_mnk),
+             "extents of the tile must be whole vectors of 16 bytes"),
+            (is_power_of_two(k) and is_power_of_two(config.threads),
+             "K of the tile and the number of warps must be powers of two"),
+        )  # fmt: skip
 
 
 @REGISTRY.register
@@ -145,7 +160,7 @@ class Sm80MixedInputGemm(MultistageGemm):
     """`mma.sync` with swap-AB on 8- or 4-bit integers that threads dequantise in registers."""
 
     kernel = Sm80MixedInputGemmKernel
-    epilogue = Sm80MixedInputEpilogue
+    warp_shape_mn = (8, 16)
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if not problem.mixed_input:
@@ -159,10 +174,13 @@ class Sm80MixedInputGemm(MultistageGemm):
         return None if problem.group_size % K_STEP == 0 else f"groups of K are no multiples of {K_STEP}"
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
-        return sm80_cost.TENSOR_CORE_WEIGHTS[problem.int4]
+        return sm80_cost.candidates("f16_i4" if problem.int4 else "f16_i8")
 
-    def step(self, problem: GemmProblem) -> int:
+    def instruction_k(self, problem: GemmProblem) -> int:
         return K_STEP
+
+    def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
+        return mixed_input_smem_bytes(config, problem.int4, problem.group_size)
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
         # Split-K of more than two was never best.
@@ -174,27 +192,25 @@ class Sm80MixedInputGemm(MultistageGemm):
         tile_k, group = config.tile_shape_mnk[2], problem.group_size
         return not group or (problem.k % tile_k == 0 and (group % tile_k == 0 or tile_k % group == 0))
 
-    def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
-        return mixed_input_smem_bytes(config, problem.int4, problem.group_size)
-
     def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
         largest = min(MAX_PORTABLE_CLUSTER, device.cluster)
-        arrays.require(
-            config.split_k <= 1 or config.in_clusters(device),
-            f"{config}: the CTAs of a cluster add split-K parts of mixed inputs, and {device.name} has clusters of "
-            f"at most {largest}",
-            hint=f"split_k up to {largest}" if largest > 1 else "split_k=1",
-        )
+        rule = f"a cluster adds split-K partials of mixed inputs, and {device.name} has clusters of at most {largest}"
+        hint = f"split_k up to {largest}" if largest > 1 else "split_k=1"
+        config.require((config.split_k == 1 or config.in_clusters(device), rule, hint))
         super().check(problem, config, device)
-        config.check_mixed_input(problem.int4, self.smem_bytes(problem, config), device.smem)
-        arrays.require(
-            self.suits(problem, config),
-            f"{config}: groups of {problem.group_size} must be parts or multiples of a K tile, and K of {problem.k} "
-            "must be whole tiles",
-        )
+
+    def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
+        k, warps = config.tile_shape_mnk[2], config.warp_layout_mn
+        return (
+            (warps[0] == 1 and is_power_of_two(k) and k >= 64 and is_power_of_two(config.threads),
+             "warps must lie along N, as many as a power of two, and K of the tile must be one, from 64 on"),
+            (self.suits(problem, config),
+             f"groups of {problem.group_size} must be parts or multiples of a K tile, and K of {problem.k} must be "
+             "whole tiles"),
+        )  # fmt: skip
 
     def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
-        return {"int4": problem.int4, "group_size": problem.group_size}
+        return {"group_size": problem.group_size}
 
 
 @REGISTRY.register
@@ -203,6 +219,7 @@ class SimtGemm(MultistageGemm):
 
     kernel = SimtGemmKernel
     epilogue = SimtEpilogue
+    warp_shape_mn = (SIMT_WARP[0] * SIMT_VECTOR, SIMT_WARP[1] * SIMT_VECTOR)
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.dtype is not Float32:
@@ -212,52 +229,57 @@ class SimtGemm(MultistageGemm):
         return None if problem.precision != "tf32" else "tensor cores are faster where 10 bits of mantissa will do"
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
-        return sm80_cost.SIMT
+        return sm80_cost.candidates("simt")
 
-    def step(self, problem: GemmProblem) -> int:
+    def instruction_k(self, problem: GemmProblem) -> int:
         return 1
 
     def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
-        return config.simt_smem_bytes()
+        m, n, k = config.tile_shape_mnk  # rows in shared memory are padded by a vector
+        return max((m + n + 2 * SIMT_VECTOR) * k * config.stages * 4, m * n * 4)
 
-    def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
-        super().check(problem, config, device)
-        config.check_simt(device.smem)
+    def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
+        (m, n, _), least = config.tile_shape_mnk, 2 * SIMT_VECTOR
+        registers = m * n // config.threads
+        return (
+            (all(is_power_of_two(extent) and extent >= least for extent in config.tile_shape_mnk),
+             f"extents of the tile must be powers of two, at least {least}"),
+            (registers <= 128, f"a thread has {registers} accumulators; it may have 128"),
+        )  # fmt: skip
 
 
 _NO_ROW_SUM = "its CTAs have parts of rows only, and row_reduction adds whole rows"
 _NO_BLOCK_SCALES = "block scales multiply accumulators of 128 elements of K, and it accumulates all of K"
 
 
-class Fallback(Implementation):
-    """An implementation for every target and alignment, made of other GEMMs; taken where nothing else is able."""
+@dataclasses.dataclass(frozen=True)
+class FallbackConfig:
+    """The config of a fallback: each of its GEMMs has the config that is expected to take least time."""
 
+
+class Fallback(Implementation):
+    """An implementation for every target and alignment, composed of other GEMMs; chosen where no other can."""
+
+    config = FallbackConfig
     repeats = True
 
-    def configs(self, problem: GemmProblem, device: Device) -> list[Any]:
-        return [self.config()]
+    def configs(self, problem: GemmProblem, device: Device) -> list[FallbackConfig]:
+        return [FallbackConfig()]
 
-    def cost(self, problem: GemmProblem, config: Any, device: Device) -> float:
+    def cost(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> float:
         return math.inf
-
-
-@dataclasses.dataclass(frozen=True)
-class BlockScaledFallbackConfig:
-    """A GEMM for each block of 128 of K, with its best config, that adds to the accumulators of those before."""
 
 
 @REGISTRY.register
 class BlockScaledFallback(Fallback):
-    """Block-scaled GEMM: one GEMM for each block of K."""
-
-    config = BlockScaledFallbackConfig
+    """Block-scaled GEMM: a GEMM for each block of 128 of K, which adds to the accumulators of those before."""
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.reduces_rows:
             return _NO_ROW_SUM
         return None if problem.block_scales else "there are no block scales"
 
-    def run(self, problem: GemmProblem, config: BlockScaledFallbackConfig, args: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         """Accumulate in f32, and run the epilogue on the last accumulators."""
         layout, part = arrays.layout_of, arrays.part
         acc = arrays.empty(args.a, problem.shape, arrays.dtype_named(args.a, "float32"))
@@ -278,21 +300,14 @@ class BlockScaledFallback(Fallback):
             reduce_partials(problem, partial, args._replace(out=out, extra_outs=extra, epilogue_inputs=rest[count:]))
 
 
-@dataclasses.dataclass(frozen=True)
-class RowSumFallbackConfig:
-    """The values that `row_reduction` adds are written as another result, with the best config, and then reduced."""
-
-
 @REGISTRY.register
 class RowSumFallback(Fallback):
-    """GEMM with row sums, for every element type: one more result, and a reduction."""
-
-    config = RowSumFallbackConfig
+    """GEMM with a row reduction: the values that are added along rows are one more result, which is then reduced."""
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.reduces_rows else "there is no row_reduction"
 
-    def run(self, problem: GemmProblem, config: RowSumFallbackConfig, args: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         from ..reduction import reductions  # start-up: few GEMMs need another family
 
         values = arrays.empty(args.a, problem.shape, arrays.dtype_named(args.a, "float32"))
@@ -305,24 +320,17 @@ _PASS_US, _PASS_TB_PER_S = 4.0, 3.5
 """The time to begin a pass over B, and its bandwidth, on an H200."""
 
 
-@dataclasses.dataclass(frozen=True)
-class DequantizeFallbackConfig:
-    """B is converted to the type of A, times scales of groups, and multiplied with the best config."""
-
-
 @REGISTRY.register
 class DequantizeFallback(Fallback):
-    """GEMM with an integer B: dequantisation kernels, then a GEMM of one element type."""
-
-    config = DequantizeFallbackConfig
+    """GEMM with an integer B: kernels dequantise B to the type of A, then a GEMM of one element type."""
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.mixed_input else "a and b have one element type"
 
-    def cost(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> float:
+    def cost(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> float:
         return sum(self.cost_terms(problem, config, device).values())
 
-    def cost_terms(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> dict[str, float]:
         """Return the times of the GEMM and of the passes over B: low and high halves of bytes have two passes that
         write every other element, and scales of groups are multiplied in place."""
         dequantized = self.dequantized(problem)
@@ -336,7 +344,7 @@ class DequantizeFallback(Fallback):
         b = TensorLayout(problem.dtype, (batches, k, n), (n * k if batches > 1 else 0, 1, k))
         return dataclasses.replace(problem, b=b, int4=False, group_scales=None)
 
-    def run(self, problem: GemmProblem, config: DequantizeFallbackConfig, args: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         from ..elementwise.elementwise import elementwise  # start-up: few GEMMs need another family
 
         batches, k, n = problem.b.shape[0], problem.k, problem.shape[2]

@@ -33,7 +33,8 @@ class OperandCopy:
     """What one thread copies of the tiles (rows, K) of an operand.
 
     `lanes` neighbouring threads copy `width` elements each along the contiguous mode; with a `width` less than the
-    operand's, K is transposed on the way.
+    operand's, K is transposed on the way. `tile_k` counts elements of the array, and those of a packed operand are two
+    of K.
     """
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets
@@ -67,7 +68,7 @@ class OperandCopy:
         k_step = cute.size(self.copy.tiler_mn[1]) if operand.k_major else 0
         for i in range(cute.size(coords, mode=[1])):
             row = coords[0, i, 0][0]
-            exists = row < rows_left if operand.few else None
+            exists = row < rows_left if operand.partial else None
             if operand.k_major:
                 row = minimum(row, rows_left - 1)
             else:  # whole pieces: the extent is a multiple of their width
@@ -85,13 +86,15 @@ class OperandCopy:
         return tensor.iterator + _times(Int64, first, row_stride)
 
     def advanced(self, pointer: Any, k: Any) -> Any:
-        """Return the shared address so much further in K."""
-        step = _times(Int64, k, self.k_stride)
+        """Return the shared address advanced by `k` elements of K."""
+        step = _times(Int64, k >> 1 if self.operand.packed else k, self.k_stride)
         return pointer + (step if isinstance(step, int) else cute.assume(step, divby=self.width))
 
     def copy_tile(self, pointer: Any, stage: Any, exists: Any, k_left: Any = None) -> None:
         """Begin to copy a K tile into a stage: zeros if it does not exist, and from `k_left` of its K on."""
         width, start = self.width, cute.recast_ptr(pointer, dtype=Int8)
+        if k_left is not None and self.operand.packed:
+            k_left = k_left >> 1
         for piece in self.pieces:
             address = cute.recast_ptr(start + piece.offset + piece.static_offset, dtype=self.operand.dtype)
             source = cute.make_tensor(address, cute.make_layout(((width, 1),), stride=((1, 0),)))
@@ -105,16 +108,6 @@ class OperandCopy:
             fragment.fill(0)
             cute.copy(self.atom, source, fragment, pred=there)
             cute.copy(self.atom, fragment, target)
-
-
-class Int4OperandCopy(OperandCopy):
-    """Copies of bytes that are two elements of K each."""
-
-    def advanced(self, pointer: Any, k: Any) -> Any:
-        return super().advanced(pointer, k >> 1)
-
-    def copy_tile(self, pointer: Any, stage: Any, exists: Any, k_left: Any = None) -> None:
-        super().copy_tile(pointer, stage, exists, None if k_left is None else k_left >> 1)
 
 
 def _times(kind: Any, count: Any, stride: Any) -> Any:

@@ -42,6 +42,7 @@ class GemmProblem(Problem):
     """Scale factors (L, groups of K, N) of an integer B."""
 
     name = "gemm"
+    shape_hint = "(L, M, K), (L, K, N), (L, M, N)"
 
     def __post_init__(self) -> None:
         left, right, name = self.a.dtype, self.b.dtype, self.name
@@ -81,15 +82,20 @@ class GemmProblem(Problem):
             hint=f"{of_a} and {of_b}: one for each {SCALE_BLOCK} elements along K, and along N of b",
         )
 
+    @property
+    def batches_of_a(self) -> int:
+        """L of A, by the shape of B."""
+        return self.b.shape[0]
+
     def check_shapes(self) -> None:
         """Refuse shapes that do not go together."""
-        a, b, out = self.a, self.b, self.out
+        a, b, out = self.a.shape, self.b.shape, self.out.shape
         require(
-            len(a.shape) == len(b.shape) == len(out.shape) == 3
-            and (*a.shape[:2], b.shape[2]) == out.shape
-            and b.shape[:2] == (a.shape[0], a.shape[2] // 2 if self.int4 else a.shape[2])
-            and all(x.shape == out.shape for x in (*self.epilogue_inputs, *self.extra_outs)),
-            f"gemm: a is {a.shape}, b is {b.shape}, out is {out.shape}; they must be (L, M, K), (L, K, N), (L, M, N)",
+            len(a) == len(b) == len(out) == 3
+            and (*a[:2], b[2]) == out
+            and (self.batches_of_a, b[1]) == (a[0], a[2] // 2 if self.int4 else a[2])
+            and all(x.shape == out for x in (*self.epilogue_inputs, *self.extra_outs)),
+            f"{self.name}: a is {a}, b is {b}, out is {out}; they must be {self.shape_hint}",
         )
 
     @property
@@ -136,7 +142,7 @@ class GemmProblem(Problem):
 
     @property
     def outs(self) -> tuple[TensorLayout, ...]:
-        """All results but row sums."""
+        """All results but that of a row reduction."""
         return self.out, *self.extra_outs
 
     @property
@@ -156,12 +162,17 @@ class GemmProblem(Problem):
 
     @property
     def reduces_rows(self) -> bool:
-        """Whether the epilogue sums a value of each row, instead of writing it."""
+        """Whether the epilogue adds a value along rows, instead of writing it."""
         return self.fusion.row_reduction and len(self.outs) == self.fusion.outs
 
     @property
     def out_types(self) -> tuple[Any, ...]:
         return tuple(x.dtype for x in self.outs)
+
+    @property
+    def out_bits(self) -> tuple[int, ...]:
+        """Bits of an element of each result."""
+        return tuple(x.dtype.width for x in self.outs)
 
     @property
     def aligned(self) -> bool:
@@ -170,7 +181,7 @@ class GemmProblem(Problem):
 
     def operands(self) -> tuple[Operand, Operand]:
         """Return how A and B are read."""
-        return Operand.of(self.a, (1, 2), 2), Operand.of(self.b, (2, 1), 1)
+        return Operand.of(self.a, (1, 2), 2), Operand.of(self.b, (2, 1), 1, self.int4)
 
     @property
     def out_width(self) -> int:
@@ -196,17 +207,11 @@ class GroupedGemmProblem(GemmProblem):
     """Rows that a group is expected to have, for the choice of a config."""
 
     name = "grouped_gemm"
+    shape_hint = "(1, T, K), (G, K, N), (1, T, N), or (G, M, K), (G, K, N), (G, M, N)"
 
-    def check_shapes(self) -> None:
-        a, b, out = self.a, self.b, self.out
-        require(
-            len(a.shape) == len(b.shape) == len(out.shape) == 3
-            and (*a.shape[:2], b.shape[2]) == out.shape
-            and a.shape[0] == (1 if self.contiguous else b.shape[0])
-            and a.shape[2] == b.shape[1]
-            and all(x.shape == out.shape for x in self.epilogue_inputs),
-            f"grouped_gemm: a is {a.shape}, b is {b.shape}, out is {out.shape}, which do not go together",
-        )
+    @property
+    def batches_of_a(self) -> int:
+        return 1 if self.contiguous else self.num_groups
 
     @property
     def num_groups(self) -> int:
@@ -253,14 +258,16 @@ class Operand:
     width: int
     wide: bool = False
     """Whether offsets inside a tile need 64 bits."""
+    packed: bool = False
+    """Whether elements are bytes with two 4-bit integers each, neighbours in K."""
     half: bool = False
     """Whether 8-bit floats become f16 in registers."""
-    few: bool = False
-    """Whether it has fewer rows than a tile, and rows that are not there are not read."""
+    partial: bool = False
+    """Whether it has fewer rows than a tile, so that threads check which rows exist."""
 
     @classmethod
-    def of(cls, x: TensorLayout, modes: tuple[int, int], k_mode: int) -> Operand:
+    def of(cls, x: TensorLayout, modes: tuple[int, int], k_mode: int, packed: bool = False) -> Operand:
         """Return how an array is read, contiguous along one of some modes."""
         leading = x.leading(modes)
         wide = any(s * _MAX_TILE_EXTENT * x.size >= 1 << 31 for s in x.strides[1:])
-        return cls(x.dtype, leading == k_mode, x.width(leading), wide)
+        return cls(x.dtype, leading == k_mode, x.width(leading), wide, packed)

@@ -30,9 +30,6 @@ class SimtGemmKernel(MultistageGemmKernel):
         m, n, _ = self.config.tile_shape_mnk
         return 2 if self.config.threads <= 256 and m * n // self.config.threads <= 64 else 1
 
-    def smem_bytes(self) -> int:
-        return self.config.simt_smem_bytes()
-
     def fragments(self, side: int) -> SimtFragments:
         return SimtFragments(side, self.config)
 
@@ -48,10 +45,10 @@ class SimtGemmKernel(MultistageGemmKernel):
         return cute.make_tiled_mma(MmaUniversalOp(Float32), atoms, (order_m, order_n, None))
 
     def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
-        tile_k, threads = self.config.tile_shape_mnk[2], self.config.threads
-        if operand.k_major:
-            return OperandCopy(operand, 1, rows, tile_k, threads, min(_K_LANES, tile_k))
-        return OperandCopy(operand, operand.width, rows, tile_k, threads, min(rows // operand.width, threads))
+        if not operand.k_major:
+            return super().operand_copy(operand, rows)
+        tile_k = self.config.tile_shape_mnk[2]
+        return OperandCopy(operand, 1, rows, tile_k, self.config.threads, min(_K_LANES, tile_k))
 
 
 class SimtFragments:

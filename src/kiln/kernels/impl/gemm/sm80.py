@@ -5,7 +5,6 @@ Shared memory is swizzled, so that neither the copies in nor the loads out have 
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float16, Float32, Int32, TFloat32, Uint16, cute
@@ -13,24 +12,20 @@ from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp
 from ...parts.fp8 import widened
 from ...parts.smem_layouts import swizzled
-from .operand_copies import OperandCopy
 from .problem import FLOATS8
-from .sm80_config import k_step
+from .sm80_config import instruction_k
 from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
     from .problem import Operand
     from .sm80_config import Sm80GemmConfig
 
-_EVEN, _ODD = 0x6420, 0x7531
+_PAIR_BYTES = 0x6420, 0x7531
 """`prmt` selectors of the first, and of the second, bytes of the four pairs in two words."""
 
 
 class Sm80GemmKernel(MultistageGemmKernel):
     """The kernel for operands of some types; f32 is rounded to TF32."""
-
-    def smem_bytes(self) -> int:
-        return self.config.smem_bytes(self.a.dtype.width)
 
     def fragments(self, side: int) -> OperandFragments:
         return OperandFragments(self.b if side else self.a, side, self.config)
@@ -45,15 +40,8 @@ class Sm80GemmKernel(MultistageGemmKernel):
             op = warp.MmaFP8Op(dtype, Float32, (16, 8, 32), b_dtype=self.b.dtype)
         else:
             op = warp.MmaI8Op(dtype, self.b.dtype, Int32, (16, 8, 32))
-        order = (fragments[0].row_order(), fragments[1].row_order(), k_step(dtype))
+        order = (fragments[0].row_order(), fragments[1].row_order(), instruction_k(dtype))
         return cute.make_tiled_mma(op, (*self.config.warp_layout_mn, 1), order)
-
-    def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
-        tile_k, threads = self.config.tile_shape_mnk[2], self.config.threads
-        contiguous = tile_k if operand.k_major else rows
-        return OperandCopy(
-            operand, operand.width, rows, tile_k, threads, math.gcd(contiguous // operand.width, threads)
-        )
 
 
 class OperandFragments:
@@ -148,7 +136,7 @@ class OperandFragments:
             ((4, 8, *self.warp_layout_mn), (2, 2, 2)), stride=((4 * row, 1, *warps), (row, 2 * row, 16 * row))
         )
         atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), Uint16)
-        return cute.make_tiled_copy(atom, layout, (row, k_step(self.operand.dtype)))
+        return cute.make_tiled_copy(atom, layout, (row, instruction_k(self.operand.dtype)))
 
     def _unpaired(self, fragment: Any, step: int) -> Any:
         """Return the MMA operand of pairs."""
@@ -158,8 +146,8 @@ class OperandFragments:
         for block in range(cute.size(pairs, mode=[1])):
             for half in range(2):
                 low, high = pairs[2 * half, block], pairs[2 * half + 1, block]
-                for odd, selector in enumerate((_EVEN, _ODD)):
-                    number = half + 2 * (odd + 2 * block) if self.side else odd + 2 * half + 4 * block
+                for byte, selector in enumerate(_PAIR_BYTES):
+                    number = half + 2 * (byte + 2 * block) if self.side else byte + 2 * half + 4 * block
                     words[number] = arch.prmt(low, high, selector)
         return operand
 

@@ -24,7 +24,7 @@ class EpilogueTensors(NamedTuple):
     """The results and epilogue inputs of a kernel, (M, N, L) or (M, N) of a batch, and its scalars.
 
     With TMA stores, each result has an atom that stores a part of a tile, and TMA coordinates (M, N, L).
-    `row_partials`: where the row sums of each tile in N go, (tiles, L, M).
+    `row_partials`: the row reductions of each tile in N, (tiles, L, M).
     """
 
     outs: Any
@@ -48,7 +48,7 @@ class Sm80Epilogue:
     With `split_k` the CTAs of a cluster add their accumulators first.
 
     `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most
-    scaled.
+    scaled. `swap_ab`: accumulators are those of the transposed tile.
     """
 
     tile: tuple[int, int]
@@ -59,6 +59,7 @@ class Sm80Epilogue:
     out_width: int
     combine: Callable[..., Any]
     input_widths: tuple[int, ...] | None
+    swap_ab: bool = False
     load_registers: int = 64
     """Registers for inputs and accumulators that are loaded before results are written."""
 
@@ -68,9 +69,9 @@ class Sm80Epilogue:
 
     @cute.jit
     def write(self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any):
-        """Write the results of a tile. Nobody uses shared memory any more."""
+        """Write the results of a tile. Shared memory is free by now."""
         truth = self.out_dtype.width < 8  # has a byte of its own in memory, and no layout in shared memory
-        if const_expr(self.split_k > 1 or self.input_widths is not None or truth):
+        if const_expr(self.split_k > 1 or self.input_widths is not None or truth or self.swap_ab):
             self.write_combined(acc, thread, rank, smem, tensors, tile)
         else:
             result = cute.make_rmem_tensor(acc.fragment.shape, self.out_dtype)
@@ -107,7 +108,8 @@ class Sm80Epilogue:
         split_k, outs, inputs = self.split_k, tensors.outs, tensors.inputs
         layout = swizzled(self.acc_dtype, self.tile, 1)
         staged = cute.make_tensor(cute.recast_ptr(smem, dtype=self.acc_dtype), layout)
-        cute.autovec_copy(acc.fragment, self.slots(acc, staged))
+        slots = acc.partition(cute.select(staged, mode=[1, 0]) if const_expr(self.swap_ab) else staged)
+        cute.autovec_copy(acc.fragment, slots)
         self.sync()
 
         width = min(self.out_width, 128 // self.acc_dtype.width)
@@ -159,10 +161,6 @@ class Sm80Epilogue:
             if const_expr(ahead < cta_vectors):
                 arch.cluster_arrive()
             arch.cluster_wait()
-
-    def slots(self, acc: RegisterAccumulator, staged: Any) -> Any:
-        """Return where a thread's accumulators go in shared memory."""
-        return acc.partition(staged)
 
     def sync(self) -> None:
         """Wait for all threads that share a tile."""

@@ -7,6 +7,7 @@ writes it.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from .... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
@@ -14,11 +15,11 @@ from ....cute import arch
 from ...dispatch import devices
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.tensor_views import permuted
+from .operand_copies import OperandCopy
 from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 
 if TYPE_CHECKING:
     from ....utils.schedulers import SingleTileScheduler
-    from .operand_copies import OperandCopy
     from .problem import Operand
     from .sm80_config import Sm80GemmConfig
 
@@ -27,12 +28,14 @@ class MultistageGemmKernel:
     """The kernel for operands of some types; subclasses say how tiles are copied, laid out and multiplied."""
 
     def __init__(
-        self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: SingleTileScheduler, epilogue: Sm80Epilogue
-    ) -> None:
+        self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: SingleTileScheduler, epilogue: Sm80Epilogue,
+        smem_bytes: int,
+    ) -> None:  # fmt: skip
         self.a, self.b = a, b
         self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
+        self.smem_bytes = smem_bytes
 
     swap_ab = False
     """Whether rows of B are rows of the MMA: accumulators are those of the transpose."""
@@ -47,13 +50,12 @@ class MultistageGemmKernel:
         spills, where it needs 178.)"""
         return 0
 
-    def smem_bytes(self) -> int:
-        """Return the shared memory of a CTA."""
-        raise NotImplementedError
-
     def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
-        """Return how the threads copy tiles of an operand."""
-        raise NotImplementedError
+        """Return how the threads copy tiles of an operand: whole vectors along its contiguous mode."""
+        tile_k = self.config.tile_shape_mnk[2] // (2 if operand.packed else 1)
+        vectors = (tile_k if operand.k_major else rows) // operand.width
+        threads = self.config.threads
+        return OperandCopy(operand, operand.width, rows, tile_k, threads, math.gcd(vectors, threads))
 
     def fragments(self, side: int) -> Any:
         """Return how tiles of A (0) or B (1) lie in shared memory, and come into registers from there."""
@@ -100,7 +102,7 @@ class MultistageGemmKernel:
         loaded_mma = self.mma((a_frag, b_frag), False)
 
         # Shared memory: the stages of A, then those of B; later D in the same place.
-        smem = utils.SmemAllocator().allocate(self.smem_bytes(), 128)
+        smem = utils.SmemAllocator().allocate(self.smem_bytes, 128)
         smem_b = smem + a_frag.stage_bytes()
         stages_a = cute.make_tensor(cute.recast_ptr(smem, dtype=self.a.dtype), a_frag.stage_layout())
         stages_b = cute.make_tensor(cute.recast_ptr(smem_b, dtype=self.b.dtype), b_frag.stage_layout())
@@ -197,8 +199,7 @@ class StageCopier:
         self, producer: Any, a: cute.Tensor, b: cute.Tensor, stages: Any, tile: Any, thread: Int32, rank: Any
     ):  # fmt: skip
         """Fill all stages but one; return the next K tiles of A and B, the CTA's first K tile, and how many it has."""
-        split_k, tile_k, scales = self.split_k, self.tile_k, self.group_scales
-        copy_a, copy_b = self.copies
+        split_k, tile_k, (copy_a, copy_b) = self.split_k, self.tile_k, self.copies
         a_next = copy_a.start(a, stages[0], tile[0], thread)
         b_next = copy_b.start(b, stages[1], tile[1], thread)
         k_tiles = cute.ceil_div(a.shape[1], tile_k)
@@ -211,32 +212,30 @@ class StageCopier:
             before = rest + (first - 1) * tile_k if first > 0 else Int32(0)
             a_next, b_next = copy_a.advanced(a_next, before), copy_b.advanced(b_next, before)
             rest = Int32(tile_k) if first > 0 else rest
-        copy_a.copy_tile(a_next, 0, exists, rest)
-        copy_b.copy_tile(b_next, 0, exists, rest)
-        if const_expr(scales is not None):
-            scales.copy_tile(first, 0, exists)
+        self.copy_tile(0, a_next, b_next, first, exists, rest)
         producer.commit()
         producer.advance()
         a_next, b_next = copy_a.advanced(a_next, rest), copy_b.advanced(b_next, rest)
         for stage in range_constexpr(1, self.stages - 1):
             if stage <= k_tiles:  # one tile of zeros more: fragments are read ahead of the last
-                copy_a.copy_tile(a_next, stage, stage < k_tiles)
-                copy_b.copy_tile(b_next, stage, stage < k_tiles)
-                if const_expr(scales is not None):
-                    scales.copy_tile(first + stage, stage, stage < k_tiles)
+                self.copy_tile(stage, a_next, b_next, first + stage, stage < k_tiles)
             producer.commit()
             producer.advance()
             a_next, b_next = copy_a.advanced(a_next, tile_k), copy_b.advanced(b_next, tile_k)
         return a_next, b_next, first, k_tiles
 
+    def copy_tile(self, stage: Any, a: Any, b: Any, k_tile: Any, exists: Any, k_left: Any = None) -> None:
+        """Begin to copy a K tile at addresses of A and B, and its group scales, into a stage."""
+        for copy, address in zip(self.copies, (a, b), strict=True):
+            copy.copy_tile(address, stage, exists, k_left)
+        if self.group_scales is not None:
+            self.group_scales.copy_tile(k_tile, stage, exists)
+
     def fill(self, producer: Any, a_next: Any, b_next: Any, exists: Any, k_tile: Any) -> tuple[Any, Any]:
         """Begin to fill the next stage with the next K tile, or with zeros. Return where the tile after it is."""
         copy_a, copy_b = self.copies
         stage = producer.acquire()
-        copy_a.copy_tile(a_next, stage.index, exists)
-        copy_b.copy_tile(b_next, stage.index, exists)
-        if self.group_scales is not None:
-            self.group_scales.copy_tile(k_tile, stage.index, exists)
+        self.copy_tile(stage.index, a_next, b_next, k_tile, exists)
         stage.commit()
         producer.advance()  # not before: two stage numbers would be held in registers
         return copy_a.advanced(a_next, self.tile_k), copy_b.advanced(b_next, self.tile_k)

@@ -1,10 +1,10 @@
 """GEMM with few rows of A and an 8- or 4-bit integer B, by `mma.sync`: B streams through shared memory as it is, and is
 dequantised in registers.
 
-Swap-AB: rows of B are rows of an instruction, which has 16 of them for 8 rows of A. Accumulators do not depend on which
-k an instruction calls its first: of 32 k in succession each of the four lanes that share a row takes 8, an access of 16
-bytes (of B 8 or 4), which become the registers of two instructions. 4-bit integers come out of a word in pairs 4 apart,
-so A is paired alike.
+Swap-AB: rows of B are rows of an instruction, which has 16 of them for 8 rows of A. The order of K within a step is
+free: of 32 consecutive k each of the four lanes that share a row takes 8, an access of 16 bytes of A and of 8 or 4 of B,
+which become the registers of two instructions. 4-bit integers come out of a word in pairs 4 apart, and A is paired in
+the same way.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, cpasync, warp
 from ...parts.dequantize import int4_pairs, int8_pairs
 from ...parts.tensor_views import permuted
-from .operand_copies import Int4OperandCopy, OperandCopy
-from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
@@ -34,17 +32,13 @@ _BANK_BYTES = 128
 
 
 class Sm80MixedInputGemmKernel(MultistageGemmKernel):
-    """The kernel for an integer B, `int4` with two elements in a byte, and scales of `group_size` of K, or 0."""
+    """The kernel for an integer B, and scales of `group_size` of K, or 0."""
 
     swap_ab = True
 
-    def __init__(self, *arguments: Any, int4: bool, group_size: int) -> None:
+    def __init__(self, *arguments: Any, group_size: int) -> None:
         super().__init__(*arguments)
-        self.int4 = int4
         self.group_size = group_size
-
-    def smem_bytes(self) -> int:
-        return mixed_input_smem_bytes(self.config, self.int4, self.group_size)
 
     def group_scale_tensors(self, rest: Any) -> tuple[Any, Any]:
         return ([permuted(rest[0], [2, 1, 0], 1)], rest[1:]) if self.group_size else ([], rest)
@@ -58,30 +52,12 @@ class Sm80MixedInputGemmKernel(MultistageGemmKernel):
 
     def fragments(self, side: int) -> Any:
         if side:
-            return IntegerFragments(self.b, self.config, self.int4, self.a.dtype)
-        return FloatFragments(self.a, self.config, self.int4)
+            return IntegerFragments(self.b, self.config, self.a.dtype)
+        return FloatFragments(self.a, self.config, self.b.packed)
 
     def mma(self, fragments: Any, half: bool) -> Any:
         op = warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16))
         return cute.make_tiled_mma(op, (self.config.warp_layout_mn[1], 1, 1))
-
-    def operand_copy(self, operand: Operand, rows: int) -> OperandCopy:
-        tile_k, threads, kind = self.config.tile_shape_mnk[2], self.config.threads, OperandCopy
-        if operand is self.b and self.int4:
-            kind, tile_k = Int4OperandCopy, tile_k // 2
-        return kind(operand, operand.width, rows, tile_k, threads, math.gcd(tile_k // operand.width, threads))
-
-
-class Sm80MixedInputEpilogue(Sm80Epilogue):
-    """The epilogue for accumulators whose rows are columns of the result."""
-
-    def write(
-        self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any
-    ) -> None:
-        self.write_combined(acc, thread, rank, smem, tensors, tile)
-
-    def slots(self, acc: RegisterAccumulator, staged: Any) -> Any:
-        return acc.partition(cute.select(staged, mode=[1, 0]))
 
 
 def mixed_input_smem_bytes(config: Sm80GemmConfig, int4: bool, group_size: int) -> int:
@@ -185,10 +161,10 @@ class FloatFragments(_LaneFragments):
 class IntegerFragments(_LaneFragments):
     """Fragments of B, whose 8- or 4-bit integers become elements of another type."""
 
-    def __init__(self, operand: Operand, config: Sm80GemmConfig, int4: bool, dtype: Any) -> None:
-        self.lane_elements = _LANE_K // 2 if int4 else _LANE_K
-        super().__init__(operand, config.tile_shape_mnk[1], config.tile_shape_mnk[2] // (2 if int4 else 1), config)
-        self.int4 = int4
+    def __init__(self, operand: Operand, config: Sm80GemmConfig, dtype: Any) -> None:
+        packing = 2 if operand.packed else 1
+        self.lane_elements = _LANE_K // packing
+        super().__init__(operand, config.tile_shape_mnk[1], config.tile_shape_mnk[2] // packing, config)
         self.dtype = dtype
 
     def start(self, mma: Any, stages: Any, thread: Any) -> int:
@@ -204,7 +180,7 @@ class IntegerFragments(_LaneFragments):
         count = self.lane_elements // 4
         for place in range(2 * self.blocks):  # rows 8 apart, blocks of 16
             words = [self.words[n + count * (place + 2 * self.blocks * step)] for n in range(count)]
-            if self.int4:
+            if self.operand.packed:
                 pairs = int4_pairs(words[0], self.dtype)
             else:
                 pairs = [x for word in words for x in int8_pairs(word, self.operand.dtype, self.dtype)]

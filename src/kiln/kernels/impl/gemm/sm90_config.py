@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from ...dispatch import arrays
+from .config import GemmConfig
 from .problem import SCALE_BLOCK
 
 if TYPE_CHECKING:
@@ -33,13 +33,10 @@ _MAX_FUSED_EPI_N = 32
 """The most columns of an epilogue tile with a fused epilogue, which takes registers."""
 _BARRIER_BYTES = 512
 """Shared memory for barriers, and for alignment."""
-_EXTENTS = ("tile_shape_mnk", 3), ("cluster_shape_mn", 2)
-_COUNTS = "ab_stages", "raster_group", "split_k_cluster", "split_k", "epi_stages"
-_FLAGS = "pingpong", "swap_ab", "transpose_out"
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm90GemmConfig:
+class Sm90GemmConfig(GemmConfig):
     """The parameters of a warp-specialised persistent GEMM on sm_90a.
 
     `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load
@@ -67,21 +64,6 @@ class Sm90GemmConfig:
     split_k: int = 1
     epi_stages: int = 2
     transpose_out: bool = False
-
-    def __post_init__(self) -> None:
-        name_of_class = type(self).__name__
-        for name, count in _EXTENTS:
-            value = getattr(self, name)
-            if not (isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value)):
-                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be {count} positive integers")
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be a positive integer")
-        for name in _FLAGS:
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise arrays.refusal(f"{name_of_class}: {name} is {value!r}; it must be True or False")
 
     @property
     def mma_warpgroups(self) -> int:
@@ -111,10 +93,8 @@ class Sm90GemmConfig:
             return m * n * 4 // self.split_k_cluster * (self.split_k_cluster - 1)
         return m * n * 4 * (self.mma_warpgroups if self.pingpong else 1)
 
-    def epi_tile_n(self, out_bits: int, fused: bool = False, extra_bits: tuple[int, ...] = ()) -> int:
-        """Return the columns of an epilogue tile, which a warpgroup stores at a time; 0: none fits.
-
-        Further results, of `extra_bits`, have as many columns.
+    def epi_tile_n(self, *out_bits: int, fused: bool = False) -> int:
+        """Return the columns of an epilogue tile, which a warpgroup stores at a time, of each result; 0: none fits.
 
         A number of epilogue tiles that the stages divide is better, since stages are used in turn from one tile to the
         next; rows shorter than 64 bytes are worst.
@@ -124,10 +104,12 @@ class Sm90GemmConfig:
             fit = [columns for columns in _TRANSPOSED_EPI_N if n % columns == 0]
             return next((columns for columns in fit if n // columns % self.epi_stages == 0), *fit[:1])
         spans = _SWIZZLE_BYTES if self.epi_stages == 2 else _SWIZZLE_BYTES[1:]
-        sizes = [span * 8 // out_bits for span in spans if not fused or span * 8 // out_bits <= _MAX_FUSED_EPI_N]
-        fit = [x for x in sizes if n % x == 0 and all(x * bits // 8 in _SWIZZLE_BYTES for bits in extra_bits)]
+        sizes = [
+            columns for span in spans if (columns := span * 8 // out_bits[0]) <= (_MAX_FUSED_EPI_N if fused else n)
+        ]
+        fit = [x for x in sizes if n % x == 0 and all(x * bits // 8 in _SWIZZLE_BYTES for bits in out_bits)]
         even = [x for x in fit if n // x % self.epi_stages == 0]
-        wide = [x for x in (*even, *fit) if x * out_bits // 8 >= _SWIZZLE_BYTES[1]]
+        wide = [x for x in (*even, *fit) if x * out_bits[0] // 8 >= _SWIZZLE_BYTES[1]]
         return next(iter(wide or even or fit), 0)
 
     def stage_bytes(self, bits: int, block_scaled: bool = False) -> int:
@@ -141,12 +123,12 @@ class Sm90GemmConfig:
         m, n, _ = self.tile_shape_mnk
         return m, n // math.gcd(n, SCALE_BLOCK)
 
-    def smem_bytes(self, bits: int, out_bits: int, extra_bits: tuple[int, ...] = (), block_scaled: bool = False) -> int:
+    def smem_bytes(self, bits: int, *out_bits: int, block_scaled: bool = False) -> int:
         """Return the shared memory of a CTA: stages of operands, accumulators or epilogue tiles, barriers."""
-        columns = self.epi_tile_n(out_bits, bool(extra_bits), extra_bits)
-        epilogue = self.mma_warpgroups * self.epi_stages * ATOM_M * columns * (out_bits + sum(extra_bits)) // 8
-        if self.smem_epilogue:
-            epilogue = self.smem_epilogue_bytes
+        epilogue = self.smem_epilogue_bytes
+        if not self.smem_epilogue:
+            columns = self.epi_tile_n(*out_bits, fused=len(out_bits) > 1)
+            epilogue = self.mma_warpgroups * self.epi_stages * ATOM_M * columns * sum(out_bits) // 8
         return self.ab_stages * self.stage_bytes(bits, block_scaled) + epilogue + _BARRIER_BYTES
 
     def acc_registers(self, promoted: bool) -> int:
@@ -159,12 +141,12 @@ class Sm90GemmConfig:
     ) -> None:
         """Refuse a config that cannot work for elements of some types."""
         (_, n, k), bits, registers = self.tile_shape_mnk, dtype.width, self.acc_registers(promoted)
-        out_bits, *extra_bits = (kind.width for kind in out_types)
-        used = self.smem_bytes(bits, out_bits, tuple(extra_bits), block_scaled)
+        out_bits = [kind.width for kind in out_types]
+        used = self.smem_bytes(bits, *out_bits, block_scaled=block_scaled)
         spans, out_names = ", ".join(map(str, _SWIZZLE_BYTES)), ", ".join(kind.__name__ for kind in out_types)
         transposable = self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)
         by_threads = self.smem_epilogue or self.transpose_out
-        by_tma = n % 16 == 0 and n <= 256 and self.epi_tile_n(out_bits, bool(extra_bits), tuple(extra_bits)) > 0
+        by_tma = n % 16 == 0 and n <= 256 and self.epi_tile_n(*out_bits, fused=len(out_bits) > 1) > 0
         self.require(
             (not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N,
              f"N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}"),
@@ -207,11 +189,6 @@ class Sm90GemmConfig:
              f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}",
              "a smaller tile"),
         )  # fmt: skip
-
-    def require(self, *rules: tuple[Any, ...]) -> None:
-        """Refuse the config by the first of some rules that does not hold: (whether it holds, the rule, a hint)."""
-        for holds, rule, *hint in rules:
-            arrays.require(holds, f"{self}: {rule}", *hint)
 
     def check_split_k_smem(self, row_bytes: int) -> None:
         """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were."""

@@ -1,13 +1,14 @@
 """The configs that GEMM on sm_90a chooses among, and the model that chooses.
 
-The model is a roofline of one SM. It computes its tiles one after the other, in steps of one stage of K. A step takes as long as
-its MMA, or as its operands take to come: out of the L2 cache, once for all CTAs of a cluster, and into shared memory. The epilogue of
-a tile is hidden with pingpong warpgroups only. No GEMM is faster than DRAM, or than the power limit lets large ones be. Terms
-that overlap are joined by a norm that is little more than the longest of them (`total`).
+The model is a roofline of one SM, which computes its tiles one after the other, a stage of K at a time. A stage takes
+as long as its MMAs, or as its operands take to come: out of the L2 cache, once for all CTAs of a cluster, and into
+shared memory. Only pingpong warpgroups hide the epilogue of a tile. No GEMM is faster than DRAM, or, if it is large,
+than the power limit. Terms that overlap are joined by a norm that is little more than the longest of them (`total`).
 
-Coefficients are in `kernels/tuned/h200.json`; `python benchmarks/fit.py fit gemm` fits them to measurements. There are none of single
-tile shapes, so that a shape that was never measured is judged like the others. Problems whose best measured config is faster than the
-model's choice by more than 3 % stand in a table beside them (`measured_choice`).
+Coefficients and tile shapes are in `kernels/tuned/h200.json`; `python benchmarks/fit.py fit gemm` fits the coefficients
+to measurements. None belongs to a single tile shape, so that shapes that were never measured are judged like the
+others. The table also has the problems whose best measured config is more than 2 % faster than the model's
+(`measured_choice`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .... import Float32
 from ...tuned import coefficients
 from .sm80_cost import CLUSTER_OCCUPANCY, LAUNCH_US
 from .sm90_config import MAX_ACC_REGISTERS, Sm90GemmConfig
+from .split_k import MAX_LOADS_AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +38,6 @@ _POWER_LIMITED_FLOPS = 8e10
 """The operations from which on a GEMM is long enough for the power limit to be felt."""
 _OVERLAP_NORM = 8
 """The exponent of the norm that joins terms which overlap."""
-_SINGLE_SHAPE_FACTOR = 1.03
-"""How much better a tile must be that is compiled for one problem shape alone."""
-
 _RASTER_ROWS = 2048
 """Rows of the result that are computed side by side, for reuse in the L2 cache."""
 _MIN_STAGES, _MAX_STAGES = 3, 12
@@ -48,6 +47,7 @@ _MIN_CLUSTER_SPLIT_STAGES = 4
 """Stages of K for each CTA of a split-K cluster; fewer cost more to reduce than they save."""
 _MIN_SPLIT_STAGES = 6
 """Stages of K for each split whose partials a second kernel adds."""
+_SPLIT_K_CLUSTER = (1, 2, 4, 8)
 _MAX_SPLIT_ACC_REGISTERS = 96
 """Accumulators of a thread with split-K in a cluster, which sends them from registers."""
 _EPI_STAGES = 4
@@ -62,7 +62,7 @@ _SWAP_AB_TILE_M = ((64, True), (128, False), (192, True), (256, False))
 
 @dataclasses.dataclass(frozen=True)
 class Coefficients:
-    """The fitted constants of the model. Rates are of one SM, unless said; `factor`s multiply times."""
+    """The fitted constants of the model. Rates are of one SM, unless said; slowdowns multiply times."""
 
     cooperative_tflops: float
     """TFLOP/s of f16 WGMMA with two warpgroups on one tile."""
@@ -72,17 +72,18 @@ class Coefficients:
     """Cycles of shared memory for the A operand (64 rows) of a cooperative WGMMA, beside those for B."""
     mma_issue_cycles: float
     """The same of a pingpong warpgroup, which also waits between its instructions."""
-    pingpong_cluster_factor: float
+    pingpong_cluster_slowdown: float
     """MMA of pingpong warpgroups in clusters, whose CTAs wait for each other."""
-    swap_ab_factor: float
+    swap_ab_slowdown: float
     """All of a GEMM with swap-AB."""
-    fp8_promotion_factor: float
-    """The rate of MMA whose accumulators are added up in f32 registers; squared with pingpong, where nothing runs beside that."""
+    fp8_promotion_rate: float
+    """The rate of MMA whose accumulators are added up in f32 registers; squared with pingpong, where nothing runs
+    beside that."""
     l2_tbps: float
     """TB/s out of the L2 cache."""
     smem_fill_tbps: float
     """TB/s into shared memory, with multicast and the zeros that TMA fills in."""
-    misaligned_factor: float
+    misaligned_slowdown: float
     """L2 reads of rows that begin within a line; squared for those within a sector."""
     idle_sm_exponent: float
     """The power of the share of busy SMs with which each one's L2 reads get longer."""
@@ -109,62 +110,19 @@ class Coefficients:
 COEFFICIENTS = Coefficients(**coefficients("gemm_sm90"))
 
 
-# --- configs -----------------------------------------------------------------------------------------------------------
+# --- configs ---------------------------------------------------------------------------------------------------------
 
 
 class Tile(NamedTuple):
-    """A tile shape to choose from, with its cluster; K may be split among so many CTAs of a cluster."""
+    """A tile shape to choose from, with its cluster, its schedule, and each `split_k_cluster` that it may have."""
 
     tile_shape_mn: tuple[int, int]
     cluster_shape_mn: tuple[int, int] = (1, 1)
     pingpong: bool = False
-    cluster_splits: tuple[int, ...] = (1,)
+    split_k_cluster: tuple[int, ...] = (1,)
 
 
-_ANY_SPLIT = (1, 2, 4, 8)
-TILES = (
-    Tile((128, 256), (2, 1)),
-    Tile((128, 256)),
-    Tile((256, 128), (1, 2)),
-    Tile((256, 128)),
-    Tile((256, 160), (1, 2)),
-    Tile((256, 192), (1, 2)),
-    Tile((128, 224), (2, 1)),
-    Tile((128, 224)),
-    Tile((128, 192), (2, 1)),
-    Tile((128, 192)),
-    Tile((128, 192), (2, 1), True),
-    Tile((128, 160), (2, 1), True),
-    Tile((128, 160), (1, 1), True),
-    Tile((128, 160)),
-    Tile((192, 128), (2, 1), True),
-    Tile((192, 112), (1, 1), True),
-    Tile((192, 96), (1, 2), True),
-    Tile((192, 64), (1, 1), True, (1, 2, 4, 8)),
-    Tile((128, 128), (2, 1), True),
-    Tile((128, 128), (1, 1), True),
-    Tile((128, 128), (2, 1)),
-    Tile((128, 128), (1, 1), False, _ANY_SPLIT),
-    Tile((128, 96), (1, 1), True),
-    Tile((128, 96), (1, 1), False, _ANY_SPLIT),
-    Tile((128, 64), (2, 1)),
-    Tile((128, 64), (1, 1), False, _ANY_SPLIT),
-    Tile((128, 32), (1, 2)),
-    Tile((128, 32), (1, 1), False, _ANY_SPLIT),
-    Tile((128, 16), (1, 1), False, _ANY_SPLIT),
-    Tile((64, 256), (2, 1), True),
-    Tile((64, 256), (1, 1), True),
-    Tile((64, 224), (1, 1), True),
-    Tile((64, 192), (1, 1), True),
-    Tile((64, 160), (1, 1), True),
-    Tile((64, 128), (2, 1), True),
-    Tile((64, 128), (1, 1), True, _ANY_SPLIT),
-    Tile((64, 96), (1, 1), True, (1, 2, 4)),
-    Tile((64, 64), (1, 2), True),
-    Tile((64, 64), (1, 1), True, _ANY_SPLIT),
-    Tile((64, 32), (1, 2), True),
-    Tile((64, 32), (1, 1), True),
-)
+TILES = tuple(Tile(**row) for row in coefficients("gemm_sm90_tiles")["tiles"])
 
 
 def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> Iterator[Sm90GemmConfig]:
@@ -180,7 +138,7 @@ def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> I
             continue  # TMA is slow to fill in rows that are not there
         if cluster_n > 1 and tile_n < 128 and columns > cluster_n * tile_n:
             continue  # these are for clusters that have all columns, so that rows are read once
-        for splits in tile.cluster_splits:
+        for splits in tile.split_k_cluster:
             config = _config(problem, device, tile, swap, splits, transposes)
             if config is not None:
                 yield config
@@ -191,7 +149,7 @@ def _config(
     problem: GemmProblem, device: Device, tile: Tile, swap_ab: bool, splits: int, transposes: bool
 ) -> Sm90GemmConfig | None:
     """Return the config of a tile; None: there is none."""
-    bits, (out_bits, *extra_bits) = problem.dtype.width, (kind.width for kind in problem.out_types)
+    bits, out_bits = problem.dtype.width, problem.out_bits
     (tile_m, tile_n), tile_k = tile.tile_shape_mn, 8 * _LINE_BYTES // bits
     too_short = _ceil(problem.k, tile_k) < splits * _MIN_CLUSTER_SPLIT_STAGES
     if splits > 1 and (problem.reduces_rows or too_short or tile_n % (8 * splits)):
@@ -203,15 +161,15 @@ def _config(
     raster_group = 1 if one_wide else max(1, _RASTER_ROWS // (tile_m * tile.cluster_shape_mn[0]))
     config = Sm90GemmConfig(
         (tile_m, tile_n, tile_k), tile.cluster_shape_mn, 1, raster_group, tile.pingpong, splits, swap_ab,
-        epi_stages=_EPI_STAGES if out_bits <= 16 and not (tile.pingpong or transpose_out) else 2,
+        epi_stages=_EPI_STAGES if out_bits[0] <= 16 and not (tile.pingpong or transpose_out) else 2,
         transpose_out=transpose_out,
     )  # fmt: skip
     if config.acc_registers(problem.promoted) > (_MAX_SPLIT_ACC_REGISTERS if splits > 1 else MAX_ACC_REGISTERS):
         return None
-    if not (config.smem_epilogue or config.epi_tile_n(out_bits, bool(extra_bits), tuple(extra_bits))):
+    if not (config.smem_epilogue or config.epi_tile_n(*out_bits, fused=len(out_bits) > 1)):
         return None
     scaled = bool(problem.block_scales)
-    free = device.smem - config.smem_bytes(bits, out_bits, tuple(extra_bits), scaled)
+    free = device.smem - config.smem_bytes(bits, *out_bits, block_scaled=scaled)
     stages = min(_MAX_SWAP_AB_STAGES if swap_ab else _MAX_STAGES, 1 + free // config.stage_bytes(bits, scaled))
     return dataclasses.replace(config, ab_stages=stages) if stages >= _MIN_STAGES else None
 
@@ -226,7 +184,7 @@ def _swap_ab_tiles(problem: GemmProblem, device: Device, transposes: bool) -> It
         tiles_n = (waves * device.sm_count // tiles_m for waves in _SWAP_AB_WAVES)
         narrow = {n for count in tiles_n if (n := _narrowest(rows, count, unit)) >= 64}
         for n in all_rows:
-            yield Tile((tile_m, n), (1, 1), pingpong, (*_ANY_SPLIT, 3) if n % 24 == 0 else _ANY_SPLIT)
+            yield Tile((tile_m, n), (1, 1), pingpong, _SPLIT_K_CLUSTER)
         if rows > 64 and transposes and (tile_m, pingpong) != (64, True):
             misaligned = any(pitch % _LINE_BYTES for pitch, _ in _pitches(problem))
             for n in narrow - set(all_rows):
@@ -275,23 +233,21 @@ def measured_choice(problem: GemmProblem) -> Sm90GemmConfig | None:
     return _measured_choices().get((problem.dtype.__name__, layout, m, n, problem.k))
 
 
+_PROBLEM_FIELDS = "dtype", "layout", "m", "n", "k"
+
+
 @functools.cache
-def _measured_choices() -> dict[tuple[str, str, int, int, int], Sm90GemmConfig]:
-    found = {}
-    for row in coefficients("gemm_sm90_choices")["problems"]:
-        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in row["config"].items()}
-        found[row["dtype"], row["layout"], row["m"], row["n"], row["k"]] = Sm90GemmConfig(**fields)
-    return found
+def _measured_choices() -> dict[tuple[Any, ...], Sm90GemmConfig]:
+    rows = coefficients("gemm_sm90_choices")["problems"]
+    return {tuple(row[name] for name in _PROBLEM_FIELDS): Sm90GemmConfig(**row["config"]) for row in rows}
 
 
-# --- the model ---------------------------------------------------------------------------------------------------------
+# --- the model -------------------------------------------------------------------------------------------------------
 
 
 def expected(problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS) -> float:
     """Return the microseconds that a GEMM is expected to take."""
-    single_shape = config.transpose_out and config.tile_shape_mnk[1] not in _SWAP_AB_TILE_N
-    factor = (_SINGLE_SHAPE_FACTOR if single_shape else 1.0) * (c.swap_ab_factor if config.swap_ab else 1.0)
-    return factor * total(bounds(problem, config, device, c))
+    return (c.swap_ab_slowdown if config.swap_ab else 1.0) * total(bounds(problem, config, device, c))
 
 
 def total(terms: dict[str, float]) -> float:
@@ -315,7 +271,8 @@ def bounds(
     fixed_us += reduce_us * work.waves + (c.cluster_sync_us if config.cluster_shape_mn != (1, 1) else 0.0)
     partials = config.split_k * work.m * work.n * 4 if config.split_k > 1 else 0
     if partials:
-        fixed_us += c.split_k_kernel_us + 2 * partials / (c.split_k_tbps * 1e6)
+        rounds = _ceil(config.split_k, MAX_LOADS_AHEAD)
+        fixed_us += rounds * c.split_k_kernel_us + 2 * partials / (c.split_k_tbps * 1e6)
     terms = {"MMA": work.steps * mma_us, "L2 cache": work.steps * l2_us}
     moved = problem.bytes + partials
     if moved > _L2_RESIDENT_BYTES:
@@ -365,18 +322,18 @@ class _Work(NamedTuple):
 def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> float:
     """Return the microseconds of MMA of a tile and a stage."""
     tile_m, tile_n, _ = config.tile_shape_mnk
-    # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles, and shared memory tile_n / 4 for B, and more for A
+    # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles; shared memory tile_n / 4 for B, more for A
     operand_cycles = (c.mma_issue_cycles if config.pingpong else c.mma_operand_cycles) + tile_n / 4
     stalls = (1 + (operand_cycles / (tile_n / 2)) ** _OVERLAP_NORM) ** (1 / _OVERLAP_NORM)
     if config.pingpong and config.cluster_shape_mn != (1, 1):
-        stalls *= c.pingpong_cluster_factor
+        stalls *= c.pingpong_cluster_slowdown
     tflops = (c.pingpong_tflops if config.pingpong else c.cooperative_tflops) * _fp8_rate(problem, config, c)
     return 2 * tile_m * tile_n * (_LINE_BYTES // 2) * stalls / (tflops * 1e6)
 
 
 def _fp8_rate(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> float:
     """Return the rate of MMA with accumulators that are promoted, relative to others."""
-    return c.fp8_promotion_factor ** (2 if config.pingpong else 1) if problem.promoted else 1.0
+    return c.fp8_promotion_rate ** (2 if config.pingpong else 1) if problem.promoted else 1.0
 
 
 def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Coefficients, grouped: bool) -> float:
@@ -384,13 +341,13 @@ def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Co
     tile_m, tile_n, _ = config.tile_shape_mnk
     element_bytes = problem.dtype.width // 8
     sides = (tile_n, tile_m) if config.swap_ab else (tile_m, tile_n)
-    factors = [
-        c.misaligned_factor ** _misalignment(pitch, k_major, tile * element_bytes)
+    slowdowns = [
+        c.misaligned_slowdown ** _misalignment(pitch, k_major, tile * element_bytes)
         for tile, (pitch, k_major) in zip(sides, _pitches(problem), strict=True)
     ]
-    lines = sum(
-        rows * factor for rows, factor in zip(_tile_rows(config), reversed(factors) if config.swap_ab else factors)
-    )
+    if config.swap_ab:
+        slowdowns.reverse()
+    lines = sum(rows * slowdown for rows, slowdown in zip(_tile_rows(config), slowdowns, strict=True))
     filled = 0.0 if grouped else work.padding  # rows that TMA fills in; those of a grouped GEMM are the next group's
     us_per_row = _LINE_BYTES / 1e6
     us = us_per_row * max(lines / c.l2_tbps, (tile_m + tile_n) / c.smem_fill_tbps)

@@ -79,8 +79,8 @@ class TmaStoreEpilogue:
         self.epi_tile_n = epi_tile_n
         self.fused, self.transposed, self.ragged = input_widths is not None, config.transpose_out, row_width > 0
         least = _LEAST_STEP if self.transposed or self.ragged else _STEP
-        few_registers = self.fused and config.acc_registers(False) > _MANY_ACCUMULATORS
-        self.step = math.gcd(epi_tile_n, least) if few_registers else epi_tile_n
+        scarce = self.fused and config.acc_registers(False) > _MANY_ACCUMULATORS
+        self.step = math.gcd(epi_tile_n, least) if scarce else epi_tile_n
         self.acc_dtype = acc_dtype
         self.out_types = out_types
         self.combine = combine
@@ -207,7 +207,7 @@ class TmaStoreEpilogue:
         return _Store(dtype, copy, copy.get_slice(thread).partition_D(stages), atom, source, target)
 
     def thread_row_sum(self, value: Any, coords: Any, number: Any, row_steps: int, columns: Any) -> list[Any]:
-        """Return the sums of a thread's values of some columns, in its two rows of each eight."""
+        """Add the values that a thread has in some columns, for both of its rows of an 8 x 8 block pair."""
         values = cute.make_rmem_tensor((self.step // 2,), Float32)
         values.store(value)
         pair_sum = [Float32(0.0), Float32(0.0)]

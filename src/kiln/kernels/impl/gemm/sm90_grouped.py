@@ -33,10 +33,7 @@ class Sm90GroupedGemm(Sm90Gemm):
         for config in sm90_cost.candidates(problem.as_batch(), device, grouped=True):
             if not _suits_groups(config, problem):
                 continue
-            if config.cluster_shape_mn == (
-                2,
-                1,
-            ):  # a group's last rows may fill one tile of two: clusters lie along columns
+            if config.cluster_shape_mn == (2, 1):  # a group's last rows may fill one tile of two: along N instead
                 config = dataclasses.replace(config, cluster_shape_mn=(1, 2), raster_group=2 * config.raster_group)
             # The table of many groups takes the place of stages.
             over = max(0, _smem_bytes(problem, config) - device.smem)
@@ -55,7 +52,7 @@ class Sm90GroupedGemm(Sm90Gemm):
         rows, (tile_m, tile_n, _) = problem.expected_rows, config.tile_shape_mnk
         tile_rows = tile_n if config.swap_ab else tile_m * config.cluster_shape_mn[0]
         halved = tile_rows == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
-        steps = ATOM_M if halved and _few_rows(problem) else tile_rows, tile_rows
+        steps = ATOM_M if halved and _memory_bound(problem) else tile_rows, tile_rows
         multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // tile_rows) * tile_rows) for step in steps)
         growth = {"MMA": multiplied, "power": multiplied, "L2 cache": loaded}
         return {name: us * growth.get(name, 1.0) for name, us in terms.items()}
@@ -78,37 +75,30 @@ class Sm90GroupedGemm(Sm90Gemm):
     def batched(self, problem: GroupedGemmProblem) -> tuple[bool, bool, bool]:
         return is_batched(problem.a), problem.num_groups > 1, is_batched(problem.out)
 
-    def ragged(self, problem: GroupedGemmProblem) -> bool:
-        return problem.contiguous
-
-    def scheduler_options(self, problem: GroupedGemmProblem) -> tuple[Any, ...]:
-        return _table_groups(problem), problem.contiguous, _few_rows(problem)
-
     def scheduler(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
-        groups, contiguous, few_rows = self.scheduler_options(problem)
         return schedulers.GroupedRowsTileScheduler(
-            config.tile_shape_mnk[:2], config.cluster_shape_mn, config.raster_group, clusters, groups, contiguous,
-            config.swap_ab, few_rows,
+            config.tile_shape_mnk[:2], config.cluster_shape_mn, config.raster_group, clusters, _table_groups(problem),
+            problem.contiguous, config.swap_ab, _memory_bound(problem),
         )  # fmt: skip
 
 
 def _suits_groups(config: Sm90GemmConfig, problem: GroupedGemmProblem) -> bool:
     """Return whether a config may be worth it for groups; those that are left out were slower, or never measured."""
-    tile_m, few_rows = config.tile_shape_mnk[0], _few_rows(problem)
+    tile_m, memory_bound = config.tile_shape_mnk[0], _memory_bound(problem)
     if config.split_k_cluster * config.split_k > 1:
         return False
     if tile_m == ATOM_M and not config.swap_ab:  # reads B twice as often; of few rows a tile of 128 multiplies half
         return False
-    if few_rows and (config.pingpong or config.swap_ab):  # multiply rows that are not there
+    if memory_bound and (config.pingpong or config.swap_ab):  # multiply rows that are not there
         return False
     # accumulators of a stage are waited for: more stages have to be in flight, and not for two CTAs at once
     many_stages = config.cluster_size == 1 and config.ab_stages >= _LEAST_SCALED_STAGES
-    if few_rows and problem.block_scales and not many_stages:
+    if memory_bound and problem.block_scales and not many_stages:
         return False
     return tile_m != 192 and not (config.swap_ab and tile_m > MMA_WARPGROUPS * ATOM_M)
 
 
-def _few_rows(problem: GroupedGemmProblem) -> bool:
+def _memory_bound(problem: GroupedGemmProblem) -> bool:
     """Return whether groups have so few rows that memory bounds the GEMM."""
     return problem.expected_rows <= MMA_WARPGROUPS * ATOM_M
 
@@ -120,7 +110,5 @@ def _table_groups(problem: GroupedGemmProblem) -> int:
 
 def _smem_bytes(problem: GroupedGemmProblem, config: Sm90GemmConfig) -> int:
     """Return the shared memory of a CTA, with the table of groups."""
-    kernel_bytes = config.smem_bytes(
-        problem.dtype.width, problem.out.dtype.width, block_scaled=bool(problem.block_scales)
-    )
+    kernel_bytes = config.smem_bytes(problem.dtype.width, *problem.out_bits, block_scaled=bool(problem.block_scales))
     return kernel_bytes + 8 * (_table_groups(problem) + 1)

@@ -60,15 +60,13 @@ class Sm90Gemm(Implementation):
         for out in problem.out_types:
             if out not in _STORED:
                 return f"TMA stores no {out.__name__}"
-        operands = problem.operands()
-        if dtype.width != 16 and not all(x.k_major for x in operands):
+        a, b = problem.operands()
+        if dtype.width != 16 and not (a.k_major and b.k_major):
             return "WGMMA operands that have no 16 bits must be contiguous in K"
-        for name, x, k_mode in zip("ab", (problem.a, problem.b), (2, 1), strict=True):
-            if not tma_readable(x, k_mode if operands[name == "b"].k_major else 3 - k_mode):
+        operands = ("a", problem.a, 2 if a.k_major else 1), ("b", problem.b, 1 if b.k_major else 2)
+        for name, x, mode in (*operands, *(("the result", out, 2) for out in problem.outs)):
+            if not tma_readable(x, mode):
                 return f"rows of {name} do not begin at multiples of {TMA_ALIGNMENT} bytes: {x}"
-        for out in problem.outs:
-            if not tma_readable(out, 2):
-                return f"rows of the result do not begin at multiples of {TMA_ALIGNMENT} bytes: {out}"
         return None
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
@@ -116,20 +114,19 @@ class Sm90Gemm(Implementation):
 
     def launch(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         """Run the kernel. With `split_k` batches of the result are parts of K."""
-        batched = self.batched(problem)
-        clusters, fusion = devices.max_active_clusters(config.cluster_size), problem.fusion
+        batched, options, fusion = self.batched(problem), self.kernel_options(problem), problem.fusion
+        scheduler = self.scheduler(problem, config, batched[2], devices.max_active_clusters(config.cluster_size))
         a, b = problem.operands()
 
         def make() -> Any:
-            scheduler = self.scheduler(problem, config, batched[2], clusters)
-            epilogue = make_epilogue(problem, config, self.ragged(problem))
-            return self.kernel(a, b, batched, *self.kernel_options(problem), config, scheduler, epilogue)
+            epilogue = make_epilogue(problem, config, scheduler.ragged)
+            return self.kernel(a, b, batched, *options, config, scheduler, epilogue)
 
         operands = a.dtype, a.k_major, b.dtype, b.k_major, problem.acc_dtype, problem.out_types
-        out_width = problem.out_width if config.smem_epilogue or self.ragged(problem) else 0
+        out_width = problem.out_width if config.smem_epilogue or scheduler.ragged else 0
         key = (
-            type(self), operands, batched, *self.kernel_options(problem), config, clusters, out_width,
-            problem.epilogue_input_widths, fusion.key, *self.scheduler_options(problem),
+            type(self), operands, batched, *options, config, out_width, problem.epilogue_input_widths, fusion,
+            *vars(scheduler).values(),
         )  # fmt: skip
         kernel = launches.cached_kernel_of(fusion.functions, make, *key)
         (batches, rows, n), partials = problem.shape, []
@@ -145,17 +142,9 @@ class Sm90Gemm(Implementation):
         """Return whether A, B and D differ from batch to batch."""
         return is_batched(problem.a), is_batched(problem.b), is_batched(problem.out)
 
-    def ragged(self, problem: Any) -> bool:
-        """Return whether rows of a tile begin and end anywhere."""
-        return False
-
     def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
         """Return the kernel's options: whether accumulators are promoted, and have block scales."""
         return problem.promoted, bool(problem.block_scales)
-
-    def scheduler_options(self, problem: Any) -> tuple[Any, ...]:
-        """Return what the scheduler depends on besides the config."""
-        return ()
 
     def scheduler(self, problem: Any, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
         """Return the tile scheduler, for a result with several batches or one."""
@@ -172,8 +161,7 @@ def make_epilogue(
     out, acc, fusion, widths = problem.out_types, problem.acc_dtype, problem.fusion, problem.epilogue_input_widths
     if config.smem_epilogue:
         return SmemEpilogue(config, acc, out, problem.out_width, fusion.combiner(), widths, ragged)
-    first, *extra = (kind.width for kind in out)
-    columns = config.epi_tile_n(first, not fusion.plain, tuple(extra))
+    columns = config.epi_tile_n(*problem.out_bits, fused=not fusion.plain)
     row_width = problem.out_width if ragged else 0
     return TmaStoreEpilogue(config, columns, acc, out, fusion.combiner(), widths, row_width, problem.reduces_rows)
 

@@ -1,9 +1,9 @@
 """GEMM with an 8- or 4-bit integer B on sm_90a: B becomes f16 or bf16 in registers, from where WGMMA reads it.
 
 Swap-AB: B is the left operand of the MMA, which may come from registers. A warpgroup loads its part of a stage of B and
-dequantises it while the MMAs of the stage before run. Accumulators do not depend on which k an instruction calls its
-first: of a stage each of the four lanes that share a row takes 8, 16 or 32 bytes in succession, and a kernel before
-(`PermuteA`) permutes A alike.
+dequantises it while the MMAs of the previous stage run. The order of K within a stage is free: each of the four lanes
+that share a row takes 8, 16 or 32 consecutive bytes, and `PermuteA`, a kernel that runs before, permutes A in the same
+way.
 """
 
 from __future__ import annotations
@@ -278,27 +278,19 @@ class Sm90MixedInputGemm(Sm90Gemm):
     def candidates(self, problem: GemmProblem, device: Device) -> Iterator[Sm90MixedInputConfig]:
         """Yield configs that may be worth it, with as many stages as fit."""
         rows = problem.shape[1]
-        transposes = (
-            rows > _MIN_TRANSPOSED_ROWS and all(x.dtype.width == 16 for x in problem.outs) and _tma_outs(problem)
-        )
+        transposes = rows > _MIN_TRANSPOSED_ROWS and set(problem.out_bits) == {16} and _tma_outs(problem)
         tile_rows = -(-rows // -(-rows // _TILE_N[-1]))  # of each of the fewest tiles that have all rows
         fitted = next(n for n in _TILE_N if n >= tile_rows) if rows <= _MAX_FITTED_ROWS else _TILE_N[-1]
         widths = {fitted} | ({128} if rows > 128 else set())
         for tile_n, ((warpgroups, stage_k), most) in itertools.product(sorted(widths), _MAX_TILE_N.items()):
             if problem.group_size % stage_k or problem.k % stage_k or tile_n > most:
                 continue
-            if (
-                warpgroups > 2 and stage_k > 64 and (problem.group_size or not problem.int4)
-            ):  # registers hold two stages
-                continue
+            if warpgroups > 2 and stage_k > 64 and (problem.group_size or not problem.int4):
+                continue  # registers hold two stages
             for split_k in (1, 2, 4) if warpgroups == 2 and tile_n <= 128 else (1,):
                 # Where not all CTAs have the same rows of A, those of a cluster load them for each other.
                 cluster = (2, 1) if tile_n < rows and split_k == 1 else (1, 1)
-                tile = (
-                    ATOM_M * warpgroups,
-                    max(tile_n, 8 * split_k),
-                    stage_k,
-                )  # each CTA writes eight columns at least
+                tile = ATOM_M * warpgroups, max(tile_n, 8 * split_k), stage_k  # a CTA writes eight columns at least
                 config = Sm90MixedInputConfig(
                     tile, cluster, 1, 8, split_k_cluster=split_k, transpose_out=transposes and split_k == 1
                 )
@@ -309,8 +301,7 @@ class Sm90MixedInputGemm(Sm90Gemm):
 
     def epilogue_bytes(self, problem: GemmProblem, config: Sm90MixedInputConfig) -> int:
         """Return the shared memory beside the stages: of accumulators or results, and barriers."""
-        first, *extra = (kind.width for kind in problem.out_types)
-        return config.smem_bytes(16, first, tuple(extra)) - config.ab_stages * config.stage_bytes(16) + _ALIGNMENT_BYTES
+        return config.smem_bytes(16, *problem.out_bits) - config.ab_stages * config.stage_bytes(16) + _ALIGNMENT_BYTES
 
     def stage_bytes(self, problem: GemmProblem, config: Sm90MixedInputConfig) -> int:
         """Return the shared memory of a stage of integers and of A."""
@@ -327,27 +318,19 @@ class Sm90MixedInputGemm(Sm90Gemm):
         waves, stages = -(-tiles // at_once(config, device)), -(-problem.k // stage_k // config.split_k_cluster)
         fixed, converted, scaling = _STAGE_US[problem.int4]
         dequantized, multiplied = converted + scaling * bool(problem.group_size), _ROW_US * tile_n
-        share = stage_k / 64 * tile_m / 128
+        parts = stage_k / 64 * tile_m / 128  # of 128 x 64 of B
         tile = _TILE_US + _TILE_AREA_US * tile_m * tile_n / 128**2 + _SPLIT_US * (config.split_k_cluster - 1)
-        mma = waves * (stages * (fixed + (dequantized + multiplied) * share) + tile)
+        mma = waves * (stages * (fixed + (dequantized + multiplied) * parts) + tile)
         return {
-            "dequantisation": waves * (stages * (fixed + dequantized * share) + tile),
+            "dequantisation": waves * (stages * (fixed + dequantized * parts) + tile),
             "MMA": max(mma, problem.flops / 1e6 / _PEAK_TFLOPS),
             "memory": problem.bytes / 1e6 / _MEMORY_TB_PER_S,
         }
 
     def check(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> None:
-        (tile_m, tile_n, stage_k), stages, k_tiles = (
-            config.tile_shape_mnk,
-            config.ab_stages,
-            -(-problem.k // config.tile_shape_mnk[2]),
-        )
-        plain = (
-            config.swap_ab
-            and not config.pingpong
-            and config.split_k == 1
-            and config.cluster_shape_mn in ((1, 1), (2, 1))
-        )
+        (tile_m, tile_n, stage_k), stages = config.tile_shape_mnk, config.ab_stages
+        k_tiles, plain = -(-problem.k // stage_k), config.swap_ab and not config.pingpong and config.split_k == 1
+        plain = plain and config.cluster_shape_mn in ((1, 1), (2, 1))
         config.require(
             (config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and plain,
              "an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",

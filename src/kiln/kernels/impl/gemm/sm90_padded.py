@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
@@ -36,29 +35,30 @@ class Sm90PaddedGemm(Implementation):
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if self.other.supports(problem, device) is None:
             return "TMA can access all arrays"
-        return self.other.suits(_padded(problem), device)
+        return self.other.suits(_padded(problem)[0], device)
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
-        return self.other.configs(_padded(problem), device)
+        return self.other.configs(_padded(problem)[0], device)
 
     def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
         return sum(self.cost_terms(problem, config, device).values())
 
     def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         """Return the times of the GEMM and of each copy, which reads and writes an array once more."""
-        names, padded = ("copy of a", "copy of b", "copy of the result"), _padded(problem)
-        pairs = zip(itertools.chain(names, itertools.repeat(names[-1])), _accessible(problem), _arrays(padded))
-        copies = {name: _COPY_US + 2 * x.bytes / 1e6 / _COPY_TB_PER_S for name, taken, x in pairs if not taken}
+        padded, copied = _padded(problem)
+        names = "copy of a", "copy of b", *("copy of the result" for _ in problem.outs)
+        rows = zip(names, (padded.a, padded.b, *padded.outs), copied, strict=True)
+        copies = {name: _COPY_US + 2 * x.bytes / 1e6 / _COPY_TB_PER_S for name, x, copy in rows if copy}
         return {"GEMM": self.other.cost(padded, config, device), **copies}
 
     def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
-        self.other.check(_padded(problem), config, device)
+        self.other.check(_padded(problem)[0], config, device)
 
     def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
-        padded = _padded(problem)
-        own = args.a, args.b, args.out, *args.extra_outs
-        pairs = zip(own, _accessible(problem), _arrays(padded), strict=True)
-        a, b, out, *extra_outs = (x if taken else _allocate(x, layout) for x, taken, layout in pairs)
+        padded, copied = _padded(problem)
+        own, layouts = (args.a, args.b, args.out, *args.extra_outs), (padded.a, padded.b, *padded.outs)
+        rows = zip(own, layouts, copied, strict=True)
+        a, b, out, *extra_outs = (_allocate(x, layout) if copy else x for x, layout, copy in rows)
         kept = [(out, args.out)] if args.group_bounds is not None else []  # rows that no group has
         for x, y in ((a, args.a), (b, args.b), *kept):
             if x is not y:
@@ -70,28 +70,18 @@ class Sm90PaddedGemm(Implementation):
                 arrays.assign(target, x)
 
 
-def _arrays(problem: GemmProblem) -> tuple[TensorLayout, ...]:
-    return problem.a, problem.b, *problem.outs
-
-
-def _contiguous_modes(problem: GemmProblem) -> tuple[int, ...]:
-    """Return the modes that must be contiguous: K for operands that have no 16 bits, and for rows of groups."""
+def _padded(problem: GemmProblem) -> tuple[GemmProblem, list[bool]]:
+    """Return the same problem on arrays that TMA can access, and which of A, B and the results are copied for it."""
     a, b = problem.operands()
+    # WGMMA operands that have no 16 bits must be contiguous in K; so must A of groups, whose rows begin anywhere
     k_major, grouped = problem.dtype.width != 16, isinstance(problem, GroupedGemmProblem)
-    return 2 if a.k_major or k_major or grouped else 1, 1 if b.k_major or k_major else 2, *(2 for _ in problem.outs)
-
-
-def _accessible(problem: GemmProblem) -> list[bool]:
-    """Return which arrays TMA can access as they lie."""
-    a, b, *outs = (tma_readable(x, mode) for x, mode in zip(_arrays(problem), _contiguous_modes(problem), strict=True))
-    return [a, b, *(own and rows_end_aligned(x) for own, x in zip(outs, problem.outs, strict=True))]
-
-
-def _padded(problem: GemmProblem) -> GemmProblem:
-    """Return the same problem on arrays that TMA can access."""
-    triples = zip(_arrays(problem), _contiguous_modes(problem), _accessible(problem), strict=True)
-    a, b, out, *extra_outs = (x if taken else _pad(x, mode) for x, mode, taken in triples)
-    return dataclasses.replace(problem, a=a, b=b, out=out, extra_outs=tuple(extra_outs))
+    modes = 2 if a.k_major or k_major or grouped else 1, 1 if b.k_major or k_major else 2
+    accessible = [tma_readable(x, mode) for x, mode in zip((problem.a, problem.b), modes, strict=True)]
+    accessible += [tma_readable(x, 2) and rows_end_aligned(x) for x in problem.outs]
+    rows = zip((problem.a, problem.b, *problem.outs), (*modes, *(2 for _ in problem.outs)), accessible, strict=True)
+    new_a, new_b, out, *extra_outs = (x if own else _pad(x, mode) for x, mode, own in rows)
+    padded = dataclasses.replace(problem, a=new_a, b=new_b, out=out, extra_outs=tuple(extra_outs))
+    return padded, [not own for own in accessible]
 
 
 def _pad(x: TensorLayout, mode: int) -> TensorLayout:

@@ -44,7 +44,9 @@ class SmemEpilogue(Sm80Epilogue):
         tile = (self.columns, m) if config.swap_ab else (m, self.columns)
         threads = config.warpgroups_per_tile * WARPGROUP_THREADS
         registers = 16 if config.mma_warpgroups > 2 else 64
-        super().__init__(tile, threads, 1, acc_dtype, out_types, out_width, combine, input_widths, registers)
+        super().__init__(
+            tile, threads, 1, acc_dtype, out_types, out_width, combine, input_widths, config.swap_ab, registers
+        )
         self.config = config
         self.ragged = ragged
 
@@ -113,7 +115,7 @@ class SmemEpilogue(Sm80Epilogue):
 
     @cute.jit
     def reduce_in_cluster(self, acc: cute.Tensor, thread: Any, rank: Any, memory: Any, arrived: Any):
-        """Return the sums of all CTAs' accumulators of the columns that this CTA writes, added in the order of CTAs.
+        """Return the accumulators of the columns that this CTA writes: those of all CTAs, added in order of rank.
 
         Eight columns of 64 rows are four accumulators of a thread: the same thread of another CTA has those of the same
         place.
@@ -149,9 +151,6 @@ class SmemEpilogue(Sm80Epilogue):
                     value = select_(rank == source, own[j, i], inbox[j, thread, i, slot])
                     total[4 * i + j] = value if source == 0 else total[4 * i + j] + value
         return total
-
-    def slots(self, acc: RegisterAccumulator, staged: Any) -> Any:
-        return acc.partition(cute.select(staged, mode=[1, 0]) if self.config.swap_ab else staged)
 
     def sync(self) -> None:
         per_warpgroup = self.config.pingpong

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _THREADS = 128
-_LOADS_AHEAD = (8, 16)
-"""How many partials are loaded before the first is added: the least of these that has all, or the most."""
+MAX_LOADS_AHEAD = 16
+"""The most partials that a thread has in flight before it adds the first; half as many where those are all."""
 _CTAS_PER_SM = 4
 """Without a bound the compiler aims at the highest occupancy and has registers for two loads at a time. CTAs that leave
 the L1 cache as it is (one of them, or shared memory preferred) gather on the few SMs that the kernel before leaves
@@ -55,10 +55,10 @@ def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) ->
     """Add partials (S, M, N) to a result (1, M, N) and run the epilogue."""
     fusion, out = problem.fusion, problem.out_types
     width = min(problem.out_width, arrays.layout_of(partials).width(2))
-    ahead = next((n for n in _LOADS_AHEAD if partials.shape[0] <= n), _LOADS_AHEAD[-1])
+    ahead = MAX_LOADS_AHEAD // 2 if partials.shape[0] <= MAX_LOADS_AHEAD // 2 else MAX_LOADS_AHEAD
     kernel = launches.cached_kernel_of(
         fusion.functions, lambda: SplitKReduction(out, width, ahead, fusion.combiner()), SplitKReduction, out, width,
-        ahead, fusion.key,
+        ahead, fusion,
     )  # fmt: skip
     rest = args.epilogue_tensors(problem)
     tensors = [arrays.dynamic(partials, 2, width), arrays.dynamic(args.out, 2, width), *(x for _, x in rest)]
@@ -66,7 +66,7 @@ def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) ->
 
 
 def reduce_row_partials(partials: Any, out: Any) -> None:
-    """Add partial row sums (S, L, M) to (L, M), in order."""
+    """Add row partials (S, L, M) to a row reduction (L, M), in order."""
     count, batches, rows = partials.shape
     flat = TensorLayout.dense(Float32, 1, 1, batches * rows)
     problem = GemmProblem(TensorLayout.dense(Float32, 1, 1, 1), flat, flat)

@@ -12,6 +12,7 @@ from .sm90_config import Q_TILE, ROPE_PART, WARPGROUP
 
 if TYPE_CHECKING:
     from .sm90 import Sm90MlaKernel
+    from .sm90_kv_tiles import MlaBuffers
 
 _AT_ONCE = 16
 """8-bit elements that a thread reads at once."""
@@ -22,9 +23,9 @@ _PIECE = 64
 def warp_pipe(stages: int) -> Any:
     """Returns a pipeline that one warpgroup fills and another empties: one thread arrives for a warp."""
     group = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP // 32)
-    made = pipeline.PipelineAsync.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
-    made.is_signaling_thread = arch.lane_idx() == 0
-    return made
+    pipe = pipeline.PipelineAsync.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
+    pipe.is_signaling_thread = arch.lane_idx() == 0
+    return pipe
 
 
 def raw_layout(columns: int, buffers: int) -> Any:
@@ -34,18 +35,18 @@ def raw_layout(columns: int, buffers: int) -> Any:
 
 
 class Fp8Converter:
-    """Converts KV tiles: f16 tiles and their pipeline, 8-bit tiles and theirs."""
+    """Converts KV tiles from 8-bit ones in shared memory, with their pipeline, to f16 ones, with theirs."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: Sm90MlaKernel, made: Any, raw: Any) -> None:
-        (keys, self.pipe), (tensors, self.pipe_raw) = made, raw
-        self.kernel = of
+    def __init__(self, of: Sm90MlaKernel, buffers: MlaBuffers, pipe: Any, pipe_raw: Any) -> None:
+        self.kernel, self.pipe, self.pipe_raw = of, pipe, pipe_raw
+        kv, raw = buffers.kv, buffers.loaded_kv
         # halves and RoPE columns, with their sources
-        halves = cute.make_tensor(keys.iterator, of.tile_layout(of.half, of.halves).outer)
-        given_halves = cute.make_tensor(tensors.iterator, raw_layout(of.half, 2))
-        rope = cute.domain_offset((0, 0, of.halves * of.tiles), keys)
-        self.tiles = (halves, given_halves), (rope, cute.domain_offset((0, 0, 2 * of.tiles), tensors))
+        halves = cute.make_tensor(kv.iterator, of.tile_layout(of.half, of.halves).outer)
+        raw_halves = cute.make_tensor(raw.iterator, raw_layout(of.half, 2))
+        rope = cute.domain_offset((0, 0, of.halves * of.tiles), kv)
+        self.tiles = (halves, raw_halves), (rope, cute.domain_offset((0, 0, 2 * of.tiles), raw))
 
     def process_tile(self, count: Any) -> None:
         """Converts KV tile `count`, in the order in which its warpgroup needs it."""

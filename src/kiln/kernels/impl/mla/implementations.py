@@ -13,7 +13,8 @@ from ..attention.fwd.combine import partial_columns
 from . import sm90
 from .problem import MlaProblem
 from .sm80 import Sm80Mla
-from .sm90_config import DEFAULT_EARLY, SWAP_AB_ROWS, Sm90MlaConfig, default_config, parts
+from .sm90_config import DEFAULT_EARLY, ROPE_DIM, SWAP_AB_ROWS, Sm90MlaConfig, default_config, parts
+from .sm90_kv_tiles import MlaScalars, MlaTensors
 from .sm90_swap_ab import sm90_mla_swap_ab_kernel
 from .split_kv_scheduler import SPLIT_FIELDS
 
@@ -57,8 +58,8 @@ class Sm90Mla(Implementation):
     def supports(self, problem: MlaProblem, device: Device) -> str | None:
         if not device.warp_groups:
             return "it needs sm_90a"
-        if problem.dim - problem.value_dim != sm90.ROPE_DIM or problem.value_dim % 128 or problem.value_dim > 512:
-            return f"value_dim must be a multiple of 128 up to 512, and D {sm90.ROPE_DIM} more"
+        if problem.dim - problem.value_dim != ROPE_DIM or problem.value_dim % 128 or problem.value_dim > 512:
+            return f"value_dim must be a multiple of 128 up to 512, and D {ROPE_DIM} more"
         return None
 
     def configs(self, problem: MlaProblem, device: Device) -> Iterator[Sm90MlaConfig]:
@@ -100,9 +101,9 @@ class Sm90Mla(Implementation):
         )  # fmt: skip
         # of a query the keys of later ones are hidden
         hidden = problem.queries - 1 if problem.causal else 0
-        numbers = sm90.MlaScalars(args.scale * _LOG2_E, problem.heads, hidden, config.num_splits)
+        numbers = MlaScalars(args.scale * _LOG2_E, problem.heads, hidden, config.num_splits)
         q, out = (arrays.reshaped(x, (x.shape[0], rows, x.shape[3])) for x in (q, args.out))
-        tensors = sm90.MlaTensors(args.page_table, args.lengths, splits, partial, out, lse, args.kv_scale)
+        tensors = MlaTensors(args.page_table, args.lengths, splits, partial, out, lse, args.kv_scale)
         launches.run_arguments(
             compiled, [q, args.cache, tensors, config.tiles(problem), numbers, arrays.stream_of(args.q)]
         )
@@ -122,19 +123,19 @@ def _compiled(
     early: int = DEFAULT_EARLY,
 ) -> Any:
     """Compiles the kernels for arrays of any shape and strides."""
-    given = sm90.MlaTensors(
+    tensors = MlaTensors(
         _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
         _fake(element, 3, space, 16), _fake(Float32, 3, space) if lse else None,
         _fake(Float32, 1, space) if scaled else None,
     )  # fmt: skip
-    numbers = sm90.MlaScalars(Float32(1.0), 1, 0, 1)
+    numbers = MlaScalars(Float32(1.0), 1, 0, 1)
     rows = [_fake(x, 3, space, 16) for x in (element, cache_dtype or element)]
     kernel: Any = (
         sm90_mla_swap_ab_kernel(element, value_dim, swap_ab, ways, cache_dtype)
         if swap_ab
         else sm90.sm90_mla_kernel(element, value_dim, cache_dtype, ways, early)
     )
-    return cute.compile(kernel, *rows, given, Int32(1), numbers, 0)
+    return cute.compile(kernel, *rows, tensors, Int32(1), numbers, 0)
 
 
 def _memory_of(x: Any) -> Any:

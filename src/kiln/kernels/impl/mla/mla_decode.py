@@ -88,8 +88,8 @@ def mla_decode(
 def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int, scale: Any) -> None:
     """Raises if arrays do not go together."""
     require, name = arrays.require, "mla_decode"
-    given = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out, "cache_scale": scale}
-    check_arrays(name, given, {"out", "cache_scale"})
+    checked = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out, "cache_scale": scale}
+    check_arrays(name, checked, {"out", "cache_scale"})
     shapes = f"{tuple(q.shape)} and {tuple(cache.shape)}"
     require(
         q.ndim == 4 and cache.ndim == 3,

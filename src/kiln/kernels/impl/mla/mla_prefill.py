@@ -64,10 +64,10 @@ def mla_prefill(
         compressed_kv = library.overlapping(compressed_kv)
     each = max(1, Q_TILE // heads)
     owner, first, seen, place = library.parts(cu_seqlens_q, lengths, tokens, each, causal)
-    given = q[:, None] if each == 1 else q[(first[:, None] + library.arange(each)).clip(0, max(0, tokens - 1))]
+    rows = q[:, None] if each == 1 else q[(first[:, None] + library.arange(each)).clip(0, max(0, tokens - 1))]
     options: dict[str, Any] = {"out": out[:, None]} if each == 1 and out is not None else {}
     attention = mla_decode(
-        given, compressed_kv, table[owner], seen, scale=scale, value_dim=value_dim, causal=causal, max_length=max_length,
+        rows, compressed_kv, table[owner], seen, scale=scale, value_dim=value_dim, causal=causal, max_length=max_length,
         cache_scale=cache_scale, return_lse=return_lse, config=config, **options,
     )  # fmt: skip
     outputs, lse = attention if return_lse else (attention, None)

@@ -13,21 +13,19 @@ half whose columns the tile's own warpgroup has is first.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from .... import Float16, Float32, Int32, Int64, const_expr, cute, pipeline, utils
+from .... import Float32, Int32, const_expr, cute
 from .... import range as dynamic_range
 from ....cute import arch
-from ....cute.nvgpu import cpasync, warpgroup
+from ....cute.nvgpu import warpgroup
 from ....utils import LayoutEnum, sm90
-from ...dispatch import devices
 from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
 from . import split_kv_scheduler
-from .combine import Combine
 from .fp8_to_f16 import Fp8Converter, raw_layout, warp_pipe
-from .sm90_config import DEFAULT_EARLY, FP8_REGISTERS, Q_TILE, REGISTERS, ROPE_DIM, ROPE_PART, THREADS, WARPGROUP
-from .sm90_kv_tiles import KV_PRIORITY, WORK_FIELDS, CtaWork, MlaKernel
+from .sm90_config import DEFAULT_EARLY, FP8_REGISTERS, Q_TILE, ROPE_DIM, ROPE_PART, THREADS, WARPGROUP
+from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel
 from .sm90_mainloop import MlaWarpgroup
 from .split_kv_scheduler import KV_TILE
 
@@ -35,44 +33,16 @@ _GROUPS = 7
 """Most groups of WGMMAs that may be in flight behind a wait."""
 
 
-class MlaScalars(NamedTuple):
-    """Scale of the scores times log2(e), heads, keys hidden from the first query at the end, splits of the KV sequences."""
-
-    scale: Any
-    heads: Any
-    hidden: Any
-    num_splits: Any
-
-
-class MlaTensors(NamedTuple):
-    """The page table (batch, pages), lengths, splits as `find_split` stores them; partial outputs (slot, row, column), outputs (batch, row,
-    column), LSE (batch, head, query) or None; the scale factor of the cache (one number) or None.
-    """
-
-    page_table: Any
-    lengths: Any
-    splits: Any
-    partial: Any
-    out: Any
-    lse: Any
-    kv_scale: Any = None
-
-
 class Sm90MlaKernel(MlaKernel):
-    """The MLA decode kernel for 64 rows of queries.
+    """The MLA decode kernel for 64 rows of queries; an 8-bit cache is converted by one more warpgroup.
 
-    `cache_dtype`: the type of an 8-bit cache; one more warpgroup then converts it to f16, and the queries are converted, too. `ways`: thread
-    groups of the combine kernel. `early`: parts of the scores of a tile that are issued before P of the other warpgroup is there.
+    `early`: parts of the scores of a tile that are issued before P of the other warpgroup is there.
     """
-
-    tile_rows = Q_TILE
 
     def __init__(
         self, dtype: Any, value_dim: int, cache_dtype: Any = None, ways: int = 1, early: int = DEFAULT_EARLY
     ) -> None:
-        self.dtype, self.value_dim, self.cache_dtype, self.ways = dtype, value_dim, cache_dtype, ways
-        # MMA inputs: 8-bit floats convert to f16 without loss
-        self.mma_dtype = dtype if cache_dtype is None else Float16
+        super().__init__(dtype, value_dim, Q_TILE, cache_dtype, ways)
         self.half = value_dim // 2
         self.halves = 4 if cache_dtype is None else 3
         # tiles of 64 columns, as many as the RoPE columns, in half of a KV tile
@@ -93,7 +63,6 @@ class Sm90MlaKernel(MlaKernel):
             self.early, self.release_at = (0, self.tiles, self.tiles + 1)[-(-early // 4)], self.tiles + 1
         # With four warpgroups a thread has at most 128 registers at launch: MMAs of 256 columns do not fit.
         self.pv_columns = self.half if cache_dtype is None else 128 if self.half % 128 == 0 else 64
-        self.threads, self.registers = THREADS, REGISTERS
         if cache_dtype is not None:
             self.threads, self.registers = THREADS + WARPGROUP, FP8_REGISTERS
 
@@ -122,86 +91,58 @@ class Sm90MlaKernel(MlaKernel):
         """Returns the layout of half of the values of a KV tile (column, key, stage), in the same memory as `tile_layout`."""
         return sm90.make_smem_layout_b(LayoutEnum.COL_MAJOR, (Q_TILE, self.half, KV_TILE), self.mma_dtype, buffers)
 
-    @cute.jit
-    def __call__(self, q: cute.Tensor, cache: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, stream: Int64):
-        """Launches the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
-        maps = (
-            *self.map(q, self.tile_layout),
-            *self.map(cache, self.tile_layout if self.cache_dtype is None else raw_layout),
-        )
-        self.kernel(*maps, tensors, tiles, scalars).launch(
-            grid=(tiles * scalars.num_splits, 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1, stream=stream
-        )
-        Combine(self.dtype, self.value_dim, self.ways)(tensors, scalars, stream)
+    def tma_tiles(self) -> tuple[tuple[Any, tuple[int, int]], ...]:
+        kv_layout = self.tile_layout if self.cache_dtype is None else raw_layout
+        return tuple((layout(ROPE_DIM, 1), (Q_TILE, ROPE_DIM)) for layout in (self.tile_layout, kv_layout))
 
-    def map(self, x: Any, layout_of: Any) -> Any:
-        """Returns the TMA atom that loads tiles of a layout, and its tensor; on the host."""
-        first, row, column = x.shape
-        each = 128 // x.element_type.width
-        strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
-        swap_ab = cute.make_tensor(
-            x.iterator, cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
-        )
-        tile = cute.slice_(layout_of(ROPE_DIM, 1), (None, None, 0))
-        return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), swap_ab, tile, (Q_TILE, ROPE_DIM))
+    def allocate(self, memory: Any) -> MlaBuffers:
+        # tiles of Q; of halves of KV, and twice of the RoPE columns
+        layouts = self.tile_layout(ROPE_DIM, self.qk_tiles), self.tile_layout(ROPE_DIM, self.halves * self.tiles + 2)
+        q, kv = (memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner) for layout in layouts)
+        loaded_q, loaded_kv, q_scales = q, kv, None
+        if self.cache_dtype is not None:
+            # Q is converted in place
+            loaded_q = cute.make_tensor(cute.recast_ptr(q.iterator, q.iterator.swizzle, dtype=self.dtype), q.layout)
+            loaded_kv = memory.allocate_tensor(self.cache_dtype, raw_layout(ROPE_DIM, 2 * self.tiles + 2), 1024)
+            q_scales = memory.allocate_tensor(Float32, cute.make_layout((Q_TILE,)), 16)
+        neg_row_max = memory.allocate_tensor(Float32, cute.make_layout((Q_TILE, 2)), 16)
+        row_sum = memory.allocate_tensor(Float32, cute.make_layout((Q_TILE, 2, 2)), 16)
+        return MlaBuffers(q, loaded_q, kv, loaded_kv, q_scales, neg_row_max, row_sum)
 
     def pipes(self) -> tuple[Any, ...]:
         """Returns the pipelines of Q, of KV (halves, then two of RoPE columns), and of the 8-bit cache or None."""
-        of_queries = tma_pipe(1, 8, 2 * Q_TILE * (self.value_dim + ROPE_DIM))
+        pipe_q = tma_pipe(1, 8, 2 * Q_TILE * (self.value_dim + ROPE_DIM))
         stages = self.halves * self.stages + 2
         if self.cache_dtype is None:
-            return of_queries, tma_pipe(stages, 4, 2 * Q_TILE * ROPE_DIM), None
-        return of_queries, warp_pipe(stages), tma_pipe(4, 4, Q_TILE * ROPE_DIM)
+            return pipe_q, tma_pipe(stages, 4, 2 * Q_TILE * ROPE_DIM), None
+        return pipe_q, warp_pipe(stages), tma_pipe(4, 4, Q_TILE * ROPE_DIM)
 
     # --- the kernel ---
 
-    @cute.kernel
-    def kernel(
-        self, load_q: cute.CopyAtom, q: cute.Tensor, load_k: cute.CopyAtom, k: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any
-    ):  # fmt: skip
-        warp = arch.make_warp_uniform(arch.warp_idx())
-        number = arch.block_idx()[0]
-        tile, share = number % tiles, number // tiles
-        if const_expr(devices.current().overlaps):
-            arch.griddepcontrol_launch_dependents()
-        memory = utils.SmemAllocator()
-        # tiles of Q; of halves of KV, and twice of the RoPE columns
-        layouts = self.tile_layout(ROPE_DIM, self.qk_tiles), self.tile_layout(ROPE_DIM, self.halves * self.tiles + 2)
-        queries, keys = (memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner) for layout in layouts)
-        raw_q, scales, raw = queries, None, keys
-        if const_expr(self.cache_dtype is not None):
-            raw_q = self.as_raw(queries)
-            raw = memory.allocate_tensor(self.cache_dtype, raw_layout(ROPE_DIM, 2 * self.tiles + 2), 1024)
-            scales = memory.allocate_tensor(Float32, cute.make_layout((Q_TILE,)), 16)
-        smem_neg_max = memory.allocate_tensor(Float32, cute.make_layout((Q_TILE, 2)), 16)
-        row_sum = memory.allocate_tensor(Float32, cute.make_layout((Q_TILE, 2, 2)), 16)
-        fields = memory.allocate_tensor(Int32, cute.make_layout((WORK_FIELDS,)), 16)
-        pipe_q, pipe, pipe_raw = self.pipes()
-        pipeline.pipeline_init_arrive()
-        pipeline.pipeline_init_wait()
-        work = CtaWork(fields, q.shape[0], scalars)
-        if warp == 0:
-            for atom in (load_q, load_k):
-                cpasync.prefetch_descriptor(atom)
-            self.init_work(tensors, share, tile, work)
-        arch.sync_threads()
-        if warp < WARPGROUP // 32:
-            arch.setmaxregister_decrease(self.registers[0])
-            if warp <= ROPE_PART:
-                parts = self.parts(load_k, raw, k, (KV_TILE, ROPE_DIM))
-                self.load(load_k, parts, pipe if pipe_raw is None else pipe_raw, tensors, work, Int32(warp))
-            else:
-                self.load_q(load_q, self.parts(load_q, raw_q, q, (Q_TILE, ROPE_DIM)), pipe_q, tensors, work)
-        elif warp < THREADS // 32:
+    @cute.jit
+    def produce(self, warp: Int32, q: Any, kv: Any, buffers: Any, pipes: Any, tensors: Any, work: Any):
+        """Loads KV by three warps, a part of each tile by each, and Q by the fourth."""
+        pipe_q, pipe, pipe_raw = pipes
+        (load_q, tensor_q), (load_kv, tensor_kv) = q, kv
+        if warp <= ROPE_PART:
+            parts = self.parts(load_kv, buffers.loaded_kv, tensor_kv, (KV_TILE, ROPE_DIM))
+            self.load(load_kv, parts, pipe if pipe_raw is None else pipe_raw, tensors, work, Int32(warp))
+        else:
+            parts = self.parts(load_q, buffers.loaded_q, tensor_q, (Q_TILE, ROPE_DIM))
+            self.load_q(load_q, parts, pipe_q, tensors, work)
+
+    @cute.jit
+    def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
+        """Computes outputs by two warpgroups, and converts an 8-bit cache by a third."""
+        pipe_q, pipe, pipe_raw = pipes
+        if warp < THREADS // 32:
             arch.setmaxregister_increase(self.registers[1])
-            steps = MlaWarpgroup(
-                self, warp // 4 - 1, (queries, raw_q, keys), (smem_neg_max, row_sum, scales), pipe, scalars.scale, tensors.kv_scale
-            )  # fmt: skip
+            steps = MlaWarpgroup(self, warp // 4 - 1, buffers, pipe, work.scalars.scale, tensors.kv_scale)
             self.consume(steps, pipe_q, tensors, work)
         else:
             if const_expr(self.cache_dtype is not None):
                 arch.setmaxregister_decrease(self.registers[2])
-                widen = Fp8Converter(self, (keys, pipe), (raw, pipe_raw))
+                widen = Fp8Converter(self, buffers, pipe, pipe_raw)
                 for count in range(self.kv_tiles_of(tensors, work)):
                     widen.process_tile(count)
 
@@ -216,10 +157,6 @@ class Sm90MlaKernel(MlaKernel):
             start = split_kv_scheduler.next_start(start, own.count)
             sequence = sequence + 1
         return count
-
-    def as_raw(self, tile: Any) -> Any:
-        """Returns the memory of Q as the type in which it is loaded."""
-        return cute.make_tensor(cute.recast_ptr(tile.iterator, tile.iterator.swizzle, dtype=self.dtype), tile.layout)
 
     @cute.jit
     def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any, part: Int32):

@@ -71,12 +71,12 @@ def default_config(problem: MlaProblem, device: Device) -> Sm90MlaConfig:
     swap_ab = problem.queries * problem.heads <= SWAP_AB_ROWS
     tiles = Sm90MlaConfig(swap_ab=swap_ab).tiles(problem)
     num_splits = max(1, min(device.sm_count // tiles, most))
-    whole = (n for n in range(num_splits, int(_UNCUT_SHARE * num_splits), -1) if problem.batch % n == 0)
+    whole = (n for n in range(num_splits, int(_UNCUT_CTAS * num_splits), -1) if problem.batch % n == 0)
     return Sm90MlaConfig(next(whole, num_splits), swap_ab)
 
 
-_UNCUT_SHARE = 0.95
-"""Share of the CTAs that may be used so that sequences are not cut: starting and ending one takes as long as some KV tiles."""
+_UNCUT_CTAS = 0.95
+"""Part of the CTAs that are used at least so that sequences are not cut: starting and ending one takes as long as some KV tiles."""
 
 
 _FLOPS_PER_US = {(False, False): 4.6e6, (False, True): 3.6e6, (True, False): 8.9e6, (True, True): 5.6e6}

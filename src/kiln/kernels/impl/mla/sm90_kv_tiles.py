@@ -1,16 +1,18 @@
-"""What both MLA kernels for sm_90a share: the KV tiles of a CTA, synchronisation of warpgroups, TMA partitions."""
+"""What both MLA kernels for sm_90a share: launch, roles of warps, the KV tiles of a CTA, synchronisation of warpgroups."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .... import Int32, cute, pipeline, range_constexpr
+from .... import Float16, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority, cpasync
+from ...dispatch import devices
 from ...parts.online_softmax import NEG_ROW_MAX_INIT as NOTHING
 from ...parts.rematerialize import rematerialized as only_here
 from . import split_kv_scheduler
-from .sm90_config import WARPGROUP
+from .combine import Combine
+from .sm90_config import REGISTERS, THREADS, WARPGROUP
 from .split_kv_scheduler import KV_TILE
 
 WORK_FIELDS = split_kv_scheduler.SPLIT_FIELDS + 4
@@ -85,13 +87,125 @@ class ConsumerWarpgroup:
         return arch.make_warp_uniform(only_here(number))
 
 
+class MlaScalars(NamedTuple):
+    """Scale of the scores times log2(e), heads, keys hidden from the first query at the end, splits of the KV sequences."""
+
+    scale: Any
+    heads: Any
+    hidden: Any
+    num_splits: Any
+
+
+class MlaTensors(NamedTuple):
+    """The page table (batch, pages), lengths, splits as `find_split` stores them; partial outputs (slot, row, column), outputs (batch, row,
+    column), LSE (batch, head, query) or None; the scale factor of the cache (one number) or None.
+    """
+
+    page_table: Any
+    lengths: Any
+    splits: Any
+    partial: Any
+    out: Any
+    lse: Any
+    kv_scale: Any = None
+
+
+class MlaBuffers(NamedTuple):
+    """Shared memory of a CTA: Q and KV as operands of MMAs and as TMA loads them, scales of converted rows of Q, and statistics of rows.
+
+    `p` and `row_max` are those of swap-AB.
+    """
+
+    q: Any
+    loaded_q: Any
+    kv: Any
+    loaded_kv: Any
+    q_scales: Any
+    neg_row_max: Any
+    row_sum: Any
+    p: Any = None
+    row_max: Any = None
+
+
 class MlaKernel:
-    """The base of the kernels, with Q tiles of `tile_rows` rows."""
+    """The base of the kernels, with Q tiles of `tile_rows` rows: a producer warpgroup and two consumer warpgroups.
+
+    `cache_dtype`: the type of an 8-bit cache, which is converted to f16, as the queries are. `ways`: thread groups of the combine kernel.
+    A subclass says how tiles lie (`tma_tiles`, `allocate`, `pipes`), and what the warps of each role do (`produce`, `compute`).
+    """
 
     __kiln_immutable__ = True
-    tile_rows: int
     q_tiles = 1
     """Tiles in which TMA loads Q."""
+    threads, registers = THREADS, REGISTERS
+    produce: Any
+    """What a producer warp does: (warp, TMA atom and tensor of Q, those of KV, buffers, pipes, tensors, work)."""
+    compute: Any
+    """What another warp does: (warp, buffers, pipes, tensors, work)."""
+
+    def __init__(self, dtype: Any, value_dim: int, tile_rows: int, cache_dtype: Any, ways: int) -> None:
+        self.dtype, self.value_dim, self.tile_rows = dtype, value_dim, tile_rows
+        self.cache_dtype, self.ways = cache_dtype, ways
+        # MMA inputs: 8-bit floats convert to f16 without loss
+        self.mma_dtype = dtype if cache_dtype is None else Float16
+
+    def tma_tiles(self) -> tuple[tuple[Any, tuple[int, int]], ...]:
+        """Returns layout and shape of the tiles in which TMA loads Q and KV."""
+        raise NotImplementedError
+
+    def allocate(self, memory: Any) -> MlaBuffers:
+        """Allocates shared memory."""
+        raise NotImplementedError
+
+    def pipes(self) -> tuple[Any, ...]:
+        """Returns the pipelines of Q and of KV as operands, and of KV as it is loaded, if that differs, or None."""
+        raise NotImplementedError
+
+    @cute.jit
+    def __call__(self, q: cute.Tensor, cache: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, stream: Int64):
+        """Launches the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
+        atoms = [self.tma_atom(x, *tile) for x, tile in zip((q, cache), self.tma_tiles(), strict=True)]
+        self.kernel(*atoms[0], *atoms[1], tensors, tiles, scalars).launch(
+            grid=(tiles * scalars.num_splits, 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1, stream=stream
+        )
+        Combine(self.dtype, self.value_dim, self.ways)(tensors, scalars, stream)
+
+    def tma_atom(self, x: Any, layout: Any, shape: tuple[int, int]) -> Any:
+        """Returns the TMA atom that loads tiles (row, column) of an array (first, row, column), and its tensor; on the host."""
+        first, row, column = x.shape
+        vector = 128 // x.element_type.width
+        strides = [cute.assume(s // vector * vector, divby=vector) for s in x.stride[:2]]
+        rows_first = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
+        tile = cute.slice_(layout, (None, None, 0))
+        op = cpasync.CopyBulkTensorTileG2SOp()
+        return cpasync.make_tiled_tma_atom(op, cute.make_tensor(x.iterator, rows_first), tile, shape)
+
+    @cute.kernel
+    def kernel(
+        self, load_q: cute.CopyAtom, q: cute.Tensor, load_kv: cute.CopyAtom, kv: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any
+    ):  # fmt: skip
+        warp = arch.make_warp_uniform(arch.warp_idx())
+        number = arch.block_idx()[0]
+        tile, split = number % tiles, number // tiles
+        if const_expr(devices.current().overlaps):
+            arch.griddepcontrol_launch_dependents()
+        memory = utils.SmemAllocator()
+        buffers = self.allocate(memory)
+        fields = memory.allocate_tensor(Int32, cute.make_layout((WORK_FIELDS,)), 16)
+        pipes = self.pipes()
+        pipeline.pipeline_init_arrive()
+        pipeline.pipeline_init_wait()
+        work = CtaWork(fields, q.shape[0], scalars)
+        if warp == 0:
+            for atom in (load_q, load_kv):
+                cpasync.prefetch_descriptor(atom)
+            self.init_work(tensors, split, tile, work)
+        arch.sync_threads()
+        if warp < WARPGROUP // 32:
+            arch.setmaxregister_decrease(self.registers[0])
+            self.produce(warp, (load_q, q), (load_kv, kv), buffers, pipes, tensors, work)
+        else:
+            self.compute(warp, buffers, pipes, tensors, work)
 
     def parts(self, atom: Any, tile: Any, x: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
         """Partitions tiles in shared and global memory for TMA."""
@@ -101,17 +215,17 @@ class MlaKernel:
         )
 
     @cute.jit
-    def init_work(self, tensors: Any, share: Int32, tile: Int32, work: Any):
-        """Finds the split of a CTA, by one warp."""
+    def init_work(self, tensors: Any, split: Int32, tile: Int32, work: Any):
+        """Finds the KV tiles of a split, by one warp."""
         scalars, heads = work.scalars, work.scalars.heads
         most = tensors.page_table.shape[1] * KV_TILE
         split_kv_scheduler.find_split(
-            tensors.lengths, most, share, scalars.num_splits, work.fields, tensors.splits, tile == 0
+            tensors.lengths, most, split, scalars.num_splits, work.fields, tensors.splits, tile == 0
         )
         first = tile * self.tile_rows
         last = min((tile + 1) * self.tile_rows, work.rows) - 1
         unseen, hidden = (max(scalars.hidden - row // heads, Int32(0)) for row in (last, first))
-        for i, value in enumerate((share, tile, unseen, hidden)):
+        for i, value in enumerate((split, tile, unseen, hidden)):
             work.fields[split_kv_scheduler.SPLIT_FIELDS + i] = value
 
     @cute.jit

@@ -17,6 +17,7 @@ from .split_kv_scheduler import KV_TILE
 
 if TYPE_CHECKING:
     from .sm90 import Sm90MlaKernel
+    from .sm90_kv_tiles import MlaBuffers
 
 _RESCALE_THRESHOLD = 8.0
 """How far, in powers of two, a score may exceed the running maximum before it is updated and accumulators are rescaled."""
@@ -48,12 +49,12 @@ class MlaWarpgroup(ConsumerWarpgroup):
     """Consumer warpgroup `group`, 0 or 1: it has that half of the columns of O, and every other KV tile is its own."""
 
     def __init__(
-        self, of: Sm90MlaKernel, group: Any, tiles: Any, smem_statistics: Any, pipe: Any, scale: Any, kv_scale: Any
-    ) -> None:  # fmt: skip
+        self, of: Sm90MlaKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
+    ) -> None:
         self.kernel, self.group, self.kv_scale, self.pipe = of, group, kv_scale, pipe
         self.scale = scale if kv_scale is None else hiding(scale * kv_scale[0])
-        self.smem_neg_max, self.smem_row_sum, self.q_scales = smem_statistics
-        self.queries, self.raw_q, self.keys = tiles
+        self.smem_neg_max, self.smem_row_sum, self.q_scales = buffers.neg_row_max, buffers.row_sum, buffers.q_scales
+        self.queries, self.loaded_q, self.keys = buffers.q, buffers.loaded_q, buffers.kv
         halves = cute.make_tensor(self.keys.iterator, of.v_layout(of.halves).outer)
         self.smem_p = cute.domain_offset((0, 0, of.halves * of.tiles), self.keys)
         thread = arch.thread_idx()[0] % WARPGROUP
@@ -76,7 +77,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         tiles, columns = cute.size(self.queries, mode=[2]), cute.size(self.queries, mode=[1])
         most = Float32(0.0)
         for start in dynamic_range(0, tiles * columns, 4 * _EIGHT, unroll=1):
-            values = self.eight(self.raw_q, row, start % columns + first, start // columns)
+            values = self.eight(self.loaded_q, row, start % columns + first, start // columns)
             for i in range_constexpr(_EIGHT):
                 most = arch.fmax(most, arch.fmax(values[i], -values[i]))
         for distance in (1, 2):
@@ -84,7 +85,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         up = f16_exponent(most)
         for start in dynamic_range(0, tiles * columns, 4 * _EIGHT, unroll=1):
             place = row, start % columns + first, start // columns
-            values, rounded = self.eight(self.raw_q, *place), cute.make_rmem_tensor((_EIGHT,), of.mma_dtype)
+            values, rounded = self.eight(self.loaded_q, *place), cute.make_rmem_tensor((_EIGHT,), of.mma_dtype)
             rounded.store((values.load() * (up << 23).bitcast(Float32)).to(of.mma_dtype))
             cute.copy(_eights(of.mma_dtype), rounded, self.places(self.queries, *place))
         if first == 0:

@@ -13,18 +13,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .... import Float16, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from .... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from ....cute import arch
-from ....cute.nvgpu import cpasync
 from ....utils import LayoutEnum, sm90
-from ...dispatch import devices
 from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
 from ...parts.rematerialize import rematerialized as only_here
 from . import split_kv_scheduler
-from .combine import Combine
-from .sm90_config import REGISTERS, THREADS, WARPGROUP
-from .sm90_kv_tiles import KV_PRIORITY, WORK_FIELDS, CtaWork, MlaKernel
+from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel
 from .sm90_swap_ab_fp8 import Fp8SwapAbWarpgroup
 from .sm90_swap_ab_mainloop import SwapAbWarpgroup
 from .split_kv_scheduler import KV_TILE
@@ -36,16 +32,11 @@ _ROOM = 224 * 1024
 
 
 class Sm90MlaSwapAbKernel(MlaKernel):
-    """The swap-AB kernel for `rows` queries and heads, 16 or 32.
-
-    `cache_dtype`: the type of an 8-bit cache. `ways`: thread groups of the combine kernel.
-    """
+    """The swap-AB kernel for `rows` queries and heads, 16 or 32. Consumers convert an 8-bit cache in registers."""
 
     def __init__(self, dtype: Any, value_dim: int, rows: int, ways: int = 1, cache_dtype: Any = None) -> None:
-        self.dtype, self.value_dim, self.rows, self.ways, self.cache_dtype = dtype, value_dim, rows, ways, cache_dtype
-        self.tile_rows = rows
-        # MMA inputs: 8-bit floats convert to f16 without loss
-        self.mma_dtype = dtype if cache_dtype is None else Float16
+        super().__init__(dtype, value_dim, rows, cache_dtype, ways)
+        self.rows = rows
         self.column_tiles = value_dim // COLUMN_TILE + 1
         self.tile_bytes = KV_TILE * COLUMN_TILE * (2 if cache_dtype is None else 1)
         queries = 2 * rows * self.column_tiles * COLUMN_TILE
@@ -95,80 +86,52 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         index, turn = self.stage_of(count, piece)
         return pipeline.PipelineState(self.stages, 0, index, (turn & 1) ^ loads)
 
-    @cute.jit
-    def __call__(self, q: cute.Tensor, cache: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, stream: Int64):
-        """Launches the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
-        load = cpasync.CopyBulkTensorTileG2SOp()
-        maps: list[Any] = []
-        shapes = (self.rows, self.column_tiles * COLUMN_TILE), (KV_TILE, COLUMN_TILE)
-        for x, layout, shape in zip((q, cache), (self.q_layout(self.dtype), self.kv_layout()), shapes, strict=True):
-            first, row, column = x.shape
-            each = 128 // x.element_type.width
-            strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
-            swap_ab = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
-            tile = cute.slice_(layout, (None, None, 0))
-            maps += cpasync.make_tiled_tma_atom(load, cute.make_tensor(x.iterator, swap_ab), tile, shape)
-        self.kernel(*maps, tensors, tiles, scalars).launch(
-            grid=(tiles * scalars.num_splits, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream
-        )
-        Combine(self.dtype, self.value_dim, self.ways)(tensors, scalars, stream)
+    def tma_tiles(self) -> tuple[tuple[Any, tuple[int, int]], ...]:
+        q_shape = self.rows, self.column_tiles * COLUMN_TILE
+        return (self.q_layout(self.dtype), q_shape), (self.kv_layout(), (KV_TILE, COLUMN_TILE))
+
+    def allocate(self, memory: Any) -> MlaBuffers:
+        kv_dtype = self.dtype if self.cache_dtype is None else self.cache_dtype
+        loaded_q, kv, p = (
+            memory.allocate_tensor(dtype, layout.outer, 1024, layout.inner)
+            for dtype, layout in (
+                (self.dtype, self.q_layout(self.dtype)), (kv_dtype, self.kv_layout()), (self.mma_dtype, self.p_layout()),
+            )
+        )  # fmt: skip
+        q, q_scales = loaded_q, None
+        if self.cache_dtype is not None:
+            layout = self.q_layout(self.mma_dtype)
+            q = memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner)
+            q_scales = memory.allocate_tensor(Float32, cute.make_layout((self.rows,)), 16)
+        # by row, warp and warpgroup: largest scores and row_sum; by row and warpgroup: -row_max
+        row_max, row_sum = (memory.allocate_tensor(Float32, cute.make_layout((self.rows, 4, 2)), 16) for _ in range(2))
+        neg_row_max = memory.allocate_tensor(Float32, cute.make_layout((self.rows, 2)), 16)
+        return MlaBuffers(q, loaded_q, kv, kv, q_scales, neg_row_max, row_sum, p, row_max)
+
+    def pipes(self) -> tuple[Any, ...]:
+        pipe_q = tma_pipe(1, 8, 2 * self.rows * self.column_tiles * COLUMN_TILE)
+        return pipe_q, tma_pipe(self.stages, 4, self.tile_bytes), None
 
     # --- the kernel ---
 
-    @cute.kernel
-    def kernel(
-        self, load_q: cute.CopyAtom, q: cute.Tensor, load_k: cute.CopyAtom, k: cute.Tensor, tensors: Any, tiles: Int32,
-        scalars: Any,
-    ):  # fmt: skip
-        warp = arch.make_warp_uniform(arch.warp_idx())
-        number = arch.block_idx()[0]
-        tile, share = number % tiles, number // tiles
-        if const_expr(devices.current().overlaps):
-            arch.griddepcontrol_launch_dependents()
-        memory = utils.SmemAllocator()
-        cached, layout_q = self.dtype if self.cache_dtype is None else self.cache_dtype, self.q_layout(self.dtype)
-        smem_q, smem_kv, smem_p = (
-            memory.allocate_tensor(dtype, layout.outer, 1024, layout.inner)
-            for dtype, layout in ((self.dtype, layout_q), (cached, self.kv_layout()), (self.mma_dtype, self.p_layout()))
-        )
-        q_scales = smem_q_f16 = None
-        if const_expr(self.cache_dtype is not None):
-            layout = self.q_layout(self.mma_dtype)
-            smem_q_f16 = memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner)
-            q_scales = memory.allocate_tensor(Float32, cute.make_layout((self.rows,)), 16)
-        # by row, warp and warpgroup: largest scores and row sums; by row and warpgroup: -row_max
-        smem_max, row_sum = (memory.allocate_tensor(Float32, cute.make_layout((self.rows, 4, 2)), 16) for _ in range(2))
-        smem_neg_max = memory.allocate_tensor(Float32, cute.make_layout((self.rows, 2)), 16)
-        fields = memory.allocate_tensor(Int32, cute.make_layout((WORK_FIELDS,)), 16)
-        pipe_q = tma_pipe(1, 8, 2 * self.rows * self.column_tiles * COLUMN_TILE)
-        pipe = tma_pipe(self.stages, 4, self.tile_bytes)
-        pipeline.pipeline_init_arrive()
-        pipeline.pipeline_init_wait()
-        work = CtaWork(fields, q.shape[0], scalars)
+    @cute.jit
+    def produce(self, warp: Int32, q: Any, kv: Any, buffers: Any, pipes: Any, tensors: Any, work: Any):
+        """Loads KV by one warp, and Q by another."""
+        (load_q, tensor_q), (load_kv, tensor_kv) = q, kv
         if warp == 0:
-            for atom in (load_q, load_k):
-                cpasync.prefetch_descriptor(atom)
-            self.init_work(tensors, share, tile, work)
-        arch.sync_threads()
-        if warp < WARPGROUP // 32:
-            arch.setmaxregister_decrease(REGISTERS[0])
-            if warp == 0:
-                self.load(load_k, self.parts(load_k, smem_kv, k, (KV_TILE, COLUMN_TILE)), pipe, tensors, work)
-            elif warp == 1:
-                parts = self.parts(load_q, smem_q, q, (self.rows, self.column_tiles * COLUMN_TILE))
-                self.load_q(load_q, parts, pipe_q, tensors, work)
-        else:
-            arch.setmaxregister_increase(REGISTERS[1])
-            smem_statistics = smem_max, row_sum, smem_neg_max
-            if const_expr(self.cache_dtype is None):
-                steps: Any = SwapAbWarpgroup(
-                    self, warp // 4 - 1, (smem_q, smem_kv, smem_p), smem_statistics, pipe, scalars.scale
-                )
-            else:
-                operands = smem_q_f16, smem_kv, smem_p
-                steps = Fp8SwapAbWarpgroup(self, warp // 4 - 1, operands, smem_statistics, pipe, scalars.scale)
-                steps.take(smem_q, q_scales, tensors.kv_scale)
-            self.consume(steps, pipe_q, tensors, work)
+            parts = self.parts(load_kv, buffers.kv, tensor_kv, (KV_TILE, COLUMN_TILE))
+            self.load(load_kv, parts, pipes[1], tensors, work)
+        elif warp == 1:
+            parts = self.parts(load_q, buffers.loaded_q, tensor_q, (self.rows, self.column_tiles * COLUMN_TILE))
+            self.load_q(load_q, parts, pipes[0], tensors, work)
+
+    @cute.jit
+    def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
+        """Computes outputs by two warpgroups."""
+        arch.setmaxregister_increase(self.registers[1])
+        kind = SwapAbWarpgroup if const_expr(self.cache_dtype is None) else Fp8SwapAbWarpgroup
+        steps = kind(self, warp // 4 - 1, buffers, pipes[1], work.scalars.scale, tensors.kv_scale)
+        self.consume(steps, pipes[0], tensors, work)
 
     @cute.jit
     def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):

@@ -22,7 +22,7 @@ from .sm90_mainloop import f16_exponent
 from .sm90_swap_ab_mainloop import SwapAbWarpgroup
 from .split_kv_scheduler import KV_TILE
 
-_EVEN_ODD = 0x3120
+_EVEN_BYTES_FIRST = 0x3120
 """Byte order that puts the even bytes of a word first."""
 _OPERANDS_AHEAD = {16: 4, 32: 2}
 """Column tiles whose operands a thread holds at once, by rows: as registers allow."""
@@ -31,24 +31,12 @@ _OPERANDS_AHEAD = {16: 4, 32: 2}
 class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
     """A consumer warpgroup for an 8-bit cache."""
 
-    def take(self, raw_q: Any, q_scales: Any, kv_scale: Any) -> None:
-        """Sets Q as it is loaded, scales of its rows in smem, and the scale factor of the cache (one number) or None."""
-        self.raw_q, self.q_scales, self.kv_scale = raw_q, q_scales, kv_scale
-
     def tiled_mmas(self) -> tuple[Any, Any]:
         """Returns the MMAs: the same for S and O, with the KV tile in registers."""
         of, along = self.kernel, warpgroup.OperandMajorMode.K
-        made = sm90.make_trivial_tiled_mma(
-            of.mma_dtype,
-            of.mma_dtype,
-            along,
-            along,
-            Float32,
-            (1, 1, 1),
-            (KV_TILE, of.rows),
-            warpgroup.OperandSource.RMEM,
-        )
-        return made, made
+        source, tile = warpgroup.OperandSource.RMEM, (KV_TILE, of.rows)
+        mma = sm90.make_trivial_tiled_mma(of.mma_dtype, of.mma_dtype, along, along, Float32, (1, 1, 1), tile, source)
+        return mma, mma
 
     def partition_kv(self, scores: Any, outputs: Any) -> None:
         """Allocates registers for the operands of some column tiles."""
@@ -71,14 +59,14 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
             row = first + 8 * i
             most = Float32(0.0)
             for j in range(lane, columns, 32):
-                value = self.raw_q[row, j, 0].to(Float32)
+                value = self.loaded_q[row, j, 0].to(Float32)
                 most = arch.fmax(most, arch.fmax(value, -value))
             for distance in (1, 2, 4, 8, 16):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
             up = f16_exponent(most)
             kv_scale = (up << 23).bitcast(Float32)
             for j in range(lane, columns, 32):
-                value = self.raw_q[row, j, 0].to(Float32) * kv_scale
+                value = self.loaded_q[row, j, 0].to(Float32) * kv_scale
                 # 4 t + n of sixteen: as column 2 t + n, or those of the upper half 8 further on
                 t, n = j % 16 // 4, j % 4
                 tile[row, j // 16 * 16 + n // 2 * 8 + 2 * t + n % 2, 0] = value.to(self.kernel.mma_dtype)
@@ -126,13 +114,13 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
             for half in range(2):
                 word = raw[2 * k + half]
                 if transposed:  # of two keys two columns: keys together
-                    low, high = widened(arch.prmt(word, 0, _EVEN_ODD), self.kernel.cache_dtype)
+                    low, high = widened(arch.prmt(word, 0, _EVEN_BYTES_FIRST), self.kernel.cache_dtype)
                     words[4 * k + 2 * half], words[4 * k + 2 * half + 1] = low, high
                 else:
                     words[4 * k + half], words[4 * k + half + 2] = widened(word, self.kernel.cache_dtype)
         return to
 
-    def multiply(self, column_tiles: int, fetch: Any, transposed: bool, product: Any) -> None:
+    def multiply(self, column_tiles: int, fetch: Any, transposed: bool, issue_mma: Any) -> None:
         """Multiplies column tiles: while the MMAs of one run, the next is converted, and the one after that loaded."""
         fetch(0)
         for piece in range(column_tiles):
@@ -140,10 +128,10 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
                 fetch(piece + 1)
             if piece >= self.ahead:
                 warpgroup.wait_group(self.ahead - 1)
-            mma_dtype = self.mma_operand(piece, transposed)
+            operand = self.mma_operand(piece, transposed)
             warpgroup.fence()
             for k in range(4):
-                product(piece, k, mma_dtype[None, None, k])
+                issue_mma(piece, k, operand[None, None, k])
             warpgroup.commit_group()
 
     def compute_s(self, count: Any) -> None:
@@ -154,11 +142,11 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
             self.pipe.consumer_wait(state)
             self.fetch(piece, state.index, places, False)
 
-        def product(piece: int, k: int, keys: Any) -> None:
+        def issue_mma(piece: int, k: int, keys: Any) -> None:
             self.mma_qk.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
             cute.gemm(self.mma_qk, self.acc_s, keys, self.q[None, None, 4 * piece + k, first], self.acc_s)
 
-        self.multiply(self.kernel.column_tiles, fetch, False, product)
+        self.multiply(self.kernel.column_tiles, fetch, False, issue_mma)
         warpgroup.wait_group(0)
 
     def issue_pv(self, count: Any) -> None:
@@ -168,8 +156,8 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         def fetch(piece: int) -> None:
             self.fetch(piece, self.kernel.stage_state(count, piece).index, places, True)
 
-        def product(piece: int, k: int, values: Any) -> None:
+        def issue_mma(piece: int, k: int, values: Any) -> None:
             acc_o = self.acc_o_tile(piece)
             cute.gemm(self.mma_pv, acc_o, values, self.p[None, None, k, group], acc_o)
 
-        self.multiply(self.kernel.column_tiles - 1, fetch, True, product)
+        self.multiply(self.kernel.column_tiles - 1, fetch, True, issue_mma)

@@ -16,6 +16,7 @@ from .sm90_mainloop import updated_neg_max
 from .split_kv_scheduler import KV_TILE
 
 if TYPE_CHECKING:
+    from .sm90_kv_tiles import MlaBuffers
     from .sm90_swap_ab import Sm90MlaSwapAbKernel
 
 _WIDTH = 4
@@ -28,11 +29,12 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     """Consumer warpgroup `group`, 0 or 1."""
 
     def __init__(
-        self, of: Sm90MlaSwapAbKernel, group: Any, tiles: Any, smem_statistics: Any, pipe: Any, scale: Any
+        self, of: Sm90MlaSwapAbKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
     ) -> None:
-        self.kernel, self.group, self.pipe, self.scale = of, group, pipe, scale
-        self.smem_max, self.smem_row_sum, self.smem_neg_max = smem_statistics
-        self.smem_q, self.smem_kv, self.smem_p = tiles
+        self.kernel, self.group, self.pipe, self.scale, self.kv_scale = of, group, pipe, scale, kv_scale
+        self.smem_max, self.smem_row_sum, self.smem_neg_max = buffers.row_max, buffers.row_sum, buffers.neg_row_max
+        self.smem_q, self.loaded_q, self.q_scales = buffers.q, buffers.loaded_q, buffers.q_scales
+        self.smem_kv, self.smem_p = buffers.kv, buffers.p
         thread = arch.thread_idx()[0] % WARPGROUP
         self.mma_qk, self.mma_pv = self.tiled_mmas()
         scores, outputs = self.mma_qk.get_slice(thread), self.mma_pv.get_slice(thread)

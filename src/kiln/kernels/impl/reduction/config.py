@@ -6,7 +6,7 @@ import dataclasses
 
 from ...dispatch import arrays
 
-MOST_PARTS = 65535
+MAX_PARTS = 65535
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +33,6 @@ class ReductionConfig:
                 f"{self}: {name} is {value!r}, not a power of two from {least} to {most}",
             )
         arrays.require(
-            isinstance(self.parts, int) and 0 <= self.parts <= MOST_PARTS,
-            f"{self}: parts is {self.parts!r}, not 0 to {MOST_PARTS}",
+            isinstance(self.parts, int) and 0 <= self.parts <= MAX_PARTS,
+            f"{self}: parts is {self.parts!r}, not 0 to {MAX_PARTS}",
         )

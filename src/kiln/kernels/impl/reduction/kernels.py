@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 from .... import BFloat16, Boolean, Float16, Float32, Float64, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
-from ....cute.nvgpu import CopyUniversalOp
 from ...dispatch import arrays
 from ...parts.unaligned_rows import Span
-from ...parts.vectors import as_f32, total
+from ...parts.vectors import as_f32, load_vector, total
 
 WARP = 32
 State = tuple[Any, ...]
@@ -64,8 +63,8 @@ class Operation:
     def initial(self, width: int = 0, position: Any = None) -> State:
         """Returns states of no elements, for each position of a vector or (0) one; `position` is that of the first to come."""
         kinds = ((self.identity, self.dtype), (self.no_position if position is None else position, self.index))
-        made = [cute.full((width,), x, kind) if width else kind(x) for x, kind in kinds]
-        return tuple(made[: len(self.types)])
+        states = [cute.full((width,), x, kind) if width else kind(x) for x, kind in kinds]
+        return tuple(states[: len(self.types)])
 
     def advance(self, state: State, values: Any, position: Any) -> State:
         """Returns states with elements that come after all those seen, at one position: of equals, the first stays."""
@@ -142,10 +141,10 @@ def smaller(a: Any, b: Any) -> Any:
 
 def folded(operation: Operation, state: State, width: int) -> State:
     """Merges the states of the positions of a vector."""
-    found = tuple(part[0] for part in state)
+    merged = tuple(part[0] for part in state)
     for i in range(1, width):
-        found = operation.merge(found, tuple(part[i] for part in state))
-    return found
+        merged = operation.merge(merged, tuple(part[i] for part in state))
+    return merged
 
 
 def across_lanes(operation: Operation, state: State, lanes: int) -> State:
@@ -163,96 +162,101 @@ def across_lanes(operation: Operation, state: State, lanes: int) -> State:
     return value, position
 
 
+@dataclasses.dataclass(frozen=True)
+class ReductionSpecialisation:
+    """What a kernel is specialised for.
+
+    `lanes` are the threads along the contiguous mode, of a row or of a vector of columns. A `split` reduction writes states, not
+    results; `from_partials` reads them. `exact`: every access is in bounds.
+
+    Of rows: `plain`: one mode is kept, and one is reduced. `rows_at_once`: rows that a thread has at a time, of one chunk each; 0: rows
+    have several chunks. Of columns: `even`: the rows of each CTA are a multiple of those that it reads at a time.
+    """
+
+    operation: Operation
+    dtype: Any
+    out: Any
+    threads: int
+    lanes: int
+    width: int
+    unroll: int
+    split: bool
+    from_partials: bool
+    exact: bool
+    plain: bool = False
+    rows_at_once: int = 0
+    unaligned: bool = False
+    even: bool = False
+
+
 class Reduction:
-    """The base of both kernels."""
+    """The base of both kernels: how they read elements and write results."""
 
-    def __init__(
-        self, operation: Operation, dtype: Any, out: Any, threads: int, lanes: int, width: int, unroll: int, split: bool,
-        found: bool, exact: bool,
-    ) -> None:  # fmt: skip
-        self.operation = operation
-        self.dtype = dtype
-        self.out = out
-        self.threads = threads
-        self.lanes = lanes
-        """Threads along the contiguous mode: of a row, or of a vector of columns."""
-        self.width = width
-        self.unroll = unroll
-        self.split = split
-        """Whether a CTA writes a state, not a result."""
-        self.from_partials = found
-        """Whether states are read, not elements."""
-        self.exact = exact
-        """Whether every access is in bounds."""
+    def __init__(self, spec: ReductionSpecialisation) -> None:
+        self.spec = spec
+        self.operation, self.threads, self.lanes, self.width = spec.operation, spec.threads, spec.lanes, spec.width
 
-    def sources(self, places: Any) -> list[Any]:
+    def sources(self, addresses: Any) -> list[Any]:
         """Returns the pointers of elements, and of positions where states are read."""
-        found = [arrays.pointer(places[0], self.dtype, 1)]
-        if self.from_partials and self.operation.finds_position:
-            found.append(arrays.pointer(places[1], self.operation.index, 1))
-        return found
+        pointers = [arrays.pointer(addresses[0], self.spec.dtype, 1)]
+        if self.spec.from_partials and self.operation.finds_position:
+            pointers.append(arrays.pointer(addresses[1], self.operation.index, 1))
+        return pointers
 
-    def targets(self, places: Any) -> list[Any]:
+    def targets(self, addresses: Any) -> list[Any]:
         """Returns the pointers of results, or of the values of states."""
-        kinds = self.operation.types if self.split else (self.out,)
-        taken = len(places) - len(kinds)
-        return [arrays.pointer(place, kind, 1) for place, kind in zip(places[taken:], kinds, strict=True)]
+        kinds = self.operation.types if self.spec.split else (self.spec.out,)
+        rest = addresses[len(addresses) - len(kinds) :]
+        return [arrays.pointer(address, kind, 1) for address, kind in zip(rest, kinds, strict=True)]
 
     def read(self, sources: list[Any], offset: Any, inside: Any) -> State:
-        """Reads some neighbouring elements or states; the identity where they do not exist."""
+        """Reads some neighbouring elements or states; the identity where they are not `inside` (None: they are)."""
         operation = self.operation
-        found: list[Any] = []
+        state: list[Any] = []
         for source, kind, instead in zip(
             sources, operation.types, (operation.identity, operation.no_position), strict=False
         ):
             fits = instead == 0 or source.dtype in (kind, Float16, BFloat16)
-            value = self.vector(source, offset, inside, instead if fits else 0).load()
+            tile = cute.make_tensor(
+                (source + offset).with_alignment(self.width * arrays.element_bits(source.dtype) // 8),
+                cute.make_layout(self.width),
+            )
+            value = load_vector(tile, self.width, inside, instead if fits else 0).load()
             if inside is not None and not fits:
                 value = value.to(kind)
                 value = cute.where(cute.full_like(value, inside, Boolean), value, cute.full_like(value, instead))
-            found.append(value)
-        return tuple(found)
+            state.append(value)
+        return tuple(state)
 
     def as_state(self, read: State) -> State:
         """Converts what was read to the types of the computation."""
         return (computed(read[0], self.operation.dtype), *read[1:])
 
     @cute.jit
-    def vector(self, source: Any, offset: Any, inside: Any, instead: Any):
-        """Reads some neighbouring elements; a number where they do not exist."""
-        held = cute.make_rmem_tensor((self.width,), source.dtype)
-        atom = cute.make_copy_atom(
-            CopyUniversalOp(), source.dtype, num_bits_per_copy=self.width * arrays.element_bits(source.dtype)
-        )
-        moved = (source + offset).with_alignment(self.width * arrays.element_bits(source.dtype) // 8)
-        part = cute.make_tensor(moved, cute.make_layout(self.width))
-        if const_expr(inside is None):
-            cute.copy(atom, part, held)
-        else:
-            held.fill(instead)
-            cute.copy(atom, part, held, pred=inside)
-        return held
-
-    @cute.jit
     def write(self, targets: Any, state: Any, place: Any, count: Any):
         """Writes a state, or its result."""
-        if const_expr(self.split):
+        if const_expr(self.spec.split):
             for target, part in zip(targets, state, strict=True):
                 (target + place).store(part)
         else:
-            (targets[0] + place).store(self.operation.result(state, count, self.out))
+            (targets[0] + place).store(self.operation.result(state, count, self.spec.out))
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """What is static of the rows that are reduced, beside their sizes."""
+class RowSizes(NamedTuple):
+    """The rows of a launch: `n` contiguous elements, `repeats` of them in a row; rows lie in two modes.
 
-    plain: bool = False
-    """One mode of rows is kept, and one is reduced."""
-    single: int = 0
-    """Rows that a thread has at a time, of a chunk each; 0: a row has several chunks."""
-    unaligned: bool = False
-    """Rows are unaligned."""
+    A CTA reduces `chunks_per_cta` chunks of a row; `count` is the number of elements of a result. The first row begins `lead` elements
+    behind a vector.
+    """
+
+    kept: Any
+    kept_strides: Any
+    repeats: Any
+    repeat_stride: Any
+    n: Any
+    lead: Any
+    chunks_per_cta: Any
+    count: Any
 
 
 class Piece(NamedTuple):
@@ -264,108 +268,108 @@ class Piece(NamedTuple):
 
 
 class RowReduction(Reduction):
-    """Reductions along rows: of one of `rows` by one of `repeats`, each `n` neighbouring elements, `repeats` apart."""
+    """Reductions along contiguous elements."""
 
-    def __init__(self, shape: Shape, *cut: Any) -> None:
-        super().__init__(*cut)
-        self.shape = shape
-        self.seeks = self.operation.finds_position and not self.from_partials
+    @property
+    def searches(self) -> bool:
+        """Whether positions are found among elements, not states."""
+        return self.operation.finds_position and not self.spec.from_partials
 
     @cute.jit
-    def __call__(
-        self, places: Any, kept: Any, kept_steps: Any, repeats: Int32, repeat_step: Int64, n: Any, lead: Int32, parts: Int32,
-        each: Int32, count: Int64, blocks: Int32, stream: Int64,
-    ):  # fmt: skip
-        self.kernel(
-            self.sources(places), self.targets(places), kept, kept_steps, repeats, repeat_step, n, lead, each, count
-        ).launch(grid=(blocks, parts, 1), block=(self.threads, 1, 1), stream=stream)
+    def __call__(self, addresses: Any, sizes: Any, ctas: Int32, parts: Int32, stream: Int64):
+        """Launches `parts` times so many CTAs. `addresses`: elements or states, results or states."""
+        self.kernel(self.sources(addresses), self.targets(addresses), sizes).launch(
+            grid=(ctas, parts, 1), block=(self.threads, 1, 1), stream=stream
+        )
 
     @cute.kernel
-    def kernel(
-        self, sources: Any, targets: Any, kept: Any, kept_steps: Any, repeats: Int32, repeat_step: Int64, n: Any, lead: Int32,
-        each: Int32, count: Int64,
-    ):  # fmt: skip
-        operation, shape = self.operation, self.shape
+    def kernel(self, sources: Any, targets: Any, sizes: Any):
+        operation = self.operation
         thread = arch.thread_idx()[0]
         block, part, _ = arch.block_idx()
-        rows, group = kept[0] * kept[1], self.threads // self.lanes
-        if const_expr(shape.single > 0):
-            taken = [(block * shape.single + k) * group + thread // self.lanes for k in range(shape.single)]
-            bases = [self.base(row, rows, kept, kept_steps) for row in taken]
-            pieces = [self.piece(sources, base, n, lead, 0, 0) for base in bases]
+        row_count, group = sizes.kept[0] * sizes.kept[1], self.threads // self.lanes
+        if const_expr(self.spec.rows_at_once > 0):
+            rows = [
+                (block * self.spec.rows_at_once + k) * group + thread // self.lanes
+                for k in range(self.spec.rows_at_once)
+            ]
+            bases = [self.base(row, row_count, sizes) for row in rows]
+            pieces = [self.piece(sources, base, sizes, 0, 0) for base in bases]
             states = [self.accumulate(self.start(), piece) for piece in pieces]
         else:
             row = block * group + thread // self.lanes
-            base = self.base(row, rows, kept, kept_steps)
-            chunk = self.lanes * self.width * self.unroll
-            chunks = (n + (chunk - 1)) // chunk
-            state = self.start()
-            for number in range(part * each, min((part + 1) * each, repeats * chunks)):
-                repeat = 0 if const_expr(shape.plain) else number // chunks
-                start = number if const_expr(shape.plain) else number % chunks
-                state = self.accumulate(state, self.piece(sources, base + repeat * repeat_step, n, lead, repeat, start))
-            taken, states = [row], [state]
-        found = [across_lanes(operation, self.thread_state(state), min(WARP, self.lanes)) for state in states]
+            base = self.base(row, row_count, sizes)
+            chunk = self.lanes * self.width * self.spec.unroll
+            chunks = (sizes.n + (chunk - 1)) // chunk
+            state, each = self.start(), sizes.chunks_per_cta
+            for number in range(part * each, min((part + 1) * each, sizes.repeats * chunks)):
+                repeat = 0 if const_expr(self.spec.plain) else number // chunks
+                start = number if const_expr(self.spec.plain) else number % chunks
+                piece = self.piece(sources, base + repeat * sizes.repeat_stride, sizes, repeat, start)
+                state = self.accumulate(state, piece)
+            rows, states = [row], [state]
+        reduced = [across_lanes(operation, self.thread_state(state), min(WARP, self.lanes)) for state in states]
         if const_expr(self.lanes > WARP):
-            found = [self.across_warps(state, thread) for state in found]
-        for row, state in zip(taken, found, strict=True):
-            if (row < rows) & (thread % self.lanes == 0):
-                at = Int64(row) * arch.grid_dim()[1] + part if const_expr(self.split) else Int64(row)
-                self.write(targets, state, at, count)
+            reduced = [self.across_warps(state, thread) for state in reduced]
+        for row, state in zip(rows, reduced, strict=True):
+            if (row < row_count) & (thread % self.lanes == 0):
+                at = Int64(row) * arch.grid_dim()[1] + part if const_expr(self.spec.split) else Int64(row)
+                self.write(targets, state, at, sizes.count)
 
     def start(self) -> State:
         """Returns the initial states: one if positions are wanted, else one for each position of a vector."""
-        return self.operation.initial(0 if self.seeks else self.width)
+        return self.operation.initial(0 if self.searches else self.width)
 
     def thread_state(self, state: State) -> State:
         """Merges a thread's states."""
-        return state if self.seeks else folded(self.operation, state, self.width)
+        return state if self.searches else folded(self.operation, state, self.width)
 
-    def base(self, row: Any, rows: Any, kept: Any, kept_steps: Any) -> Any:
+    def base(self, row: Any, row_count: Any, sizes: Any) -> Any:
         """Returns the offset of a row; of the first, if the row does not exist."""
-        place = where(row < rows, row, Int32(0))
-        if self.shape.plain:
-            return Int64(place) * kept_steps[1]
-        return Int64(place // kept[1]) * kept_steps[0] + Int64(place % kept[1]) * kept_steps[1]
+        place = where(row < row_count, row, Int32(0))
+        strides = sizes.kept_strides
+        if self.spec.plain:
+            return Int64(place) * strides[1]
+        return Int64(place // sizes.kept[1]) * strides[0] + Int64(place % sizes.kept[1]) * strides[1]
 
-    def piece(self, sources: list[Any], base: Any, n: Any, lead: Any, repeat: Any, number: Any) -> Piece:
+    def piece(self, sources: list[Any], base: Any, sizes: Any, repeat: Any, number: Any) -> Piece:
         """Begins to read a thread's part of a chunk of a row."""
         operation, width, lanes = self.operation, self.width, self.lanes
         lane = arch.thread_idx()[0] % lanes
-        before = operation.index(repeat) * n
-        span = Span(lead + Int32(base) if self.shape.unaligned else None, n, width)
-        unit = number * (lanes * self.unroll) + lane
+        before = operation.index(repeat) * sizes.n
+        span = Span(sizes.lead + Int32(base) if self.spec.unaligned else None, sizes.n, width)
+        unit = number * (lanes * self.spec.unroll) + lane
         vectors: list[State] = []
-        for u in range(self.unroll):
-            inside = None if self.exact else unit + u * lanes < span.units
+        for u in range(self.spec.unroll):
+            inside = None if self.spec.exact else unit + u * lanes < span.units
             offset = base + span.head + (unit + u * lanes) * width
             vectors.append(self.read(sources, offset, inside))
         edges: list[State] = []
         for column in span.edges(lane, lanes):
-            there = (number == 0) & (column < n)
+            there = (number == 0) & (column < sizes.n)
             edges.append((self.edge(sources[0] + (base + column), there), operation.index(before + column), there))
         return Piece(vectors, before + span.head + unit * width, edges)
 
     @cute.jit
     def edge(self, source: Any, there: Any):
         """Reads an element at the edge of a row; the identity where there is none."""
-        found = self.operation.dtype(self.operation.identity)
+        value = self.operation.dtype(self.operation.identity)
         if there:
-            found = source.load().to(self.operation.dtype)
-        return found
+            value = source.load().to(self.operation.dtype)
+        return value
 
     @cute.jit
     def accumulate(self, state: Any, piece: Any):
         """Returns states with a part of a chunk."""
         operation = self.operation
-        if const_expr(self.seeks):
+        if const_expr(self.searches):
             state = self.search(state, [vector[0] for vector in piece.vectors], piece.position)
         else:
             for vector in piece.vectors:
                 state = operation.merge(state, self.as_state(vector))
         for value, position, there in piece.edges:
             if there:  # few threads have one
-                if const_expr(self.seeks):
+                if const_expr(self.searches):
                     state = operation.merge(state, (value, position))
                 else:
                     others = [operation.dtype(operation.identity) for _ in range(self.width - 1)]
@@ -393,7 +397,7 @@ class RowReduction(Reduction):
         return state
 
     @cute.jit
-    def across_warps(self, found: Any, thread: Any):
+    def across_warps(self, state: Any, thread: Any):
         """Merges the states of the warps of a row."""
         warps = self.lanes // WARP
         lane, warp = thread % WARP, thread // WARP
@@ -402,84 +406,75 @@ class RowReduction(Reduction):
             for kind in self.operation.types
         ]
         if lane == 0:
-            for buffer, part in zip(buffers, found, strict=True):
+            for buffer, part in zip(buffers, state, strict=True):
                 buffer[warp] = part
         arch.sync_threads()
         slot = warp // warps * warps + lane % warps
         return across_lanes(self.operation, tuple(buffer[slot] for buffer in buffers), warps)
 
 
+class ColumnSizes(NamedTuple):
+    """The columns of a launch: batches of `rows` rows of `n` contiguous elements. A CTA reduces `rows_per_cta` rows; `count` is the
+    number of elements of a result."""
+
+    rows: Any
+    row_stride: Any
+    n: Any
+    batch_stride: Any
+    rows_per_cta: Any
+    count: Any
+
+
 class ColumnReduction(Reduction):
-    """Reductions of columns: of `rows` rows of `n` neighbouring elements, in each of some batches.
-
-    `even`: each part of the rows is a multiple of those that a CTA reads at a time.
-    """
-
-    def __init__(self, even: bool, *cut: Any) -> None:
-        super().__init__(*cut)
-        self.even = even
+    """Reductions across contiguous elements."""
 
     @cute.jit
-    def __call__(
-        self, places: Any, rows: Int32, row_step: Int64, n: Int32, batches: Int32, batch_step: Int64, parts: Int32, each: Int32,
-        count: Int64, stream: Int64,
-    ):  # fmt: skip
-        grid = (cute.ceil_div(n, self.lanes * self.width), parts, batches)
-        self.kernel(self.sources(places), self.targets(places), rows, row_step, n, batch_step, each, count).launch(
+    def __call__(self, addresses: Any, sizes: Any, batches: Int32, parts: Int32, stream: Int64):
+        """Launches `parts` CTAs for the columns that one has, in each batch. `addresses`: elements or states, results or states."""
+        grid = (cute.ceil_div(sizes.n, self.lanes * self.width), parts, batches)
+        self.kernel(self.sources(addresses), self.targets(addresses), sizes).launch(
             grid=grid, block=(self.threads, 1, 1), stream=stream
         )
 
     @cute.kernel
-    def kernel(
-        self,
-        sources: Any,
-        targets: Any,
-        rows: Int32,
-        row_step: Int64,
-        n: Int32,
-        batch_step: Int64,
-        each: Int32,
-        count: Int64,
-    ):
+    def kernel(self, sources: Any, targets: Any, sizes: Any):
         operation, width = self.operation, self.width
         thread = arch.thread_idx()[0]
         block, part, batch = arch.block_idx()
         column = (block * self.lanes + thread % self.lanes) * width
         across, first = self.threads // self.lanes, thread // self.lanes
-        last = min((part + 1) * each, rows)
-        base = Int64(batch) * batch_step + column
+        last = min((part + 1) * sizes.rows_per_cta, sizes.rows)
+        base = Int64(batch) * sizes.batch_stride + column
 
-        begin = part * each + first
-        state = operation.initial(width, None if const_expr(self.from_partials) else begin)
-        for start in range(begin, last, across * self.unroll):
-            for u in range_constexpr(self.unroll):
+        begin = part * sizes.rows_per_cta + first
+        state = operation.initial(width, None if const_expr(self.spec.from_partials) else begin)
+        for start in range(begin, last, across * self.spec.unroll):
+            for u in range_constexpr(self.spec.unroll):
                 row = start + u * across
-                inside = None if const_expr(self.exact) else column < n
-                if const_expr(not self.even):
+                inside = None if const_expr(self.spec.exact) else column < sizes.n
+                if const_expr(not self.spec.even):
                     inside = row < last if const_expr(inside is None) else inside & (row < last)
-                found = self.as_state(self.read(sources, base + row * row_step, inside))
-                if const_expr(self.from_partials):
-                    state = operation.merge(state, found)
+                read = self.as_state(self.read(sources, base + row * sizes.row_stride, inside))
+                if const_expr(self.spec.from_partials):
+                    state = operation.merge(state, read)
                 else:
-                    state = operation.advance(state, found[0], operation.index(row))
+                    state = operation.advance(state, read[0], operation.index(row))
 
         if const_expr(across > 1):
+            layout = cute.make_layout((width, self.lanes, across))
             buffers = [
-                cute.make_tensor(
-                    arch.alloc_smem(kind, self.threads * width, 16),
-                    cute.make_layout((width, self.lanes, across)),
-                )
-                for kind in operation.types
+                cute.make_tensor(arch.alloc_smem(kind, self.threads * width, 16), layout) for kind in operation.types
             ]
-            for buffer, found in zip(buffers, state, strict=True):
-                buffer[None, thread % self.lanes, first].store(found)
+            for buffer, part_state in zip(buffers, state, strict=True):
+                buffer[None, thread % self.lanes, first].store(part_state)
             arch.sync_threads()
             if first == 0:
                 for other in range(1, across):
-                    more = tuple(buffer[None, thread % self.lanes, other].load() for buffer in buffers)
-                    state = operation.merge(state, more)
+                    others = tuple(buffer[None, thread % self.lanes, other].load() for buffer in buffers)
+                    state = operation.merge(state, others)
         if first == 0:
             for i in range_constexpr(width):
-                if column + i < n:
-                    at = (Int64(batch) * arch.grid_dim()[1] + part if const_expr(self.split) else Int64(batch)) * n
-                    self.write(targets, tuple(found[i] for found in state), at + column + i, count)
+                if column + i < sizes.n:
+                    result = Int64(batch) * arch.grid_dim()[1] + part if const_expr(self.spec.split) else Int64(batch)
+                    at = result * sizes.n + column + i
+                    self.write(targets, tuple(value[i] for value in state), at, sizes.count)

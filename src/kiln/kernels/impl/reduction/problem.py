@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Boolean, Float32, Float64, Int32, Int64
 from ...dispatch.arrays import require
-from ...dispatch.problem import MAX_VECTOR_BYTES, Problem, TensorLayout
+from ...dispatch.problem import Problem, TensorLayout
 from .kernels import Operation
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ _INT32 = (1 << 31) - 1
 class RowsToReduce(NamedTuple):
     """An array as rows to reduce: two modes that are kept, one that is reduced, and `n` contiguous elements."""
 
-    kept: tuple[int, int]
-    kept_steps: tuple[int, int]
+    kept: tuple[int, ...]
+    kept_strides: tuple[int, ...]
     repeats: int
-    repeat_step: int
+    repeat_stride: int
     n: int
 
 
@@ -32,24 +32,24 @@ class ColumnsToReduce(NamedTuple):
     """An array as columns to reduce: batches, rows that are reduced, `n` contiguous elements that are kept."""
 
     batches: int
-    batch_step: int
+    batch_stride: int
     rows: int
-    row_step: int
+    row_stride: int
     n: int
 
 
 def _groups(shape: Sequence[int], strides: Sequence[int], reduced: frozenset[int]) -> list[tuple[bool, int, int]]:
     """Returns (reduced?, extent, stride) of the fewest modes, in order."""
-    found: list[tuple[bool, int, int]] = []
+    groups: list[tuple[bool, int, int]] = []
     for mode, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         if extent == 1:
             continue
         kind = mode in reduced
-        if found and found[-1][0] == kind and found[-1][2] == stride * extent:
-            found[-1] = (kind, found[-1][1] * extent, stride)
+        if groups and groups[-1][0] == kind and groups[-1][2] == stride * extent:
+            groups[-1] = (kind, groups[-1][1] * extent, stride)
         else:
-            found.append((kind, extent, stride))
-    return found
+            groups.append((kind, extent, stride))
+    return groups
 
 
 def _layout(groups: list[tuple[bool, int, int]]) -> RowsToReduce | ColumnsToReduce | None:
@@ -62,23 +62,14 @@ def _layout(groups: list[tuple[bool, int, int]]) -> RowsToReduce | ColumnsToRedu
         kept = [(1, 0)] * (2 - len(kept)) + kept
         reduced = [(1, 0)] * (2 - len(reduced)) + reduced if reduced else [(1, 0), (1, 1)]
         if kept[0][0] * kept[1][0] <= _INT32 and reduced[0][0] <= _INT32:  # the innermost may be longer
-            return RowsToReduce(
-                (kept[0][0], kept[1][0]), (kept[0][1], kept[1][1]), reduced[0][0], reduced[0][1], reduced[1][0]
-            )
+            extents, strides = zip(*kept, strict=True)
+            return RowsToReduce(extents, strides, *reduced[0], reduced[1][0])
     if any(e > _INT32 for _, e, _ in groups):
         return None
     if len(reduced) == 1 and 1 <= len(kept) <= 2 and kept[-1][1] == 1 and (len(kept) == 1 or kept[0][0] <= 65535):
         batch = kept[0] if len(kept) == 2 else (1, 0)
-        return ColumnsToReduce(batch[0], batch[1], reduced[0][0], reduced[0][1], kept[-1][0])
+        return ColumnsToReduce(*batch, *reduced[0], kept[-1][0])
     return None
-
-
-def width_of(x: TensorLayout, n: int, steps: Sequence[int]) -> int:
-    size = x.size
-    width = MAX_VECTOR_BYTES // size
-    while width > 1 and (n % width or x.offset % (width * size) or any(s % width for s in steps)):
-        width //= 2
-    return width or 1
 
 
 @functools.lru_cache(maxsize=256)

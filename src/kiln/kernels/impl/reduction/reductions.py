@@ -1,4 +1,4 @@
-"""Sums, means, extrema and their positions, over any axes of an array."""
+"""Sum, mean, maximum, minimum and their positions, over any axes of an array."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def _axes(x: Any, axis: Any, name: str) -> tuple[int, ...]:
     """Returns the modes of a reduction, from 0 on."""
     if axis is None:
         return tuple(range(x.ndim))
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    found: list[int] = []
-    for a in given:
+    listed = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes: list[int] = []
+    for a in listed:
         try:
             number = operator.index(a)
         except TypeError:
@@ -31,10 +31,10 @@ def _axes(x: Any, axis: Any, name: str) -> tuple[int, ...]:
             f"{name} over axis {number} of an array of {x.ndim} modes of shape {tuple(x.shape)}",
         )
         arrays.require(
-            number % x.ndim not in found, f"{name} over axes {tuple(given)}: axis {number} stands there twice"
+            number % x.ndim not in axes, f"{name} over axes {tuple(listed)}: axis {number} stands there twice"
         )
-        found.append(number % x.ndim)
-    return tuple(sorted(found))
+        axes.append(number % x.ndim)
+    return tuple(sorted(axes))
 
 
 def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any) -> Any:
@@ -46,18 +46,18 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any)
             f"{name} over axes {axes}",
             hint="one axis, or None for the place in all elements",
         )
-    laid = arrays.layout_of(x)
-    wanted = types_of(name, laid.dtype)[1] if out is None else arrays.element_type(out)
-    problem = ReductionProblem(name, laid, axes, wanted)
+    layout = arrays.layout_of(x)
+    out_dtype = types_of(name, layout.dtype)[1] if out is None else arrays.element_type(out)
+    problem = ReductionProblem(name, layout, axes, out_dtype)
     shape = tuple(1 if m in axes else e for m, e in enumerate(x.shape) if keepdims or m not in axes)
     if out is not None:
         arrays.require(tuple(out.shape) == shape, f"{name} of shape {shape} into an array of shape {tuple(out.shape)}")
         arrays.require_usable(out, "out", written=True)
     direct = out is not None and (0 in shape or problem.count == 0 or arrays.is_contiguous(out))
-    made = out if direct else arrays.empty(x, shape, arrays.framework_dtype(wanted, x))
+    result = out if direct else arrays.empty(x, shape, arrays.framework_dtype(out_dtype, x))
     if 0 in shape or problem.count == 0:
-        arrays.fill(made, float("nan") if name == "mean" else 0)
-        return made
+        arrays.fill(result, float("nan") if name == "mean" else 0)
+        return result
     if problem.view is None:
         arrays.require(
             problem.results < 1 << 31,
@@ -65,11 +65,11 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any)
         )
         order = [m for m in range(x.ndim) if m not in axes] + list(axes)
         x = arrays.contiguous(arrays.permuted(x, order))
-        problem = ReductionProblem(name, arrays.layout_of(x), tuple(range(x.ndim - len(axes), x.ndim)), wanted)
-    REGISTRY.run(problem, devices.current(), ReductionArguments(x, made), config)
+        problem = ReductionProblem(name, arrays.layout_of(x), tuple(range(x.ndim - len(axes), x.ndim)), out_dtype)
+    REGISTRY.run(problem, devices.current(), ReductionArguments(x, result), config)
     if out is None or direct:
-        return made
-    arrays.assign(out, made)
+        return result
+    arrays.assign(out, result)
     return out
 
 

@@ -16,11 +16,8 @@ class RopeConfig:
 
     def check(self) -> None:
         """Raises if the config cannot work."""
-        arrays.require(
-            isinstance(self.threads, int) and 32 <= self.threads <= 1024 and self.threads % 32 == 0,
-            f"{self}: a block has 32 to 1024 threads, whole warps of 32, not {self.threads!r}",
-        )
+        arrays.require_threads(self)
         arrays.require(
             isinstance(self.heads, int) and 1 <= self.heads <= 16,
-            f"{self}: a thread has 1 to 16 heads, not {self.heads!r}",
+            f"{self}: heads is {self.heads!r}, and must be 1 to 16",
         )

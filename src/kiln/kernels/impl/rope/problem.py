@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
-from .... import BFloat16, Float16, Float32, Int32, Int64
+from .... import Int32, Int64
 from ...dispatch.arrays import require
+from ...dispatch.matrices import require_floats
 from ...dispatch.problem import MAX_VECTOR_BYTES, Problem, TensorLayout
-
-FLOATS = (Float16, BFloat16, Float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +42,9 @@ class RopeProblem(Problem):
             f"{name} of heads of {x.shape[3]} with cosines of shape {self.cos.shape} and sines of {self.sin.shape}",
             hint="both (positions, pairs), with at most half as many pairs as a head has elements",
         )
-        for tensor in (x, self.out, self.cos, self.sin):
-            require(
-                tensor.dtype in FLOATS,
-                f"{name} of {tensor.dtype.__name__} elements",
-                hint="Float16, BFloat16 or Float32: convert the array",
-            )
+        tensors = x, self.out, self.cos, self.sin
+        require_floats(name, tensors)
+        for tensor in tensors:
             require(
                 tensor.strides[-1] == 1 or tensor.shape[-1] <= 1,
                 f"{name}: {tensor.shape} with strides {tensor.strides}, not contiguous along the last mode",
@@ -98,5 +93,5 @@ class RopeProblem(Problem):
     def bytes(self) -> int:
         """Rotated or copied elements are read once and written once; cosines and sines of so many tokens are read."""
         each = 2 * self.pairs if self.in_place else self.x.shape[3]
-        found: Any = math.prod(self.x.shape[:3]) * each * (self.x.size + self.out.size)
-        return found + 2 * self.x.shape[1] * self.pairs * self.cos.size
+        moved = math.prod(self.x.shape[:3]) * each * (self.x.size + self.out.size)
+        return moved + 2 * self.x.shape[1] * self.pairs * self.cos.size

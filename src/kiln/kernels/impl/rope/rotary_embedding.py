@@ -35,7 +35,9 @@ def rotary_embedding(
     `conjugate` turns back, which is also the gradient. Computed in f32.
     """
     arrays.require(x.ndim in (3, 4), f"rotary_embedding of shape {tuple(x.shape)}", hint="(batch, tokens, heads, D)")
-    arrays.require(not (inplace and out is not None), "rotary_embedding in place, and out is given", hint="one of them")
+    arrays.require(
+        not (inplace and out is not None), "rotary_embedding: inplace is True, and out is passed", hint="one of them"
+    )
     if out is None:
         out = x if inplace else arrays.empty(x, tuple(x.shape), None)
     index, first = positions, 0
@@ -47,17 +49,17 @@ def rotary_embedding(
         arrays.require(
             positions is None or first == 0, "rotary_embedding of positions and of seqlen_offsets", hint="one of them"
         )
-    given, written = (arrays.with_batch(t) if t.ndim == 3 else t for t in (x, out))
+    source, target = (arrays.with_batch(t) if t.ndim == 3 else t for t in (x, out))
     if positions is not None:
         arrays.require(
-            tuple(positions.shape) in (tuple(x.shape[:-2]), tuple(given.shape[1:2])),
+            tuple(positions.shape) in (tuple(x.shape[:-2]), tuple(source.shape[1:2])),
             f"rotary_embedding: positions of shape {tuple(positions.shape)} for {tuple(x.shape)}",
             hint=f"one for each token: {tuple(x.shape[:-2])}",
         )
-        index = arrays.broadcast_to(positions, tuple(given.shape[:2]))
-    for tensor in (given, cos, sin, *([] if index is None else [index])):
+        index = arrays.broadcast_to(positions, tuple(source.shape[:2]))
+    for tensor in (source, cos, sin, *([] if index is None else [index])):
         arrays.require_usable(tensor, "an array of rotary_embedding")
-    arrays.require_usable(written, "out", written=True)
+    arrays.require_usable(target, "out", written=True)
     if inplace:
         arrays.require_distinct_elements(x, "rotary_embedding in place: x")
         for name, tensor in (("cos", cos), ("sin", sin), ("positions", index)):
@@ -66,9 +68,9 @@ def rotary_embedding(
                 f"rotary_embedding in place: x has memory in common with {name}, which is read after parts of x are written",
                 hint="an array of its own",
             )
-    laid = [None if t is None else arrays.layout_of(t) for t in (given, written, cos, sin, index)]
-    problem = RopeProblem(*laid, bool(interleaved), bool(conjugate), bool(inplace))  # type: ignore[arg-type]
+    layouts = [None if t is None else arrays.layout_of(t) for t in (source, target, cos, sin, index)]
+    problem = RopeProblem(*layouts, bool(interleaved), bool(conjugate), bool(inplace))  # type: ignore[arg-type]
     arrays.require(0 in x.shape or cos.shape[0] > 0, "rotary_embedding with a table of no positions")
     if 0 not in x.shape:
-        REGISTRY.run(problem, devices.current(), RopeArguments(given, written, cos, sin, index, first), config)
+        REGISTRY.run(problem, devices.current(), RopeArguments(source, target, cos, sin, index, first), config)
     return out

@@ -25,14 +25,14 @@ def target_for(x: Any) -> Any:
 
 def run_rows(
     name: str, function: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], scalars: tuple[float, ...],
-    best_config: Callable[..., Any], config: Any, column_sums: Sequence[Any] = (), row_values: Sequence[Any] = (),
+    best_config: Callable[..., Any], config: Any, column_outs: Sequence[Any] = (), row_values: Sequence[Any] = (),
 ) -> None:  # fmt: skip
     """Computes a row function; arrays whose rows kernels cannot access are copied."""
-    sum_types = tuple(arrays.element_type(x) for x in column_sums)
+    column_types = tuple(arrays.element_type(x) for x in column_outs)
 
     def problem_of(*groups: Sequence[Any]) -> RowFunctionProblem:
         layouts = (tuple(None if x is None else arrays.layout_of(x) for x in group) for group in groups)
-        return RowFunctionProblem(name, function, *layouts, best_config, sum_types)  # type: ignore[arg-type]
+        return RowFunctionProblem(name, function, *layouts, best_config, column_types)  # type: ignore[arg-type]
 
     problem = problem_of(sources, outs, columns)  # refuses what does not go together
     for x in sources:
@@ -43,14 +43,14 @@ def run_rows(
         if x is not None:
             arrays.require_usable(x, f"a vector of {name}")
     if 0 in outs[0].shape:
-        for vector in column_sums:
+        for vector in column_outs:
             arrays.fill(vector, 0)
         return
     read, written, vectors = [as_rows(x) for x in sources], [target_for(x) for x in outs], [as_rows(x) for x in columns]
     if any(x is not y for x, y in zip((*read, *written, *vectors), (*sources, *outs, *columns), strict=True)):
         problem = problem_of(read, written, vectors)
     present = [x for x in vectors if x is not None]
-    args = RowFunctionArguments(read, written, present, column_sums, scalars, row_values)
+    args = RowFunctionArguments(read, written, present, column_outs, scalars, row_values)
     REGISTRY.run(problem, devices.current(), args, config)
     for x, y in zip(outs, written, strict=True):
         if x is not y:

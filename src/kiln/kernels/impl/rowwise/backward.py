@@ -1,13 +1,14 @@
 """Gradients of softmax, RMSNorm and LayerNorm.
 
 Statistics of a row are computed again from the row, which must be read anyway: nothing but the inputs is needed of the forward pass.
-Gradients of weights and biases are sums over rows: rows are streamed (`streaming.py`), and each CTA sums over its rows. Rows
-that are too long for that, or are accessed element by element, are read again by a kernel that sums over rows, given the
-statistics that the first has written. Sums are added in a fixed order.
+Gradients of weights and biases are reduced over rows: rows are streamed (`streaming.py`), and each CTA adds those of its rows. Rows
+that are too long for that, or are accessed element by element, are read again by a kernel that reduces over rows, given the
+statistics that the first has written. The order of additions is fixed.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from .... import Float32, cute
@@ -19,7 +20,7 @@ from .arguments import run_rows
 from .default_configs import norm_backward_config, softmax_backward_config
 from .row_kernel import Row, RowKernel
 from .row_part import RowPart
-from .row_statistics import Statistics, sum_statistics
+from .row_statistics import Statistics
 from .softmax_and_norms import merged_moments, norm_scalars, reciprocal, rstd, weighted
 
 __all__ = ["layer_norm_backward", "rms_norm_backward", "softmax_backward"]
@@ -30,29 +31,16 @@ class SoftmaxBackward(RowKernel):
 
     priority = CacheEvictionPriority.EVICT_LAST
 
-    def initial(self) -> Statistics:
-        return (Float32(0.0),)
-
     def accumulate(self, before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any] | None]:
-        products: Any = None
+        y_dy: Any = None
         for v in range(part.count):
             y, dy = part.values(v)
-            products = y * dy if products is None else cute.math.fma(y, dy, products)
-        return (total(products) if before is None else before[0] + total(products),), None
-
-    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
-        return sum_statistics(parts, lanes)
+            y_dy = y * dy if y_dy is None else cute.math.fma(y, dy, y_dy)
+        return (total(y_dy) if before is None else before[0] + total(y_dy),), None
 
     def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
         y, dy = values
         return [y * (dy - row.statistics[0])]
-
-
-def sum_of(value: Any, others: list[Any]) -> Any:
-    """Returns the sum of a value and others."""
-    for other in others:
-        value = value + other
-    return value
 
 
 def quarters(values: Any) -> list[Any]:
@@ -76,34 +64,28 @@ class RmsNormBackward(NormBackward):
 
     fields = 2
 
-    def initial(self) -> Statistics:
-        return Float32(0.0), Float32(0.0)
-
     def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
         squares: Any = None
-        products: Any = None
+        x_dy: Any = None
         for v in range(part.count):
             x, dy, *_ = part.values(v)
             scaled = weighted(dy, part.columns(v))
             squares = x * x if squares is None else cute.math.fma(x, x, squares)
-            products = x * scaled if products is None else cute.math.fma(x, scaled, products)
-        statistics = (total(squares), total(products))
+            x_dy = x * scaled if x_dy is None else cute.math.fma(x, scaled, x_dy)
+        statistics = (total(squares), total(x_dy))
         if part.edge is not None:
             (x, dy, *_), columns = part.edge.values(0), part.edge.columns(0)
             scaled = weighted(dy, columns)
             statistics = (cute.math.fma(x, x, statistics[0])[0], cute.math.fma(x, scaled, statistics[1])[0])
         return statistics if before is None else (before[0] + statistics[0], before[1] + statistics[1]), None
 
-    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
-        return sum_statistics(parts, lanes)
-
     def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
         x, dy, *more = values
         scale = rstd(row.statistics[0], row.scalars)
         common = scale * scale * scale * row.statistics[1] * row.scalars[1]
         scaled = dy * scale
-        results = [sum_of(weighted(scaled, columns) - x * common, more)]
-        if self.problem.sums:
+        results = [functools.reduce(plus, more, weighted(scaled, columns) - x * common)]
+        if self.problem.column_outs:
             results.append(scaled * x)
         return results
 
@@ -120,9 +102,6 @@ class LayerNormBackward(NormBackward):
     fields = 5
     counts_elements = True
 
-    def initial(self) -> Statistics:
-        return tuple(Float32(0.0) for _ in range(5))
-
     def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
         """Returns statistics with a thread's part; deviations are first from the mean of the thread's first vector.
 
@@ -134,48 +113,48 @@ class LayerNormBackward(NormBackward):
         offsets: Any = None
         squares: Any = None
         gradients: Any = None
-        products: Any = None
+        covariances: Any = None
         for v in range(part.count):
             x, dy, *_ = part.values(v)
-            columns = part.columns(v)
-            scaled = weighted(dy, columns)
+            scaled = weighted(dy, part.columns(v))
             deviation = part.masked(v, x - pivot, 0.0)
             for d, g in zip(quarters(deviation), quarters(scaled), strict=True):
                 offsets = d if offsets is None else offsets + d
                 squares = d * d if squares is None else cute.math.fma(d, d, squares)
                 gradients = g if gradients is None else gradients + g
-                products = d * g if products is None else cute.math.fma(d, g, products)
-        offset, square, gradient, product = map(total, (offsets, squares, gradients, products))
+                covariances = d * g if covariances is None else cute.math.fma(d, g, covariances)
+        offset, square, gradient, covariance = map(total, (offsets, squares, gradients, covariances))
         if part.edge is not None:
             (x, dy, *_), columns = part.edge.values(0), part.edge.columns(0)
             g = weighted(dy, columns)[0]
             d = part.edge.masked(0, x - pivot, 0.0)[0]
             count, offset, gradient = count + part.edge.elements(), offset + d, gradient + g
-            square, product = cute.math.fma(d, d, square), cute.math.fma(d, g, product)
+            square, covariance = cute.math.fma(d, d, square), cute.math.fma(d, g, covariance)
         shift = offset * reciprocal(count)
-        statistics = (count, pivot + shift, square - offset * shift, gradient, product - shift * gradient)
+        statistics = (count, pivot + shift, square - offset * shift, gradient, covariance - shift * gradient)
         return statistics if before is None else self.merge([before, statistics], 1), None
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
         count, mean, squares = merged_moments([part[:3] for part in parts], lanes)
-        gradients, products = Float32(0.0), Float32(0.0)
+        gradient, covariance = Float32(0.0), Float32(0.0)
         for part in parts:
-            gradients = gradients + part[3]
-            products = cute.math.fma(part[1] - mean, part[3], products + part[4])
-        return count, mean, squares, across(gradients, plus, lanes), across(products, plus, lanes)
+            gradient = gradient + part[3]
+            covariance = cute.math.fma(part[1] - mean, part[3], covariance + part[4])
+        return count, mean, squares, across(gradient, plus, lanes), across(covariance, plus, lanes)
 
     def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
         x, dy, *more = values
-        _, mean, squares, gradient, product = row.statistics
+        _, mean, squares, gradient, covariance = row.statistics
         scale = rstd(squares, row.scalars)
         middle = mean * scale
-        common = scale * scale * product * row.scalars[1]
+        common = scale * scale * covariance * row.scalars[1]
         normal = x * scale - middle
         scaled = weighted(dy, columns)
-        results = [sum_of(scaled * scale - (normal * common + gradient * row.scalars[1] * scale), more)]
-        if columns and self.problem.sums:
+        dx = scaled * scale - (normal * common + gradient * row.scalars[1] * scale)
+        results = [functools.reduce(plus, more, dx)]
+        if columns and self.problem.column_outs:
             results.append(dy * normal)
-        if self.problem.sums > len(columns):
+        if len(self.problem.column_outs) > len(columns):
             results.append(dy)
         return results
 
@@ -195,13 +174,13 @@ def norm_backward(
     arrays.require(x.ndim >= 1, f"{name} of an array without modes")
     if out is None:
         out = arrays.empty_like(x)
-    like = [*([] if weight is None else [weight]), *[x] * bias]
-    sums = [arrays.empty(array, (x.shape[-1],), None) for array in like]
+    dweight = [] if weight is None else [arrays.empty(weight, (x.shape[-1],), None)]
+    dbias = [arrays.empty(x, (x.shape[-1],), None)] if bias else []
     run_rows(
-        name, function, [x, dy, *more], [out], [weight], norm_scalars(x, eps), norm_backward_config, config, sums
+        name, function, [x, dy, *more], [out], [weight], norm_scalars(x, eps), norm_backward_config, config,
+        column_outs=[*dweight, *dbias],
     )  # fmt: skip
-    rest = iter(sums)
-    return out, None if weight is None else next(rest), next(rest) if bias else None
+    return out, *(dweight or [None]), *(dbias or [None])
 
 
 # --- the functions ---------------------------------------------------------------------------------------------------

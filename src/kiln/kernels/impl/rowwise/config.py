@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...dispatch import arrays, devices
 
@@ -54,7 +54,7 @@ class RowwiseConfig:
 
     `row_threads` of the `threads` of a CTA hold a row, or the part of a row that one of `cluster` CTAs has. Up to `smem_vectors`
     vectors of each thread are in shared memory, the others in registers. At least `ctas_per_sm` CTAs fit on an SM, which limits
-    registers.
+    registers. With several `rows_per_cta` a CTA loads the next row while it computes one, which is wholly in its shared memory.
     """
 
     threads: int = 128
@@ -62,11 +62,16 @@ class RowwiseConfig:
     cluster: int = 1
     smem_vectors: int = 0
     ctas_per_sm: int = 1
+    rows_per_cta: int = 1
 
     @property
     def rows(self) -> int:
-        """Rows of a CTA."""
+        """Rows that a CTA computes at a time."""
         return self.threads // self.row_threads
+
+    def ctas(self, rows: int) -> int:
+        """Returns how many CTAs so many rows take."""
+        return -(-rows // (self.rows * self.rows_per_cta)) * self.cluster
 
     def vectors(self, n: int, width: int) -> int:
         """Returns the vectors of `width` elements of a row of `n` that a thread holds; 0 if the row does not fit."""
@@ -76,8 +81,9 @@ class RowwiseConfig:
 
     def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
         """Returns the shared memory of a CTA that reads so many sources of `bits`-bit elements."""
-        rows = sources * min(self.smem_vectors, self.vectors(n, width)) * self.threads * width * bits // 8
-        return rows + 8 * 4 * self.cluster * (self.threads // WARP or 1)
+        row = sources * min(self.smem_vectors, self.vectors(n, width)) * self.threads * width * bits // 8
+        stages = STAGES if self.rows_per_cta > 1 else 1
+        return stages * (row + 8 * 4 * self.cluster * (self.threads // WARP or 1))
 
     @arrays.checked_once
     def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
@@ -94,69 +100,81 @@ class RowwiseConfig:
             f"{self}: asynchronous copies take 4 bytes or more, and {width} elements of {bits} bits can be copied at once",
             hint="smem_vectors=0, or aligned rows",
         )
+        self.check_rows_per_cta(n, width)
         check_smem(self, self.smem_bytes(n, width, bits, sources), device, "more in registers, or a larger cluster")
 
-
-@dataclasses.dataclass(frozen=True)
-class UnalignedRowwiseConfig(RowwiseConfig):
-    """The config of kernels for unaligned rows. A thread holds `held_rows` rows at a time, and prefetches columns of
-    `prefetch` vectors."""
-
-    held_rows: int = 1
-    prefetch: int = 1
-
-    def vectors(self, n: int, width: int) -> int:
-        """Returns the most vectors of a row that a thread holds; a few elements of each row are edges, outside of vectors."""
-        return max(1, -(-(n // width) // (self.cluster * self.row_threads)))
-
-    def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
-        return self.held_rows * super().smem_bytes(n, width, bits, sources)
-
-    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
-        check_threads(self, device)
-        arrays.require(
-            self.smem_vectors >= 0 and self.held_rows >= 1 and self.prefetch >= 1,
-            f"{self}: smem_vectors must be at least 0, held_rows and prefetch at least 1",
-        )
-        arrays.require(
-            self.held_rows == 1 or self.rows == 1,
-            f"{self}: held_rows is {self.held_rows}, which needs row_threads={self.threads}",
-        )
-        arrays.require(
-            self.row_threads >= WARP,
-            f"{self}: row_threads is {self.row_threads}, and edges of unaligned rows take a warp",
-        )
-        hint = "more in registers, fewer held_rows, or a larger cluster"
-        check_smem(self, self.smem_bytes(n, width, bits, sources), device, hint)
-
-    def ctas(self, rows: int, width: int) -> int:
-        """Returns how many CTAs so many rows take. Rows that a thread holds together are `width` apart."""
-        groups = -(-rows // (width * self.held_rows)) * width if self.held_rows > 1 else -(-rows // self.rows)
-        return groups * self.cluster
-
-
-@dataclasses.dataclass(frozen=True)
-class DoubleBufferedRowwiseConfig(RowwiseConfig):
-    """The config of kernels whose CTAs compute `rows_per_cta` rows, and load the next one while they compute. A row is wholly in the
-    shared memory of one CTA."""
-
-    rows_per_cta: int = 4
-
-    def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
-        return STAGES * super().smem_bytes(n, width, bits, sources)
-
-    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
-        super().check(n, width, bits, sources, device)
+    def check_rows_per_cta(self, n: int, width: int) -> None:
+        """Raises if CTAs cannot have `rows_per_cta` rows."""
         arrays.require(
             isinstance(self.rows_per_cta, int) and self.rows_per_cta >= 1,
             f"{self}: rows_per_cta is {self.rows_per_cta!r}, and must be at least 1",
         )
         vectors = self.vectors(n, width)
         arrays.require(
-            self.rows == 1 and self.cluster == 1 and self.smem_vectors >= vectors > 0,
-            f"{self}: a CTA has one row of {n} at a time, all of it in shared memory",
+            self.rows_per_cta == 1 or (self.rows == 1 and self.cluster == 1 and self.smem_vectors >= vectors > 0),
+            f"{self}: with several rows_per_cta a CTA has one row of {n} at a time, all of it in shared memory",
             hint=f"row_threads={self.threads}, cluster=1, smem_vectors={max(1, vectors)}",
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class UnalignedRowwiseConfig(RowwiseConfig):
+    """The config of kernels for unaligned rows. A thread holds `rows_per_cta` rows at the same time, and prefetches columns of
+    `prefetch` vectors."""
+
+    prefetch: int = 1
+
+    def ctas(self, rows: int, width: int = 1) -> int:
+        """Returns how many CTAs so many rows take. Rows that a thread holds together are `width` apart."""
+        if self.rows_per_cta == 1:
+            return super().ctas(rows)
+        return -(-rows // (width * self.rows_per_cta)) * width * self.cluster
+
+    def vectors(self, n: int, width: int) -> int:
+        """Returns the most vectors of a row that a thread holds; a few elements of each row are edges, outside of vectors."""
+        return max(1, -(-(n // width) // (self.cluster * self.row_threads)))
+
+    def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
+        one_row = dataclasses.replace(self, rows_per_cta=1)
+        return self.rows_per_cta * RowwiseConfig.smem_bytes(one_row, n, width, bits, sources)
+
+    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
+        check_threads(self, device)
+        arrays.require(
+            self.smem_vectors >= 0 and self.rows_per_cta >= 1 and self.prefetch >= 1,
+            f"{self}: smem_vectors must be at least 0, rows_per_cta and prefetch at least 1",
+        )
+        arrays.require(
+            self.rows_per_cta == 1 or self.rows == 1,
+            f"{self}: rows_per_cta is {self.rows_per_cta}, which needs row_threads={self.threads}",
+        )
+        arrays.require(
+            self.row_threads >= WARP,
+            f"{self}: row_threads is {self.row_threads}, and edges of unaligned rows take a warp",
+        )
+        hint = "more in registers, fewer rows_per_cta, or a larger cluster"
+        check_smem(self, self.smem_bytes(n, width, bits, sources), device, hint)
+
+
+class StreamedRow(NamedTuple):
+    """The sizes of a row that is streamed: elements in vectors, elements of a vector, bits of the narrowest element of a source.
+
+    Of each element so many bits of all sources and columns are in shared memory. Statistics of `fields` values are exchanged, and
+    `column_outs` reductions over rows are accumulated.
+    """
+
+    n: int
+    width: int
+    bits: int
+    source_bits: int
+    column_bits: int
+    fields: int
+    column_outs: int
+
+    @property
+    def units(self) -> int:
+        """Vectors of a row."""
+        return -(-self.n // self.width)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,48 +203,36 @@ class StreamingRowwiseConfig:
         """Groups of threads of a CTA that synchronise: the threads of a row, or a warp with several rows."""
         return self.threads // max(WARP, self.row_threads)
 
-    def vectors(self, n: int, width: int) -> int:
-        """Returns the vectors of `width` elements of a row of `n` that a thread has."""
-        return -(-n // (self.cluster * self.row_threads * width))
+    def vectors(self, row: StreamedRow) -> int:
+        """Returns the vectors of a row that a thread has."""
+        return -(-row.units // (self.cluster * self.row_threads))
 
-    def stages(self, n: int, width: int) -> int:
+    def stages(self, row: StreamedRow) -> int:
         """Returns the vectors of a thread in shared memory."""
-        return (2 if self.overlapped else 1) * self.vectors(n, width) + self.prefetch
+        return (2 if self.overlapped else 1) * self.vectors(row) + self.prefetch
 
-    def smem_bytes(self, n: int, width: int, sources: int, columns: int, fields: int, sums: int) -> int:
-        """Returns the shared memory of a CTA: so many bits of sources and columns for each element, statistics of `fields`."""
-        rows = self.threads * self.stages(n, width) * sources + self.row_threads * self.vectors(n, width) * columns
+    def smem_bytes(self, row: StreamedRow) -> int:
+        """Returns the shared memory of a CTA: stages and columns, statistics and their mbarriers, accumulators to be added."""
+        sources = self.threads * self.stages(row) * row.source_bits
+        columns = self.row_threads * self.vectors(row) * row.column_bits
         warps = self.threads // min(WARP, self.row_threads) + (self.cluster if self.cluster > 1 else 0)
-        exchanged = EXCHANGE_DEPTH * (4 * arrays.power_of_two(fields) * warps + 8 * (self.groups + 1))
-        folded = 4 * width * self.threads if sums and self.rows > 1 else 0
-        return width * rows // 8 + exchanged + folded + 32
+        exchanged = EXCHANGE_DEPTH * (4 * arrays.power_of_two(row.fields) * warps + 8 * (self.groups + 1))
+        folded = 4 * row.width * self.threads if row.column_outs and self.rows > 1 else 0
+        return row.width * (sources + columns) // 8 + exchanged + folded + 32
 
-    def fits(
-        self, n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device
-    ) -> bool:
-        """Returns whether `check` would accept the sizes of a row and of its sums."""
-        return (
-            self.vectors(n, width) * width <= MAX_STREAMED_ELEMENTS
-            and self.cluster <= device.cluster
-            and self.smem_bytes(n, width, sources, columns, fields, sums) <= device.smem
-        )
-
-    def check(
-        self, n: int, width: int, bits: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device
-    ) -> None:
-        """Raises if the config cannot work for rows of `n` elements, accessed `width` of at least `bits` bits at a time."""
+    def check(self, row: StreamedRow, device: devices.Device) -> None:
+        """Raises if the config cannot work for a row."""
         check_threads(self, device)
-        elements = self.vectors(n, width) * width
+        elements = self.vectors(row) * row.width
         arrays.require(
             elements <= MAX_STREAMED_ELEMENTS,
-            f"{self}: a thread has at most {MAX_STREAMED_ELEMENTS} elements, and of a row of {n} it would have {elements}",
+            f"{self}: a thread has at most {MAX_STREAMED_ELEMENTS} elements, and of a row of {row.n} it would have {elements}",
             hint="more threads or a larger cluster",
         )
         arrays.require(self.prefetch >= 0, f"{self}: prefetch is {self.prefetch}, and must not be negative")
         arrays.require(
-            width * bits >= 32,
-            f"{self}: asynchronous copies take 4 bytes or more, and {width} elements of {bits} bits can be copied at once",
+            row.width * row.bits >= 32,
+            f"{self}: asynchronous copies take 4 bytes or more, and {row.width} elements of {row.bits} bits can be copied at once",
             hint="a RowwiseConfig, or aligned rows",
         )
-        used = self.smem_bytes(n, width, sources, columns, fields, sums)
-        check_smem(self, used, device, "less prefetch, or a larger cluster")
+        check_smem(self, self.smem_bytes(row), device, "less prefetch, or a larger cluster")

@@ -1,8 +1,6 @@
 """The configs of row-wise kernels that measurements on an H200 found best, by the vectors of a row.
 
-`units` are the 16-byte vectors of a row. What the choices follow:
-
-| vectors of a row | forward | why |
+| vectors of a row, 16 bytes each | forward | why |
 |---|---|---|
 | up to 1024 (16 KB) | registers or shared memory of one CTA, 2 to 7 vectors to a thread | few vectors: the threads of a row wait for each other |
 | to 4096 (64 KB) | one CTA of 512 threads, 2 or 3 on an SM | rows of other CTAs are on the way while one computes |
@@ -17,18 +15,17 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
+from ...dispatch.registry import passes
 from .config import (
     MAX_REGISTER_ELEMENTS,
     WARP,
-    DoubleBufferedRowwiseConfig,
     RowwiseConfig,
+    StreamedRow,
     StreamingRowwiseConfig,
     UnalignedRowwiseConfig,
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...dispatch.devices import Device
     from .problem import RowFunctionProblem
 
@@ -44,18 +41,13 @@ LONG_ROWS_MANY_STATISTICS = {1: (True, 1), 2: (True, 1), 4: (False, 4), 8: (Fals
 """The same for statistics of more than two values."""
 
 
-def by_length(config: Callable[..., Any]) -> Callable[[RowFunctionProblem, Device], Any]:
-    """Returns the choice for a problem by a function of row length, width, bits, device and the number of columns."""
-    return lambda problem, device: config(problem.n, problem.width, problem.bits, device, len(problem.present))
-
-
 # --- forward ---------------------------------------------------------------------------------------------------------
 
 
-def default_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+def default_config(problem: RowFunctionProblem, device: Device, columns: int) -> RowwiseConfig:
     """Returns the config of a resident row, with or without `columns` of weights."""
-    units = -(-n // width)
-    if width * bits < 128:  # misaligned rows: narrow accesses, many to a thread
+    n, units = problem.n, problem.units
+    if not problem.wide:  # narrow accesses, many to a thread
         threads = min(512, arrays.power_of_two(-(-n // 32)))
         cluster = arrays.power_of_two(-(-n // (512 * MAX_REGISTER_ELEMENTS)))
         if cluster <= device.cluster:
@@ -74,102 +66,87 @@ def default_config(n: int, width: int, bits: int, device: Device, columns: int =
     return RowwiseConfig(512, 512, cluster, 8, 3 if exact and (cluster > 1 or columns > 1) else 2)
 
 
-def even_threads(units: int, most: int, few: bool = False) -> int:
-    """Returns the threads that share `units` vectors best, 2 to `most` each: the fewest idle; of equals the more, or `few`er."""
+def even_threads(units: int, most: int, prefer_fewer: bool = False) -> int:
+    """Returns the threads that divide `units` vectors best, 2 to `most` each: the fewest idle; of equals the more, or fewer."""
     return min(
-        (512, 256, 128, 64), key=lambda t: (not 2 <= -(-units // t) <= most, -(-units // t) * t, t if few else -t)
+        (512, 256, 128, 64),
+        key=lambda t: (not 2 <= -(-units // t) <= most, -(-units // t) * t, t if prefer_fewer else -t),
     )
 
 
-def forward_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+def forward_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
     """Returns the config of softmax and norms: from 2 KB on as few idle threads as can be."""
-    units = -(-n // width)
-    if width * bits == 128 and 128 < units <= 1024 and units & (units - 1):
-        if columns > 1:  # few threads with many vectors share the fixed cost of a row among more elements
-            threads = even_threads(units, 7, few=True)
+    units, columns = problem.units, len(problem.present)
+    if problem.wide and 128 < units <= 1024 and units & (units - 1):
+        if columns > 1:  # few threads with many vectors divide the fixed cost of a row among more elements
+            threads = even_threads(units, 7, prefer_fewer=True)
             return RowwiseConfig(threads, threads, 1, 7, 640 // threads)
         threads = even_threads(units, 7 if columns else 5)
         vectors, cta = -(-units // threads), max(128, threads)
         return RowwiseConfig(cta, threads, 1, vectors if columns else 0, 1024 // cta if columns else 768 // cta)
-    if width * bits != 128 or not 512 < units <= 1024:
-        return default_config(n, width, bits, device, columns)
+    if not problem.wide or not 512 < units <= 1024:
+        return default_config(problem, device, columns)
     ctas_per_sm = 4 if units == 1024 else 3  # predicates take registers, too
-    if columns < 2 or bits == 32:
+    if columns < 2 or problem.bits == 32:
         return RowwiseConfig(512, 512, 1, 0, ctas_per_sm)
     return RowwiseConfig(256, 256, 1, 4, ctas_per_sm)
 
 
-def softmax_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> Any:
+def softmax_config(problem: RowFunctionProblem, device: Device) -> Any:
     """Returns the config of softmax: rows of 64 to 128 KB in one CTA, longer ones streamed, since exponentials overlap."""
-    units = -(-n // width)
-    cluster = arrays.power_of_two(-(-units // 4096))
-    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
-        return forward_config(n, width, bits, device)
+    cluster = arrays.power_of_two(-(-problem.units // 4096))
+    if not problem.wide or problem.units <= 4096 or cluster > device.cluster:
+        return forward_config(problem, device)
     if cluster == 2:
         return RowwiseConfig(512, 512, 1, 12, 2)
     return StreamingRowwiseConfig(512, 512, cluster, 4, overlapped=True)
 
 
-def rms_norm_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> Any:
-    """Returns the config of RMSNorm: rows of more than 64 KB in many small CTAs, the longest streamed."""
-    units = -(-n // width)
+def norm_config(problem: RowFunctionProblem, device: Device) -> Any:
+    """Returns the config of norms: rows of more than 64 KB in many small CTAs (RMSNorm), or streamed.
+
+    LayerNorm is streamed, which keeps its columns in shared memory.
+    """
+    units, centred = problem.units, problem.function.counts_elements
     cluster = arrays.power_of_two(-(-units // 2048))
-    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
-        return forward_config(n, width, bits, device, columns)
+    if not problem.wide or units <= 4096 or cluster > device.cluster:
+        return forward_config(problem, device)
     if units <= MAX_CTA_VECTORS:
         return RowwiseConfig(512, 512, 1, 13, 2)
+    if centred:
+        return StreamingRowwiseConfig(512, 512, cluster, 8, overlapped=cluster == 16)
     return RowwiseConfig(128, 128, cluster, 12, 8) if cluster <= 8 else StreamingRowwiseConfig(512, 512, cluster, 6)
 
 
-def layer_norm_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> Any:
-    """Returns the config of LayerNorm: rows of more than 64 KB are streamed, which keeps columns in shared memory."""
-    units = -(-n // width)
-    cluster = arrays.power_of_two(-(-units // 2048))
-    if width * bits != 128 or units <= 4096 or cluster > device.cluster:
-        return forward_config(n, width, bits, device, columns)
-    if units <= MAX_CTA_VECTORS:
-        return RowwiseConfig(512, 512, 1, 13, 2)
-    return StreamingRowwiseConfig(512, 512, cluster, 8, overlapped=cluster == 16)
-
-
-def smem_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+def smem_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
     """Returns the config for several sources: rows in shared memory, half as much of one to a CTA."""
-    units = -(-n // width)
-    if width * bits < 128 or units <= 1024:
-        return default_config(n, width, bits, device)
+    if not problem.wide or problem.units <= 1024:
+        return default_config(problem, device, 0)
     for vectors in (2048, 4096):
-        cluster = arrays.power_of_two(-(-units // vectors))
+        cluster = arrays.power_of_two(-(-problem.units // vectors))
         if cluster <= device.cluster:
             return RowwiseConfig(512, 512, cluster, 16, 4096 // vectors)
     return RowwiseConfig(512, 512)
 
 
-SOFTMAX, RMS_NORM, LAYER_NORM = map(by_length, (softmax_config, rms_norm_config, layer_norm_config))
-
-
-def several_sources(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
-    """Returns `smem_config` of a problem, whose columns do not matter."""
-    return smem_config(problem.n, problem.width, problem.bits, device)
-
-
 # --- quantised -------------------------------------------------------------------------------------------------------
 
 
-def quantized(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
+def quantized_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
     """Returns the config of quantised rows: four vectors to a thread, which saves results, or more where that idles no threads.
 
     More is computed for each byte than elsewhere. Few rows get more threads each.
     """
-    n, units, columns = problem.n, -(-problem.n // problem.width), len(problem.present)
-    config = smem_config(n, problem.width, problem.bits, device)
-    if problem.width * problem.bits < 128:  # half of the elements to a thread, since all are unrolled
+    units, columns = problem.units, len(problem.present)
+    config = smem_config(problem, device)
+    if not problem.wide:  # half of the elements to a thread, since all are unrolled
         threads = min(512, 2 * config.row_threads)
         return dataclasses.replace(config, threads=max(config.threads, threads), row_threads=threads)
     if config.cluster > 1 and columns == 0 and config.ctas_per_sm > 1:
         threads = min(512, max(128, arrays.power_of_two(-(-units // 32))))
         return RowwiseConfig(threads, threads, arrays.power_of_two(-(-units // (4 * threads))), 16, 1024 // threads)
     if problem.bits == 16 and problem.function.fields and units > 128 and problem.rows > 2 * device.sm_count:
-        norm = quantized_norm(units, len(problem.sources), problem.function.counts_elements)
+        norm = quantized_norm_config(units, len(problem.sources), problem.function.counts_elements)
         if norm is not None:
             return norm
     single = columns == 1 and len(problem.sources) == 1
@@ -188,7 +165,7 @@ def quantized(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
     return RowwiseConfig(cta, threads, 1, 5, (768 if columns > 1 or threads * 4 < units else 1024) // cta)
 
 
-def quantized_norm(units: int, sources: int, centred: bool) -> RowwiseConfig | None:
+def quantized_norm_config(units: int, sources: int, centred: bool) -> RowwiseConfig | None:
     """Returns the config of quantised norms of many rows, four to eight vectors to a thread; None: as other quantised rows.
 
     LayerNorm (`centred`) reduces twice and computes most for each byte: CTAs double-buffer rows. With a fused add there are more
@@ -205,7 +182,7 @@ def quantized_norm(units: int, sources: int, centred: bool) -> RowwiseConfig | N
         return None if even else RowwiseConfig(cta, threads, 1, vectors, 768 // cta)
     sm_threads = 512 if threads == WARP or vectors > 6 else 768 if vectors == 5 else 640
     if sources == 1 and units != 2048:
-        return DoubleBufferedRowwiseConfig(threads, threads, 1, vectors, sm_threads // threads)
+        return RowwiseConfig(threads, threads, 1, vectors, sm_threads // threads, rows_per_cta=4)
     if threads == WARP:
         return RowwiseConfig(128, threads, 1, vectors, 4)
     return RowwiseConfig(threads, threads, 1, 0, (512 if units % threads else min(sm_threads, 640)) // threads)
@@ -214,36 +191,18 @@ def quantized_norm(units: int, sources: int, centred: bool) -> RowwiseConfig | N
 # --- streaming and backward ------------------------------------------------------------------------------------------
 
 
-def streamed_sizes(problem: RowFunctionProblem) -> tuple[int, int, int, int]:
-    """Returns what streaming holds: bits of sources and of columns for each element, values of statistics, column sums."""
-    sources, columns = (sum(x.dtype.width for x in group) for group in (problem.sources, problem.present))
-    function = problem.function
-    return sources, columns, function.fields - function.counts_elements, len(problem.column_sums)
-
-
-def streaming_config(problem: RowFunctionProblem, device: Device) -> StreamingRowwiseConfig | None:
-    """Returns the config for streaming the rows of a problem; None if they cannot be streamed."""
-    width, unaligned = problem.streamed
-    if width * min(x.dtype.width for x in problem.sources) < 32:
-        return None
-    config = streaming_config_for(problem.n // width * width, width, *streamed_sizes(problem), device, unaligned)
-    return None if config is not None and unaligned and config.row_threads < WARP else config
-
-
-def streaming_config_for(
-    n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: Device, unaligned: bool = False
-) -> StreamingRowwiseConfig | None:
-    """Returns the config for streaming rows of `streamed_sizes`: a CTA of 512 threads on each SM, four vectors to a thread.
+def streaming_config(row: StreamedRow, device: Device, unaligned: bool) -> StreamingRowwiseConfig | None:
+    """Returns the config for streaming rows: a CTA of 512 threads on each SM, four vectors to a thread; None if they cannot be.
 
     Two vectors where that makes a row half of the threads of a CTA or all of them, or fewer than a warp. More prefetch is slower where
     one or two CTAs have a row: the SMs that reach memory first take it from the others, and all wait for the last. Rows that do
     not fill all threads need registers for predicates, and stages for whole rows; edges take registers, too.
     """
-    units = -(-n // width)
+    units = row.units
     vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 or (unaligned and units <= 1024) else 4
     across = arrays.power_of_two(-(-units // vectors))
-    threads, cluster, many = min(512, across), max(1, across // 512), fields > 2
-    if cluster > device.cluster:
+    threads, cluster, many = min(512, across), max(1, across // 512), row.fields > 2
+    if cluster > device.cluster or (unaligned and threads < WARP):
         return None
     if threads < 512 or vectors < 4:
         overlapped, prefetch = False, 2 if vectors == 2 and threads > WARP else 1
@@ -254,20 +213,21 @@ def streaming_config_for(
     else:
         overlapped, prefetch = (False, vectors) if cluster in (2, 16) or (unaligned and cluster == 4) else (True, 0)
     config = StreamingRowwiseConfig(512, threads, cluster, prefetch, overlapped)
-    return config if config.fits(n, width, sources, columns, fields, sums, device) else None
+    return config if passes(lambda candidate: candidate.check(row, device), config) else None
 
 
-def two_pass_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+def two_pass_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
     """Returns the config of norm gradients that cannot be streamed: half the threads of softmax, with more values to hold.
 
     With narrow accesses a thread has few elements, so that more threads hide each other's latency.
     """
+    n = problem.n
     cluster = arrays.power_of_two(-(-n // (512 * _NARROW_ELEMENTS)))
-    if width == 1 and n > 128 * _NARROW_ELEMENTS and cluster <= device.cluster:
+    if problem.width == 1 and n > 128 * _NARROW_ELEMENTS and cluster <= device.cluster:
         threads = min(512, arrays.power_of_two(-(-n // _NARROW_ELEMENTS)))
-        few = n <= threads * cluster * 12
-        return RowwiseConfig(threads, threads, cluster, 0, (1024 if few else 512) // threads)
-    config = smem_config(n, width, bits, device)
+        short = n <= threads * cluster * 12
+        return RowwiseConfig(threads, threads, cluster, 0, (1024 if short else 512) // threads)
+    config = smem_config(problem, device)
     if config.smem_vectors and config.threads == config.row_threads:
         threads = min(256, config.threads)
         config = dataclasses.replace(config, threads=threads, row_threads=threads)
@@ -278,16 +238,16 @@ def softmax_backward_config(problem: RowFunctionProblem, device: Device) -> Any:
     """Returns the config of `softmax_backward`: long rows are streamed, where all accesses are as wide as can be."""
     least = min(x.size for x in (*problem.sources, *problem.outs))
     if problem.width * least == arrays.MAX_VECTOR_BYTES and problem.n > MAX_UNSTREAMED:
-        config = streaming_config(problem, device)
+        config = streaming_config(problem.streamed, device, problem.streams_unaligned)
         if config is not None:
             return config
-    return smem_config(problem.n, problem.width, problem.bits, device)
+    return smem_config(problem, device)
 
 
 def norm_backward_config(problem: RowFunctionProblem, device: Device) -> Any:
     """Returns the config of norm gradients: streamed where rows can be, else in two passes."""
-    config = streaming_config(problem, device)
-    return config or two_pass_config(problem.n, problem.width, problem.bits, device)
+    config = streaming_config(problem.streamed, device, problem.streams_unaligned)
+    return config or two_pass_config(problem, device)
 
 
 # --- unaligned -------------------------------------------------------------------------------------------------------
@@ -299,18 +259,18 @@ def unaligned_config(
     """Returns the config of unaligned rows in which few threads idle; None if rows are too short or too long.
 
     Short rows are in registers, longer ones in shared memory: of one CTA if two fit on an SM, since CTAs of a cluster wait for each
-    other. With many columns and rows, a thread holds two rows that share what is read of the columns; not with 7 to 8 vectors
-    to a thread, where a cluster would idle.
+    other. With many columns and rows, a thread holds two rows, for which it reads columns once; not with 7 to 8 vectors to a thread,
+    where a cluster would idle.
     """
     units = n // width
     if units < WARP:
         return None
     narrow = sources == 1 and columns < 2
-    shares_columns = columns > 1 and 256 < units <= 512 * 14 and not 512 * 7 < units <= 512 * 8
-    if shares_columns and rows >= 8 * device.sm_count:
+    two_rows = columns > 1 and 256 < units <= 512 * 14 and not 512 * 7 < units <= 512 * 8
+    if two_rows and rows >= 8 * device.sm_count:
         threads = 128 if units <= 512 else 256 if units <= 1024 else 512
         cluster = 1 if units <= 512 * 7 else 2
-        config = UnalignedRowwiseConfig(threads, threads, cluster, 7, 1024 // threads, held_rows=2, prefetch=2)
+        config = UnalignedRowwiseConfig(threads, threads, cluster, 7, 1024 // threads, rows_per_cta=2, prefetch=2)
     elif units <= (512 * 3 if sources > 1 else 1024):
         most = 3 if sources > 1 else 4 if columns else 5
         choices = [t for t in (32, 64, 128, 256, 512) if t * most >= units]
@@ -318,9 +278,9 @@ def unaligned_config(
         cta = max(128, threads)
         config = UnalignedRowwiseConfig(cta, threads, 1, 0, (768 if columns > 1 else 1024) // cta)
     elif units <= 512 * (13 // sources):
-        few = units <= 512 * 8
-        prefetch = 1 if few or columns > 1 else 3
-        config = UnalignedRowwiseConfig(512, 512, 1, 13, 3 if few and narrow else 2, prefetch=prefetch)
+        short = units <= 512 * 8
+        prefetch = 1 if short or columns > 1 else 3
+        config = UnalignedRowwiseConfig(512, 512, 1, 13, 3 if short and narrow else 2, prefetch=prefetch)
     else:
         cluster = 2
         while units * sources > cluster * 512 * 8:

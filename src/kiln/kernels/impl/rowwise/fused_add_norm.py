@@ -9,7 +9,7 @@ from ...dispatch.recorder import kernel_function
 from ...parts.vectors import as_f32
 from .arguments import run_rows
 from .backward import LayerNormBackward, RmsNormBackward, norm_backward
-from .default_configs import quantized, several_sources
+from .default_configs import quantized_config, smem_config
 from .row_kernel import Row
 from .row_statistics import Statistics
 from .softmax_and_norms import LayerNorm, QuantizedLayerNorm, QuantizedRmsNorm, RmsNorm, norm_scalars, quantized_outs
@@ -52,7 +52,7 @@ class FusedAdd:
 
     @property
     def stores_sum(self) -> bool:
-        """Whether sums stay until they are written; else they are computed again, which is cheaper if that is once."""
+        """Whether x + residual stays until it is written; else it is computed again, which is cheaper if that is once."""
         return self.quantizes and self.resident and self.problem.sources[1] is self.problem.outs[1]
 
     def add(self, values: list[Any]) -> Any:
@@ -94,7 +94,7 @@ def _fused_add(
     summed = arrays.empty_like(residual) if residual_out is None else residual_out
     run_rows(
         name, functions[bool(scales)], [x, residual], [*outs, summed], columns, norm_scalars(x, eps),
-        quantized if scales else several_sources, config, row_values=scales,
+        quantized_config if scales else smem_config, config, row_values=scales,
     )  # fmt: skip
     return (*outs, *scales, summed)
 

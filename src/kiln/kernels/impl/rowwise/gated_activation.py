@@ -10,7 +10,7 @@ from ...dispatch import arrays
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import inverse, maximum
 from .arguments import run_rows
-from .default_configs import quantized, several_sources
+from .default_configs import quantized_config, smem_config
 from .row_kernel import RowKernel
 from .row_statistics import Statistics, max_statistics
 from .softmax_and_norms import LOG2_E, Quantized, exp2, largest_magnitude, quantized_outs
@@ -24,15 +24,6 @@ class ElementwiseRows(RowKernel):
     fields = 0
     priority = CacheEvictionPriority.EVICT_LAST
     overlaps = True
-
-    def initial(self) -> Statistics:
-        return ()
-
-    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
-        return (), None
-
-    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
-        return ()
 
 
 class Activation:
@@ -140,9 +131,6 @@ class QuantizedGated(Quantized):
     fields = 1
     tracks_absmax = True
 
-    def initial(self) -> Statistics:
-        return (Float32(0.0),)
-
     def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
         results = [self.results(part.values(v))[0] for v in range(part.count)]
         largest = largest_magnitude(results)
@@ -208,7 +196,7 @@ def _forward(
 ) -> Any:
     sources = _halves(name, gate) if up is None else [gate, up]
     outs, scales = quantized_outs(sources[0], quantize, out)
-    best = quantized if scales else several_sources
+    best = quantized_config if scales else smem_config
     run_rows(name, functions[bool(scales)], sources, outs, [], (), best, config, row_values=scales)
     return (*outs, *scales) if scales else outs[0]
 
@@ -216,7 +204,7 @@ def _forward(
 def _backward(name: str, function: type[Any], dy: Any, gate: Any, up: Any, config: Any) -> Any:
     results = [arrays.empty_like(x) for x in ([gate] if up is None else [gate, up])]
     sources, outs = (_halves(name, gate), _halves(name, results[0])) if up is None else ([gate, up], results)
-    run_rows(name, function, [dy, *sources], outs, [], (), several_sources, config)
+    run_rows(name, function, [dy, *sources], outs, [], (), smem_config, config)
     return results[0] if up is None else tuple(results)
 
 

@@ -1,4 +1,4 @@
-"""The second kernel of column sums: it adds the lines of partial sums that the CTAs of the first have written."""
+"""The second kernel of reductions over rows: it adds the partials that the CTAs of the first have written, a line by each."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any
 
 from .... import Float32, Int32, Int64, const_expr, cute, range_constexpr
 from ....cute import arch
-from ....cute.nvgpu import CopyUniversalOp
+from ...parts.vectors import vector_atom
 from .row_kernel import wait_for_previous_kernel
 
 
 def partial_pitch(n: Any, width: int) -> Any:
-    """Returns the elements from one line of partial sums to the next, for unaligned rows: lines begin as their rows do."""
+    """Returns the elements from one line of partials to the next, for unaligned rows: lines begin as their rows do."""
     return (n // width + 2) * width
 
 
-class PartialSums:
-    """Sums over the lines of matrices of f32."""
+class PartialReduction:
+    """The sum over the lines of each of some f32 matrices."""
 
     threads = 256
     unroll = 8
@@ -31,16 +31,16 @@ class PartialSums:
         self.shifts = width - 1
 
     @cute.jit
-    def __call__(self, partial: Any, sums: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32, stream: Int64):
-        self.kernel(partial, sums, lines, n, lead, skew).launch(
-            grid=(cute.ceil_div(n, self.lanes * self.width), len(sums), 1),
+    def __call__(self, partials: Any, outs: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32, stream: Int64):
+        self.kernel(partials, outs, lines, n, lead, skew).launch(
+            grid=(cute.ceil_div(n, self.lanes * self.width), len(outs), 1),
             block=(self.threads, 1, 1),
             stream=stream,
             use_pdl=self.overlaps,
         )
 
     @cute.kernel
-    def kernel(self, partial: Any, sums: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32):
+    def kernel(self, partials: Any, outs: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32):
         width, lanes = self.width, self.lanes
         wait_for_previous_kernel(self.overlaps)
         thread = arch.thread_idx()[0]
@@ -49,11 +49,11 @@ class PartialSums:
         depth = self.threads // lanes
         memory = arch.alloc_smem(Float32, self.threads * width, 16)
         buffer = cute.make_tensor(memory, cute.make_layout((width, lanes, depth)))
-        for k in range_constexpr(len(sums)):
+        for k in range_constexpr(len(outs)):
             if which == k:
                 acc = cute.full((width,), 0.0, Float32)
                 for start in range(first, lines, depth * self.unroll):
-                    acc = self.add_lines(partial[k], acc, start, lines, n, unit, lead, skew)
+                    acc = self.add_lines(partials[k], acc, start, lines, n, unit, lead, skew)
                 buffer[None, thread % lanes, first].store(acc)
                 arch.sync_threads()
                 if (first == 0) & (unit * width < n):
@@ -61,7 +61,7 @@ class PartialSums:
                     for other in range_constexpr(1, depth):
                         result = result + buffer[None, thread % lanes, other].load()
                     for i in range_constexpr(width):
-                        sums[k][unit * width + i] = result[i].to(sums[k].element_type)
+                        outs[k][unit * width + i] = result[i].to(outs[k].element_type)
 
     @cute.jit
     def add_lines(self, matrix: Any, acc: Any, start: Any, lines: Any, n: Any, unit: Any, lead: Any, skew: Any):
@@ -69,7 +69,7 @@ class PartialSums:
         width, depth = self.width, self.threads // self.lanes
         registers = cute.make_rmem_tensor((width, self.unroll), Float32)
         registers.fill(0.0)
-        atom = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * width)
+        atom = vector_atom(Float32, width)
         for u in range_constexpr(self.unroll):
             line = start + u * depth
             there = (line < lines) & (unit * width < n)

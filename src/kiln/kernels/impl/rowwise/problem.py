@@ -6,11 +6,10 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from .... import BFloat16, Float16, Float32
 from ...dispatch.arrays import require
-from ...dispatch.matrices import RowwiseProblem, shared_alignment, width_of
-from ...dispatch.problem import TensorLayout
-from .config import WARP
+from ...dispatch.matrices import RowwiseProblem, require_floats, shared_alignment, width_of
+from ...dispatch.problem import MAX_VECTOR_BYTES, TensorLayout
+from .config import WARP, StreamedRow
 from .row_kernel import FP8_MAX
 
 if TYPE_CHECKING:
@@ -18,15 +17,13 @@ if TYPE_CHECKING:
 
     from ...dispatch.devices import Device
 
-FLOATS = (Float16, BFloat16, Float32)
-
 
 @dataclasses.dataclass(frozen=True)
 class RowFunctionProblem(RowwiseProblem):
     """A function of each row of some matrices, along their last mode.
 
-    `function` is a `RowKernel`. `columns` are vectors with an element for each column, or None; `column_sums` the types of sums over
-    rows. `best_config` is the choice that measurements found best.
+    `function` is a `RowKernel`. `columns` are vectors with an element for each column, or None; `column_outs` the types of vectors that
+    are reductions over rows. `best_config` is the choice that measurements found best.
     """
 
     name: str
@@ -35,7 +32,7 @@ class RowFunctionProblem(RowwiseProblem):
     outs: tuple[TensorLayout, ...]
     columns: tuple[TensorLayout | None, ...]
     best_config: Callable[[RowFunctionProblem, Device], Any]
-    column_sums: tuple[Any, ...] = ()
+    column_outs: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         shape = self.sources[0].shape
@@ -59,12 +56,7 @@ class RowFunctionProblem(RowwiseProblem):
                 f"{self.name}: quantize is {x.dtype.__name__}",
                 hint=" or ".join(dtype.__name__ for dtype in FP8_MAX),
             )
-        for x in (*self.sources, *self.outs[len(quantized) :], *self.present):
-            require(
-                x.dtype in FLOATS,
-                f"{self.name} of {x.dtype.__name__} elements",
-                hint="Float16, BFloat16 or Float32: convert the array",
-            )
+        require_floats(self.name, (*self.sources, *self.outs[len(quantized) :], *self.present))
 
     @property
     def present(self) -> list[TensorLayout]:
@@ -81,13 +73,37 @@ class RowFunctionProblem(RowwiseProblem):
         n = self.n
         return min([m.width for m in self.matrices] + [width_of(x, n, n) for x in self.present])
 
+    @property
+    def units(self) -> int:
+        """Vectors of a row."""
+        return -(-self.n // self.width)
+
+    @property
+    def wide(self) -> bool:
+        """Whether vector accesses to the widest source are of 16 bytes."""
+        return self.width * self.bits == 8 * MAX_VECTOR_BYTES
+
     @functools.cached_property
-    def streamed(self) -> tuple[int, bool]:
-        """Elements of a vector access of streaming kernels, and whether rows are unaligned, if they are long enough for a warp."""
-        alignment = shared_alignment((*self.sources, *self.outs), [m.step for m in self.matrices])
-        if alignment is None or alignment[0] <= self.width or self.n < 2 * WARP * alignment[0]:
-            return self.width, False
-        return alignment[0], True
+    def unaligned_width(self) -> int:
+        """Elements of a vector access between the edges of rows that are all equally far from vectors; 0 if they are not."""
+        alignment = shared_alignment(self.row_arrays, [m.step for m in self.matrices], self.present)
+        return 0 if alignment is None else alignment[0]
+
+    @functools.cached_property
+    def streams_unaligned(self) -> bool:
+        """Whether streaming kernels access rows in vectors between edges: those are wider, and rows long enough for a warp."""
+        alignment = shared_alignment(self.row_arrays, [m.step for m in self.matrices])
+        return alignment is not None and alignment[0] > self.width and self.n >= 2 * WARP * alignment[0]
+
+    @functools.cached_property
+    def streamed(self) -> StreamedRow:
+        """The row as streaming kernels access it."""
+        width = MAX_VECTOR_BYTES // max(x.size for x in self.row_arrays) if self.streams_unaligned else self.width
+        source_bits, column_bits = (sum(x.dtype.width for x in group) for group in (self.sources, self.present))
+        return StreamedRow(
+            self.n // width * width, width, min(x.dtype.width for x in self.sources), source_bits, column_bits,
+            self.function.fields - self.function.counts_elements, len(self.column_outs),
+        )  # fmt: skip
 
     @property
     def bits(self) -> int:
@@ -109,6 +125,6 @@ class RowFunctionProblem(RowwiseProblem):
 
     @property
     def bytes(self) -> int:
-        """Sources and columns are read once, results and column sums written once."""
-        sums = sum(dtype.width // 8 for dtype in self.column_sums) * self.n
-        return sum(x.bytes for x in (*self.sources, *self.outs, *self.present)) + sums
+        """Sources and columns are read once, results and column outs written once."""
+        column_outs = sum(dtype.width // 8 for dtype in self.column_outs) * self.n
+        return sum(x.bytes for x in (*self.sources, *self.outs, *self.present)) + column_outs

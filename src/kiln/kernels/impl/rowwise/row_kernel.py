@@ -3,6 +3,9 @@
 A row is held by some threads of a CTA, or of the CTAs of a cluster, each of which has every so many-th vector of it: memory is read
 once. Statistics are reduced within a warp by shuffles, then once through shared memory among the warps of all CTAs of the row. Rows
 that are too long are read in chunks, once for the statistics and once for the results.
+
+Quantised rows compute much for each byte, and CTAs that start together all compute at the same time, while memory waits: a CTA can
+have several rows, and load the next one while it computes (`compute_double_buffered`).
 """
 
 from __future__ import annotations
@@ -10,14 +13,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
-from .... import Float8E4M3FN, Float8E5M2, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
+from .... import Boolean, Float8E4M3FN, Float8E5M2, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
-from ....cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
+from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays
-from ...parts.vectors import larger, maximum, total
-from .config import WARP, RowwiseConfig
-from .row_part import ResidentPart, RowPart
-from .row_statistics import Statistics, max_statistics, read_statistics
+from ...parts.vectors import async_vector_atom, larger, load_vector, maximum, rounded, total, vector_atom
+from .config import STAGES, WARP, RowwiseConfig
+from .row_part import ResidentPart
+from .row_statistics import Statistics, max_statistics, read_statistics, sum_statistics
 
 FP8_MAX = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
 """The types that rows are quantised to, and their largest finite values."""
@@ -71,8 +74,26 @@ class RowProblem:
     exact: bool
     config: RowwiseConfig
     overlaps: bool = False
-    sums: ClassVar[int] = 0
-    """Column sums, which only streaming kernels compute."""
+    column_outs: ClassVar[tuple[Any, ...]] = ()
+    """Element types of reductions over rows, which only streaming kernels compute."""
+
+
+class RowTensors(NamedTuple):
+    """The arguments of a kernel: matrices, column vectors, and vectors of values of rows or partial reductions of CTAs; scalars; sizes.
+
+    Unaligned rows: the first begins `lead` elements behind a cache line, and each `skew` elements behind the one before.
+    """
+
+    sources: list[Any]
+    outs: list[Any]
+    columns: list[Any]
+    row_values: list[Any]
+    partials: list[Any]
+    scalars: Any
+    rows: Any
+    n: Any
+    lead: Any = None
+    skew: Any = None
 
 
 class Row(NamedTuple):
@@ -100,8 +121,8 @@ class Position(NamedTuple):
 class RowKernel:
     """A function of rows, and the kernel that holds rows on chip to compute it.
 
-    A subclass says what statistics a thread accumulates (`initial`, `accumulate`), how they are reduced (`merge`), and what is
-    written (`results`).
+    A subclass says what statistics a thread accumulates (`accumulate`), how they are reduced, unless they add up (`initial`,
+    `merge`), and what is written (`results`).
     """
 
     fields = 1
@@ -139,26 +160,26 @@ class RowKernel:
     # -- the function of rows --------------------------------------------------------------------------------------
 
     def initial(self) -> Statistics:
-        """Returns the statistics of no elements."""
-        raise NotImplementedError
+        """Returns the statistics of no elements: zeros, for those that add up."""
+        return tuple(Float32(0.0) for _ in range(self.fields))
 
     def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
         """Returns the statistics with a thread's part of a row, and a saved value of each vector for `results`, or None.
 
-        None for `before` is the same as `initial`.
+        None for `before` is the same as `initial`. Without statistics there is nothing to do.
         """
-        raise NotImplementedError
+        return (), None
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
-        """Returns the statistics of several parts of each of `lanes` lanes, in all of them."""
-        raise NotImplementedError
+        """Returns the statistics of several parts of each of `lanes` lanes, in all of them: their sum, for those that add up."""
+        return sum_statistics(parts, lanes)
 
     def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
-        """Returns what is written for one vector of each source, then what is added to the column sums, if there are any."""
+        """Returns what is written for one vector of each source, then what is added to the column reductions, if there are any."""
         raise NotImplementedError
 
     def absmax(self, statistics: Statistics, scalars: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Returns the largest magnitude of the first results of a row, and a factor of theirs that `results` leaves out."""
+        """Returns the largest magnitude of the first results of a row, and a common scale of theirs that `results` leaves out."""
         raise NotImplementedError
 
     def row_values(self, statistics: Statistics, scalars: tuple[Any, ...]) -> list[Any]:
@@ -176,27 +197,27 @@ class RowKernel:
     # -- the kernel ------------------------------------------------------------------------------------------------
 
     def tensors(
-        self, addresses: Any, rows: Any, n: Any, steps: Any, width: int, column_width: int = 0
-    ) -> tuple[list[Any], list[Any], list[Any], Any]:
-        """Returns the sources, outs and columns at the first addresses, multiples of so many elements, and the other addresses."""
+        self, addresses: Any, rows: Any, n: Any, strides: Any, scalars: Any, width: int, column_width: int = 0
+    ) -> tuple[RowTensors, Any]:
+        """Returns the tensors at the first addresses, multiples of so many elements, and the other addresses."""
         problem = self.problem
         types = (*problem.sources, *problem.outs)
-        matrices = [row_matrix(p, t, rows, n, step, width) for p, t, step in zip(addresses, types, steps, strict=False)]
+        matrices = [row_matrix(p, t, rows, n, s, width) for p, t, s in zip(addresses, types, strides, strict=False)]
         rest = addresses[len(types) :]
         present = [t for t in problem.columns if t is not None]
         columns = [vector_at(p, t, n, column_width or width) for p, t in zip(rest, present, strict=False)]
-        return matrices[: len(problem.sources)], matrices[len(problem.sources) :], columns, rest[len(present) :]
+        sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
+        return RowTensors(sources, outs, columns, [], [], scalars, rows, n), rest[len(present) :]
 
     @cute.jit
-    def __call__(self, addresses: Any, rows: Int32, n: Int32, steps: Any, scalars: Any, ctas: Int32, stream: Int64):
-        """Launches so many CTAs. `addresses`: sources, outs, columns, row values; `steps`: row strides of the matrices."""
-        sources, outs, columns, rest = self.tensors(addresses, rows, n, steps, self.width)
-        row_values = [vector_at(p, Float32, rows) for p in rest]
-        call = self.kernel(sources, outs, columns, row_values, scalars, rows, n)
+    def __call__(self, addresses: Any, rows: Int32, n: Int32, strides: Any, scalars: Any, ctas: Int32, stream: Int64):
+        """Launches so many CTAs. `addresses`: sources, outs, columns, row values; `strides`: those of rows of the matrices."""
+        tensors, rest = self.tensors(addresses, rows, n, strides, scalars, self.width)
+        call = self.kernel(tensors._replace(row_values=[vector_at(p, Float32, rows) for p in rest]))
         launch(call, self.config, ctas, stream, self.problem.overlaps)
 
     @cute.kernel
-    def kernel(self, sources: Any, outs: Any, columns: Any, row_values: Any, scalars: Any, rows: Int32, n: Int32):
+    def kernel(self, tensors: Any):
         config = self.config
         wait_for_previous_kernel(self.problem.overlaps)
         thread = arch.thread_idx()[0]
@@ -204,74 +225,105 @@ class RowKernel:
         rank = block % config.cluster
         within = thread // config.row_threads
         unit = rank * (config.row_threads * self.vectors) + thread % config.row_threads
-        units = n // self.width
+        units = tensors.n // self.width
         exchange = self.exchange_buffer()
         row = block // config.cluster * config.rows + within
-        at = Position(row, row < rows, unit, units, within, thread, rank)
+        at = Position(row, row < tensors.rows, unit, units, within, thread, rank)
         if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
-        smem = [self.fetch(x, at) for x in sources] if const_expr(self.smem_vectors > 0) else []
+        single = config.rows_per_cta == 1
+        smem = [self.fetch(x, at) for x in tensors.sources] if const_expr(self.smem_vectors > 0 and single) else []
         if const_expr(config.cluster > 1):
             arch.cluster_wait()  # the other CTAs have started, so that their shared memory can be written
-        if const_expr(self.resident):
-            self.compute_resident(sources, outs, columns, row_values, scalars, n, at, smem, exchange)
+        if const_expr(not single):
+            self.compute_double_buffered(tensors, exchange)
+        elif const_expr(self.resident):
+            self.compute_resident(tensors, at, smem, exchange)
         else:
-            self.compute_chunks(sources, outs, columns, row_values, scalars, n, at, exchange)
+            self.compute_chunks(tensors, at, exchange)
 
     @cute.jit
-    def compute_resident(
-        self, sources: Any, outs: Any, columns: Any, row_values: Any, scalars: Any, n: Any, at: Any, smem: Any, exchange: Any
-    ):  # fmt: skip
+    def compute_resident(self, tensors: Any, at: Any, smem: Any, exchange: Any):
         """Computes a row that is held on chip."""
         before = self.vectors - self.smem_vectors
-        registers = [self.read(x, at, before) for x in sources] if const_expr(before > 0) else []
-        part = ResidentPart(self, registers, smem, columns, at.unit, at.units)
+        registers = [self.read(x, at, before) for x in tensors.sources] if const_expr(before > 0) else []
+        part = ResidentPart(self, registers, smem, tensors.columns, at.unit, at.units)
         part.prefetch()
         if const_expr(self.smem_vectors > 0):
             arch.cp_async_wait_group(0)
+        self.compute_part(tensors, at, part, exchange)
+
+    @cute.jit
+    def compute_double_buffered(self, tensors: Any, exchange: Any):
+        """Computes the rows of a CTA in turn, each of which is wholly in shared memory.
+
+        A row is reduced twice: a thread that has the second result knows that all have read what was exchanged first, so one buffer
+        for each exchange is enough.
+        """
+        thread, first, sources = arch.thread_idx()[0], arch.block_idx()[0] * self.config.rows_per_cta, tensors.sources
+        max_exchange = self.exchange_buffer(fields=1)
+        buffers = [self.smem_buffer(x.element_type, thread, STAGES) for x in sources]
+        count, zero = min(Int32(self.config.rows_per_cta), tensors.rows - first), Int32(0)
+        units = tensors.n // self.width
+        at = Position(first, Boolean(True), thread, units, zero, thread, zero)
+        self.fetch_stage(sources, buffers, at, zero)
+        arch.cp_async_commit_group()
+        for turn in range(count):
+            if turn + 1 < count:
+                self.fetch_stage(sources, buffers, at._replace(row=first + turn + 1), (turn + 1) % STAGES)
+            arch.cp_async_commit_group()
+            arch.cp_async_wait_group(1)
+            smem = [x[None, None, turn % STAGES] for x in buffers]
+            part = ResidentPart(self, [], smem, tensors.columns, thread, units)
+            part.prefetch()
+            self.compute_part(tensors, at._replace(row=first + turn), part, exchange, max_exchange)
+
+    @cute.jit
+    def compute_part(self, tensors: Any, at: Any, part: Any, exchange: Any, max_exchange: Any = None):
+        """Computes a row from the parts that its threads hold."""
         (own, saved), first_results = self.accumulate(None, part), None
         part.release()
         part.prefetch()
-        row = Row(own, self.reduce_row(own, exchange, at), scalars, n)
+        row = Row(own, self.reduce_row(own, exchange, at), tensors.scalars, tensors.n)
         if const_expr(self.quantizes):
             largest: Any = None
             if const_expr(not self.tracks_absmax):
                 largest, first_results = self.largest_result(part, saved, row)
-                largest = self.row_max(largest, self.exchange_buffer(fields=1), at)
+                if const_expr(max_exchange is None):
+                    max_exchange = self.exchange_buffer(fields=1)
+                largest = self.row_max(largest, max_exchange, at)
                 part.release()
             row = self.with_scale(row, largest)
-        self.write_row_values(row_values, row, at)
-        self.write(outs, part, saved, row, at, first_results)
+        self.write_row_values(tensors.row_values, row, at)
+        self.write(tensors.outs, part, saved, row, at, first_results)
 
     @cute.jit
-    def compute_chunks(
-        self, sources: Any, outs: Any, columns: Any, row_values: Any, scalars: Any, n: Any, at: Any, exchange: Any
-    ):  # fmt: skip
+    def compute_chunks(self, tensors: Any, at: Any, exchange: Any):
         """Computes a row in two passes, chunk by chunk; in three where results are quantised by their own maximum."""
         state = self.initial()
         step = self.config.cluster * self.config.row_threads * self.vectors
         for start in range(0, at.units, step):
-            state = self.accumulate(state, self.chunk(sources, columns, at, start))[0]
+            state = self.accumulate(state, self.chunk(tensors, at, start))[0]
         state = self.reduce_row(state, exchange, at)
-        row = Row(state, state, scalars, n)
+        row = Row(state, state, tensors.scalars, tensors.n)
         if const_expr(self.quantizes):
             largest = Float32(0.0)
             if const_expr(not self.tracks_absmax):
                 for start in range(0, at.units, step):
-                    part = self.chunk(sources, columns, at, start)
+                    part = self.chunk(tensors, at, start)
                     largest = maximum(largest, self.largest_result(part, None, row)[0])
                 largest = self.row_max(largest, self.exchange_buffer(fields=1), at)
             row = self.with_scale(row, largest)
-        self.write_row_values(row_values, row, at)
+        self.write_row_values(tensors.row_values, row, at)
         for start in range(0, at.units, step):
-            part = self.chunk(sources, columns, at, start)
-            self.write(outs, part, None, row, at._replace(unit=start + at.unit))
+            part = self.chunk(tensors, at, start)
+            self.write(tensors.outs, part, None, row, at._replace(unit=start + at.unit))
 
-    def chunk(self, sources: Any, columns: Any, at: Position, start: Any) -> ResidentPart:
+    def chunk(self, tensors: Any, at: Position, start: Any) -> ResidentPart:
         """Reads a thread's vectors of the chunk of a row that begins at vector `start`."""
         place = at._replace(unit=start + at.unit)
-        registers = [self.read(x, place, self.vectors) for x in sources]
-        return ResidentPart(self, registers, [], columns, place.unit, place.units)
+        registers = [self.read(x, place, self.vectors) for x in tensors.sources]
+        return ResidentPart(self, registers, [], tensors.columns, place.unit, place.units)
 
     @cute.jit
     def write_row_values(self, row_values: Any, row: Any, at: Any):
@@ -305,25 +357,13 @@ class RowKernel:
 
     def with_scale(self, row: Row, largest: Any) -> Row:
         """Appends to a row's statistics the scale factor of its results, and its reciprocal. Magnitudes below 1e-12 count as that."""
-        factor: Any = Float32(1.0)
+        deferred: Any = Float32(1.0)
         if self.tracks_absmax:
-            largest, factor = self.absmax(row.statistics, row.scalars)
+            largest, deferred = self.absmax(row.statistics, row.scalars)
         scale = maximum(largest, Float32(1e-12)) * (1.0 / FP8_MAX[self.problem.outs[0]])
-        return row._replace(statistics=(*row.statistics, scale, arch.rcp_approx(scale) * factor))
+        return row._replace(statistics=(*row.statistics, scale, arch.rcp_approx(scale) * deferred))
 
     # -- memory ----------------------------------------------------------------------------------------------------
-
-    def atom(self, dtype: Any, priority: Any = CacheEvictionPriority.EVICT_NORMAL) -> Any:
-        """Returns a copy of one vector."""
-        bits = self.width * dtype.width
-        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
-
-    def async_atom(self, dtype: Any) -> Any:
-        """Returns an asynchronous copy of one vector to shared memory, which becomes zero where the vector does not exist."""
-        bits = self.width * dtype.width
-        mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-        op = cpasync.CopyG2SOp(mode)
-        return cute.make_copy_atom(op, dtype, num_bits_per_copy=bits, l2_evict_priority=self.priority)
 
     def full(self, v: int) -> bool:
         """Returns whether all threads of a row have a vector `v`: all but the last, where one CTA has the row."""
@@ -345,7 +385,8 @@ class RowKernel:
         """Reads the first vectors of a thread's part of a row, zeros behind its end."""
         # narrow accesses are many and must not wait for each other: ptxas branches around those with a cache hint
         wide = self.width * x.element_type.width == 128
-        atom = self.atom(x.element_type, self.priority) if wide else self.atom(x.element_type)
+        priority = self.priority if wide else CacheEvictionPriority.EVICT_NORMAL
+        atom = vector_atom(x.element_type, self.width, priority)
         registers = cute.make_rmem_tensor((self.width, count), x.element_type)
         for v in range_constexpr(count):
             unit = at.unit + v * self.config.row_threads
@@ -367,23 +408,14 @@ class RowKernel:
                 results = [results[0] * row.statistics[-1], *results[1:]]
             unit = at.unit + v * self.config.row_threads
             for out, value in zip(outs, results, strict=True):
-                registers = cute.make_rmem_tensor((self.width,), out.element_type)
-                registers.store(value.to(out.element_type))
-                tile, atom = self.tile(out, at, unit), self.atom(out.element_type)
-                cute.copy(atom, registers, tile, pred=self.there(at, unit, v))
+                atom, registers = vector_atom(out.element_type, self.width), rounded(value, out.element_type)
+                cute.copy(atom, registers, self.tile(out, at, unit), pred=self.there(at, unit, v))
 
-    @cute.jit
-    def read_vector(self, x: Any, unit: Any, units: Any, v: Any):
+    def read_vector(self, x: Any, unit: Any, units: Any, v: int) -> Any:
         """Reads a thread's vector `v` of a column vector, zeros behind its end."""
-        registers = cute.make_rmem_tensor((self.width,), x.element_type)
         at = unit + v * self.config.row_threads
         tile = cute.local_tile(x, (self.width,), (at,))
-        if const_expr(self.full(v)):
-            cute.copy(self.atom(x.element_type), tile, registers)
-        else:
-            registers.fill(0)
-            cute.copy(self.atom(x.element_type), tile, registers, pred=at < units)
-        return registers
+        return load_vector(tile, self.width, None if self.full(v) else at < units)
 
     def smem_buffer(self, dtype: Any, thread: Any, *stages: int) -> Any:
         """Allocates shared memory for rows and returns the thread's part (element, vector, stage...), interleaved by threads."""
@@ -397,8 +429,7 @@ class RowKernel:
         strides = (1, step, *(step * self.smem_vectors for _ in stages), width)
         return cute.make_tensor(memory, cute.make_layout(shape, stride=strides))[(*[None] * (len(shape) - 1), thread)]
 
-    @cute.jit
-    def fetch(self, x: Any, at: Any):
+    def fetch(self, x: Any, at: Any) -> Any:
         """Begins to copy the last vectors of a thread's part of a row to shared memory."""
         buffer = self.smem_buffer(x.element_type, at.thread)
         self.copy_row(x, at, buffer)
@@ -406,10 +437,15 @@ class RowKernel:
         return buffer
 
     @cute.jit
-    def copy_row(self, x: Any, at: Any, buffer: Any):
+    def fetch_stage(self, sources: Any, buffers: Any, at: Any, stage: Any):
+        """Begins to copy a row to a stage of shared memory; zeros behind its end."""
+        for x, buffer in zip(sources, buffers, strict=True):
+            self.copy_row(x, at, buffer[None, None, stage])
+
+    def copy_row(self, x: Any, at: Any, buffer: Any) -> None:
         """Begins to copy vectors to a thread's shared memory (element, vector)."""
-        atom = self.async_atom(x.element_type)
-        for v in range_constexpr(self.smem_vectors):
+        atom = async_vector_atom(x.element_type, self.width, self.priority)
+        for v in range(self.smem_vectors):
             place = self.vectors - self.smem_vectors + v
             unit = at.unit + place * self.config.row_threads
             cute.copy(atom, self.tile(x, at, unit), buffer[None, v], pred=self.there(at, unit, place))
@@ -467,17 +503,3 @@ class RowKernel:
             merge([read_statistics(state, exchange[other, None, place]) for other in slots], lanes)
             for state, place in zip(states, places, strict=True)
         ]
-
-
-__all__ = [
-    "FP8_MAX",
-    "WARP",
-    "Position",
-    "Row",
-    "RowKernel",
-    "RowPart",
-    "RowProblem",
-    "launch",
-    "row_matrix",
-    "vector_at",
-]

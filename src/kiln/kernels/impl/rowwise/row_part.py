@@ -64,19 +64,49 @@ class RowPart:
         """Tells that values will be read another time, and need not stay in registers until then."""
 
 
-class ResidentPart(RowPart):
-    """The vectors of a row in registers (element, vector), followed by those in shared memory.
+class PrefetchedColumns:
+    """A thread's elements of column vectors, read some vectors `ahead`: a load behind a store would wait until its value is needed.
 
-    Columns are read some vectors ahead, since a load behind a store would wait until its value is needed.
+    `read` begins to read those of a column at vector `v`, and `value` returns what was read.
     """
+
+    __kiln_static__ = True
+
+    def __init__(self, columns: list[Any], count: int, ahead: int, read: Any, value: Any) -> None:
+        self._columns, self._count, self._ahead, self._read, self._value = columns, count, ahead, read, value
+        self._vectors: dict[int, list[Any]] = {}
+
+    def prefetch(self, v: int = 0) -> None:
+        """Begins to read those of vector `v` and of some behind it."""
+        for u in range(v, min(self._count, v + self._ahead)):
+            if u not in self._vectors:
+                self._vectors[u] = [self._read(column, u) for column in self._columns]
+
+    def values(self, v: int) -> list[Any]:
+        """Returns the elements of each column vector that stand at vector `v`."""
+        self.prefetch(v)
+        return [self._value(vector) for vector in self._vectors[v]]
+
+    def clear(self) -> None:
+        """Drops what was read."""
+        self._vectors.clear()
+
+
+class ResidentPart(RowPart):
+    """The vectors of a row in registers (element, vector), followed by those in shared memory."""
 
     def __init__(
         self, kernel: RowKernel, registers: list[Any], smem: list[Any], columns: list[Any], unit: Any, units: Any
     ) -> None:
         self._kernel, self._registers, self._smem = kernel, registers, smem
-        self._columns, self._unit, self._units = columns, unit, units
-        self._read: dict[int, list[Any]] = {}
+        self._unit, self._units = unit, units
         self.count, self.width = kernel.vectors, kernel.width
+        ahead = (_COLUMN_PREFETCH if self.count <= 4 else _COLUMN_PREFETCH // 2) // max(1, len(columns))
+        self._many_columns = self.count * len(columns) > _COLUMN_PREFETCH
+        self._columns = PrefetchedColumns(
+            columns, self.count, max(1, ahead), lambda x, v: kernel.read_vector(x, unit, units, v), lambda x: as_f32(x.load())
+        )  # fmt: skip
+        self.columns, self.prefetch = self._columns.values, self._columns.prefetch
 
     @property
     def in_registers(self) -> bool:  # type: ignore[override]
@@ -106,27 +136,13 @@ class ResidentPart(RowPart):
         """Stores another vector, of the same type, in place of vector `v` of a source."""
         self._tensors(v)[source].store(value)
 
-    def prefetch(self, v: int = 0) -> None:
-        """Begins to read the columns of vector `v` and of some behind it."""
-        if not self._columns:
-            return
-        ahead = _COLUMN_PREFETCH if self.count <= 4 else _COLUMN_PREFETCH // 2
-        for u in range(v, min(self.count, v + max(1, ahead // len(self._columns)))):
-            if u not in self._read:
-                self._read[u] = [self._kernel.read_vector(c, self._unit, self._units, u) for c in self._columns]
-
-    def columns(self, v: int) -> list[Any]:
-        """Returns the elements of each column vector that stand at vector `v`."""
-        self.prefetch(v)
-        return [as_f32(column.load()) for column in self._read[v]] if self._columns else []
-
     def in_row(self, v: int) -> Any:
         return None if self._kernel.full(v) else self._unit + v * self._kernel.config.row_threads < self._units
 
     def release(self) -> None:
         """Drops columns that were read, if they are many: they are read again."""
-        if self.count * len(self._columns) > _COLUMN_PREFETCH:
-            self._read.clear()
+        if self._many_columns:
+            self._columns.clear()
 
     def reread(self) -> None:
         self.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ...parts.vectors import across, maximum, plus
@@ -11,22 +12,13 @@ Statistics = tuple[Any, ...]
 
 
 def sum_statistics(parts: list[Statistics], lanes: int) -> Statistics:
-    """Returns the sums of the statistics of several parts, over `lanes` lanes."""
-    sums: list[Any] = []
-    for values in zip(*parts, strict=True):
-        value = values[0]
-        for other in values[1:]:
-            value = value + other
-        sums.append(across(value, plus, lanes))
-    return tuple(sums)
+    """Adds the statistics of several parts, over `lanes` lanes."""
+    return tuple(across(functools.reduce(plus, values), plus, lanes) for values in zip(*parts, strict=True))
 
 
 def max_statistics(parts: list[Statistics], lanes: int) -> Statistics:
     """Returns the maximum of single-valued statistics of several parts, over `lanes` lanes."""
-    result = parts[0][0]
-    for (other,) in parts[1:]:
-        result = maximum(result, other)
-    return (across(result, maximum, lanes),)
+    return (across(functools.reduce(maximum, [value for (value,) in parts]), maximum, lanes),)
 
 
 def read_statistics(like: Statistics, slot: Any) -> Statistics:

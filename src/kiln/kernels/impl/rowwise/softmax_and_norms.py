@@ -10,9 +10,9 @@ from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import across, larger, maximum, plus, total
-from . import default_configs
 from .arguments import run_rows
 from .config import WARP
+from .default_configs import norm_config, quantized_config, softmax_config
 from .row_kernel import Row, RowKernel
 from .row_part import RowPart
 from .row_statistics import Statistics, max_statistics, sum_statistics
@@ -79,10 +79,7 @@ class Softmax(ForwardKernel):
         return (row_max, row_sum), exponentials if part.in_registers else None
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
-        row_max = parts[0][0]
-        for part in parts[1:]:
-            row_max = maximum(row_max, part[0])
-        row_max = across(row_max, maximum, lanes)
+        (row_max,) = max_statistics([part[:1] for part in parts], lanes)
         row_sum = Float32(0.0)
         for part in parts:
             row_sum = row_sum + part[1] * exp2((part[0] - row_max) * LOG2_E)
@@ -98,9 +95,6 @@ class Softmax(ForwardKernel):
 class RmsNorm(ForwardKernel):
     """RMSNorm. The statistic is the sum of squares."""
 
-    def initial(self) -> Statistics:
-        return (Float32(0.0),)
-
     def accumulate(self, before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any] | None]:
         squares: Any = None
         for v in range(part.count):
@@ -108,9 +102,6 @@ class RmsNorm(ForwardKernel):
             squares = x * x if squares is None else cute.math.fma(x, x, squares)
         square_sum = total(squares)
         return (square_sum if before is None else before[0] + square_sum,), None
-
-    def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
-        return sum_statistics(parts, lanes)
 
     def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
         return [weighted(values[0] * rstd(row.statistics[0], row.scalars), columns)]
@@ -121,9 +112,6 @@ class LayerNorm(ForwardKernel):
 
     fields = 3
     counts_elements = True
-
-    def initial(self) -> Statistics:
-        return Float32(0.0), Float32(0.0), Float32(0.0)
 
     def accumulate(self, before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any] | None]:
         return moments(before, part)[0], None
@@ -137,8 +125,8 @@ class LayerNorm(ForwardKernel):
             normal = (values[0] - mean) * scale
         else:
             deviation, pivot = saved
-            factors = (cute.full_like(deviation, x) for x in (scale, (pivot - mean) * scale))
-            normal = cute.math.fma(deviation, *factors)
+            scale_and_shift = (cute.full_like(deviation, x) for x in (scale, (pivot - mean) * scale))
+            normal = cute.math.fma(deviation, *scale_and_shift)
         has_weight, has_bias = (dtype is not None for dtype in self.problem.columns)
         if has_weight and has_bias:
             return [cute.math.fma(normal, columns[0], columns[1])]
@@ -158,21 +146,18 @@ class QuantizedRmsNorm(Quantized, RmsNorm):
     fields = 2
     tracks_absmax = True
 
-    def initial(self) -> Statistics:
-        return Float32(0.0), Float32(0.0)
-
     def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
         squares: Any = None
-        products: list[Any] = []
+        scaled: list[Any] = []
         for v in range(part.count):
             (x,), columns = part.values(v), part.columns(v)
             part.prefetch(v + 1)
             squares = x * x if squares is None else cute.math.fma(x, x, squares)
-            products.append(weighted(x, columns))
-        statistics = total(squares), largest_magnitude(products)
+            scaled.append(weighted(x, columns))
+        statistics = total(squares), largest_magnitude(scaled)
         if before is not None:
             statistics = before[0] + statistics[0], maximum(before[1], statistics[1])
-        return statistics, products if part.saves else None
+        return statistics, scaled if part.saves else None
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
         squares, largest = ([part[k : k + 1] for part in parts] for k in range(2))
@@ -206,18 +191,18 @@ def largest_magnitude(vectors: list[Any]) -> Any:
 def moments(before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any]]:
     """Returns count, mean and sum of squared deviations with a thread's part, and its deviations from a pivot, with the pivot.
 
-    The pivot is one of the elements: near enough to the others that the difference of sums loses no accuracy.
+    The pivot is one of the elements: near enough to the others that subtracting from the sum of squares loses no accuracy.
     """
     pivot = part.first()[0][0]
-    sums: Any = None
+    vector_sum: Any = None
     squares: Any = None
     deviations: list[Any] = []
     for v in range(part.count):
         deviation = part.masked(v, part.values(v)[0] - pivot, 0.0)
         deviations.append((deviation, pivot))
-        sums = deviation if sums is None else sums + deviation
+        vector_sum = deviation if vector_sum is None else vector_sum + deviation
         squares = deviation * deviation if squares is None else cute.math.fma(deviation, deviation, squares)
-    count, deviation_sum = part.elements(), total(sums)
+    count, deviation_sum = part.elements(), total(vector_sum)
     inverse = reciprocal(count)
     shift = deviation_sum * inverse
     mean = cute.math.fma(deviation_sum, inverse, pivot)
@@ -271,7 +256,7 @@ def softmax(x: Any, *, out: Any = None, config: Any = None) -> Any:
     """
     if out is None:
         out = arrays.empty_like(x)
-    run_rows("softmax", Softmax, [x], [out], [], (), default_configs.SOFTMAX, config)
+    run_rows("softmax", Softmax, [x], [out], [], (), softmax_config, config)
     return out
 
 
@@ -300,7 +285,7 @@ def rms_norm(
     With `quantize`, an 8-bit float type, returns the quantised result and the scale factor of each row, f32 (..., 1).
     """
     outs, scales = quantized_outs(x, quantize, out)
-    function, best = (QuantizedRmsNorm, default_configs.quantized) if scales else (RmsNorm, default_configs.RMS_NORM)
+    function, best = (QuantizedRmsNorm, quantized_config) if scales else (RmsNorm, norm_config)
     run_rows("rms_norm", function, [x], outs, [weight], norm_scalars(x, eps), best, config, row_values=scales)
     return (*outs, *scales) if scales else outs[0]
 
@@ -314,8 +299,6 @@ def layer_norm(
     `quantize` is as in `rms_norm`.
     """
     outs, scales = quantized_outs(x, quantize, out)
-    function, best = (
-        (QuantizedLayerNorm, default_configs.quantized) if scales else (LayerNorm, default_configs.LAYER_NORM)
-    )
+    function, best = (QuantizedLayerNorm, quantized_config) if scales else (LayerNorm, norm_config)
     run_rows("layer_norm", function, [x], outs, [weight, bias], norm_scalars(x, eps), best, config, row_values=scales)
     return (*outs, *scales) if scales else outs[0]

@@ -3,7 +3,8 @@
 Each thread copies its own vectors of the rows to come into pipeline stages in shared memory, and fills a stage again as soon as its
 vector was used for the last time. Warps of a row exchange statistics through shared memory and mbarriers; where the CTAs of a cluster
 share a row, one warp of each reduces those of its CTA and sends them to the others, without waiting for stores to global memory.
-Memory is read once. Column sums stay in registers until the last row; a second kernel adds those of all CTAs in a fixed order.
+Memory is read once. Reductions over rows, gradients of weights for example, are accumulated in registers until the last row; a second
+kernel adds those of all CTAs in a fixed order.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from typing import Any
 
 from .... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
-from ....cute.nvgpu import cpasync
 from ...dispatch import arrays
-from ...parts.vectors import as_f32
+from ...parts.vectors import as_f32, async_vector_atom, load_vector, rounded, vector_atom
 from .cluster_exchange import send
 from .config import EXCHANGE_DEPTH, WARP, StreamingRowwiseConfig
-from .partial_reduction import PartialSums, partial_pitch
+from .partial_reduction import PartialReduction, partial_pitch
 from .row_kernel import Row, launch, row_matrix, vector_at, wait_for_previous_kernel
 from .streaming_unaligned import StreamedEdges
 from .vector_access import AccessedPart, VectorAccess
@@ -26,7 +26,7 @@ from .vector_access import AccessedPart, VectorAccess
 
 @dataclasses.dataclass(frozen=True)
 class StreamingRowProblem:
-    """What a kernel is specialised for: types (`column_sums` of sums over rows), the width of accesses, and the config.
+    """What a kernel is specialised for: types (`column_outs` of reductions over rows), the width of accesses, and the config.
 
     `exact` rows fill all vectors of all threads. Where kernels overlap (`overlaps`), CTAs are launched while the previous kernel ends,
     and wait for it. With a `period` rows are unaligned (`streaming_unaligned.py`): those so far apart begin equally far from a multiple
@@ -36,7 +36,7 @@ class StreamingRowProblem:
     sources: tuple[Any, ...]
     outs: tuple[Any, ...]
     columns: tuple[Any, ...]
-    column_sums: tuple[Any, ...]
+    column_outs: tuple[Any, ...]
     width: int
     vectors: int
     stages: int
@@ -45,11 +45,6 @@ class StreamingRowProblem:
     overlaps: bool = False
     period: int = 0
     alignment: int = 1
-
-    @property
-    def sums(self) -> int:
-        """How many column sums there are."""
-        return len(self.column_sums)
 
 
 class StreamedPart(AccessedPart):
@@ -98,21 +93,18 @@ class Exchange:
 
 @dataclasses.dataclass(frozen=True)
 class Streamed:
-    """What a thread of a streaming kernel works on: matrices, its stages and columns in shared memory, its column sums in registers, its
-    first vector of a row of `units`, the rows of the CTA and their distance, and the edges of unaligned rows."""
+    """What a thread of a streaming kernel works on: tensors, its stages and columns in shared memory, its column accumulators, its
+    first vector of a row of `units`, the distance of the rows of the CTA, and the edges of unaligned rows."""
 
     __kiln_static__ = True
     kernel: Any
-    sources: Any
-    outs: Any
+    tensors: Any
     buffers: Any
     columns: Any
-    sums: Any
+    accs: Any
     unit: Any
     units: Any
-    rows: Any
     step: Any
-    n: Any
     edges: Any
 
 
@@ -129,45 +121,52 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def __call__(
-        self, addresses: Any, rows: Int32, n: Int32, lead: Int32, steps: Any, scalars: Any, lines: Int32, stream: Int64
+        self,
+        addresses: Any,
+        rows: Int32,
+        n: Int32,
+        lead: Int32,
+        strides: Any,
+        scalars: Any,
+        lines: Int32,
+        stream: Int64,
     ):
-        """Launches `lines` CTAs or clusters, each of which has a line of partial column sums.
+        """Launches `lines` CTAs or clusters, each of which has a line of partial reductions over rows.
 
-        `addresses`: sources, outs, columns, partial sums, sums; `steps`: row strides; `lead`: elements from a cache line to the first
-        row, for unaligned rows.
+        `addresses`: sources, outs, columns, partials, column outs; `strides`: those of rows; `lead`: elements from a cache line
+        to the first row, for unaligned rows.
         """
         problem, config = self.problem, self.config
-        sources, outs, columns, rest = self.function.tensors(addresses, rows, n, steps, self.width)
+        tensors, rest = self.function.tensors(addresses, rows, n, strides, scalars, self.width)
         pitch = partial_pitch(n, problem.width) if const_expr(problem.period > 0) else n
-        partial = [row_matrix(p, Float32, lines, pitch, pitch, self.width) for p in rest[: problem.sums]]
-        skew = Int32(steps[0])
-        call = self.kernel(sources, outs, columns, partial, scalars, rows, n, lead, skew)
+        count = len(problem.column_outs)
+        partials = [row_matrix(p, Float32, lines, pitch, pitch, self.width) for p in rest[:count]]
+        skew = Int32(strides[0])
+        call = self.kernel(tensors._replace(partials=partials, lead=lead, skew=skew))
         launch(call, config, lines * config.cluster, stream, problem.overlaps)
-        if const_expr(problem.sums > 0):
-            sums = [vector_at(p, t, n) for p, t in zip(rest[problem.sums :], problem.column_sums, strict=True)]
-            reduction = PartialSums(problem.width, config.cluster, problem.overlaps, problem.period)
-            reduction(partial, sums, lines, n, lead, skew, stream)
+        if const_expr(count > 0):
+            column_outs = [vector_at(p, t, n) for p, t in zip(rest[count:], problem.column_outs, strict=True)]
+            reduction = PartialReduction(problem.width, config.cluster, problem.overlaps, problem.period)
+            reduction(partials, column_outs, lines, n, lead, skew, stream)
 
     @cute.kernel
-    def kernel(
-        self, sources: Any, outs: Any, columns: Any, partial: Any, scalars: Any, rows: Int32, n: Int32, lead: Int32, skew: Int32
-    ):  # fmt: skip
+    def kernel(self, tensors: Any):
         problem, config = self.problem, self.config
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
         rank, group, lane = block % config.cluster, thread // max(WARP, config.row_threads), thread % config.row_threads
-        unit, units = rank * config.row_threads + lane, n // problem.width
+        unit, units = rank * config.row_threads + lane, tensors.n // problem.width
         within = thread % WARP // config.row_threads  # of the rows of a warp; 0 if it has one
         line, lines = block // config.cluster, arch.grid_dim()[0] // config.cluster
         edges: Any = None
         turn = line
         if const_expr(problem.period > 0):
-            edges = StreamedEdges(self, line, rows, n, lead, skew, rank, lane)
-            unit, units, rows = unit - edges.before, edges.span.units, edges.rows
+            edges = StreamedEdges(self, tensors, line, rank, lane)
+            unit, units = unit - edges.before, edges.span.units
             turn, lines = line // problem.period, (lines - line % problem.period + problem.period - 1) // problem.period
 
-        buffers = [self.stage_buffer(x.element_type)[None, None, thread] for x in sources]
-        held_columns = [self.column_buffer(x.element_type)[None, None, lane] for x in columns]
+        buffers = [self.stage_buffer(x.element_type)[None, None, thread] for x in tensors.sources]
+        held_columns = [self.column_buffer(x.element_type)[None, None, lane] for x in tensors.columns]
         inner = outer = self.exchange(
             min(WARP, config.row_threads), config.row_threads, unit - lane, config.groups, group
         )
@@ -180,52 +179,49 @@ class StreamingRowKernel(VectorAccess):
         wait_for_previous_kernel(problem.overlaps)
         first, step = turn * config.rows + group * self.warp_rows, lines * config.rows
         if const_expr(edges is not None):
-            sources, outs = ([edges.vectors(x) for x in matrices] for matrices in (sources, outs))
-            edges.take(sources, outs, columns, len(partial))
+            tensors = edges.take(tensors)
             edges.read(edges.present, first)
             if const_expr(config.overlapped):
                 edges.read(edges.coming, first + step)
-        sums = [cute.make_rmem_tensor((problem.width, problem.vectors), Float32) for _ in partial]
-        streamed = Streamed(self, sources, outs, buffers, held_columns, sums, unit, units, rows, step, n, edges)
-        self.prologue(streamed, columns, first + within, thread)
+        accs = [cute.make_rmem_tensor((problem.width, problem.vectors), Float32) for _ in tensors.partials]
+        streamed = Streamed(self, tensors, buffers, held_columns, accs, unit, units, step, edges)
+        self.prologue(streamed, first + within, thread)
         if const_expr(config.cluster > 1):
             arch.cluster_wait()  # the other CTAs have started, and initialised their mbarriers
-        self.main_loop(streamed, inner, outer, first, within, lane, rank, scalars)
+        self.main_loop(streamed, inner, outer, first, within, lane, rank)
         arch.cp_async_wait_group(0)
         if const_expr(config.cluster > 1):
             arch.cluster_arrive()
-        self.write_sums(streamed, partial, line, thread)
+        self.write_partials(streamed, line, thread)
         if const_expr(config.cluster > 1):
             arch.cluster_wait()  # until no CTA has anything left to send to this one
 
     @cute.jit
-    def prologue(self, streamed: Any, columns: Any, row: Any, thread: Any):
-        """Fills all stages, clears the column sums and loads the columns."""
+    def prologue(self, streamed: Any, row: Any, thread: Any):
+        """Fills all stages, clears the column accumulators and loads the columns."""
         vectors = self.problem.vectors
         for s in range_constexpr(self.problem.stages):
             self.fetch(streamed, row + s // vectors * streamed.step, s % vectors, s)
-        for registers in streamed.sums:
+        for registers in streamed.accs:
             registers.fill(0.0)
         if thread < self.config.row_threads:
-            for x, buffer in zip(columns, streamed.columns, strict=True):
+            for x, buffer in zip(streamed.tensors.columns, streamed.columns, strict=True):
                 self.read_columns(x, buffer, streamed)
         arch.sync_threads()
 
     @cute.jit
-    def main_loop(
-        self, streamed: Any, inner: Any, outer: Any, first: Any, within: Any, lane: Any, rank: Any, scalars: Any
-    ):  # fmt: skip
+    def main_loop(self, streamed: Any, inner: Any, outer: Any, first: Any, within: Any, lane: Any, rank: Any):
         """Computes the rows of the CTA."""
-        problem, overlapped = self.problem, self.config.overlapped
+        problem, overlapped, tensors = self.problem, self.config.overlapped, streamed.tensors
         vectors, stages, edges, step = problem.vectors, problem.stages, streamed.edges, streamed.step
         slot = lane % WARP, within + lane // WARP
         if const_expr(overlapped):
             self.accumulate(StreamedPart(streamed, Int32(0), stages), inner, Int32(0), slot, edges, False)
         start, count = Int32(0), Int32(0)
-        for base in range(first, streamed.rows, step):
+        for base in range(first, tensors.rows, step):
             if const_expr(overlapped):
                 self.send_to_cluster(inner, outer, count, rank, streamed)
-                if base + step < streamed.rows:
+                if base + step < tensors.rows:
                     part = StreamedPart(streamed, self.wrap(start + vectors), stages - vectors)
                     self.accumulate(part, inner, count + 1, slot, edges, True)
             else:
@@ -234,7 +230,7 @@ class StreamingRowKernel(VectorAccess):
                 self.accumulate(StreamedPart(streamed, start, stages), inner, count, slot, edges, False)
                 self.send_to_cluster(inner, outer, count, rank, streamed)
             statistics = self.reduced(outer, count, within, streamed)
-            part, row = StreamedPart(streamed, start, 0), Row(statistics, statistics, scalars, streamed.n)
+            part, row = StreamedPart(streamed, start, 0), Row(statistics, statistics, tensors.scalars, tensors.n)
             if const_expr(edges is not None):
                 edges.write(row, base)
             for v in self.write_order():
@@ -250,33 +246,28 @@ class StreamingRowKernel(VectorAccess):
             start, count = self.wrap(start + vectors), count + 1
 
     def write_order(self) -> list[int]:
-        """Returns the order in which vectors are written. One that may not exist is first: no sums are live across its branch."""
+        """Returns the order in which vectors are written. One that may not exist is first: no results are live across its branch."""
         order = list(range(self.problem.vectors))
         return order if self.problem.exact else [order[-1], *order[:-1]]
 
     @cute.jit
     def write(self, streamed: Any, part: Any, row: Any, index: Any, v: Any):
-        """Writes a vector of the results of row `index`, and adds to the column sums."""
-        width, outs, place = self.problem.width, streamed.outs, index
+        """Writes a vector of the results of row `index`, and adds to the column accumulators."""
+        width, outs, place = self.problem.width, streamed.tensors.outs, index
         there = self.in_row(streamed.unit, streamed.units, v)
-        exists = index < streamed.rows
+        exists = index < streamed.tensors.rows
         if const_expr(self.warp_rows > 1):  # the last rows of a warp may not exist
             there = exists if const_expr(there is None) else there & exists
             place = select_(exists, index, Int32(0))
         results = self.function.results(part.arrived(v), part.columns(v), None, row)
-        # sums come before predicated stores, which split basic blocks
-        for registers, value in zip(streamed.sums, results[len(outs) :], strict=True):
+        # accumulators come before predicated stores, which split basic blocks
+        for registers, value in zip(streamed.accs, results[len(outs) :], strict=True):
             if const_expr(self.warp_rows > 1):
                 value = cute.where(cute.full_like(value, exists, Boolean), value, cute.full_like(value, 0.0))
             registers[None, v].store(registers[None, v].load() + value)
         for out, value in zip(outs, results[: len(outs)], strict=True):
-            registers = cute.make_rmem_tensor((width,), out.element_type)
-            registers.store(value.to(out.element_type))
             target = cute.local_tile(out[place, None], (width,), (self.at(streamed.unit, v),))
-            if const_expr(there is None):
-                cute.copy(self.vector_atom(out.element_type), registers, target)
-            else:
-                cute.copy(self.vector_atom(out.element_type), registers, target, pred=there)
+            cute.copy(vector_atom(out.element_type, width), rounded(value, out.element_type), target, pred=there)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -308,25 +299,16 @@ class StreamingRowKernel(VectorAccess):
                     buffer[i, v] = x[column] if (at >= 0) & (at < units) else x.element_type(0)
                 continue
             tile = cute.local_tile(x, (width,), (self.at(unit, v),))
-            registers, there = cute.make_rmem_tensor((width,), x.element_type), self.in_row(unit, units, v)
-            if const_expr(there is None):
-                cute.copy(self.vector_atom(x.element_type), tile, registers)
-            else:
-                registers.fill(0)
-                cute.copy(self.vector_atom(x.element_type), tile, registers, pred=there)
-            buffer[None, v].store(registers.load())
+            buffer[None, v].store(load_vector(tile, width, self.in_row(unit, units, v)).load())
 
     @cute.jit
     def fetch(self, streamed: Any, row: Any, v: Any, stage: Any):
         """Begins to copy vector `v` of a row to a stage of the thread; zeros where it does not exist."""
-        exists, inside = row < streamed.rows, self.in_row(streamed.unit, streamed.units, v)
+        exists, inside = row < streamed.tensors.rows, self.in_row(streamed.unit, streamed.units, v)
         there = exists if const_expr(inside is None) else inside & exists
         place = select_(exists, row, Int32(0))
-        for x, buffer in zip(streamed.sources, streamed.buffers, strict=True):
-            bits = self.problem.width * x.element_type.width
-            mode = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
-            op, priority = cpasync.CopyG2SOp(mode), self.function.priority
-            atom = cute.make_copy_atom(op, x.element_type, num_bits_per_copy=bits, l2_evict_priority=priority)
+        for x, buffer in zip(streamed.tensors.sources, streamed.buffers, strict=True):
+            atom = async_vector_atom(x.element_type, self.problem.width, self.function.priority)
             tile = cute.local_tile(x[place, None], (self.problem.width,), (self.at(streamed.unit, v),))
             cute.copy(atom, tile, buffer[None, stage], pred=there)
         arch.cp_async_commit_group()
@@ -417,22 +399,22 @@ class StreamingRowKernel(VectorAccess):
         rest = units - self.at(first, vectors - 1)
         elements = select_(rest < 0, Int32(0), select_(rest > threads, Int32(threads), rest)) * width
         if self.problem.period:  # the first threads have the edges of a row, and vectors before it
-            elements = elements + select_(first <= 0, streamed.n - units * width + first * width, 0)
+            elements = elements + select_(first <= 0, streamed.tensors.n - units * width + first * width, 0)
         return elements.to(Float32) + float(width * (vectors - 1) * threads)
 
-    # -- column sums -----------------------------------------------------------------------------------------------
+    # -- reductions over rows --------------------------------------------------------------------------------------
 
     @cute.jit
-    def write_sums(self, streamed: Any, partial: Any, line: Any, thread: Any):
-        """Writes the column sums over the rows of the CTA."""
-        edges, sums = streamed.edges, streamed.sums
+    def write_partials(self, streamed: Any, line: Any, thread: Any):
+        """Writes the reductions over the rows of the CTA."""
+        edges, accs, partials = streamed.edges, streamed.accs, streamed.tensors.partials
         if const_expr(self.config.rows > 1):
-            edge_sums = [] if const_expr(edges is None) else edges.sums
-            self.fold([*sums, *edge_sums], thread // self.config.row_threads, thread % self.config.row_threads)
+            edge_accs = [] if const_expr(edges is None) else edges.accs
+            self.fold([*accs, *edge_accs], thread // self.config.row_threads, thread % self.config.row_threads)
         if thread < self.config.row_threads:
             if const_expr(edges is not None):
-                edges.write_sums(partial, line)
-            for out, registers in zip(partial, sums, strict=True):
+                edges.write_partials(partials, line)
+            for out, registers in zip(partials, accs, strict=True):
                 target = out[line, None] if const_expr(edges is None) else edges.line(out, line)
                 for v in range_constexpr(self.problem.vectors):
                     tile = cute.local_tile(target, (self.problem.width,), (self.at(streamed.unit, v),))
@@ -441,11 +423,11 @@ class StreamingRowKernel(VectorAccess):
                         cute.autovec_copy(registers[None, v], tile)
 
     @cute.jit
-    def fold(self, sums: Any, row: Any, lane: Any):
-        """Adds the sums of all rows of the CTA to those of its first."""
+    def fold(self, accs: Any, row: Any, lane: Any):
+        """Adds the accumulators of all rows of the CTA to those of its first."""
         row_threads, rows = self.config.row_threads, self.config.rows
         memory = arch.alloc_smem(Float32, self.problem.width * self.config.threads, 16)
-        for registers in sums:
+        for registers in accs:
             width, vectors = registers.shape
             layout = cute.make_layout((width, row_threads, rows), stride=(1, width, width * row_threads))
             buffer = cute.make_tensor(memory, layout)

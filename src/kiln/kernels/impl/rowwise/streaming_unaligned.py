@@ -1,7 +1,7 @@
 """Edges of unaligned rows in streaming kernels.
 
 Rows `period` apart begin equally far from a vector. A CTA takes only such rows: its threads have the same columns in all of them, so
-that columns are shifted once and column sums stay where they are. The few elements before and behind the vectors of a row are
+that columns are shifted once and accumulators stay where they are. The few elements before and behind the vectors of a row are
 edges: one to a lane of the row's first warp, read a row ahead.
 """
 
@@ -11,8 +11,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .... import Float32, Int32, cute, select_
-from ...parts.unaligned_rows import Span, vector_atom
-from ...parts.vectors import as_f32
+from ...parts.unaligned_rows import Span
+from ...parts.vectors import as_f32, vector_atom
 from .config import WARP
 from .row_part import EdgePart
 
@@ -45,33 +45,32 @@ class StreamedEdges:
 
     __kiln_static__ = True
 
-    def __init__(
-        self, kernel: StreamingRowKernel, line: Any, rows: Any, n: Any, lead: Any, skew: Any, rank: Any, lane: Any
-    ) -> None:
-        problem, config = kernel.problem, kernel.config
-        self._kernel, self._period, self._first, self._n = kernel, problem.period, line % problem.period, n
-        begin = lead + self._first * skew
+    def __init__(self, kernel: StreamingRowKernel, tensors: Any, line: Any, rank: Any, lane: Any) -> None:
+        problem, config, n = kernel.problem, kernel.config, tensors.n
+        self._kernel, self._period, self._first = kernel, problem.period, line % problem.period
+        begin = tensors.lead + self._first * tensors.skew
         self.span = Span(begin, n, problem.width)
-        self.rows = (rows - self._first + (problem.period - 1)) // problem.period
+        self.rows = (tensors.rows - self._first + (problem.period - 1)) // problem.period
         """Rows with this alignment."""
         self.before = (begin + self.span.head) // problem.width & (problem.alignment - 1)
         """Vectors that the first threads of a row have before it."""
         self.shift = begin & (problem.width - 1)
-        """Elements from the beginning of a line of column sums to the first sum, so that their vectors are aligned."""
+        """Elements from the beginning of a line of partials to the first, so that their vectors are aligned."""
         (self._column,) = self.span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
         self.has_edge = (rank == 0) & (lane < WARP)
         self._there = (rank == 0) & (lane < WARP) & (self._column < n)  # no other thread has an edge
 
-    def take(self, sources: Any, outs: Any, columns: Any, sums: int) -> None:
-        """Sets the matrices, given as `vectors`, reads the columns and clears the column sums."""
-        self._sources, self._outs = sources, outs
-        self.present, self.coming = ([self._register(x) for x in sources] for _ in range(2))
-        self._columns = [self._register(x) for x in columns]
-        for x, register in zip(columns, self._columns, strict=True):
+    def take(self, tensors: Any) -> Any:
+        """Reads the columns, clears the accumulators and returns the tensors with the vectors of the CTA's rows as matrices."""
+        self._sources, self._outs = ([self.vectors(x) for x in group] for group in (tensors.sources, tensors.outs))
+        self.present, self.coming = ([self._register(x) for x in self._sources] for _ in range(2))
+        self._columns = [self._register(x) for x in tensors.columns]
+        for x, register in zip(tensors.columns, self._columns, strict=True):
             self._copy(x.iterator + select_(self._there, self._column, Int32(0)), register, self._there)
-        self.sums = [cute.make_rmem_tensor((1, 1), Float32) for _ in range(sums)]
-        for register in self.sums:
+        self.accs = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
+        for register in self.accs:
             register.fill(0.0)
+        return tensors._replace(sources=self._sources, outs=self._outs, rows=self.rows)
 
     def _register(self, x: Any) -> Any:
         register = cute.make_rmem_tensor((1,), x.element_type)
@@ -96,7 +95,7 @@ class StreamedEdges:
         return cute.make_tensor(pointer.with_alignment(width * x.element_type.width // 8), layout)
 
     def line(self, out: Any, line: Any) -> Any:
-        """Returns the vectors of a line of column sums."""
+        """Returns the vectors of a line of partials."""
         width = self._kernel.problem.width
         pointer = out[line, None].iterator + (self.shift + self.span.head)
         return cute.make_tensor(
@@ -121,19 +120,19 @@ class StreamedEdges:
 
     @cute.jit
     def write(self, row: Any, index: Any):
-        """Writes the results at the edges of row `index`, and adds to the column sums."""
+        """Writes the results at the edges of row `index`, and adds to the accumulators."""
         if self._there:
             part = self.part(self.present)
             results = self._kernel.function.results(part.values(0), part.columns(0), None, row)
             for out, value in zip(self._outs, results[: len(self._outs)], strict=True):
                 target = self._element(out, index).with_alignment(out.element_type.width // 8)
                 cute.make_tensor(target, cute.make_layout(1))[0] = value[0].to(out.element_type)
-            for register, value in zip(self.sums, results[len(self._outs) :], strict=True):
+            for register, value in zip(self.accs, results[len(self._outs) :], strict=True):
                 register[0, 0] = register[0, 0] + value[0]
 
     @cute.jit
-    def write_sums(self, partial: Any, line: Any):
-        """Writes the column sums over the rows of the CTA."""
+    def write_partials(self, partials: Any, line: Any):
+        """Writes the reductions over the rows of the CTA."""
         if self._there:
-            for out, register in zip(partial, self.sums, strict=True):
+            for out, register in zip(partials, self.accs, strict=True):
                 out[line, self.shift + self._column] = register[0, 0]

@@ -15,10 +15,10 @@ from typing import Any
 from .... import Float32, Int32, Int64, Uint32, const_expr, cute, range_constexpr, select_
 from ....cute import arch
 from ...parts.unaligned_rows import Span, element_at, vectors_at
-from ...parts.vectors import as_f32
+from ...parts.vectors import as_f32, async_vector_atom, rounded, vector_atom
 from .config import WARP, UnalignedRowwiseConfig
 from .row_kernel import Row, RowKernel, RowProblem, launch, wait_for_previous_kernel
-from .row_part import EdgePart
+from .row_part import EdgePart, PrefetchedColumns
 from .vector_access import AccessedPart, VectorAccess
 
 CACHE_LINE = 128
@@ -74,28 +74,6 @@ class UnalignedPart(AccessedPart):
             arch.cp_async_wait_group(0)
 
 
-class UnalignedColumns:
-    """A thread's elements of the column vectors, read some vectors ahead."""
-
-    __kiln_static__ = True
-
-    def __init__(self, kernel: UnalignedRowKernel, span: Span, columns: list[Any], unit: Any) -> None:
-        self._kernel, self._span, self._columns, self._unit = kernel, span, columns, unit
-        self._read: dict[int, list[Any]] = {}
-
-    def prefetch(self, v: int = 0) -> None:
-        """Begins to read those of vector `v` and of some behind it."""
-        kernel = self._kernel
-        for u in range(v, min(kernel.vectors, v + kernel.config.prefetch)):
-            if u not in self._read:
-                self._read[u] = [kernel.halves(c, self._span, kernel.at(self._unit, u)) for c in self._columns]
-
-    def values(self, v: int) -> list[Any]:
-        """Returns those of vector `v`."""
-        self.prefetch(v)
-        return [as_f32(self._kernel.shifted(halves, self._span.head)) for halves in self._read.pop(v)]
-
-
 class UnalignedRowKernel(VectorAccess):
     """The kernel of a row function for unaligned rows."""
 
@@ -109,41 +87,39 @@ class UnalignedRowKernel(VectorAccess):
 
     @cute.jit
     def __call__(
-        self, addresses: Any, rows: Int32, n: Int32, lead: Int32, steps: Any, scalars: Any, ctas: Int32, stream: Int64
+        self, addresses: Any, rows: Int32, n: Int32, lead: Int32, strides: Any, scalars: Any, ctas: Int32, stream: Int64
     ):
-        """Launches so many CTAs. `addresses`: sources, outs, columns; `steps`: row strides of the matrices."""
-        sources, outs, columns, _ = self.function.tensors(addresses, rows, n, steps, 1, self.width)
-        call = self.kernel(sources, outs, columns, scalars, rows, n, lead, Int32(steps[0]))
+        """Launches so many CTAs. `addresses`: sources, outs, columns; `strides`: those of rows of the matrices."""
+        tensors, _ = self.function.tensors(addresses, rows, n, strides, scalars, 1, self.width)
+        call = self.kernel(tensors._replace(lead=lead, skew=Int32(strides[0])))
         launch(call, self.config, ctas, stream, self.problem.overlaps)
 
     @cute.kernel
-    def kernel(
-        self, sources: Any, outs: Any, columns: Any, scalars: Any, rows: Int32, n: Int32, lead: Int32, skew: Int32
-    ):
-        config = self.config
+    def kernel(self, tensors: Any):
+        config, rows, n, lead, skew = self.config, tensors.rows, tensors.n, tensors.lead, tensors.skew
         wait_for_previous_kernel(self.problem.overlaps)
         index, within = arch.block_idx()[0] // config.cluster, arch.thread_idx()[0] // config.row_threads
-        arguments = sources, outs, columns, scalars
-        if const_expr(config.held_rows > 1):
-            first = index // self.width * (config.held_rows * self.width) + index % self.width
+        if const_expr(config.rows_per_cta > 1):
+            first = index // self.width * (config.rows_per_cta * self.width) + index % self.width
             if first < rows:
-                others = [first + k * self.width for k in range(1, config.held_rows)]
+                others = [first + k * self.width for k in range(1, config.rows_per_cta)]
                 places = [first, *(select_(row < rows, row, first) for row in others)]
-                self.compute(arguments, places, n, n, lead + first * skew)
+                self.compute(tensors, places, n, lead + first * skew)
         elif const_expr(config.rows == 1):
-            self.compute(arguments, [index], n, n, lead + index * skew)
+            self.compute(tensors, [index], n, lead + index * skew)
         else:
             row = index * config.rows + within
             place = select_(row < rows, row, Int32(0))
-            self.compute(arguments, [place], n, select_(row < rows, n, Int32(0)), lead + place * skew)
+            self.compute(tensors, [place], select_(row < rows, n, Int32(0)), lead + place * skew)
 
     @cute.jit
-    def compute(self, arguments: Any, places: Any, n: Any, length: Any, begin: Any):
-        """Computes rows that begin equally far from vectors; they have `n` elements, or a `length` of 0 if they do not exist."""
-        config, function, (sources, outs, columns, scalars) = self.config, self.function, arguments
+    def compute(self, tensors: Any, places: Any, length: Any, begin: Any):
+        """Computes rows that begin equally far from vectors; their `length` is 0 if they do not exist."""
+        config, function = self.config, self.function
+        sources, outs, columns = tensors.sources, tensors.outs, tensors.columns
         thread, rank = arch.thread_idx()[0], arch.block_idx()[0] % config.cluster
         lane, within = thread % config.row_threads, thread // config.row_threads
-        exchange = function.exchange_buffer(config.held_rows)
+        exchange = function.exchange_buffer(config.rows_per_cta)
         if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
         span = Span(begin, length, self.width, spare=spare_vectors(columns))
@@ -156,7 +132,10 @@ class UnalignedRowKernel(VectorAccess):
             UnalignedPart(self, span.units, [self.read(x[row, None], span, unit, thread) for x in sources], unit)
             for row in places
         ]
-        held_columns = UnalignedColumns(self, span, columns, unit)
+        held_columns = PrefetchedColumns(
+            columns, self.vectors, config.prefetch, lambda x, v: self.halves(x, span, self.at(unit, v)),
+            lambda halves: as_f32(self.shifted(halves, span.head)),
+        )  # fmt: skip
         accumulated, owns = [], []
         for k in range_constexpr(len(places)):
             if const_expr(function.smem_vectors > 0):
@@ -168,7 +147,9 @@ class UnalignedRowKernel(VectorAccess):
         if const_expr(config.cluster > 1):
             arch.cluster_wait()  # the other CTAs have started, so that their shared memory can be written
         statistics = function.reduce_rows(owns, exchange, [within + k for k in range(len(places))], thread, rank)
-        rows = [Row(own, known, scalars, n) for (own, _), known in zip(accumulated, statistics, strict=True)]
+        rows = [
+            Row(own, known, tensors.scalars, tensors.n) for (own, _), known in zip(accumulated, statistics, strict=True)
+        ]
         if has_edge & there:
             edge_columns = [cute.TensorSSA.from_elements([x[column].to(Float32)], Float32) for x in columns]
             for k in range_constexpr(len(places)):
@@ -200,10 +181,10 @@ class UnalignedRowKernel(VectorAccess):
                 held[v] = cute.make_rmem_tensor((self.width,), dtype)
                 if there is not None:
                     held[v].fill(0)
-                cute.copy(function.atom(dtype, function.priority), tile, held[v], pred=there)
+                cute.copy(vector_atom(dtype, self.width, function.priority), tile, held[v], pred=there)
             else:
                 held[v] = buffer[None, v - count]
-                cute.copy(function.async_atom(dtype), tile, held[v], pred=there)
+                cute.copy(async_vector_atom(dtype, self.width, function.priority), tile, held[v], pred=there)
         if buffer is not None:
             arch.cp_async_commit_group()
         return held
@@ -214,11 +195,8 @@ class UnalignedRowKernel(VectorAccess):
 
     def write(self, row: Any, value: Any, span: Span, unit: Any, v: int) -> None:
         """Writes a vector, if the row has it."""
-        dtype = row.element_type
-        registers = cute.make_rmem_tensor((self.width,), dtype)
-        registers.store(value.to(dtype))
-        there = self.in_row(unit, span.units, v)
-        cute.copy(self.function.atom(dtype), registers, self.tile(row, span, unit, v), pred=there)
+        atom, registers = vector_atom(row.element_type, self.width), rounded(value, row.element_type)
+        cute.copy(atom, registers, self.tile(row, span, unit, v), pred=self.in_row(unit, span.units, v))
 
     def halves(self, column: Any, span: Span, unit: Any) -> Any:
         """Reads three neighbouring half vectors of a column vector, which contain the elements of a row's vector.
@@ -234,12 +212,12 @@ class UnalignedRowKernel(VectorAccess):
         dtype, width = halves.element_type, self.width
         per_word = 32 // dtype.width
         words = [word for k in range(3) for word in halves[None, k].load().bitcast(Uint32).to_elements()]
-        odd = (head & 1) != 0
+        shifted_by_one = (head & 1) != 0
         if per_word == 1:
-            words = [select_(odd, high, low) for low, high in itertools.pairwise(words)]
+            words = [select_(shifted_by_one, high, low) for low, high in itertools.pairwise(words)]
         else:
             if width == 8:
                 words = [select_((head & 2) != 0, high, low) for low, high in itertools.pairwise(words)]
-            chosen = select_(odd, Int32(0x5432), Int32(0x3210))
+            chosen = select_(shifted_by_one, Int32(0x5432), Int32(0x3210))
             words = [Uint32(arch.prmt(low, high, chosen)) for low, high in itertools.pairwise(words)]
         return cute.TensorSSA.from_elements(words[: width // per_word], Uint32).bitcast(dtype)

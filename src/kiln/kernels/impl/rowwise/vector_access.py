@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import cute
-from ....cute.nvgpu import CopyUniversalOp
 from ...parts.vectors import either
 from .row_part import RowPart
 
@@ -36,10 +34,6 @@ class VectorAccess:
             return there
         inside = self.at(unit, v) < units
         return inside if there is None else there & inside
-
-    def vector_atom(self, dtype: Any) -> Any:
-        """Returns a copy of one vector."""
-        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=self.problem.width * dtype.width)
 
 
 class AccessedPart(RowPart):

@@ -1,4 +1,4 @@
-"""Gradients of the weights and biases of norms, for rows that cannot be streamed: sums over rows, given their statistics."""
+"""Gradients of the weights and biases of norms, for rows that cannot be streamed: reductions over rows, given their statistics."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 from .... import Float32, Int32, Int64, const_expr, cute, range_constexpr
 from ....cute import arch
-from ....cute.nvgpu import CopyUniversalOp
-from ...parts.vectors import as_f32
+from ...parts.vectors import as_f32, load_vector
 from .config import WARP
 from .row_kernel import row_matrix, vector_at
 
@@ -18,9 +17,9 @@ def rows_at_once(width: int) -> int:
 
 
 class WeightGradient:
-    """Sums over rows of dy * (x - mean) * rstd, and of dy, given mean and rstd of each row.
+    """The sum over rows of dy * (x - mean) * rstd, and that of dy, given mean and rstd of each row.
 
-    A CTA sums over some rows, for as many columns as a warp accesses at once.
+    A CTA adds some rows, for as many columns as a warp accesses at once.
     """
 
     threads = 256
@@ -36,31 +35,31 @@ class WeightGradient:
 
     @cute.jit
     def __call__(self, addresses: Any, rows: Int32, n: Int32, steps: Any, parts: Int32, each: Int32, stream: Int64):
-        """`addresses`: x, dy, means, rstds, partial sums of `parts` CTAs of `each` rows."""
+        """`addresses`: x, dy, means, rstds, partials of `parts` CTAs of `each` rows."""
         matrices = [
             row_matrix(p, dtype, rows, n, step, self.width)
             for p, dtype, step in zip(addresses, self.types, steps, strict=False)
         ]
         row_values = [vector_at(p, Float32, rows) for p in addresses[2:4]]
-        sums = [row_matrix(p, Float32, parts, n, n) for p in addresses[4:]]
-        self.kernel(matrices, row_values, sums, rows, n, each).launch(
+        partials = [row_matrix(p, Float32, parts, n, n) for p in addresses[4:]]
+        self.kernel(matrices, row_values, partials, rows, n, each).launch(
             grid=(cute.ceil_div(n, WARP * self.width), parts, 1), block=(self.threads, 1, 1), stream=stream
         )
 
     @cute.kernel
-    def kernel(self, matrices: Any, row_values: Any, sums: Any, rows: Int32, n: Int32, each: Int32):
+    def kernel(self, matrices: Any, row_values: Any, partials: Any, rows: Int32, n: Int32, each: Int32):
         width, warps = self.width, self.threads // WARP
         thread = arch.thread_idx()[0]
         block, part, _ = arch.block_idx()
         unit, first = block * WARP + thread % WARP, thread // WARP
         last = min((part + 1) * each, rows)
-        accs = [cute.full((width,), 0.0, Float32) for _ in sums]
+        accs = [cute.full((width,), 0.0, Float32) for _ in partials]
         for start in range(part * each + first, last, warps * self.unroll):
             accs = self.add_rows(matrices, row_values, accs, start, last, unit, n)
         buffer = cute.make_tensor(
             arch.alloc_smem(Float32, self.threads * width, 16), cute.make_layout((width, WARP, warps))
         )
-        for out, acc in zip(sums, accs, strict=True):
+        for out, acc in zip(partials, accs, strict=True):
             arch.sync_threads()
             buffer[None, thread % WARP, first].store(acc)
             arch.sync_threads()
@@ -93,11 +92,6 @@ class WeightGradient:
             accs = results
         return accs
 
-    @cute.jit
-    def read(self, x: Any, width: Any, at: Any, there: Any):
+    def read(self, x: Any, width: int, at: Any, there: Any) -> Any:
         """Reads a vector, zeros where it does not exist."""
-        registers = cute.make_rmem_tensor((width,), x.element_type)
-        registers.fill(0)
-        atom = cute.make_copy_atom(CopyUniversalOp(), x.element_type, num_bits_per_copy=width * x.element_type.width)
-        cute.copy(atom, cute.local_tile(x, (width,), (at,)), registers, pred=there)
-        return registers
+        return load_vector(cute.local_tile(x, (width,), (at,)), width, there)

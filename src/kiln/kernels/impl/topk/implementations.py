@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Int32, Int64
 from ...dispatch import arrays, devices, launches
-from ...dispatch.registry import MemoryBound, Registry, variants
+from ...dispatch.registry import MemoryBound, Registry
 from ..rowwise.config import WARP, RowwiseConfig
 from ..rowwise.row_part import MAX_SAVED_ELEMENTS
 from .kernel import TopK, TopKKernelProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ...dispatch.devices import Device
     from .problem import TopKProblem
 
@@ -28,7 +26,7 @@ class TopKArguments(NamedTuple):
     indices: Any
 
 
-_MANY = 1 << 15
+_MANY_ROWS = 1 << 15
 """Rows from which on throughput counts, not the latency of a row."""
 
 
@@ -39,7 +37,7 @@ def topk_config(n: int, width: int, k: int, rows: int) -> RowwiseConfig:
     """
     units = -(-n // width)
     threads = arrays.power_of_two(units)
-    if rows >= _MANY and n <= 512:
+    if rows >= _MANY_ROWS and n <= 512:
         threads = min(threads, WARP, max(arrays.power_of_two(2 * k), arrays.power_of_two(-(-n // 24)) // 2, 8))
     if threads > WARP:
         threads = min(512, max(WARP, arrays.power_of_two(-(-n // 32))))
@@ -51,17 +49,13 @@ class TopKSoftmax(MemoryBound):
     """The threads of a row, in a CTA or part of one, select its largest elements."""
 
     config = RowwiseConfig
+    tried = {"threads": (128, 256, 512)}
 
     def supports(self, problem: TopKProblem, device: Device) -> str | None:
         return problem.exceeds_32_bits
 
-    def configs(self, problem: TopKProblem, device: Device) -> Iterator[RowwiseConfig]:
-        first = topk_config(problem.n, problem.matrices[0].width, problem.k, problem.rows)
-
-        def check(config: RowwiseConfig) -> None:
-            self.check(problem, config, device)
-
-        return variants(first, check, threads=[t for t in (128, 256, 512) if t >= first.row_threads])
+    def measured_config(self, problem: TopKProblem, device: Device) -> RowwiseConfig:
+        return topk_config(problem.n, problem.matrices[0].width, problem.k, problem.rows)
 
     def check(self, problem: TopKProblem, config: RowwiseConfig, device: Device) -> None:
         config.check(problem.n, problem.matrices[0].width, problem.x.dtype.width, 1, device)
@@ -82,11 +76,9 @@ class TopKSoftmax(MemoryBound):
             TopK,
             TopKKernelProblem(
                 (problem.x.dtype,), (), (), 0, width, vectors, n == config.row_threads * vectors * width, config,
-                overlaps=devices.current().overlaps, renormalize=problem.renormalize, one_each=k <= config.row_threads,
+                overlaps=devices.current().overlaps, renormalize=problem.renormalize, has_threshold=k <= config.row_threads,
                 index=problem.indices.dtype,
             ),
         )  # fmt: skip
-        given = list(args)
-        launches.launcher(
-            kernel, given, Int32(rows), Int32(n), Int32(k), Int64(step), Int32(-(-rows // config.rows))
-        )(given)  # fmt: skip
+        ctas = Int32(-(-rows // config.rows))
+        launches.launch(kernel, args, Int32(rows), Int32(n), Int32(k), Int64(step), ctas)

@@ -1,10 +1,10 @@
 """The top-k kernel.
 
 Elements that reach a threshold which at least k elements reach are ranked by comparing them with each other (`threshold.py`). Where there
-is no threshold, or too many elements reach it, the results are selected one by one: each thread knows the two largest of its elements that
-come after those already taken; the threads of the row find the largest of these, and its owner goes on with its second, or
-looks for its next two. Elements are compared by ordered integers, equal ones by their columns. Rows are in registers; threads read
-longer ones again when they look for more.
+is no threshold, because a row has fewer threads than results, or too many elements reach it, the results are selected one by one: each
+thread knows the two largest of its elements that come after those already taken; the threads of the row find the largest of these, and
+its owner goes on with its second, or looks for its next two. Elements are compared by ordered integers, equal ones by their columns.
+Rows are in registers; threads read longer ones again when they look for more.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _UNKNOWN = -1
 
 @dataclasses.dataclass(frozen=True)
 class TopKKernelProblem(RowProblem):
-    """What a kernel is specialised for. `one_each`: each thread of a row has at most one of the results."""
+    """What a kernel is specialised for. `has_threshold`: a row has a thread for each result, so that a threshold can be found."""
 
     renormalize: bool = False
-    one_each: bool = True
+    has_threshold: bool = True
     index: Any = Int32
 
 
@@ -71,7 +71,7 @@ class TopK(Softmax):
         held = None
         if const_expr(self.resident):
             held = self.read(x, at, self.vectors)
-        candidates: Any = Candidates(self, within) if const_expr(problem.one_each) else None
+        candidates: Any = Candidates(self, within) if const_expr(problem.has_threshold) else None
         top, scale = Float32(-float("inf")), Float32(1.0)
         statistics, most = self.accumulate_row(x, held, at, candidates)
         if const_expr(not problem.renormalize):
@@ -79,7 +79,7 @@ class TopK(Softmax):
             scale = arch.rcp_approx(row_sum)
         exchange = self.exchange_buffer(fields=1) if const_expr(problem.renormalize) else None
         target = (values, indices, at, k, top, scale, exchange)
-        if const_expr(problem.one_each):
+        if const_expr(problem.has_threshold):
             if self.collect(candidates, x, held, at, most, k):
                 candidates.write(*target)
             else:
@@ -123,10 +123,8 @@ class TopK(Softmax):
     def collect(self, candidates: Any, x: Any, held: Any, at: Any, most: Any, k: Any):
         """Collects the elements that may be among the first `k`; returns whether that was possible for all rows of the warp."""
         candidates.begin(at.unit)
-        key = candidates.limit(
-            most, k, at.thread
-        )  # synchronises, here or next: the count is cleared before it is increased
-        candidates.wait()
+        key = candidates.limit(most, k, at.thread)
+        candidates.wait()  # the count is cleared before it is increased
         limit, known = from_order(key), key > LOWEST
         if known:
             if const_expr(self.resident):
@@ -157,26 +155,26 @@ class TopK(Softmax):
             if const_expr(problem.renormalize):
                 highest = select_(j == 0, first, highest)
                 top = from_order(highest)
-            if const_expr(problem.one_each):
+            if const_expr(problem.has_threshold):
                 own_key, own_column = select_(lane == j, first, own_key), select_(lane == j, where, own_column)
             else:
-                power = exp2((from_order(first) - top) * LOG2_E)
-                row_sum = row_sum + power
+                exponential = exp2((from_order(first) - top) * LOG2_E)
+                row_sum = row_sum + exponential
                 if at.exists & (lane == j % config.row_threads):
-                    values[at.row, j] = power * scale
+                    values[at.row, j] = exponential * scale
                     indices[at.row, j] = where.to(problem.index)
             if (column == where) & (key == first):
                 if second_column == _UNKNOWN:
                     key, column, second, second_column = self.next(x, held, at, first, where)
                 else:
                     key, column, second_column = second, second_column, Int32(_UNKNOWN)
-        if const_expr(problem.one_each):
-            power = select_(lane < k, exp2((from_order(own_key) - top) * LOG2_E), Float32(0.0))
+        if const_expr(problem.has_threshold):
+            exponential = select_(lane < k, exp2((from_order(own_key) - top) * LOG2_E), Float32(0.0))
             if const_expr(problem.renormalize):
-                ((row_sum,),) = self.reduce_rows([(power,)], exchange, [at.within], at.thread, 0, sum_statistics)
+                ((row_sum,),) = self.reduce_rows([(exponential,)], exchange, [at.within], at.thread, 0, sum_statistics)
                 scale = arch.rcp_approx(row_sum)
             if at.exists & (lane < k):
-                values[at.row, lane] = power * scale
+                values[at.row, lane] = exponential * scale
                 indices[at.row, lane] = own_column.to(problem.index)
         elif const_expr(problem.renormalize):
             scale = arch.rcp_approx(row_sum)
@@ -207,10 +205,10 @@ class TopK(Softmax):
                 if const_expr(not self.exact):
                     after = after & (at < units)
                 own = select_(after, own, Uint32(0))
-                leads, follows = own > best, own > second  # columns grow: of equals the first stays
-                second = select_(leads, best, select_(follows, own, second))
-                where_second = select_(leads, where_best, select_(follows, where, where_second))
-                best, where_best = select_(leads, own, best), select_(leads, where, where_best)
+                is_best, is_second = own > best, own > second  # columns grow: of equals the first stays
+                second = select_(is_best, best, select_(is_second, own, second))
+                where_second = select_(is_best, where_best, select_(is_second, where, where_second))
+                best, where_best = select_(is_best, own, best), select_(is_best, where, where_best)
         return best, where_best, second, where_second
 
     @cute.jit

@@ -6,9 +6,8 @@ import dataclasses
 
 from .... import Float32, Int32, Int64
 from ...dispatch.arrays import require
-from ...dispatch.matrices import RowwiseProblem
+from ...dispatch.matrices import RowwiseProblem, require_floats
 from ...dispatch.problem import TensorLayout
-from ..rowwise.problem import FLOATS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +25,7 @@ class TopKProblem(RowwiseProblem):
     def __post_init__(self) -> None:
         shape = self.x.shape
         require(len(shape) >= 1, f"{self.name} of an array without modes")
-        require(
-            self.x.dtype in FLOATS,
-            f"{self.name} of {self.x.dtype.__name__} elements",
-            hint="Float16, BFloat16 or Float32: convert the array",
-        )
+        require_floats(self.name, [self.x])
         require(
             isinstance(self.k, int) and 1 <= self.k <= shape[-1],
             f"{self.name}: k is {self.k!r} for rows of {shape[-1]}",

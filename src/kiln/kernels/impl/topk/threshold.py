@@ -20,6 +20,7 @@ from .ordered_bits import order
 _NONE = 0x7FFFFFFF_FF800000
 """Minus infinity, in a column behind all others."""
 _AT_ONCE = 4
+"""Candidates that a thread compares with its own at a time."""
 _CHUNKS = 16
 """Slots for the largest elements of a thread's chunks of a row, used in turn."""
 

@@ -1,4 +1,4 @@
-"""Asynchronous copies. What becomes of them is in `runtime/engines.py`."""
+"""Asynchronous copies, which are issued to the engines of `runtime/engines.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .cluster import peer
 
 HANDLERS = Handlers()
@@ -21,36 +21,32 @@ def _copies(x: Expander, op: ir.Operation) -> ir.Value:
     return x.frame_of(op)
 
 
+@HANDLERS.calls(nvgpu.async_copy.CpAsync, "target", "source", "source_size", "size")
 def copy_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
 ) -> None:
-    """`bytes_` of `size` bytes, and zeros for the rest."""
-    target, source = Hooks(x, op).copy(b, target, source, bytes_, size)
+    """Issue a `cp.async` of `bytes_` bytes; the rest of `size` is filled with zeros."""
+    target, source = hooks_of(x, op).copy(b, target, source, bytes_, size)
     if x.module.banks is not None:
         x.module.banks.access(x, op, b, target, size, size, "cp.async")
     x.call(b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
 
 
-@HANDLERS.expands(nvgpu.async_copy.CpAsync)
-def _cp_async(x: Expander, op: nvgpu.async_copy.CpAsync, b: Builder) -> None:
-    copy_async(x, op, b, op.target, op.source, op.source_size, op.size)
-
-
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncCommit)
 def _cp_async_commit(x: Expander, op: nvgpu.async_copy.CpAsyncCommit, b: Builder) -> None:
     x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(COPY_QUEUE)])
-    Hooks(x, op).commit(b, COPY)
+    hooks_of(x, op).commit(b, COPY)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncWait)
 def _cp_async_wait(x: Expander, op: nvgpu.async_copy.CpAsyncWait, b: Builder) -> None:
     x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(COPY_QUEUE), b.i32(op.count)])
-    Hooks(x, op).waited(b, op.count, COPY)
+    hooks_of(x, op).waited(b, op.count, COPY)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncMbarrierArrive)
 def _cp_async_mbarrier_arrive(x: Expander, op: nvgpu.async_copy.CpAsyncMbarrierArrive, b: Builder) -> None:
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.copies_arrive(b, op.pointer)
     x.call(b, "kiln_cpu_copy_arrive", [_copies(x, op), op.pointer])
     hooks.mbarrier_after(b, op.pointer)
@@ -59,20 +55,20 @@ def _cp_async_mbarrier_arrive(x: Expander, op: nvgpu.async_copy.CpAsyncMbarrierA
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkCommit)
 def _cp_async_bulk_commit(x: Expander, op: nvgpu.async_copy.CpAsyncBulkCommit, b: Builder) -> None:
     x.call(b, "kiln_cpu_commit", [_copies(x, op), b.i32(BULK_QUEUE)])
-    Hooks(x, op).bulk_commit(b)
+    hooks_of(x, op).bulk_commit(b)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkWait)
 def _cp_async_bulk_wait(x: Expander, op: nvgpu.async_copy.CpAsyncBulkWait, b: Builder) -> None:
     x.call(b, "kiln_cpu_wait_for_groups", [_copies(x, op), b.i32(BULK_QUEUE), b.i32(op.count)])
-    Hooks(x, op).bulk_waited(b, op.count, op.read)
+    hooks_of(x, op).bulk_waited(b, op.count, op.read)
 
 
 def bulk_load(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value
 ) -> None:
-    """A bulk copy to shared memory, this block's or another's, that takes its bytes from what an mbarrier there misses."""
-    hooks = Hooks(x, op)
+    """Issue a bulk copy to shared memory of this block or another, whose mbarrier counts the bytes."""
+    hooks = hooks_of(x, op)
     hooks.bulk_copy(b, target, source, bytes_, mbarrier)
     x.call(b, "kiln_cpu_bulk_load", [_copies(x, op), target, source, bytes_, mbarrier])
     hooks.mbarrier_after(b, mbarrier)
@@ -82,7 +78,8 @@ def multicast(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value,
     mask: ir.Value,
 ) -> None:  # fmt: skip
-    """The same copy to each block of the cluster whose bit is set in `mask` (i16): to the same place there, and its mbarrier."""
+    """Issue a bulk copy to the same place of each block of the cluster whose bit is set in `mask` (i16), with its
+    mbarrier."""
     each, rank = b.for_(b.i32(0), b.i32(16), b.i32(1))
     wide = each.value("arith.extui", int_type(32), (mask,))
     bit = each.binary("andi", each.binary("shrui", wide, rank), 1)
@@ -92,8 +89,8 @@ def multicast(
 
 
 def bulk_store(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value) -> None:
-    """A bulk copy to global memory."""
-    Hooks(x, op).bulk_copy(b, target, source, bytes_)
+    """Issue a bulk copy to global memory."""
+    hooks_of(x, op).bulk_copy(b, target, source, bytes_)
     x.call(b, "kiln_cpu_bulk_store", [_copies(x, op), target, source, bytes_])
 
 
@@ -101,8 +98,8 @@ def bulk_reduce(
     x: Expander, op: ir.Operation, b: Builder, how: tuple[str, str], target: ir.Value, source: ir.Value, bytes_: ir.Value,
     mbarrier: ir.Value | None = None,
 ) -> None:  # fmt: skip
-    """A bulk reduction (its name, the type of elements): of global memory, or with an mbarrier of a block's shared memory."""
-    hooks = Hooks(x, op)
+    """Issue a bulk reduction (name, element type): in global memory or, with an mbarrier, in shared memory."""
+    hooks = hooks_of(x, op)
     hooks.bulk_copy(b, target, source, bytes_, mbarrier, combines=True)
     number = REDUCTIONS.index(how[0]) + 1 | list(ELEMENTS).index(how[1]) << 8
     place = mbarrier if mbarrier is not None else b.value("llvm.mlir.zero", ptr_type())
@@ -118,8 +115,8 @@ def bulk_reduce(
 def store_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, parts: list[ir.Value], mbarrier: ir.Value
 ) -> None:
-    """Store integers one after the other, then take their bytes from what an mbarrier misses."""
-    hooks, each = Hooks(x, op), parts[0].type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
+    """Store integers to consecutive addresses, then complete their bytes on an mbarrier."""
+    hooks, each = hooks_of(x, op), parts[0].type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
     hooks.store_async(b, target, each * len(parts), mbarrier)
     for number, part in enumerate(parts):
         b.store(part, b.byte_gep(target, number * each))

@@ -1,4 +1,4 @@
-"""Clusters: where a block is in one, its barrier, and the shared memory of its other blocks."""
+"""Clusters: indices of their blocks, the cluster barrier, and distributed shared memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.record_access import block_of
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 
 HANDLERS = Handlers()
 
@@ -19,7 +19,7 @@ def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: Builder) -> i
     which, dim = op.which, op.dim
     sizes = [record.load(f"cluster_{a}") for a in "xyz"]
     if which == "cluster_size":
-        return b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))
+        return b.product(sizes)
     if which == "block_idx_in_cluster":
         return record.load("rank")
     if which == "block_in_cluster_dim":
@@ -30,34 +30,27 @@ def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: Builder) -> i
     return b.binary("divui", index[dim], sizes[dim])
 
 
+@HANDLERS.calls(nvgpu.cluster.ClusterArrive, "relaxed")
 def cluster_arrive(x: Expander, op: ir.Operation, b: Builder, relaxed: bool) -> None:
     """Arrive at the cluster's barrier."""
     frame = x.frame_of(op)
     mode = 3 if relaxed else 2
-    Hooks(x, op).arrival(b, frame, None, None, mode, lambda: x.call(b, "kiln_cpu_cluster_arrive", [frame]))
+    hooks_of(x, op).arrival(b, frame, None, None, mode, lambda: x.call(b, "kiln_cpu_cluster_arrive", [frame]))
 
 
+@HANDLERS.calls(nvgpu.cluster.ClusterWait)
 def cluster_wait(x: Expander, op: ir.Operation, b: Builder) -> None:
     """Wait for the cluster's barrier."""
     site = b.i32(x.site_of(op, "cluster barrier"))
     x.suspend_if(b, x.call(b, "kiln_cpu_cluster_wait", [x.frame_of(op), site], int_type(32)))
-    Hooks(x, op).passed(b, cluster=True)
+    hooks_of(x, op).passed(b, cluster=True)
 
 
-@HANDLERS.expands(nvgpu.cluster.ClusterArrive)
-def _cluster_arrive(x: Expander, op: nvgpu.cluster.ClusterArrive, b: Builder) -> None:
-    cluster_arrive(x, op, b, op.relaxed)
-
-
-@HANDLERS.expands(nvgpu.cluster.ClusterWait)
-def _cluster_wait(x: Expander, op: nvgpu.cluster.ClusterWait, b: Builder) -> None:
-    cluster_wait(x, op, b)
-
-
+@HANDLERS.calls(nvgpu.cluster.MapShared, "pointer", "rank")
 def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.Value) -> ir.Value:
-    """Return the address in the shared memory of block `rank` of the cluster; negative: the address itself.
+    """Return an address in the shared memory of block `rank` of the cluster; the address itself if that is negative.
 
-    The address may be another block's already: what counts is its place in its block.
+    The address may already be another block's: its offset in that block counts.
     """
     record = block_of(b, x.frame_of(op))
     there = b.binary("subi", rank, record.load("rank"))
@@ -65,8 +58,3 @@ def peer(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, rank: ir.
     here = b.compare("slt", rank, 0)
     wide = b.value("arith.extsi", int_type(64), (b.select(here, b.i32(0), distance),))
     return b.byte_gep(pointer, wide)
-
-
-@HANDLERS.expands(nvgpu.cluster.MapShared)
-def _map_shared(x: Expander, op: nvgpu.cluster.MapShared, b: Builder) -> ir.Value:
-    return peer(x, op, b, op.pointer, op.rank)

@@ -1,4 +1,4 @@
-"""What a thread asks of its SM: time, sleep, registers, the launch before this one."""
+"""Clocks, `nanosleep`, `setmaxnreg`, and programmatic dependencies between launches."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.record_access import block_of
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 
 HANDLERS = Handlers()
 
 
-@HANDLERS.expands(nvgpu.control.SetMaxRegister)
-def _set_max_register(x: Expander, op: nvgpu.control.SetMaxRegister, b: Builder) -> None:
-    set_registers(x, op, b, op.action, op.count)
-
-
+@HANDLERS.calls(nvgpu.control.SetMaxRegister, "action", "count")
 def set_registers(x: Expander, op: ir.Operation, b: Builder, action: str, count: int) -> None:
-    """`setmaxnreg`, if it is known how many registers there are: as many as the blocks that a launch asks for leave to each."""
+    """Expand `setmaxnreg` if a launch names the CTAs per SM: these determine how many registers each CTA has."""
     blocks = _blocks_together(x)
     if not blocks:
         return
@@ -39,16 +35,16 @@ def set_registers(x: Expander, op: ir.Operation, b: Builder, action: str, count:
 
 
 def _blocks_together(x: Expander) -> int:
-    """Return how many blocks of the running kernel a launch wants on an SM; 0: it does not say."""
+    """Return how many blocks per SM launches of the kernel ask for; 0 if none does."""
     launches = cute.Launch.all_in(x.module.module.operation)
     return max((op.min_blocks or 0 for op in launches if op.kernel == x.function.name), default=0)
 
 
 @HANDLERS.expands(nvgpu.control.GridDependency)
 def _grid_dependency(x: Expander, op: nvgpu.control.GridDependency, b: Builder) -> None:
-    """Launches are made in order: when a kernel starts, those before it are complete."""
+    """Wait for earlier launches. They are complete: launches run in order."""
     if op.action == "wait":
-        Hooks(x, op).depends(b)
+        hooks_of(x, op).depends(b)
 
 
 @HANDLERS.expands(nvgpu.control.Nanosleep)

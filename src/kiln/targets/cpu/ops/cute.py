@@ -1,4 +1,4 @@
-"""Operations of `cute` in kernels: where a thread is, shared memory, launches; and what instrumented builds see of others."""
+"""Operations of `cute` in kernels: indices, shared memory, launches; and those that instrumented builds observe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..expand import INDICES, Expander
 
 HANDLERS = Handlers()
 OVERRIDES = Handlers()
-"""Instead of those of host code."""
+"""Handlers that replace those of host code."""
 
 
 @HANDLERS.expands(cute.Launch)
@@ -28,8 +28,7 @@ def _index(x: Expander, op: cute.ThreadIdx, _b: Builder) -> ir.Value:
 
 
 def _linear_thread(x: Expander, b: Builder) -> ir.Value:
-    (tx, ty, tz), (dx, dy, _) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
-    return b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
+    return b.linear(x.function.indices["thread_idx"], x.function.indices["block_dim"])
 
 
 @HANDLERS.expands(cute.LaneIdx)
@@ -66,8 +65,7 @@ def _dynamic_smem(x: Expander, op: cute.DynamicSmem, _b: Builder) -> ir.Value:
 
 
 def shared_pointer(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
-    """Return the pointer whose lowest 32 bits are a shared-memory address: the one nearest to this block's shared
-    memory."""
+    """Return the pointer with these low 32 bits that is nearest to the block's shared memory."""
     i32, i64 = int_type(32), int_type(64)
     base = b.value("llvm.ptrtoint", i64, (x.function.smem,))
     distance = b.binary("subi", address, b.value("arith.trunci", i32, (base,)))

@@ -1,7 +1,7 @@
-"""Operations of the LLVM dialect that programs write themselves, on `pointer.llvm_ptr`: memory as PTX's `ld`, `st`, `atom`.
+"""Loads, stores and atomics of the LLVM dialect that programs write themselves, on `pointer.llvm_ptr`.
 
-They are what they are on the host, where there is one address space. The sanitizer sees them, and a thread that waits in
-a loop around an atomic one lets others run.
+They stay as they are on the host, which has one address space. The sanitizer checks them, and a thread that spins on an
+atomic one lets others run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder
 from ...lowering.expansion import KEEP, Handlers
 from ...lowering.memory import carrier_type
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 
 if TYPE_CHECKING:
     from ..expand import Expander
@@ -41,7 +41,7 @@ def _access(x: Expander, op: ir.Operation, b: Builder, at: int, type_: ir.Type, 
     modifiers = _modifiers(op, "ordering")
     if modifiers and not stores:
         x.let_others_run(op, b, "loop around a load")
-    op.operands[at] = Hooks(x, op).ordered(b, op.operands[at], carrier_type(type_), modifiers, stores)
+    op.operands[at] = hooks_of(x, op).ordered(b, op.operands[at], carrier_type(type_), modifiers, stores)
 
 
 def _is_own(pointer: ir.Value) -> bool:
@@ -70,7 +70,7 @@ def _update(x: Expander, op: ir.Operation, b: Builder, ordering: str) -> None:
     if x.function.is_kernel:
         x.let_others_run(op, b, "loop around an atomic operation")
         type_ = carrier_type(op.operands[1].type)
-        op.operands[0] = Hooks(x, op).atomic(b, op.operands[0], type_, _modifiers(op, ordering))
+        op.operands[0] = hooks_of(x, op).atomic(b, op.operands[0], type_, _modifiers(op, ordering))
 
 
 @HANDLERS.expands("llvm.atomicrmw")

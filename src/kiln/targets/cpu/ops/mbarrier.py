@@ -14,39 +14,35 @@ from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.record_access import Fields, wait, wait_softly
 from ..runtime.records import FrameHeader
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .cluster import peer
 
 HANDLERS = Handlers()
 
 
+@HANDLERS.calls(nvgpu.mbarrier.MbarrierInit, "pointer", "count")
 def mbarrier_init(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: ir.Value) -> None:
-    """An mbarrier at the start of its first phase."""
+    """Initialize an mbarrier."""
     _check_arrivals(x, op, b, count)
-    Hooks(x, op).mbarrier_init(b, pointer, count)
+    hooks_of(x, op).mbarrier_init(b, pointer, count)
     wide = b.value("arith.extui", int_type(64), (count,))
     b.store(b.binary("ori", wide, b.binary("shli", wide, 20)), pointer)
 
 
-@HANDLERS.expands(nvgpu.mbarrier.MbarrierInit)
-def _mbarrier_init(x: Expander, op: nvgpu.mbarrier.MbarrierInit, b: Builder) -> None:
-    mbarrier_init(x, op, b, op.pointer, op.count)
-
-
 @HANDLERS.expands(nvgpu.mbarrier.MbarrierInval)
 def _mbarrier_inval(x: Expander, op: nvgpu.mbarrier.MbarrierInval, b: Builder) -> None:
-    Hooks(x, op).mbarrier_inval(b, op.pointer)
+    hooks_of(x, op).mbarrier_inval(b, op.pointer)
 
 
 def mbarrier_change(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, arrivals: ir.Value | None, bytes_: ir.Value
 ) -> None:
-    """Add bytes to what a phase misses, then take arrivals from it."""
+    """Add bytes to those a phase waits for, then take arrivals from it."""
     if arrivals is not None:
         _check_arrivals(x, op, b, arrivals)
     most = MBARRIER_BYTES
     x.refuse_outside(op, b, bytes_, -most, most, "%d bytes at an mbarrier", f"it counts bytes from -{most} to {most}")
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.mbarrier_arrive(b, pointer, 0 if arrivals is None else arrivals, bytes_)
     x.call(b, "kiln_cpu_mbarrier", [pointer, b.i32(0), bytes_])
     if constant_value(bytes_) != 0:
@@ -62,7 +58,7 @@ def _check_arrivals(x: Expander, op: ir.Operation, b: Builder, count: ir.Value) 
 
 
 def _check_missing(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value) -> None:
-    """Refuse more bytes than a phase can miss: here there are more bits for them."""
+    """Refuse more bytes than a phase of the hardware can wait for: here there are more bits for them."""
     i64, most = int_type(64), MBARRIER_BYTES
     word = b.binary("shli", b.load(i64, pointer), 1)
     missing = b.value("arith.trunci", int_type(32), (b.binary("shrsi", word, 41),))
@@ -91,12 +87,17 @@ def _incomplete(b: Builder, pointer: ir.Value, phase: ir.Value) -> ir.Value:
     return b.compare("eq", b.binary("andi", word, -(1 << 31)), _phase_bit(b, phase))
 
 
+@HANDLERS.calls(nvgpu.mbarrier.MbarrierTryWait, "pointer", "phase", may_fail=True)
+@HANDLERS.calls(nvgpu.mbarrier.MbarrierTestWait, "pointer", "phase", may_fail=True)
 def mbarrier_wait(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, phase: ir.Value, may_fail: bool
 ) -> ir.Value:
-    """Wait for the phase of a parity; whether it is complete. A wait that may fail does so when nothing else can happen."""
+    """Wait for the phase of a parity, and return whether it is complete.
+
+    A wait that may fail does so when no thread can make progress.
+    """
     frame, site = x.frame_of(op), x.site_of(op, "mbarrier")
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.mbarrier_wait(b, pointer, phase)
     had_to_wait = _incomplete(b, pointer, phase)
     then = b.if_(had_to_wait)
@@ -117,11 +118,3 @@ def mbarrier_wait(
 @HANDLERS.expands(nvgpu.mbarrier.MbarrierWait)
 def _mbarrier_wait(x: Expander, op: nvgpu.mbarrier.MbarrierWait, b: Builder) -> None:
     mbarrier_wait(x, op, b, op.pointer, op.phase, may_fail=False)
-
-
-@HANDLERS.expands(nvgpu.mbarrier.MbarrierTryWait, nvgpu.mbarrier.MbarrierTestWait)
-def _mbarrier_try_wait(
-    x: Expander, op: nvgpu.mbarrier.MbarrierTryWait | nvgpu.mbarrier.MbarrierTestWait, b: Builder
-) -> ir.Value:
-    # how long a wait may take is up to the scheduler
-    return mbarrier_wait(x, op, b, op.pointer, op.phase, may_fail=True)

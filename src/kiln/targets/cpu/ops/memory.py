@@ -17,7 +17,7 @@ from ...lowering.builder import Builder, int_attr, int_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .sync import SEQUENTIAL
 
 HANDLERS = Handlers()
@@ -34,14 +34,15 @@ def _is_float(type_: ir.Type) -> bool:
     return isinstance(element, ir.FloatType)
 
 
+@HANDLERS.calls(nvgpu.memory.AtomicRmw, "kind", "pointer", "value")
 def atomic_rmw(
     x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
 ) -> ir.Value:
-    """Return the old element. Inline PTX gives its order and scope as modifiers."""
+    """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers."""
     if isinstance(value.type, ir.VectorType) and value_bytes(value.type) > 4:
         return _rmw_of_each(x, op, b, kind, pointer, value, modifiers)
     x.let_others_run(op, b, "loop around an atomic operation")
-    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
+    pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     attributes = {"ordering": int_attr(int_type(64), SEQUENTIAL)}
     if kind == "exch" and _is_float(value.type):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
@@ -72,7 +73,7 @@ def _rmw_of_each(
 
 
 def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:
-    """Return the old element. In f32, as all arithmetic of bf16 is; again until no other thread came in between."""
+    """Update a bf16 in a compare-and-swap loop, computing in f32, and return the old element."""
     bits = int_type(8 * value_bytes(value.type))
     ordered = {
         "ordering": int_attr(int_type(64), _RELAXED),
@@ -91,7 +92,7 @@ def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.V
 
 
 def _bitcast(b: Builder, value: ir.Value, type_: ir.Type) -> ir.Value:
-    """Return the bits of a value as another type; elements of a vector may become one number."""
+    """Return the bits of a value as another type; a vector may become one number."""
     return b.value("llvm.bitcast", type_, (value,))
 
 
@@ -105,11 +106,7 @@ def _compare_exchange(b: Builder, pointer: ir.Value, compare: ir.Value, value: i
     return b.value("llvm.cmpxchg", pair, (pointer, compare, value), attributes)
 
 
-@HANDLERS.expands(nvgpu.memory.AtomicRmw)
-def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: Builder) -> ir.Value:
-    return atomic_rmw(x, op, b, op.kind, op.pointer, op.value)
-
-
+@HANDLERS.calls(nvgpu.memory.AtomicCas, "pointer", "compare", "value")
 def atomic_cas(
     x: Expander,
     op: ir.Operation,
@@ -119,9 +116,9 @@ def atomic_cas(
     value: ir.Value,
     modifiers: str = "",
 ) -> ir.Value:
-    """Return the old element. Inline PTX gives its order and scope as modifiers."""
+    """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
-    pointer = Hooks(x, op).atomic(b, pointer, value.type, modifiers)
+    pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     result, bits = value.type, value.type
     if _is_float(bits):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
@@ -130,13 +127,8 @@ def atomic_cas(
     return old if old.type == result else b.value("arith.bitcast", result, (old,))
 
 
-@HANDLERS.expands(nvgpu.memory.AtomicCas)
-def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: Builder) -> ir.Value:
-    return atomic_cas(x, op, b, op.pointer, op.compare, op.value)
-
-
 def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
-    """Attributes of an access: what other OS threads may see is ordered, where a processor can do so in one access."""
+    """Return the attributes of an access: atomic and ordered where the processor can do it in one access."""
     width = 0 if isinstance(type_, ir.VectorType) else type_.width  # pyright: ignore[reportAttributeAccessIssue]
     if width not in (8, 16, 32, 64) or not {"acquire", "release", "relaxed", "volatile", "mmio"} & set(
         modifiers.split(".")
@@ -150,10 +142,10 @@ def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribut
 def ordered_load(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, shared: bool = False
 ) -> ir.Value:
-    """Return a load that happens here. `shared`: it is known to be from shared memory."""
+    """Emit a load with an order. `shared`: it is known to be from shared memory."""
     x.let_others_run(op, b, "loop around a load")
     carrier = carrier_type(type_)
-    pointer = Hooks(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
+    pointer = hooks_of(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
     if shared and x.module.banks is not None:
         x.module.banks.access(x, op, b, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
     attributes = _access(carrier, modifiers, _ACQUIRE)
@@ -172,9 +164,9 @@ def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: Builder) -> ir.V
 def ordered_store(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str, shared: bool = False
 ) -> None:
-    """A store that happens here. `shared`: it is known to be to shared memory."""
+    """Emit a store with an order. `shared`: it is known to be to shared memory."""
     value = to_carrier(b, value)
-    pointer = Hooks(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
+    pointer = hooks_of(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
     if shared and x.module.banks is not None:
         x.module.banks.access(x, op, b, pointer, value_bytes(value.type), value_bytes(value.type), "st")
     attributes = _access(value.type, modifiers, _RELEASE)

@@ -1,10 +1,10 @@
 """Tensor-core operations as host code: `mma_sync`, `ldmatrix`, `stmatrix`.
 
-The lanes of a warp meet; the first that goes on does the work of all, in a function of the module that is made once for each
-kind of operation. A lane's slot (`threads.PAYLOAD`) holds what it brings and finds what it gets.
+The lanes of a warp meet; the first that continues does the work of all, in a function of the module that is made once
+for each kind of operation. A lane's slot (`threads.PAYLOAD`) holds its operands, and its results afterwards.
 
-Which elements a lane holds, and what is computed of them, is in the plain definitions (`dialects/nvgpu/definitions.py`). Here g is
-lane / 4 and t is lane % 4.
+Which elements a lane holds, and what is computed of them, is in the plain definitions
+(`dialects/nvgpu/definitions.py`). Here g is lane / 4 and t is lane % 4.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.record_access import leave
 from ..runtime.records import PAYLOAD
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .warp import lane_of, meet, once_for_warp, slot
 
 HANDLERS = Handlers()
@@ -33,7 +33,8 @@ A_AT, B_AT, C_AT = 0, 64, 96
 def bits_of(element: str) -> int:
     """Bits of an element of A or B.
 
-    Matrices of bits are matrices of words whose product is the number of bits that both (`and`) or only one (`xor`) has.
+    Matrices of bits are matrices of words whose product is the number of bits that both (`and`) or only one (`xor`)
+    has.
     """
     return 32 if element.startswith("b1") else mma_shapes.BITS[element]
 
@@ -49,7 +50,7 @@ class Mma:
     b: str
     d: str
     saturates: bool = False
-    """Whether a sum of integers that does not fit becomes the nearest one that does."""
+    """Whether integer accumulators saturate."""
 
     @property
     def name(self) -> str:
@@ -57,7 +58,7 @@ class Mma:
 
     @property
     def sum(self) -> str:
-        """The type sums are made in."""
+        """The type in which products are accumulated."""
         return "i32" if self.d == "i32" else _compute_type(self.a)
 
 
@@ -99,15 +100,17 @@ def _table(x: Expander, name: str) -> str:
 
 
 def _compute_type(kind: str) -> str:
-    """Return the type elements are multiplied in. Bytes: 32 products of 16 bits and their sum are exact in f32, and
-    faster there."""
+    """Return the type in which elements are multiplied.
+
+    Bytes are multiplied in f32: 32 products of 16 bits and their sum are exact there, and faster.
+    """
     if kind.startswith("b1"):
         return "i32"
     return "f64" if kind == "f64" else "f32"
 
 
 def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int) -> ir.Value:
-    """Elements of A or B that lie side by side, as a vector of the type they are multiplied in."""
+    """Load consecutive elements of A or B, as a vector of the type in which they are multiplied."""
     i32, wide = int_type(32), _vector(count, parsed_type(_compute_type(kind)))
     words = _vector(count, i32)
     if kind == "f16":
@@ -186,10 +189,10 @@ def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: M
 
 
 def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
-    """Widen A and B, multiply, and put D where C was.
+    """Widen A and B, multiply, and store D in place of C.
 
-    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition. For
-    integers C comes last, modulo 2**32.
+    An accumulator starts with C and takes the products in the order of k, each by one FMA. For integers C is added
+    last, modulo 2**32.
     """
     from ....dialects.nvgpu import definitions  # when there is a product: it loads the dialect
 
@@ -214,7 +217,7 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     pair, d_bytes = _vector(2, d_type), d_type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
 
     def place_of(group: ir.Value, t: int, half: int) -> ir.Value:
-        """Two elements of C that a lane holds, of a row."""
+        """Return the address of two elements of C in a row, which a lane holds."""
         lane = outer.binary("addi", outer.binary("muli", group, 4), t)
         return outer.byte_gep(outer.byte_gep(slots, outer.binary("muli", lane, PAYLOAD)), C_AT + 2 * half * d_bytes)
 
@@ -255,7 +258,7 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
 
 
 def _sum(b: Builder, c: ir.Value, total: ir.Value, saturates: bool) -> ir.Value:
-    """C + A B of integers."""
+    """Return C + A B of integers."""
     if not saturates:
         return b.binary("addi", c, total)
     wide = _vector(c.type.shape[0], int_type(64))  # pyright: ignore[reportAttributeAccessIssue]
@@ -298,7 +301,7 @@ _POINTER_AT, _REGISTERS_AT = 0, 16
 
 @dataclasses.dataclass(frozen=True)
 class Matrices:
-    """What an `ldmatrix` or `stmatrix` moves: `count` matrices of a shape.
+    """The matrices of an `ldmatrix` or `stmatrix`: `count` of one shape.
 
     m8n8: 16-bit elements. m8n16: 8-bit elements that are unpacked from `unpack` bits. m16n16: bytes, perhaps unpacked,
     transposed. m16n8: bytes, transposed, to be stored.
@@ -405,7 +408,7 @@ def _move_bytes(
 
 
 def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Value:
-    """Return the number-th element of a row, as a byte; of so many bits, or (0) a byte itself."""
+    """Return an element of a row as a byte; elements have `bits` bits, or 8 if that is 0."""
     i8, i32 = int_type(8), int_type(32)
     if not bits:
         return b.load(i8, b.byte_gep(memory, number))
@@ -418,8 +421,8 @@ def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Va
 
 
 def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
-    """Tell an instrumented build that so many lanes give the address of a row."""
-    Hooks(x, op).rows(b, address, lanes, stores)
+    """Let instrumented builds check the rows whose addresses the first lanes give."""
+    hooks_of(x, op).rows(b, address, lanes, stores)
     if x.module.banks is not None:
         x.frame_of(op)
         gives = b.if_(b.compare("ult", lane_of(x, b), lanes))
@@ -448,7 +451,7 @@ def load_matrices(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, 
 def store_matrices(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, kind: Matrices
 ) -> None:
-    """The inverse of `load_matrices`."""
+    """Store a lane's registers of some matrices, given as a vector of i32."""
     movement = _movement(x, kind)
     _rows(x, op, b, pointer, kind.lanes, stores=True)
     meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
@@ -458,7 +461,7 @@ def store_matrices(
 
 
 def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Value) -> ir.Value:
-    """`movmatrix`: a lane's register of the transpose of an 8x8 matrix of 16-bit elements."""
+    """Return a lane's register of the transpose of an 8x8 matrix of 16-bit elements (`movmatrix`)."""
     meeting = meet(x, op, b, "movmatrix", b.i32(-1), [(register, 0)])
     lane, i16 = lane_of(x, b), int_type(16)
     g, t = b.binary("shrui", lane, 2), b.binary("andi", lane, 3)
@@ -485,7 +488,7 @@ def _stmatrix(x: Expander, op: nvgpu.mma.StMatrix | nvgpu.mma.StMatrixBytes, b: 
 
 
 WarpOperation = nvgpu.mma.MmaSync | nvgpu.mma.LdMatrix | nvgpu.mma.StMatrix
-"""Operations that `passes/matrix_fusion.py` does for a whole warp at once."""
+"""Operations that `passes/matrix_fusion.py` executes for a whole warp at once."""
 
 
 # --- a whole warp at once (`matrix_fusion.py`)

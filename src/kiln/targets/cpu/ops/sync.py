@@ -1,8 +1,8 @@
 """Barriers of a block and of a warp, and fences.
 
-The threads of a group of blocks run on one OS thread (`runtime/scheduler.py`), so what only they share needs no atomic access.
-An operation that waits leaves a wait record and suspends (`runtime/threads.py`); every other one just happens. Functions without
-an underscore work on values, so that inline PTX (`ptx/`) can use them too.
+The threads of a group of blocks run on one OS thread (`runtime/scheduler.py`), so what only they share needs no atomic
+access. An operation that waits leaves a wait record and suspends (`runtime/threads.py`); every other one just happens.
+Functions without an underscore work on values, so that inline PTX (`ptx/`) can use them too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from ..expand import Expander
 from ..runtime.record_access import Fields, block_of, leave
 from ..runtime.records import TALLIES, Tally
 from ..runtime.records import Barrier as BarrierRecord
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .warp import meet
 
 HANDLERS = Handlers()
 
 
+@HANDLERS.calls(nvgpu.sync.Barrier, "id", "threads", waits=True)
+@HANDLERS.calls(nvgpu.sync.BarrierArrive, "id", "threads", waits=False)
 def barrier(x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, waits: bool) -> None:
     """Arrive at a barrier of the block, and wait for it."""
     _barrier_with(x, op, b, number, threads, waits, None)
@@ -36,13 +38,13 @@ def _barrier_with(
     x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, waits: bool,
     contribute: Callable[[Builder, ir.Value], None] | None,
 ) -> ir.Value | None:  # fmt: skip
-    """Return a barrier to which a thread may bring something when its arrival counts; then the phase that it arrived
-    in."""
+    """Arrive at a barrier and let a thread `contribute` when its arrival counts; return the phase it arrived in,
+    then."""
     x.refuse_outside(op, b, number, 0, BARRIERS - 1, "barrier %d", f"a block has the barriers 0 to {BARRIERS - 1}")
     _check_threads(x, op, b, threads, least=0 if waits else WARP)
     site = x.site_of(op, "barrier")
     operands = [x.frame_of(op), number, threads, b.i32(site)]
-    hooks, native = Hooks(x, op), "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
+    hooks, native = hooks_of(x, op), "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
 
     def phase_now(c: Builder) -> ir.Value:
         block = block_of(c, operands[0])
@@ -81,9 +83,10 @@ def _check_threads(x: Expander, op: ir.Operation, b: Builder, threads: ir.Value,
 def barrier_reduce(
     x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, kind: str, predicate: ir.Value
 ) -> ir.Value:
-    """Return a barrier that counts (`popc`: an i32) or combines (`and`, `or`: an i1) what its threads bring.
+    """Return the reduction of the threads' predicates at a barrier: their count (`popc`, i32) or `and`, `or` of them
+    (i1).
 
-    A phase has a tally of its own, which starts when the first of its threads comes.
+    Each phase has its own tally, which the first thread to arrive resets.
     """
     frame, i32 = x.frame_of(op), int_type(32)
 
@@ -113,29 +116,19 @@ def barrier_reduce(
     return b.compare("eq", result.load("holds"), result.load("threads"))
 
 
-@HANDLERS.expands(nvgpu.sync.Barrier)
-def _barrier(x: Expander, op: nvgpu.sync.Barrier, b: Builder) -> None:
-    barrier(x, op, b, op.id, op.threads, waits=True)
-
-
-@HANDLERS.expands(nvgpu.sync.BarrierArrive)
-def _barrier_arrive(x: Expander, op: nvgpu.sync.BarrierArrive, b: Builder) -> None:
-    barrier(x, op, b, op.id, op.threads, waits=False)
-
-
 SEQUENTIAL = 7
-"""LLVM's number of sequential consistency."""
+"""LLVM's number for sequentially consistent ordering."""
 
 
 def fence(b: Builder, kind: str) -> None:
-    """Blocks may run on other OS threads: what orders memory for more than a block is a fence of the host."""
+    """Emit a host fence for fences beyond the block: blocks may run on other OS threads."""
     if "gpu" in kind or "sys" in kind or kind.startswith(("sc", "acq_rel")):
         b.op("llvm.fence", (), (), {"ordering": int_attr(int_type(64), SEQUENTIAL)})
 
 
 @HANDLERS.expands(nvgpu.sync.Fence)
 def _fence(x: Expander, op: nvgpu.sync.Fence, b: Builder) -> None:
-    Hooks(x, op).fence(b, op.kind)
+    hooks_of(x, op).fence(b, op.kind)
     fence(b, op.kind)
 
 

@@ -1,7 +1,7 @@
-"""The tensor memory accelerator: tensor maps, and copies of boxes. What becomes of those is in `runtime/tma.py`.
+"""TMA: tensor maps, and copies of boxes, which `runtime/tma.py` carries out.
 
-A tensor map is a pointer to a record (`runtime/tensor_maps.py`) in the frame of the host function that encodes it, which outlives
-the launches that it makes.
+A tensor map is a pointer to a record (`runtime/tensor_maps.py`) in the frame of the host function that encodes it,
+which outlives the launches that it makes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime import tensor_maps, tma
 from ..runtime.record_access import leave
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .sync import fence
 from .warp import lane_of, meet
 
@@ -27,7 +27,7 @@ HANDLERS = Handlers()
 
 
 def refused_copy(why: int, what: str) -> tuple[str, str]:
-    """Return why a copy cannot be made, and what to do, by what `runtime/tma.py` says of it."""
+    """Return the message and hint for a copy that `runtime/tma.py` refused with a code."""
     more, other = why >> 8 & 0xFFFFFF, why >> 32
     return {
         tma.NOT_A_MAP: (
@@ -50,11 +50,13 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
         ),
         tma.ELEMENT: (
-            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the CPU target does not copy",
+            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the "
+            "CPU target does not copy",
             "encode it with interleave none and elements without padding; a GPU takes the others",
         ),
         tma.START: (
-            f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} bytes from the "
+            f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} "
+            "bytes from the "
             "tensor's start, and a GPU stops where that is no multiple of 16",
             f"start at a multiple of {128 // max(more, 1)} elements; threads copy what lies elsewhere",
         ),
@@ -79,27 +81,24 @@ def _prefetch(_x: Expander, _op: nvgpu.tma.TensorMapPrefetch | nvgpu.tma.TmaPref
     pass  # caches are not modelled
 
 
+@HANDLERS.calls(nvgpu.tma.TensorMapReplace, "map", "field", "ordinal", "value")
 def replace(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, field: str, ordinal: int, value: ir.Value
 ) -> None:
     """Replace a field of a map in memory."""
     x.frame_of(op)
     wide = value if value.type == int_type(64) else b.value("arith.extsi", int_type(64), (value,))
-    Hooks(x, op).edit(b, map_)
+    hooks_of(x, op).edit(b, map_)
     operands = [map_, b.i32(FIELDS.index(field)), b.i32(ordinal), wide]
     why = x.call(b, "kiln_cpu_tensor_map_replace", operands, int_type(32))
     _may_fail(x, op, b, b.value("arith.extui", int_type(64), (why,)), "tensor_map_replace")
 
 
-@HANDLERS.expands(nvgpu.tma.TensorMapReplace)
-def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: Builder) -> None:
-    replace(x, op, b, op.map, op.field, op.ordinal, op.value)
-
-
+@HANDLERS.calls(nvgpu.tma.TensorMapPublish, "target", "source")
 def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value) -> None:
-    """Copy a map to global memory: every lane does when it comes, so that none does after others went on."""
+    """Copy a map to global memory. Every lane copies it on arrival, so that none does after others have continued."""
     first = b.if_(b.compare("eq", lane_of(x, b), 0))
-    Hooks(x, op).publish(first, target, source)
+    hooks_of(x, op).publish(first, target, source)
     words = [b.load(int_type(64), b.byte_gep(source, 8 * n)) for n in range(tensor_maps.BYTES // 8)]
     for n, word in enumerate(words):
         b.store(word, b.byte_gep(target, 8 * n))
@@ -107,15 +106,10 @@ def publish(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source:
     leave(b, meet(x, op, b, "tensor_map_publish", b.i32(-1), []))
 
 
-@HANDLERS.expands(nvgpu.tma.TensorMapPublish)
-def _publish(x: Expander, op: nvgpu.tma.TensorMapPublish, b: Builder) -> None:
-    publish(x, op, b, op.target, op.source)
-
-
 @HANDLERS.expands(nvgpu.tma.TensorMapRelease, nvgpu.tma.TensorMapAcquire)
 def _order(x: Expander, op: nvgpu.tma.TensorMapRelease | nvgpu.tma.TensorMapAcquire, b: Builder) -> None:
     way = "release" if isinstance(op, nvgpu.tma.TensorMapRelease) else "acquire"
-    Hooks(x, op).fence(b, f"proxy.tensormap::generic.{way}.{op.scope}")
+    hooks_of(x, op).fence(b, f"proxy.tensormap::generic.{way}.{op.scope}")
     fence(b, op.scope)
 
 
@@ -123,7 +117,7 @@ def _order(x: Expander, op: nvgpu.tma.TensorMapRelease | nvgpu.tma.TensorMapAcqu
 
 
 def _may_fail(x: Expander, op: ir.Operation, b: Builder, why: ir.Value, what: str) -> None:
-    """A fault that ends the thread, if a number is not 0."""
+    """End the thread with a fault if a code is not 0."""
     site = x.module.site(op, "tensor map", what, x.function.name, ("i64",))
     failed = b.if_(b.compare("ne", why, 0))
     x.fault(failed, site, [why])
@@ -131,7 +125,7 @@ def _may_fail(x: Expander, op: ir.Operation, b: Builder, why: ir.Value, what: st
 
 
 def _numbers(x: Expander, op: ir.Operation, b: Builder, values: Sequence[ir.Value], width: int, count: int) -> ir.Value:
-    """Numbers in memory that a call reads; those that are not given are 0."""
+    """Return numbers in memory for a call to read, padded with zeros."""
     memory = x.at_entry(op.location).alloca(int_type(width), count)
     for n in range(count):
         b.store(values[n] if n < len(values) else b.const(int_type(width), 0), b.byte_gep(memory, n * width // 8))
@@ -152,10 +146,10 @@ def load(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, target: ir.Value, mbarrier: ir.Value,
     coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), mask: ir.Value | None = None,
 ) -> None:  # fmt: skip
-    """A box to shared memory of this block, or of those in `mask` (i16)."""
+    """Load a box to shared memory of this block, or of the blocks in `mask` (i16)."""
     x.function.copies = True
     wide = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
-    places, hooks = _places(x, op, b, coordinates, offsets), Hooks(x, op)
+    places, hooks = _places(x, op, b, coordinates, offsets), hooks_of(x, op)
     hooks.box(b, map_, target, mbarrier, places, "load", wide)
     operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(int(bool(offsets))), wide]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_load", operands, int_type(64)), "TMA load")
@@ -166,11 +160,11 @@ def store(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, source: ir.Value, coordinates: Sequence[ir.Value],
     reduction: str = "", im2col: bool = False,
 ) -> None:  # fmt: skip
-    """A box to global memory, or combined with what is there."""
+    """Store a box to global memory, or reduce it into global memory."""
     x.function.copies = True
     kind = REDUCTIONS.index(reduction) + 1 if reduction else 0
     places = _places(x, op, b, coordinates, ())
-    Hooks(x, op).box(b, map_, source, None, places, "reduce" if reduction else "store")
+    hooks_of(x, op).box(b, map_, source, None, places, "reduce" if reduction else "store")
     operands = [x.frame_of(op), map_, source, *places, b.i32(int(im2col)), b.i32(kind)]
     what = f"TMA reduction {reduction}" if reduction else "TMA store"
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_store", operands, int_type(64)), what)

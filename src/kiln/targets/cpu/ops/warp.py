@@ -1,4 +1,4 @@
-"""Lanes of a warp that meet: shuffles, votes, matches, reductions, elections.
+"""Warp operations, at which lanes meet: shuffles, votes, matches, reductions, elections.
 
 Functions without an underscore work on values, so that inline PTX (`ptx/`) can use them too.
 """
@@ -16,23 +16,23 @@ from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
 from ..runtime.record_access import Fields, leave
 from ..runtime.records import PAYLOAD, FrameHeader, Meeting
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 
 HANDLERS = Handlers()
 
 
 def _kind(name: str) -> int:
-    """Lanes meet if they execute the same instruction, wherever it is written."""
+    """Return the number of a kind of meeting: lanes meet at the same instruction, wherever it stands in the program."""
     return zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
 def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Value, word: ir.Value) -> Fields:
-    """Bring 32 bits to the lanes of a mask and wait for theirs."""
+    """Exchange 32 bits with the lanes of a mask: leave them and wait for theirs."""
     frame = x.frame_of(op)
     x.function.meets = True
     site = b.i32(x.site_of(op, name.partition(".")[0]))
     operands = [frame, mask, b.i32(_kind(name)), site, word]
-    Hooks(x, op).meet(b, mask, name.partition(".")[0])
+    hooks_of(x, op).meet(b, mask, name.partition(".")[0])
     x.suspend_if(b, x.call(b, "kiln_cpu_meet_word", operands, int_type(32)))
     return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
 
@@ -40,14 +40,14 @@ def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Val
 def meet(
     x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Value, bring: Sequence[tuple[ir.Value, int]]
 ) -> Fields:
-    """Bring values, each to its byte of this lane's slot, and wait for the lanes of a mask."""
+    """Store values in this lane's slot, each at its byte offset, and wait for the lanes of a mask."""
     frame = x.frame_of(op)
     x.function.meets = True
     slot = x.call(b, "kiln_cpu_join", [frame, mask, b.i32(_kind(name))], ptr_type())
     for value, offset in bring:
         b.store(value, b.byte_gep(slot, offset), 8)
     site = b.i32(x.site_of(op, name.partition(".")[0]))
-    hooks = Hooks(x, op)
+    hooks = hooks_of(x, op)
     hooks.meet(b, mask, name.partition(".")[0])
     x.suspend_if(b, x.call(b, "kiln_cpu_meet", [frame, site], int_type(32)))
     hooks.met(b, name)
@@ -55,15 +55,14 @@ def meet(
 
 
 def once(b: Builder, meeting: Fields) -> Builder:
-    """Return what the first lane that goes on does for all."""
+    """Open a branch that only the first lane to continue executes, for all lanes."""
     first = b.if_(b.compare("eq", meeting.load("computed"), 0))
     meeting.inside(first).store("computed", 1)
     return first
 
 
 def once_for_warp(x: Expander, op: ir.Operation, b: Builder, what: str, meeting: Fields) -> Builder:
-    """Return the same for an operation that all lanes of a warp execute together; if some are missing, a fault
-    instead."""
+    """Open a branch as `once` does for an operation of all 32 lanes; it is a fault if lanes are missing."""
     first = once(b, meeting)
     arrived = meeting.inside(first).load("arrived")
     whole, missing = first.if_else(first.compare("eq", arrived, -1))
@@ -73,7 +72,7 @@ def once_for_warp(x: Expander, op: ir.Operation, b: Builder, what: str, meeting:
 
 
 def slot(b: Builder, meeting: Fields, lane: ir.Value) -> ir.Value:
-    """Return where a lane left what it brought, and finds what it gets."""
+    """Return the slot of a lane, which holds its operands and its results."""
     return b.byte_gep(meeting.inside(b).at("payload"), b.binary("muli", lane, PAYLOAD))
 
 
@@ -93,7 +92,7 @@ def shuffle(
     mask: ir.Value,
     clamp: ir.Value,
 ) -> tuple[ir.Value, ir.Value]:
-    """32 bits of another lane, and whether it was inside the clamp."""
+    """Return 32 bits of another lane, and whether that lane was inside the clamp."""
     meeting = meet_word(x, op, b, f"shuffle.{kind}", mask, bits)
     lane = lane_of(x, b)
     segment = b.binary("andi", b.binary("shrui", clamp, 8), 31)
@@ -142,7 +141,7 @@ def _shuffle(x: Expander, op: nvgpu.warp.Shuffle, b: Builder) -> ir.Value:
 def _fold(
     b: Builder, meeting: Fields, type_: ir.Type, combine: Callable[[Builder, ir.Value, ir.Value, ir.Value], ir.Value]
 ) -> ir.Value:
-    """Combine what the lanes of a meeting brought, lowest first, once for all of them: (so far, value, lane) -> new."""
+    """Reduce the values of the lanes of a meeting, lowest first, once for all: `combine(so far, value, lane)`."""
     first = once(b, meeting)
     result = meeting.inside(first).at("result")
     arrived = meeting.inside(first).load("arrived")
@@ -158,6 +157,7 @@ def _fold(
     return made
 
 
+@HANDLERS.calls(nvgpu.warp.Vote, "kind", "predicate", "mask")
 def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Value, mask: ir.Value) -> ir.Value:
     """Return an i1, or an i32 for `ballot`."""
     meeting = meet_word(x, op, b, f"vote.{kind}", mask, b.value("arith.extui", int_type(32), (predicate,)))
@@ -182,11 +182,6 @@ def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Val
     return b.binary("ori", all_, none)
 
 
-@HANDLERS.expands(nvgpu.warp.Vote)
-def _vote(x: Expander, op: nvgpu.warp.Vote, b: Builder) -> ir.Value:
-    return vote(x, op, b, op.kind, op.predicate, op.mask)
-
-
 _REDUX = {
     "add": "addi",
     "min": "minsi",
@@ -199,6 +194,7 @@ _REDUX = {
 }
 
 
+@HANDLERS.calls(nvgpu.warp.Redux, "kind", "value", "mask")
 def redux(x: Expander, op: ir.Operation, b: Builder, name: str, value: ir.Value, mask: ir.Value) -> ir.Value:
     """`name` as in the operation's attribute `kind`."""
     kind, *modifiers = name.split(".")
@@ -217,15 +213,10 @@ def redux(x: Expander, op: ir.Operation, b: Builder, name: str, value: ir.Value,
     return _fold(b, meeting, value.type, combine)
 
 
-@HANDLERS.expands(nvgpu.warp.Redux)
-def _redux(x: Expander, op: nvgpu.warp.Redux, b: Builder) -> ir.Value:
-    return redux(x, op, b, op.kind, op.value, op.mask)
-
-
 def match(
     x: Expander, op: ir.Operation, b: Builder, kind: str, value: ir.Value, mask: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """Return the lanes that brought the same value, and (`all`) whether all did: without that no lanes."""
+    """Return the lanes with the same value, and whether all lanes have it; for `all`, no lanes unless all have it."""
     i32 = int_type(32)
     wide = value if value.type == int_type(64) else b.value("arith.extui", int_type(64), (value,))
     meeting = meet(x, op, b, f"match.{kind}.{value.type}", mask, [(wide, 0)])

@@ -1,5 +1,4 @@
-"""Tensor cores of a warpgroup. What becomes of products is in `runtime/wgmma.py`, what they compute in
-`runtime/tensor_core.py`."""
+"""WGMMA. `runtime/wgmma.py` executes it, `runtime/tensor_core.py` has its arithmetic."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ from ..expand import Expander
 from ..runtime.engine_table import WGMMA, WGMMA_QUEUE
 from ..runtime.tensor_core import kind_of
 from ..runtime.wgmma import DIFFERENT
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 
 HANDLERS = Handlers()
 
 
 def refused_wgmma(why: int) -> tuple[str, str]:
-    """Return why a product cannot be carried out (`runtime/wgmma.py`), and what to do about it."""
+    """Return the message and hint for a WGMMA that `runtime/wgmma.py` refused."""
     if why == DIFFERENT:
         return (
             "is executed with operands that differ between the threads of a warpgroup",
@@ -36,7 +35,8 @@ def _frame(x: Expander, op: ir.Operation) -> ir.Value:
 
 @HANDLERS.expands(nvgpu.wgmma.MatrixDescriptor)
 def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: Builder) -> ir.Value:
-    """Addresses count from the start of the block's shared memory: it is aligned as swizzles need it."""
+    """Return a descriptor whose address counts from the start of the block's shared memory, which is aligned for
+    swizzles."""
     from ....dialects.nvgpu.wgmma import SWIZZLES
 
     x.kernel_only(op)
@@ -56,7 +56,7 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: Builder) -> None:
     element = cute.info(op.types.d).element
     kind = kind_of(a_type, b_type, str(element), n, in_registers, a_major, b_major)
     bytes_ = n // 2 * cute.element_bits(element) // 8
-    Hooks(x, op).wgmma(b, (op.d, bytes_), (a, 16 if in_registers else 0), op.b, kind)
+    hooks_of(x, op).wgmma(b, (op.d, bytes_), (a, 16 if in_registers else 0), op.b, kind)
     if in_registers:
         a = b.value("llvm.ptrtoint", int_type(64), (a,))
     site = x.module.site(op, "wgmma", f"wgmma m64n{n}k{op.k}", x.function.name)
@@ -66,17 +66,19 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: Builder) -> None:
 
 @HANDLERS.expands(nvgpu.wgmma.WgmmaFence)
 def _wgmma_fence(x: Expander, op: nvgpu.wgmma.WgmmaFence, b: Builder) -> None:
-    Hooks(x, op).wgmma_fence(b)
+    hooks_of(x, op).wgmma_fence(b)
 
 
+@HANDLERS.calls(nvgpu.wgmma.WgmmaCommit)
 def commit(x: Expander, op: ir.Operation, b: Builder) -> None:
-    """The thread's products since the last one become a group."""
+    """Commit the thread's WGMMAs since the last commit as a group."""
     x.call(b, "kiln_cpu_commit", [_frame(x, op), b.i32(WGMMA_QUEUE)])
-    Hooks(x, op).commit(b, WGMMA)
+    hooks_of(x, op).commit(b, WGMMA)
 
 
+@HANDLERS.calls(nvgpu.wgmma.WgmmaWait, "count")
 def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
-    """Wait for all groups of products but the latest ones."""
+    """Wait for all groups of WGMMAs but the latest `count`."""
     frame, site = _frame(x, op), x.site_of(op, "wgmma wait")
 
     def again(c: Builder) -> tuple[ir.Value]:
@@ -85,14 +87,4 @@ def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
 
     loop, _ = b.while_(again)
     x.suspend(loop)
-    Hooks(x, op).wgmma_waited(b, count)
-
-
-@HANDLERS.expands(nvgpu.wgmma.WgmmaCommit)
-def _wgmma_commit(x: Expander, op: nvgpu.wgmma.WgmmaCommit, b: Builder) -> None:
-    commit(x, op, b)
-
-
-@HANDLERS.expands(nvgpu.wgmma.WgmmaWait)
-def _wgmma_wait(x: Expander, op: nvgpu.wgmma.WgmmaWait, b: Builder) -> None:
-    wait(x, op, b, op.count)
+    hooks_of(x, op).wgmma_waited(b, count)

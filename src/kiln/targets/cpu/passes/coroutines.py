@@ -16,24 +16,25 @@ from __future__ import annotations
 import dataclasses
 
 from ....base_dsl.target import size_and_alignment
-from ....mlir import context, ir
+from ....mlir import ir
 from ...host.exits import calls, return_at
+from ...host.frame_builder import FrameBuilder
 from ...host.splitting import REMATERIALIZED, Resume
-from ...lowering.builder import int_attr, int_type, ptr_type
+from ...lowering.builder import int_attr, int_type, terminator
 
 SUSPEND = "kiln_suspend"
 """The function whose calls are suspend points."""
 
 LEAVE = "kiln_leave"
-"""The function that is called where a thread is given up: it looks suspended and is never resumed."""
+"""The function that is called where a thread is abandoned: it looks suspended and is never resumed."""
 
 RESUME_OFFSET = 0
-"""Byte offset in the frame of the i32 that says where to go on; 0: at the start."""
+"""Byte offset in the frame of the i32 that says where to resume; 0 is the start."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """What a thread keeps between two resumptions."""
+    """The frame of a thread, which lasts from one resumption to the next."""
 
     size: int
     """Bytes, a multiple of `alignment`."""
@@ -69,17 +70,15 @@ def return_at_leaves(func: ir.Operation, waits: bool) -> None:
     return_at(func, LEAVE, ("llvm.mlir.constant", i32, {"value": int_attr(i32, 1)}) if waits else None)
 
 
-class _Machine:
+class _Machine(FrameBuilder):
     def __init__(self, func: ir.Operation, frame_argument: int, header: int) -> None:
+        super().__init__(header, alignment=16)
         self.func = func
         self.region = func.regions[0]
         self.entry = self.region.blocks[0]
         self.frame = self.entry.arguments[frame_argument]
-        self.size = header
-        self.alignment = 16
-        self.unknown = ir.Location.unknown(context())
         self.numbers: list[ir.Operation] = []
-        """The constants that say where to go on."""
+        """The constants that say where to resume."""
 
     def run(self) -> Frame:
         old_entry, dispatch = self._new_entry()
@@ -87,35 +86,11 @@ class _Machine:
         self._move_allocas(dispatch)
         resumes = self._split()
         spilled = self._spill(resumes)
-        self._switch(dispatch, old_entry, resumes)
+        self._dispatch(dispatch, old_entry, resumes)
         size = -(-self.size // self.alignment) * self.alignment
         return Frame(size, self.alignment, spilled, len(resumes), tuple(zip(resumes, self.numbers, strict=True)))
 
     # -- pieces ------------------------------------------------------------------------------------------
-
-    def _op(
-        self, name: str, at: ir.InsertionPoint, results=(), operands=(), attributes=None, successors=None
-    ) -> ir.Operation:
-        return ir.Operation.create(name, results, operands, attributes, successors, 0, self.unknown, at)
-
-    def _constant(self, at: ir.InsertionPoint, type_: ir.Type, value: int) -> ir.Value:
-        return self._op("llvm.mlir.constant", at, (type_,), (), {"value": int_attr(type_, value)}).result
-
-    def _field(self, at: ir.InsertionPoint, offset: int) -> ir.Value:
-        """Return the address of a byte of the frame."""
-        return self._op(
-            "llvm.getelementptr", at, (ptr_type(),), (self.frame,),
-            {
-                "rawConstantIndices": ir.DenseI32ArrayAttr.get([offset], context()),
-                "elem_type": ir.TypeAttr.get(int_type(8)),
-            },
-        ).result  # fmt: skip
-
-    def _reserve(self, size: int, alignment: int) -> int:
-        self.alignment = max(self.alignment, alignment)
-        offset = -(-self.size // alignment) * alignment
-        self.size = offset + size
-        return offset
 
     def _new_entry(self) -> tuple[ir.Block, ir.Block]:
         """Return (the block the function used to start with, the block it starts with now: it keeps the arguments)."""
@@ -131,7 +106,7 @@ class _Machine:
                     dispatch.append(op.operation)
 
     def _move_allocas(self, dispatch: ir.Block) -> None:
-        """Memory of the call becomes memory of the frame."""
+        """Move stack memory to the frame."""
         for block in list(self.region.blocks)[1:]:
             for found in list(block.operations):
                 op = found.operation
@@ -140,20 +115,16 @@ class _Machine:
                 element = op.attributes["elem_type"].value  # pyright: ignore[reportAttributeAccessIssue]
                 count = op.operands[0].owner.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
                 size, alignment = size_and_alignment(element)
-                if isinstance(
-                    element, ir.VectorType
-                ):  # accesses that do not say otherwise are taken to be aligned to it
+                if isinstance(element, ir.VectorType):  # accesses without an alignment are taken to have the vector's
                     alignment = min(1 << (size - 1).bit_length(), _FRAMES_ALIGNMENT)
                 if "alignment" in op.attributes:
                     alignment = max(alignment, op.attributes["alignment"].value)  # pyright: ignore[reportAttributeAccessIssue]
-                place = self._field(
-                    ir.InsertionPoint(dispatch), self._reserve(-(-size // alignment) * alignment * count, alignment)
-                )
-                op.result.replace_all_uses_with(place)
+                offset = self.reserve(-(-size // alignment) * alignment * count, alignment)
+                op.result.replace_all_uses_with(self.field(ir.InsertionPoint(dispatch), self.frame, offset))
                 op.erase()
 
     def _split(self) -> list[ir.Block]:
-        """Cut blocks after suspend points; the blocks to go on with, in order."""
+        """Split blocks after suspend points, and return the blocks to resume at, in order."""
         resumes: list[ir.Block] = []
         todo = list(self.region.blocks)[1:]
         while todo:
@@ -167,11 +138,10 @@ class _Machine:
                     rest.append(later)
                 resumes.append(rest)
                 at = ir.InsertionPoint(block)
-                where = self._field(at, RESUME_OFFSET)
-                number = self._constant(at, int_type(32), len(resumes))
+                number = self.constant(at, len(resumes))
                 self.numbers.append(number.owner.operation)
-                self._op("llvm.store", at, (), (number, where))
-                self._op("llvm.return", at, (), (self._constant(at, int_type(32), 1),))
+                self.store(at, number, self.frame, RESUME_OFFSET)
+                self.op("llvm.return", at, (), (self.constant(at, 1),))
                 op.erase()
                 todo.insert(0, rest)
                 break
@@ -207,8 +177,7 @@ class _Machine:
                     if operand not in defs[i]:
                         uses[i].add(operand)
                 defs[i].update(op.operation.results)
-            last = list(block.operations)[-1].operation
-            successors[i] = [number[s] for s in last.successors]
+            successors[i] = [number[s] for s in terminator(block).successors]
         outside: set[ir.Value] = set(self.entry.arguments)
         for op in self.entry.operations:
             outside.update(op.operation.results)
@@ -232,9 +201,7 @@ class _Machine:
         return live_in
 
     def _spill_value(self, value: ir.Value) -> None:
-        size, alignment = size_and_alignment(value.type)
-        offset = self._reserve(size, alignment)
-        owner = value.owner
+        offset, owner = self.place_for(value.type), value.owner
         if isinstance(owner, ir.Block):
             home, at = owner, ir.InsertionPoint.at_block_begin(owner)
         else:
@@ -245,38 +212,20 @@ class _Machine:
             block = operation.block
             if block != home:
                 users.setdefault(block, []).append((operation, use.operand_number))
-        self._op("llvm.store", at, (), (value, self._field(at, offset)), _alignment(alignment))
+        self.store(at, value, self.frame, offset)
         for block, uses in users.items():
-            start = ir.InsertionPoint.at_block_begin(block)
-            place = self._field(start, offset)
-            loaded = self._op("llvm.load", start, (value.type,), (place,), _alignment(alignment)).result
+            loaded = self.load(ir.InsertionPoint.at_block_begin(block), value.type, self.frame, offset)
             for operation, index in uses:
                 operation.operands[index] = loaded
 
-    def _switch(self, dispatch: ir.Block, old_entry: ir.Block, resumes: list[ir.Block]) -> None:
+    def _dispatch(self, dispatch: ir.Block, old_entry: ir.Block, resumes: list[ir.Block]) -> None:
         at = ir.InsertionPoint(dispatch)
-        if not resumes:  # it needs the frame, but never waits
-            self._op("llvm.br", at, (), (), None, [old_entry])
-            return
-        state = self._op("llvm.load", at, (int_type(32),), (self._field(at, RESUME_OFFSET),)).result
-        count = len(resumes)
-        self._op(
-            "llvm.switch", at, (), (state,),
-            {
-                "case_values": ir.DenseElementsAttr.get(
-                    [int_attr(int_type(32), i + 1) for i in range(count)],
-                    ir.VectorType.get([count], int_type(32), loc=self.unknown),
-                ),
-                "case_operand_segments": ir.DenseI32ArrayAttr.get([0] * count, context()),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0], context()),
-            },
-            [old_entry, *resumes],
-        )  # fmt: skip
+        if resumes:
+            state = self.load(at, int_type(32), self.frame, RESUME_OFFSET)
+            self.switch(at, state, [(0, old_entry), *enumerate(resumes, 1)])
+        else:  # it needs the frame, but never waits
+            self.op("llvm.br", at, (), (), None, [old_entry])
 
 
 _FRAMES_ALIGNMENT = 64
-"""Of the first frame of a block: its record is a multiple of that, and shared memory before it of more."""
-
-
-def _alignment(bytes_: int) -> dict[str, ir.Attribute]:
-    return {"alignment": ir.IntegerAttr.get(int_type(64), bytes_)}
+"""Bytes that the first frame of a block is aligned to: the block's record before it is a multiple of that."""

@@ -1,10 +1,10 @@
 """Bounds guards taken out of the loop over threads.
 
-`if i < n: ...` around a kernel's body keeps LLVM from vectorizing over threads (most hosts have no masked stores), yet in
-all blocks but the last few it holds for every thread. A kernel with such a guard gets two more functions: `k.inside`,
-the kernel with the condition taken as true, and `k.guard`, which says for one thread that the condition holds *and*
-that nothing on the way to it overflowed. Values that are sums and products of thread indices, each at most once in a
-product, take their extremes at the corners of the block: if `k.guard` holds there, it holds for every thread.
+`if i < n: ...` around a kernel's body keeps LLVM from vectorizing over threads (most hosts have no masked stores), yet
+in all blocks but the last few it holds for every thread. A kernel with such a guard gets two more functions:
+`k.inside`, the kernel with the condition taken as true, and `k.guard`, which says for one thread that the condition
+holds *and* that nothing on the way to it overflowed. Values that are sums and products of thread indices, each at most
+once in a product, take their extremes at the corners of the block: if `k.guard` holds there, it holds for every thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _UNIFORM = frozenset(
 """Operations a guard may do on values that are the same for all threads of a block."""
 
 _ORDERS = {2: "slt", 3: "sle", 4: "sgt", 5: "sge", 0: "eq", 6: "slt", 7: "sle", 8: "sgt", 9: "sge"}
-"""Predicates of `arith.cmpi` that hold inside if they hold at the corners, as signed ones; from 6 on they are unsigned."""
+"""Predicates of `arith.cmpi` that hold for all threads if they hold at the corners, as signed ones; from 6 on
+unsigned."""
 
 _MOST_KERNEL_OPERATIONS = 400  # a larger body is not vectorized as a whole anyway
 
@@ -88,7 +89,7 @@ class _Guard:
         self._dims: dict[ir.Value, frozenset[int] | None] = {}
 
     def dims(self, value: ir.Value) -> frozenset[int] | None:
-        """Return the thread indices an integer depends on, each linearly; empty if it is uniform, None if it is
+        """Return the thread indices that an integer depends on linearly: empty if it is uniform, None if it is
         neither."""
         if value not in self._dims:
             self._dims[value] = self._find_dims(value)

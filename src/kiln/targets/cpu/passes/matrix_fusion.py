@@ -1,12 +1,12 @@
-"""Runs of matrix operations: lanes meet once for several of them.
+"""Fusion of consecutive matrix operations, so that lanes meet once for several of them.
 
-Where `mma_sync`, `ldmatrix` and `stmatrix` follow each other with nothing between them but arithmetic and registers, the lanes
-of a warp meet at the first. The one that goes on does the work of all, operation by operation: for each lane what comes
-before the operation, then the operation itself, as if the warp were one thread. That is one of the orders in which
-threads may run; a meeting of 32 lanes costs more than a small MMA.
+Where `mma_sync`, `ldmatrix` and `stmatrix` follow each other with nothing between them but arithmetic and registers,
+the lanes of a warp meet at the first. The one that goes on does the work of all, operation by operation: for each lane
+what comes before the operation, then the operation itself, as if the warp were one thread. That is one of the orders in
+which threads may run; a meeting of 32 lanes costs more than a small MMA.
 
-A lane brings the address of its area: there lie the values that a run needs from outside, those that are needed past the
-next operation, and those that are used after the run.
+A lane brings the address of its area: there lie the values that a run needs from outside, those that are needed past
+the next operation, and those that are used after the run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Run:
 
 
 def fuse(x: Expander, operations: Sequence[ir.Operation]) -> list[int]:
-    """Replace the runs among some operations of a kernel; the positions of those that are left."""
+    """Replace runs of operations of a kernel, and return the positions of those that are left."""
     wanted = set(operations)
     blocks = list(dict.fromkeys(op.block for op in operations))
     runs: list[_Run] = []
@@ -231,7 +231,8 @@ def _lane_loop(
     b: Builder, run: _Run, payload: ir.Value, lanes: ir.Value, slots: ir.Value, previous: ir.Operation | None,
     before: list[ir.Operation], op: ir.Operation | None,
 ) -> None:  # fmt: skip
-    """Let each lane take the result of the previous operation, compute, leave what the next operation needs."""
+    """Emit a loop over lanes: each takes the result of the previous operation, computes, and stores the next
+    operands."""
     each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
     here = each.binary("andi", each.binary("shrui", lanes, lane), 1)
     c = each.if_(each.compare("ne", here, 0))

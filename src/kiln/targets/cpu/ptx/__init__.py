@@ -1,7 +1,7 @@
-"""Inline PTX as host code: its statements, expanded one by one like the operations of `cute_nvgpu`.
+"""Inline PTX as host code: its statements are expanded one by one, like operations of `cute_nvgpu`.
 
-What is not in the table of instructions (`arithmetic.py`, `memory.py`, `tma.py`, `warps.py`, `matrices.py`) is refused with its text and the
-user's line.
+An instruction that is not in the tables (`arithmetic.py`, `memory.py`, `tma.py`, `warps.py`, `matrices.py`) is refused
+with its text and the user's line.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _inline_asm(x: Expander, op: ir.Operation, b: Builder) -> ir.Value | None:
 
 @contextlib.contextmanager
 def _expanding(machine: Machine, statement: Statement) -> Iterator[None]:
-    """While a statement is expanded: say why if that is not possible."""
+    """While open, report at the user's line why a statement cannot be expanded."""
     refused = f"inline PTX `{statement.text}` is not executed on the CPU"
     try:
         yield
@@ -84,7 +84,7 @@ def _expanding(machine: Machine, statement: Statement) -> Iterator[None]:
 
 
 def _run_pieces(machine: Machine, statements: Sequence[Statement | Label]) -> None:
-    """A program with branches: a loop around its pieces, each of which says which one is next; past the last it ends."""
+    """Expand a program with branches: a loop around its pieces, each of which sets the next; past the last it ends."""
     op, b, x = machine.op, machine.b, machine.x
     pieces: list[list[Statement]] = [[]]
     labels: dict[str, int] = {}
@@ -155,8 +155,7 @@ def _struct_types(type_: ir.Type) -> list[ir.Type]:
 
 
 def _register(b: Builder, value: ir.Value) -> ir.Value:
-    """Return a value of the program as the bits of a register; truth values and bytes are widened to a word when they
-    are used."""
+    """Return a value of the program as the bits of a register."""
     if str(value.type).startswith("!llvm.ptr"):
         return b.value("llvm.ptrtoint", int_type(64), (value,))
     value = to_carrier(b, value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ....base_dsl.numeric import formats
 from ....base_dsl.numeric.expand import Emitter, extend, truncate
 from ....mlir import ir
@@ -28,358 +26,309 @@ from .machine import (
     resized,
     typed,
 )
-from .syntax import Immediate, Operand, Pair
+from .syntax import Immediate, Operand, Pair, Statement
 
 INSTRUCTIONS = Handlers()
 
 
 @INSTRUCTIONS.expands("mov")
-def _mov(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    width = BITS[typed(modifiers)]
-    m.set(operands[0], m.bits(operands[1], width))
+def _mov(m: Machine, s: Statement) -> ir.Value:
+    return m.bits(s.operands[1], BITS[typed(s)])
 
 
 @INSTRUCTIONS.expands("cvta")
-def _cvta(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """Addresses of a state space and generic ones: shared addresses have 32 bits that mean something."""
-    width = BITS[typed(modifiers)]
-    value = m.bits(operands[1], width)
-    if any(part.startswith("shared") for part in modifiers) and "to" not in modifiers:
+def _cvta(m: Machine, s: Statement) -> ir.Value:
+    """Convert between addresses of a state space and generic ones; only the low 32 bits of a shared address count."""
+    width = BITS[typed(s)]
+    value = m.bits(s.operands[1], width)
+    if s.starts("shared") and "to" not in s.modifiers:
         made = shared_pointer(m.x, m.b, resized(m.b, value, 32))
         value = m.b.value("llvm.ptrtoint", int_type(64), (made,))
-    m.set(operands[0], resized(m.b, value, width))
+    return resized(m.b, value, width)
 
 
 _UNDERSTOOD = {"rn", "rz", "rm", "rp", "ftz", "sat", "relu", "NaN", "lo", "hi", "wide", "approx", "full", "cc"}
 
 
-def _refuse_others(modifiers: tuple[str, ...], understood: set[str]) -> None:
-    """A modifier that is not looked at would be one that is not obeyed."""
-    for part in modifiers:
+def _refuse_others(s: Statement, understood: set[str]) -> None:
+    """Refuse modifiers that are not understood, instead of ignoring them."""
+    for part in s.modifiers:
         if part not in understood and part not in BITS:
             raise Refused(f"the modifier .{part}")
 
 
-def _arithmetic(m: Machine, name: str, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = typed(modifiers)
-    _refuse_others(modifiers, _UNDERSTOOD)
+@INSTRUCTIONS.expands("add", "sub", "mul", "mad", "fma", "min", "max", "neg", "abs", "and", "or", "xor", "not")
+def _arithmetic(m: Machine, s: Statement) -> ir.Value:
+    kind, sources = typed(s), s.operands[1:]
+    _refuse_others(s, _UNDERSTOOD)
     if kind.startswith(("e", "tf")):
         raise Refused(f"arithmetic of {kind}")
     if kind in PARTS:
-        _each_half(m, name, modifiers, operands, kind)
-        return
+        return _each_half(m, s, kind)
     if is_float(kind):
-        result = next(part for part in modifiers if part in BITS)  # of fma.rn.f32.f16 it is that of the last operand
-        values = [m.float(o, kind) for o in operands[1:-1]] + [m.float(operands[-1], result)]
-        m.set(operands[0], float_bits(m.b, m.x, _float_operation(m, name, result, values, modifiers), result))
-        return
+        result = next(part for part in s.modifiers if part in BITS)  # of fma.rn.f32.f16 it is that of the last operand
+        values = [m.float(o, kind) for o in sources[:-1]] + [m.float(sources[-1], result)]
+        return float_bits(m.b, m.x, _float_operation(m, s, result, values), result)
     width = BITS[kind]
-    values = [m.bits(o, width) for o in operands[1:3]]
-    values += [m.bits(o, 2 * width if "wide" in modifiers else width) for o in operands[3:]]
-    m.set(operands[0], _integer_operation(m.b, name, kind, values, modifiers))
+    values = [m.bits(o, width) for o in sources[:2]]
+    values += [m.bits(o, 2 * width if "wide" in s.modifiers else width) for o in sources[2:]]
+    return _integer_operation(m.b, s, kind, values)
 
 
-def _each_half(m: Machine, name: str, modifiers: tuple[str, ...], operands: list[Operand], kind: str) -> None:
+def _each_half(m: Machine, s: Statement, kind: str) -> ir.Value:
     part, width = PARTS[kind], BITS[kind] // 2
-    whole = [m.bits(o, 2 * width) for o in operands[1:]]
+    whole = [m.bits(o, 2 * width) for o in s.operands[1:]]
     halves: list[ir.Value] = []
     for number in range(2):
         values = [_half(m.b, value, number, width) for value in whole]
         if is_float(part):
             floats = [as_float(m.b, m.x, value, part) for value in values]
-            halves.append(float_bits(m.b, m.x, _float_operation(m, name, part, floats, modifiers), part))
+            halves.append(float_bits(m.b, m.x, _float_operation(m, s, part, floats), part))
         else:
-            halves.append(_integer_operation(m.b, name, part, values, modifiers))
-    m.set(operands[0], _joined(m.b, *halves))
+            halves.append(_integer_operation(m.b, s, part, values))
+    return _joined(m.b, *halves)
 
 
 def _half(b: Builder, value: ir.Value, number: int, width: int) -> ir.Value:
-    return resized(b, b.binary("shrui", value, b.const(value.type, number * width)), width)
+    return resized(b, b.binary("shrui", value, number * width), width)
 
 
 def _joined(b: Builder, first: ir.Value, second: ir.Value) -> ir.Value:
-    """Two parts as one number of twice the bits, the first in its lower half."""
+    """Return two parts as one number of twice the bits, the first in its lower half."""
     width = first.type.width  # pyright: ignore[reportAttributeAccessIssue]
     low, high = (resized(b, part, 2 * width) for part in (first, second))
-    return b.binary("ori", low, b.binary("shli", high, b.const(high.type, width)))
+    return b.binary("ori", low, b.binary("shli", high, width))
 
 
 def _float_constant(b: Builder, type_: ir.Type, value: float) -> ir.Value:
     return b.value("arith.constant", type_, (), {"value": ir.FloatAttr.get(type_, value, b.location)})
 
 
-def _limited(b: Builder, value: ir.Value, modifiers: tuple[str, ...]) -> ir.Value:
+def _limited(b: Builder, value: ir.Value, s: Statement) -> ir.Value:
     """Return a float as `.relu` (not negative; NaN stays) and `.sat` (from 0 to 1; NaN is 0) say."""
-    type_ = value.type
-    if "relu" in modifiers:
-        value = b.value("arith.maximumf", type_, (value, _float_constant(b, type_, 0.0)))
-    if "sat" in modifiers:
-        value = b.value("arith.maxnumf", type_, (value, _float_constant(b, type_, 0.0)))
-        value = b.value("arith.minnumf", type_, (value, _float_constant(b, type_, 1.0)))
+    limits = [("relu", "maximumf", 0.0), ("sat", "maxnumf", 0.0), ("sat", "minnumf", 1.0)]
+    for modifier, name, limit in limits:
+        if modifier in s.modifiers:
+            value = b.binary(name, value, _float_constant(b, value.type, limit))
     return value
 
 
-def _float_operation(m: Machine, name: str, kind: str, values: list[ir.Value], modifiers: tuple[str, ...]) -> ir.Value:
-    b, x, type_ = m.b, m.x, values[0].type
-    simple = {"add": "addf", "sub": "subf", "mul": "mulf", "div": "divf"}
-    direction = rounding_of(modifiers)
+_FLOAT_OPERATIONS = {
+    "add": "arith.addf", "sub": "arith.subf", "mul": "arith.mulf", "div": "arith.divf", "fma": "math.fma", "mad": "math.fma",
+}  # fmt: skip
+
+
+def _float_operation(m: Machine, s: Statement, kind: str, values: list[ir.Value]) -> ir.Value:
+    b, x, type_, name = m.b, m.x, values[0].type, s.name
+    direction = rounding_of(s.modifiers)
     if direction and kind not in ("f32", "f64"):
         raise Refused(f"rounding .{direction} of {kind}")
-    if direction and (name in simple or name in ("fma", "mad")):
+    if direction and name in _FLOAT_OPERATIONS:
         made = rounded(x, b, "fma" if name == "mad" else name, direction, type_, *values)
-    elif name in simple:
-        made = expanded(x, b, f"arith.{simple[name]}", type_, *values)
     elif name in ("fma", "mad") and kind == "f16":  # as f32 it would be rounded twice
         half = float_type("f16")
         halves = [expanded(x, b, "arith.truncf", half, value) for value in values]
         made = expanded(x, b, "arith.extf", type_, expanded(x, b, "math.fma", half, *halves))
-    elif name in ("fma", "mad"):
-        made = expanded(x, b, "math.fma", type_, *values)
+    elif name in _FLOAT_OPERATIONS:
+        made = expanded(x, b, _FLOAT_OPERATIONS[name], type_, *values)
     elif name in ("min", "max"):
         made = values[0]
         for value in values[1:]:
-            made = b.value(f"arith.{name}{'imumf' if 'NaN' in modifiers else 'numf'}", type_, (made, value))
+            made = b.binary(f"{name}{'imumf' if 'NaN' in s.modifiers else 'numf'}", made, value)
     elif name in ("neg", "abs"):
         made = b.value("arith.negf" if name == "neg" else "math.absf", type_, (values[0],))
     else:
         raise Refused(f"{name} of floats")
-    return _limited(b, made, modifiers)
+    return _limited(b, made, s)
 
 
-def _integer_operation(
-    b: Builder, name: str, kind: str, values: list[ir.Value], modifiers: tuple[str, ...]
-) -> ir.Value:
-    signed = kind.startswith("s")
-    if "sat" in modifiers:
+def _integer_operation(b: Builder, s: Statement, kind: str, values: list[ir.Value]) -> ir.Value:
+    name, first, signed = s.name, values[0], kind.startswith("s")
+    if "sat" in s.modifiers:
         if name not in ("add", "sub") or not signed:
             raise Refused(f"{name}.sat of {kind}")
-        return intrinsic(b, f"llvm.s{name}.sat", values[0].type, values)
+        return intrinsic(b, f"llvm.s{name}.sat", first.type, values)
     if name in ("add", "sub"):
-        return b.binary(f"{name}i", values[0], values[1])
+        return b.binary(f"{name}i", first, values[1])
     if name in INTEGER:
-        return b.binary(INTEGER[name], values[0], values[1])
+        return b.binary(INTEGER[name], first, values[1])
     if name in ("min", "max"):
-        chosen = b.binary(f"{name}{'si' if signed else 'ui'}", values[0], values[1])
-        return b.binary("maxsi", chosen, b.const(chosen.type, 0)) if "relu" in modifiers else chosen
-    if name == "neg":
-        return b.binary("subi", b.const(values[0].type, 0), values[0])
+        chosen = b.binary(f"{name}{'si' if signed else 'ui'}", first, values[1])
+        return b.binary("maxsi", chosen, 0) if "relu" in s.modifiers else chosen
     if name == "not":
-        return b.binary("xori", values[0], b.const(values[0].type, -1))
-    if name == "abs":
-        negated = b.binary("subi", b.const(values[0].type, 0), values[0])
-        return b.select(b.compare("slt", values[0], b.const(values[0].type, 0)), negated, values[0])
+        return b.binary("xori", first, -1)
+    if name in ("neg", "abs"):
+        negated = b.binary("subi", b.const(first.type, 0), first)
+        return negated if name == "neg" else b.select(b.compare("slt", first, 0), negated, first)
     if name in ("mul", "mad"):
-        width = values[0].type.width  # pyright: ignore[reportAttributeAccessIssue]
-        extension = "arith.extsi" if signed else "arith.extui"
-        if "wide" in modifiers or "hi" in modifiers:
-            wide = int_type(2 * width)
-            product = b.binary("muli", *(b.value(extension, wide, (v,)) for v in values[:2]))
-            if "hi" in modifiers:
-                product = b.value("arith.trunci", values[0].type, (b.binary("shrui", product, b.const(wide, width)),))
-        else:
-            product = b.binary("muli", values[0], values[1])
-        if name == "mul":
-            return product
-        return b.binary("addi", product, values[2])
+        product = _product(b, s, signed, *values[:2])
+        return product if name == "mul" else b.binary("addi", product, values[2])
     raise Refused(f"{name} of integers")
 
 
-def _register_arithmetic() -> None:
-    for name in ("add", "sub", "mul", "mad", "fma", "min", "max", "neg", "abs", "and", "or", "xor", "not"):
-
-        def handler(m: Machine, modifiers: tuple[str, ...], operands: list[Operand], name: str = name) -> None:
-            _arithmetic(m, name, modifiers, operands)
-
-        INSTRUCTIONS.expands(name)(handler)
-
-
-_register_arithmetic()
+def _product(b: Builder, s: Statement, signed: bool, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Return the low half of a product, or what `.wide` and `.hi` ask for."""
+    if not s.one_of("wide", "hi"):
+        return b.binary("muli", left, right)
+    width = left.type.width  # pyright: ignore[reportAttributeAccessIssue]
+    product = b.binary("muli", *(_extended(b, value, 2 * width, signed) for value in (left, right)))
+    return product if "wide" in s.modifiers else resized(b, b.binary("shrui", product, width), width)
 
 
-@INSTRUCTIONS.expands("div")
-def _div(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = typed(modifiers)
-    if is_float(kind):
-        _arithmetic(m, "div", modifiers, operands)
-        return
-    name = "arith.divsi" if kind.startswith("s") else "arith.divui"
-    values = [m.bits(o, BITS[kind]) for o in operands[1:]]
-    m.set(operands[0], expanded(m.x, m.b, name, values[0].type, *values))
+def _extended(b: Builder, value: ir.Value, width: int, signed: bool) -> ir.Value:
+    return b.value("arith.extsi" if signed else "arith.extui", int_type(width), (value,))
 
 
-@INSTRUCTIONS.expands("rem")
-def _rem(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = typed(modifiers)
-    values = [m.bits(o, BITS[kind]) for o in operands[1:]]
-    name = "arith.remsi" if kind.startswith("s") else "arith.remui"
-    m.set(operands[0], expanded(m.x, m.b, name, values[0].type, *values))
+@INSTRUCTIONS.expands("div", "rem")
+def _divide(m: Machine, s: Statement) -> ir.Value:
+    kind = typed(s)
+    if is_float(kind) and s.name == "div":
+        return _arithmetic(m, s)
+    values = [m.bits(o, BITS[kind]) for o in s.operands[1:]]
+    name = f"arith.{s.name}{'si' if kind.startswith('s') else 'ui'}"
+    return expanded(m.x, m.b, name, values[0].type, *values)
 
 
-def _shift(m: Machine, name: str, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """Amounts of the width or more shift everything out."""
-    kind = typed(modifiers)
+@INSTRUCTIONS.expands("shl", "shr")
+def _shift(m: Machine, s: Statement) -> ir.Value:
+    """Shift; an amount of the width or more shifts everything out."""
+    kind, b = typed(s), m.b
     width = BITS[kind]
-    value, amount = m.bits(operands[1], width), m.bits(operands[2], 32)
-    b = m.b
+    value, amount = m.bits(s.operands[1], width), m.bits(s.operands[2], 32)
     limit = b.i32(width - 1)
     inside = b.compare("ule", amount, limit)
     by = resized(b, b.select(inside, amount, limit), width)
-    how = "shli" if name == "shl" else "shrsi" if kind.startswith("s") else "shrui"
+    how = "shli" if s.name == "shl" else "shrsi" if kind.startswith("s") else "shrui"
     made = b.binary(how, value, by)
-    if how != "shrsi":
-        made = b.select(inside, made, b.const(value.type, 0))
-    m.set(operands[0], made)
-
-
-@INSTRUCTIONS.expands("shl")
-def _shl(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    _shift(m, "shl", modifiers, operands)
-
-
-@INSTRUCTIONS.expands("shr")
-def _shr(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    _shift(m, "shr", modifiers, operands)
+    return made if how == "shrsi" else b.select(inside, made, b.const(value.type, 0))
 
 
 @INSTRUCTIONS.expands("shf")
-def _shf(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+def _shf(m: Machine, s: Statement) -> ir.Value:
     """Funnel shift of (high, low) = (b, a)."""
     b = m.b
-    low, high, amount = (m.bits(o, 32) for o in operands[1:])
-    by = b.binary("andi", amount, 31) if "wrap" in modifiers else b.binary("minui", amount, 32)
-    both = b.binary("ori", resized(b, low, 64), b.binary("shli", resized(b, high, 64), 32))
-    if "l" in modifiers:
-        moved = b.binary("shrui", b.binary("shli", both, resized(b, by, 64)), 32)
-    else:
-        moved = b.binary("shrui", both, resized(b, by, 64))
-    m.set(operands[0], b.value("arith.trunci", int_type(32), (moved,)))
+    low, high, amount = (m.bits(o, 32) for o in s.operands[1:])
+    by = b.binary("andi", amount, 31) if "wrap" in s.modifiers else b.binary("minui", amount, 32)
+    both, by = _joined(b, low, high), resized(b, by, 64)
+    moved = b.binary("shrui", b.binary("shli", both, by), 32) if "l" in s.modifiers else b.binary("shrui", both, by)
+    return resized(b, moved, 32)
 
 
 @INSTRUCTIONS.expands("prmt")
-def _prmt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    if set(modifiers) != {"b32"}:
+def _prmt(m: Machine, s: Statement) -> ir.Value:
+    if set(s.modifiers) != {"b32"}:
         raise Refused("modes of prmt")
-    m.set(operands[0], math.prmt(m.b, *(m.bits(o, 32) for o in operands[1:])))
+    return math.prmt(m.b, *(m.bits(o, 32) for o in s.operands[1:]))
 
 
 @INSTRUCTIONS.expands("lop3")
-def _lop3(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    *words, table = operands[1:]
+def _lop3(m: Machine, s: Statement) -> ir.Value:
+    *words, table = s.operands[1:]
     if not isinstance(table, Immediate):
         raise Refused("a table that is no number")
-    m.set(operands[0], math.lop3(m.b, int(table.value), [m.bits(o, 32) for o in words]))
+    return math.lop3(m.b, int(table.value), [m.bits(o, 32) for o in words])
 
 
-def _counting(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], None]:
-    def handler(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-        value = m.bits(operands[1], BITS[typed(modifiers)])
-        if name == "brev":
-            m.set(operands[0], intrinsic(m.b, "llvm.bitreverse", value.type, [value]))
-            return
-        made = m.b.value("math.ctpop" if name == "popc" else "math.ctlz", value.type, (value,))
-        m.set(operands[0], resized(m.b, made, 32))
-
-    return handler
+@INSTRUCTIONS.expands("brev")
+def _brev(m: Machine, s: Statement) -> ir.Value:
+    value = m.bits(s.operands[1], BITS[typed(s)])
+    return intrinsic(m.b, "llvm.bitreverse", value.type, [value])
 
 
-for _name in ("popc", "clz", "brev"):
-    INSTRUCTIONS.expands(_name)(_counting(_name))
+@INSTRUCTIONS.expands("popc", "clz")
+def _count_bits(m: Machine, s: Statement) -> ir.Value:
+    value = m.bits(s.operands[1], BITS[typed(s)])
+    return resized(m.b, m.b.value("math.ctpop" if s.name == "popc" else "math.ctlz", value.type, (value,)), 32)
 
 
 def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.Value, ir.Value]:
-    """Return where a field of bits starts, at most at the width, and a mask of its length; twice as wide as the
-    value."""
+    """Return where a bit field starts, at most at the width, and a mask of its length; both of twice the width."""
     b = m.b
     first, count = (b.binary("minui", b.binary("andi", m.bits(o, 32), 255), width) for o in (start, length))
-    wide = int_type(2 * width)
-    one = b.const(wide, 1)
+    one = b.const(int_type(2 * width), 1)
     mask = b.binary("subi", b.binary("shli", one, resized(b, count, 2 * width)), one)
     return resized(b, first, 2 * width), mask
 
 
 @INSTRUCTIONS.expands("bfe")
-def _bfe(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """A field of bits; of a signed type it is extended by its highest bit, or the value's where the field goes beyond."""
-    kind, b = typed(modifiers), m.b
-    width = BITS[kind]
-    wide = int_type(2 * width)
-    value = m.bits(operands[1], width)
-    start, mask = _field(m, operands[2], operands[3], width)
-    signed = kind.startswith("s")
-    extended = b.value("arith.extsi" if signed else "arith.extui", wide, (value,))
+def _bfe(m: Machine, s: Statement) -> ir.Value:
+    """Extract a bit field, sign-extended by its highest bit, or by the value's where the field goes beyond."""
+    kind, b = typed(s), m.b
+    width, signed = BITS[kind], kind.startswith("s")
+    value = m.bits(s.operands[1], width)
+    start, mask = _field(m, s.operands[2], s.operands[3], width)
+    extended = _extended(b, value, 2 * width, signed)
     taken = b.binary("andi", b.binary("shrsi" if signed else "shrui", extended, start), mask)
     if signed:  # the highest bit of the field, repeated
-        top = b.binary("xori", mask, b.binary("shrui", mask, b.const(wide, 1)))
+        top = b.binary("xori", mask, b.binary("shrui", mask, 1))
         taken = b.binary("subi", b.binary("xori", taken, top), top)
-    m.set(operands[0], resized(b, taken, width))
+    return resized(b, taken, width)
 
 
 @INSTRUCTIONS.expands("bfi")
-def _bfi(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """The lowest bits of the first value put into the second."""
-    width, b = BITS[typed(modifiers)], m.b
-    source, into = (resized(b, m.bits(o, width), 2 * width) for o in operands[1:3])
-    start, mask = _field(m, operands[3], operands[4], width)
+def _bfi(m: Machine, s: Statement) -> ir.Value:
+    """Insert the lowest bits of the first value into the second."""
+    width, b = BITS[typed(s)], m.b
+    source, into = (resized(b, m.bits(o, width), 2 * width) for o in s.operands[1:3])
+    start, mask = _field(m, s.operands[3], s.operands[4], width)
     moved, hole = b.binary("shli", b.binary("andi", source, mask), start), b.binary("shli", mask, start)
-    kept = b.binary("andi", into, b.binary("xori", hole, b.const(hole.type, -1)))
-    m.set(operands[0], resized(b, b.binary("ori", kept, moved), width))
+    kept = b.binary("andi", into, b.binary("xori", hole, -1))
+    return resized(b, b.binary("ori", kept, moved), width)
 
 
 @INSTRUCTIONS.expands("bfind")
-def _bfind(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """The place of the highest bit that differs from the sign (unsigned: that is set); -1: there is none."""
-    kind, b = typed(modifiers), m.b
-    value = m.bits(operands[1], BITS[kind])
+def _bfind(m: Machine, s: Statement) -> ir.Value:
+    """Find the highest bit that differs from the sign (unsigned: that is set); -1 if there is none."""
+    kind, b = typed(s), m.b
+    width = BITS[kind]
+    value = m.bits(s.operands[1], width)
     if kind.startswith("s"):
-        value = b.binary("xori", value, b.binary("shrsi", value, b.const(value.type, BITS[kind] - 1)))
+        value = b.binary("xori", value, b.binary("shrsi", value, width - 1))
     zeros = resized(b, b.value("math.ctlz", value.type, (value,)), 32)
-    place = b.binary("subi", b.i32(BITS[kind] - 1), zeros)
-    if "shiftamt" in modifiers:
-        place = b.select(b.compare("eq", zeros, b.i32(BITS[kind])), b.i32(-1), zeros)
-    m.set(operands[0], place)
+    if "shiftamt" in s.modifiers:
+        return b.select(b.compare("eq", zeros, width), b.i32(-1), zeros)
+    return b.binary("subi", b.i32(width - 1), zeros)
 
 
 @INSTRUCTIONS.expands("sad")
-def _sad(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """The distance of two integers, and a third."""
-    kind, b = typed(modifiers), m.b
-    first, second, third = (m.bits(o, BITS[kind]) for o in operands[1:])
+def _sad(m: Machine, s: Statement) -> ir.Value:
+    """Add the absolute difference of two integers to a third."""
+    kind, b = typed(s), m.b
+    first, second, third = (m.bits(o, BITS[kind]) for o in s.operands[1:])
     less = b.compare("slt" if kind.startswith("s") else "ult", first, second)
     distance = b.select(less, b.binary("subi", second, first), b.binary("subi", first, second))
-    m.set(operands[0], b.binary("addi", distance, third))
+    return b.binary("addi", distance, third)
 
 
 @INSTRUCTIONS.expands("dp4a", "dp2a")
-def _dot(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """Four products of bytes (`dp2a`: two, of a half word and a byte), and a third operand."""
+def _dot(m: Machine, s: Statement) -> ir.Value:
+    """Add four products of bytes (`dp2a`: two, each of a half word and a byte) to the third operand."""
     b = m.b
-    kinds = [part for part in modifiers if part in ("u32", "s32")]
-    left, right, total = (m.bits(o, 32) for o in operands[1:])
-    pairs = 2 if "lo" in modifiers or "hi" in modifiers else 4
+    left_type, right_type = (part for part in s.modifiers if part in ("u32", "s32"))
+    left, right, total = (m.bits(o, 32) for o in s.operands[1:])
+    pairs = 2 if s.one_of("lo", "hi") else 4
     for n in range(pairs):
-        first = _part(b, left, 32 // pairs, n, kinds[0])
-        second = _part(b, right, 8, n + (2 if "hi" in modifiers else 0), kinds[1])
+        first = _part(b, left, 32 // pairs, n, left_type)
+        second = _part(b, right, 8, n + (2 if "hi" in s.modifiers else 0), right_type)
         total = b.binary("addi", total, b.binary("muli", first, second))
-    m.set(operands[0], total)
+    return total
 
 
 def _part(b: Builder, word: ir.Value, width: int, number: int, kind: str) -> ir.Value:
-    part = resized(b, b.binary("shrui", word, number * width), width)
-    return b.value("arith.extsi" if kind == "s32" else "arith.extui", int_type(32), (part,))
+    return _extended(b, _half(b, word, number, width), 32, kind == "s32")
 
 
 @INSTRUCTIONS.expands("copysign")
-def _copysign(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """The second number with the sign of the first."""
-    width, b = BITS[typed(modifiers)], m.b
-    sign, number = (m.bits(o, width) for o in operands[1:])
-    top = b.const(sign.type, 1 << (width - 1))
-    rest = b.const(sign.type, (1 << (width - 1)) - 1)
-    m.set(operands[0], b.binary("ori", b.binary("andi", sign, top), b.binary("andi", number, rest)))
+def _copysign(m: Machine, s: Statement) -> ir.Value:
+    """Return the second number with the sign of the first."""
+    width, b = BITS[typed(s)], m.b
+    sign, number = (m.bits(o, width) for o in s.operands[1:])
+    top = 1 << (width - 1)
+    return b.binary("ori", b.binary("andi", sign, top), b.binary("andi", number, top - 1))
 
 
 @INSTRUCTIONS.expands("trap")
-def _trap(m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
+def _trap(m: Machine, _s: Statement) -> None:
     m.x.fault(m.b, m.x.module.site(m.op, "assert", "trap", m.x.function.name))
 
 
@@ -394,33 +343,26 @@ _FLOAT_TESTS = {
 
 
 @INSTRUCTIONS.expands("setp")
-def _setp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind, test = typed(modifiers), modifiers[0]
-    b = m.b
+def _setp(m: Machine, s: Statement) -> ir.Value | tuple[ir.Value, ir.Value]:
+    kind, test, b = typed(s), s.modifiers[0], m.b
     if is_float(kind):
-        values = [m.float(o, kind) for o in operands[1:3]]
+        values = [m.float(o, kind) for o in s.operands[1:3]]
         number = ir.IntegerAttr.get(int_type(64), _FLOAT_TESTS[test])
-        made = b.value("arith.cmpf", int_type(1), tuple(values), {"predicate": number})
+        made = b.value("arith.cmpf", int_type(1), values, {"predicate": number})
     else:
-        values = [m.bits(o, BITS[kind]) for o in operands[1:3]]
-        prefix = "s" if kind.startswith("s") else "u"
-        name = _INTEGER_TESTS.get(test) or f"{prefix}{test}"
-        made = b.compare(name, *values)
-    joined = next((part for part in modifiers[1:] if part in ("and", "or", "xor")), "")
+        values = [m.bits(o, BITS[kind]) for o in s.operands[1:3]]
+        made = b.compare(_INTEGER_TESTS.get(test) or f"{'s' if kind.startswith('s') else 'u'}{test}", *values)
+    joined = next((part for part in s.modifiers[1:] if part in INTEGER), "")
     if joined:
-        made = b.binary(INTEGER[joined], made, m.i1(operands[3]))
-    target = operands[0]
-    if isinstance(target, Pair):
-        m.set(target.second, b.binary("xori", made, b.const(int_type(1), 1)))
-        target = target.first
-    m.set(target, made)
+        made = b.binary(INTEGER[joined], made, m.i1(s.operands[3]))
+    return (made, b.binary("xori", made, 1)) if isinstance(s.operands[0], Pair) else made
 
 
 @INSTRUCTIONS.expands("selp")
-def _selp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    width = BITS[typed(modifiers)]
-    target, first, second, condition = operands
-    m.set(target, m.b.select(m.i1(condition), m.bits(first, width), m.bits(second, width)))
+def _selp(m: Machine, s: Statement) -> ir.Value:
+    width = BITS[typed(s)]
+    _, first, second, condition = s.operands
+    return m.b.select(m.i1(condition), m.bits(first, width), m.bits(second, width))
 
 
 # --- conversions -------------------------------------------------------------------------------------------------------
@@ -431,8 +373,8 @@ _ROUNDINGS = {"rni": "math.roundeven", "rzi": "math.trunc", "rmi": "math.floor",
 _CONVERSION_MODIFIERS = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "satfinite", "relu", *_ROUNDINGS}
 
 
-def _cvt_pack(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """Two words saturated to 16 bits, the first in the upper half; narrower ones below the low bits of a third word."""
+def _cvt_pack(m: Machine, modifiers: tuple[str, ...], operands: tuple[Operand, ...]) -> ir.Value:
+    """Return two words saturated to 16 bits, the first in the upper half; narrower ones below the low bits of a third word."""
     kinds = [part for part in modifiers if part in BITS or part in ("s4", "u4", "s2", "u2")]
     target, b = kinds[0], m.b
     width, signed = int(target[1:]), target.startswith("s")
@@ -448,72 +390,76 @@ def _cvt_pack(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
     made = b.binary("ori", b.binary("shli", first, width), second)
     if len(operands) == 4:
         made = b.binary("ori", made, b.binary("shli", m.bits(operands[3], 32), 2 * width))
-    m.set(operands[0], made)
+    return made
 
 
 @INSTRUCTIONS.expands("cvt")
-def _cvt(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    if "pack" in modifiers:
-        _cvt_pack(m, modifiers, operands)
-        return
-    kinds = [part for part in modifiers if part in BITS]
+def _cvt(m: Machine, s: Statement) -> ir.Value:
+    if "pack" in s.modifiers:
+        return _cvt_pack(m, s.modifiers, s.operands)
+    kinds = [part for part in s.modifiers if part in BITS]
     if len(kinds) != 2:
         raise Refused("the types of this conversion")
     target, source = kinds
-    _refuse_others(modifiers, _CONVERSION_MODIFIERS)
-    b, x, direction = m.b, m.x, rounding_of(modifiers)
+    _refuse_others(s, _CONVERSION_MODIFIERS)
+    b, x = m.b, m.x
     if target.endswith("x2"):
-        if source.endswith("x2"):  # two floats in one register
-            part, width = source.removesuffix("x2"), BITS[source] // 2
-            halves = [_half(b, m.bits(operands[1], 2 * width), n, width) for n in range(2)]
-            floats = [_widened(b, half, part) if part in _NARROW else as_float(b, x, half, part) for half in halves]
-        else:  # the first source becomes the upper half
-            floats = [m.float(o, source) for o in (operands[2], operands[1])]
-        parts = [_narrowed(b, x, f, target.removesuffix("x2"), direction, modifiers) for f in floats]
-        m.set(operands[0], _joined(b, *parts))
-        return
+        return _to_pair(m, s, source, target.removesuffix("x2"))
     if target == "tf32":
-        if source != "f32" or "satfinite" in modifiers or "relu" in modifiers:
-            raise Refused("this conversion to tf32")
-        value, half = m.bits(operands[1], 32), b.i32(0x1000)  # what is added before 13 bits are dropped
-        if "rn" in modifiers:  # to even: a little less than half, and what the last bit that stays makes of it
-            last = b.binary("andi", b.binary("shrui", value, 13), 1)
-            half = b.binary("addi", b.i32(0xFFF), last)
-        if direction not in ("", "rz"):
-            raise Refused(f"rounding .{direction} of tf32")
-        value = value if direction else b.binary("addi", value, half)
-        m.set(operands[0], b.binary("andi", value, -0x2000))
-        return
+        return _to_tf32(m, s, source)
     if is_float(source):
-        value = m.float(operands[1], source)
-        rounding = next((part for part in modifiers if part in _ROUNDINGS), "")
-        if rounding:
+        value = m.float(s.operands[1], source)
+        if rounding := s.one_of(*_ROUNDINGS):
             value = expanded(x, b, _ROUNDINGS[rounding], value.type, value)
         if is_float(target):
-            m.set(operands[0], _narrowed(b, x, value, target, direction, modifiers))
-        else:
-            name = "arith.fptosi" if target.startswith("s") else "arith.fptoui"
-            m.set(operands[0], expanded(x, b, name, int_type(BITS[target]), value))
-        return
-    value = m.bits(operands[1], BITS[source])
+            return _narrowed(b, x, value, target, s)
+        name = "arith.fptosi" if target.startswith("s") else "arith.fptoui"
+        return expanded(x, b, name, int_type(BITS[target]), value)
+    value = m.bits(s.operands[1], BITS[source])
     if is_float(target):
-        name = "arith.sitofp" if source.startswith("s") else "arith.uitofp"
-        if direction:
-            wide = float_type("f32" if target == "f32" else "f64")
-            made = rounded(x, b, name.removeprefix("arith."), direction, wide, value)
-        else:
-            made = expanded(x, b, name, float_type(target), value)
-            if BITS[target] < 32:
-                made = expanded(x, b, "arith.extf", float_type("f32"), made)
-        m.set(operands[0], _narrowed(b, x, made, target, direction, modifiers))
-        return
-    want = BITS[target]
-    if "sat" in modifiers:
+        return _narrowed(b, x, _from_integer(m, value, source, target, rounding_of(s.modifiers)), target, s)
+    if "sat" in s.modifiers:
         raise Refused("saturating conversions of integers")
-    if want > BITS[source] and source.startswith("s"):
-        m.set(operands[0], b.value("arith.extsi", int_type(want), (value,)))
-    else:
-        m.set(operands[0], resized(b, value, want))
+    if BITS[target] > BITS[source] and source.startswith("s"):
+        return _extended(b, value, BITS[target], signed=True)
+    return resized(b, value, BITS[target])
+
+
+def _to_pair(m: Machine, s: Statement, source: str, target: str) -> ir.Value:
+    """Return two floats in one register, of two operands or of two floats in one register."""
+    b, x = m.b, m.x
+    if source.endswith("x2"):
+        part, width = source.removesuffix("x2"), BITS[source] // 2
+        halves = [_half(b, m.bits(s.operands[1], 2 * width), n, width) for n in range(2)]
+        floats = [_widened(b, half, part) if part in _NARROW else as_float(b, x, half, part) for half in halves]
+    else:  # the first source becomes the upper half
+        floats = [m.float(o, source) for o in (s.operands[2], s.operands[1])]
+    return _joined(b, *(_narrowed(b, x, value, target, s) for value in floats))
+
+
+def _to_tf32(m: Machine, s: Statement, source: str) -> ir.Value:
+    """Round an f32 to 10 bits of fraction: add what rounds it, and drop 13 bits."""
+    b, direction = m.b, rounding_of(s.modifiers)
+    if source != "f32" or s.one_of("satfinite", "relu"):
+        raise Refused("this conversion to tf32")
+    if direction not in ("", "rz"):
+        raise Refused(f"rounding .{direction} of tf32")
+    value = m.bits(s.operands[1], 32)
+    if "rn" in s.modifiers:  # to even: a little less than half, plus the last bit that stays
+        last = b.binary("andi", b.binary("shrui", value, 13), 1)
+        value = b.binary("addi", value, b.binary("addi", b.i32(0xFFF), last))
+    elif not direction:
+        value = b.binary("addi", value, 0x1000)
+    return b.binary("andi", value, -0x2000)
+
+
+def _from_integer(m: Machine, value: ir.Value, source: str, target: str, direction: str) -> ir.Value:
+    """Return an integer as a float, f32 at least."""
+    b, x, name = m.b, m.x, "sitofp" if source.startswith("s") else "uitofp"
+    if direction:
+        return rounded(x, b, name, direction, float_type("f32" if target == "f32" else "f64"), value)
+    made = expanded(x, b, f"arith.{name}", float_type(target), value)
+    return made if BITS[target] >= 32 else expanded(x, b, "arith.extf", float_type("f32"), made)
 
 
 def _widened(b: Builder, bits: ir.Value, kind: str) -> ir.Value:
@@ -521,16 +467,13 @@ def _widened(b: Builder, bits: ir.Value, kind: str) -> ir.Value:
     return extend(Emitter(f32, b.point, b.location), bits, _NARROW[kind], f32)
 
 
-def _narrowed(
-    b: Builder, x: Expander, value: ir.Value, kind: str, direction: str, modifiers: tuple[str, ...]
-) -> ir.Value:
-    """Return a float as the bits of a type, rounded to nearest or in a direction, and within the limits that are asked
-    for."""
-    value = _limited(b, value, modifiers)
-    if "satfinite" in modifiers and kind in _LARGEST:
-        largest = _LARGEST[kind]
-        value = b.value("arith.minimumf", value.type, (value, _float_constant(b, value.type, largest)))
-        value = b.value("arith.maximumf", value.type, (value, _float_constant(b, value.type, -largest)))
+def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str, s: Statement) -> ir.Value:
+    """Return a float as the bits of a type, rounded and limited as the modifiers of an instruction say."""
+    direction = rounding_of(s.modifiers)
+    value = _limited(b, value, s)
+    if "satfinite" in s.modifiers and kind in _LARGEST:
+        for name, limit in (("minimumf", _LARGEST[kind]), ("maximumf", -_LARGEST[kind])):
+            value = b.binary(name, value, _float_constant(b, value.type, limit))
     if kind not in _NARROW:
         narrower = BITS[kind] < value.type.width  # pyright: ignore[reportAttributeAccessIssue]
         if not direction or not narrower:
@@ -549,37 +492,28 @@ def _narrowed(
     return b.value("arith.trunci", int_type(8), (code,))
 
 
-def _exact_function(m: Machine, name: str, kind: str, operand: Operand, modifiers: tuple[str, ...]) -> ir.Value:
-    """Return a square root or a reciprocal, rounded to nearest or in a direction."""
-    b, x, type_, value = m.b, m.x, float_type(kind), m.float(operand, kind)
-    direction = rounding_of(modifiers)
-    values = [value] if name == "sqrt" else [_float_constant(b, type_, 1.0), value]
-    if direction:
-        return rounded(x, b, "sqrt" if name == "sqrt" else "div", direction, type_, *values)
-    return expanded(x, b, "math.sqrt" if name == "sqrt" else "arith.divf", type_, *values)
-
-
 # --- functions ---------------------------------------------------------------------------------------------------------
 
 
-def _function(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], None]:
-    def handler(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-        kind = typed(modifiers)
-        if name in ("sqrt", "rcp") and kind in ("f32", "f64") and not {"approx", "ftz64h"} & set(modifiers):
-            m.set(operands[0], float_bits(m.b, m.x, _exact_function(m, name, kind, operands[1], modifiers), kind))
-            return
-        if kind == "f64":
-            raise Refused("the f64 function")
-        halves = PARTS.get(kind)
-        if halves:
-            whole = m.bits(operands[1], 32)
-            parts = [as_float(m.b, m.x, _half(m.b, whole, n, 16), halves) for n in range(2)]
-            m.set(operands[0], _joined(m.b, *(float_bits(m.b, m.x, math.approx(m.b, name, p), halves) for p in parts)))
-            return
-        m.set(operands[0], float_bits(m.b, m.x, math.approx(m.b, name, m.float(operands[1], kind)), kind))
-
-    return handler
+@INSTRUCTIONS.expands("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh")
+def _function(m: Machine, s: Statement) -> ir.Value:
+    kind, b, x = typed(s), m.b, m.x
+    if s.name in ("sqrt", "rcp") and kind in ("f32", "f64") and not s.one_of("approx", "ftz64h"):
+        return float_bits(b, x, _exact_function(m, s, kind), kind)
+    if kind == "f64":
+        raise Refused("the f64 function")
+    if kind in PARTS:
+        whole, part = m.bits(s.operands[1], 32), PARTS[kind]
+        values = [as_float(b, x, _half(b, whole, n, 16), part) for n in range(2)]
+        return _joined(b, *(float_bits(b, x, math.approx(b, s.name, value), part) for value in values))
+    return float_bits(b, x, math.approx(b, s.name, m.float(s.operands[1], kind)), kind)
 
 
-for _name in ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh"):
-    INSTRUCTIONS.expands(_name)(_function(_name))
+def _exact_function(m: Machine, s: Statement, kind: str) -> ir.Value:
+    """Return a square root or a reciprocal, rounded to nearest or in a direction."""
+    b, x, type_, value = m.b, m.x, float_type(kind), m.float(s.operands[1], kind)
+    direction, is_root = rounding_of(s.modifiers), s.name == "sqrt"
+    values = [value] if is_root else [_float_constant(b, type_, 1.0), value]
+    if direction:
+        return rounded(x, b, "sqrt" if is_root else "div", direction, type_, *values)
+    return expanded(x, b, "math.sqrt" if is_root else "arith.divf", type_, *values)

@@ -1,8 +1,8 @@
 """The registers of inline PTX, and how a statement is expanded: by a table of instructions.
 
-A register is an integer of its width while it is not used; an instruction takes it as the type it names. In a program
-with branches registers lie in memory, and its pieces between labels and branches run in a loop around the number of the
-piece that is next.
+A register is an integer of its width; an instruction takes it as the type it names. In a program with branches
+registers lie in memory, and its pieces between labels and branches run in a loop around the number of the piece that is
+next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...lowering.expansion import KEEP, Handler
 from ..expand import Expander
 from ..ops.cute import shared_pointer
 from ..runtime.record_access import block_of
-from .syntax import Address, Immediate, Operand, Register, Statement, Vector
+from .syntax import Address, Immediate, Operand, Pair, Register, Statement, Vector
 
 BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128} | {
     f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)
@@ -116,8 +116,15 @@ class Machine:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def set(self, operand: Operand, value: ir.Value) -> None:
-        """Give a destination a value of its width; vectors take it apart."""
+    def set(self, operand: Operand, value: ir.Value | tuple[ir.Value, ir.Value]) -> None:
+        """Set a destination. A vector takes a value apart; of two values `d|p` takes both, `d` the first."""
+        if isinstance(value, tuple):
+            first, second = value
+            if isinstance(operand, Pair):
+                self.set(operand.second, second)
+                operand = operand.first
+            self.set(operand, first)
+            return
         if isinstance(operand, Vector):
             part = value.type.width // len(operand.parts)  # pyright: ignore[reportAttributeAccessIssue]
             for number, piece in enumerate(operand.parts):
@@ -146,16 +153,15 @@ class Machine:
         triples = {"tid": "thread_idx", "ntid": "block_dim", "ctaid": "block_idx", "nctaid": "grid_dim"}
         if root in triples and axis in ("x", "y", "z"):
             return x.function.indices[triples[root]]["xyz".index(axis)]
-        (tx, ty, tz), (dx, dy, dz) = x.function.indices["thread_idx"], x.function.indices["block_dim"]
-        linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
+        block_dim = x.function.indices["block_dim"]
+        linear = b.linear(x.function.indices["thread_idx"], block_dim)
         lane = b.binary("andi", linear, 31)
         if root == "laneid":
             return lane
         if root == "warpid":
             return b.binary("shrui", linear, 5)
         if root == "nwarpid":
-            threads = b.binary("muli", dx, b.binary("muli", dy, dz))
-            return b.binary("shrui", b.binary("addi", threads, 31), 5)
+            return b.binary("shrui", b.binary("addi", b.product(block_dim), 31), 5)
         if root == "WARP_SZ":
             return b.i32(32)
         if root.startswith("lanemask_"):
@@ -178,7 +184,7 @@ class Machine:
             return record.load("rank")
         sizes = [record.load(f"cluster_{a}") for a in "xyz"]
         if root == "cluster_nctarank":
-            return b.binary("muli", sizes[0], b.binary("muli", sizes[1], sizes[2]))
+            return b.product(sizes)
         if axis in ("x", "y", "z"):
             at = "xyz".index(axis)
             block, grid = x.function.indices["block_idx"][at], x.function.indices["grid_dim"][at]
@@ -195,7 +201,7 @@ class Machine:
     # -- running ---------------------------------------------------------------------------------------------
 
     def keep_in_memory(self, widths: dict[str, int]) -> None:
-        """Keep registers in memory from now on: those declared, and operands of some widths."""
+        """Keep registers in memory from now on: declared ones, and operands by their widths."""
         self.cells = {}
         declared = {name: BITS.get(kind, 32) for name, kind in self.types.items()}
         for name, width in {**declared, **widths}.items():
@@ -207,20 +213,25 @@ class Machine:
             self.cells[name] = cell, width
         self.values.clear()
 
-    def run(self, statement: Statement) -> None:
-        """Expand one statement."""
+    def _expand(self, statement: Statement) -> None:
         handler = self.instructions.get(statement.name)
         if handler is None:
             raise Refused("the instruction is not known to the CPU target")
+        made = handler.expand(self, statement)
+        if made is not None:
+            self.set(statement.operands[0], made)
+
+    def run(self, statement: Statement) -> None:
+        """Expand one statement. Its handler returns the value of the first operand, two values for `d|p`, or None."""
         if statement.guard is None:
-            handler.expand(self, statement.modifiers, list(statement.operands))
+            self._expand(statement)
             return
         # under a guard: in a branch, with destinations in memory
         condition = self.i1(statement.guard)
         outer, before = self.b, dict(self.values)
         inner = outer.if_(condition)
         self.b = inner
-        handler.expand(self, statement.modifiers, list(statement.operands))
+        self._expand(statement)
         self.b = outer
         for name, value in self.values.items():
             if before.get(name) is value:
@@ -235,7 +246,7 @@ class Machine:
 
 
 def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
-    """Return an integer of another width: zeros in front, or the low bits."""
+    """Return an integer zero-extended or truncated to a width."""
     have = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
     if have == width:
         return value
@@ -260,7 +271,7 @@ def float_type(kind: str) -> ir.Type:
 
 
 def as_float(b: Builder, x: Expander, bits: ir.Value, kind: str) -> ir.Value:
-    """Bits of a float, as an f32 (f64 stays)."""
+    """Return the bits of a float as an f32; an f64 stays one."""
     value = b.value("arith.bitcast", float_type(kind), (bits,))
     return value if kind in ("f32", "tf32", "f64") else expanded(x, b, "arith.extf", float_type("f32"), value)
 
@@ -277,9 +288,9 @@ def is_float(kind: str) -> bool:
     return kind.startswith(("f", "bf", "tf"))
 
 
-def typed(modifiers: tuple[str, ...]) -> str:
+def typed(s: Statement) -> str:
     """Return the type an instruction names last."""
-    for part in reversed(modifiers):
+    for part in reversed(s.modifiers):
         if part in BITS:
             return part
     raise Refused("it names no type")

@@ -1,4 +1,4 @@
-"""`mma`, `ldmatrix`, `stmatrix`, `movmatrix`; what orders WGMMAs."""
+"""`mma`, `ldmatrix`, `stmatrix`, `movmatrix`, and fences, commits and waits of WGMMA."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from ....mlir import context, ir
 from ...lowering.builder import int_type, parsed_type
 from ...lowering.expansion import Handlers
 from ..ops import mma, wgmma
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .machine import Machine, Refused
-from .syntax import Immediate, Operand, Vector
+from .syntax import Immediate, Operand, Statement
 
 INSTRUCTIONS = Handlers()
 
 
 def _vector(m: Machine, operand: Operand, count: int, element: str) -> ir.Value:
-    """Registers as a vector of elements."""
+    """Return registers as a vector of elements."""
     type_ = ir.VectorType.get([count], parsed_type(element), loc=ir.Location.unknown(context()))
     width = count * type_.element_type.width  # pyright: ignore[reportAttributeAccessIssue]
     return m.b.value("llvm.bitcast", type_, (m.bits(operand, width),))
 
 
-def _set(m: Machine, operand: Operand, value: ir.Value) -> None:
+def _as_bits(m: Machine, value: ir.Value) -> ir.Value:
+    """Return a vector as the bits of its registers."""
     width = value.type.shape[0] * value.type.element_type.width  # pyright: ignore[reportAttributeAccessIssue]
-    m.set(operand, m.b.value("llvm.bitcast", int_type(width), (value,)))
+    return m.b.value("llvm.bitcast", int_type(width), (value,))
 
 
 @INSTRUCTIONS.expands("mma")
-def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+def _mma(m: Machine, s: Statement) -> ir.Value:
+    modifiers = s.modifiers
     shape = next((found for part in modifiers if (found := re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part))), None)
     bits = modifiers[-2] if modifiers[-1] == "popc" else ""
     types = modifiers[-6:-2] if bits else modifiers[-4:]
@@ -48,14 +50,14 @@ def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     inner //= 32 if bits else 1
     saturates = "satfinite" in modifiers
     if saturates and (d != "s32" or bits):
-        raise Refused("an mma that saturates accumulator of this type")
+        raise Refused("an mma that saturates accumulators of this type")
     accumulator = {"s32": "i32"}.get(d, d)
     kind = mma.Mma(rows, columns, inner, a, b, accumulator, saturates)
     register = "f64" if a == "f64" else "i32"
     counts = [size * mma.bits_of(a) // (64 if a == "f64" else 32) // 32 for size in (rows * inner, inner * columns)]
-    left, right = (_vector(m, o, count, register) for o, count in zip(operands[1:3], counts))
-    start = _vector(m, operands[3], rows * columns // 32, accumulator)
-    _set(m, operands[0], mma.mma(m.x, m.op, m.b, kind, left, right, start))
+    left, right = (_vector(m, o, count, register) for o, count in zip(s.operands[1:3], counts))
+    start = _vector(m, s.operands[3], rows * columns // 32, accumulator)
+    return _as_bits(m, mma.mma(m.x, m.op, m.b, kind, left, right, start))
 
 
 _SOURCES = {
@@ -64,15 +66,14 @@ _SOURCES = {
     ("b8x16", "b4x16_p64"): ("", 4),
     ("b8x16", "b6x16_p32"): ("", 6),
 }
-"""The modifiers that say what elements are: the shape they belong to, unless there are two, and how many bits are unpacked."""
+"""Type modifiers, with the shape they require (empty if there are two) and the bits of packed elements."""
 
 
-def _matrices(modifiers: tuple[str, ...], stores: bool) -> mma.Matrices:
+def _matrices(s: Statement, stores: bool) -> mma.Matrices:
     known = ("sync", "aligned", "trans", "shared", "shared::cta")
-    shape = next((part for part in modifiers if part in ("m8n8", "m8n16", "m16n16", "m16n8")), "")
-    count = next((part for part in modifiers if part in ("x1", "x2", "x4")), "")
-    types = tuple(part for part in modifiers if part not in (*known, shape, count))
-    transpose = "trans" in modifiers
+    shape, count = s.one_of("m8n8", "m8n16", "m16n16", "m16n8"), s.one_of("x1", "x2", "x4")
+    types = tuple(part for part in s.modifiers if part not in (*known, shape, count))
+    transpose = "trans" in s.modifiers
     wanted, unpack = _SOURCES.get(types, ("?", 0))
     if stores and types == ("b8",):
         wanted = "m16n8"
@@ -83,34 +84,33 @@ def _matrices(modifiers: tuple[str, ...], stores: bool) -> mma.Matrices:
 
 
 @INSTRUCTIONS.expands("ldmatrix")
-def _ldmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = _matrices(modifiers, stores=False)
-    pointer = m.pointer(operands[1], "shared" if any(p.startswith("shared") for p in modifiers) else "")
-    made = mma.load_matrices(m.x, m.op, m.b, pointer, kind)
-    _set(m, operands[0] if isinstance(operands[0], Vector) else Vector((operands[0],)), made)
+def _ldmatrix(m: Machine, s: Statement) -> ir.Value:
+    kind = _matrices(s, stores=False)
+    pointer = m.pointer(s.operands[1], s.starts("shared"))
+    return _as_bits(m, mma.load_matrices(m.x, m.op, m.b, pointer, kind))
 
 
 @INSTRUCTIONS.expands("stmatrix")
-def _stmatrix(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = _matrices(modifiers, stores=True)
-    pointer = m.pointer(operands[0], "shared" if any(p.startswith("shared") for p in modifiers) else "")
-    value = _vector(m, operands[1], kind.registers, "i32")
+def _stmatrix(m: Machine, s: Statement) -> None:
+    kind = _matrices(s, stores=True)
+    pointer = m.pointer(s.operands[0], s.starts("shared"))
+    value = _vector(m, s.operands[1], kind.registers, "i32")
     mma.store_matrices(m.x, m.op, m.b, pointer, value, kind)
 
 
 @INSTRUCTIONS.expands("movmatrix")
-def _movmatrix(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    m.set(operands[0], mma.transpose_matrix(m.x, m.op, m.b, m.bits(operands[1], 32)))
+def _movmatrix(m: Machine, s: Statement) -> ir.Value:
+    return mma.transpose_matrix(m.x, m.op, m.b, m.bits(s.operands[1], 32))
 
 
 @INSTRUCTIONS.expands("wgmma")
-def _wgmma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """What stands around products; products themselves are operations of the language."""
-    if modifiers[0] == "fence":
-        Hooks(m.x, m.op).wgmma_fence(m.b)
-    elif modifiers[0] == "commit_group":
+def _wgmma(m: Machine, s: Statement) -> None:
+    """Expand the fence, commit and wait of WGMMA; WGMMAs themselves are operations of the language."""
+    if s.modifiers[0] == "fence":
+        hooks_of(m.x, m.op).wgmma_fence(m.b)
+    elif s.modifiers[0] == "commit_group":
         wgmma.commit(m.x, m.op, m.b)
-    elif modifiers[0] == "wait_group" and isinstance(operands[0], Immediate):
-        wgmma.wait(m.x, m.op, m.b, int(operands[0].value))
+    elif s.modifiers[0] == "wait_group" and isinstance(s.operands[0], Immediate):
+        wgmma.wait(m.x, m.op, m.b, int(s.operands[0].value))
     else:
         raise Refused("this wgmma")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Sequence
+
 from ....dialects.nvgpu.async_copy import BULK_REDUCTIONS
 from ....hardware.limits import MBARRIER_ARRIVALS
 from ....mlir import context, ir
@@ -15,16 +19,16 @@ from ..ops.cute import shared_pointer
 from ..ops.sync import fence
 from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
 from ..runtime.record_access import block_of
-from ..sanitizer.hooks import Hooks
+from ..sanitizer.hooks import hooks_of
 from .machine import BITS, ORDERS, PARTS, Machine, Refused, float_type, is_float, resized, typed
-from .syntax import Address, Immediate, Operand, Register, Vector
+from .syntax import Address, Immediate, Operand, Statement, Vector
 from .tma import copy_box
 
 INSTRUCTIONS = Handlers()
 
 
-def _space(modifiers: tuple[str, ...]) -> str:
-    for part in modifiers:
+def _space(s: Statement) -> str:
+    for part in s.modifiers:
         if part.split("::")[0] in ("global", "shared", "local", "const", "param"):
             if part in ("local", "const", "param"):
                 raise Refused(f"the state space {part}")
@@ -32,13 +36,17 @@ def _space(modifiers: tuple[str, ...]) -> str:
     return ""
 
 
-def _is_local(modifiers: tuple[str, ...]) -> bool:
+def _is_local(s: Statement) -> bool:
     """Return whether an access is to shared memory of the block."""
-    return _space(modifiers) in ("shared", "shared::cta")
+    return _space(s) in ("shared", "shared::cta")
 
 
-def _vector_type(m: Machine, kind: str, modifiers: tuple[str, ...]) -> tuple[ir.Type, int]:
-    count = next((int(part[1:]) for part in modifiers if part in ("v2", "v4", "v8")), 1)
+def _order(s: Statement) -> str:
+    return ".".join(part for part in s.modifiers if part in ORDERS)
+
+
+def _vector_type(s: Statement, kind: str) -> tuple[ir.Type, int]:
+    count = int((s.one_of("v2", "v4", "v8") or "v1")[1:])
     element = int_type(BITS[kind])
     if count == 1:
         return element, 1
@@ -46,42 +54,39 @@ def _vector_type(m: Machine, kind: str, modifiers: tuple[str, ...]) -> tuple[ir.
 
 
 @INSTRUCTIONS.expands("ld", "ldu")
-def _ld(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = typed(modifiers)
-    type_, count = _vector_type(m, kind, modifiers)
-    pointer = m.pointer(operands[1], _space(modifiers))
-    order = ".".join(part for part in modifiers if part in ORDERS)
-    made = memory_ops.ordered_load(m.x, m.op, m.b, pointer, type_, order, _is_local(modifiers))
+def _ld(m: Machine, s: Statement) -> ir.Value | None:
+    target, address = s.operands
+    type_, count = _vector_type(s, typed(s))
+    made = memory_ops.ordered_load(m.x, m.op, m.b, m.pointer(address, _space(s)), type_, _order(s), _is_local(s))
     if count == 1:
-        m.set(operands[0], made)
-        return
-    if not isinstance(operands[0], Vector):
+        return made
+    if not isinstance(target, Vector):
         raise Refused("a vector load needs a vector of destinations")
-    for number, part in enumerate(operands[0].parts):
-        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
-        m.set(part, m.b.value("vector.extract", int_type(BITS[kind]), (made,), position))
+    for part, value in zip(target.parts, m.b.elements(made), strict=True):
+        m.set(part, value)
+    return None
 
 
 @INSTRUCTIONS.expands("st")
-def _st(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = typed(modifiers)
-    if "async" in modifiers:
-        _st_async(m, kind, operands)
+def _st(m: Machine, s: Statement) -> None:
+    kind = typed(s)
+    if "async" in s.modifiers:
+        _st_async(m, kind, s.operands)
         return
-    type_, count = _vector_type(m, kind, modifiers)
-    pointer = m.pointer(operands[0], _space(modifiers))
+    address, source = s.operands
+    type_, count = _vector_type(s, kind)
+    pointer = m.pointer(address, _space(s))
     if count == 1:
-        value = m.bits(operands[1], BITS[kind])
+        value = m.bits(source, BITS[kind])
+    elif isinstance(source, Vector):
+        value = m.b.value("vector.from_elements", type_, [m.bits(part, BITS[kind]) for part in source.parts])
     else:
-        if not isinstance(operands[1], Vector):
-            raise Refused("a vector store needs a vector")
-        value = m.b.value("vector.from_elements", type_, [m.bits(part, BITS[kind]) for part in operands[1].parts])
-    order = ".".join(part for part in modifiers if part in ORDERS)
-    memory_ops.ordered_store(m.x, m.op, m.b, pointer, value, order, _is_local(modifiers))
+        raise Refused("a vector store needs a vector")
+    memory_ops.ordered_store(m.x, m.op, m.b, pointer, value, _order(s), _is_local(s))
 
 
-def _st_async(m: Machine, kind: str, operands: list[Operand]) -> None:
-    """Store to another block of the cluster, then take the bytes from what its mbarrier misses."""
+def _st_async(m: Machine, kind: str, operands: Sequence[Operand]) -> None:
+    """Store to another block of the cluster, then complete the bytes on its mbarrier."""
     parts = operands[1].parts if isinstance(operands[1], Vector) else (operands[1],)
     pointer = m.pointer(operands[0], "shared::cluster")
     mbarrier = m.pointer(operands[2], "shared::cluster")
@@ -92,161 +97,149 @@ _ATOMIC_NAMES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", 
 
 
 @INSTRUCTIONS.expands("atom", "red")
-def _atom(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = typed(modifiers)
-    name = next((part for part in modifiers if part in _ATOMIC_NAMES), "")
-    if not name or "async" in modifiers:
+def _atom(m: Machine, s: Statement) -> ir.Value | None:
+    kind, name = typed(s), s.one_of(*_ATOMIC_NAMES)
+    if not name or "async" in s.modifiers:
         raise Refused("this atomic operation")
-    if any(part in ("v2", "v4", "v8") for part in modifiers):
-        _atom_of_each(m, modifiers, operands, BITS[kind] // 8)
-        return
-    b = m.b
-    returns = len(operands) == (4 if name == "cas" else 3)
-    target = operands.pop(0) if returns else Register("_")
-    pointer = m.pointer(operands[0], _space(modifiers))
-    values = [m.bits(o, BITS[kind]) for o in operands[1:]]
+    if s.one_of("v2", "v4", "v8"):
+        return _atom_of_each(m, s, BITS[kind] // 8)
+    b, modifiers = m.b, ".".join(s.modifiers)
+    returns = len(s.operands) == (4 if name == "cas" else 3)
+    address, *sources = s.operands[returns:]
+    pointer = m.pointer(address, _space(s))
+    values = [m.bits(o, BITS[kind]) for o in sources]
     if name == "cas":
         compare, value = values
-        m.set(target, memory_ops.atomic_cas(m.x, m.op, b, pointer, compare, value, ".".join(modifiers)))
-        return
-    if is_float(kind):
-        type_ = (
-            ir.VectorType.get([2], float_type(PARTS[kind]), loc=ir.Location.unknown(context()))
-            if kind in PARTS
-            else float_type(kind)
-        )
+        old = memory_ops.atomic_cas(m.x, m.op, b, pointer, compare, value, modifiers)
+    elif is_float(kind):
+        type_ = float_type(PARTS.get(kind, kind))
+        if kind in PARTS:
+            type_ = ir.VectorType.get([2], type_, loc=ir.Location.unknown(context()))
         value = b.value("llvm.bitcast", type_, (values[0],))
-        old = memory_ops.atomic_rmw(m.x, m.op, b, name, pointer, value, ".".join(modifiers))
-        m.set(target, b.value("llvm.bitcast", int_type(BITS[kind]), (old,)))
-        return
-    how = f"u{name}" if name in ("min", "max") and kind.startswith(("u", "b")) else name
-    m.set(target, memory_ops.atomic_rmw(m.x, m.op, b, how, pointer, values[0], ".".join(modifiers)))
+        old = memory_ops.atomic_rmw(m.x, m.op, b, name, pointer, value, modifiers)
+        old = b.value("llvm.bitcast", int_type(BITS[kind]), (old,))
+    else:
+        how = f"u{name}" if name in ("min", "max") and kind.startswith(("u", "b")) else name
+        old = memory_ops.atomic_rmw(m.x, m.op, b, how, pointer, values[0], modifiers)
+    return old if returns else None
 
 
-def _atom_of_each(m: Machine, modifiers: tuple[str, ...], operands: list[Operand], size: int) -> None:
-    """A vector of atomic operations: each element is one of its own."""
-    plain = tuple(part for part in modifiers if part not in ("v2", "v4", "v8"))
-    *targets, address, values = operands
+def _atom_of_each(m: Machine, s: Statement, size: int) -> None:
+    """Expand a vector of atomic operations: each element is one of its own."""
+    plain = tuple(part for part in s.modifiers if part not in ("v2", "v4", "v8"))
+    *targets, address, values = s.operands
     if not isinstance(values, Vector) or not isinstance(address, Address):
         raise Refused("an atomic operation on vectors needs a vector")
     for number, value in enumerate(values.parts):
         target = [part.parts[number] for part in targets if isinstance(part, Vector)]
-        _atom(m, plain, [*target, Address(address.base, address.offset + number * size), value])
+        at = Address(address.base, address.offset + number * size)
+        m.run(dataclasses.replace(s, modifiers=plain, operands=(*target, at, value), guard=None))
 
 
 @INSTRUCTIONS.expands("createpolicy")
-def _createpolicy(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """A hint for caches, which are not modelled."""
-    m.set(operands[0], m.b.i64(0))
+def _createpolicy(m: Machine, _s: Statement) -> ir.Value:
+    """Return a hint for caches, which are not modelled."""
+    return m.b.i64(0)
 
 
 @INSTRUCTIONS.expands("getctarank")
-def _getctarank(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """The block of the cluster in whose shared memory an address is."""
+def _getctarank(m: Machine, s: Statement) -> ir.Value:
+    """Return the rank of the block in whose shared memory an address is."""
     b = m.b
     record = block_of(b, m.x.frame_of(m.op))
-    address = m.bits(operands[1], BITS[typed(modifiers)] if "shared::cluster" not in modifiers else 32)
-    if "shared::cluster" in modifiers:
-        there = b.value("llvm.ptrtoint", int_type(64), (shared_pointer(m.x, b, address),))
+    if "shared::cluster" in s.modifiers:
+        there = b.value("llvm.ptrtoint", int_type(64), (shared_pointer(m.x, b, m.bits(s.operands[1], 32)),))
     else:
-        there = resized(b, address, 64)
+        there = resized(b, m.bits(s.operands[1], BITS[typed(s)]), 64)
     here = b.value("llvm.ptrtoint", int_type(64), (record.load("smem"),))
     chunk = resized(b, record.load("chunk"), 64)
     first = b.binary("subi", here, b.binary("muli", resized(b, record.load("rank"), 64), chunk))
-    m.set(operands[0], resized(b, b.binary("divui", b.binary("subi", there, first), chunk), 32))
+    return resized(b, b.binary("divui", b.binary("subi", there, first), chunk), 32)
 
 
-@INSTRUCTIONS.expands("membar")
-def _membar(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    _fence(m, ("sc", *({"gl": "gpu"}.get(part, part) for part in modifiers)), operands)
-
-
-@INSTRUCTIONS.expands("fence")
-def _fence(m: Machine, modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
-    kind = ".".join(modifiers)
-    Hooks(m.x, m.op).fence(m.b, kind)
+@INSTRUCTIONS.expands("fence", "membar")
+def _fence(m: Machine, s: Statement) -> None:
+    kind = ".".join(s.modifiers)
+    if s.name == "membar":
+        kind = f"sc.{kind.replace('gl', 'gpu')}"
+    hooks_of(m.x, m.op).fence(m.b, kind)
     fence(m.b, kind)
 
 
 @INSTRUCTIONS.expands("griddepcontrol")
-def _griddepcontrol(m: Machine, modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
-    """Launches are made in order: when a kernel starts, those before it are complete."""
-    if modifiers == ("wait",):
-        Hooks(m.x, m.op).depends(m.b)
+def _griddepcontrol(m: Machine, s: Statement) -> None:
+    """Wait for earlier launches. They are complete: launches run in order."""
+    if s.modifiers == ("wait",):
+        hooks_of(m.x, m.op).depends(m.b)
 
 
 @INSTRUCTIONS.expands("prefetch", "prefetchu", "setmaxnreg", "discard", "applypriority")
-def _nothing(_m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
-    """Caches are not modelled, nor are registers that assembly asks for."""
+def _nothing(_m: Machine, _s: Statement) -> None:
+    """Do nothing: caches are not modelled, nor are registers that assembly asks for."""
 
 
 @INSTRUCTIONS.expands("nanosleep")
-def _nanosleep(m: Machine, _modifiers: tuple[str, ...], _operands: list[Operand]) -> None:
+def _nanosleep(m: Machine, _s: Statement) -> None:
     m.x.let_others_run(m.op, m.b, "nanosleep")
 
 
 @INSTRUCTIONS.expands("mapa")
-def _mapa(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    b = m.b
-    width = BITS[typed(modifiers)]
-    address = m.bits(operands[1], width)
-    if width == 32 or any(part.startswith("shared") for part in modifiers):
+def _mapa(m: Machine, s: Statement) -> ir.Value:
+    b, width = m.b, BITS[typed(s)]
+    address = m.bits(s.operands[1], width)
+    if width == 32 or s.starts("shared"):
         pointer = shared_pointer(m.x, b, resized(b, address, 32))
     else:
         pointer = b.value("llvm.inttoptr", ptr_type(), (address,))
-    there = peer(m.x, m.op, b, pointer, m.bits(operands[2], 32))
-    m.set(operands[0], b.value("llvm.ptrtoint", int_type(width), (there,)))
+    there = peer(m.x, m.op, b, pointer, m.bits(s.operands[2], 32))
+    return b.value("llvm.ptrtoint", int_type(width), (there,))
 
 
 @INSTRUCTIONS.expands("mbarrier")
-def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    x, op, b = m.x, m.op, m.b
+def _mbarrier(m: Machine, s: Statement) -> ir.Value | None:
+    x, op, b, operands = m.x, m.op, m.b, s.operands
     x.frame_of(op)
-    if "init" in modifiers:
-        mbarrier_ops.mbarrier_init(x, op, b, m.pointer(operands[0], "shared"), m.bits(operands[1], 32))
-    elif "inval" in modifiers:
-        Hooks(x, op).mbarrier_inval(b, m.pointer(operands[0], "shared"))
-    elif "expect_tx" in modifiers and "arrive" not in modifiers:
-        mbarrier_ops.mbarrier_change(x, op, b, m.pointer(operands[0], "shared"), None, m.bits(operands[1], 32))
-    elif "complete_tx" in modifiers:
-        taken = b.binary("subi", b.i32(0), m.bits(operands[1], 32))
-        mbarrier_ops.mbarrier_change(x, op, b, m.pointer(operands[0], "shared"), None, taken)
-    elif "arrive" in modifiers:
-        addresses = [i for i, o in enumerate(operands) if isinstance(o, Address)]
-        at = addresses[0]
-        if at and isinstance(operands[0], Register) and operands[0].name != "_":
-            m.set(
-                operands[0], b.load(int_type(64), m.pointer(operands[at], "shared"))
-            )  # the state: of the phase before
-        pointer = m.pointer(operands[at], "shared")
-        more = m.bits(operands[at + 1], 32) if len(operands) > at + 1 else None
-        if "expect_tx" in modifiers:
-            mbarrier_ops.mbarrier_change(x, op, b, pointer, b.i32(1), more if more is not None else b.i32(0))
+    if "pending_count" in s.modifiers:
+        return resized(b, b.binary("andi", m.bits(operands[1], 64), MBARRIER_ARRIVALS), 32)
+    at = next((i for i, operand in enumerate(operands) if isinstance(operand, Address)), 0)
+    pointer, more = m.pointer(operands[at], "shared"), operands[at + 1 :]
+    change = functools.partial(mbarrier_ops.mbarrier_change, x, op, b, pointer)
+    if "init" in s.modifiers:
+        mbarrier_ops.mbarrier_init(x, op, b, pointer, m.bits(more[0], 32))
+    elif "inval" in s.modifiers:
+        hooks_of(x, op).mbarrier_inval(b, pointer)
+    elif "arrive" in s.modifiers:
+        state = b.load(int_type(64), pointer) if at else None  # of the phase before
+        if "expect_tx" in s.modifiers:
+            change(b.i32(1), m.bits(more[0], 32) if more else b.i32(0))
         else:
-            mbarrier_ops.mbarrier_change(x, op, b, pointer, more if more is not None else b.i32(1), b.i32(0))
-    elif ("try_wait" in modifiers or "test_wait" in modifiers) and "parity" in modifiers:
-        pointer = m.pointer(operands[1], "shared")
-        m.set(operands[0], mbarrier_ops.mbarrier_wait(x, op, b, pointer, m.bits(operands[2], 32), may_fail=True))
-    elif "try_wait" in modifiers or "test_wait" in modifiers:  # by state: its phase
-        parity = resized(b, b.binary("shrui", m.bits(operands[2], 64), 63), 32)
-        pointer = m.pointer(operands[1], "shared")
-        m.set(operands[0], mbarrier_ops.mbarrier_wait(x, op, b, pointer, parity, may_fail=True))
-    elif "pending_count" in modifiers:
-        m.set(operands[0], resized(b, b.binary("andi", m.bits(operands[1], 64), MBARRIER_ARRIVALS), 32))
+            change(m.bits(more[0], 32) if more else b.i32(1), b.i32(0))
+        return state
+    elif "expect_tx" in s.modifiers:
+        change(None, m.bits(more[0], 32))
+    elif "complete_tx" in s.modifiers:
+        change(None, b.binary("subi", b.i32(0), m.bits(more[0], 32)))
+    elif s.one_of("try_wait", "test_wait"):
+        if "parity" in s.modifiers:
+            parity = m.bits(more[0], 32)
+        else:  # by state: its phase
+            parity = resized(b, b.binary("shrui", m.bits(more[0], 64), 63), 32)
+        return mbarrier_ops.mbarrier_wait(x, op, b, pointer, parity, may_fail=True)
     else:
         raise Refused("this form of mbarrier")
+    return None
 
 
 @INSTRUCTIONS.expands("cp")
-def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    x, op, b = m.x, m.op, m.b
+def _cp(m: Machine, s: Statement) -> None:
+    x, op, b, modifiers, operands = m.x, m.op, m.b, s.modifiers, list(s.operands)
     if "tensor" in modifiers:
-        copy_box(m, modifiers, operands)
+        copy_box(m, s)
         return
     if "reduce" in modifiers and "bulk_group" in modifiers:
         x.function.copies = True
         target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
-        how, kind = next((part for part in modifiers if part in BULK_REDUCTIONS), ""), typed(modifiers)
+        how, kind = s.one_of(*BULK_REDUCTIONS), typed(s)
         element = {"b32": "u32", "b64": "u64"}.get(kind, kind)
         if element not in BULK_REDUCTIONS.get(how, ()):
             raise Refused(f"the reduction {how} of {kind}")
@@ -257,7 +250,7 @@ def _cp(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None
     if "prefetch" in modifiers:
         return
     x.function.copies = True
-    frame, hooks, bulk = x.frame_of(op), Hooks(x, op), "bulk" in modifiers
+    frame, hooks, bulk = x.frame_of(op), hooks_of(x, op), "bulk" in modifiers
     queue = b.i32(BULK_QUEUE if bulk else COPY_QUEUE)
     commit = hooks.bulk_commit if bulk else lambda b: hooks.commit(b, COPY)
     if "commit_group" in modifiers:

@@ -63,6 +63,14 @@ class Statement:
     operands: tuple[Operand, ...]
     guard: Register | None = None
 
+    def one_of(self, *modifiers: str) -> str:
+        """Return the first modifier that is one of some; empty if none is."""
+        return next((part for part in self.modifiers if part in modifiers), "")
+
+    def starts(self, *prefixes: str) -> str:
+        """Return the first modifier that begins with one of some prefixes; empty if none does."""
+        return next((part for part in self.modifiers if part.startswith(prefixes)), "")
+
 
 @dataclasses.dataclass(frozen=True)
 class Label:

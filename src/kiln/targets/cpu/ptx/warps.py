@@ -1,101 +1,87 @@
-"""Lanes that meet, and barriers."""
+"""Warp operations, and barriers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ....mlir import ir
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ..ops import cluster, sync, warp
 from ..runtime.record_access import Fields, leave
 from ..runtime.records import FrameHeader, Warp
 from .machine import BITS, Machine, Refused, typed
-from .syntax import Operand, Pair
+from .syntax import Operand, Pair, Statement
 
 INSTRUCTIONS = Handlers()
 
 
 @INSTRUCTIONS.expands("vote")
-def _vote(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = next((part for part in modifiers if part in ("all", "any", "uni", "ballot")), "")
-    mask = m.bits(operands[2], 32) if len(operands) > 2 else m.b.i32(-1)
-    m.set(operands[0], warp.vote(m.x, m.op, m.b, kind, m.i1(operands[1]), mask))
+def _vote(m: Machine, s: Statement) -> ir.Value:
+    _, predicate, *mask = s.operands
+    kind = s.one_of("all", "any", "uni", "ballot")
+    return warp.vote(m.x, m.op, m.b, kind, m.i1(predicate), _number(m, mask, -1))
 
 
 @INSTRUCTIONS.expands("shfl")
-def _shfl(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = next((part for part in modifiers if part in ("up", "down", "bfly", "idx")), "")
-    target, value, offset, clamp, *mask = operands
-    got, inside = warp.shuffle(
-        m.x, m.op, m.b, kind, m.bits(value, 32), m.bits(offset, 32),
-        m.bits(mask[0], 32) if mask else m.b.i32(-1), m.bits(clamp, 32),
-    )  # fmt: skip
-    if isinstance(target, Pair):
-        m.set(target.second, inside)
-        target = target.first
-    m.set(target, got)
+def _shfl(m: Machine, s: Statement) -> tuple[ir.Value, ir.Value]:
+    _, value, offset, clamp, *mask = s.operands
+    lanes = m.bits(value, 32), m.bits(offset, 32), _number(m, mask, -1), m.bits(clamp, 32)
+    return warp.shuffle(m.x, m.op, m.b, s.one_of("up", "down", "bfly", "idx"), *lanes)
 
 
 @INSTRUCTIONS.expands("redux")
-def _redux(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind, parts = typed(modifiers), list(modifiers)
-    name = next(part for part in parts if part in ("add", "min", "max", "and", "or", "xor"))
+def _redux(m: Machine, s: Statement) -> ir.Value:
+    kind, name, (_, value, mask) = typed(s), s.one_of("add", "min", "max", "and", "or", "xor"), s.operands
     if kind == "f32":
-        name = ".".join([f"f{name}", *(part for part in parts if part in ("abs", "NaN"))])
-        value = m.float(operands[1], kind)
-        made = warp.redux(m.x, m.op, m.b, name, value, m.bits(operands[2], 32))
-        m.set(operands[0], m.b.value("arith.bitcast", int_type(32), (made,)))
-        return
+        name = ".".join([f"f{name}", *(part for part in s.modifiers if part in ("abs", "NaN"))])
+        made = warp.redux(m.x, m.op, m.b, name, m.float(value, kind), m.bits(mask, 32))
+        return m.b.value("arith.bitcast", int_type(32), (made,))
     if name in ("min", "max") and kind == "u32":
         name = f"u{name}"
-    m.set(operands[0], warp.redux(m.x, m.op, m.b, name, m.bits(operands[1], 32), m.bits(operands[2], 32)))
+    return warp.redux(m.x, m.op, m.b, name, m.bits(value, 32), m.bits(mask, 32))
 
 
 @INSTRUCTIONS.expands("match")
-def _match(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    kind = "any" if "any" in modifiers else "all"
-    value = m.bits(operands[1], BITS[typed(modifiers)])
-    same, everyone = warp.match(m.x, m.op, m.b, kind, value, m.bits(operands[2], 32))
-    target = operands[0]
-    if isinstance(target, Pair):
-        m.set(target.second, everyone)
-        target = target.first
-    m.set(target, same)
+def _match(m: Machine, s: Statement) -> tuple[ir.Value, ir.Value]:
+    value, mask = m.bits(s.operands[1], BITS[typed(s)]), m.bits(s.operands[2], 32)
+    return warp.match(m.x, m.op, m.b, s.one_of("any") or "all", value, mask)
 
 
 @INSTRUCTIONS.expands("elect")
-def _elect(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    chosen, is_it = warp.elect(m.x, m.op, m.b, m.bits(operands[1], 32))
-    target = operands[0]
-    if not isinstance(target, Pair):
+def _elect(m: Machine, s: Statement) -> tuple[ir.Value, ir.Value]:
+    if not isinstance(s.operands[0], Pair):
         raise Refused("elect needs a destination d|p")
-    m.set(target.first, chosen)
-    m.set(target.second, is_it)
+    return warp.elect(m.x, m.op, m.b, m.bits(s.operands[1], 32))
 
 
 @INSTRUCTIONS.expands("activemask")
-def _activemask(m: Machine, _modifiers: tuple[str, ...], operands: list[Operand]) -> None:
-    """The lanes that have not exited: which of them are together is not modelled."""
+def _activemask(m: Machine, _s: Statement) -> ir.Value:
+    """Return the lanes that have not exited: which of them are together is not modelled."""
     its_warp = Fields(m.b, m.x.frame_of(m.op), FrameHeader).load("warp")
-    m.set(operands[0], Fields(m.b, its_warp, Warp).load("live"))
+    return Fields(m.b, its_warp, Warp).load("live")
 
 
 @INSTRUCTIONS.expands("bar", "barrier")
-def _bar(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> None:
+def _bar(m: Machine, s: Statement) -> ir.Value | None:
     x, op, b = m.x, m.op, m.b
-    if "cluster" in modifiers:
-        if "arrive" in modifiers:
-            cluster.cluster_arrive(x, op, b, "relaxed" in modifiers)
+    if "cluster" in s.modifiers:
+        if "arrive" in s.modifiers:
+            cluster.cluster_arrive(x, op, b, "relaxed" in s.modifiers)
         else:
             cluster.cluster_wait(x, op, b)
-        return
-    if "warp" in modifiers:
-        leave(b, warp.meet(x, op, b, "sync_warp", m.bits(operands[0], 32), []))
-        return
-    if "red" in modifiers:
-        target, first, *threads, predicate = operands
-        kind = next(part for part in modifiers if part in ("popc", "and", "or"))
-        count = m.bits(threads[0], 32) if threads else b.i32(0)
-        m.set(target, sync.barrier_reduce(x, op, b, m.bits(first, 32), count, kind, m.i1(predicate)))
-        return
-    number = m.bits(operands[0], 32)
-    count = m.bits(operands[1], 32) if len(operands) > 1 else b.i32(0)
-    sync.barrier(x, op, b, number, count, waits="arrive" not in modifiers)
+    elif "warp" in s.modifiers:
+        leave(b, warp.meet(x, op, b, "sync_warp", m.bits(s.operands[0], 32), []))
+    elif "red" in s.modifiers:
+        _, number, *threads, predicate = s.operands
+        count, kind = _number(m, threads, 0), s.one_of("popc", "and", "or")
+        return sync.barrier_reduce(x, op, b, m.bits(number, 32), count, kind, m.i1(predicate))
+    else:
+        number, *threads = s.operands
+        sync.barrier(x, op, b, m.bits(number, 32), _number(m, threads, 0), waits="arrive" not in s.modifiers)
+    return None
+
+
+def _number(m: Machine, operands: Sequence[Operand], otherwise: int) -> ir.Value:
+    """Return the first of some operands, 32 bits, or a constant if there are none."""
+    return m.bits(operands[0], 32) if operands else m.b.i32(otherwise)

@@ -1,4 +1,4 @@
-"""Reports about a kernel that cannot go on, or was stopped: which threads wait where, and for what."""
+"""Reports about a kernel that is deadlocked or was stopped: which threads wait where, and for what."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...lowering.sites import Site
 from .groups import DETAILS_BLOCK, DETAILS_HEADER, DETAILS_THREAD, EXITED, READY
 
 _WGMMAS = "wgmma wait"
-"""What threads wait at that wait for WGMMAs."""
+"""The message of sites where threads wait for WGMMAs."""
 PLACES = 12
-"""How many places a report names at most."""
+"""The most places that a report names."""
 
 
 class DeadlockFault(DSLUserCodeRuntimeError):
@@ -27,14 +27,14 @@ class TimeoutFault(DSLUserCodeRuntimeError, TimeoutError):
 
 @dataclasses.dataclass(frozen=True)
 class Thread:
-    """What a thread did when the report was made."""
+    """The state of a thread when the report was made."""
 
     block: tuple[int, int, int]
     number: int
     state: int
     site: int
     word: int
-    """The eight bytes that hold what it waits for."""
+    """The eight bytes at the address it waits for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Group:
 
 
 def read(details: bytes) -> Group:
-    """Return what native code recorded (`groups.py`)."""
+    """Read what native code recorded (`groups.py`)."""
     numbers = struct.unpack(f"<{len(details) // 4}i", details)
     _, blocks, per_block = numbers[:3]
     group = Group([], {})
@@ -64,7 +64,7 @@ def read(details: bytes) -> Group:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Sorted numbers as ranges: `0-31, 64, 96-127`."""
+    """Return numbers as ranges: `0-31, 64, 96-127`."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and number == parts[-1][1] + 1:
@@ -75,7 +75,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _who(threads: Sequence[Thread]) -> str:
-    """Threads by block, as ranges; blocks in which the same threads are meant are named together."""
+    """Return threads by block, as ranges; blocks with the same threads are named together."""
     by_block: dict[tuple[int, int, int], list[int]] = {}
     for thread in threads:
         by_block.setdefault(thread.block, []).append(thread.number)
@@ -87,7 +87,8 @@ def _who(threads: Sequence[Thread]) -> str:
         where = f"block {blocks[0]}" if len(blocks) == 1 else f"{len(blocks)} blocks from {blocks[0]} to {blocks[-1]}"
         warps = sorted({n // 32 for n in by_block[blocks[0]]})
         parts.append(
-            f"thread{'s' * (len(by_block[blocks[0]]) > 1)} {numbers} (warp{'s' * (len(warps) > 1)} {ranges(warps)}) of {where}"
+            f"thread{'s' * (len(by_block[blocks[0]]) > 1)} {numbers} (warp{'s' * (len(warps) > 1)} {ranges(warps)}) "
+            f"of {where}"
         )
     return "; ".join(parts)
 
@@ -137,7 +138,8 @@ def _lines(group: Group, sites: Sequence[Site]) -> list[tuple[Site | None, str]]
     lines: list[tuple[Site | None, str]] = []
 
     def rank(place: tuple[tuple[int, int], list[Thread]]) -> tuple[bool, int, int]:
-        """Return who waits for registers, or for its own warpgroup, is what others wait for."""
+        """Return a key that sorts causes first: threads that wait for registers or their warpgroup keep others
+        waiting."""
         (number, state), threads = place
         site = sites[number] if 0 <= number < len(sites) else None
         cause = 2 if site is None else 0 if site.kind == "registers" else 1 if site.message == _WGMMAS else 2
@@ -163,12 +165,12 @@ def _notes(lines: Sequence[tuple[Site | None, str]]) -> tuple[tuple[Span, str], 
 
 
 def _rest(lines: Sequence[tuple[Site | None, str]]) -> str:
-    """Lines without a place in the source."""
+    """Return the lines without a place in the source."""
     return "".join(f"\n  {text}" for site, text in lines if site is None or site.span is None)
 
 
 def deadlock(sites: Sequence[Site], details: bytes) -> DeadlockFault:
-    """Nobody can go on."""
+    """Return the fault of a group in which no thread can make progress."""
     lines = _lines(read(details), sites)
     site, text = lines[0]
     assert site is not None
@@ -184,8 +186,10 @@ def deadlock(sites: Sequence[Site], details: bytes) -> DeadlockFault:
 def timeout(
     site: Site, sites: Sequence[Site], details: bytes, alone: tuple[Any, Any] | None = None, steps: bool = False
 ) -> TimeoutFault:
-    """Return the time of a launch is up, or it took too many steps. `alone`: block and thread that ran, if nothing
-    waits."""
+    """Return the fault of a launch that exceeded its time or number of steps.
+
+    `alone` are the block and thread that ran, if no thread waits.
+    """
     lines = _lines(read(details), sites) if details else []
     first = next((s for s, _ in lines if s is not None), site)
     if alone is not None and not lines:

@@ -1,13 +1,10 @@
 """The asynchronous engines of a GPU, in one table that the CPU runtime and the sanitizer read.
 
-The runtime keeps operations in the queues of engines (`engines.py`). The sanitizer has an identity for each engine
-and issuer, and
-follows what each of them reads and writes (`sanitizer/state.py`). A new engine is a row of `ENGINES`, with a queue of
-its own if
-its operations are issued, grouped or completed by themselves: the MMA of Blackwell, which one thread issues for one
-or two CTAs and
-whose completion an mbarrier tells, would be `Engine("tcgen05.mma", "a tcgen05.mma of ", "async", Queue("tcgen05",
-ctas=2), "mbarrier")`.
+The runtime keeps operations in the queues of engines (`engines.py`). The sanitizer has an identity for each engine and
+issuer, and tracks what each of them reads and writes (`sanitizer/state.py`). A new engine is a row of `ENGINES`, with
+its own queue if its operations are issued, grouped or completed separately. The MMA of Blackwell, which one thread
+issues for one or two CTAs and which completes on an mbarrier, would be `Engine("tcgen05.mma", "a tcgen05.mma of ",
+"async", Queue("tcgen05", ctas=2), "mbarrier")`.
 """
 
 from __future__ import annotations
@@ -27,11 +24,11 @@ class Queue(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """A unit that accesses memory for those who issue operations to it."""
+    """A unit that accesses memory on behalf of the threads that issue operations to it."""
 
     name: str
     of_thread: str
-    """What reports put before the name of the issuing thread."""
+    """The text that reports put before the issuing thread."""
     proxy: str
     """How it sees memory: "generic" or "async". What one proxy did the other sees after a proxy fence."""
     queue: Queue | None
@@ -52,11 +49,11 @@ ENGINES = (
 )  # fmt: skip
 """All engines, at most 16; those of the generic proxy come first."""
 THREAD, COPY, BULK_LOAD, BULK_STORE, BULK_SOURCE, WGMMA = range(len(ENGINES))
-"""The numbers of engines. The identities of BULK_LOAD are mbarriers that threads give copies to
-(`sanitizer/mbarriers.py`), since
-copies to several may end in any order. The writes of a bulk store are BULK_STORE's, its reads, which may be waited
-for by themselves,
-BULK_SOURCE's."""
+"""The numbers of engines.
+
+The identities of BULK_LOAD are mbarriers (`sanitizer/mbarriers.py`), since copies to different ones may complete in any
+order. The writes of a bulk store belong to BULK_STORE, its reads, which can be waited for alone, to BULK_SOURCE.
+"""
 GENERIC = sum(engine.proxy == "generic" for engine in ENGINES)
 """How many engines work through the generic proxy."""
 assert all(engine.proxy == "generic" for engine in ENGINES[:GENERIC])

@@ -1,11 +1,9 @@
-"""Queues of asynchronous operations: each is done at once or, under a schedule seed, at any moment until something
-waits for it.
+"""Queues of asynchronous operations, which complete at once or, under a schedule seed, at any time before they are
+awaited.
 
-An operation stands in the queue of an engine (`engine_table.py`), has some work to do, and says how its completion is
-seen. What is
-not complete is a list of the block's record. An operation reads its source when it is carried out, so a source that
-changes too
-early shows.
+An operation stands in the queue of an engine (`engine_table.py`); it has a work function and a kind of completion.
+Incomplete operations are a list in the block's record. An operation reads its source when it is carried out, so a
+source that is overwritten too early shows.
 
 | operation | queue | work | completion |
 |---|---|---|---|
@@ -31,7 +29,7 @@ from .threads import mbarrier, waiting
 DONE = -1
 """The queue of an operation that is complete."""
 GROUP, BYTES, ARRIVAL = range(3)
-"""Ways to see that an operation is complete."""
+"""Kinds of completion."""
 
 
 # --- works -----------------------------------------------------------------------------------------------------------
@@ -39,7 +37,7 @@ GROUP, BYTES, ARRIVAL = range(3)
 
 @native
 def copy_bytes(operation: Ptr[Operation]) -> None:
-    """`bytes` of `size` bytes, and zeros for the rest."""
+    """Copy `bytes` bytes, and fill the rest of `size` with zeros."""
     bytes_ = operation.bytes
     memcpy(operation.target, operation.source, bytes_)
     memset(operation.target + bytes_, 0, operation.size - bytes_)
@@ -55,7 +53,7 @@ def nothing(operation: Ptr[Operation]) -> None:
 
 @inline
 def announce(operation, completion):
-    """Let others see that an operation is complete."""
+    """Signal the completion of an operation."""
     if completion == ARRIVAL:
         mbarrier(operation.mbarrier, 1, 0)
     elif completion == BYTES:
@@ -72,7 +70,7 @@ def carry_out(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
 
 @native
 def land(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
-    """Carry out an operation; one that tells of others of its thread, after them."""
+    """Carry out an operation; an ARRIVAL first carries out the earlier operations of its thread."""
     if operation.completion == ARRIVAL:
         earlier = block.operations
         while address(earlier) < address(operation):
@@ -85,7 +83,7 @@ def land(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
 
 @native
 def new_operation(block: Ptr[BlockRecord]) -> Ptr[Operation]:
-    """Return one more in the list of a block; without any left the list starts over."""
+    """Append an operation to the list of a block, and return it; the list restarts when all are complete."""
     if block.operations_left == 0:
         block.operations_count = 0
     count = block.operations_count
@@ -111,7 +109,7 @@ def describe(operation, work, target, source, bytes_, size, place):
 def give(
     frame, queue: int, completion: int, work, target=None, source=None, bytes_=0, size=0, mbarrier=None, more=None
 ):
-    """Give an operation to an engine: the schedule decides when it is done. `more` sets what only some have."""
+    """Issue an operation to an engine; the schedule decides when it is carried out. `more` sets further fields."""
     if schedule.value == 0:
         now = local(Operation)
         describe(now, work, target, source, bytes_, size, mbarrier)
@@ -132,37 +130,37 @@ def give(
 
 @waiting.export
 def copy(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, size: u32) -> None:
-    """`cp.async`: `bytes_` of `size` bytes, and zeros for the rest."""
+    """Issue a `cp.async` of `bytes_` bytes; the rest of `size` is filled with zeros."""
     give(frame, COPY_QUEUE, GROUP, copy_bytes, target, source, bytes_, size)
 
 
 @waiting.export
 def copy_arrive(frame: Ptr[FrameHeader], mbarrier: Ptr[u64]) -> None:
-    """Arrive when the copies of this thread so far are complete."""
+    """Issue an arrival after the copies that this thread has issued."""
     give(frame, COPY_QUEUE, ARRIVAL, nothing, mbarrier=mbarrier)
 
 
 @waiting.export
 def bulk_load(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, mbarrier: Ptr[u64]) -> None:
-    """A bulk copy to shared memory."""
+    """Issue a bulk copy to shared memory."""
     give(frame, BULK_QUEUE, BYTES, copy_bytes, target, source, bytes_, bytes_, mbarrier)
 
 
 @waiting.export
 def bulk_store(frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32) -> None:
-    """A bulk copy to global memory."""
+    """Issue a bulk copy to global memory."""
     give(frame, BULK_QUEUE, GROUP, copy_bytes, target, source, bytes_, bytes_)
 
 
 @waiting.export
 def commit(frame: Ptr[FrameHeader], queue: u32) -> None:
-    """What this thread gave to an engine so far is a group."""
+    """Commit the operations that this thread issued to a queue as a group."""
     frame.groups[queue] += 1
 
 
 @waiting.export
 def wait_for_groups(frame: Ptr[FrameHeader], queue: u32, latest: i32) -> None:
-    """Wait for all groups of an engine but the latest ones."""
+    """Wait for all groups of a queue but the latest ones."""
     block, thread, end = frame.block, frame.thread, frame.groups[queue] - latest
     if block.operations_left != 0:
         for number in range(block.operations_count):
@@ -174,7 +172,7 @@ def wait_for_groups(frame: Ptr[FrameHeader], queue: u32, latest: i32) -> None:
 
 @waiting.export
 def land_some(block: Ptr[BlockRecord]) -> i32:
-    """Each operation is carried out one time in four; whether there were any."""
+    """Carry out each operation with a probability of a quarter, and return whether there were any."""
     if block.operations_left == 0:
         return 0
     for number in range(block.operations_count):
@@ -186,7 +184,7 @@ def land_some(block: Ptr[BlockRecord]) -> i32:
 
 @waiting.export
 def land_all(arena: Ptr, sizes: Ptr[Sizes]) -> None:
-    """At the end of a group: what nobody waited for is done, too."""
+    """Carry out all remaining operations, at the end of a group."""
     for rank in range(sizes.group):
         block = Ptr[BlockRecord](arena + u64(rank) * sizes.chunk + sizes.smem)
         if block.operations_left != 0:

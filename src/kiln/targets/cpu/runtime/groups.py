@@ -1,7 +1,7 @@
-"""Groups of blocks that are resident together: fresh records, and what becomes of one that is stuck.
+"""Groups of blocks that are resident together: their records, and reports when no thread can make progress.
 
-A group is a block, a cluster of blocks, or all clusters that a launch wants resident together. The function that resumes its
-threads is part of the kernel's code (`scheduler.py`).
+A group is a block, a cluster of blocks, or all clusters that a launch wants resident together. The function that
+resumes its threads is part of the kernel's code (`scheduler.py`).
 """
 # pyright: reportReturnType=false
 
@@ -23,7 +23,7 @@ DETAILS_BLOCK = 3 + 2 * BARRIERS
 DETAILS_THREAD = 4
 """i32 numbers about a thread: what it does; the site; the words at the address it waits for."""
 WAITS, EXITED, READY, TRIES = range(4)
-"""What a thread does when a report is made."""
+"""States of a thread in a report."""
 
 
 @inline
@@ -48,7 +48,7 @@ def frame_of(block, thread, frame_size):
 
 @inline
 def waits_no_more(frame):
-    """Take a wait record back."""
+    """Clear a wait record."""
     frame.wait_mask = 0
     frame.wait_value = 1
 
@@ -58,7 +58,7 @@ def initialize(
     context: Ptr[Context], arena: Ptr, sizes: Ptr[Sizes], frame_size: u32, number: u32, meets: i32, static: u32,
     state: Ptr[u64],
 ) -> None:  # fmt: skip
-    """Fresh records, frames and meetings. Shared memory keeps what was in it: it starts undefined."""
+    """Initialize records, frames and meetings. Shared memory keeps its contents: it starts undefined."""
     threads, cluster_size = volume(sizes.block), volume(sizes.cluster)
     clusters = sizes.group // cluster_size
     for rank in range(sizes.group):
@@ -89,7 +89,7 @@ def initialize(
 
 @native
 def place_in_grid(block: Ptr[BlockRecord], sizes: Ptr[Sizes], cluster: u32, within: u32) -> None:
-    """The index of a block, by the number of its cluster and its own in that."""
+    """Set the index of a block from the number of its cluster and its rank in it."""
     block.cluster_x = sizes.cluster[0]
     block.cluster_y = sizes.cluster[1]
     block.cluster_z = sizes.cluster[2]
@@ -149,7 +149,10 @@ def initialize_frames(block: Ptr[BlockRecord], frame_size: u32, dim_x: u32, dim_
 
 @waiting.export
 def wake(arena: Ptr, sizes: Ptr[Sizes], frame_size: u32) -> i32:
-    """Nobody can go on: let the waits that may fail do so, but for those that did just that before. How many there were."""
+    """Let waits that may fail do so, when no thread can make progress, and return how many there were.
+
+    A wait that failed before, at the same site for the same value, does not fail again.
+    """
     count = i32(0)
     for rank in range(sizes.group):
         block = block_of(arena, sizes, rank)
@@ -166,7 +169,7 @@ def wake(arena: Ptr, sizes: Ptr[Sizes], frame_size: u32) -> i32:
 
 @waiting.export
 def stuck(context: Ptr[Context], arena: Ptr, sizes: Ptr[Sizes], frame_size: u32) -> None:
-    """Record a fault with what every thread of a group does: nobody can go on, or the kernel was stopped."""
+    """Record a fault with the state of every thread of a group that is deadlocked or was stopped."""
     threads = volume(sizes.block)
     per_block = threads * DETAILS_THREAD + DETAILS_BLOCK
     size = u64(sizes.group * per_block + DETAILS_HEADER) * 4
@@ -195,7 +198,7 @@ def stuck(context: Ptr[Context], arena: Ptr, sizes: Ptr[Sizes], frame_size: u32)
 
 @native
 def describe(frame: Ptr[FrameHeader], line: Ptr[i32]) -> None:
-    """A line of a report: what a thread does."""
+    """Write the line of a report about a thread."""
     waits = frame.wait_address[0] & frame.wait_mask == frame.wait_value
     state = i32(READY)
     if frame.done != 0:

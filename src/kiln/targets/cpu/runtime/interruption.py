@@ -1,4 +1,4 @@
-"""Why kernels have to stop: Ctrl-C (`host/reports.py`), the end of a launch's time, too many steps."""
+"""Reasons to stop kernels: Ctrl-C (`host/reports.py`), the time limit of a launch, too many steps."""
 # pyright: reportReturnType=false
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from ...host.libc import clock_gettime, pthread_create, pthread_join, sem_init, 
 from ...host.reports import stop
 from .schedule_order import launching
 
-REALTIME, MONOTONIC = 0, 1
+REALTIME, MONOTONIC, PROCESS_CPU_TIME = 0, 1, 2
 SECOND = 1_000_000_000
 
 timeout = launching.variable("timeout", i64)
-"""Milliseconds that a launch may take (0: any): Python sets it."""
+"""The time limit of a launch in milliseconds, which Python sets; 0 for none."""
 max_steps = launching.variable("max_steps", i64)
-"""Steps that a launch may take (0: any): Python sets it."""
+"""The step limit of a launch, which Python sets; 0 for none."""
 
 
 @native
 def stop_reason(context: Ptr[Context]) -> i32:
-    """Return why the kernels of a context have to stop; 0: they do not."""
+    """Return why the kernels of a context have to stop; 0 if they need not."""
     return (volatile(stop.place) | volatile(ref(context).stop)) & STOPS
 
 
 @launching.export
 def step(context: Ptr[Context], steps: i32) -> i32:
-    """Count steps, if the launch has a limit; why kernels have to stop, or 0."""
+    """Count steps if the launch has a limit, and return why kernels have to stop, or 0."""
     if context.stop & COUNTS_STEPS != 0:
         before = atomic("add", ref(context).steps, steps)
         if before + steps > max_steps.value:
@@ -39,6 +39,14 @@ def now() -> i64:
     """Return a monotonic clock in nanoseconds."""
     time = local(i64, 2)
     clock_gettime(MONOTONIC, time)
+    return time[0] * SECOND + time[1]
+
+
+@launching.export
+def processor_time() -> i64:
+    """Return the nanoseconds that processors have spent on this process."""
+    time = local(i64, 2)
+    clock_gettime(PROCESS_CPU_TIME, time)
     return time[0] * SECOND + time[1]
 
 
@@ -57,7 +65,7 @@ class Guard:
 
 @native
 def guard_launch(guard: Ptr[Guard]) -> Ptr:
-    """Wait for the end of a launch, but not past its deadline."""
+    """Wait for the end of a launch, at most until its deadline."""
     time = local(i64, 2)
     while sem_timedwait(guard.semaphore, guard.deadline) != 0:
         clock_gettime(REALTIME, time)  # a signal, too, can end the wait

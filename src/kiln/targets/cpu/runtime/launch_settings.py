@@ -1,7 +1,7 @@
 """Settings that launches read: variables of the native runtime, which follow the environment.
 
-Python looks at the environment in every call it makes; native code compares the environment with the table here, and leaves
-calls to Python where something has changed. What `parts.set_...` set stays until the environment changes.
+Python looks at the environment in every call it makes; native code compares the environment with the table here, and
+leaves calls to Python where something has changed. What `parts.set_...` set stays until the environment changes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _GUARD = Guard(guarding.ALL_OF, _table)
 
 
 def load(addresses: Mapping[str, int]) -> None:
-    """Give the variables of the runtime, which was just loaded, their values."""
+    """Set the variables of the runtime, after it was loaded."""
     _addresses.update(addresses)
     for position in range(len(_names)):
         _set(position)
 
 
 def follow() -> None:
-    """Set what has changed in the environment since it was last looked at."""
+    """Set the variables whose settings have changed in the environment."""
     if _environment is not None:
         for position, name in enumerate(_names):
             if _environment.get(name) is not _seen[position]:
@@ -49,7 +49,7 @@ def follow() -> None:
 
 
 def guards() -> Sequence[Guard]:
-    """They hold while the environment is as it was when it was last looked at."""
+    """Return guards that hold while the environment is as it was when it was last read."""
     return [_GUARD] if _environment is not None else []
 
 

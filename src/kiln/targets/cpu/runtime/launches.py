@@ -1,4 +1,4 @@
-"""Launches: whether a grid can run, and running its blocks, on several OS threads once that pays."""
+"""Launches: checks of the grid, and running its blocks, on several OS threads where that pays."""
 # pyright: reportReturnType=false
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from .records import BLOCK_BYTES, SMEM_ALIGNMENT, WARP, WARP_BYTES, Sizes
 from .schedule_order import launching, order, seed
 
 SPAWN_AFTER_NS = 20_000
-"""Blocks run on the calling thread for at least this long before others are started."""
+"""Time for which blocks run on the calling thread before others are started."""
 SPAWN_GAIN_NS = 100_000
-"""How much work must be left for a thread to be worth starting (starting one costs some 20 us)."""
+"""The remaining work that makes it worth starting an OS thread, which costs some 20 us."""
 MAX_WORKERS = 256
 MAX_CHUNK = 32
 CHUNKS_PER_WORKER = 8
-"""Threads take up to so many blocks at a time (an atomic operation between blocks costs 90 ns), but not too many of all."""
+"""Limits of the blocks that an OS thread takes at a time: an atomic operation between blocks costs 90 ns."""
 MAX_RESIDENT = 4096
 """Blocks of a launch that are resident together if the kernel spins on memory; past that, each cluster on its own."""
 NEVER = (1 << 64) - 1
 
 workers = launching.variable("workers", i32, 1)
-"""How many OS threads a launch may use: Python sets it."""
+"""The OS threads that a launch may use, which Python sets."""
 
 
 @struct
 class Job:
-    """A launch that runs."""
+    """A running launch."""
 
     next: u64  # block that nobody has taken
     total: u64  # blocks, or groups of them
@@ -61,7 +61,7 @@ class Chunk:
 
 @native
 def run_blocks(chunk: Ptr[Chunk]) -> None:
-    """The blocks of a chunk, each at its place in the order of the schedule, x fastest."""
+    """Run the blocks of a chunk in the order of the schedule, x fastest."""
     job, smem = chunk.job, chunk.smem
     sizes, context, arguments, block = job.sizes, job.context, job.arguments, job.block
     grid_x, grid_y = u64(sizes.grid[0]), u64(sizes.grid[1])
@@ -80,7 +80,10 @@ def run_blocks(chunk: Ptr[Chunk]) -> None:
 
 @native
 def run_chunk(job: Ptr[Job], first: u64, smem: Ptr) -> u64:
-    """Run the blocks of a chunk; the number after its last. An access outside memory is a fault of the block that was running."""
+    """Run the blocks of a chunk, and return the number after its last.
+
+    An access outside memory is a fault of the running block.
+    """
     chunk, caught = local(Chunk), local(i64, 3)
     end = min(job.total, first + job.chunk)
     chunk.job = job
@@ -95,9 +98,9 @@ def run_chunk(job: Ptr[Job], first: u64, smem: Ptr) -> u64:
 
 @native
 def next_chunk(job: Ptr[Job]) -> u64:
-    """Take the next few blocks: the number of the first, or what is not below `total` if there are none to run.
+    """Take the next chunk of blocks, and return the number of the first; at least `total` if there is none to run.
 
-    After a fault no more are run, but all before the faulting one are: so look for a fault first, then take.
+    After a fault no more are run, but all before the faulting one are: so check for a fault first, then take.
     """
     failed = has_fault(job.context) or stop_reason(job.context) != 0
     number = atomic("add", ref(job).next, job.chunk)
@@ -106,7 +109,7 @@ def next_chunk(job: Ptr[Job]) -> u64:
 
 @native
 def worker(job: Ptr[Job]) -> Ptr:
-    """Return the body of a helper thread."""
+    """Run chunks in a helper thread."""
     smem = aligned_alloc(SMEM_ALIGNMENT, job.smem)
     first = next_chunk(job)
     while first < job.total:
@@ -129,16 +132,19 @@ def launch(
     dynamic: u64, room: i64, held: u32, static: u32, most_threads: u32, most_cluster: u32, serial: i32, frame: u32, meets: i32,
     resident: i32, name: Ptr,
 ) -> None:  # fmt: skip
-    """Run a grid. `dynamic` are the bytes of shared memory that the launch asks for, at most `room`; `held` of them are what the
-    kernel allocates, which takes `static` bytes here. `most_threads`: of a block, `most_cluster`: blocks of a cluster; `serial`: bit 0, blocks run in order, bit 1, a block may
-    take long; `frame`: bytes of a thread's, 0 for a kernel whose threads never wait; `meets`: whether lanes meet; `resident`:
-    1 if all blocks have to be resident together, 2 if that is desirable."""
+    """Run a grid.
+
+    `dynamic` are the bytes of shared memory that the launch asks for, at most `room`; `held` of them are those that the
+    kernel allocates, which take `static` bytes here. `most_threads` and `most_cluster` limit the threads of a block and
+    the blocks of a cluster. `serial` has bit 0 if blocks run in order, bit 1 if a block may take long. `frame` are the
+    bytes of a thread's frame, 0 for kernels whose threads never wait. `meets` says whether lanes meet. `resident` is 1
+    if all blocks must be resident together, 2 if that is desirable.
+    """
     if has_fault(context):
         return
     grid, threads, cluster = (grid_x, grid_y, grid_z), (block_x, block_y, block_z), (cluster_x, cluster_y, cluster_z)
-    if not can_run(
-        *grid, *threads, *cluster, dynamic, room, most_threads, most_cluster, resident
-    ):  # Python says which rule was broken (`faults.py`)
+    # Python finds the broken rule (`faults.py`)
+    if not can_run(*grid, *threads, *cluster, dynamic, room, most_threads, most_cluster, resident):
         values = local(u64, MAX_ARGS)
         for number, value in enumerate((*grid, *threads, *cluster, dynamic, i64(resident))):
             values[number] = value
@@ -184,7 +190,7 @@ def launch(
 
 
 ALL_GROUPS = 0xFFFFFFFF
-"""What stands for the number of a group where the order of groups is drawn."""
+"""The group number that seeds the order of groups."""
 
 
 @native
@@ -192,7 +198,7 @@ def can_run(
     grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64, cluster_x: u64, cluster_y: u64,
     cluster_z: u64, dynamic: u64, room: i64, most_threads: u32, most_cluster: u32, resident: i32,
 ) -> bool:  # fmt: skip
-    """Return whether a grid can run: the one place that decides. `limits.broken_rule` says why it cannot."""
+    """Return whether a grid can run. Only this function decides; `limits.broken_rule` explains why it cannot."""
     good = room >= 0
     for size, limit in zip((grid_x, grid_y, grid_z, block_x, block_y, block_z), (*GRID, *BLOCK), strict=True):
         good &= size - 1 < limit
@@ -224,9 +230,8 @@ def run(job: Ptr[Job], long: bool, alone: bool) -> None:
     limited = timeout.value != 0
     if limited:
         start_guard(guard, context, timeout.value)
-    smem = aligned_alloc(
-        SMEM_ALIGNMENT, job.smem
-    )  # of 0 bytes it may be null, which a kernel without shared memory never touches
+    # for 0 bytes it may be null, which a kernel without shared memory never accesses
+    smem = aligned_alloc(SMEM_ALIGNMENT, job.smem)
     handles, spawned = local(u64, MAX_WORKERS), u32(0)
     check_at = u64(1)
     begun = now()

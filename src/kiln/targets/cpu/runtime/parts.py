@@ -1,4 +1,4 @@
-"""The parts of the native runtime that kernels need, and what can be set in them."""
+"""The parts of the native runtime that kernels need, and their settings."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ def _variable(name: str, kind: Any) -> Any:
 
 
 def set_timeout(seconds: float) -> None:
-    """How long a launch may take, from now on; 0: as long as it likes."""
+    """Set the time limit of launches; 0 for none."""
     _variable("kiln_cpu_timeout", ctypes.c_int64).value = round(1000 * seconds)
 
 
 def set_max_steps(count: int) -> None:
-    """How many steps a launch may take, from now on; 0: as many as it likes."""
+    """Set the step limit of launches; 0 for none."""
     _variable("kiln_cpu_max_steps", ctypes.c_int64).value = count
 
 
 def set_seed(seed: int | None = None) -> None:
-    """The schedule from now on; 0: threads and blocks run in order, copies land at once. None: the setting's."""
+    """Set the seed of the schedule. 0: threads and blocks run in order and copies complete at once; None: the
+    setting."""
     seed_variable().value = settings.get("KILN_CPU_SEED") if seed is None else seed
 
 
 def seed_variable() -> ctypes.c_int64:
-    """Return where the seed of the schedule is."""
+    """Return the variable with the seed of the schedule."""
     return _variable("kiln_cpu_schedule", ctypes.c_int64)
 
 
 def set_workers(count: int | None = None) -> None:
-    """How many OS threads a launch may use, from now on: 1 to 256. None: the setting's number."""
+    """Set the OS threads that a launch may use, 1 to 256; None: the setting."""
     from . import launches
 
     if count is None:

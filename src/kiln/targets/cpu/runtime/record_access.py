@@ -1,4 +1,4 @@
-"""What code of kernels does to the records of threads (`records.py`) itself, built with a `Builder`.
+"""Inline accesses of kernel code to the records of threads (`records.py`), built with a `Builder`.
 
 Calls of native functions (`threads.py`, `engines.py`) do the rest.
 """
@@ -36,7 +36,7 @@ class Fields:
         self.b.store(value, self.at(name))
 
     def inside(self, b: Builder) -> Fields:
-        """Return the same structure, used in another region."""
+        """Return the same structure for a builder in another region."""
         return Fields(b, self.address, self.kind)
 
 
@@ -46,7 +46,7 @@ def block_of(b: Builder, frame: ir.Value) -> Fields:
 
 
 def wait(b: Builder, frame: ir.Value, address: ir.Value, mask: ir.Value, value: ir.Value, site: ir.Value) -> None:
-    """Leave a wait record: blocked while `*address & mask == value`."""
+    """Write a wait record: the thread is blocked while `*address & mask == value`."""
     fields = Fields(b, frame, FrameHeader)
     fields.store("wait_address", address)
     fields.store("wait_mask", mask)
@@ -55,14 +55,14 @@ def wait(b: Builder, frame: ir.Value, address: ir.Value, mask: ir.Value, value: 
 
 
 def waits_no_more(b: Builder, frame: ir.Value) -> None:
-    """Take a wait record back: mask 0, value 1."""
+    """Clear a wait record: mask 0, value 1."""
     b.store(b.i64(1 << 32), Fields(b, frame, FrameHeader).at("wait_mask"))
 
 
 def wait_softly(
     b: Builder, frame: ir.Value, address: ir.Value, mask: ir.Value, value: ir.Value, site: ir.Value
 ) -> None:
-    """Leave a wait record that may fail."""
+    """Write the record of a wait that may fail."""
     wait(b, frame, address, mask, value, site)
     fields = Fields(b, frame, FrameHeader)
     i64 = int_type(64)
@@ -76,7 +76,8 @@ def wait_softly(
 def indices_from_frame(func: ir.Operation) -> None:
     """Let a resumable `llvm.func` read its hidden arguments from its frame, so that resuming it passes one pointer.
 
-    The hidden arguments (`expand.FunctionState`): context, static and dynamic shared memory, four triples of indices, frame.
+    The hidden arguments (`expand.FunctionState`): context, static and dynamic shared memory, four triples of indices,
+    frame.
     """
     entry = func.regions[0].blocks[0]
     *_, context, smem, dynamic, tx, ty, tz, bx, by, bz, dx, dy, dz, gx, gy, gz, frame = entry.arguments
@@ -99,7 +100,7 @@ def indices_from_frame(func: ir.Operation) -> None:
 
 
 def leave(b: Builder, meeting: Fields) -> None:
-    """A lane has read what it wants: without readers the record is free."""
+    """Leave a meeting: its record is free when all lanes have left."""
     meeting = meeting.inside(b)
     readers = b.binary("subi", meeting.load("readers"), 1)
     meeting.store("readers", readers)

@@ -1,9 +1,9 @@
-"""What a frame, a warp and a block keep in memory while their threads run, and what a launch hands to them.
+"""Records of frames, warps, blocks and launches in memory while threads run.
 
-A block with suspend points is run by one OS thread, which resumes its threads in turn. A thread that must wait leaves a
-wait record in its frame: it is blocked while `*wait_address & wait_mask == wait_value`. A round in which no thread of a group
-can go on, while some are left, is a deadlock, exactly. A thread that only tries a wait leaves a *soft* record: before a
-deadlock is declared it is woken once and told that it failed.
+A block with suspend points is run by one OS thread, which resumes its threads in turn. A thread that must wait writes a
+wait record in its frame: it is blocked while `*wait_address & wait_mask == wait_value`. A round in which no thread of a
+group can make progress, while some are left, is exactly a deadlock. A thread that only tries a wait leaves a *soft*
+record: before a deadlock is declared, it is woken once with the result that the wait failed.
 
 The memory of a group is one chunk for each block: shared memory, then the block's record, its frames and its meetings.
 """
@@ -18,9 +18,9 @@ from .engine_table import QUEUES
 WARPS = THREADS_PER_BLOCK // WARP
 """Warps of the largest block."""
 PAYLOAD = 128
-"""Bytes a lane can bring to a meeting."""
+"""Bytes of a lane's slot in a meeting."""
 TALLIES = 8
-"""Phases of a barrier whose tallies are kept: a thread may read its own late."""
+"""Phases of a barrier whose tallies are kept, since a thread may read its own late."""
 FREE, OPEN, COMPLETE = 0, 1, 2
 """States of a meeting."""
 SMEM_ALIGNMENT = 1024
@@ -43,16 +43,16 @@ class FrameHeader:
     index: u32  # in the block: x, y << 10, z << 20
     cluster_phase: u32  # of the cluster's barrier when this thread last arrived there
     # up to here: what every resumption looks at, in one cache line
-    meeting: Ptr[Meeting]  # that this lane came to last
+    meeting: Ptr[Meeting]  # that this lane joined last
     soft: i32  # 1: the wait may fail; 2: it failed before, at this site for the same thing
     woken_site: i32
     woken_address: Ptr[u32]
     woken_value: u32
-    groups: Array[i32, len(QUEUES)]  # of a queue's operations that this thread has committed
-    wgmmas: u32  # of its warpgroup that this thread has come to
+    groups: Array[i32, len(QUEUES)]  # that this thread has committed, for each queue
+    wgmmas: u32  # at which this thread has arrived
     registers: u32  # that this thread may use
-    asks: u32  # for another number of registers, so far
-    asking: u32  # whether it waits for that
+    asks: u32  # `setmaxnreg`s of this thread so far
+    asking: u32  # whether it waits for one
 
 
 @struct
@@ -67,9 +67,9 @@ class Barrier:
 
 @struct
 class Tally:
-    """What threads brought to a phase of a barrier that reduces."""
+    """The reduction of predicates in a phase of a barrier."""
 
-    phase: u32  # its number and 1, so that zeroed memory is of none
+    phase: u32  # its number plus 1, so that zeroed memory means none
     threads: i32
     holds: i32  # threads whose predicate holds
 
@@ -86,14 +86,14 @@ class Warp:
 
 @struct
 class Meeting:
-    """Lanes of a warp that meet."""
+    """A meeting of lanes of a warp."""
 
     state: u32  # FREE, OPEN, COMPLETE
     mask: u32
     kind: i32
     arrived: u32  # lanes
     readers: u32  # lanes that have not left yet
-    computed: i32  # whether `result` and what lanes get is there
+    computed: i32  # whether the results are there
     result: u64
     padding: Array[u8, 32]  # slots of lanes are aligned to 16 bytes
     payload: Array[Array[u8, PAYLOAD], WARP]
@@ -101,12 +101,12 @@ class Meeting:
 
 @struct
 class Operation:
-    """What was given to an asynchronous engine and is not complete (`engines.py`)."""
+    """An operation issued to an asynchronous engine (`engines.py`)."""
 
     queue: i32
     completion: i32
     work: Fn[[Ptr[Operation]], None]  # what the engine does
-    thread: u32  # that gave it
+    thread: u32  # that issued it
     group: i32  # of that thread
     bytes: u32
     size: u32
@@ -120,13 +120,13 @@ class Operation:
 
 @struct
 class Wgmma:
-    """A WGMMA's tensor core, from when the first thread comes to it until it is carried out (`wgmma.py`)."""
+    """A WGMMA, from the arrival of its first thread until it is carried out (`wgmma.py`)."""
 
     kind: u32  # types, shape, and where operands are (`tensor_core.py`)
     accumulate: u32
     site: i32
     group: i32  # committed together
-    came: Array[u32, WARPGROUP // WARP]  # threads of each warp
+    came: Array[u32, WARPGROUP // WARP]  # threads of each warp that have arrived
     a_descriptor: u64
     b_descriptor: u64
     d: Array[Ptr, WARPGROUP]  # registers of threads
@@ -137,18 +137,18 @@ class Wgmma:
 class Warpgroup:
     """WGMMAs of a warpgroup, numbered in the order of the program."""
 
-    complete: u32  # WGMMAs that all threads have come to
-    missing: u32  # warps, as bits, that have yet to come to the next one
+    complete: u32  # WGMMAs at which all threads have arrived
+    missing: u32  # warps, as bits, that have not arrived at the next one
     done: u32  # WGMMAs that are carried out
-    begun: u32  # WGMMAs that some thread has come to
+    begun: u32  # WGMMAs at which some thread has arrived
     room: u32  # for WGMMAs that are not done: a power of two
-    asked: u32  # how often threads have asked for another number of registers
+    asked: u32  # `setmaxnreg`s of all its threads
     wgmmas: Ptr[Wgmma]  # number i is at i % room
 
 
 @struct
 class BlockRecord:
-    """What the threads of a block share besides shared memory; frames and warps' meetings follow it in memory."""
+    """State that the threads of a block share besides shared memory; frames and meetings follow it in memory."""
 
     threads: u32
     live_warps: i32  # warps with threads that have not exited
@@ -180,15 +180,13 @@ class BlockRecord:
     arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
     warps: Array[Warp, WARPS]
     warpgroups: Array[Warpgroup, WARPS * WARP // WARPGROUP]
-    registers_free: u32  # that warps gave back
-    registers_known: (
-        u32  # those of the pool, and those that all threads have asked for, both divided by 8, in 16 bits each
-    )
+    registers_free: u32  # released by warps
+    registers_known: u32  # low half: of the pool, high half: asked for by all threads; both divided by 8
 
 
 @struct
 class Sizes:
-    """What a launch hands to the function that runs a block or group."""
+    """The sizes that a launch passes to the function that runs a block or group."""
 
     grid: Array[u32, 3]
     block: Array[u32, 3]

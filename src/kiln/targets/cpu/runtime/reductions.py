@@ -1,6 +1,6 @@
-"""Reductions that the bulk engine does in memory: elements are combined with those that are there, each atomically.
+"""Bulk reductions: elements are combined with those in memory, each atomically.
 
-Other groups run on other OS threads, so each is a compare and exchange of the element's bits.
+Other groups run on other OS threads, so each is a compare-and-swap of the element's bits.
 """
 # pyright: reportReturnType=false
 
@@ -15,19 +15,19 @@ from .records import FrameHeader, Operation
 from .tensor_maps import accelerator
 
 U32, S32, U64, S64, F16, F32, F64, BF16, F32_FTZ, TF32, TF32_FTZ, PACKED = 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
-"""Elements by the driver's numbers."""
+"""Element types, by the driver's numbers."""
 ADD, MIN, MAX, INC, DEC, AND, OR, XOR = range(1, 9)
 """Reductions, as `Operation.reduction`; 0: none."""
 REDUCED = {
     ADD: (U32, S32, U64, F32, F16, BF16, F32_FTZ), MIN: (U32, S32, U64, S64, F16, BF16), MAX: (U32, S32, U64, S64, F16, BF16),
     INC: (U32,), DEC: (U32,), AND: (U32, S32, U64, S64), OR: (U32, S32, U64, S64), XOR: (U32, S32, U64, S64),
 }  # fmt: skip
-"""Elements that each reduction is for."""
+"""Element types of each reduction."""
 
 
 @inline
 def combined_numbers(old, new, reduction):
-    """Integers: the signs are those of the numbers' types."""
+    """Return the reduction of two integers of a type."""
     result = old + new
     if reduction == MIN:
         result = min(old, new)
@@ -48,7 +48,7 @@ def combined_numbers(old, new, reduction):
 
 @native
 def combined_floats(old: f32, new: f32, reduction: i32) -> f32:
-    """Return a number beats what is none."""
+    """Return the reduction of two floats; `min` and `max` prefer a number to NaN."""
     result = old + new
     if reduction != ADD:
         least = reduction == MIN
@@ -59,7 +59,7 @@ def combined_floats(old: f32, new: f32, reduction: i32) -> f32:
 
 @inline
 def change(place, combine):
-    """Change an element; again until no other thread came in between."""
+    """Update an element in a compare-and-swap loop."""
     done = False
     while not done:
         old = atomic_load(place, "relaxed")
@@ -81,7 +81,7 @@ def half(bits, format_):
 
 @native
 def reduce_row(target: Ptr, values: Ptr, count: u32, element: u32, reduction: i32) -> None:
-    """Combine elements with those there, each atomically."""
+    """Reduce a row of elements into memory, each atomically."""
     for number, kind in ((U32, u32), (S32, i32), (U64, u64), (S64, i64)):
         if element == number:
             each(target, values, kind, count, lambda old, new: combined_numbers(old, new, reduction))
@@ -118,8 +118,9 @@ def set_reduction(operation, reduction):
 def bulk_reduce(
     frame: Ptr[FrameHeader], target: Ptr, source: Ptr, bytes_: u32, width: u32, mbarrier: Ptr[u64], reduction: i32
 ) -> None:
-    """A row of elements of `width` bytes combined with what is in shared memory, where an mbarrier counts its bytes, or without one in
-    global memory. `reduction` has the number of the elements' type in its second byte.
+    """Issue a reduction of elements of `width` bytes into shared memory or, without an mbarrier, into global memory.
+
+    `reduction` has the number of the element type in its second byte.
     """
     more = lambda operation: set_reduction(operation, reduction)
     if mbarrier == None:

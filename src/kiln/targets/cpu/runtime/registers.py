@@ -1,7 +1,7 @@
-"""`setmaxnreg`: warpgroups give registers back, or wait until others have given back as many as they want more.
+"""`setmaxnreg`: warpgroups release registers, or wait until others have released as many as they ask for.
 
-A kernel starts with as many registers for each thread as fit into an SM with as many blocks as its launch asks for.
-These are the pool: what nobody gives back nobody gets.
+A kernel starts with as many registers per thread as fit an SM with the CTAs per SM that its launch asks for. These are
+the pool: only registers that were released can be acquired.
 """
 # pyright: reportReturnType=false
 
@@ -16,7 +16,8 @@ from .threads import ALL, COME_AGAIN, GO_ON, wait, waiting
 
 @waiting.export
 def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u32, site: i32, group_site: i32) -> i32:
-    """Change the registers of a thread when its whole warpgroup has come: whether to suspend and to come again."""
+    """Change the registers of a thread when its whole warpgroup has arrived; return whether to suspend and call
+    again."""
     block, group = frame.block, ref(frame.block.warpgroups)[frame.thread // WARPGROUP]
     threads, first = block.threads, frame.thread // WARPGROUP * WARPGROUP
     at_start = min(u32(REGISTERS) // (threads * blocks) // REGISTER_UNIT * REGISTER_UNIT, u32(SET_REGISTERS[1]))

@@ -1,4 +1,4 @@
-"""Seeds and orders: in which order blocks and threads run, and which numbers a group draws.
+"""The order in which blocks and threads run, and the random numbers of a group.
 
 The numbers come from the seed and the number of the group, so that a seed means the same schedule whatever number of OS
 threads there is.
@@ -16,7 +16,7 @@ schedule = launching.variable("schedule", i64)
 
 @launching.export
 def seed(number: u32, random: Ptr[u64]) -> i32:
-    """Set up the random numbers of a group; whether there is a seed."""
+    """Seed the random numbers of a group, and return whether there is a seed."""
     mixed = (u64(schedule.value) ^ u64(number) * 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9
     random[0] = mixed ^ mixed >> 29
     return schedule.value != 0
@@ -31,7 +31,7 @@ def random(state: Ptr[u64], limit: u32) -> u32:
 
 @launching.export
 def order(state: Ptr[u64], count: u32, first: Ptr[u32], stride: Ptr[u32]) -> None:
-    """A random start, and a random stride that meets every one of `count` things: they have no common divisor."""
+    """Draw a random start and a random stride that is coprime to `count`, so that it reaches all of them."""
     first[0] = random(state, count)
     step = random(state, count) + 1
     while common_divisor(count, step) != 1:

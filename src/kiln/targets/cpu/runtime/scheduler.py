@@ -1,11 +1,11 @@
-"""Running kernels whose threads wait: the blocks that must be resident together, on one OS thread.
+"""Scheduling of kernels whose threads wait: the blocks that must be resident together run on one OS thread.
 
 A group is a block, a cluster of blocks, or all clusters that a launch wants resident together (a cooperative launch, a
-kernel that spins on memory). The group's function resumes every thread that is not blocked, round after round, until all
-are done or none can go on.
+kernel that spins on memory). The group's function resumes every thread that is not blocked, round after round, until
+all are done or none can make progress.
 
-With a schedule seed the order of blocks and threads changes from round to round, and threads that could go on are
-passed over now and then.
+With a schedule seed the order of blocks and threads changes from round to round, and threads that could run are skipped
+now and then.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def frame_size_name(kernel: str) -> str:
 
 
 class _Group:
-    """Values that the parts of a group's function share."""
+    """Values shared by the parts of a group's function."""
 
     def __init__(self, b: Builder, arena: ir.Value, sizes: ir.Value, frame: ir.Value) -> None:
         fields, i32 = Fields(b, sizes, Sizes), int_type(32)
         self.grid, block = ([b.load(i32, fields.at(name, 4 * n)) for n in range(3)] for name in ("grid", "block"))
         self.smem, self.chunk, self.size = (fields.load(name) for name in ("smem", "chunk", "group"))
-        self.threads = b.binary("muli", block[0], b.binary("muli", block[1], block[2]))
+        self.threads = b.product(block)
         self.frame_size = frame
         self.arena = arena
 
@@ -50,7 +50,7 @@ class _Group:
 
 
 class _Order:
-    """An order of `count` things that changes: from `first` on, every `stride`-th, round and round."""
+    """A changing order of `count` items: every `stride`-th from `first` on, cyclically."""
 
     def __init__(self, b: Builder, count: ir.Value) -> None:
         self.count = count
@@ -81,11 +81,11 @@ class Shuffled:
     def __init__(self, b: Builder, block_dim: list[ir.Value]) -> None:
         self.sizes = block_dim
         self.random = b.alloca(int_type(64))
-        self.order = _Order(b, b.binary("muli", block_dim[0], b.binary("muli", block_dim[1], block_dim[2])))
+        self.order = _Order(b, b.product(block_dim))
 
     def threads(self, expansion: Expansion, b: Builder, block: ir.Value) -> tuple[Builder, list[ir.Value]]:
-        """Return a loop over the threads of a block, given its number: a builder for its body, and the index of the
-        thread."""
+        """Open a loop over the threads of a block in the order of its number, and return its body and the thread
+        index."""
         i32, ptr = int_type(32), ptr_type()
         expansion.declare("kiln_cpu_seed", [i32, ptr], [i32])
         b.call("kiln_cpu_seed", [i32], [block, self.random])
@@ -110,7 +110,7 @@ def group_function(
     expansion: Expansion, state: FunctionState, name: str, unpack: Callable[[Builder, ir.Value], list[ir.Value]],
     static: int,
 ) -> None:  # fmt: skip
-    """Make `name(arguments, context, arena, sizes, x, y, z)`: all threads of group number x + grid x * (y + grid y * z)."""
+    """Make `name(arguments, context, arena, sizes, x, y, z)`, which runs all threads of a group."""
     ptr, i32 = ptr_type(), int_type(32)
     global_(expansion.module, frame_size_name(state.name), i32, int_attr(i32, 0), linkage="internal", constant=True)
     made = function(expansion.module, name, [ptr, ptr, ptr, ptr, i32, i32, i32], [])
@@ -122,7 +122,7 @@ def group_function(
 
 
 class _GroupFunction:
-    """The body of a group's function: rounds in which every thread that can go on is resumed."""
+    """The body of a group's function: rounds in which every thread that can run is resumed."""
 
     def __init__(self, expansion: Expansion, state: FunctionState, b: Builder, entry: ir.Block) -> None:
         self.expansion, self.state, self.b = expansion, state, b
@@ -133,10 +133,7 @@ class _GroupFunction:
         arguments = unpack(b, self.packed)
         frame_size = b.load(i32, b.address_of(frame_size_name(self.state.name)))
         group = self.group = _Group(b, self.arena, self.sizes, frame_size)
-        x, y, z = self.index
-        self.number = b.binary(
-            "addi", x, b.binary("muli", group.grid[0], b.binary("addi", y, b.binary("muli", group.grid[1], z)))
-        )
+        self.number = b.linear(self.index, group.grid)
         self.random = b.alloca(int_type(64))
         seeded = self._call(b, "kiln_cpu_seed", [self.number, self.random], i32)
         self.seeded = b.compare("ne", seeded, 0)
@@ -160,13 +157,13 @@ class _GroupFunction:
         return None if result is None else made.results[0]
 
     def _tell(self, b: Builder, event: str, *operands: ir.Value) -> None:
-        """Tell the detector of an event, in an instrumented build."""
+        """Call the detector for an event, in an instrumented build."""
         if self.expansion.sanitizer is not None:
             self.expansion.sanitizer.call(self.expansion, b, event, *operands)
 
     def _fault_free(self, b: Builder) -> ir.Value:
-        """Return whether there is no fault. One in a later block does not count: of several, that of the lowest block
-        is reported."""
+        """Return whether the group may go on: there is no fault, or only one in a later block, since the lowest is
+        reported."""
         i32, i64 = int_type(32), int_type(64)
         status = b.load(i32, b.byte_gep(self.context, shared.offset("status")))
         none = b.compare("eq", b.binary("andi", status, shared.FAULT), 0)
@@ -205,7 +202,7 @@ class _GroupFunction:
         self._resume(inner, group.frame(inner, record, threads.take(inner)), rank, arguments)
 
     def _resume(self, b: Builder, frame: ir.Value, rank: ir.Value, arguments: list[ir.Value]) -> None:
-        """Run a thread until it waits again, unless it is blocked or passed over."""
+        """Run a thread until it waits again, unless it is blocked or skipped."""
         i32, header = int_type(32), Fields(b, frame, FrameHeader)
         seen = b.binary("andi", b.load(i32, header.load("wait_address")), header.load("wait_mask"))
         ready = b.if_(b.compare("ne", seen, header.load("wait_value")))
@@ -224,7 +221,7 @@ class _GroupFunction:
         over.store(over.binary("subi", over.load(i32, self.alive), 1), self.alive)
 
     def _wake_or_report(self, rounds: Builder) -> None:
-        """After a round in which no thread went on: let waits that may fail do so, or report a deadlock."""
+        """After a round in which no thread ran, let waits that may fail do so, or report a deadlock."""
         i32 = int_type(32)
         idle = rounds.compare("eq", rounds.load(i32, self.progress), 0)
         left = rounds.compare("ne", rounds.load(i32, self.alive), 0)
@@ -238,7 +235,7 @@ class _GroupFunction:
         self._call(b, "kiln_cpu_stuck", [self.context, self.arena, self.sizes, self.group.frame_size])
 
     def _end(self) -> None:
-        """Report threads that were stopped, and complete what nobody waited for."""
+        """Report threads that were stopped, and complete remaining asynchronous operations."""
         b = self.b
         left = b.compare("ne", b.load(int_type(32), self.alive), 0)
         self._report(b.if_(b.binary("andi", self._fault_free(b), left)))
@@ -249,7 +246,7 @@ class _GroupFunction:
 
 
 def _pass_over(b: Builder, random: ir.Value, passed: ir.Value) -> None:
-    """One time in four: leave a thread for the next round although it could go on."""
+    """Skip a thread in a round with a probability of a quarter."""
     i64 = int_type(64)
     state = b.load(i64, random)
     # a step of a linear congruential generator; its high bits are used

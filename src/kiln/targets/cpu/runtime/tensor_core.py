@@ -1,16 +1,15 @@
-"""The arithmetic of a warpgroup's tensor core: D = A B + C, bit for bit as the model says.
+"""The arithmetic of WGMMA: D = A B + C, bit for bit as in a model of the hardware.
 
-PTX leaves order and rounding of `wgmma` open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909) adds all
-products of a sum and C at once: each term is cut off (towards zero) at F bits after the point of the largest exponent
-among them, which is the sum of two factors' for a wgmma, and is that of the smallest normal number for smaller ones.
-These are added exactly, and
-the sum is cut off to f32, or rounded to the nearest f16. F is 25; with 8-bit floats it is 13, and so many bits of a fraction of f32
-are kept. Integers wrap.
+PTX leaves order and rounding of `wgmma` open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909)
+adds all products of an element of D and C at once: each term is truncated (towards zero) F bits below the largest
+exponent among them. The exponent of a product is the sum of its factors', where subnormal factors have that of the
+smallest normal number. The truncated terms are added exactly, and the sum is truncated to f32, or rounded to the
+nearest f16. F is 25; with 8-bit floats it is 13, and f32 keeps that many bits of its fraction. Integers wrap.
 
-An element is kept as exponent, significand and sign (0 or -1). A is 64 rows of k, B a row of `COLUMNS` for each k, so that
-loops over columns run on vectors: places of rows are constants, and no two arrays share memory. A term is a wgmma of
-significands that is shifted right. If no exponent of an operand is beyond `NEAR`, it is made with f32 instead, which is faster and gives the
-same: the wgmma of two elements is exact there, and so is its wgmma with a power of two unless that is far below 1.
+An element is stored as exponent, significand and sign (0 or -1). A has 64 rows of k, B a row of `COLUMNS` for each k,
+so that loops over columns run on vectors. A term is a product of significands, shifted right. If no exponent of an
+operand is beyond `NEAR`, terms are computed in f32 instead, which is faster and gives the same result: the product of
+two elements is exact there, and so is its product with a power of two unless that is far below 1.
 """
 # pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
 
@@ -30,13 +29,13 @@ ACCUMULATORS = ("f32", "f16", "i32")
 IN_F32, IN_F16, IN_I32 = range(len(ACCUMULATORS))
 A_SHIFT, B_SHIFT, D_SHIFT, N_SHIFT = 0, 4, 8, 12
 A_IN_REGISTERS, A_ALONG_M, B_ALONG_N = 1 << 24, 1 << 25, 1 << 26
-"""Bits of `Wgmma.kind`: types of A, B and sums, n; where A is, and along which mode operands are contiguous."""
+"""Bits of `Wgmma.kind`: types of A, B and the accumulator, n, whether A is in registers, and the major modes."""
 NONE, SPECIAL = -(1 << 20), 1 << 20
-"""Exponents of zeros, and of what is no finite number: infinite if its significand is 0, else none at all."""
+"""Exponents of zeros, and of what is not finite: infinity if its significand is 0, else NaN."""
 NEAR = 50
-"""Exponents up to which, and down to minus which, f32 has room for all that terms are made of."""
+"""The largest absolute exponent of operands for which f32 can represent all terms."""
 TOGETHER = tuple(range(8))
-"""Products of a sum that are added in one turn of a loop."""
+"""Products that are added in one iteration of a loop."""
 
 
 def kind_of(a: str, b: str, accumulator: str, n: int, a_in_registers: bool, a_major: str, b_major: str) -> int:
@@ -66,7 +65,7 @@ def exponent_bits_of(type_):
 
 @inline
 def split(bits, exponent_bits, fraction, all_finite, raised, exponents, significands, signs, at):
-    """Put a float's exponent, significand (moved up by `raised` bits) and sign where they belong; whether it is not finite.
+    """Store a float's exponent, significand (shifted left by `raised` bits) and sign; return whether it is not finite.
 
     `all_finite`: all but the highest exponent and fraction together are numbers.
     """
@@ -87,7 +86,7 @@ def split(bits, exponent_bits, fraction, all_finite, raised, exponents, signific
 
 @inline
 def take(place, size, at, step, raw):
-    """The bits of the elements of 16 bytes. A tf32's lowest 13 are ignored."""
+    """Read the bits of the elements of 16 bytes. The lowest 13 bits of a tf32 are ignored."""
     if size == 2:
         for i in tuple(range(8)):
             raw[at + i * step] = Ptr[u16](place)[i]
@@ -101,7 +100,7 @@ def take(place, size, at, step, raw):
 
 @inline
 def field(descriptor, first):
-    """14 bits of a descriptor, which count 16 bytes."""
+    """Return 14 bits of a descriptor, which count 16 bytes."""
     return u32((descriptor >> first) & 0x3FFF) << 4
 
 
@@ -114,8 +113,10 @@ def repeats_of(descriptor):
 
 @native
 def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
-    """Where 16 bytes of an operand lie, from the start of shared memory: number `major` along the mode that is contiguous, and
-    row `minor` of the other one."""
+    """Return where 16 bytes of an operand lie, from the start of shared memory.
+
+    They are number `major` along the contiguous mode, in row `minor` of the other one.
+    """
     start, leading, stride = field(descriptor, 0), field(descriptor, 16), field(descriptor, 32)
     wide = repeats_of(descriptor)
     eight, within = minor >> 3, minor & 7
@@ -134,7 +135,7 @@ def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
 
 @inline
 def read(smem, bytes_, descriptor, type_, along_mn, rows, k, raw, row_step, k_step):
-    """Read an operand; whether it is not in shared memory."""
+    """Read an operand, and return whether a part of it is not in shared memory."""
     outside = u32(0)
     size = bytes_of(type_)
     per = u32(16) // size
@@ -176,7 +177,7 @@ def read_registers(wgmma, type_, k, raw):
 
 @inline
 def split_all(raw, first, count, type_, raised, parts, special):
-    """Split so many elements; 1 if one of them, or of `special`, is not finite."""
+    """Split elements; return 1 if one of them is not finite, or `special` is 1."""
     width, fraction, all_finite = exponent_bits_of(type_), fraction_of(type_), u32(type_ == E4M3)
     for i in range(first, first + count):
         special |= u32(split(raw[i], width, fraction, all_finite, raised, *parts, i))
@@ -185,7 +186,7 @@ def split_all(raw, first, count, type_, raised, parts, special):
 
 @inline
 def is_far(exponents, first, count, far):
-    """1 if an exponent, or `far`, is beyond what f32 has room for; those of zeros are not."""
+    """Return 1 if an exponent is beyond `NEAR`, or `far` is 1; exponents of zeros are not."""
     for i in range(first, first + count):
         far |= u32(exponents[i] > NEAR) | (u32(exponents[i] < -NEAR) & u32(exponents[i] != NONE))
     return far
@@ -193,7 +194,7 @@ def is_far(exponents, first, count, far):
 
 @inline
 def as_floats(parts, first, count, fraction, raised, powers, floats):
-    """Elements as f32, which has them exactly."""
+    """Convert elements to f32, which represents them exactly."""
     exponents, significands, signs = parts
     for i in range(first, first + count):
         powers[i] = u32(max(exponents[i], i32(-NEAR)) - i32(fraction) + 127) << 23
@@ -214,7 +215,10 @@ def integers(raw, first, count, type_):
 
 @inline
 def exchange(wgmma, row, size, line, out: bool):
-    """Load a row of C from registers, or store one of D: thread 4 g + t of a warp has columns 2 t and 2 t + 1 of each eight."""
+    """Load a row of C from registers, or store one of D.
+
+    Thread 4 g + t of a warp has columns 2 t and 2 t + 1 of each eight.
+    """
     half = ((row >> 3) & 1) * 2
     for t in (u32(0), u32(1), u32(2), u32(3)):
         held = wgmma.d[(row >> 4) * 32 + (row & 7) * 4 + t]
@@ -252,7 +256,7 @@ def multiply_integers(wgmma: Ptr[Wgmma], a: Ptr[i32], b: Ptr[i32]) -> None:
 
 @native
 def to_f32(total: i64, exponent: i32, kept: u32) -> u32:
-    """total * 2^exponent as f32 of so many bits after the point, cut off."""
+    """Return total * 2^exponent as an f32 truncated to so many bits of fraction."""
     size = u64(-total if total < 0 else total)
     if size == 0:
         return 0
@@ -270,7 +274,7 @@ def to_f32(total: i64, exponent: i32, kept: u32) -> u32:
 
 @native
 def to_f16(total: i64, exponent: i32) -> u32:
-    """total * 2^exponent as the nearest f16, ties to even."""
+    """Return total * 2^exponent as the nearest f16, ties to even."""
     size = u64(-total if total < 0 else total)
     if size == 0:
         return 0
@@ -289,9 +293,7 @@ def to_f16(total: i64, exponent: i32) -> u32:
 def special_sum(
     k: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32], gb: Ptr[i32], ec: i32, sc: u32, gc: i32
 ) -> u32:  # fmt: skip
-    """Return the class of a sum with terms that are not finite: 1 or 2 for a positive or negative infinity, 3 for
-    NaN; 0 if
-    it has no such terms."""
+    """Return the class of a sum: 1 or 2 for positive or negative infinity, 3 for NaN, 0 if all terms are finite."""
     found = u32(0)
     if ec == SPECIAL:
         found = u32(3) if sc != 0 else u32(1) - u32(gc)
@@ -306,7 +308,7 @@ def special_sum(
 
 @inline
 def load_c(wgmma, row, size, wide, n, line, c):
-    """Load a row of C and split its elements; 1 if one is not finite."""
+    """Load a row of C and split its elements; return 1 if one is not finite."""
     for column in range(n):
         line[column] = 0
     if wgmma.accumulate != 0:
@@ -366,7 +368,7 @@ def add_far(k, n, a, own, b, largest, total):
 
 @inline
 def c_term(column, largest, c, shifts):
-    """C's part of a sum."""
+    """Return the term of C in a sum."""
     (ec, sc, gc), (up, down) = c, shifts
     lower = u32(min(largest[column] - ec[column] + down, i32(31)))
     term = i32((sc[column] << (u32(up) & 31)) >> (lower & 31))
@@ -375,7 +377,7 @@ def c_term(column, largest, c, shifts):
 
 @inline
 def round_to_f32(n, fraction, kept, total, largest, c, shifts, scale, value, line):
-    """Cut the sums of a row off to f32."""
+    """Truncate the sums of a row to f32."""
     mask = ~((u64(1) << (52 - u64(kept))) - 1)
     small = u32(0)
     for column in range(n):
@@ -400,8 +402,7 @@ def multiply_floats(
     wgmma: Ptr[Wgmma], k: u32, special: u32, near: bool, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], fa: Ptr[f32], eb: Ptr[i32],
     sb: Ptr[u32], gb: Ptr[i32], fb: Ptr[f32],
 ) -> None:  # fmt: skip
-    """Compute all rows of D; the significands of products have F bits after the point. `near`: `fa` and `fb` are
-    there."""
+    """Compute all rows of D. With `near`, the operands are also there as f32 (`fa`, `fb`)."""
     n = (wgmma.kind >> N_SHIFT) & 511
     fraction = i32(25) if (wgmma.kind & 15) <= TF32 else i32(13)
     wide = (wgmma.kind >> D_SHIFT) & 15 == IN_F32
@@ -439,8 +440,7 @@ def multiply_floats(
 
 @native
 def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
-    """Return one wgmma of a warpgroup of a block with so many bytes of shared memory; 0 unless an operand is not in
-    it."""
+    """Execute a WGMMA of a block with so many bytes of shared memory; return 1 if an operand is not in it, else 0."""
     kind = wgmma.kind
     a_type, b_type = (kind >> A_SHIFT) & 15, (kind >> B_SHIFT) & 15
     n, k = (kind >> N_SHIFT) & 511, u32(32) // bytes_of(a_type)

@@ -1,7 +1,7 @@
-"""Tensor maps of the CPU target: 128 bytes that say what the hardware's own say, and how kernels edit them.
+"""Tensor maps of the CPU target: 128 bytes with the fields of the hardware's, and edits of them by kernels.
 
-Sizes, steps and the like are counted from the contiguous mode on. A record begins with a number by which it is known: what lies
-where a map is expected and is none is a fault.
+Sizes, steps and the like are counted from the contiguous mode on. A record begins with a magic number: other data in
+place of a map is a fault.
 """
 # pyright: reportReturnType=false
 
@@ -45,14 +45,14 @@ FIELDS = (
     "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "elemtype", "interleave_layout",
     "swizzle_mode", "fill_mode",
 )  # fmt: skip
-"""The same as in the dialect, whose lists are not loaded with the runtime; a test compares them."""
+"""The fields of the dialect, whose lists are not loaded with the runtime; a test compares them."""
 _ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12, 13, 14, 15)
 """The driver's numbers, by those of PTX."""
 
 
 @accelerator.export
 def encode_tensor_map(request: Ptr[Request], known: Ptr, map: Ptr[TensorMap], finding: Ptr[Finding]) -> i32:
-    """Write a record; the rule that is broken, or 0 (`host/tensor_maps.py`)."""
+    """Write a record; return the broken rule, or 0 (`host/tensor_maps.py`)."""
     memcpy(ref(request).box, known, KNOWN_BYTES)
     rule = broken_rule(request, finding)
     if rule != 0:
@@ -80,7 +80,7 @@ def encode_tensor_map(request: Ptr[Request], known: Ptr, map: Ptr[TensorMap], fi
 
 @accelerator.export
 def tensor_map_replace(map: Ptr[TensorMap], field: i32, ordinal: i32, value: i64) -> i32:
-    """Replace a field; 1: it is no tensor map. One that is made anew begins as zeros."""
+    """Replace a field; return 1 if it is no tensor map. A map may start as zeros and get all fields so."""
     if map.magic == 0:
         map.magic = MAGIC
         for mode in range(MODES):

@@ -1,10 +1,10 @@
 """Threads that wait for each other: barriers, meetings of lanes, mbarriers, clusters.
 
-Barriers count warps, as the hardware does: a warp has arrived when all its threads that have not exited have; that adds 32
-to the count, however many there are. A barrier with count 0 waits for the warps that have threads left.
+Barriers count warps, as the hardware does: a warp has arrived when all its threads that have not exited have; that adds
+32 to the count, however many there are. A barrier with count 0 waits for the warps that have threads left.
 
-A meeting of lanes is a record of their warp, found by its mask and kind. A lane keeps the record from its arrival until it
-has read what it wants, so 32 records are enough for any interleaving of masks.
+A meeting of lanes is a record of their warp, found by its mask and kind. A lane keeps the record from its arrival until
+it has read what it wants, so 32 records are enough for any interleaving of masks.
 """
 # pyright: reportReturnType=false
 
@@ -18,12 +18,12 @@ waiting = Library("waiting", prefix="kiln_cpu_")
 
 ALL = 0xFFFFFFFF
 GO_ON, SUSPEND, COME_AGAIN = 0, 1, 2
-"""What a thread does after it came to a barrier: the last is to suspend and to call again."""
+"""What a thread does after it arrived at a barrier: continue, suspend, or suspend and call again."""
 
 
 @inline
 def wait(frame, place, mask, value, site):
-    """Leave a wait record: blocked while `*place & mask == value`."""
+    """Write a wait record: the thread is blocked while `*place & mask == value`."""
     frame.wait_address = place
     frame.wait_mask = mask
     frame.wait_value = value
@@ -42,7 +42,7 @@ def complete(barrier: Ptr[Barrier]) -> None:
 
 @native
 def complete_if_due(block: Ptr[BlockRecord], barrier: Ptr[Barrier]) -> bool:
-    """Complete a barrier if it has the arrivals it needs; whether it was completed."""
+    """Complete a barrier if it has the arrivals it needs, and return whether it was completed."""
     arrived, needed = barrier.arrived, barrier.expected
     if needed == 0:
         needed = block.live_warps * WARP
@@ -99,7 +99,7 @@ def arrive(frame: Ptr[FrameHeader], number: u32, count: i32, site: i32) -> i32:
 
 @waiting.export
 def exit(frame: Ptr[FrameHeader]) -> None:
-    """A thread is done: nobody waits for it any more."""
+    """Exit a thread: barriers and meetings no longer wait for it."""
     frame.done = 1
     wait(frame, ref(frame).done, ALL, 1, frame.site)  # blocked for good: nobody looks at it again
     block, warp, thread = frame.block, frame.warp, frame.thread
@@ -121,7 +121,7 @@ def exit(frame: Ptr[FrameHeader]) -> None:
 
 @native
 def leave_barrier(block: Ptr[BlockRecord], number: u32, warp: u32, live: u32) -> None:
-    """Complete a barrier if a thread that exits was the last of its warp, or its warp the last, to come."""
+    """Complete a barrier that waited only for a thread that exits."""
     barrier = block.barriers[number]
     arriving = ref(block.arriving[number])[warp]
     lanes = arriving[0]
@@ -136,7 +136,7 @@ def leave_barrier(block: Ptr[BlockRecord], number: u32, warp: u32, live: u32) ->
 
 @native
 def complete_meeting(meeting: Ptr[Meeting], warp: Ptr[Warp]) -> bool:
-    """Complete an open meeting if all lanes it waits for are there; whether it is complete."""
+    """Complete an open meeting if all lanes have arrived, and return whether it is complete."""
     arrived = meeting.arrived
     wanted = meeting.mask & warp.live
     here = arrived & wanted == wanted
@@ -176,7 +176,7 @@ def find_meeting(warp: Ptr[Warp], mask: u32, kind: i32) -> Ptr[Meeting]:
 
 @native
 def come_to_meeting(frame: Ptr[FrameHeader], mask: u32, kind: i32) -> Ptr[Meeting]:
-    """Return the meeting this lane comes to, with this lane in it."""
+    """Add this lane to the meeting of a mask and kind, and return it."""
     meeting = frame.warp.latest
     if not matches(meeting, mask, kind):
         meeting = find_meeting(frame.warp, mask, kind)
@@ -195,19 +195,19 @@ def wait_for_lanes(frame: Ptr[FrameHeader], meeting: Ptr[Meeting], site: i32) ->
 
 @waiting.export
 def join(frame: Ptr[FrameHeader], mask: u32, kind: i32) -> Ptr:
-    """Come to a meeting of lanes: where this lane leaves what it brings."""
+    """Join a meeting of lanes, and return this lane's slot."""
     return come_to_meeting(frame, mask, kind).payload[frame.thread & 31]
 
 
 @waiting.export
 def meet(frame: Ptr[FrameHeader], site: i32) -> i32:
-    """After that: whether to suspend until all are there."""
+    """Return whether to suspend until all lanes have joined."""
     return wait_for_lanes(frame, frame.meeting, site)
 
 
 @waiting.export
 def meet_word(frame: Ptr[FrameHeader], mask: u32, kind: i32, site: i32, word: u32) -> i32:
-    """Both, for lanes that bring 32 bits."""
+    """Join a meeting with 32 bits, and return whether to suspend until all lanes have joined."""
     meeting = come_to_meeting(frame, mask, kind)
     Ptr[u32](meeting.payload[frame.thread & 31])[0] = word
     return wait_for_lanes(frame, meeting, site)
@@ -221,7 +221,7 @@ BYTES_BITS = (1 << 23) - 1
 
 @waiting.export
 def mbarrier(word: Ptr[u64], arrivals: u32, bytes_: i32) -> None:
-    """Take arrivals from what the phase of an mbarrier misses, and add bytes to it.
+    """Take arrivals from those that the phase of an mbarrier waits for, and add bytes to it.
 
     Bits 0 to 19: arrivals missing; 20 to 39: arrivals of a phase; 40 to 62: bytes missing (signed); 63: parity.
     """
@@ -249,7 +249,7 @@ def cluster_arrive(frame: Ptr[FrameHeader]) -> None:
 
 @waiting.export
 def cluster_wait(frame: Ptr[FrameHeader], site: i32) -> i32:
-    """Wait for the cluster's barrier: whether to suspend."""
+    """Return whether to suspend until the cluster's barrier completes."""
     barrier = frame.block.cluster.cluster_barrier
     if barrier.phase != frame.cluster_phase:
         return GO_ON
@@ -259,7 +259,7 @@ def cluster_wait(frame: Ptr[FrameHeader], site: i32) -> i32:
 
 @native
 def leave_cluster(first: Ptr[BlockRecord]) -> None:
-    """One thread of a cluster less."""
+    """Remove a thread from its cluster's barrier."""
     barrier = first.cluster_barrier
     first.cluster_live -= 1
     if barrier.arrived > 0 and barrier.arrived >= first.cluster_live:

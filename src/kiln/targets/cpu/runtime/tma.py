@@ -1,7 +1,7 @@
-"""The tensor memory accelerator: boxes of tensors between global and shared memory, as operations of the bulk engine.
+"""TMA: boxes of tensors between global and shared memory, as operations of the bulk queue.
 
-Rows of a box lie one after the other in shared memory, and with a swizzle one of its spans apart also where they are shorter; it moves
-pieces of 16 bytes by bits of their addresses. Rows are what is copied at a time. What a copy needs is read when it is carried out, also its tensor map.
+Rows of a box are contiguous in shared memory; with a swizzle, rows are at least its span apart, and pieces of 16 bytes
+are permuted by address bits. A copy works row by row. It reads all memory, also its tensor map, when it is carried out.
 """
 # pyright: reportReturnType=false
 
@@ -21,13 +21,12 @@ BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
 ROW = TENSOR_MAP_BOX * 8
 """Bytes of the longest row: elements of 8 bytes."""
 NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM = range(1, 10)
-"""Why a copy cannot be made: what `tma_load` and `tma_store` give in their low byte, above it a number that says more, and in the
-high half another."""
+"""Codes for refused copies: the low byte of what `tma_load` and `tma_store` return, with further numbers above."""
 
 
 @inline
 def bits_of(map):
-    """Bits of an element."""
+    """Return the bits of an element."""
     found = u32(0)
     for number, bits in tuple(enumerate(BITS)):
         found = u32(bits) if map.element == number else found
@@ -41,7 +40,7 @@ def ceil_div(a, b):
 
 @native
 def box_bytes(map: Ptr[TensorMap]) -> u32:
-    """Bytes of a box, those that an mbarrier counts."""
+    """Return the bytes of a box, which an mbarrier counts."""
     elements = u32(map.box[0])
     if map.im2col != 0:
         elements *= map.box[1]
@@ -53,7 +52,7 @@ def box_bytes(map: Ptr[TensorMap]) -> u32:
 
 @inline
 def row_distance(map, bits):
-    """Bytes from a row of a box to the next in shared memory."""
+    """Return the bytes from a row of a box to the next in shared memory."""
     row = u32(map.box[0]) * bits >> 3
     return u64(row) if map.swizzle == 0 else max(u64(row), u64(16) << map.swizzle)
 
@@ -69,7 +68,7 @@ def swizzled(at, mask):
 
 @inline
 def move(target, source):
-    """16 bytes."""
+    """Copy 16 bytes."""
     first, second = Ptr[u64](source)[0], Ptr[u64](source)[1]
     Ptr[u64](target)[0] = first
     Ptr[u64](target)[1] = second
@@ -77,7 +76,7 @@ def move(target, source):
 
 @native
 def to_shared(target: u64, source: Ptr, bytes_: u32, mask: u64) -> None:
-    """A row to shared memory."""
+    """Copy a row to shared memory."""
     if mask == 0:
         memcpy(Ptr(target), source, bytes_)
     else:
@@ -87,14 +86,14 @@ def to_shared(target: u64, source: Ptr, bytes_: u32, mask: u64) -> None:
 
 @native
 def from_shared(row: Ptr, source: u64, bytes_: u32, mask: u64) -> None:
-    """A row from shared memory."""
+    """Copy a row from shared memory."""
     for piece in range(0, bytes_, 16):
         move(row + piece, Ptr(swizzled(source + piece, mask)))
 
 
 @native
 def fill_row(row: Ptr, bytes_: u32, map: Ptr[TensorMap]) -> None:
-    """What lies outside of a tensor: zeros, or numbers that are none."""
+    """Fill a row with the values outside a tensor: zeros or NaN."""
     memset(row, 0, bytes_)
     if map.fill != 0:
         for number in range(bytes_ >> 1):
@@ -103,7 +102,7 @@ def fill_row(row: Ptr, bytes_: u32, map: Ptr[TensorMap]) -> None:
 
 @native
 def round_row(row: Ptr[u32], count: u32) -> None:
-    """Numbers of f32 rounded to tf32. Subnormal ones stay, also where the name of the elements says "ftz": an H200 leaves them."""
+    """Round f32 to tf32. Subnormals stay, also for "ftz" element types: an H200 keeps them."""
     for number in range(count):
         bits = row[number]
         if bits & 0x7F80_0000 != 0x7F80_0000:
@@ -120,7 +119,7 @@ def part_inside(start, count, size):
 
 @native
 def load_row(map: Ptr[TensorMap], bits: u32, source: u64, start: i32, inside: bool, target: u64, mask: u64) -> None:
-    """One row of a box: `source` is where the row of the tensor begins, `start` the coordinate in it."""
+    """Load a row of a box: `source` is where the tensor's row begins, `start` the coordinate in it."""
     whole = u32(map.box[0]) * bits >> 3
     before, count = part_inside(start, map.box[0], map.sizes[0])
     if not inside:
@@ -144,7 +143,7 @@ def load_row(map: Ptr[TensorMap], bits: u32, source: u64, start: i32, inside: bo
 def store_row(
     map: Ptr[TensorMap], bits: u32, target: u64, start: i32, inside: bool, source: u64, mask: u64, reduction: i32
 ) -> None:
-    """The other way round; what is outside is not written."""
+    """Store a row of a box; elements outside the tensor are not written."""
     before, count = part_inside(start, map.box[0], map.sizes[0])
     whole = u32(map.box[0]) * bits >> 3
     first = target + u64(i64(start) * bits >> 3)
@@ -167,7 +166,7 @@ def store_row(
 
 @inline
 def extent(map, mode):
-    """Rows of a box in a mode."""
+    """Return the rows of a box in a mode."""
     return u32(1) if mode >= map.rank else ceil_div(map.box[mode], map.steps[mode])
 
 
@@ -192,7 +191,7 @@ def for_each_row(map, bits, coordinates, shared, act):
 
 @inline
 def for_each_pixel(map, bits, coordinates, offsets, shared, act):
-    """The same of im2col: pixels follow each other in their box, a row after the other, an image after the other."""
+    """Call `act` as `for_each_row` does for the pixels of an im2col box, row by row and image by image."""
     distance = row_distance(map, bits)
     spatial = u32(map.rank) - 2
     at, place_of = shared, local(i64, MODES)
@@ -221,7 +220,7 @@ def for_each_pixel(map, bits, coordinates, offsets, shared, act):
 
 @inline
 def mask_of(map):
-    """Bits of an address that a swizzle takes."""
+    """Return the mask of address bits that a swizzle uses."""
     return (u64(1) << map.swizzle) - 1
 
 
@@ -254,7 +253,7 @@ def store_box(operation: Ptr[Operation]) -> None:
 
 @native
 def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i32, rank: i32, im2col: i32) -> i64:
-    """Return why a copy cannot be made, 0 if it can."""
+    """Return the code of a refused copy; 0 if it can be made."""
     if map.magic != MAGIC:
         return NOT_A_MAP
     if map.rank != rank:
@@ -289,7 +288,7 @@ def tma_load(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
     rank: i32, im2col: i32, mask: i32,
 ) -> i64:  # fmt: skip
-    """Return a box to shared memory: of this block, or with a mask of those blocks of the cluster."""
+    """Issue a load of a box to shared memory of this block, or of the blocks of a mask; return 0 or why not."""
     why = refused(frame.block, map, target, coordinates[0], rank, im2col)
     if why != 0:
         return why
@@ -315,7 +314,7 @@ def tma_store(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], source: Ptr, coordinates: Ptr[i32], offsets: Ptr[i16], rank: i32, im2col: i32,
     reduction: i32,
 ) -> i64:  # fmt: skip
-    """Return a box to global memory, or combined with what is there."""
+    """Issue a store of a box to global memory, or a reduction into it; return 0 or why not."""
     why = refused(frame.block, map, source, coordinates[0], rank, im2col)
     if why != 0:
         return why

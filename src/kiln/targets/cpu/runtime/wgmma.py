@@ -1,7 +1,7 @@
-"""WGMMAs: threads come to them one by one, and a WGMMA that all have come to is carried out.
+"""WGMMA: threads arrive one by one, and a WGMMA at which all have arrived is carried out.
 
-A thread that runs ahead begins WGMMAs that others come to later, so a warpgroup keeps all that are not done. They are
-done in order: at once when the last thread comes or, under a schedule seed, at any moment until something waits for it.
+A thread that runs ahead starts WGMMAs that others reach later, so a warpgroup keeps all that are not done. They are
+executed in order: when the last thread arrives or, under a schedule seed, at any time until they are awaited.
 """
 # pyright: reportReturnType=false, reportArgumentType=false
 
@@ -19,7 +19,7 @@ from .threads import ALL, COME_AGAIN, GO_ON, wait
 
 wgmmas = Library("wgmma", prefix="kiln_cpu_")
 DIFFERENT, OUTSIDE = range(2)
-"""Why a WGMMA cannot be carried out: threads have come with different operands; an operand is not in shared memory."""
+"""Reasons to refuse a WGMMA: operands differ between threads; an operand is not in shared memory."""
 
 
 @inline
@@ -34,7 +34,7 @@ def wgmma_at(group, number):
 
 @native
 def grow(group: Ptr[Warpgroup]) -> None:
-    """Room for twice as many WGMMAs that are not done."""
+    """Double the room for WGMMAs that are not done."""
     room = max(group.room * 2, u32(8))
     made = Ptr[Wgmma](malloc(u64(room) * size_of(Wgmma)))
     number = group.done
@@ -67,7 +67,7 @@ def carry_out(block: Ptr[BlockRecord], group: Ptr[Warpgroup], end: u32) -> None:
 
 @native
 def next_wgmma(operation: Ptr[Operation]) -> None:
-    """The oldest WGMMA that is not done: so they are done in order, whichever operation the engine takes up."""
+    """Carry out the oldest WGMMA that is not done, whichever operation the engine takes: they are done in order."""
     group = Ptr[Warpgroup](operation.target)
     if group.done != group.complete:
         carry_out(Ptr[BlockRecord](operation.source), group, group.done + 1)
@@ -85,7 +85,7 @@ def warps_missing(entry: Ptr[Wgmma]) -> u32:
 def wgmma(
     frame: Ptr[FrameHeader], d: Ptr, a: u64, b: u64, accumulate: u32, kind: u32, site: i32
 ) -> None:  # fmt: skip
-    """A thread comes to its next WGMMA; `a` is the address of registers or a descriptor, as `kind` says."""
+    """Let a thread arrive at its next WGMMA; `a` is the address of registers or a descriptor, as `kind` says."""
     block, group = frame.block, group_of(frame)
     thread, number = frame.thread % WARPGROUP, frame.wgmmas
     frame.wgmmas = number + 1
@@ -114,7 +114,7 @@ def wgmma(
 
 @inline
 def begin(entry, a, b, accumulate, kind, site, group):
-    """The first thread comes to a entry."""
+    """Start the entry of a WGMMA, for its first thread."""
     entry.kind = kind
     entry.accumulate = accumulate
     entry.site = site
@@ -127,7 +127,7 @@ def begin(entry, a, b, accumulate, kind, site, group):
 
 @inline
 def hand_over(block, group):
-    """All threads have come to one more entry: the schedule decides when it is done."""
+    """Issue a WGMMA at which all threads have arrived: the schedule decides when it is done."""
     if schedule.value == 0:
         carry_out(block, group, group.complete)
     else:
@@ -141,7 +141,7 @@ def hand_over(block, group):
 
 @wgmmas.export
 def wgmma_wait(frame: Ptr[FrameHeader], latest: i32, site: i32) -> i32:
-    """Wait for all groups of WGMMAs but the latest ones: whether to suspend and to come again."""
+    """Wait for all groups of WGMMAs but the latest; return whether to suspend and call again."""
     group, end = group_of(frame), frame.groups[WGMMA_QUEUE] - latest
     last = frame.wgmmas
     while i32(last - group.done) > 0 and wgmma_at(group, last - 1).group >= end:

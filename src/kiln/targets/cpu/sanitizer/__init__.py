@@ -1,4 +1,4 @@
-"""The sanitizer: an instrumented build of a program that watches what its threads do to memory and to each other.
+"""The sanitizer: an instrumented build of a program that finds races, bad accesses and misused synchronization.
 
-`instrument.py` adds calls to the code, `detector.py` is what they call, `finding.py` says in words what was found.
+`instrument.py` and `hooks.py` add calls of the detector (`detector.py`) to the code; `finding.py` words its findings.
 """

@@ -63,7 +63,7 @@ def barrier(at: u64, number: u32, phase: u32, count: u32, site: u32, mode: u32) 
 
 @native
 def check_ways(slot: Ptr[BarrierSlot], number: u32, count: u32, site: u32, rank: u32) -> None:
-    """The lanes of a warp come to a barrier of a block at one place, and all threads to one that is for all of them."""
+    """Check that the lanes of a warp arrive at a barrier at one place, and all threads at one that is for all."""
     st = state.place
     local = st.tid % st.per_block
     warp, lane = local >> 5, u32(1) << (local & 31)
@@ -95,7 +95,8 @@ def check_ways(slot: Ptr[BarrierSlot], number: u32, count: u32, site: u32, rank:
 
 @native
 def check_phase(slot: Ptr[BarrierSlot], number: u32, count: u32, site: u32) -> None:
-    """A warp comes to a barrier after the phase before, whatever the schedule: one of its lanes knows of every arrival there."""
+    """Check that a warp arrives after the previous phase under any schedule: one of its lanes knows of every arrival
+    there."""
     st = state.place
     warp = (st.tid % st.per_block) >> 5
     slot.counted = 1
@@ -127,7 +128,7 @@ def check_phase(slot: Ptr[BarrierSlot], number: u32, count: u32, site: u32) -> N
 
 @detector.export
 def passed() -> None:
-    """The running thread has passed what it waited for."""
+    """The running thread has passed the barrier or meeting it waited at."""
     thread = state.place.current
     clock = thread.pending
     if clock != None:
@@ -171,7 +172,7 @@ def find_meeting(mask: u32) -> Ptr[Meeting]:
 
 @detector.export
 def meet(mask: u32, site: u32, orders: u32) -> None:
-    """A lane comes to a meeting of the lanes of a mask; `orders`: it orders memory."""
+    """A lane arrives at a meeting of the lanes of a mask; `orders`: the meeting orders memory."""
     st = state.place
     thread = st.current
     local = st.tid % st.per_block
@@ -210,7 +211,7 @@ def meet(mask: u32, site: u32, orders: u32) -> None:
 
 @native
 def leave_meetings() -> None:
-    """The running thread ends: barriers and meetings that wait for it say so."""
+    """Report barriers and meetings that wait for the running thread, which ends."""
     st = state.place
     me = st.tid
     block, local = me // st.per_block, me % st.per_block

@@ -1,4 +1,4 @@
-"""Copies of the tensor memory accelerator: the memory that boxes are copied from and to, row by row."""
+"""TMA copies: checks of the memory that boxes are copied from and to, row by row."""
 
 # pyright: reportReturnType=false, reportArgumentType=false
 # native code: None is null where a pointer is declared, and a Python number becomes one of the type
@@ -27,12 +27,12 @@ from .state import ATOMIC, ENGINE_SHIFT, GLOBAL, NO_INIT, OF_MAP, SHARED, WRITE,
 from .tiles import BITS, tile
 
 LOADS, STORES, REDUCES = range(3)
-"""What is done with a box."""
+"""Kinds of copies."""
 
 
 @native
 def row_access(first: u64, bytes_: u32, flags: u32, site: u32, limit: u64) -> None:
-    """A row in global memory; few bytes that it shares with a neighbour are left out."""
+    """Check a row in global memory, without the cells that it shares with a neighbour."""
     st = state.place
     part = (u64(1) << st.shift) - 1
     start, end = first + part & ~part, first + bytes_ & ~part
@@ -45,7 +45,7 @@ def row_access(first: u64, bytes_: u32, flags: u32, site: u32, limit: u64) -> No
 
 @inline
 def memory_end(base):
-    """Return where the array that a tensor starts in ends; 0 if that is not known."""
+    """Return the end of the array in which a tensor starts; 0 if it is not known."""
     st = state.place
     end = u64(0)
     for i in range(st.extents_count):
@@ -56,7 +56,7 @@ def memory_end(base):
 
 @native
 def rows(map: Ptr[TensorMap], coordinates: Ptr[i32], offsets: Ptr[i16], shared: u64, flags: u32, site: u32) -> None:
-    """What a box has in global memory."""
+    """Check the rows of a box in global memory."""
     st = state.place
     bits, mask, start = bits_of(map), mask_of(map), coordinates[0]
     before, count = part_inside(start, map.box[0], map.sizes[0])
@@ -81,14 +81,13 @@ def rows(map: Ptr[TensorMap], coordinates: Ptr[i32], offsets: Ptr[i16], shared: 
 
 @inline
 def swizzle_code(map):
-    """Return the swizzle of a map as `tiles.tile` takes it: of absolute addresses, 4 bits on, by those 3 bits
-    higher."""
+    """Return the swizzle of a map as `tiles.tile` takes it: it applies to absolute addresses."""
     return u32(map.swizzle) | u32(4 << BITS | 3 << 2 * BITS)
 
 
 @native
 def part_in_shared(map: Ptr[TensorMap], at: u64, bytes_: u32, flags: u32, site: u32, low: u32, high: u32, swizzles: u32) -> bool:  # fmt: skip
-    """So many bytes of a box in shared memory; whether they are inside of their allocation."""
+    """Check bytes of a box in shared memory, and return whether they are inside their allocation."""
     if swizzles != 0 and flags & WRITE == 0:
         tile(at, bytes_, 0, swizzle_code(map), 0, site)
     inside = shared_access(at, bytes_, flags, site, low, high, True)
@@ -99,7 +98,7 @@ def part_in_shared(map: Ptr[TensorMap], at: u64, bytes_: u32, flags: u32, site: 
 
 @native
 def in_shared(map: Ptr[TensorMap], shared: u64, flags: u32, site: u32, low: u32, high: u32, swizzles: u32) -> None:
-    """What a box has in shared memory: all of it, or of rows that are shorter than the swizzle's span their pieces."""
+    """Check a box in shared memory: all of it, or the pieces of rows that are shorter than the swizzle's span."""
     bits, bytes_, mask = bits_of(map), box_bytes(map), mask_of(map)
     row, distance = u32(map.box[0]) * bits >> 3, row_distance(map, bits)
     if distance == row:
@@ -117,7 +116,11 @@ def box(
     map: Ptr[TensorMap], shared: u64, mbarrier: u64, coordinates: Ptr[i32], offsets: Ptr[i16], count: u32, what: u32, mask: i32,
     low: u32, high: u32, shared_site: u32, global_site: u32, map_site: u32, mbarrier_site: u32, swizzles: u32,
 ) -> None:  # fmt: skip
-    """Before a copy. `mask`: blocks of the cluster that a load is for, negative: this one; `low` and `high` bound the allocation."""
+    """Check a copy before it is issued.
+
+    `mask` names the blocks of the cluster that a load is for; negative for this one. `low` and `high` bound the
+    allocation.
+    """
     st = state.place
     if st.active == 0 or map.magic != MAGIC or map.rank != count:
         return

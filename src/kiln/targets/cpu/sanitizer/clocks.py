@@ -1,6 +1,6 @@
-"""Clocks: what a thread knows of all others, handed on by releases and taken by acquires.
+"""Vector clocks: what a thread knows of all others; releases publish them, acquires join them.
 
-A clock that nobody else changes is shared by all threads that know the same: after a barrier of a block there is one.
+An immutable clock is shared by all threads that know the same: after a barrier of a block there is one.
 """
 
 # pyright: reportReturnType=false, reportArgumentType=false
@@ -22,7 +22,7 @@ def numbers(clock):
 
 @native
 def clock_new() -> Ptr[Clock]:
-    """Return a clock of this group that knows nothing, held once."""
+    """Return an empty clock of this group, with one holder."""
     st = state.place
     made = st.free_clocks
     if made == None:
@@ -41,7 +41,7 @@ def clock_new() -> Ptr[Clock]:
 
 @native
 def clock_lowest(clock: Ptr[Clock]) -> u32:
-    """Return the least of a clock's numbers for threads. Nobody changes the clock any more."""
+    """Return the minimum of a clock over threads. The clock must no longer change."""
     if clock.lowest == 0:
         known = numbers(clock)
         least = u32(0xFFFF_FFFE)
@@ -73,7 +73,7 @@ def clock_drop(clock: Ptr[Clock]) -> None:
 
 @native
 def foreign_find(known: Ptr[Foreign], group: u32) -> Ptr[Clock]:
-    """Return what a list knows of a group; None if nothing."""
+    """Return the clock of a group in a list; None if there is none."""
     while known != None:
         if known.group == group:
             return known.clock
@@ -83,7 +83,7 @@ def foreign_find(known: Ptr[Foreign], group: u32) -> Ptr[Clock]:
 
 @native
 def foreign_add(known: Ptr[Foreign], group: u32, clock: Ptr[Clock]) -> Ptr[Foreign]:
-    """Return a list of what is known of other groups, with what `clock` knows of `group`."""
+    """Return a list of clocks of other groups, joined with `clock` for `group`."""
     old = foreign_find(known, group)
     if old == clock:
         return known
@@ -115,7 +115,7 @@ def foreign_merge(known: Ptr[Foreign], other: Ptr[Foreign]) -> Ptr[Foreign]:
 
 @native
 def clock_max(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
-    """Element by element."""
+    """Take the maximum element by element."""
     mine, others = numbers(into), numbers(clock)
     for i in range(u64(state.place.length)):
         mine[i] = greater(mine[i], others[i])
@@ -123,7 +123,7 @@ def clock_max(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
 
 @native
 def clock_join(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
-    """Let a clock that nobody else has taken know all that another one knows."""
+    """Join another clock into one that nobody else has taken."""
     if clock == None or clock == into or clock == into.last:
         return
     into.foreign = foreign_merge(into.foreign, clock.foreign)
@@ -138,7 +138,7 @@ def clock_join(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
 
 @native
 def release_into(into: Ptr[Clock], base: Ptr[Clock], own: Ptr[u32]) -> None:
-    """Add what the running thread knows, as (base, its own elements)."""
+    """Join the clock of the running thread, given as base and own elements."""
     st = state.place
     clock_join(into, base)
     known = numbers(into)
@@ -148,7 +148,7 @@ def release_into(into: Ptr[Clock], base: Ptr[Clock], own: Ptr[u32]) -> None:
 
 @native
 def clock_union(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
-    """Return a clock that knows what both know, held once for the caller; one of them, where possible."""
+    """Return the join of two clocks, held once for the caller; one of them where possible."""
     st = state.place
     result = a
     if b != None and a != b:
@@ -176,7 +176,7 @@ def clock_union(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
 
 @native
 def which_knows_all(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
-    """Return the one of two clocks that knows all that the other one knows; None if neither does."""
+    """Return the one of two clocks that includes the other; None if neither does."""
     st = state.place
     if a == None or b.group != st.group:
         return None
@@ -195,7 +195,7 @@ def which_knows_all(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
 
 @native
 def acquire(clock: Ptr[Clock]) -> None:
-    """The running thread takes a clock."""
+    """Join a clock into that of the running thread."""
     if clock != None:
         thread = state.place.current
         base = thread.base
@@ -205,7 +205,7 @@ def acquire(clock: Ptr[Clock]) -> None:
 
 @inline
 def tick(thread):
-    """What the thread does from now on is not what it has just released."""
+    """Advance a thread's time: its further accesses are not part of what it has just released."""
     thread.own[0] += 1
 
 
@@ -218,9 +218,9 @@ def release(into: Ptr[Clock]) -> None:
 
 @native
 def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
-    """Return whether an access of another identity at `clock` happened before now, for the running thread.
+    """Return whether an access of another identity at `clock` happened before, for the running thread.
 
-    With a `view`, for what works for it through another proxy: what the generic proxy did counts if it was fenced.
+    With a `view`, for an engine that works for it through another proxy: accesses of the generic proxy need a fence.
     """
     st = state.place
     thread = st.current
@@ -251,13 +251,13 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
 
 @inline
 def sections(engines):
-    """Return how many sections a clock has where so many engines are in use."""
+    """Return the number of sections of a clock when so many engines are in use."""
     return engines + VIEWS if engines > GENERIC else engines
 
 
 @inline
 def identity(engine):
-    """Return (who makes an access: the running thread or what it gave to an engine, and its time)."""
+    """Return the identity of an access, the running thread's or an engine's, and its time."""
     st = state.place
     me, clock = engine * st.threads + st.tid, st.current.own[0]
     if engine == BULK_LOAD:

@@ -1,8 +1,9 @@
 """The detector, native code: happens-before over every access, and the rules of memory and synchronization.
 
-Each thread has a clock; a release (a barrier's arrival, a fence, ...) hands the clock on, an acquire takes it. Two accesses to the
-same bytes, one of them a write, race unless the later thread's clock contains the earlier access. The functions are
-called by instrumented code (`instrument.py`); each file defines those of one subject, and what they work on is in `state.py`.
+Each thread has a vector clock; a release (arrival at a barrier, a fence, ...) publishes it, an acquire joins it. Two
+accesses to the same bytes, one of them a write, race unless the later thread's clock contains the earlier access.
+Instrumented code (`instrument.py`) calls the functions; each file defines those of one subject, on the structures of
+`state.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from .state import detector
 
 @functools.lru_cache(maxsize=1)
 def functions() -> dict[str, tuple[str, list[int], int]]:
-    """Return what instrumented code may call, by name: the symbol, the widths of its arguments (addresses are
-    numbers), of its result."""
+    """Return the functions that instrumented code may call, by name: symbol, widths of the arguments, width of the
+    result."""
 
     def width(kind: Any) -> int:
         return 0 if kind is None else getattr(kind, "width", 64)

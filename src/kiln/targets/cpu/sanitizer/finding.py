@@ -1,4 +1,4 @@
-"""Findings in words: what the detector recorded, with names, coordinates and source lines."""
+"""Findings in words: the detector's records with names, coordinates and source lines."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
 
 
 def _once(found: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
-    """Without accesses out of bounds that are known by their coordinate already."""
+    """Return the findings without out-of-bounds accesses that were already found by their coordinates."""
 
     def place(f: Finding) -> tuple[Any, ...]:
         return f.kernel, f.span, f.space, f.tensor if f.space else ""
@@ -129,7 +129,7 @@ def _once(found: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
 
 
 def _cause(finding: Finding) -> int:
-    """Causes come before what they cause."""
+    """Return a sort key that puts causes before their consequences."""
     rules = ("index-overflow", "bounds", "sync", "race", "mbarrier-phase", "deadlock", "memory", "numeric")
     return rules.index(finding.rule if finding.rule in rules else finding.kind)
 
@@ -164,8 +164,7 @@ def _who(block: Triple, thread: Triple, engine: int = 0, of: Triple | None = Non
 
 
 def _coordinate(argument: Argument, offset: int, leaves: list[int], beyond: bool = False) -> tuple[int, ...] | None:
-    """Return the coordinate of the element at a byte offset from a tensor's first one; `beyond`: it may be past the
-    end."""
+    """Return the coordinate of the element at a byte offset in a tensor; with `beyond` it may be past the end."""
     swizzle, layout = swizzled_layout(argument.layout)
     parts = layout_leaves(layout)
     if parts is None:
@@ -281,7 +280,7 @@ def _words(record: native.Finding, sanitizer: Instrumentation) -> Finding:
 
 
 def _deadlock(failure: DeadlockFault) -> Finding:
-    """Return a deadlock, which the target itself has noticed, as a finding."""
+    """Return a deadlock, which the target itself detected, as a finding."""
     other = failure.notes[0][0] if failure.notes else None
     found = re.match(r"deadlock in kernel (\S+):", failure.message)
     return Finding(

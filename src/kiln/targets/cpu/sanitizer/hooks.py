@@ -1,4 +1,4 @@
-"""What the expansions of operations that synchronize add to an instrumented build."""
+"""Calls of the detector that expansions of operations add to an instrumented build."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS
 
 if TYPE_CHECKING:
     from ..expand import Expander
+    from .instrument import Instrumentation
 
 _ORDERING = ("sync_warp", "tensor_map_publish")
-"""Meetings of lanes that order memory."""
+"""Warp operations that order memory."""
+
+
+def hooks_of(x: Expander, op: AnyOp) -> Hooks:
+    """Return what the expansion of an operation adds to an instrumented build; nothing in a normal one."""
+    return _NO_HOOKS if x.module.sanitizer is None else Hooks(x, op, x.module.sanitizer)
 
 
 class Hooks:
-    """What the expansion of an operation that synchronizes adds; every method does nothing in a normal build."""
+    """Calls of the detector that the expansion of an operation adds to an instrumented build."""
 
-    def __init__(self, x: Expander, op: AnyOp) -> None:
-        self.x, self.op, self.sanitizer = x, op, x.module.sanitizer
+    def __init__(self, x: Expander, op: AnyOp, sanitizer: Instrumentation) -> None:
+        self.x, self.op, self.sanitizer = x, op, sanitizer
 
     def _call(self, b: Builder, name: str, *arguments: Any) -> None:
-        assert self.sanitizer is not None
         if self.x.function.is_kernel:
             self.sanitizer.facts[self.x.function.name].ordered = True
         self.sanitizer.call(self.x.module, b, name, *arguments)
 
     def _site(self, what: str) -> int:
-        assert self.sanitizer is not None
         return self.sanitizer.site(self.op, self.x, what)
 
     # -- barriers ----------------------------------------------------------------------------------------
@@ -43,12 +47,10 @@ class Hooks:
     def arrival(
         self, b: Builder, frame: ir.Value, number: ir.Value | None, count: ir.Value | None, mode: int, arrive: Any
     ) -> Any:
-        """Run `arrive`, which arrives at a barrier (without a number: the cluster's) and gives a status or nothing.
+        """Run `arrive`, which arrives at a barrier (the cluster's if it has no number) and returns a status or None.
 
-        A status of 2 means that it did not come to that. `mode` as in `detector.barrier`.
+        A status of 2 means that the arrival did not count yet. `mode` is as in `barriers.barrier`.
         """
-        if self.sanitizer is None:
-            return arrive()
         block = block_of(b, frame)
         if number is None:
             record = Fields(b, block.load("cluster"), BlockRecord).at("cluster_barrier")
@@ -63,44 +65,38 @@ class Hooks:
 
     def passed(self, b: Builder, cluster: bool = False) -> None:
         """After a wait at a barrier."""
-        if self.sanitizer is not None:
-            self._call(b, "passed_cluster" if cluster else "passed")
+        self._call(b, "passed_cluster" if cluster else "passed")
 
     def meet(self, b: Builder, mask: ir.Value, what: str) -> None:
         """Before a meeting of lanes."""
         # the mask of an election is not the program's: it is all lanes
-        if self.sanitizer is not None and what != "elect":
+        if what != "elect":
             self._call(b, "meet", mask, self._site(what), int(what in _ORDERING))
 
     def met(self, b: Builder, what: str) -> None:
-        """After it: shuffles and votes do not order memory."""
-        if self.sanitizer is not None and what in _ORDERING:
+        """After a meeting of lanes: shuffles and votes do not order memory."""
+        if what in _ORDERING:
             self._call(b, "passed")
 
     # -- accesses ----------------------------------------------------------------------------------------
 
     def access(self, b: Builder, address: ir.Value, bytes_: int | ir.Value, write: bool, **more: Any) -> ir.Value:
-        """Before an access; the address to use."""
-        if self.sanitizer is None:
-            return address
+        """Before an access; returns the address to use."""
         return self.sanitizer.access(self.x, self.op, b, address, None, bytes_, write, **more)
 
     def _attribute(self, name: str, default: str) -> str:
         return self.op.attributes[name].value if name in self.op.attributes else default  # pyright: ignore[reportAttributeAccessIssue]
 
     def rows(self, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
-        """Before lanes access rows of matrices together: the first `count` lanes give the address of one each."""
-        if self.sanitizer is not None:
-            assert self.x.function.frame is not None
-            thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")
-            lane = b.binary("andi", thread, 31)
-            gives = b.if_(b.compare("ult", lane, count))
-            self.access(gives, address, 16, write=stores, alignment=16)
+        """Before an `ldmatrix` or `stmatrix`, whose first `count` lanes give the address of a row each."""
+        assert self.x.function.frame is not None
+        thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")
+        lane = b.binary("andi", thread, 31)
+        gives = b.if_(b.compare("ult", lane, count))
+        self.access(gives, address, 16, write=stores, alignment=16)
 
     def atomic(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str = "") -> ir.Value:
         """Before an atomic update; order and scope are the operation's, or are among the modifiers of PTX."""
-        if self.sanitizer is None:
-            return address
         words = modifiers.split(".")
         order = next((w for w in words if w in ("acquire", "release", "acq_rel")), self._attribute("order", "relaxed"))
         scope = next((w for w in words if w in ("cta", "cluster", "gpu", "sys")), self._attribute("scope", "gpu"))
@@ -118,8 +114,6 @@ class Hooks:
 
     def ordered(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str, stores: bool) -> ir.Value:
         """Before a load or store with modifiers of PTX: an atomic one, or a plain one."""
-        if self.sanitizer is None:
-            return address
         bytes_ = value_bytes(type_)
         words = modifiers.replace("::", ".").split(".")
         strong = [w for w in words if w in ("acquire", "release", "relaxed", "volatile", "mmio")]
@@ -130,13 +124,10 @@ class Hooks:
 
     def depends(self, b: Builder) -> None:
         """After a wait for the launches before."""
-        if self.sanitizer is not None:
-            self._call(b, "depends")
+        self._call(b, "depends")
 
     def fence(self, b: Builder, kind: str) -> None:
-        """A fence by its PTX name."""
-        if self.sanitizer is None:
-            return
+        """Before a fence, given by its PTX name."""
         words = kind.replace("::", ".").split(".")
         if "proxy" in words and "tensormap" in words:
             self.sanitizer.use(BULK_SOURCE)
@@ -153,24 +144,19 @@ class Hooks:
     # -- mbarriers ---------------------------------------------------------------------------------------
 
     def _mbarrier_site(self, address: ir.Value, what: str) -> int:
-        assert self.sanitizer is not None
         return self.sanitizer.site(self.op, self.x, what, memory=self.sanitizer.name_of(address))
 
     def mbarrier_init(self, b: Builder, address: ir.Value, count: ir.Value) -> None:
-        if self.sanitizer is not None:
-            self.access(b, address, 8, write=True, alignment=8, what="initialization of an mbarrier")
-            self._call(b, "mbarrier_init", address, count, self._mbarrier_site(address, "mbarrier init"))
+        self.access(b, address, 8, write=True, alignment=8, what="initialization of an mbarrier")
+        self._call(b, "mbarrier_init", address, count, self._mbarrier_site(address, "mbarrier init"))
 
     def mbarrier_inval(self, b: Builder, address: ir.Value) -> None:
-        if self.sanitizer is not None:
-            self._call(b, "mbarrier_inval", address)
+        self._call(b, "mbarrier_inval", address)
 
     def mbarrier_arrive(
         self, b: Builder, address: ir.Value, count: ir.Value | int, bytes_: ir.Value | int, how: int | None = None
     ) -> None:
-        """Before an arrival (see `detector.mbarrier_arrive` for `how`; None: as the operation's order says)."""
-        if self.sanitizer is None:
-            return
+        """Before an arrival; `how` is as in `mbarriers.mbarrier_arrive`, by default the operation's order."""
         if how is None:
             how = int(self._attribute("order", "release") == "relaxed")
         self._use(b, address, "arrival at an mbarrier", engine=BULK_LOAD if how == 1 + BULK_LOAD else THREAD)
@@ -182,28 +168,23 @@ class Hooks:
 
     def mbarrier_after(self, b: Builder, address: ir.Value) -> None:
         """After an mbarrier changed."""
-        if self.sanitizer is not None:
-            self._call(b, "mbarrier_after", address)
+        self._call(b, "mbarrier_after", address)
 
     def mbarrier_wait(self, b: Builder, address: ir.Value, phase: ir.Value) -> None:
         """Before a wait for the phase of a parity."""
-        if self.sanitizer is not None:
-            self._use(b, address, "wait for an mbarrier")
-            self._call(b, "mbarrier_waits", address, phase, self._mbarrier_site(address, "mbarrier wait"))
+        self._use(b, address, "wait for an mbarrier")
+        self._call(b, "mbarrier_waits", address, phase, self._mbarrier_site(address, "mbarrier wait"))
 
     def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value) -> None:
         """After a wait; `done` is whether the phase was complete."""
-        if self.sanitizer is not None:
-            self._call(b, "mbarrier_waited", address, phase, b.value("arith.extui", int_type(32), (done,)))
+        self._call(b, "mbarrier_waited", address, phase, b.value("arith.extui", int_type(32), (done,)))
 
     # -- asynchronous copies -----------------------------------------------------------------------------
 
     def copy(
         self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
     ) -> tuple[ir.Value, ir.Value]:
-        """Before a non-bulk copy; the addresses to use."""
-        if self.sanitizer is None:
-            return target, source
+        """Before a `cp.async`; returns the addresses to use."""
         self.sanitizer.use(COPY)
         target = self.access(b, target, size, write=True, alignment=size, engine=COPY, what="asynchronous copy to")
         return target, self.access(b, source, bytes_, write=False, engine=COPY, what="asynchronous copy from")
@@ -212,9 +193,7 @@ class Hooks:
         self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None,
         combines: bool = False,
     ) -> None:  # fmt: skip
-        """Before a bulk copy; with an mbarrier, it takes its bytes from there. `combines`: with what is there, atomically."""
-        if self.sanitizer is None:
-            return
+        """Before a bulk copy, whose bytes an mbarrier may count; `combines` for a reduction."""
         self.sanitizer.use(BULK_LOAD if mbarrier is not None else BULK_SOURCE)
         reads, writes = (BULK_LOAD, BULK_LOAD) if mbarrier is not None else (BULK_SOURCE, BULK_STORE)
         if mbarrier is not None:
@@ -229,9 +208,7 @@ class Hooks:
         self, b: Builder, map_: ir.Value, shared: ir.Value, mbarrier: ir.Value | None, places: Sequence[ir.Value], what: str,
         mask: ir.Value | int = -1,
     ) -> None:  # fmt: skip
-        """Before a copy of a box: `places` are its coordinates and offsets in memory and the number of coordinates."""
-        if self.sanitizer is None:
-            return
+        """Before a TMA copy; `places` are coordinates and im2col offsets in memory, and the number of coordinates."""
         names = {"load": ("box to", "box of"), "store": ("box from", "box in"), "reduce": ("box from", "box into")}
         self.sanitizer.use(BULK_LOAD if what == "load" else BULK_SOURCE)
         low, high, site = self.sanitizer.shared_place(self.x, self.op, shared, names[what][0])
@@ -243,51 +220,46 @@ class Hooks:
         self._call(b, "box", map_, shared, b.null() if mbarrier is None else mbarrier, *places, *numbers)
 
     def edit(self, b: Builder, map_: ir.Value) -> None:
-        """Before a tensor map in memory is changed: a part of what is there."""
+        """Before an edit of a tensor map in memory."""
         self.access(b, map_, 128, write=False, alignment=16)
         self.access(b, map_, 128, write=True, alignment=16, what="edit of a tensor map", written=False)
 
     def publish(self, b: Builder, target: ir.Value, source: ir.Value) -> None:
-        """A warp copies a tensor map and releases it: what its first lane does."""
-        if self.sanitizer is not None:
-            self.sanitizer.use(BULK_SOURCE)
-            self.access(b, source, 128, write=False, alignment=128)
-            self.access(b, target, 128, write=True, alignment=16, what="edit of a tensor map")
-            self._call(b, "view", RELEASED_MAPS)
+        """Before the first lane of a warp copies a tensor map and releases it."""
+        self.sanitizer.use(BULK_SOURCE)
+        self.access(b, source, 128, write=False, alignment=128)
+        self.access(b, target, 128, write=True, alignment=16, what="edit of a tensor map")
+        self._call(b, "view", RELEASED_MAPS)
 
     def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
-        """Before an asynchronous store that takes its bytes from an mbarrier."""
-        if self.sanitizer is not None:
-            self.sanitizer.use(BULK_LOAD)
-            self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
-            self.access(b, target, bytes_, write=True, alignment=4, engine=BULK_LOAD, what="asynchronous store to")
-            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
+        """Before an asynchronous store whose bytes an mbarrier counts."""
+        self.sanitizer.use(BULK_LOAD)
+        self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
+        self.access(b, target, bytes_, write=True, alignment=4, engine=BULK_LOAD, what="asynchronous store to")
+        self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
 
     def copies_arrive(self, b: Builder, mbarrier: ir.Value) -> None:
-        """Before an arrival when copies are complete."""
-        if self.sanitizer is not None:
-            self.sanitizer.use(COPY)
-            self.mbarrier_arrive(b, mbarrier, 1, 0, 1 + COPY)
+        """Before an arrival after the completion of copies."""
+        self.sanitizer.use(COPY)
+        self.mbarrier_arrive(b, mbarrier, 1, 0, 1 + COPY)
 
     def commit(self, b: Builder, engine: int) -> None:
-        """A group of what was given to an engine (`state.ENGINES`) is committed."""
-        if self.sanitizer is not None:
-            self.sanitizer.use(engine)
-            self._call(b, "commit", engine)
+        """After a commit of operations that were issued to an engine."""
+        self.sanitizer.use(engine)
+        self._call(b, "commit", engine)
 
     def waited(self, b: Builder, left: int | ir.Value, engine: int) -> None:
         """After a wait for groups of an engine."""
-        if self.sanitizer is not None:
-            self.sanitizer.use(engine)
-            self._call(b, "waited", engine, left)
+        self.sanitizer.use(engine)
+        self._call(b, "waited", engine, left)
 
     def bulk_commit(self, b: Builder) -> None:
-        """A group of bulk stores is committed."""
+        """After a commit of bulk stores."""
         self.commit(b, BULK_STORE)
         self.commit(b, BULK_SOURCE)
 
     def bulk_waited(self, b: Builder, left: int | ir.Value, read: bool) -> None:
-        """After a wait for groups of bulk stores; `read`: only until their sources have been read."""
+        """After a wait for groups of bulk stores, with `read` only for the reads of their sources."""
         self.waited(b, left, BULK_SOURCE)
         if not read:
             self.waited(b, left, BULK_STORE)
@@ -297,19 +269,37 @@ class Hooks:
     def wgmma(
         self, b: Builder, accumulator: tuple[ir.Value, int], a: tuple[ir.Value, int], right: ir.Value, kind: int
     ) -> None:  # fmt: skip
-        """Before a product. Sums and A: address and bytes of registers; of A, a descriptor and 0 if it is in shared memory."""
-        if self.sanitizer is not None:
-            self.sanitizer.use(WGMMA)
-            looks = int(self.sanitizer.facts[self.x.function.name].swizzled)
-            smem, site = self.x.function.smem, self._site("wgmma")
-            self._call(b, "wgmma", *accumulator, *a, right, kind, smem, looks, site)
+        """Before a WGMMA. The accumulator and A are given by address and bytes; A in smem as a descriptor and 0."""
+        self.sanitizer.use(WGMMA)
+        looks = int(self.sanitizer.facts[self.x.function.name].swizzled)
+        smem, site = self.x.function.smem, self._site("wgmma")
+        self._call(b, "wgmma", *accumulator, *a, right, kind, smem, looks, site)
 
     def wgmma_fence(self, b: Builder) -> None:
-        if self.sanitizer is not None:
-            self._call(b, "wgmma_fence")
+        self._call(b, "wgmma_fence")
 
     def wgmma_waited(self, b: Builder, left: int) -> None:
-        """After a wait for groups of products."""
-        if self.sanitizer is not None:
-            self.sanitizer.use(WGMMA)
-            self._call(b, "wgmma_waited", left)
+        """After a wait for groups of WGMMAs."""
+        self.sanitizer.use(WGMMA)
+        self._call(b, "wgmma_waited", left)
+
+
+class _NoHooks:
+    """The hooks of a normal build: they add nothing, and accesses keep their addresses."""
+
+    def arrival(self, b: Builder, frame: Any, number: Any, count: Any, mode: int, arrive: Any) -> Any:
+        return arrive()
+
+    def access(self, b: Builder, address: ir.Value, *_what: Any, **_how: Any) -> ir.Value:
+        return address
+
+    atomic = ordered = access
+
+    def copy(self, b: Builder, target: ir.Value, source: ir.Value, *_sizes: Any) -> tuple[ir.Value, ir.Value]:
+        return target, source
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_arguments, **_keywords: None
+
+
+_NO_HOOKS: Any = _NoHooks()

@@ -1,8 +1,10 @@
-"""Kernels whose threads never meet: no barrier, no atomic, no shared memory. Any two of them that access the same bytes, one
-writing, race: it needs no clocks to see that, only who came before. An argument that nobody writes needs not even that.
+"""Kernels whose threads never synchronize: no barrier, no atomic, no shared memory.
 
-The cells of an argument are an array over its memory, so that the code of the kernel can look itself (`inline.py`) and calls the
-detector only where something is not as it should be.
+Any two threads that access the same bytes, one of them writing, race: that needs no clocks, only the previous accessor.
+An argument that no thread writes needs not even that.
+
+The cells of an argument are an array over its memory, so that kernel code checks them itself (`inline.py`) and calls
+the detector only where something may be wrong.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from .state import RULE, WRITE, LoneCell, detector, state
 
 @detector.export
 def prepare(lone: u32, unknown: u32) -> None:
-    """The arguments of a launch are known: which of them nobody writes, and cells for the others.
+    """Find the arguments of a launch that no thread writes, and make cells for the others.
 
-    `lone`: the kernel's threads never meet. `unknown`: memory that may be anybody's is written, by it or by a kernel beside it.
+    `lone`: the kernel's threads never synchronize. `unknown`: it, or a concurrent kernel, writes memory of unknown
+    origin.
     """
     st = state.place
     st.lone = lone
@@ -44,7 +47,7 @@ def prepare(lone: u32, unknown: u32) -> None:
 
 @native
 def share_cells() -> None:
-    """Arguments that share memory share cells."""
+    """Let arguments that share memory share cells."""
     st = state.place
     for _ in range(st.object_count):
         for i in range(st.object_count):
@@ -73,7 +76,7 @@ def make_cells(number: u32) -> None:
 
 @detector.export
 def lone_sizes(gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32) -> None:
-    """The sizes of a launch that no scheduler runs."""
+    """Set the sizes of a launch that no scheduler runs."""
     st = state.place
     sizes = st.sizes
     for i, size in ((0, gx), (1, gy), (2, gz)):
@@ -88,7 +91,7 @@ def lone_sizes(gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32) -> None:
 
 @native
 def lone_touch(cell: Ptr[LoneCell], flags: u32, site: u32, place: u64, size: u32) -> None:
-    """One access to the bytes of one cell."""
+    """Check one access to the bytes of one cell."""
     me = state.place.who
     if flags & WRITE != 0:
         if cell.w_who != 0 and cell.w_who != me:

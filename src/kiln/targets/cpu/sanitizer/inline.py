@@ -1,7 +1,7 @@
-"""The checks that a kernel makes itself, so that it calls the detector only where something may be wrong.
+"""Inline checks of accesses, so that a kernel calls the detector only where something may be wrong.
 
-An access to an argument that nobody writes is fine inside its bounds. In a kernel whose threads never meet, one to an argument that is
-written is fine, too, where nobody else has been (`independent_threads.py`).
+An access to an argument that no thread writes is valid inside its bounds. In a kernel whose threads never synchronize,
+one to a written argument is valid where no other thread has accessed the bytes (`independent_threads.py`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """A call that checks an access, and what it is calls."""
+    """A call of the detector that checks an access."""
 
     call: ir.Operation
     calls: tuple[ir.Operation, ...]
-    """What goes before the call only for its sake, in order."""
+    """Operations that only the call needs, in order."""
     argument: int
     """The number of the kernel's argument; -1: not known."""
     bytes_: int
@@ -36,7 +36,7 @@ class Access:
 
 
 def state_address(expansion: Expansion, b: Builder) -> ir.Value:
-    """Return the detector's state."""
+    """Return the address of the detector's state."""
     expansion.declare_variable(memory.symbol, int_type(64))
     return b.address_of(memory.symbol)
 
@@ -46,17 +46,12 @@ def _offset(kind: type[ctypes.Structure], name: str) -> int:
 
 
 def say_who(x: Expander) -> None:
-    """At the start of a kernel that no scheduler runs: which thread this is."""
+    """Store the identity of the thread at the start of a kernel that no scheduler runs."""
     b = x.at_entry(x.function.operation.location)
-    (tx, ty, tz), (bx, by, bz) = x.function.indices["thread_idx"], x.function.indices["block_idx"]
-    (dx, dy, dz), (gx, gy, _) = x.function.indices["block_dim"], x.function.indices["grid_dim"]
-
-    def linear(first: ir.Value, second: ir.Value, third: ir.Value, size: ir.Value, other: ir.Value) -> ir.Value:
-        rest = b.binary("addi", second, b.binary("muli", other, third))
-        return b.binary("addi", first, b.binary("muli", size, rest))
-
-    thread, block = linear(tx, ty, tz, dx, dy), linear(bx, by, bz, gx, gy)
-    per_block = b.binary("muli", dx, b.binary("muli", dy, dz))
+    indices = x.function.indices
+    thread = b.linear(indices["thread_idx"], indices["block_dim"])
+    block = b.linear(indices["block_idx"], indices["grid_dim"])
+    per_block = b.product(indices["block_dim"])
     who = b.binary("addi", b.binary("addi", thread, 1), b.binary("muli", block, per_block))
     state = state_address(x.module, b)
     for name, value in (("tid", thread), ("group", block), ("who", who)):
@@ -64,7 +59,7 @@ def say_who(x: Expander) -> None:
 
 
 def shorten(sanitizer: Instrumentation, x: Expander, accesses: list[Access], written: set[int], lone: bool) -> None:
-    """Let a kernel call the detector only where one of these accesses is not plainly fine."""
+    """Replace the calls for accesses by inline checks that call the detector only on failure."""
     for access in accesses:
         if access.argument >= 0 and (lone or access.argument not in written):
             _shorten(sanitizer, x, access, access.argument in written)
@@ -125,7 +120,7 @@ def _all(b: Builder, conditions: list[ir.Value]) -> ir.Value:
 
 
 def _instead(b: Builder, access: Access, fine: ir.Value, address: ir.Value, stores: list[Any]) -> None:
-    """Make the stores if all is fine, else the call; either gives the address to use."""
+    """Make the stores if the access is fine, else the call; both give the address to use."""
     branch = b.op("scf.if", [int_type(64)], (fine,), None, 2)
     then, other = (region.blocks.append() for region in branch.regions)
     inside = Builder(ir.InsertionPoint(then), b.location)

@@ -1,7 +1,7 @@
-"""Calls of the detector in the code of a program: what the expansions of operations add in an instrumented build.
+"""Instrumentation of a program: calls of the detector, sites, and what is known of its memory.
 
-`Expansion.sanitizer` is an `Instrumentation`, or None in a normal build. Addresses are followed back to what they come
-from (an argument of the kernel, an allocation), which gives an access its bounds and its name.
+`Expansion.sanitizer` is an `Instrumentation`, or None in a normal build. Addresses are traced back to their origin (an
+argument of the kernel, an allocation), which gives an access its bounds and its name.
 """
 
 from __future__ import annotations
@@ -20,14 +20,26 @@ from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import ir
-from ...lowering.builder import Builder, constant_values, int_type, ptr_type
+from ...lowering.builder import Builder, constant_values, int_type, ptr_type, terminator
 from ...lowering.expansion import AnyOp
 from ..launch import static_smem
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
 from .schedules import FURTHER
-from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, NO_INIT, SHARED, WRITE
+from .state import (
+    ALIGNMENT_SHIFT,
+    ATOMIC,
+    ENGINE_SHIFT,
+    GLOBAL,
+    KINDS,
+    MAX_LEAVES,
+    MAX_OBJECTS,
+    NO_INIT,
+    SHARED,
+    SPACE_OF,
+    WRITE,
+)
 
 if TYPE_CHECKING:
     from ..expand import Expander, Expansion, FunctionState
@@ -49,7 +61,7 @@ class SanitizedSite:
     element: str = ""
     element_bits: int = 0
     swizzle: str = ""
-    """What it sees shared memory through."""
+    """The swizzle through which it accesses shared memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +87,7 @@ class SharedView:
 
 @dataclasses.dataclass
 class KernelInfo:
-    """A kernel as the reports need it."""
+    """The description of a kernel for reports."""
 
     name: str
     arguments: list[Argument | None]
@@ -97,15 +109,15 @@ class KernelInfo:
 
 @dataclasses.dataclass
 class KernelFacts:
-    """What the accesses of a kernel say about it."""
+    """Facts about a kernel that its accesses imply."""
 
     accesses: list[inline.Access] = dataclasses.field(default_factory=list)
     written: set[int] = dataclasses.field(default_factory=set)
     """Arguments that it writes."""
     writes_unknown: bool = False
-    """Whether it writes to memory of which it is not known whose it is."""
+    """Whether it writes to memory of unknown origin."""
     ordered: bool = False
-    """Whether it has shared memory, atomics or anything else that lets threads meet."""
+    """Whether it has shared memory, atomics or other synchronization."""
     lone: bool = False
     swizzled: bool = False
     """Whether it has a swizzled tensor in shared memory."""
@@ -124,7 +136,7 @@ Origin = tuple[str, Any]
 
 
 class AccessedMemory(NamedTuple):
-    """The memory that an access is to, as far as that is known when compiling."""
+    """The memory of an access, as far as it is known when compiling."""
 
     origin: str
     """"argument", "shared", "private" or "unknown"."""
@@ -141,9 +153,7 @@ class AccessedMemory(NamedTuple):
 
     @property
     def space_flags(self) -> int:
-        if self.origin == "shared" or self.space in ("smem", "dsmem"):
-            return SHARED
-        return GLOBAL if self.space == "gmem" else 0
+        return SHARED if self.origin == "shared" else SPACE_OF.get(self.space, 0)
 
     @property
     def site_fields(self) -> dict[str, Any]:
@@ -157,7 +167,7 @@ _DYNAMIC_END = 0x7FFF_FFFF
 
 
 class Instrumentation:
-    """What one module's instrumented build knows."""
+    """The instrumented build of one module."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self.kinds = tuple(kinds)
@@ -165,11 +175,11 @@ class Instrumentation:
         self.sites: list[SanitizedSite] = []
         self.kernels: list[KernelInfo] = []
         self.granule = 4
-        """Bytes that no access of the program divides."""
+        """The largest power of two that divides the address and size of every access, at most 4."""
         self.engines = 1
-        """How many of `state.ENGINES` are in use."""
+        """The engines in use are the first so many of `ENGINES`."""
         self.together = False
-        """Whether launches may run at the same time."""
+        """Whether launches may overlap."""
         self._site_numbers: dict[SanitizedSite, int] = {}
         self._allocations: dict[ir.Value, Allocation] = {}
         self._private: dict[ir.Value, int] = {}
@@ -182,7 +192,7 @@ class Instrumentation:
     # -- what is known about the program -----------------------------------------------------------------
 
     def remember(self, expansion: Expansion, func: ir.Operation) -> None:
-        """Look at a kernel before its arguments are retyped."""
+        """Record a kernel before its arguments are retyped."""
         if not self.kernels:
             self.together = _launches_together(expansion.module)
         if cute.KERNEL not in func.attributes:
@@ -206,7 +216,7 @@ class Instrumentation:
             undefined.watch(self, expansion, func)
 
     def enter(self, x: Expander) -> None:
-        """Let a kernel be run by the scheduler even if nothing in it waits, unless its threads never meet."""
+        """Let the scheduler run a kernel even if nothing in it waits, unless its threads never synchronize."""
         facts, state = self.facts[x.function.name], x.function
         if "numeric" in self.kinds:
             numeric.watch(self, x)
@@ -220,14 +230,14 @@ class Instrumentation:
         x.at_entry(x.function.operation.location).call(SUSPEND, [], [])
 
     def allocated(self, op: AnyOp, value: ir.Value, start: int, size: int | None) -> None:
-        """An allocation of shared memory; without a size, all of the dynamic one."""
+        """Record an allocation of shared memory; without a size, all dynamic shared memory."""
         span, _ = source_span(op.location)
         name = _assigned_name(span) or ("dynamic shared memory" if size is None else "shared memory")
         end = _DYNAMIC_END if size is None else start + size
         self._allocations[value] = Allocation(start, end, name)
 
     def viewed(self, x: Expander, op: AnyOp, pointer: ir.Value, type_: ir.Type) -> None:
-        """A tensor in shared memory is made; it has a name in reports if its place and layout are static."""
+        """Record a tensor in shared memory; reports name it if its place and layout are static."""
         info = cute.info(type_)
         leaves = layout_leaves(swizzled_layout(info.layout)[1])
         number = self._kernel_numbers.get(x.function.name)
@@ -254,7 +264,7 @@ class Instrumentation:
         return None if found is None else (self._allocations[found[0]], found[1])
 
     def _static_offset(self, value: ir.Value, bases: Container[ir.Value]) -> tuple[ir.Value, int] | None:
-        """Return one of some addresses, and how many bytes past it a value points, if that is known."""
+        """Return the base address of a value and its offset in bytes, if both are known."""
         offset = 0
         while value not in bases:
             op = None if isinstance(value.owner, ir.Block) else value.owner.operation
@@ -271,13 +281,13 @@ class Instrumentation:
         return value, offset
 
     def through(self, op: cute.Through, b: Builder, pointer: ir.Value) -> ir.Value:
-        """Return the address of a tensor in shared memory that is seen through a swizzle, or through none."""
+        """Return the address of a tensor in shared memory, and record its swizzle."""
         made = b.byte_gep(pointer, 0)
         self._seen_through[made] = swizzles.swizzled(op, pointer)
         return made
 
     def _swizzle_of(self, value: ir.Value, seen: tuple[ir.Value, ...] = ()) -> swizzles.Swizzled | None:
-        """Return what an address is seen through; None where that is not known, or not the same on all ways."""
+        """Return the swizzle of an address; None if it is not known, or differs between paths."""
         for _ in range(256):
             if value in self._seen_through:
                 return self._seen_through[value]
@@ -293,17 +303,17 @@ class Instrumentation:
         return None
 
     def allocated_private(self, op: AnyOp, value: ir.Value, size: int) -> None:
-        """A register array."""
+        """Record a register array."""
         self._private[value] = size
         if MULTIPLIED in op.attributes:
             self._multiplied[value] = _assigned_name(source_span(op.location)[0])
 
     def site(self, op: AnyOp, x: Expander, what: str, **more: Any) -> int:
-        """Return the number of a place; the same for code that was traced several times at one place."""
+        """Return the number of a site; the same for code that was traced several times at one place."""
         return self.site_in(op, x.function.name, what, **more)
 
     def site_in(self, op: AnyOp, kernel: str, what: str, **more: Any) -> int:
-        """Return the number of a place in a kernel."""
+        """Return the number of a site in a kernel."""
         span, calls = source_span(op.location)
         site = SanitizedSite(what, span, calls, kernel, **more)
         number = self._site_numbers.get(site)
@@ -336,9 +346,10 @@ class Instrumentation:
         return made.results[0] if len(made.results) else None
 
     def _origin(self, x: Expander, value: ir.Value, first: bool = False, seen: tuple[ir.Value, ...] = ()) -> Origin:
-        """Where an address comes from: ("argument", its number), ("shared", allocation), ("private", value, bytes).
+        """Return the origin of an address: ("argument", number), ("shared", allocation), ("private", array) or
+        ("unknown", None).
 
-        Of one that a loop or a branch changes, what all that it may be have in common; `first`: where the first one comes from.
+        If a loop or branch changes the address, all its origins must agree; with `first`, the initial one counts.
         """
         for _ in range(256):
             if value in self._allocations:
@@ -366,7 +377,7 @@ class Instrumentation:
         return "unknown", None
 
     def use(self, engine: int) -> None:
-        """The program gives work to an engine."""
+        """Note that the program uses an engine."""
         self.engines = max(self.engines, engine + 1)
 
     def access(
@@ -374,8 +385,7 @@ class Instrumentation:
         write: bool, alignment: int = 1, atomic: bool = False, engine: int = 0, what: str = "", written: bool = True,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`, and return the address to
-        use.
+        """Check an access through a pointer of type `type_`, and return the address to use.
 
         Without a type the address may be anywhere. `value` is what a plain write writes, if that is known: threads that
         write the same value at the same place do not race.
@@ -421,7 +431,7 @@ class Instrumentation:
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
     def _classify(self, x: Expander, address: ir.Value, type_: ir.Type | None) -> AccessedMemory:
-        """Return the memory that an access through a pointer of a type is to."""
+        """Return the memory that an access through a pointer of a type refers to."""
         space, element, bits = "generic", "bytes", 8
         if type_ is not None:
             info = cute.info(type_)
@@ -459,8 +469,7 @@ class Instrumentation:
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
     def shared_place(self, x: Expander, op: AnyOp, address: ir.Value, what: str) -> tuple[int, int, int]:
-        """Return the bounds of the allocation that an address in shared memory is in, and the site of an access to
-        it."""
+        """Return the bounds of the allocation of an address in shared memory, and the site of an access to it."""
         origin, source = self._origin(x, address)
         low, high, name = (source.start, source.end, source.name) if origin == "shared" else (0, _DYNAMIC_END, "")
         start = -1 if high == _DYNAMIC_END else low
@@ -468,7 +477,7 @@ class Instrumentation:
         return low, high, self.site(op, x, what, memory=name, start=start, element="bytes", element_bits=8)
 
     def bounds(self, x: Expander, op: cute.Bounds, b: Builder, type_: ir.Type) -> None:
-        """Check the coordinates of the access that follows: lowest, highest and extents, one for each mode."""
+        """Check the coordinates of the next access: lowest, highest and extent of each mode."""
         pointer, numbers = op.pointer, op.numbers
         modes = len(numbers) // 3
         bad: ir.Value | None = None
@@ -484,7 +493,7 @@ class Instrumentation:
         name = argument.name if argument is not None else source.name if origin == "shared" else self.name_of(pointer)
         what = "write" if op.write else "read"
         space = argument.space if argument is not None else "smem" if origin == "shared" else info.space
-        flags = SHARED if space in ("smem", "dsmem") else 0 if space == "rmem" else GLOBAL
+        flags = 0 if space == "rmem" else SPACE_OF.get(space, GLOBAL)
         site = self.site(op, x, what, memory=name)
         inside = b.if_(bad)
         memory = x.at_entry(op.location).alloca(int_type(64), 3 * modes)
@@ -501,7 +510,7 @@ class Instrumentation:
         self, x: Expander, b: Builder, op: cute.Launch, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value],
         sizes: Sequence[ir.Value],
     ) -> None:  # fmt: skip
-        """Before a launch: what the kernel is given."""
+        """Before a launch, describe the kernel's arguments to the detector."""
         number, facts = self._kernel_numbers[state.name], self.facts[state.name]
         self.kernels[number].dynamic_start = static_smem(state)
         shift = self.granule.bit_length() - 1
@@ -530,11 +539,10 @@ class Instrumentation:
         arguments: Sequence[ir.Value],
         layouts: Sequence[str | None],
     ) -> None:
-        """Tell the detector the memory of the arrays at the start of a call from Python.
+        """Describe the memory of arrays to the detector at the start of a call from Python.
 
-        Where a layout is given, the address stands in that argument and the layout's dynamic leaves in those that
-        follow; `const `
-        before it means that the array may not be written.
+        An argument with a layout is an address; the layout's dynamic leaves are the arguments after it. The prefix
+        `const ` marks arrays that may not be written.
         """
         self.call(expansion, b, "begin")
         for number, layout in enumerate(layouts):
@@ -547,7 +555,8 @@ class Instrumentation:
             self.call(expansion, b, "extent", arguments[number], extent(b, layout, bits, leaves), readonly)
 
     def schedules(self, x: Expander, b: Builder, state: FunctionState) -> Builder:
-        """Around all of a launch: the body of a loop over the schedules it runs under, if it may run under several."""
+        """Open a loop around a launch over the schedules that it runs under, if there may be several, and return its
+        body."""
         wanted = {"race", "sync"} & set(self.kinds)
         if self.together or self.facts[state.name].lone or not wanted:
             return b
@@ -562,22 +571,22 @@ _MOVING = {
     "llvm.getelementptr", "llvm.bitcast", "llvm.extractvalue", "builtin.unrealized_conversion_cast", "cute.ptr_add",
     "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter",
 }  # fmt: skip
-"""Operations whose result points into what their first operand points into; of a tensor, its address comes first."""
+"""Operations whose result points into the memory of their first operand; a tensor's address comes first."""
 _MOST_MERGES = 8
 
 
 def _passed_on(value: ir.Value) -> list[ir.Value]:
-    """Return the values that an address may be made of; the first of a loop comes first."""
+    """Return the values that an address may be derived from; a loop's initial value comes first."""
     if isinstance(value.owner, ir.Block):
         block, number = value.owner, ir.BlockArgument(value).arg_number
         parent = block.owner.operation
         if parent.name == "scf.for" and number:
-            return [parent.operands[number + 2], _last(block).operands[number - 1]]
+            return [parent.operands[number + 2], terminator(block).operands[number - 1]]
         if parent.name == "scf.while":
             before, after = (region.blocks[0] for region in parent.regions)
             if block == after:
-                return [_last(before).operands[number + 1]]
-            return [parent.operands[number], _last(after).operands[number]]
+                return [terminator(before).operands[number + 1]]
+            return [parent.operands[number], terminator(after).operands[number]]
         return []
     op = value.owner.operation
     if op.name in _MOVING:
@@ -587,10 +596,10 @@ def _passed_on(value: ir.Value) -> list[ir.Value]:
     if op.name in ("scf.for", "scf.while", "scf.if"):
         number = list(op.results).index(value)
         if op.name == "scf.for":
-            return [op.operands[number + 3], _last(op.regions[0].blocks[0]).operands[number]]
+            return [op.operands[number + 3], terminator(op.regions[0].blocks[0]).operands[number]]
         if op.name == "scf.while":
-            return [_last(op.regions[0].blocks[0]).operands[number + 1]]
-        return [_last(region.blocks[0]).operands[number] for region in op.regions]
+            return [terminator(op.regions[0].blocks[0]).operands[number + 1]]
+        return [terminator(region.blocks[0]).operands[number] for region in op.regions]
     return []
 
 
@@ -599,7 +608,7 @@ MULTIPLIED = "kiln.multiplied"
 
 
 def _mark_multiplied(func: ir.Operation) -> None:
-    """Find the register arrays that WGMMAs use."""
+    """Mark the register arrays that WGMMAs use."""
     todo = [pointer for op in Wgmma.all_in(func) for pointer in (op.d, op.a)]
     seen = set[ir.Value]()
     while todo:
@@ -611,13 +620,8 @@ def _mark_multiplied(func: ir.Operation) -> None:
                 value.owner.operation.attributes[MULTIPLIED] = ir.UnitAttr.get(func.context)
 
 
-def _last(block: ir.Block) -> ir.Operation:
-    return block.operations[len(block.operations) - 1].operation
-
-
 def _launches_together(module: ir.Module) -> bool:
-    """Return whether a module launches kernels that may run at the same time: on several streams, or
-    programmatically."""
+    """Return whether launches of a module may overlap: on several streams, or by programmatic launch."""
     launches = cute.Launch.all_in(module.operation)
     streams = {(constant_values(op.stream) or [op.stream])[0] for op in launches}
     return any(op.use_pdl for op in launches) or len(streams) > 1
@@ -661,7 +665,7 @@ _SWIZZLED = re.compile(r"S<(\d+),(\d+),(-?\d+)> o 0 o (.*)")
 
 
 def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, str | None]:
-    """Return (the swizzle S<b,m,s>, if there is one, the layout that it is composed with) of a layout's text."""
+    """Return the swizzle S<b,m,s> of a layout's text, or None, and the layout that it is composed with."""
     found = _SWIZZLED.fullmatch(layout or "")
     if found is None:
         return None, layout
@@ -678,7 +682,7 @@ def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
 
 
 def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]) -> ir.Value:
-    """Return the bytes from a tensor's first element to the end of its last (i64); 0 if that is not known."""
+    """Return the bytes of a tensor, from its first element to the end of its last (i64); 0 if not known."""
     found = layout_leaves(layout)
     if found is None:
         return b.i64(0)

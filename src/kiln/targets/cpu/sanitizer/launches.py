@@ -1,4 +1,4 @@
-"""The course of a call: its arguments, launches, groups of blocks, threads that come and go."""
+"""Events of a call: arguments, launches, groups of blocks, threads that start and exit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,16 @@ from .state import (
 )
 
 _MOST_REMOTE = 1 << 26
-"""Bytes that may be spent on the accesses of blocks to each other's memory."""
+"""The most bytes for records of accesses to other blocks' shared memory."""
+
+_CLEARED_POINTERS = (
+    "locations", "free_clocks", "free_arrays", "arrays", "thread_array", "cells", "tiles", "slots", "meetings", "remote", "endings",
+    "unplaced", "bulk",
+)  # fmt: skip
+_CLEARED_NUMBERS = (
+    "threads", "object_count", "arena", "arena_end", "readonly", "lone", "sequential", "bulk_count"
+)  # fmt: skip
+"""Fields of the state that a launch clears."""
 
 
 @detector.export
@@ -39,7 +48,7 @@ def begin() -> None:
 
 @detector.export
 def extent(low: u64, size: u64, readonly: u32) -> None:
-    """An argument of the call is memory of so many bytes."""
+    """Record the memory of an argument of the call."""
     st = state.place
     count = st.extents_count
     if count < MAX_OBJECTS and low != 0:
@@ -51,7 +60,7 @@ def extent(low: u64, size: u64, readonly: u32) -> None:
 
 @detector.export
 def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream: u64, programmatic: u32) -> None:
-    """A launch begins. `engines`: how many are in use; `programmatic`: it may start before the one before it has ended."""
+    """Begin a launch with so many engines in use; a `programmatic` one may overlap the previous launch."""
     st = state.place
     # the default stream, 0, comes after all others
     other = stream != st.stream and stream != 0 and st.stream != 0
@@ -72,29 +81,12 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
     st.launches += 1
     st.stream = stream
     st.programmatic = programmatic
-    st.threads = 0
-    st.locations = None
-    st.free_clocks = None
-    st.free_arrays = None
-    st.arrays = None
-    st.thread_array = None
-    st.cells = None
-    st.tiles = None
-    st.slots = None
-    st.meetings = None
-    st.remote = None
-    st.endings = None
-    st.object_count = 0
-    st.arena = 0
-    st.arena_end = 0
-    st.unplaced = None
-    st.readonly = 0
-    st.lone = 0
-    st.sequential = 0
+    for name in _CLEARED_POINTERS:
+        setattr(st, name, None)
+    for name in _CLEARED_NUMBERS:
+        setattr(st, name, 0)
     clear(ref(st).memo, 3)
     clear(ref(st).view_memo, 2)
-    st.bulk = None
-    st.bulk_count = 0
     clear(ref(st).wgmma_memo, 2)
     st.kinds = kinds
     st.kernel = kernel
@@ -109,7 +101,7 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
 
 @detector.export
 def object_(number: u32, base: u64, size: u64, written: u32) -> None:
-    """An argument of the kernel. Its memory is that of the call's argument it points into, else what its layout says."""
+    """Record an argument of the kernel: its memory is the call's argument that it points into, else its layout's."""
     st = state.place
     o = st.objects[number]
     o.base = base
@@ -134,13 +126,13 @@ def object_(number: u32, base: u64, size: u64, written: u32) -> None:
 
 @detector.export
 def leaf(number: u32, index: u32, value: i64) -> None:
-    """A dynamic leaf of an argument's layout."""
+    """Record a dynamic leaf of an argument's layout."""
     state.place.objects[number].leaves[index] = value
 
 
 @detector.export
 def launched(keep: u32) -> None:
-    """A launch is over. `keep`: what was seen of it may matter to the next one."""
+    """End a launch; with `keep` its accesses may race with those of the next one."""
     st = state.place
     st.active = 0
     if keep == 0:
@@ -199,7 +191,7 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
 
 @native
 def forget(blocks: u32, warps: u32) -> None:
-    """All that was known of the group before."""
+    """Clear the state of the previous group."""
     st = state.place
     for i in range(st.threads):
         thread = st.thread_array[i]
@@ -252,7 +244,7 @@ def switch(rank: u32, thread: u32) -> None:
 
 @detector.export
 def exit_() -> None:
-    """The running thread is done."""
+    """The running thread exits."""
     st = state.place
     st.current.exited = 1
     st.exits += 1
@@ -273,7 +265,7 @@ def exit_() -> None:
 
 @native
 def all_known(rank: u32, clock: Ptr[Clock]) -> None:
-    """A block has ended: do its threads know of every access of other blocks to its shared memory?"""
+    """Check, when a block has ended, that its threads know of every access of other blocks to its shared memory."""
     st = state.place
     for i in range(st.identities):
         access = st.remote[rank * st.identities + i]

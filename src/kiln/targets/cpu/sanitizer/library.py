@@ -12,13 +12,12 @@ from .state import State
 from .state import state as memory
 
 lock = fork_safe.rlock()
-"""A lock that is held from the start of an instrumented call until its findings have been read: there is one
-detector."""
+"""A lock that is held from the start of an instrumented call until its findings are read: there is one detector."""
 
 
 @functools.lru_cache(maxsize=1)
 def library() -> jit.Library:
-    """Loaded once per process."""
+    """Return the detector, loaded once per process."""
     with lock:
         return jit.loading(detector, parts=PARTS)()
 

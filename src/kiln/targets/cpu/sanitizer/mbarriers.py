@@ -53,10 +53,12 @@ def mbarrier_init(address: u64, count: u32, site: u32) -> None:
 
 @native
 def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
-    """The running thread arrives after the phase before, whatever the schedule: a lane of its warp knows of every arrival there.
+    """Check that the running thread arrives after the previous phase under any schedule.
 
-    Or it knows from bytes that came, as who gave a copy knew: that orders no memory. Among threads of the mbarrier's block: to those of
-    others bytes may come from several.
+    A lane of its warp must know of every arrival there.
+
+    Or it knows from the bytes of a copy what the copy's issuer knew, which orders no memory. Only threads of the
+    mbarrier's block are checked: bytes for other blocks may come from several.
     """
     st = state.place
     me = st.tid
@@ -99,7 +101,7 @@ def known_to_warp(came: Ptr[Arrival]) -> bool:
 
 @native
 def mbarrier_at(address: u64, site: u32) -> Ptr[Location]:
-    """Return the record of an mbarrier that is used, or None: it is none, which is reported."""
+    """Return the record of an mbarrier in use; None, with a report, if the address is no mbarrier."""
     mbarrier_after(address)  # a copy may have landed meanwhile
     found = location(address, True)
     if found != None:
@@ -119,7 +121,7 @@ def mbarrier_inval(address: u64) -> None:
 
 @detector.export
 def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32) -> None:
-    """Before an arrival. `how`: 0 releases, 1 is relaxed, 1 + e is that of what the thread gave to engine e."""
+    """Before an arrival. `how`: 0 releases, 1 is relaxed, 1 + e follows the operations issued to engine e."""
     st = state.place
     thread = st.current
     found = mbarrier_at(address, site)
@@ -159,7 +161,7 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32)
 
 @detector.export
 def mbarrier_after(address: u64) -> None:
-    """After an mbarrier changed: if that completed its phase, publish the clock."""
+    """After an mbarrier changed: publish its clock if that completed the phase."""
     found = location(address, False)
     if found == None:
         return
@@ -182,7 +184,7 @@ def mbarrier_after(address: u64) -> None:
 
 @detector.export
 def bulk(address: u64, site: u32) -> None:
-    """The accesses that come now are those of a copy that brings its bytes to an mbarrier."""
+    """The next accesses are those of a copy whose bytes an mbarrier counts."""
     st = state.place
     found = mbarrier_at(address, site)
     st.bulk_slot = 0
@@ -205,7 +207,7 @@ def bulk(address: u64, site: u32) -> None:
 
 @native
 def unseen_copies() -> None:
-    """The threads of a group have ended: has somebody waited for every copy to shared memory?"""
+    """Check, when the threads of a group have ended, that every copy to shared memory was awaited."""
     st = state.place
     for i in range(lesser(st.bulk_count, st.threads)):
         slot = st.bulk[i]
@@ -215,9 +217,10 @@ def unseen_copies() -> None:
 
 @native
 def phase_ends(found: Ptr[Location], address: u64) -> None:
-    """Who waited for the phase before this one, and has not looked since, has missed it: its parity is that of the next one.
+    """Report threads that wait for the phase before the one that ends now: they missed it, its parity is the next
+    one's.
 
-    The lanes of a warp count as one: where one of them has looked, the others are taken to be there, too.
+    The lanes of a warp count as one: if one of them has seen the phase, so have the others.
     """
     st = state.place
     warps = (st.per_block + 31) >> 5
@@ -270,7 +273,7 @@ def mbarrier_waited(address: u64, phase: u32, done: u32) -> None:
 
 @detector.export
 def stuck() -> None:
-    """No thread can go on: mbarriers that wait for bytes say how many were announced and how many came."""
+    """Report mbarriers that wait for bytes, when no thread can make progress: bytes expected and bytes arrived."""
     st = state.place
     if st.locations == None:
         return
@@ -287,7 +290,7 @@ def stuck() -> None:
 
 @detector.export
 def commit(engine: u32) -> None:
-    """What the running thread gave to an engine so far is a group."""
+    """Commit the operations that the running thread issued to an engine as a group."""
     thread = state.place.current
     count, epoch = thread.groups[engine], thread.epoch[engine]
     thread.ring[engine * RING + (count & (RING - 1))] = epoch
@@ -297,7 +300,7 @@ def commit(engine: u32) -> None:
 
 @detector.export
 def waited(engine: u32, left: u32) -> None:
-    """The running thread has waited until at most `left` groups are on their way."""
+    """The running thread has waited until at most `left` groups of an engine are incomplete."""
     thread = state.place.current
     count = thread.groups[engine]
     if count > left:
@@ -306,7 +309,7 @@ def waited(engine: u32, left: u32) -> None:
 
 @native
 def unseen_stores() -> None:
-    """The running thread ends: has it waited until its stores have read their sources?"""
+    """Check, when the running thread ends, that it waited until its stores had read their sources."""
     thread = state.place.current
     if thread.stored > thread.own[BULK_SOURCE]:
         report_alone("store-unseen", thread.stored_site)

@@ -1,4 +1,4 @@
-"""The detector's memory: zeroed, kept in a list, freed with the launch."""
+"""Memory of the detector: zeroed, kept in a list, freed with the launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .state import Chunk, state
 
 @native
 def allocate(size: u64) -> Ptr:
-    """Zeroed memory until the end of the launch."""
+    """Allocate zeroed memory until the end of the launch."""
     st = state.place
     made = Ptr[Chunk](calloc(1, size + size_of(Chunk)))
     made.before = st.memory
@@ -20,7 +20,7 @@ def allocate(size: u64) -> Ptr:
 
 @inline
 def many(kind, count):
-    """Zeroed memory for `count` values of a type, until the end of the launch."""
+    """Allocate zeroed memory for `count` values of a type, until the end of the launch."""
     return Ptr[kind](allocate(u64(count) * size_of(kind)))
 
 
@@ -60,6 +60,6 @@ def greater(a, b):
 
 @inline
 def raise_to(place, value):
-    """Let the number at a place be at least `value`."""
+    """Raise the number at a place to at least `value`."""
     if place[0] < value:
         place[0] = value

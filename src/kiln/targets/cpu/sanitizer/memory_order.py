@@ -1,4 +1,4 @@
-"""Addresses that order memory: atomics, ordered loads and stores; and fences."""
+"""Synchronization through memory: atomics, ordered loads and stores, fences."""
 
 # pyright: reportReturnType=false, reportArgumentType=false
 # native code: None is null where a pointer is declared, and a Python number becomes one of the type
@@ -28,13 +28,13 @@ _MIX = 0x9E37_79B9_7F4A_7C15
 
 @inline
 def hashed(key, entries):
-    """Return a place for a key among a power of two of entries."""
+    """Return the hash of a key in a table with a power of two of entries."""
     return (key * u64(_MIX)) >> (64 - entries.bit_length() + 1)
 
 
 @native
 def location(address: u64, create: bool) -> Ptr[Location]:
-    """Return the record of an address, or None: it has none and `create` is false, or there is no place."""
+    """Return the record of an address; None if it has none and `create` is false, or the table is full."""
     st = state.place
     if st.locations == None:
         st.locations = many(Location, LOCATIONS)
@@ -69,8 +69,8 @@ def location(address: u64, create: bool) -> Ptr[Location]:
 
 @native
 def chained(old: Ptr[Clock], chain: bool, released: bool, base: Ptr[Clock], own: Ptr[u32]) -> Ptr[Clock]:
-    """The clock of an address after a write: what was released there before, if the write continues it (`chain`), and
-    what the writer releases now."""
+    """Return the clock of an address after a write: the previous release, if the write continues it (`chain`), and its
+    own."""
     made = Ptr[Clock](None)
     if released or (chain and old != None):
         made = clock_new()
@@ -84,7 +84,8 @@ def chained(old: Ptr[Clock], chain: bool, released: bool, base: Ptr[Clock], own:
 
 @detector.export
 def atomic(address: u64, order: u32, scope: u32, how: u32) -> None:
-    """An atomic access. `order`: 1 acquires, 2 releases; `scope`: 0 the block, 1 more; `how`: 0 load, 1 store, 2 both."""
+    """Order an atomic access. `order`: 1 acquires, 2 releases; `scope`: 0 for the block; `how`: 0 load, 1 store, 2
+    both."""
     st = state.place
     if st.active == 0:
         return
@@ -121,7 +122,7 @@ def atomic(address: u64, order: u32, scope: u32, how: u32) -> None:
 
 @inline
 def released_by(thread, explicit, scope):
-    """Return what a write releases: all that the thread knows, or what it knew at its last fence."""
+    """Return the clock that a write releases: the thread's, or that of its last fence."""
     base, own = thread.base, ref(thread).own
     if not explicit:
         base, own = thread.fences[scope].base, ref(thread.fences[scope]).own
@@ -138,10 +139,10 @@ def see(place: Ptr[Ptr[Clock]], clock: Ptr[Clock]) -> None:
 
 @detector.export
 def fence(scope: u32, sequential: u32) -> None:
-    """What relaxed reads saw is acquired; what relaxed writes write from now on is released as of now.
+    """Acquire what relaxed reads saw; later relaxed writes release what the thread knows now.
 
-    Sequentially consistent fences are in one order with all others of their kind, so that a barrier may come between the fence and
-    the write: if all who come to it have made one, what a thread writes after it is released as of the barrier.
+    Sequentially consistent fences are totally ordered, so a barrier may stand between the fence and the write: if all
+    threads that arrive at it have executed one, writes after it release as of the barrier.
     """
     st = state.place
     if st.active == 0:
@@ -161,7 +162,7 @@ def fence(scope: u32, sequential: u32) -> None:
 
 @native
 def remember(thread: Ptr[Thread], scope: u32) -> None:
-    """What the thread knows now is what its relaxed writes release."""
+    """Let the thread's relaxed writes release what it knows now."""
     fence = thread.fences[scope]
     clock_hold(thread.base)
     clock_drop(fence.base)
@@ -172,7 +173,7 @@ def remember(thread: Ptr[Thread], scope: u32) -> None:
 
 @native
 def fenced_barrier(clock: Ptr[Clock]) -> None:
-    """The running thread has passed a barrier to which all came fenced."""
+    """Treat a barrier as a fence if all threads arrived at it fenced."""
     st = state.place
     if st.sequential != 0 and clock.unfenced == 0:
         thread = st.current
@@ -184,7 +185,7 @@ def fenced_barrier(clock: Ptr[Clock]) -> None:
 
 @detector.export
 def view(whose: u32) -> None:
-    """A fence between proxies: some of IN_SHARED, IN_GLOBAL, RELEASED_MAPS and MAPS now see what the thread knows."""
+    """Order accesses of the generic proxy before those of others: some of IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS."""
     st = state.place
     if st.active == 0 or st.engines <= GENERIC:
         return

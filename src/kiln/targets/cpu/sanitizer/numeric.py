@@ -1,4 +1,4 @@
-"""Numbers that go wrong: floating-point operations with a result that is not finite, index arithmetic that overflows.
+"""Numeric checks: results that are not finite, and index arithmetic that overflows.
 
 Works on a kernel after it has been expanded, when addresses are computed by `arith` operations.
 """
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from .instrument import Instrumentation
 
 _MOVES = {"arith.constant", "arith.bitcast", "arith.select", "arith.negf"}
-"""Operations whose result is not computed."""
+"""Operations that pass on a value."""
 _INDEX = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.shli": "<<"}
 _WIDENS = {"arith.extsi": True, "arith.index_cast": True, "arith.extui": False, "arith.index_castui": False}
 """Conversions of an index, and whether they take it as signed."""
 
 
 def watch(sanitizer: Instrumentation, x: Expander) -> None:
-    """Let a kernel report numbers that go wrong."""
+    """Add numeric checks to a kernel."""
     _Watch(sanitizer, x).run()
 
 
@@ -71,7 +71,7 @@ class _Watch:
     # -- not finite --------------------------------------------------------------------------------------
 
     def _finite(self, op: ir.Operation) -> None:
-        """After an operation: is its result finite, where its operands are?"""
+        """Check that the result of an operation is finite if its operands are."""
         b = Builder(ir.InsertionPoint.after(op), op.location)
         type_ = op.results[0].type
         bad = _not_finite(b, op.results[0])
@@ -93,7 +93,7 @@ class _Watch:
         self.sanitizer.call(self.x.module, inside, "number", site, index, count, len(same), *values)
 
     def _checked_address(self, op: ir.Operation) -> ir.Value | None:
-        """Return the address of a store to shared or global memory: the detector was asked about it."""
+        """Return the address of a store to shared or global memory, which the detector has checked; None for others."""
         owner = op.operands[1].owner
         if isinstance(owner, ir.Block) or owner.operation.name != "llvm.inttoptr":
             return None
@@ -104,7 +104,7 @@ class _Watch:
         return owner.operation.operands[0]
 
     def _stored(self, op: ir.Operation) -> None:
-        """Before a store: where does a number go that is not finite?"""
+        """Record where a number that is not finite is stored."""
         b = Builder(ir.InsertionPoint(op), op.location)
         value = op.operands[0]
         bad = _not_finite(b, value)
@@ -119,7 +119,7 @@ class _Watch:
     # -- index arithmetic --------------------------------------------------------------------------------
 
     def _indices(self) -> None:
-        """Every 32-bit sum, difference and product that an address depends on."""
+        """Check all 32-bit sums, differences and products that addresses depend on."""
         seen: set[tuple[Any, bool]] = set()
         for address in self.addresses:
             todo = [(address.operands[1], True)]

@@ -1,4 +1,4 @@
-"""Register tensors of a kernel: their bytes, addresses in them, and whether what is loaded was stored before."""
+"""Register tensors of a kernel: addresses in them, and whether loads follow stores of the same bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RegisterArray:
     size: int
     shadow: ir.Value
     written: bool = False
-    """Whether all that is loaded was stored before: what is unset in it came from elsewhere."""
+    """Whether every load follows a store: an unset value in it was copied from elsewhere."""
 
 
 class RegisterPlace:
@@ -34,7 +34,7 @@ class RegisterPlace:
         return RegisterPlace(self.array, (*self.terms, (offset, bits)))
 
     def constant(self) -> int | None:
-        """Bytes from the start, if that is known."""
+        """Return the offset in bytes, if it is constant."""
         total = 0
         for offset, bits in self.terms:
             known = constant_values(offset)
@@ -45,7 +45,7 @@ class RegisterPlace:
 
 
 def unproven_arrays(entry: ir.Block, places: dict[ir.Value, RegisterPlace]) -> set[int]:
-    """Register tensors (by id) that something may load before it is written, as far as can be seen without running."""
+    """Return the register tensors (by id) that may be loaded before they are written."""
     unproven: set[int] = set()
 
     def visit(block: ir.Block, written: dict[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""Findings as the detector records them: one for each rule and pair of places."""
+"""Records of findings: one for each rule and pair of places."""
 
 # pyright: reportReturnType=false, reportArgumentType=false
 # native code: None is null where a pointer is declared, and a Python number becomes one of the type
@@ -11,7 +11,7 @@ from .memory import copy
 from .state import GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, RULE, RULES, SHARED, Finding, Object, state
 
 _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
-"""Rules about two places that are alike: which of them comes second is the schedule's choice."""
+"""Rules about two equivalent places, whose order depends on the schedule."""
 
 
 @inline
@@ -38,15 +38,14 @@ def report(
 ) -> Ptr[Finding]:  # fmt: skip
     """Record a finding, once for each rule and pair of places. `address` 0: it is about no memory.
 
-    What is recorded is the case of the lowest block and thread, so that it does not depend on the schedule. Gives the record
-    that was filled in; None if none was.
+    The case of the lowest block and thread is recorded, so that it does not depend on the schedule. Returns the record
+    that was written, or None.
     """
     st = state.place
     if not is_wanted(rule):
         return None
-    if (
-        st.engines > BULK_LOAD and other_group == st.group and other_tid // st.threads == BULK_LOAD
-    ):  # an mbarrier, see `state.ENGINES`
+    # the identities of bulk loads are mbarriers
+    if st.engines > BULK_LOAD and other_group == st.group and other_tid // st.threads == BULK_LOAD:
         other_tid = BULK_LOAD * st.threads + st.bulk[other_tid % st.threads].thread
     either_way = (u64(_bits(_SYMMETRIC)) >> rule) & 1 != 0
     found = Ptr[Finding](None)
@@ -102,14 +101,14 @@ def report(
 
 @inline
 def report_alone(rule, site, *more):
-    """Return a finding about the running thread and no other."""
+    """Record a finding about the running thread alone."""
     st = state.place
     return report(RULE[rule], site, site, st.group, st.tid, *more)
 
 
 @native
 def say_where(f: Ptr[Finding], address: u64) -> None:
-    """The memory of a finding is at an address."""
+    """Record the memory of a finding by its address."""
     st = state.place
     if address >= st.arena and address < st.arena_end:
         inside = address - st.arena
@@ -126,7 +125,7 @@ def say_where(f: Ptr[Finding], address: u64) -> None:
 
 @native
 def attribute(f: Ptr[Finding], o: Ptr[Object], index: u32, address: u64) -> None:
-    """The memory of a finding is that of an argument."""
+    """Record that the memory of a finding belongs to an argument."""
     f.object = index + 1
     f.offset = address - o.base
     copy(f.known, o)
@@ -134,7 +133,7 @@ def attribute(f: Ptr[Finding], o: Ptr[Object], index: u32, address: u64) -> None
 
 @inline
 def about(tid, rule, *more):
-    """A finding that is about another thread than the running one."""
+    """Record a finding about another thread than the running one."""
     st = state.place
     me = st.tid
     st.tid = tid
@@ -144,7 +143,7 @@ def about(tid, rule, *more):
 
 @native
 def writes_what_is_there(place: u64) -> bool:
-    """Return whether the access writes, at the bytes of a cell, what they hold already."""
+    """Return whether the current write stores the value that the bytes of a cell already have."""
     st = state.place
     if st.value == 0:
         return False

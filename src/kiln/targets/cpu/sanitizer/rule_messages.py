@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..runtime import engine_table
 from . import state as native
@@ -14,8 +14,17 @@ if TYPE_CHECKING:
     from .instrument import SanitizedSite
 
 Triple = tuple[int, int, int]
-Words = tuple[str, str, str]
-"""(what happened, what to do, what to say at the other place)."""
+
+
+class Words(NamedTuple):
+    """The texts of a finding."""
+
+    what: str
+    """What happened."""
+    hint: str
+    """What to do about it."""
+    note: str = ""
+    """What to say at the other place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +57,25 @@ class Case:
         """Bytes of an element."""
         return self.site.element_bits / 8 or 1
 
+    @property
+    def access(self) -> str:
+        """What this side does to the memory."""
+        return _phrase(self.site.what, self.memory)
+
+    @property
+    def mask(self) -> str:
+        return f"{self.extra[0] & 0xFFFFFFFF:#010x}"
+
+    @property
+    def peer(self) -> str:
+        """The block of the other side."""
+        return triple(self.other_block)
+
+    @property
+    def signed(self) -> int:
+        """The second number, which is signed."""
+        return self.extra[1] - (self.extra[1] >> 63 << 64)
+
 
 def triple(value: Triple) -> str:
     """Return (5, 0, 0) as 5, and so on: what is zero at the end is left out."""
@@ -58,7 +86,8 @@ def triple(value: Triple) -> str:
 
 def explain(case: Case) -> Words:
     """Return a finding in words."""
-    return _RULES[case.rule](case)
+    found = _RULES[case.rule]
+    return Words(*(text.format(c=case) for text in found)) if isinstance(found, Words) else found(case)
 
 
 # --- races -----------------------------------------------------------------------------------------------------------
@@ -88,8 +117,8 @@ def _race(case: Case) -> Words:
     if same and case.engine:
         other = other.replace(f"of thread {triple(case.thread)}", "of its own")
     done = _DONE.get(case.rule, "accessed")
-    text = f"{case.me} {_phrase(case.site.what, case.memory)}; {other} {done} it, and nothing orders the two"
-    return text, _what_is_missing(case), f"{'written' if done == 'wrote' else done} here by {other.rstrip(',')}"
+    text = f"{case.me} {case.access}; {other} {done} it, and nothing orders the two"
+    return Words(text, _what_is_missing(case), f"{'written' if done == 'wrote' else done} here by {other.rstrip(',')}")
 
 
 _WAITS = {
@@ -99,7 +128,7 @@ _WAITS = {
     engine_table.BULK_SOURCE: "the thread that stores commits its group and waits until it is read, cp_async_bulk_wait_group(0, read=True), and a barrier follows",
     engine_table.WGMMA: "wait for the WGMMA first: warpgroup.wait_group(n) that covers its group, then the barrier or mbarrier that frees the memory",
 }
-"""What ends the work of each engine."""
+"""What completes the operations of each engine."""
 
 
 def _what_is_missing(case: Case) -> str:
@@ -120,24 +149,8 @@ def _what_is_missing(case: Case) -> str:
     return "put sync_threads(), or a barrier or mbarrier that both take part in, between the two"
 
 
-def _proxy(case: Case) -> Words:
-    return (
-        f"{case.me} {_phrase(case.site.what, case.memory)} in the async proxy; {case.other} wrote it, and no fence tells the async proxy so",
-        "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy or WGMMA",
-        f"written here by {case.other}",
-    )
-
-
-def _map_proxy(case: Case) -> Words:
-    return (
-        f"{case.me} copies by the tensor map in {case.memory}; {case.other} wrote it, and no release and acquire of tensor maps lie between",
-        "after the write: cp_fence_tma_desc_release or fence_tma_desc_release; then, in every warp that copies, fence_tma_desc_acquire",
-        f"written here by {case.other}",
-    )
-
-
 def _in_flight(case: Case) -> Words:
-    """Registers that a product uses are touched before it is complete."""
+    """Return the words for registers that are accessed while a WGMMA in flight uses them."""
     role = "adds to" if case.extra[1] else "reads"
     if case.site.what == "wgmma":
         text, uncommitted = f"{case.me} executes a wgmma with registers that another one in flight {role}", 0
@@ -148,20 +161,20 @@ def _in_flight(case: Case) -> Words:
     hint = "wait for the WGMMA first: warpgroup.wait_group(n) with n groups at most after its own"
     if uncommitted:
         hint = "call warpgroup.commit_group() after the WGMMA: a wait covers WGMMAs that belong to a group"
-    return text, hint, "the WGMMA is issued here"
+    return Words(text, hint, "the WGMMA is issued here")
 
 
 def _unfenced(case: Case) -> Words:
     if case.extra[1] == 2:
-        return (
+        return Words(
             f"{case.me} executes its first wgmma without a fence",
             "call warpgroup.fence() before the first WGMMA",
-            "",
         )
     registers = "accumulator" if case.extra[0] else "A in registers"
     done = "written" if case.extra[1] else "read"
-    return (
-        f"{case.me} executes a wgmma whose {registers} it {'wrote' if case.extra[1] else 'read'}, and no fence orders the two",
+    return Words(
+        f"{case.me} executes a wgmma whose {registers} it {'wrote' if case.extra[1] else 'read'}, and no fence "
+        "orders the two",
         f"call warpgroup.fence() after the registers are {done} and before the WGMMA",
         f"{done} here",
     )
@@ -177,22 +190,21 @@ def _bounds(case: Case) -> Words:
     site, size, record = case.site, case.size, case.record
     if record.modes:
         shape = ", ".join(map(str, record.extents[: record.modes]))
-        return f"{case.me} {_phrase(site.what, case.memory)}, and its shape is ({shape})", _GUARD, ""
+        return Words(f"{case.me} {case.access}, and its shape is ({shape})", _GUARD)
     if record.space == 0:
         # of many elements at once, the first that is outside: they may begin inside
         at, count = int((low if low < 0 else max(low, high)) // size), int(high // size)
-        return (
+        return Words(
             f"{case.me} {_phrase(site.what, 'element')} {at} of a register array of {count} {site.element}",
             _GUARD,
-            "",
         )
     if record.space == native.SHARED:
         offset = record.offset - low
         what = f"element {int(offset // size)}" if offset >= 0 else f"{-offset} bytes before the start"
-        return (
-            f"{case.me} {_phrase(site.what, what)} of {site.memory or 'shared memory'}, which has {int((high - low) // size)} of {site.element}",
+        return Words(
+            f"{case.me} {_phrase(site.what, what)} of {site.memory or 'shared memory'}, which has {int((high - low) // size)} "
+            f"of {site.element}",
             _GUARD,
-            "",
         )
     if record.object:
         where = (record.address - low) & (1 << 64) - 1
@@ -203,59 +215,37 @@ def _bounds(case: Case) -> Words:
         )
         if "[" in case.memory:
             text = f"{case.memory}, {text}"
-        return f"{case.me} {_phrase(site.what, text)}", _GUARD, ""
-    return f"{case.me} {_phrase(site.what, case.memory)}, which is no memory of the program", _GUARD, ""
-
-
-def _alignment(case: Case) -> Words:
-    return (
-        f"{case.site.what} of {case.record.bytes} bytes by {case.me} at an address that is no multiple of {case.extra[0]}: {case.memory}",
-        "make the address a multiple of the access's size, or access fewer elements at a time",
-        "",
-    )
+        return Words(f"{case.me} {_phrase(site.what, text)}", _GUARD)
+    return Words(f"{case.me} {case.access}, which is no memory of the program", _GUARD)
 
 
 def _uninitialized(case: Case) -> Words:
     if case.extra[1]:
         return _unset(case)
-    return (
+    return Words(
         f"{case.me} reads {case.memory}, which nobody has written",
         "write it first, and let the reader wait for that",
-        "",
     )
 
 
 def _unset(case: Case) -> Words:
-    """Return a value that nobody set decides something."""
+    """Return the words for a value that nobody set and that a write, an address or a branch depends on."""
     doing = {
         "write": f"writes {case.memory} with",
         "address": "accesses memory at an address that depends on",
         "branch": "takes a branch that depends on",
-        "sums of a wgmma": "executes a wgmma that adds to",
+        "accumulator of a wgmma": "executes a wgmma that adds to",
         "A of a wgmma": "executes a wgmma whose A is",
     }[case.site.what]
     if case.other_site.what == "register tensor":
         name, element = case.other_site.memory, case.extra[0]
         part = f"element {element} of" if element < 1 << 31 else "an element of"
-        return (
+        return Words(
             f"{case.me} {doing} {part} {name or 'a register tensor'}, which nobody has written",
             f"set it first, as {name or 'tensor'}.fill(0) does, or guard this as its writes are guarded",
             f"{name or 'the tensor'} is made here, and holds nothing",
         )
-    return f"{case.me} {doing} a variable that was not assigned on the way here", "assign it before the branch", ""
-
-
-def _read_only(case: Case) -> Words:
-    return f"{case.me} writes {case.memory}, which is read-only", "pass an array that may be written", ""
-
-
-def _negative(case: Case) -> Words:
-    mode, coordinate = case.extra[0], case.extra[1]
-    return (
-        f"{case.me} stores a box at coordinate {coordinate - (1 << 64) if coordinate >> 63 else coordinate} of mode {mode}",
-        "a store starts inside the tensor, what exceeds its end is left out: only loads may start before it",
-        "",
-    )
+    return Words(f"{case.me} {doing} a variable that was not assigned on this path", "assign it before the branch")
 
 
 def _seen_through(site: SanitizedSite) -> str:
@@ -265,9 +255,11 @@ def _seen_through(site: SanitizedSite) -> str:
 def _swizzle(case: Case) -> Words:
     mine, theirs = (_seen_through(site) for site in (case.site, case.other_site))
     tiles = f"through {mine}" if mine != theirs else f"through {mine} of a tile that starts elsewhere"
-    return (
-        f"{case.me} reads {case.memory} {tiles}; {case.other} wrote it through {theirs}, as the element of another place",
-        "see a tile through one layout wherever it is written and read: the swizzle is part of it, and of where it starts",
+    return Words(
+        f"{case.me} reads {case.memory} {tiles}; {case.other} wrote it through {theirs}, as the element of another "
+        "place",
+        "see a tile through one layout wherever it is written and read: the swizzle is part of it, and of where it "
+        "starts",
         f"written here by {case.other}",
     )
 
@@ -275,73 +267,35 @@ def _swizzle(case: Case) -> Words:
 # --- synchronization -------------------------------------------------------------------------------------------------
 
 
-def _divergent(case: Case) -> Words:
-    return (
-        f"{case.me} arrives at barrier {case.extra[0]} here while other threads of its warp are at another one",
-        "all threads of a warp must reach the same barrier: move it out of the branch",
-        "the others arrived here",
-    )
-
-
-def _other_way(case: Case) -> Words:
-    return (
-        f"{case.me} arrives at barrier {case.extra[0]}, which all threads of the block take part in, here while {case.other} took another way",
-        "a barrier for all threads stands where all of them pass: move it out of the branch, or use a named barrier with a count of threads",
-        f"{case.other} arrived here",
-    )
-
-
 def _barrier_exited(case: Case) -> Words:
     if case.extra[1]:
-        return (
-            f"{case.me} comes to barrier {case.extra[0]} for {case.extra[1]} threads, and {case.other} of the same warp ended "
-            "without coming to it",
-            "warps come to a barrier with all their threads: guard the work, not the barrier, or guard it for whole warps",
-            "",
+        return Words(
+            f"{case.me} arrives at barrier {case.extra[0]} for {case.extra[1]} threads, and {case.other} of the same "
+            "warp ended "
+            "without arriving at it",
+            "warps arrive at a barrier with all their threads: guard the work, not the barrier, or guard it for "
+            "whole warps",
         )
-    return (
-        f"{case.me} waits at barrier {case.extra[0]} for all threads of the block, and {case.other} ended without coming to it",
-        "let every thread reach the barrier (guard the work, not the barrier), or use a named barrier with a count of threads",
-        "",
+    return Words(
+        f"{case.me} waits at barrier {case.extra[0]} for all threads of the block, and {case.other} ended without "
+        "arriving at it",
+        "let every thread reach the barrier (guard the work, not the barrier), or use a named barrier with a count "
+        "of threads",
     )
 
 
 def _count(case: Case) -> Words:
     others, mine = (number or "all" for number in case.extra)
-    return (
+    return Words(
         f"{case.me} arrives at a barrier for {mine} threads; others of the same phase said {others}",
         "every arrival at a barrier names the same number of threads",
         "the others arrived here",
     )
 
 
-def _barrier_early(case: Case) -> Words:
-    number, count = case.extra
-    return (
-        f"{case.me} comes to barrier {number} for {count} threads after the phase that {case.other} came to, and nothing orders the two: "
-        "under another schedule that phase counts it, and waits for others than it is meant for",
-        "give each set of warps a barrier of its own, or let who comes next wait until the phase before is complete",
-        f"{case.other} came here",
-    )
-
-
-def _mbarrier_early(case: Case) -> Words:
-    return (
-        f"{case.me} arrives at the mbarrier {case.memory} after the phase that {case.other} arrived in, and nothing orders the two: "
-        "under another schedule that phase counts it, and is complete without others",
-        f"mbarrier_init names {case.extra[0]} arrivals: all that there are before the next phase is waited for; and who arrives for a phase "
-        "waits first until the one before is complete",
-        f"{case.other} arrived here",
-    )
-
-
-def _mbarrier_init(case: Case) -> Words:
-    return f"{case.me} uses {case.memory} as an mbarrier, and it was not initialized", "call mbarrier_init first", ""
-
-
 def _mbarrier_twice(case: Case) -> Words:
     used = "in use" if case.extra[0] else "initialized"
-    return (
+    return Words(
         f"{case.me} initializes an mbarrier that is {used} already: {case.memory}",
         "let one thread initialize it, once; mbarrier_inval ends its use",
         "initialized here",
@@ -350,89 +304,20 @@ def _mbarrier_twice(case: Case) -> Words:
 
 def _mbarrier_overflow(case: Case) -> Words:
     missing, came = case.extra
-    return (
-        f"{case.me} arrives {came} time{'s' * (came != 1)} at an mbarrier whose phase misses {missing} arrival{'s' * (missing != 1)}: {case.memory}",
+    return Words(
+        f"{case.me} arrives {came} time{'s' * (came != 1)} at an mbarrier whose phase misses {missing} arrival{'s' * (missing != 1)}: "
+        f"{case.memory}",
         "the count of mbarrier_init is the number of arrivals of a phase",
         "initialized here",
     )
 
 
-def _mbarrier_bytes(case: Case) -> Words:
-    expected, came = case.extra
-    return (
-        f"the mbarrier {case.memory} waits for bytes that do not come: {expected} were expected and {came} arrived",
-        "expect exactly the bytes that the copies of a phase bring",
-        "initialized here",
-    )
-
-
-def _mbarrier_phase(case: Case) -> Words:
-    return (
-        f"{case.me} waits for phase {case.extra[0]} of the mbarrier {case.memory}, and the phase after it was complete before the thread looked: it now waits for another one",
-        "let those who arrive wait until the phase before has been seen: by a second mbarrier, or a barrier; check the arrival count",
-        f"{case.other} arrived here",
-    )
-
-
-def _mask(case: Case) -> str:
-    return f"{case.extra[0] & 0xFFFFFFFF:#010x}"
-
-
 def _lanes_exited(case: Case) -> Words:
-    return (
-        f"{case.me} executes a {case.site.what} for the lanes of mask {_mask(case)}, and lane {case.extra[1]} has exited",
+    return Words(
+        f"{case.me} executes a {case.site.what} for the lanes of mask {case.mask}, and lane {case.extra[1]} has exited",
         "all 32 lanes execute it together"
         if case.site.what in ("mma_sync", "ldmatrix", "stmatrix", "movmatrix")
         else "name only lanes that come here in the mask",
-        "",
-    )
-
-
-def _lanes_mask(case: Case) -> Words:
-    return (
-        f"{case.me} is not in the mask {_mask(case)} of the {case.site.what} it executes",
-        "a lane that executes it must be in its mask",
-        "",
-    )
-
-
-def _lanes_site(case: Case) -> Words:
-    return (
-        f"{case.me} is at a {case.site.what} while {case.other}, a lane of its mask, is at another place",
-        "all lanes of the mask must execute the same operation: move it out of the branch, or name fewer lanes",
-        "the other lane is here",
-    )
-
-
-def _block_exited(case: Case) -> Words:
-    return (
-        f"{case.me} accesses the shared memory of block {triple(case.other_block)} of its cluster, which may have ended by then",
-        "let the blocks of the cluster wait for each other before they end: cluster_arrive() and cluster_wait()",
-        "",
-    )
-
-
-def _block_started(case: Case) -> Words:
-    return (
-        f"{case.me} accesses the shared memory of block {triple(case.other_block)} of its cluster, which may not have started",
-        "let the blocks of the cluster wait for each other first: cluster_arrive_relaxed() and cluster_wait()",
-        "",
-    )
-
-
-def _copy_unseen(case: Case) -> Words:
-    return (
-        f"{case.me} gives a copy to shared memory that brings its bytes to {case.memory}, and its block ends without anybody having waited for that",
-        "wait for every copy: the memory belongs to another block when this one ends",
-        "",
-    )
-
-
-def _store_unseen(case: Case) -> Words:
-    return (
-        f"{case.me} ends while a bulk store that it gave may still read shared memory",
-        "commit the store and wait for it before the end: cp_async_bulk_commit_group(), cp_async_bulk_wait_group(0, read=True)",
-        "",
     )
 
 
@@ -454,47 +339,141 @@ def _not_finite(case: Case) -> Words:
     index, count = case.extra[0] & 0xFFFFFFFF, case.extra[0] >> 32
     where = f", element {index} of {count}" if count > 1 else ""
     goes = f"; it is stored in {case.memory}" if case.space else ""
-    return (
+    return Words(
         f"{case.me} computes {text} = {result:g}{where}, not finite although its operands are{goes}",
         "guard the operation, or compute in a wider type",
-        "",
     )
 
 
 def _index_overflow(case: Case) -> Words:
     sign = {"<<": "shifted left by"}.get(case.site.what, case.site.what)
-    return (
+    return Words(
         f"{case.me} computes {case.extra[0]} {sign} {case.extra[1]} for an address, which does not fit in 32 bits",
         "compute the index in 64 bits: Int64(...)",
-        "",
     )
 
 
-def _zero_division(case: Case) -> Words:
-    return (
-        f"{case.me} divides an integer by zero, or takes the remainder: a GPU goes on, with all bits of the result set",
+# --- all rules --------------------------------------------------------------------------------------------------------
+
+_WRITTEN = "written here by {c.other}"
+_RULES: dict[str, Words | Callable[[Case], Words]] = {
+    "read-write": _race,
+    "write-read": _race,
+    "write-write": _race,
+    "atomic": _race,
+    "proxy": Words(
+        "{c.me} {c.access} in the async proxy; {c.other} wrote it, and no fence tells the async proxy so",
+        "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy or WGMMA",
+        _WRITTEN,
+    ),
+    "map-proxy": Words(
+        "{c.me} copies by the tensor map in {c.memory}; {c.other} wrote it, and no release and acquire of tensor "
+        "maps lie between",
+        "after the write: cp_fence_tma_desc_release or fence_tma_desc_release; then, in every warp that copies, "
+        "fence_tma_desc_acquire",
+        _WRITTEN,
+    ),
+    "in-flight": _in_flight,
+    "unfenced": _unfenced,
+    "unfenced-read": _unfenced,
+    "bounds": _bounds,
+    "alignment": Words(
+        "{c.site.what} of {c.record.bytes} bytes by {c.me} at an address that is no multiple of {c.extra[0]}: "
+        "{c.memory}",
+        "make the address a multiple of the access's size, or access fewer elements at a time",
+    ),
+    "uninitialized": _uninitialized,
+    "read-only": Words("{c.me} writes {c.memory}, which is read-only", "pass an array that may be written"),
+    "swizzle": _swizzle,
+    "negative": Words(
+        "{c.me} stores a box at coordinate {c.signed} of mode {c.extra[0]}",
+        "a store must start inside the tensor; what exceeds its end is left out. Only loads may start before it",
+    ),
+    "divergent": Words(
+        "{c.me} arrives at barrier {c.extra[0]} here while other threads of its warp are at another one",
+        "all threads of a warp must reach the same barrier: move it out of the branch",
+        "the others arrived here",
+    ),
+    "other-way": Words(
+        "{c.me} arrives at barrier {c.extra[0]}, which all threads of the block take part in, while {c.other} took "
+        "another path",
+        "a barrier for all threads must stand where all of them pass: move it out of the branch, or use a named "
+        "barrier with a count of threads",
+        "{c.other} arrived here",
+    ),
+    "barrier-exited": _barrier_exited,
+    "count": _count,
+    "barrier-early": Words(
+        "{c.me} arrives at barrier {c.extra[0]} for {c.extra[1]} threads after the phase that {c.other} arrived in, "
+        "and nothing orders the two: "
+        "under another schedule that phase counts this arrival and completes without a thread that it is meant for",
+        "give each set of warps a barrier of its own, or let threads wait until a phase is complete before they "
+        "arrive for the next",
+        "{c.other} arrived here",
+    ),
+    "mbarrier-early": Words(
+        "{c.me} arrives at the mbarrier {c.memory} after the phase that {c.other} arrived in, and nothing orders the "
+        "two: "
+        "under another schedule that phase counts this arrival and completes without another",
+        "mbarrier_init names {c.extra[0]} arrivals, which must be all arrivals of a phase; a thread must wait for a "
+        "phase before it arrives "
+        "for the next",
+        "{c.other} arrived here",
+    ),
+    "mbarrier-init": Words(
+        "{c.me} uses {c.memory} as an mbarrier, and it was not initialized", "call mbarrier_init first"
+    ),
+    "mbarrier-twice": _mbarrier_twice,
+    "mbarrier-overflow": _mbarrier_overflow,
+    "mbarrier-bytes": Words(
+        "the mbarrier {c.memory} waits for bytes that do not come: {c.extra[0]} were expected and {c.extra[1]} arrived",
+        "expect exactly the bytes that the copies of a phase bring",
+        "initialized here",
+    ),
+    "mbarrier-phase": Words(
+        "{c.me} waits for phase {c.extra[0]} of the mbarrier {c.memory}, and the phase after it completed before the "
+        "thread looked: "
+        "it now waits for another one",
+        "let threads arrive only after the previous phase has been seen, by a second mbarrier or a barrier; check "
+        "the arrival count",
+        "{c.other} arrived here",
+    ),
+    "lanes-site": Words(
+        "{c.me} is at a {c.site.what} while {c.other}, a lane of its mask, is at another place",
+        "all lanes of the mask must execute the same operation: move it out of the branch, or name fewer lanes",
+        "the other lane is here",
+    ),
+    "lanes-mask": Words(
+        "{c.me} is not in the mask {c.mask} of the {c.site.what} it executes",
+        "a lane that executes it must be in its mask",
+    ),
+    "lanes-exited": _lanes_exited,
+    "block-exited": Words(
+        "{c.me} accesses the shared memory of block {c.peer} of its cluster, which may have ended by then",
+        "let the blocks of the cluster wait for each other before they end: cluster_arrive() and cluster_wait()",
+    ),
+    "block-started": Words(
+        "{c.me} accesses the shared memory of block {c.peer} of its cluster, which may not have started",
+        "let the blocks of the cluster wait for each other first: cluster_arrive_relaxed() and cluster_wait()",
+    ),
+    "copy-unseen": Words(
+        "{c.me} issues a copy to shared memory whose bytes {c.memory} counts, and its block ends before any thread "
+        "waits for them",
+        "wait for every copy: the memory belongs to another block when this one ends",
+    ),
+    "store-unseen": Words(
+        "{c.me} ends while a bulk store that it issued may still read shared memory",
+        "commit the store and wait for it before the end: cp_async_bulk_commit_group(), cp_async_bulk_wait_group(0, "
+        "read=True)",
+    ),
+    "not-finite": _not_finite,
+    "index-overflow": _index_overflow,
+    "zero-division": Words(
+        "{c.me} divides an integer by zero, or takes the remainder: a GPU goes on, with all bits of the result set",
         "guard it: the divisor if it is not 0, else 1",
-        "",
-    )
-
-
-def _negative_shift(case: Case) -> Words:
-    return (
-        f"{case.me} shifts an integer by a negative number, which Python refuses: all its bits are lost",
+    ),
+    "negative-shift": Words(
+        "{c.me} shifts an integer by a negative number, which Python refuses: all its bits are lost",
         "guard it: the amount if it is not negative, else 0",
-        "",
-    )
-
-
-_RULES: dict[str, Callable[[Case], Words]] = {
-    "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy, "map-proxy": _map_proxy,
-    "in-flight": _in_flight, "unfenced": _unfenced, "unfenced-read": _unfenced,
-    "bounds": _bounds, "alignment": _alignment, "uninitialized": _uninitialized, "read-only": _read_only,
-    "swizzle": _swizzle, "negative": _negative,
-    "divergent": _divergent, "other-way": _other_way, "barrier-exited": _barrier_exited, "count": _count, "barrier-early": _barrier_early, "mbarrier-early": _mbarrier_early, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
-    "mbarrier-overflow": _mbarrier_overflow, "mbarrier-bytes": _mbarrier_bytes, "mbarrier-phase": _mbarrier_phase, "lanes-site": _lanes_site,
-    "lanes-mask": _lanes_mask, "lanes-exited": _lanes_exited, "block-exited": _block_exited,
-    "block-started": _block_started, "copy-unseen": _copy_unseen, "store-unseen": _store_unseen,
-    "not-finite": _not_finite, "index-overflow": _index_overflow, "zero-division": _zero_division,
-    "negative-shift": _negative_shift,
-}  # fmt: skip
+    ),
+}

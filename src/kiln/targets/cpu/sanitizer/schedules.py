@@ -1,8 +1,8 @@
-"""Further schedules of a launch: what it wrote to global memory is taken back, and it runs again.
+"""Repeated launches under further schedules: writes to global memory are undone, and the launch runs again.
 
-Most rules do not depend on the schedule; those that do, such as a deadlock or what a branch on another thread's value leads to, get a few
-more chances. A launch that found nothing and was quick runs again under other seeds, on the memory as it found it. Then what the first run
-wrote is there again: results are those of the schedule in order.
+Most rules do not depend on the schedule; those that do, such as deadlocks or branches on another thread's value, get a
+few more chances. A short launch without findings runs again under other seeds, on the initial memory. Then the writes
+of the first run are restored: results are those of the schedule in order.
 """
 
 # pyright: reportReturnType=false, reportArgumentType=false
@@ -14,21 +14,21 @@ from ....native import Ptr, native, ref, size_of, u8, u32, u64
 from ...host.call_context import Context
 from ...host.libc import memcpy, realloc
 from ...host.reports import has_fault
-from ..runtime.interruption import now
+from ..runtime.interruption import processor_time
 from .memory import greater
 from .state import Log, Write, detector, state
 
 FURTHER = 3
-"""So many schedules besides the first, with the seeds 1, 2, ..."""
+"""Schedules besides the first, with the seeds 1, 2, ..."""
 _QUICK = 20_000_000
-"""Nanoseconds: a launch that takes longer is not repeated."""
+"""Nanoseconds of processor time; longer launches are not repeated, however busy the machine is."""
 _MOST = 64 << 20
-"""Bytes that may be taken back."""
+"""The most bytes that can be undone."""
 
 
 @native
 def note(address: u64, size: u32) -> None:
-    """Bytes of global memory are about to be written: keep what is there."""
+    """Log bytes of global memory before they are written."""
     st = state.place
     log = st.logs[st.recording - 1]
     if log.full != 0 or log.used + size > _MOST:
@@ -60,14 +60,14 @@ def exchange(write: Ptr[Write], bytes_: Ptr[u8]) -> None:
 
 @native
 def take_back(log: Ptr[Log]) -> None:
-    """Memory as it was before all writes of a log, which then holds what they wrote."""
+    """Undo all writes of a log, which then holds the written bytes."""
     for i in range(log.count):
         exchange(ref(log.writes)[log.count - 1 - i], log.bytes)
 
 
 @native
 def bring_back(log: Ptr[Log]) -> None:
-    """Memory as it was after all writes of a log."""
+    """Redo all writes of a log."""
     for i in range(log.count):
         exchange(ref(log.writes)[i], log.bytes)
 
@@ -81,11 +81,11 @@ def empty(log: Ptr[Log]) -> None:
 
 @detector.export
 def schedule(context: Ptr[Context], number: u32) -> u32:
-    """Return whether a launch is to run under schedule `number`, after those before; the first one is 0."""
+    """Return whether to run a launch under schedule `number`; the first one is 0."""
     st = state.place
     if number == 0:
         st.recording = 1 if st.further != 0 and st.seed[0] == 0 else 0
-        st.begun = now()
+        st.begun = processor_time()
         st.schedule = 0
         st.findings_before = st.findings_count
         for i in range(2):
@@ -96,7 +96,7 @@ def schedule(context: Ptr[Context], number: u32) -> u32:
         return 0
     failed = has_fault(context) or st.findings_count != st.findings_before
     if number == 1:
-        if failed or log.full != 0 or now() - st.begun > _QUICK:
+        if failed or log.full != 0 or processor_time() - st.begun > _QUICK:
             st.recording = 0
             return 0
         take_back(log)
@@ -115,7 +115,7 @@ def schedule(context: Ptr[Context], number: u32) -> u32:
 
 @native
 def finish() -> None:
-    """What the first run wrote is there again."""
+    """Restore what the first run wrote."""
     st = state.place
     bring_back(st.logs[0])
     st.recording = 0
@@ -125,7 +125,7 @@ def finish() -> None:
 
 @detector.export
 def scheduled() -> None:
-    """A launch has run under all schedules."""
+    """Finish a launch that has run under all schedules."""
     st = state.place
     if st.recording == 2:
         take_back(st.logs[1])

@@ -1,4 +1,4 @@
-"""Accesses: who read and wrote each few bytes last, and whether a new access comes after that."""
+"""Shadow memory: the last accesses to each cell of memory, and whether a new access is ordered after them."""
 
 # pyright: reportReturnType=false, reportArgumentType=false
 # native code: None is null where a pointer is declared, and a Python number becomes one of the type
@@ -46,7 +46,7 @@ _ATOMIC_BIT = 1 << 31
 
 @native
 def global_cell(address: u64) -> Ptr[Cell]:
-    """Return the cell of a global address, or None where there is no memory for it."""
+    """Return the cell of a global address; None if the detector's memory is exhausted."""
     st = state.place
     key = (address >> PAGE_SHIFT) + 1
     if st.last_page != key:
@@ -59,7 +59,7 @@ def global_cell(address: u64) -> Ptr[Cell]:
 
 @native
 def find_page(key: u64) -> Ptr[Cell]:
-    """Return the cells of a page, made if there is memory for them."""
+    """Return the cells of a page; None if the detector's memory is exhausted."""
     st = state.place
     if st.pages == None:
         st.pages = many(Page, MAX_PAGES)
@@ -78,7 +78,7 @@ def find_page(key: u64) -> Ptr[Cell]:
 
 @native
 def readers_new() -> Ptr[Reader]:
-    """Return an array over all identities, or None where there is no memory for it."""
+    """Return an array of readers over all identities; None if the detector's memory is exhausted."""
     st = state.place
     spare = st.free_arrays
     if spare != None:
@@ -118,7 +118,7 @@ def collide(rule, site, other, address, size):
 
 @native
 def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> None:
-    """One access to the bytes of one cell, by the running thread or one of its engines."""
+    """Check and record one access to the bytes of one cell, by the running thread or one of its engines."""
     st = state.place
     group = st.group
     engine = (flags >> ENGINE_SHIFT) & 15
@@ -172,7 +172,7 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
 
 @native
 def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool, address: u64, size: u32) -> None:
-    """A write comes after all reads."""
+    """Check that a write is ordered after all reads."""
     st = state.place
     if is_dense(cell, shared):
         array = readers_of(cell).array
@@ -195,8 +195,7 @@ def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool
 
 @native
 def may_be_late(array: Ptr[Reader], latest: u32, me: u32, engine: u32) -> bool:
-    """Return whether it has to be looked at each reader: most often all are ordered, which is quick to see without
-    branches."""
+    """Return whether a reader may be unordered; most often none is, which is quick to see without branches."""
     st = state.place
     base = st.current.base
     if base == None or engine != 0:  # an engine is not ordered with itself
@@ -246,7 +245,7 @@ def record_read(cell: Ptr[Cell], me: u32, clock: u32, site: u32, shared: bool) -
 
 @detector.export
 def access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) -> u64:
-    """Check an access; the address to use instead: elsewhere if it must not be made.
+    """Check an access, and return the address to use: scratch memory if the access is invalid.
 
     In shared memory `low` and `high` bound the allocation, as offsets; in global memory `low` is the number of the
     argument plus 1, 0 if that is not known.
@@ -274,7 +273,7 @@ def access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) 
 
 @native
 def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32, said_shared: bool) -> bool:
-    """Check an access to shared memory, or to a frame of a thread, which lies past it; whether it may be made."""
+    """Check an access to shared memory, or to the frames behind it, and return whether it is valid."""
     st = state.place
     rank, offset = u64(0), address - st.arena
     if offset >= st.chunk:
@@ -298,7 +297,7 @@ def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high
 
 @native
 def global_access(address: u64, size: u32, flags: u32, site: u32, number: u32, fine: bool) -> bool:
-    """Check an access to global memory, by argument `number` - 1 if that is not 0; whether it may be made."""
+    """Check an access to global memory, by argument `number` - 1 unless that is 0, and return whether it is valid."""
     st = state.place
     end = address + size
     known = flags & SPACE_MASK == GLOBAL
@@ -367,7 +366,8 @@ def private(address: u64, base: u64, extent: u32, size: u32, site: u32) -> u64:
 
 @detector.export
 def outside(site: u32, space: u32, modes: u32, numbers: Ptr[i64]) -> None:
-    """An access at coordinates outside a tensor; `numbers`: for each mode the lowest, then the highest, then the extents."""
+    """Report an access outside a tensor; `numbers` are the lowest coordinates of all modes, the highest, and the
+    extents."""
     st = state.place
     if st.active != 0:
         f = report_alone("bounds", site)
@@ -382,7 +382,7 @@ def outside(site: u32, space: u32, modes: u32, numbers: Ptr[i64]) -> None:
 
 @detector.export
 def undefined(address: u64, size: u32, site: u32, source: u32, element: u32) -> None:
-    """A value that nobody set decides something: it is written to `address`, or that is 0."""
+    """Report the use of an unset value: it is written to `address`, or that is 0."""
     st = state.place
     if st.active != 0:
         report(RULE["uninitialized"], site, source, st.group, st.tid, address, size, element, 1)
@@ -390,7 +390,7 @@ def undefined(address: u64, size: u32, site: u32, source: u32, element: u32) -> 
 
 @detector.export
 def any_unset(shadow: u64, size: u32) -> u32:
-    """Return whether some of the registers whose shadow this is hold nothing; not 0 if so."""
+    """Return a nonzero number if some of the registers with this shadow are unset."""
     found = u32(0)
     for i in range(size):
         found |= Ptr[u8](shadow)[i]
@@ -399,7 +399,7 @@ def any_unset(shadow: u64, size: u32) -> u32:
 
 @detector.export
 def number(site: u32, index: u32, count: u32, operands: u32, result: u64, left: u64, right: u64) -> None:
-    """A result that is not finite, of operands that are: element `index` of `count`; numbers are the bits of doubles."""
+    """Report a result that is not finite although the operands are: element `index` of `count`, as bits of doubles."""
     st = state.place
     if st.active != 0:
         f = report_alone("not-finite", site, 0, operands, index | (u64(count) << 32), result)
@@ -412,7 +412,7 @@ def number(site: u32, index: u32, count: u32, operands: u32, result: u64, left: 
 
 @detector.export
 def stored(address: u64) -> None:
-    """A number that is not finite is stored: that is where the running thread's last one of which this is not known went."""
+    """Note the address at which the running thread stores the number of its last "not-finite" finding."""
     st = state.place
     if st.unplaced != None and st.unplaced_tid == st.tid:
         st.unplaced.address = address
@@ -422,20 +422,20 @@ def stored(address: u64) -> None:
 
 @detector.export
 def overflowed(site: u32, left: u64, right: u64) -> None:
-    """A 32-bit sum, difference or product of which an address is made does not fit."""
+    """Report an overflow in 32-bit index arithmetic."""
     if state.place.active != 0:
         report_alone("index-overflow", site, 0, 0, left, right)
 
 
 @detector.export
 def divided(site: u32) -> None:
-    """An integer is divided by zero."""
+    """Report an integer division by zero."""
     if state.place.active != 0:
         report_alone("zero-division", site)
 
 
 @detector.export
 def shifted(site: u32) -> None:
-    """An integer is shifted by a negative number."""
+    """Report a shift by a negative number."""
     if state.place.active != 0:
         report_alone("negative-shift", site)

@@ -1,9 +1,10 @@
-"""The memory of the detector: structures that native code and Python share, and the numbers both know.
+"""State of the detector: structures that native code and Python share, and their constants.
 
-One launch runs at a time and on one OS thread, so there is one `State`. A *group* is what the scheduler runs together (a
-block, a cluster, a cooperative grid); N is its number of threads. An *engine* works for a thread beside it (`ENGINES`), and an
-*identity* is who makes an access: engine e of thread t is e N + t, and engine 0 is the thread itself. A clock is an array over the
-identities of a group and, if an engine works through the async proxy, over what that proxy was told of the generic ones.
+One launch runs at a time and on one OS thread, so there is one `State`. A *group* is what the scheduler runs together
+(a block, a cluster, a cooperative grid); N is its number of threads. An *engine* works asynchronously for a thread
+(`ENGINES`). An *identity* makes an access: engine e of thread t is e N + t, and engine 0 is the thread itself. A clock
+is an array over the identities of a group and, if an engine uses the async proxy, over the times of generic identities
+that a proxy fence has made visible to it.
 """
 
 from __future__ import annotations
@@ -18,43 +19,51 @@ DEFAULT_KINDS = ("race", "memory", "sync")
 
 
 IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
-"""What fences tell of the generic proxy (`orders.view`), as bits: the async proxy, of shared and of global memory; who acquires tensor
-maps; copies of the thread itself that read tensor maps."""
+"""Bits of a proxy fence (`memory_order.view`): which accesses see those of the generic proxy.
+
+The async proxy in shared memory, in global memory; threads that acquire tensor maps; this thread's own TMA copies.
+"""
 VIEWS = 2 * GENERIC + 1
 SECTIONS = len(ENGINES) + VIEWS
-"""Of a clock, at most: one for each engine, then one for each generic engine as the async proxy sees shared memory, the same of global
-memory, then threads as their tensor maps were released."""
+"""The most sections of a clock.
+
+One for each engine, one for each generic engine as the async proxy sees it in shared memory, the same for global
+memory, and one for the threads' releases of tensor maps.
+"""
 
 
 # accesses: bits of the flags
 WRITE, ATOMIC = 1, 2
 SPACE_SHIFT, ENGINE_SHIFT, NO_INIT, ALIGNMENT_SHIFT = 2, 5, 1 << 9, 10
-"""Three bits for the space, four for the engine; what it reads need not have been written; six bits for the power of two that an
-address must be a multiple of."""
+"""Fields of the flags: three bits for the space, four for the engine, one if reads of unset memory are fine, six for
+log2 of the alignment."""
 OF_MAP = 1 << 16
-"""The flag of a copy's read of its tensor map."""
+"""Flag: a TMA copy reads its tensor map."""
 SHARED, GLOBAL = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT
 SPACES = {SHARED: "shared", GLOBAL: "global"}
+SPACE_OF = {"smem": SHARED, "dsmem": SHARED, "gmem": GLOBAL}
+"""The spaces that the detector tracks, by the dialect's memory spaces."""
 SPACE_MASK = 7 << SPACE_SHIFT
 
 BARRIERS = limits.BARRIERS + 1
-"""Barriers of a block, and the cluster's."""
+"""Barriers of a block, and that of its cluster."""
 MAX_FINDINGS = 64
 MAX_OBJECTS = 64
 MAX_LEAVES = 12
 MAX_MODES = 8
 RING = 64
-"""How many groups of copies of a thread may be in flight."""
+"""The most groups of copies of a thread in flight."""
 FLIGHTS = 16
-"""How many register arrays of a thread, or parts of them, products may use that are not complete."""
+"""The most register arrays of a thread, or parts of them, that incomplete WGMMAs use."""
 DENSE = 0xFFFF_FFFF
 LOOKED, PASSED, PENDING = 1, 2, 4
-"""A thread that has seen a phase complete; one whose phase is complete, but has not looked yet; one that waits: plus the parity."""
+"""States of a thread at an mbarrier: it has seen the phase complete, the phase is complete, it waits (plus the
+parity)."""
 PAGE_SHIFT = 12
 MAX_PAGES = 1 << 20
 """Entries of the table of shadow pages for global memory (a power of two)."""
 LOCATIONS = 1 << 14
-"""Entries of the table of addresses that order memory: atomics and mbarriers (a power of two)."""
+"""Entries of the table of synchronizing addresses, atomics and mbarriers (a power of two)."""
 _RULES_OF_KIND = {
     "race": ("read-write", "write-read", "write-write", "atomic", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read"),
     "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative"),
@@ -67,20 +76,21 @@ _RULES_OF_KIND = {
 }  # fmt: skip
 KIND_OF_RULE = {rule: kind for kind, rules in _RULES_OF_KIND.items() for rule in rules}
 RULES = tuple(KIND_OF_RULE)
-"""What a finding says: `Finding.rule` is the number."""
+"""All rules; `Finding.rule` is an index."""
 RULE = {name: number for number, name in enumerate(RULES)}
 assert len(RULES) <= 64  # bits of a word
 WARNINGS = ("store-unseen", "unfenced-read")
-"""Rules that public programs break and that no GPU takes offence at (ptxas adds a missing fence): told, but no findings."""
+"""Rules that are warnings, not findings: public programs break them, and GPUs tolerate it (ptxas adds a missing
+fence)."""
 
 
 @struct
 class Clock:
-    """Followed by the array. Unchanging once somebody may have taken it, but for the count of its holders."""
+    """A vector clock, followed by its array. It is immutable once taken, but for the count of holders."""
 
     holders: u32
     group: u32
-    unfenced: u32  # of a barrier: whether somebody came without a fence before, see `orders.fence`
+    unfenced: u32  # of a barrier: whether a thread arrived without a fence (`memory_order.fence`)
     lowest: u32  # the least of its numbers for threads, plus 1; 0: not known yet
     next: Ptr[Clock]  # in the list of free ones
     last: Ptr[Clock]  # the clock joined into this one most recently: joining it again changes nothing
@@ -89,7 +99,7 @@ class Clock:
 
 @struct
 class Foreign:
-    """What is known of another group; the first entry of a group counts."""
+    """A clock of another group, in a list; the first entry of a group counts."""
 
     next: Ptr[Foreign]
     group: u32
@@ -98,7 +108,7 @@ class Foreign:
 
 @struct
 class Fence:
-    """What a thread knew at a fence."""
+    """The clock of a thread at a fence."""
 
     base: Ptr[Clock]
     own: Array[u32, SECTIONS]
@@ -106,50 +116,47 @@ class Fence:
 
 @struct
 class Registers:
-    """Registers of a thread that a product uses, or that were written: an address range, empty where there are none."""
+    """Registers of a thread that a WGMMA uses, or that were accessed: an address range, empty if unused."""
 
     low: u64
     high: u64
     site: u32
-    group: u32  # of products, counted as in `Thread.groups`
-    is_accumulator: u32  # whether a product writes them
+    group: u32  # of WGMMAs, counted as in `Thread.groups`
+    is_accumulator: u32  # whether a WGMMA writes them
     padding: u32
 
 
 @struct
 class Thread:
-    """A thread's own time. What it knows of others is `base`, shared by all who know the same."""
+    """The state of a thread. Its clock is `base`, shared by threads that know the same, and its own elements."""
 
     base: Ptr[Clock]
     own: Array[u32, SECTIONS]  # own[s]: section s of its clock at its own place
     pending: Ptr[Clock]  # the clock of the barrier it waits at
     pending_cluster: Ptr[Clock]
-    carried: Ptr[
-        Clock
-    ]  # of the phase of an mbarrier that it saw complete last: what who gave copies of it knew; orders no memory
-    fences: Array[Fence, 2]  # its last one of any scope, and of at least the scope of the GPU
-    seen: Array[Ptr[Clock], 2]  # what relaxed reads saw released, within the group and by anyone: a fence acquires it
-    acquired: Ptr[Clock]  # what it knew when it acquired tensor maps last, and which time of its own was released
+    carried: Ptr[Clock]  # of the issuers of copies, in the mbarrier phase that it saw complete last; orders no memory
+    fences: Array[Fence, 2]  # its last one of any scope, and of GPU scope or wider
+    seen: Array[Ptr[Clock], 2]  # released clocks that relaxed reads saw, of the block and of all; a fence acquires them
+    acquired: Ptr[Clock]  # its clock and own time when it last acquired tensor maps
     acquired_own: u32
-    epoch: Array[u32, len(ENGINES)]  # of what it gives to each engine now; of itself: not used
+    epoch: Array[u32, len(ENGINES)]  # of the operations it issues to each engine now; unused for itself
     groups: Array[u32, len(ENGINES)]  # committed so far
     exited: u32
-    depended: u32  # it has waited for the launches before
-    stored: u32  # the time of its last store of a box, as SOURCE's
+    depended: u32  # it has waited for earlier launches
+    stored: u32  # the time of its last TMA store, of engine BULK_SOURCE
     stored_site: u32
     fenced: u32  # it has accessed nothing since a sequentially consistent fence of the GPU's scope
     ring: Array[u32, len(ENGINES) * RING]  # the epoch of each committed group
-    flights: Array[Registers, FLIGHTS]  # that products use which are not complete
-    touched: Array[Registers, FLIGHTS]  # since the last `wgmma_fence`; `is_accumulator` says that they were written
-    next_flight: u32  # the place that is used again if all are taken
+    flights: Array[Registers, FLIGHTS]  # that incomplete WGMMAs use
+    touched: Array[Registers, FLIGHTS]  # accessed since the last `wgmma_fence`; `is_accumulator` if written
+    next_flight: u32  # the entry to reuse if all are taken
     next_touched: u32
     wgmma_fences: u32  # whether there was a `wgmma_fence`
 
 
 @struct
 class Access:
-    """An access of an identity at a time of its own; a clock of 0 means none. An atomic one has the highest bit of
-    `tid`."""
+    """An access: identity, its time, and place. A clock of 0 means none; an atomic one has the highest bit of `tid`."""
 
     clock: u32
     tid: u32
@@ -159,9 +166,9 @@ class Access:
 
 @struct
 class Cell:
-    """Who accessed a few bytes last.
+    """The last accesses to a few bytes.
 
-    In shared memory `read.tid` DENSE means that `other` is a `Readers`: there were more than two.
+    In shared memory, `read.tid` DENSE means that `other` is a `Readers`: there are more than two.
     """
 
     write: Access
@@ -188,9 +195,9 @@ class Reader:
 
 @struct
 class LoneCell:
-    """Who accessed a few bytes in a kernel whose threads never meet, as the number of a thread in the launch plus 1.
+    """The accessors of a few bytes in a kernel whose threads never synchronize, as thread number in the launch plus 1.
 
-    `w`: who wrote last; `r`: a reader, `o`: another one.
+    `w` is the last writer, `r` a reader, `o` another reader.
     """
 
     w_who: u32
@@ -203,7 +210,7 @@ class LoneCell:
 
 @struct
 class Arrival:
-    """The arrival of the lowest lane of a warp in a phase of a barrier or mbarrier; `who` 0: none did."""
+    """The arrival of the lowest lane of a warp in a phase of a barrier or mbarrier; `who` is 0 if there is none."""
 
     who: u32  # the thread, plus 1
     time: u32
@@ -219,18 +226,18 @@ class BarrierSlot:
     arrived: u32
     count: u32
     site: u32  # of the first arrival
-    who: u32  # made it
+    who: u32  # the thread of that arrival
     warp_site: Array[u32, 32]  # where each warp arrived, plus 1
-    warp_lanes: Array[u32, 32]  # its lanes that did
-    counted: u32  # whether somebody came who named a number of threads: what follows is of use then
-    late: Array[u32, 32]  # warps of the phase before of which no lane of the warp knows that they came, as bits
-    now: Array[Arrival, 32]  # of each warp in this phase, where it is for a number of threads
-    before: Array[Arrival, 32]  # and in the one before
+    warp_lanes: Array[u32, 32]  # the lanes of each warp that arrived
+    counted: u32  # whether an arrival named a number of threads; the fields below are used then
+    late: Array[u32, 32]  # for each warp, as bits: warps whose arrival in the previous phase no lane of it knows
+    now: Array[Arrival, 32]  # of each warp in this phase
+    before: Array[Arrival, 32]  # and in the previous one
 
 
 @struct
 class Meeting:
-    """Lanes that meet."""
+    """A meeting of lanes."""
 
     clock: Ptr[Clock]
     arrived: u32
@@ -241,9 +248,9 @@ class Meeting:
 
 @struct
 class BulkSlot:
-    """An mbarrier that copies bring bytes to."""
+    """An mbarrier that counts bytes of copies."""
 
-    thread: u32  # that gave the last one
+    thread: u32  # that issued the last one
     site: u32
     issued: u32  # the phase that it was issued in
     seen: u32  # the last complete phase that somebody waited for
@@ -252,19 +259,19 @@ class BulkSlot:
 
 @struct
 class Location:
-    """An address that orders memory."""
+    """A synchronizing address: an atomic or an mbarrier."""
 
     key: u64
     local: Ptr[Clock]  # released by the block `local_block`; for an mbarrier: what arrivals released so far
     wide: Ptr[Clock]  # released to more than a block
     published: Array[Ptr[Clock], 2]  # of an mbarrier: the clock of the last complete phase of each parity
     local_block: u32
-    mbarrier: u32  # whether it is one now
+    mbarrier: u32  # whether it is an mbarrier now
     site: u32
     who: u32
     parity: u32
-    used: u32  # since it was made
-    expected: u64  # bytes of this phase: announced and come
+    used: u32  # since its initialization
+    expected: u64  # bytes of this phase, and bytes that arrived
     got: u64
     bytes_site: u32
     waits: Ptr[u32]  # of an mbarrier, for each thread: `LOOKED`, `PASSED` or `PENDING`
@@ -273,8 +280,8 @@ class Location:
     born: u32  # an address in shared memory: the group it belongs to, plus 1; else 0
     slot: u32  # of an mbarrier that copies bring bytes to: its place in `State.bulk`, plus 1
     phases: u32  # of an mbarrier: complete ones so far, over all its initializations
-    count: u32  # of arrivals in a phase, as it was initialized
-    carried: Ptr[Clock]  # of an mbarrier: what the thread knew that gave the last copy of this phase
+    count: u32  # of arrivals in a phase
+    carried: Ptr[Clock]  # of an mbarrier: the clock of the issuer of the last copy in this phase
     carried_before: Array[Ptr[Clock], 2]  # of the last complete phase of each parity
     now: Ptr[Arrival]  # of each warp of its block in this phase
     before: Ptr[Arrival]  # and in the one before
@@ -289,10 +296,10 @@ class Object:
     high: u64
     readonly: u64
     written: u64  # by the kernel
-    quiet: u64  # nobody writes its memory during the launch
+    quiet: u64  # no thread writes its memory during the launch
     reach_low: u64  # its memory and that of all arguments that share some of it
     reach_high: u64
-    bias: u64  # in a kernel whose threads never meet: where the cell of address 0 would be; 0: it has no cells
+    bias: u64  # without synchronization: where the cell of address 0 would be; 0 if it has no cells
     leaves: Array[i64, MAX_LEAVES]
 
 
@@ -306,7 +313,7 @@ class Page:
 
 @struct
 class Spare:
-    """What lies before an array of readers."""
+    """The header of an array of readers."""
 
     before: Ptr[Spare]  # of all
     next: Ptr[Spare]  # that is free
@@ -314,7 +321,7 @@ class Spare:
 
 @struct
 class Write:
-    """Bytes of global memory that were written: where, how many, and where in the log those are that were there."""
+    """A write to global memory: address, size, and the position of the old bytes in the log."""
 
     address: u64
     size: u64
@@ -336,7 +343,7 @@ class Log:
 
 @struct
 class Ending:
-    """What the threads of a block knew when they ended, and how many did."""
+    """The joined clock of the threads of a block that have ended, and their number."""
 
     clock: Ptr[Clock]
     threads: u64
@@ -344,7 +351,7 @@ class Ending:
 
 @struct
 class Chunk:
-    """What lies before allocated memory."""
+    """The header of allocated memory."""
 
     before: Ptr[Chunk]
     unused: u64  # so that what follows is aligned to 16 bytes
@@ -352,11 +359,11 @@ class Chunk:
 
 @struct
 class Finding:
-    """What was found, in numbers."""
+    """A finding, in numbers."""
 
     rule: u32
-    site: u32  # the access or operation that was found out
-    other_site: u32  # the one it collides with
+    site: u32  # of the reported access or operation
+    other_site: u32  # of the one that it conflicts with
     group: u32
     tid: u32
     other_group: u32
@@ -373,10 +380,10 @@ class Finding:
     other_sizes: Sizes  # of the launch that the other side belongs to
     kernel: u32
     other_kernel: u32
-    before: u32  # the other side is of the launch before
+    before: u32  # whether the other side belongs to the previous launch
     schedule: u32  # under which it was found
     numbers: Array[i64, 2]  # the operands of an operation, as bits of doubles
-    modes: u32  # of the tensor whose extents an access exceeds; 0: it is about something else
+    modes: u32  # of the tensor whose extents an access exceeds; 0 for other findings
     place: Array[i64, MAX_MODES]  # the coordinate outside
     extents: Array[i64, MAX_MODES]
     known: Object
@@ -384,15 +391,15 @@ class Finding:
 
 @struct
 class State:
-    """All of it."""
+    """The whole state of the detector."""
 
     # see `schedules.py`
     seed: Ptr[i64]  # the runtime's
-    further: u32  # how many schedules a launch may be tried under besides the first
-    tried: u32  # the most of a call so far, where there were several
+    further: u32  # schedules of a launch besides the first
+    tried: u32  # the most schedules of a launch of the call so far
     schedule: u32  # of the run now
     recording: u32  # the log that writes go to, plus 1
-    findings_before: u32  # the launch
+    findings_before: u32  # findings before the launch
     begun: i64
     logs: Array[Log, 2]
     active: u32
@@ -405,20 +412,18 @@ class State:
     shift: u32  # log2 of the bytes a cell stands for
     smem: u32  # bytes of shared memory of a block that the program may use
     cells_per_block: u32
-    engines: u32  # that are in use: the first ones of `ENGINES`
+    engines: u32  # in use: the first ones of `ENGINES`
     kernel: u32
     current: Ptr[Thread]  # the running thread
     tid: u32
-    exits: u32  # threads of the group that are done
+    exits: u32  # threads of the group that have exited
     arena: u64
     arena_end: u64
     chunk: u64
     thread_array: Ptr[Thread]
     cells: Ptr[Cell]
     cells_bytes: u64
-    tiles: Ptr[
-        u32
-    ]  # for each cell of shared memory: where its bytes lie before the swizzle they were written through, plus 1
+    tiles: Ptr[u32]  # for each cell of shared memory: where its bytes lie without their swizzle, plus 1
     slots: Ptr[BarrierSlot]
     meetings: Ptr[Meeting]
     pages: Ptr[Page]
@@ -429,30 +434,30 @@ class State:
     free_clocks: Ptr[Clock]
     free_arrays: Ptr[Spare]  # of readers
     arrays: Ptr[Spare]  # of readers, all of them
-    memory: Ptr[Chunk]  # all that was allocated, as a list
+    memory: Ptr[Chunk]  # the list of all allocations
     allocated: u64
     limit: u64
     remote: Ptr[Reader]  # of clusters: for each block and identity, its last access to that block's memory from another
     endings: Ptr[Ending]  # for each block
     bulk: Ptr[BulkSlot]  # one for each thread of the group
     bulk_count: u32
-    bulk_slot: u32  # of the copy whose accesses come now
+    bulk_slot: u32  # of the current copy
     bulk_phase: u32  # its time, plus 1
     memo: Array[Ptr[Clock], 3]
     view_memo: Array[Ptr[Clock], 2]
     view_of: u32
     wgmma_memo: Array[Ptr[Clock], 2]
-    wgmma_memo_place: u32  # the number by which the second one knows more
+    wgmma_memo_place: u32  # the identity by which the second clock exceeds the first
     wgmma_memo_epoch: u32
     scratch: u64
-    value: u64  # where the value that is written next lies, if it is known
+    value: u64  # address of the value of the next write, if known
     value_for: u64  # the address it is written to
     objects: Array[Object, MAX_OBJECTS]
     object_count: u32
     findings_count: u32
     extents_count: u32
-    overflow: u32  # findings that found no place
-    lone: u32  # whether the threads of the kernel never meet
+    overflow: u32  # findings that were dropped
+    lone: u32  # whether the threads of the kernel never synchronize
     sequential: u32  # whether there was a sequentially consistent fence
     who: u32  # then: the number of the running thread in the launch, plus 1
     readonly: u32  # whether an argument of the launch may not be written
@@ -464,16 +469,16 @@ class State:
     before_kernel: u32
     before_sizes: Sizes
     launches: u32  # of the call so far
-    programmatic: u32  # this one may start before the one before it has ended
+    programmatic: u32  # whether this launch may overlap the previous one
     stream: u64
     extent_low: Array[u64, MAX_OBJECTS]
     extent_high: Array[u64, MAX_OBJECTS]
     extent_readonly: Array[u32, MAX_OBJECTS]
-    unplaced: Ptr[Finding]  # a finding that waits for the place its number goes to
+    unplaced: Ptr[Finding]  # a "not-finite" finding whose store has not been seen
     unplaced_tid: u32
     findings: Array[Finding, MAX_FINDINGS]
 
 
 detector = Library("sanitizer", prefix="kiln_cpu_san_")
-"""What instrumented code calls."""
+"""The library of functions that instrumented code calls."""
 state = detector.variable("state", State)

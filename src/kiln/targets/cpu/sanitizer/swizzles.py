@@ -1,11 +1,10 @@
-"""Tiles of shared memory that are written through one swizzle and read through another.
+"""Checks for tiles of shared memory that are written through one swizzle and read through another.
 
-Such a read is ordered and inside its tile, and brings the element of another place. Programs that are traced for the sanitizer say
-of each tensor in shared memory through which swizzle it sees its memory (`cute.through`). For each few bytes the detector remembers
-where they would lie without the swizzle they were written through; a read that puts them elsewhere, while the element that belongs
-there lies at another place and has another value, is a finding. A tile that is filled with one value may be filled through any
-view. Accesses that are made through no tensor, bulk copies, atomics and writes of one value to all of a vector say nothing about
-a place.
+Such a read is ordered and inside its tile, but returns another element. Programs that are traced for the sanitizer name
+the swizzle of each tensor in shared memory (`cute.through`). For each cell the detector stores where its bytes would
+lie without the swizzle they were written through. A read that maps them elsewhere, while the element that belongs there
+lies at another address with another value, is a finding. A tile that is filled with one value may be filled through any
+view. Accesses through no tensor, bulk copies, atomics and writes of one value to a whole vector are not checked.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _CONSTANT = {"arith.constant", "llvm.mlir.constant", "llvm.mlir.zero"}
 
 @dataclasses.dataclass(frozen=True)
 class Swizzled:
-    """What a tensor in shared memory is seen through."""
+    """The swizzle of a tensor in shared memory."""
 
     name: str
     """The swizzle as the program has it; empty for a plain layout."""
@@ -55,7 +54,7 @@ def swizzled(op: Through, pointer: ir.Value) -> Swizzled | None:
 
 
 def is_uniform(value: ir.Value | None) -> bool:
-    """Return whether a write of a value puts the same into all of its elements: it does not matter which goes where."""
+    """Return whether all elements of a value are the same, so that it does not matter which goes where."""
     if value is None or isinstance(value.owner, ir.Block):
         return False
     op = value.owner.operation
@@ -68,7 +67,7 @@ def look(
     b: Builder, tell: Callable[..., Any], address: ir.Value, bytes_: int | ir.Value, seen: Swizzled | None, write: bool,
     site: int,
 ) -> None:  # fmt: skip
-    """After an access to shared memory: compare, or remember, where its bytes lie without the swizzle."""
+    """After an access to shared memory, record or compare where its bytes lie without the swizzle."""
     if seen is not None or write:
         base = b.i64(0) if seen is None or seen.base is None else seen.base
         tell("tile", address, bytes_, base, UNKNOWN if seen is None else seen.code, int(write), site)

@@ -1,6 +1,6 @@
-"""Tiles of shared memory that are written through one swizzle and read through another: what the detector remembers of them.
+"""The detector's records of swizzled tiles: where bytes of shared memory lie without their swizzle.
 
-`swizzles.py` says what it is about.
+`swizzles.py` explains the check.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from .state import RULE, detector, state
 BITS = 6
 """Bits that each of bits, base and shift of a swizzle takes in its code."""
 UNKNOWN = 0xFFFF_FFFF
-"""A mark in place of a code: the bytes are written, and where they lie without it is not known."""
+"""A code for bytes that are written through an unknown swizzle."""
 _NEAR = 1024
-"""Bytes that a swizzle moves an element by at most, as far as it is looked for."""
+"""The most bytes that a swizzle moves an element by."""
 
 
 @inline
 def mark_of(plain):
-    """Return what is remembered of an address without its swizzle; not 0."""
+    """Return the mark of an address without its swizzle; never 0."""
     return (u32(plain) & 0x7FFF_FFFF) + 1
 
 
 @native
 def differ(a: u64, b: u64) -> bool:
-    """Return whether the bytes of two cells do."""
+    """Return whether the bytes of two cells differ."""
     first, second = Ptr[u8](a), Ptr[u8](b)
     for i in range(u64(1) << state.place.shift):
         if first[i] != second[i]:
@@ -36,8 +36,7 @@ def differ(a: u64, b: u64) -> bool:
 
 @native
 def brings_another(rank: u64, cell: u64, plain: u64) -> bool:
-    """Return whether what was written as the element of address `plain` lies somewhere, with another value than a cell
-    has."""
+    """Return whether the element written as address `plain` lies elsewhere, with another value than a cell has."""
     st = state.place
     start, cells = st.arena + rank * st.chunk, u64(st.cells_per_block)
     marks = ref(st.tiles)[rank * cells]
@@ -54,7 +53,7 @@ def brings_another(rank: u64, cell: u64, plain: u64) -> bool:
 
 @detector.export
 def tile(address: u64, size: u32, base: u64, code: u32, writes: u32, site: u32) -> None:
-    """An access through a swizzle of addresses relative to `base`."""
+    """Record or check an access through a swizzle of addresses relative to `base`."""
     st = state.place
     if st.active == 0 or size == 0 or address < st.arena or address >= st.arena_end:
         return

@@ -1,15 +1,16 @@
-"""Values that nobody set: register tensors read before they are written, variables that only one branch assigns.
+"""Uninitialized values: register tensors read before they are written, variables that only one branch assigns.
 
-Works on a kernel before it is expanded. Every byte of a register tensor has a shadow byte, not zero while nobody has written
-it; a value that depends on such bytes has a shadow of its own, an i1 or a vector of them, computed beside it. Predicated loads
-leave values unset on purpose, so that reading one is no finding: a finding is a value that decides something, because it is
-written to shared or global memory, is part of an address, or chooses a branch.
+This works on a kernel before it is expanded. Every byte of a register tensor has a shadow byte, nonzero until it is
+written; a value that depends on such bytes has its own shadow, an i1 or a vector of them, computed beside it.
+Predicated loads leave values unset on purpose, so reading one is no finding: a finding is an unset value that is
+written to shared or global memory, is part of an address, or decides a branch.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
@@ -17,8 +18,8 @@ from ....dialects import cute
 from ....dialects.nvgpu.mma import MmaSync
 from ....dialects.nvgpu.warp import Shuffle, shuffle, vote
 from ....dialects.nvgpu.wgmma import Wgmma
-from ....mlir import context, ir
-from ...lowering.builder import Builder, int_type, like
+from ....mlir import ir
+from ...lowering.builder import Builder, flat_type, int_type, like, reshape, terminator
 from ...lowering.memory import private_bytes
 from .register_arrays import RegisterArray, RegisterPlace, registers_of, unproven_arrays
 
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
     from .instrument import Instrumentation
 
 _MOVED = {"cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter", "cute.through"}
-"""Operations whose result points into what their first operand points into."""
+"""Operations whose result points into the memory of their first operand."""
 _SHAPING = {
     "vector.extract", "vector.insert", "vector.broadcast", "vector.shape_cast", "vector.extract_strided_slice",
     "vector.insert_strided_slice", "vector.shuffle", "vector.transpose", "vector.from_elements", "vector.splat",
     "vector.interleave",
 }  # fmt: skip
-"""Operations that move elements and compute nothing: shadows move in the same way."""
+"""Operations that only move elements: shadows move in the same way."""
 _COMPUTING = {
     "cute_nvgpu.approx",
     "cute_nvgpu.prmt",
@@ -45,7 +46,7 @@ _COMPUTING = {
 }
 _SHUFFLE = "cute_nvgpu.shuffle"
 _TOGETHER = {"cute_nvgpu.vote", "cute_nvgpu.redux"}
-"""Operations of lanes whose result depends on the first operand of every one of them."""
+"""Warp operations whose result depends on the first operand of every lane."""
 _MMA = "cute_nvgpu.mma_sync"
 _ASSEMBLY = "llvm.inline_asm"
 _WRITING = re.compile(r"(?<![\w.%])(st|red|atom|stmatrix)\b")
@@ -58,12 +59,16 @@ _ONES = {
 _HARMLESS = {
     ("cute.load", 0), ("cute.store", 1), ("cute.leaf", 0), ("cute.bounds", 0), ("cute_nvgpu.wgmma", 0), ("cute_nvgpu.wgmma", 1),
 }  # fmt: skip
-"""Uses of a register tensor's address that are followed, or do nothing to it."""
+"""Uses of a register tensor's address that are tracked, or are harmless."""
 _STORES = {
     "cute.store": 0, "cute_nvgpu.ordered_store": 1, "cute_nvgpu.atomic_rmw": 1, "cute_nvgpu.stmatrix": 1,
     "cute_nvgpu.atomic_cas": 2,
 }  # fmt: skip
-"""Operations that write a value to memory: the operand it is."""
+"""Operations that write a value to memory, with the number of that operand."""
+
+
+_Slot = tuple[ir.Value, ir.Type]
+"""Memory for a shadow, and its type there."""
 
 
 def _splat(b: Builder, type_: ir.Type, bits: int) -> ir.Value:
@@ -83,7 +88,7 @@ def _defining(value: ir.Value) -> ir.Operation | None:
 
 
 def watch(sanitizer: Instrumentation, expansion: Expansion, func: ir.Operation) -> None:
-    """Follow unset values through a kernel and let it report those that decide something."""
+    """Track unset values through a kernel, and report those that reach memory, an address or a branch."""
     _Watch(sanitizer, expansion, func).run()
 
 
@@ -118,7 +123,7 @@ class _Watch:
             self._block(self.entry)
 
     def _leave_out(self) -> None:
-        """Find the values that may be unset; register tensors that never hold one are not followed."""
+        """Find the values that may be unset, and the register tensors that may hold one."""
         unproven = unproven_arrays(self.entry, self.places)
         everywhere, self.sure = self.places, {}
         self.places = {value: place for value, place in everywhere.items() if id(place.array) in unproven}
@@ -142,7 +147,7 @@ class _Watch:
     # -- register tensors --------------------------------------------------------------------------------
 
     def _array(self, op: cute.AllocRmem) -> None:
-        """Follow a register tensor, unless its address goes where it cannot be followed."""
+        """Track a register tensor, unless its address escapes."""
         span, _ = source_span(op.location)
         name = self.sanitizer.name_at(span)
         site = self.sanitizer.site_in(op, self.kernel, "register tensor", memory=name)
@@ -190,13 +195,10 @@ class _Watch:
         return b.byte_gep(place.array.shadow, b.select(inside, total, b.i64(0))), 1
 
     def _access(self, op: ir.Operation, pointer: ir.Value, offset: ir.Value, type_: ir.Type) -> tuple[Any, ...]:
-        """Return (builder, type of the shadow in memory, its address, alignment) of an access; per element if that is
-        possible."""
+        """Return builder, type of the shadow in memory, address and alignment of an access."""
         element = cute.info(pointer.type).element
         bits = cute.element_bits(element)
-        count = 1
-        for extent in type_.shape if isinstance(type_, ir.VectorType) else ():
-            count *= extent
+        count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
         bytes_ = max(1, count * bits // 8)
         b = Builder(ir.InsertionPoint(op), op.location)
         address, alignment = self._address(b, self.places[pointer], offset, element, bytes_)
@@ -244,7 +246,7 @@ class _Watch:
                     self._add(target)
 
     def _passed(self, op: ir.Operation) -> list[tuple[ir.Value, list[ir.Value]]]:
-        """Return (value, what it becomes) for the end of a region."""
+        """Return pairs of a value and its targets, for the terminator of a region."""
         parent = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
         values = list(op.operands)[1 if op.name == "scf.condition" else 0 :]
         if op.name == "scf.condition":
@@ -260,7 +262,8 @@ class _Watch:
         return list(zip(values, targets))
 
     def _started(self, op: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:
-        """Return (value, what it becomes in the first round, or without any) of a loop."""
+        """Return pairs of a loop's initial value and its target: a block argument, or a result if there is no
+        iteration."""
         arguments = list(op.regions[0].blocks[0].arguments)
         if op.name == "scf.while":
             return list(zip(op.operands, arguments))
@@ -285,13 +288,7 @@ class _Watch:
         return result
 
     def _whole(self, b: Builder, shadow: ir.Value) -> ir.Value:
-        if isinstance(shadow.type, ir.VectorType) and len(shadow.type.shape) != 1:
-            count = 1
-            for extent in shadow.type.shape:
-                count *= extent
-            flat = ir.VectorType.get([count], int_type(1), loc=ir.Location.unknown(context()))
-            shadow = b.value("vector.shape_cast", flat, (shadow,))
-        return b.any(shadow)
+        return b.any(reshape(b, shadow, flat_type(shadow.type)))
 
     def _shaped(self, b: Builder, shadow: ir.Value, type_: ir.Type) -> ir.Value:
         """Return a shadow for a value of a type: element by element if the shapes agree, else any for all."""
@@ -309,18 +306,29 @@ class _Watch:
                 result = shadow if result is None else b.binary("ori", result, shadow)
         return result if result is not None else b.const(like(type_, int_type(1)), 0)
 
-    def _slot(self, value: ir.Value) -> tuple[ir.Value, ir.Type]:
-        """Memory for the shadow of a value that crosses a region."""
-        first = Builder(ir.InsertionPoint.at_block_begin(self.entry), self.func.location)
-        type_ = like(value.type, int_type(8))
-        return first.alloca(type_), type_
+    def _slots(self, values: Iterable[ir.Value]) -> dict[int, _Slot]:
+        """Return memory for the shadows that cross a region: of those values that may be unset, by their positions."""
+        slots: dict[int, _Slot] = {}
+        for number, value in enumerate(values):
+            if value in self.maybe:
+                first = Builder(ir.InsertionPoint.at_block_begin(self.entry), self.func.location)
+                type_ = like(value.type, int_type(8))
+                slots[number] = first.alloca(type_), type_
+        return slots
 
-    def _keep(self, b: Builder, value: ir.Value, slot: tuple[ir.Value, ir.Type]) -> None:
-        b.store(b.value("arith.extui", slot[1], (self._shadow(b, value),)), slot[0])
+    def _keep(self, before: ir.Operation, values: Sequence[ir.Value], slots: dict[int, _Slot]) -> None:
+        """Before an operation, store the shadows of values."""
+        b = Builder(ir.InsertionPoint(before), before.location)
+        for number, (place, type_) in slots.items():
+            b.store(b.value("arith.extui", type_, (self._shadow(b, values[number]),)), place)
 
-    def _recall(self, b: Builder, value: ir.Value, slot: tuple[ir.Value, ir.Type]) -> None:
-        stored = b.load(slot[1], slot[0])
-        self.shadows[value] = b.compare("ne", stored, b.const(slot[1], 0))
+    def _recall(
+        self, at: ir.InsertionPoint, op: ir.Operation, values: Sequence[ir.Value], slots: dict[int, _Slot]
+    ) -> None:
+        """At a place inside or after an operation, load the shadows of values."""
+        b = Builder(at, op.location)
+        for number, (place, type_) in slots.items():
+            self.shadows[values[number]] = b.compare("ne", b.load(type_, place), b.const(type_, 0))
 
     # -- the walk ----------------------------------------------------------------------------------------
 
@@ -364,7 +372,7 @@ class _Watch:
                     self._block(block)
 
     def _forget(self, op: ir.Operation, array: RegisterArray) -> None:
-        """A new register tensor holds nothing."""
+        """Mark a new register tensor as unset."""
         self._fill(Builder(ir.InsertionPoint.after(op), op.location), array.shadow, array.size, -1)
 
     def _fill(self, b: Builder, shadow: ir.Value, bytes_: int, byte: int) -> None:
@@ -394,7 +402,7 @@ class _Watch:
         b.store(new, address, alignment)
 
     def _wgmma(self, op: ir.Operation) -> None:
-        """A product reads A in registers and, if it adds to them, its sums, which are set from then on."""
+        """A WGMMA reads A in registers and, if it accumulates, its accumulator, which is set from then on."""
         for use in registers_of(op):
             if use.pointer not in self.places:
                 continue
@@ -405,7 +413,7 @@ class _Watch:
                 assert unset is not None
                 bad = b.compare("ne", unset, 0)
                 bad = b.binary("andi", bad, Wgmma(op).accumulate) if use.is_written else bad
-                what = "sums of a wgmma" if use.is_written else "A of a wgmma"
+                what = "accumulator of a wgmma" if use.is_written else "A of a wgmma"
                 site = self.sanitizer.site_in(op, self.kernel, what)
                 self.sanitizer.call(self.expansion, b.if_(bad), "undefined", 0, 0, site, place.array.site, -1)
             if use.is_written:
@@ -461,9 +469,10 @@ class _Watch:
         return self._either(b, list(op.operands), type_)
 
     def _mma(self, op: ir.Operation, b: Builder) -> ir.Value:
-        """Return the shadow of a MMA: row i of A, column j of B and element (i, j) of C make element (i, j).
+        """Return the shadow of an MMA: element (i, j) depends on row i of A, column j of B and element (i, j) of C.
 
-        Ones in place of what is unset and zeros elsewhere, multiplied with ones, tell which rows and columns that are.
+        An MMA with ones in place of unset elements and zeros elsewhere, times ones, tells which rows and columns are
+        unset.
         """
         mma = MmaSync(op)
         operands, kinds, type_ = (mma.a, mma.b), (mma.a_type, mma.b_type), mma.c.type
@@ -486,70 +495,45 @@ class _Watch:
 
     def _if(self, op: ir.Operation) -> None:
         self._decides(op, [op.operands[0]], "branch")
-        slots = [(i, r, self._slot(r)) for i, r in enumerate(op.results) if r in self.maybe]
+        slots = self._slots(op.results)
         for region in op.regions:
             for block in region.blocks:
                 self._block(block)
-                if slots:
-                    last = list(block.operations)[-1].operation
-                    b = Builder(ir.InsertionPoint(last), op.location)
-                    for i, _, slot in slots:
-                        self._keep(b, last.operands[i], slot)
-        after = Builder(ir.InsertionPoint.after(op), op.location)
-        for _, result, slot in slots:
-            self._recall(after, result, slot)
+                end = terminator(block)
+                self._keep(end, end.operands, slots)
+        self._recall(ir.InsertionPoint.after(op), op, op.results, slots)
 
     def _for(self, op: ir.Operation) -> None:
         self._decides(op, list(op.operands)[:3], "branch")
         block = op.regions[0].blocks[0]
         arguments = list(block.arguments)[1:]
-        slots = [(i, self._slot(a)) for i, a in enumerate(arguments) if a in self.maybe]
-        before = Builder(ir.InsertionPoint(op), op.location)
-        for i, slot in slots:
-            self._keep(before, op.operands[3 + i], slot)
-        inside = Builder(ir.InsertionPoint.at_block_begin(block), op.location)
-        for i, slot in slots:
-            self._recall(inside, arguments[i], slot)
+        slots = self._slots(arguments)
+        self._keep(op, list(op.operands)[3:], slots)
+        self._recall(ir.InsertionPoint.at_block_begin(block), op, arguments, slots)
         self._block(block)
-        last = list(block.operations)[-1].operation
-        b = Builder(ir.InsertionPoint(last), op.location)
-        for i, slot in slots:
-            self._keep(b, last.operands[i], slot)
-        after = Builder(ir.InsertionPoint.after(op), op.location)
-        for i, slot in slots:
-            self._recall(after, op.results[i], slot)
+        end = terminator(block)
+        self._keep(end, end.operands, slots)
+        self._recall(ir.InsertionPoint.after(op), op, op.results, slots)
 
     def _while(self, op: ir.Operation) -> None:
-        before_block, after_block = op.regions[0].blocks[0], op.regions[1].blocks[0]
-        first = [(i, self._slot(a)) for i, a in enumerate(before_block.arguments) if a in self.maybe]
-        second = [(i, self._slot(a)) for i, a in enumerate(after_block.arguments) if a in self.maybe]
-        ahead = Builder(ir.InsertionPoint(op), op.location)
-        for i, slot in first:
-            self._keep(ahead, op.operands[i], slot)
-        for block, slots in ((before_block, first), (after_block, second)):
-            inside = Builder(ir.InsertionPoint.at_block_begin(block), op.location)
-            arguments = list(block.arguments)
-            for i, slot in slots:
-                self._recall(inside, arguments[i], slot)
-        self._block(before_block)
-        condition = list(before_block.operations)[-1].operation
+        before, after = op.regions[0].blocks[0], op.regions[1].blocks[0]
+        first, second = self._slots(before.arguments), self._slots(after.arguments)
+        self._keep(op, op.operands, first)
+        for block, slots in ((before, first), (after, second)):
+            self._recall(ir.InsertionPoint.at_block_begin(block), op, list(block.arguments), slots)
+        self._block(before)
+        condition = terminator(before)
         self._decides(condition, [condition.operands[0]], "branch")
-        b = Builder(ir.InsertionPoint(condition), op.location)
-        for i, slot in second:
-            self._keep(b, condition.operands[1 + i], slot)
-        self._block(after_block)
-        last = list(after_block.operations)[-1].operation
-        b = Builder(ir.InsertionPoint(last), op.location)
-        for i, slot in first:
-            self._keep(b, last.operands[i], slot)
-        after = Builder(ir.InsertionPoint.after(op), op.location)
-        for i, slot in second:
-            self._recall(after, op.results[i], slot)
+        self._keep(condition, list(condition.operands)[1:], second)
+        self._block(after)
+        end = terminator(after)
+        self._keep(end, end.operands, first)
+        self._recall(ir.InsertionPoint.after(op), op, op.results, second)
 
     # -- findings ----------------------------------------------------------------------------------------
 
     def _decides(self, op: ir.Operation, values: Sequence[ir.Value], how: str) -> None:
-        """Before an operation that acts on values: report those that are unset."""
+        """Before an operation that uses values, report those that are unset."""
         values = [value for value in values if value in self.shadows]
         if not values:
             return
@@ -581,8 +565,7 @@ class _Watch:
         return {"element": str(element), "element_bits": cute.element_bits(element)}
 
     def _source(self, value: ir.Value) -> tuple[int, int]:
-        """Return (the place where what is unset was made, the element of the register tensor or -1) as far as that is
-        plain."""
+        """Return the site where an unset value was made, and the element of the register tensor; -1 where not known."""
         todo, seen = [value], set[Any]()
         while todo and len(seen) < 200:
             value = todo.pop(0)
@@ -605,9 +588,9 @@ class _Watch:
             if op.name in ("scf.if", "scf.for", "scf.while"):
                 number = list(op.results).index(value)
                 for region in op.regions:
-                    last = list(region.blocks[0].operations)[-1].operation if len(region.blocks) else None
-                    if last is not None and len(last.operands):
-                        todo.append(last.operands[number + (last.name == "scf.condition")])
+                    end = terminator(region.blocks[0]) if len(region.blocks) else None
+                    if end is not None and len(end.operands):
+                        todo.append(end.operands[number + (end.name == "scf.condition")])
                 todo += [v for v, target in self._started(op) if target == value] if op.name == "scf.for" else []
             else:
                 todo += [operand for operand in op.operands if operand in self.maybe]

@@ -1,10 +1,9 @@
-"""WGMMAs: what they read of shared memory, and registers that they use.
+"""WGMMA: checks of the shared memory that it reads and of the registers that it uses.
 
-A WGMMA is one agent: the first thread of the warpgroup stands for it, all warps must know what it reads, and whoever
-waits for it
-knows that its reads are over. Registers are a thread's own: from a WGMMA until the wait that covers its group nobody
-may touch
-them, and whoever touched them executes a fence before the next one; the first product comes after one in any case.
+A WGMMA is one agent, represented by the first thread of the warpgroup: all warps must be ordered after the writes that
+it reads, and a wait for it orders its reads. Registers belong to a thread: from a WGMMA until the wait that covers its
+group it may not access them, and after other accesses it executes a fence before the next WGMMA, and before the first
+one in any case.
 """
 
 # pyright: reportReturnType=false, reportArgumentType=false
@@ -35,7 +34,7 @@ def leader_of(st):
 
 @native
 def must_know(address: u64, site: u32) -> None:
-    """Another warp than the first reads 16 bytes, too: it must know who wrote them."""
+    """Check that another warp than the first is ordered after the write of 16 bytes that the WGMMA reads."""
     st = state.place
     inside = address - st.arena
     rank, offset = inside // st.chunk, inside % st.chunk
@@ -52,7 +51,7 @@ def must_know(address: u64, site: u32) -> None:
 
 @native
 def read_operand(smem: u64, descriptor: u64, along_mn: bool, majors: u32, minors: u32, looks: u32, site: u32) -> None:
-    """A WGMMA reads an operand."""
+    """Check an operand that a WGMMA reads."""
     st = state.place
     leads = st.tid == leader_of(st)
     swizzle = u32(descriptor >> 62)
@@ -78,7 +77,7 @@ def overlap(registers, low, high):
 
 @native
 def use(low: u64, high: u64, is_accumulator: u32, site: u32) -> None:
-    """A WGMMA uses registers."""
+    """Check registers that a WGMMA uses."""
     st = state.place
     thread = st.current
     free = u32(FLIGHTS)
@@ -117,7 +116,7 @@ def is_known(list_: Ptr[Registers], low: u64, high: u64, writes: u32) -> bool:
 
 @detector.export
 def register(address: u64, base: u64, size: u32, writes: u32, site: u32) -> None:
-    """The running thread accesses registers, of an array at `base`, that WGMMAs use."""
+    """Check an access to registers of an array at `base` that WGMMAs use."""
     st = state.place
     if st.active == 0:
         return
@@ -150,7 +149,7 @@ def register(address: u64, base: u64, size: u32, writes: u32, site: u32) -> None
 
 @detector.export
 def wgmma_fence() -> None:
-    """Accesses to registers come before WGMMAs that follow."""
+    """Order accesses to registers before the WGMMAs that follow."""
     thread = state.place.current
     for i in range(u32(FLIGHTS)):
         thread.touched[i].high = 0
@@ -166,7 +165,7 @@ def wgmma_fence() -> None:
 def wgmma(
     d: u64, d_bytes: u32, a: u64, a_bytes: u32, b: u64, kind: u32, smem: u64, looks: u32, site: u32
 ) -> None:  # fmt: skip
-    """The running thread comes to a WGMMA; `a` is an address of `a_bytes` registers, or a descriptor."""
+    """Check a WGMMA of the running thread; `a` is the address of `a_bytes` of registers, or a descriptor."""
     st = state.place
     if st.active == 0:
         return
@@ -189,7 +188,7 @@ def wgmma(
 
 @detector.export
 def wgmma_waited(left: u32) -> None:
-    """The running thread has waited until at most `left` groups of WGMMAs are on their way."""
+    """The running thread has waited until at most `left` groups of WGMMAs are incomplete."""
     st = state.place
     thread = st.current
     count = thread.groups[WGMMA]
@@ -212,7 +211,7 @@ def wgmma_waited(left: u32) -> None:
 
 @native
 def learn(place: u32, epoch: u32) -> None:
-    """The running thread knows what an identity did up to a time of its own."""
+    """Order the accesses of an identity, up to a time, before the running thread."""
     st = state.place
     thread = st.current
     base = thread.base

@@ -115,11 +115,10 @@ def header(machine: int, kind: int, sections_at: int, section_count: int, segmen
 # --- relocations -----------------------------------------------------------------------------------------------------
 
 ADDRESS64, OFFSET64, OFFSET32, BRANCH26, PAGE21, LOW12 = range(6)
-"""What a relocation writes: the address, its offset from the place in 64 or 32 bits; in instructions of AArch64 an
-offset in words, an offset in pages, and the lowest 12 bits of the address."""
+"""What a relocation writes: an address, an offset from the place in 64 or 32 bits; in AArch64 instructions an offset in
+words or pages, or the low 12 bits of the address."""
 DIRECT, THROUGH_GOT, CALL = range(3)
-"""Which address it is: the symbol's, that of the word with the symbol's address, or that of a jump to the symbol if it
-is far."""
+"""The address that is meant: the symbol's, that of its GOT entry, or that of a jump to the symbol if it is far."""
 
 
 class Relocation(NamedTuple):
@@ -146,16 +145,15 @@ ABSOLUTE = {X86_64: 1, AARCH64: 257}
 
 
 def with_branch(word, steps):
-    """Return an instruction of AArch64 with another offset in words; of native values and of Python's alike."""
+    """Return an AArch64 instruction with another offset in words; for native values and Python's."""
     return word & 0xFC000000 | steps & 0x3FFFFFF
 
 
 def with_page(word, pages):
-    """Return an `adrp` of AArch64 with another offset in pages; of native values and of Python's alike."""
+    """Return an AArch64 `adrp` with another offset in pages; for native values and Python's."""
     return word & 0x9F00001F | (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
 
 
 def with_low_bits(word, address, shift):
-    """Return an instruction of AArch64 with the lowest 12 bits of another address; of native values and of Python's
-    alike."""
+    """Return an AArch64 instruction with the low 12 bits of an address; for native values and Python's."""
     return word & 0xFFC003FF | (address & 0xFFF) >> shift << 10

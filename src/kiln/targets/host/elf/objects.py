@@ -87,7 +87,7 @@ class FileSymbol(NamedTuple):
 
 
 class File:
-    """The elf.header and the sections of an ELF file of any kind, all of which lie in it."""
+    """The header and the sections of an ELF file of any kind, checked to lie in it."""
 
     def __init__(self, data: bytes) -> None:
         if data[:4] != b"\x7fELF":

@@ -35,8 +35,7 @@ _SYMBOL_BYTES, _RELOCATION_BYTES = ctypes.sizeof(elf.SymbolEntry), ctypes.sizeof
 
 
 def written(made: Object) -> tuple[bytes, int]:
-    """Return the file of a library that exports the global symbols of an object, and how many of its first bytes are
-    loaded."""
+    """Return the file of a library that exports the global symbols of an object, and the size of its loaded part."""
     library = _Library(made)
     return library.file(), library.end
 
@@ -306,8 +305,7 @@ def _write_jump(machine: int, code: bytearray, place: int, slot: int) -> None:
         code[:] = b"\xcc" * len(code)
         struct.pack_into("<Hi", code, 0, 0x25FF, slot - (place + 6))  # jmp *slot(%rip)
         return
-    struct.pack_into(
-        "<IIII", code, 0, 0x90000010, 0xF9400211, 0xD61F0220, 0xD503201F
-    )  # adrp x16; ldr x17, [x16]; br x17; nop
+    # adrp x16; ldr x17, [x16]; br x17; nop
+    struct.pack_into("<IIII", code, 0, 0x90000010, 0xF9400211, 0xD61F0220, 0xD503201F)
     patch(code, 0, 275, slot, place)
     patch(code, 4, 286, slot, place + 4)

@@ -61,7 +61,7 @@ class Float:
         return Float(self.b, self.b.value(f"math.{name}", self.v.type, (self.v, *(self._of(o).v for o in others))))
 
     def fma(self, factor: Any, addend: Any) -> Float:
-        """self * factor + addend, rounded once."""
+        """Return self * factor + addend, rounded once."""
         return self.call("fma", factor, addend)
 
     def sign_of(self, other: Float) -> Float:
@@ -75,7 +75,7 @@ class Float:
         return self.b.value("arith.cmpf", int_type(1), (self.v, self._of(other).v), attributes)
 
     def where(self, condition: ir.Value, otherwise: Any) -> Float:
-        """This where the condition holds, else another number."""
+        """Return this number where the condition holds, else another."""
         return Float(self.b, self.b.select(condition, self.v, self._of(otherwise).v))
 
     def bits(self) -> ir.Value:

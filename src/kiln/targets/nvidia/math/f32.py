@@ -1,9 +1,9 @@
 """Functions of `math` that NVPTX has no instruction for, without a library.
 
-f32, with the largest error found over a sweep of arguments (`tests/gpu`), in units of the last place: exp 1; exp2 2.1, rsqrt 2;
-log, log2, log10, log1p, expm1, sin, cos, erf, tanh 2; atan, asin 3; tan, acos, atan2, sinh, cosh 4; pow 1. Subnormal
-arguments and results are kept. f16 and bf16 are computed in f32. f64, and acosh, asinh, atanh, cbrt and erfc of every type:
-`f64.py`.
+f32, with the largest error found over a sweep of arguments (`tests/gpu`), in units of the last place: exp 1; exp2 2.1,
+rsqrt 2; log, log2, log10, log1p, expm1, sin, cos, erf, tanh 2; atan, asin 3; tan, acos, atan2, sinh, cosh 4; pow 1.
+Subnormal arguments and results are kept. f16 and bf16 are computed in f32. f64, and acosh, asinh, atanh, cbrt and erfc
+of every type: `f64.py`.
 
 Under `fastmath<afn>` (or `fast`) exp, exp2, log, log2, sin, cos, tanh, rsqrt are the hardware's approximations.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..expand import Expander
 
 OUTLINED = "kiln_f64_"
-"""How the names of functions begin that LLVM may inline or call, as it sees fit; others are inlined."""
+"""The prefix of functions that LLVM may inline or call; others are inlined."""
 
 
 def _f32() -> ir.Type:
@@ -45,7 +45,7 @@ def _f64() -> ir.Type:
 
 
 def _scale(x: Float, exponent: ir.Value) -> Float:
-    """x * 2^exponent for |exponent| < 250, in two steps that are both normal numbers."""
+    """Return x * 2^exponent for |exponent| < 250, by two normal factors."""
     b = x.b
     half = b.binary("shrsi", exponent, 1)
     for part in (half, b.binary("subi", exponent, half)):
@@ -63,7 +63,7 @@ def _exp2(x: Float) -> Float:
 
 
 def _exp(x: Float, exponent: int = 0) -> Float:
-    """e^x * 2^exponent."""
+    """Return e^x * 2^exponent."""
     bounded = clamp(x, -110.0, 100.0)
     whole = (bounded * _LOG2E).call("roundeven")
     rest = whole.fma(-_LN2_HIGH, bounded)
@@ -83,7 +83,7 @@ def _expm1(x: Float) -> Float:
 
 
 def _keep_zero(x: Float, result: Float) -> Float:
-    """-0 for -0: adding the terms of a series to it gives 0."""
+    """Return -0 for -0, to which adding the terms of a series gives 0."""
     return x.where(x.compare("oeq", 0.0), result)
 
 
@@ -145,7 +145,7 @@ def _log1p(x: Float) -> Float:
 
 
 _SWITCH = 48039.0
-"""Above it the quotient by pi/2 has too few exact bits for the quick reduction."""
+"""Larger arguments have too few exact bits in the quotient by pi/2 for the quick reduction."""
 
 
 def _reduce_angle(x: Float) -> tuple[Float, ir.Value]:
@@ -164,11 +164,11 @@ def _reduce_angle(x: Float) -> tuple[Float, ir.Value]:
 
 
 _TURNS = (0, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410, 0x7F9458EA)
-"""1 / (2 pi), 32 bits at a time; the first word is what is left of the binary point."""
+"""1 / (2 pi) in words of 32 bits; the first word is left of the binary point."""
 
 
 def _reduce_far(x: Float) -> tuple[Float, ir.Value]:
-    """Payne and Hanek: the bits of 1 / (2 pi) that matter at the argument's exponent, times its fraction, in integers."""
+    """Reduce a large angle (Payne and Hanek): multiply its fraction by the bits of 1 / (2 pi) at its exponent."""
     b = x.b
     i32, i64 = int_type(32), int_type(64)
 
@@ -211,7 +211,7 @@ def _reduce_far(x: Float) -> tuple[Float, ir.Value]:
 
 
 def _sin_cos(x: Float, shift: int) -> Float:
-    """sin(x + shift * pi/2)."""
+    """Return sin(x + shift * pi/2)."""
     b = x.b
     r, quarter = _reduce_angle(x)
     if shift:
@@ -330,7 +330,7 @@ def _rsqrt(x: Float) -> Float:
 
 
 def _pow(x: Float, y: Float) -> Float:
-    """2^(y log2 |x|) in f64, then the edges of C's pow."""
+    """Return 2^(y log2 |x|), computed in f64, with the special cases of C's pow."""
     b = x.b
     i64 = int_type(64)
     magnitude = abs(x).as_type(_f64())
@@ -443,7 +443,7 @@ def _in_f32(
 def _in_f64(
     x: Expander, b: DeviceBuilder, name: str, arity: int, element: ir.Type
 ) -> Callable[[Sequence[ir.Value]], ir.Value]:
-    """Return a call of a function of the module: its body is long, and LLVM sees whether to repeat it."""
+    """Return a function that calls one of the module: its body is long, and LLVM decides whether to inline it."""
     from .f64 import FUNCTIONS
 
     symbol = f"{OUTLINED}{name}"

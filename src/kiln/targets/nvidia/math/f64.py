@@ -1,8 +1,8 @@
 """Functions of f64, in double arithmetic alone: no library is needed.
 
-The largest error found over sweeps of arguments (`tests/targets/nvidia/math/test_nvidia_math64.py`), in units of the last place:
-log2, log10, rsqrt, cbrt 0.51; exp, exp2, log, pow, sin, cos, acos, erf 1; expm1, log1p, cosh, asin 1.5; tan, atan,
-atan2, asinh, atanh 2; tanh, sinh, acosh 2.5; erfc 4. Subnormal arguments and results are kept.
+The largest error found over sweeps of arguments (`tests/targets/nvidia/math/test_nvidia_math64.py`), in units of the
+last place: log2, log10, rsqrt, cbrt 0.51; exp, exp2, log, pow, sin, cos, acos, erf 1; expm1, log1p, cosh, asin 1.5;
+tan, atan, atan2, asinh, atanh 2; tanh, sinh, acosh 2.5; erfc 4. Subnormal arguments and results are kept.
 
 Polynomials were fitted for this file by Chebyshev interpolation. Where a result needs more than 53 bits on the way, a
 number is a pair: the sum of two floats, the second at most half a unit in the last place of the first.
@@ -67,13 +67,13 @@ def _wide(x: Float, value: ir.Value) -> ir.Value:
 
 
 def _power_of_two(x: Float, exponent: ir.Value) -> Float:
-    """2^exponent, a normal number; the exponent is an i64."""
+    """Return 2^exponent, a normal number; the exponent is an i64."""
     b = x.b
     return x.of_bits(b.binary("shli", b.binary("addi", exponent, 1023), 52))
 
 
 def _scale(x: Float, exponent: ir.Value) -> Float:
-    """x * 2^exponent for |exponent| < 2040, in two steps that are both normal numbers."""
+    """Return x * 2^exponent for |exponent| < 2040, by two normal factors."""
     b = x.b
     half = b.binary("shrsi", exponent, 1)
     return x * _power_of_two(x, half) * _power_of_two(x, b.binary("subi", exponent, half))
@@ -117,7 +117,7 @@ def _exp_parts(x: Float, tail: Float | None = None) -> tuple[Pair, ir.Value]:
 
 
 def _exp(x: Float, tail: Float | None = None, exponent: int = 0) -> Float:
-    """e^(x + tail) * 2^exponent; the tail is tiny."""
+    """Return e^(x + tail) * 2^exponent; the tail is tiny."""
     (less_one, low), step = _exp_parts(clamp(x, -760.0, 720.0), tail)
     value, lost = _ordered_sum(x.const(1.0), less_one)
     result = _scale(value + (lost + low), x.b.binary("addi", step, exponent) if exponent else step)
@@ -185,7 +185,7 @@ def _log(x: Float) -> Float:
 
 
 def _log_pair(f: Float) -> Pair:
-    """log(1 + f) to 64 bits, for 1 + f in [sqrt(1/2), sqrt(2))."""
+    """Return log(1 + f) to 64 bits, for 1 + f in [sqrt(1/2), sqrt(2))."""
     t, t_low = _ordered_sum(f.const(2.0), f)
     s = f / t
     s_low = ((-s).fma(t, f) - s * t_low) / t
@@ -198,7 +198,7 @@ def _log_pair(f: Float) -> Pair:
 
 
 def _log_of_base(x: Float, factor: tuple[float, float], unit: tuple[float, float]) -> Float:
-    """log(x) * factor, where unit is log(2) * factor."""
+    """Return log(x) * factor, where unit is log(2) * factor."""
     e, f = _split(x)
     high, low = _times(_log_pair(f), _pair(x, *factor))
     whole, whole_low = _product(e, x.const(unit[0])) if unit != (1.0, 0.0) else (e, x.const(0.0))
@@ -223,7 +223,7 @@ def _log1p(x: Float) -> Float:
 
 
 def _pow(x: Float, y: Float) -> Float:
-    """e^(y log|x|), the logarithm to 64 bits, then the edges of C's pow."""
+    """Return e^(y log|x|), the logarithm to 64 bits, with the special cases of C's pow."""
     b = x.b
     ax, ay = abs(x), abs(y)
     e, f = _split(ax)
@@ -325,7 +325,7 @@ def _table_address(b: DeviceBuilder) -> ir.Value:
 
 
 def _reduce_far(x: Float) -> tuple[Float, Float, ir.Value]:
-    """Payne and Hanek: the bits of 1 / (2 pi) that matter at the argument's exponent, times its fraction, in integers."""
+    """Reduce a large angle (Payne and Hanek): multiply its fraction by the bits of 1 / (2 pi) at its exponent."""
     b = x.b
     i32, i64, i128 = int_type(32), int_type(64), int_type(128)
 
@@ -389,7 +389,7 @@ def _sine_and_cosine(r: Float, low: Float) -> tuple[Float, Float]:
 
 
 def _sin_cos(x: Float, shift: int) -> Float:
-    """sin(x + shift * pi/2)."""
+    """Return sin(x + shift * pi/2)."""
     b = x.b
     r, low, quarter = _reduce_angle(x)
     if shift:

@@ -7,47 +7,35 @@ from ....hardware import features
 from ....mlir import ir
 from ...lowering.builder import constant_value, int_type, ptr_type
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder, l2_policy, pointer_type, shared_address
+from ..device_builder import DeviceBuilder, Instruction, emits, l2_policy, pointer_type, shared_address
 from ..expand import Expander
 
 HANDLERS = Handlers()
-
-_Hinted = nvgpu.async_copy.BulkLoad | nvgpu.async_copy.BulkStore | nvgpu.async_copy.BulkPrefetch
+_WAITS = {
+    nvgpu.async_copy.CpAsyncCommit: "cp.async.commit_group", nvgpu.async_copy.CpAsyncWait: "cp.async.wait_group {op.count}"
+}  # fmt: skip
+emits(HANDLERS, _WAITS)
+emits(HANDLERS, {nvgpu.async_copy.CpAsyncBulkCommit: "cp.async.bulk.commit_group"}, features.BULK_COPY)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsync)
 def _cp_async(_x: Expander, op: nvgpu.async_copy.CpAsync, b: DeviceBuilder) -> None:
-    operands, letters, rest = [shared_address(b, op.target), _global(b, op.source)], "r,l", f"{op.size}"
+    asm = Instruction(b)
+    operands = [asm.at(shared_address(b, op.target)), asm.at(_global(b, op.source)), str(op.size)]
     if constant_value(op.source_size) != op.size:
-        operands, letters, rest = [*operands, op.source_size], f"{letters},r", f"{rest}, $2"
+        operands.append(asm(op.source_size))
     hint = ""
     if op.hint:
-        rest, letters, hint = f"{rest}, ${len(operands)}", f"{letters},l", ".L2::cache_hint"
-        operands = [*operands, l2_policy(b, op.hint)]
+        hint = ".L2::cache_hint"
+        operands.append(asm(l2_policy(b, op.hint)))
     if op.prefetch:
         hint += f".L2::{op.prefetch}B"
-    b.asm(f"cp.async.{op.cache}.shared.global{hint} [$0], [$1], {rest};", letters, operands)
-
-
-@HANDLERS.expands(nvgpu.async_copy.CpAsyncCommit)
-def _cp_async_commit(_x: Expander, _op: nvgpu.async_copy.CpAsyncCommit, b: DeviceBuilder) -> None:
-    b.asm("cp.async.commit_group;", "")
-
-
-@HANDLERS.expands(nvgpu.async_copy.CpAsyncWait)
-def _cp_async_wait(_x: Expander, op: nvgpu.async_copy.CpAsyncWait, b: DeviceBuilder) -> None:
-    b.asm(f"cp.async.wait_group {op.count};", "")
+    asm.emit(f"cp.async.{op.cache}.shared.global{hint}", *operands)
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncMbarrierArrive)
 def _cp_async_mbarrier(_x: Expander, op: nvgpu.async_copy.CpAsyncMbarrierArrive, b: DeviceBuilder) -> None:
     b.asm("cp.async.mbarrier.arrive.noinc.shared.b64 [$0];", "r", [shared_address(b, op.pointer)])
-
-
-@HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkCommit)
-def _cp_async_bulk_commit(x: Expander, op: nvgpu.async_copy.CpAsyncBulkCommit, b: DeviceBuilder) -> None:
-    x.require(op, features.BULK_COPY)
-    b.asm("cp.async.bulk.commit_group;", "")
 
 
 @HANDLERS.expands(nvgpu.async_copy.CpAsyncBulkWait)
@@ -63,8 +51,7 @@ def _cache_policy(_x: Expander, op: nvgpu.async_copy.CachePolicy, b: DeviceBuild
 
 
 def cluster_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
-    """Return a pointer into the shared memory of any block of the cluster as its address of 32 bits; each block's own
-    is among them."""
+    """Return the 32-bit address of a pointer into the shared memory of any block of the cluster, also the own one."""
     if pointer.type != ptr_type():
         return shared_address(b, pointer)
     code = "{ .reg .b64 t; cvta.to.shared::cluster.u64 t, $1; cvt.u32.u64 $0, t; }"
@@ -73,16 +60,6 @@ def cluster_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
 
 def _global(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
     return b.cast_space(pointer, pointer_type(1))
-
-
-def _hinted(op: _Hinted, code: str, letters: str, operands: list[ir.Value]) -> tuple[str, str, list[ir.Value]]:
-    """An instruction, its letters and operands, the last of which is a cache policy: without it unless the operation has one.
-
-    `{hint}` and `{policy}` stand for the modifier and the operand in the instruction.
-    """
-    if op.hint:
-        return code.format(hint=".L2::cache_hint", policy=f", ${len(operands) - 1}"), letters, operands
-    return code.format(hint="", policy=""), letters.removesuffix(",l"), operands[:-1]
 
 
 def _reduction(op: nvgpu.async_copy.BulkSend | nvgpu.async_copy.BulkStore) -> str:
@@ -96,49 +73,45 @@ def _reduction(op: nvgpu.async_copy.BulkSend | nvgpu.async_copy.BulkStore) -> st
 @HANDLERS.expands(nvgpu.async_copy.BulkLoad)
 def _bulk_load(x: Expander, op: nvgpu.async_copy.BulkLoad, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY)
-    code = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-    operands = [shared_address(b, op.target), _global(b, op.source), op.bytes, shared_address(b, op.mbarrier)]
+    asm, code = Instruction(b), "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+    operands = [asm.at(shared_address(b, op.target)), asm.at(_global(b, op.source)), asm(op.bytes)]
+    operands.append(asm.at(shared_address(b, op.mbarrier)))
     if op.multicast:
-        code = f"{code}.multicast::cluster{{hint}} [$0], [$1], $2, [$3], $4{{policy}};"
-        b.asm(*_hinted(op, code, "r,l,r,r,h,l", [*operands, op.mask, op.policy]))
-    else:
-        b.asm(*_hinted(op, f"{code}{{hint}} [$0], [$1], $2, [$3]{{policy}};", "r,l,r,r,l", [*operands, op.policy]))
+        code += ".multicast::cluster"
+        operands.append(asm(op.mask))
+    asm.emit_hinted(op, code, operands)
 
 
 @HANDLERS.expands(nvgpu.async_copy.BulkSend)
 def _bulk_send(x: Expander, op: nvgpu.async_copy.BulkSend, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY)
-    code = "async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+    asm, code = Instruction(b), "async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
     code = f"cp.reduce.{code}.{_reduction(op)}" if op.reduction is not None else f"cp.{code}"
-    operands = [cluster_address(b, op.target), shared_address(b, op.source), op.bytes, cluster_address(b, op.mbarrier)]
-    b.asm(f"{code} [$0], [$1], $2, [$3];", "r,r,r,r", operands)
+    operands = [asm.at(cluster_address(b, op.target)), asm.at(shared_address(b, op.source)), asm(op.bytes)]
+    asm.emit(code, *operands, asm.at(cluster_address(b, op.mbarrier)))
 
 
 @HANDLERS.expands(nvgpu.async_copy.BulkStore)
 def _bulk_store(x: Expander, op: nvgpu.async_copy.BulkStore, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY)
-    code = "async.bulk.global.shared::cta.bulk_group{hint}"
-    code = f"cp.reduce.{code}.{_reduction(op)}" if op.reduction is not None else f"cp.{code}"
-    operands = [_global(b, op.target), shared_address(b, op.source), op.bytes, op.policy]
-    b.asm(*_hinted(op, f"{code} [$0], [$1], $2{{policy}};", "l,r,r,l", operands))
+    asm, name, reduction = Instruction(b), "cp", ""
+    if op.reduction is not None:
+        name, reduction = "cp.reduce", f".{_reduction(op)}"
+    operands = [asm.at(_global(b, op.target)), asm.at(shared_address(b, op.source)), asm(op.bytes)]
+    asm.emit_hinted(op, f"{name}.async.bulk.global.shared::cta.bulk_group", operands, reduction)
 
 
 @HANDLERS.expands(nvgpu.async_copy.BulkPrefetch)
 def _bulk_prefetch(x: Expander, op: nvgpu.async_copy.BulkPrefetch, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY)
-    code = "cp.async.bulk.prefetch.L2.global{hint} [$0], $1{policy};"
-    b.asm(*_hinted(op, code, "l,r,l", [_global(b, op.source), op.bytes, op.policy]))
+    asm = Instruction(b)
+    asm.emit_hinted(op, "cp.async.bulk.prefetch.L2.global", [asm.at(_global(b, op.source)), asm(op.bytes)])
 
 
 @HANDLERS.expands(nvgpu.async_copy.StoreAsync)
 def _store_async(x: Expander, op: nvgpu.async_copy.StoreAsync, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY, "an asynchronous store")
-    count = op.value.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
-    registers = ", ".join(f"${n + 2}" for n in range(count))
-    kind, registers = ("b32", registers) if count == 1 else (f"v{count}.b32", f"{{{registers}}}")
-    code = f"st.async.shared::cluster.mbarrier::complete_tx::bytes.{kind} [$0], {registers}, [$1];"
-    b.asm(
-        code,
-        ",".join("r" * (2 + count)),
-        [cluster_address(b, op.target), cluster_address(b, op.mbarrier), *b.elements(op.value)],
-    )
+    asm, parts = Instruction(b), b.elements(op.value)
+    target, mbarrier = asm.at(cluster_address(b, op.target)), asm.at(cluster_address(b, op.mbarrier))
+    kind, value = ("b32", asm(parts[0])) if len(parts) == 1 else (f"v{len(parts)}.b32", asm.group(parts))
+    asm.emit(f"st.async.shared::cluster.mbarrier::complete_tx::bytes.{kind}", target, value, mbarrier)

@@ -1,4 +1,4 @@
-"""Clusters: where a block is in one, its barrier, and the shared memory of its other blocks."""
+"""Clusters: indices of their blocks, the cluster barrier, and distributed shared memory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from ....hardware import features
 from ....mlir import ir
 from ...lowering.builder import int_type, ptr_type
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder, special_register
+from ..device_builder import DeviceBuilder, emits, special_register
 from ..expand import Expander
 
 HANDLERS = Handlers()
+emits(HANDLERS, {nvgpu.cluster.ClusterWait: "barrier.cluster.wait.acquire"}, features.CLUSTERS, "a cluster barrier")
 
-
-_CLUSTERREGISTERS = {
+_CLUSTER_REGISTERS = {
     "block_in_cluster_idx": "cluster.ctaid",
     "block_in_cluster_dim": "cluster.nctaid",
     "cluster_idx": "clusterid",
@@ -34,7 +34,7 @@ def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: DeviceBuilder
         return special_register(b, "cluster.ctarank")
     if which == "cluster_size":
         return special_register(b, "cluster.nctarank")
-    return special_register(b, f"{_CLUSTERREGISTERS[which]}.{'xyz'[dim]}")
+    return special_register(b, f"{_CLUSTER_REGISTERS[which]}.{'xyz'[dim]}")
 
 
 @HANDLERS.expands(nvgpu.cluster.ClusterArrive)
@@ -43,12 +43,6 @@ def _cluster_arrive(x: Expander, op: nvgpu.cluster.ClusterArrive, b: DeviceBuild
     aligned = ".aligned" if op.aligned else ""
     order = ".relaxed" if op.relaxed else ".release"
     b.asm(f"barrier.cluster.arrive{order}{aligned};", "")
-
-
-@HANDLERS.expands(nvgpu.cluster.ClusterWait)
-def _cluster_wait(x: Expander, op: nvgpu.cluster.ClusterWait, b: DeviceBuilder) -> None:
-    x.require(op, features.CLUSTERS, "a cluster barrier")
-    b.asm("barrier.cluster.wait.acquire;", "")
 
 
 @HANDLERS.expands(nvgpu.cluster.MapShared)

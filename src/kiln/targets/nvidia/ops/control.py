@@ -1,4 +1,4 @@
-"""What a thread asks of its SM: time, sleep, registers, the launch before this one."""
+"""Clocks, `nanosleep`, `setmaxnreg`, and programmatic dependencies between launches."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from ....hardware import features
 from ....mlir import ir
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
-from ..device_builder import REGISTER, DeviceBuilder
+from ..device_builder import REGISTER, DeviceBuilder, emits
 from ..expand import Expander
 
 HANDLERS = Handlers()
+_SET_MAX_REGISTER = "setmaxnreg.{op.action}.sync.aligned.u32 {op.count}"
+emits(HANDLERS, {nvgpu.control.SetMaxRegister: _SET_MAX_REGISTER}, features.SET_MAX_REGISTERS)
+emits(HANDLERS, {nvgpu.control.GridDependency: "griddepcontrol.{op.action}"}, features.GRID_DEPENDENCY)
 
 
 @HANDLERS.expands(nvgpu.control.Clock)
@@ -23,18 +26,6 @@ def _clock(_x: Expander, op: nvgpu.control.Clock, b: DeviceBuilder) -> list[ir.V
 @HANDLERS.expands(nvgpu.control.Nanosleep)
 def _nanosleep(_x: Expander, op: nvgpu.control.Nanosleep, b: DeviceBuilder) -> None:
     b.asm("nanosleep.u32 $0;", "r", [op.duration])
-
-
-@HANDLERS.expands(nvgpu.control.SetMaxRegister)
-def _set_max_register(x: Expander, op: nvgpu.control.SetMaxRegister, b: DeviceBuilder) -> None:
-    x.require(op, features.SET_MAX_REGISTERS)
-    b.asm(f"setmaxnreg.{op.action}.sync.aligned.u32 {op.count};", "")
-
-
-@HANDLERS.expands(nvgpu.control.GridDependency)
-def _grid_dependency(x: Expander, op: nvgpu.control.GridDependency, b: DeviceBuilder) -> None:
-    x.require(op, features.GRID_DEPENDENCY)
-    b.asm(f"griddepcontrol.{op.action};", "")
 
 
 @HANDLERS.expands(nvgpu.control.DynamicSmemSize)

@@ -1,4 +1,4 @@
-"""Operations of `cute` in kernels: where a thread is, text, assertions, shared memory."""
+"""Operations of `cute` in kernels: indices, printf, assertions, shared memory."""
 
 from __future__ import annotations
 
@@ -47,10 +47,8 @@ def _lane_idx(_x: Expander, _op: cute.LaneIdx, b: DeviceBuilder) -> ir.Value:
 
 @HANDLERS.expands(cute.WarpIdx)
 def _warp_idx(x: Expander, _op: cute.WarpIdx, b: DeviceBuilder) -> ir.Value:
-    tx, ty, tz = (special_register(b, f"tid.{axis}") for axis in "xyz")
-    dx, dy = (_block_dim(x, b, dim) for dim in range(2))
-    linear = b.binary("addi", tx, b.binary("muli", dx, b.binary("addi", ty, b.binary("muli", dy, tz))))
-    return b.binary("shrui", linear, 5)
+    index = [special_register(b, f"tid.{axis}") for axis in "xyz"]
+    return b.binary("shrui", b.linear(index, [_block_dim(x, b, dim) for dim in range(2)]), 5)
 
 
 # --- reporting -------------------------------------------------------------------------------------------------------
@@ -75,11 +73,12 @@ def _printf(x: Expander, op: cute.Printf, b: DeviceBuilder) -> None:
 
 _CONVERSION = re.compile(r"%%|%[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j)?[a-zA-Z]")
 _MOST_PRINTED = 32
-"""Values that one call of the device's printf takes: it leaves out what is beyond. Text of one call comes out in one piece."""
+"""The most values of one call of the device's printf, which drops others. The text of one call is printed in one
+piece."""
 
 
 def printf_parts(text: str) -> list[tuple[str, int]]:
-    """Return a format cut into formats of at most 32 conversions, each with how many it has."""
+    """Return a format split into formats of at most 32 conversions, each with their number."""
     parts: list[tuple[str, int]] = []
     start = count = 0
     for found in _CONVERSION.finditer(text):

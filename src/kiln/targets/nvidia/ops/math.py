@@ -44,7 +44,7 @@ def _approx(_x: Expander, op: nvgpu.units.Approx, b: DeviceBuilder) -> ir.Value:
 
 
 def approx(b: DeviceBuilder, kind: str, value: ir.Value, *, ftz: bool = True) -> ir.Value:
-    """Return a fast function of the hardware."""
+    """Return an approximate function of the hardware."""
     flush = ".ftz" if ftz and kind != "tanh" else ""
     (made,) = b.asm(f"{kind}.approx{flush}.f32 $0, $1;", "=f,f", [value], [f32()], pure=True)
     return made

@@ -12,7 +12,7 @@ from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type, like
 from ...lowering.expansion import AnyOp, Handlers
 from ...lowering.memory import carrier_type, to_carrier
-from ..device_builder import REGISTER, DeviceBuilder, as_bits, bits_of, from_bits, is_float, l2_policy
+from ..device_builder import REGISTER, DeviceBuilder, Instruction, as_bits, bits_of, from_bits, is_float, l2_policy
 from ..expand import Expander
 
 HANDLERS = Handlers()
@@ -105,7 +105,7 @@ def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
 
 
 def _combination(kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Value], ir.Value]:
-    """Return the new element, from the old one."""
+    """Return a function that computes the new element from the old one."""
     names = {
         "add": ("arith.addf", "arith.addi"), "max": ("arith.maxnumf", "arith.maxsi"), "min": ("arith.minnumf", "arith.minsi"),
         "umax": ("", "arith.maxui"), "umin": ("", "arith.minui"), "and": ("", "arith.andi"), "or": ("", "arith.ori"),
@@ -159,83 +159,63 @@ def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: DeviceBuilder) -> ir
 
 
 def _access(type_: ir.Type) -> tuple[int, int]:
-    """Return how a value is moved by one access: bits of a register, and how many registers."""
+    """Return the width and the number of registers of an access to a value."""
     bits = bits_of(type_)
     if bits in (8, 16, 32, 64):
         return bits, 1
     return 64, bits // 64
 
 
-def _pieces(type_: ir.Type) -> tuple[int, int, str, str]:
-    width, count = _access(type_)
-    vector = f".v{count}" if count > 1 else ""
-    return width, count, vector, "h" if width == 8 else REGISTER[width]
-
-
 @HANDLERS.expands(nvgpu.memory.OrderedLoad)
 def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: DeviceBuilder) -> ir.Value:
-    pointer = op.pointer
     _check_scope(x, op, op.modifiers)
-    carrier = carrier_type(op.result.type)
-    width, count, vector, letter = _pieces(carrier)
-    space, address = _space(pointer)
+    width, count = _access(carrier_type(op.result.type))
     modifiers, policy = _hinted(b, op.modifiers)
-    names = ", ".join(f"${n}" for n in range(count))
-    target = f"{{{names}}}" if count > 1 else names
-    register = int_type(16 if width == 8 else width)
-    outputs = ",".join([f"={letter}"] * count)
-    last = f", ${count + 1}" if policy else ""
-    code = _modified("ld", modifiers, space, f"{vector}.b{width} {target}, [${count}]{last};")
-    made = b.asm(code, ",".join([outputs, address, *"l" * len(policy)]), [pointer, *policy], [register] * count)
-    if count == 1:
-        value = made[0] if width != 8 else b.value("arith.trunci", int_type(8), (made[0],))
-    else:
-        value = b.vector(made)
+    asm = Instruction(b, [int_type(16 if width == 8 else width)] * count)
+    operands = [asm.outputs(), asm.at(op.pointer), *map(asm, policy)]
+    made = asm.emit(_modified("ld", modifiers, op.pointer, width, count), *operands)
+    value = b.vector(made) if count > 1 else made[0]
+    if width == 8:
+        value = b.value("arith.trunci", int_type(8), (value,))
     return from_bits(b, value, op.result.type)
 
 
 @HANDLERS.expands(nvgpu.memory.OrderedStore)
 def _ordered_store(x: Expander, op: nvgpu.memory.OrderedStore, b: DeviceBuilder) -> None:
-    value = op.value
     _check_scope(x, op, op.modifiers)
-    value = to_carrier(b, value)
-    width, count, vector, letter = _pieces(value.type)
-    space, address = _space(op.pointer)
+    value = to_carrier(b, op.value)
+    width, count = _access(value.type)
     modifiers, policy = _hinted(b, op.modifiers)
-    names = ", ".join(f"${n + 1}" for n in range(count))
-    source = f"{{{names}}}" if count > 1 else names
-    register = int_type(width)
-    if count == 1:
-        parts = [as_bits(b, value)]
-        if width == 8:
-            parts = [b.value("arith.extui", int_type(16), (parts[0],))]
-    else:
-        words = ir.VectorType.get([count], register, loc=ir.Location.unknown(context()))
+    asm = Instruction(b)
+    address = asm.at(op.pointer)
+    if count > 1:
+        words = ir.VectorType.get([count], int_type(width), loc=ir.Location.unknown(context()))
         value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
-        parts = b.elements(value)
-    last = f", ${count + 1}" if policy else ""
-    code = _modified("st", modifiers, space, f"{vector}.b{width} [$0], {source}{last};")
-    b.asm(code, ",".join([address, *[letter] * count, *"l" * len(policy)]), [op.pointer, *parts, *policy])
+        source = asm.group(b.elements(value))
+    else:
+        value = as_bits(b, value)
+        source = asm(b.value("arith.extui", int_type(16), (value,)) if width == 8 else value)
+    asm.emit(_modified("st", modifiers, op.pointer, width, count), address, source, *map(asm, policy))
 
 
 def _hinted(b: DeviceBuilder, modifiers: str) -> tuple[str, list[ir.Value]]:
-    """Modifiers as PTX has them, and the policy of the L2 cache that one of them stands for, if any does."""
+    """Return modifiers as PTX has them, and the L2 policy that one of them stands for, if any."""
     parts = [part for part in modifiers.split(".") if part]
     policies = [part for part in parts if part.startswith("L2::evict")]
     hints = ["L2::cache_hint"] * len(policies)
     return ".".join([part for part in parts if part not in policies] + hints), [l2_policy(b, name) for name in policies]
 
 
-def _modified(name: str, modifiers: str, space: str, rest: str) -> str:
-    """Return a load or store: the order and scope come before the space, cache hints after it."""
+_BEFORE_SPACE = ("mmio", "relaxed", "acquire", "release", "volatile", "weak", "cta", "cluster", "gpu", "sys")
+
+
+def _modified(name: str, modifiers: str, pointer: ir.Value, width: int, count: int) -> str:
+    """Return a load or store instruction: the order and scope come before the space, cache hints after it."""
     parts = [part for part in modifiers.split(".") if part]
-    before = [
-        p
-        for p in parts
-        if p in ("mmio", "relaxed", "acquire", "release", "volatile", "weak", "cta", "cluster", "gpu", "sys")
-    ]
-    after = [p for p in parts if p not in before]
-    return "".join([name, *(f".{p}" for p in before), space, *(f".{p}" for p in after), rest])
+    before = [f".{part}" for part in parts if part in _BEFORE_SPACE]
+    after = [f".{part}" for part in parts if part not in _BEFORE_SPACE]
+    vector = [f".v{count}"] if count > 1 else []
+    return "".join([name, *before, _space(pointer)[0], *after, *vector, f".b{width}"])
 
 
 @HANDLERS.expands(nvgpu.memory.Prefetch)

@@ -11,7 +11,7 @@ from ....mlir import context, ir
 from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type
 from ...lowering.expansion import KEEP, Handlers
-from ..device_builder import DeviceBuilder, shared_address
+from ..device_builder import DeviceBuilder, Instruction, shared_address
 from ..expand import Expander
 from ..passes import store_forwarding
 
@@ -30,8 +30,8 @@ def _vector(count: int, element: ir.Type) -> ir.Type:
 def _registers(x: Expander, b: DeviceBuilder, vector: ir.Value, as_bits: bool) -> list[ir.Value]:
     """Return a fragment as registers of PTX: f16 in pairs, and words where the instruction wants bits.
 
-    Those of a fragment that an operation made, or a part of one, are known. Another goes into many products, and is taken apart
-    for the first of them in a block: operations of a block are expanded in their order.
+    Registers of a fragment that an operation made, or of a part of one, are known. Other fragments are taken apart once
+    in a block, since they often feed many MMAs; operations of a block are expanded in order.
     """
     wanted = _as_words(vector.type, as_bits)
     found = _made_registers(x, vector)
@@ -121,16 +121,15 @@ def _mma_text(
 
 
 def _load(x: Expander, b: DeviceBuilder, op: nvgpu.mma.LdMatrix | nvgpu.mma.LdMatrixBytes, plain: str) -> object:
-    """Load matrices with the instruction that `plain` begins, of elements as they are or unpacked into bytes."""
+    """Load matrices with the instruction `plain`, or its form that unpacks elements into bytes."""
     code, _, elements = plain.rpartition(".")
     if op.unpack is not None:
         x.require(op, features.BYTE_MATRICES, f"ldmatrix that unpacks elements of {op.unpack} bits")
         elements = f"b8x16.b{op.unpack}x16_p{128 - 16 * op.unpack}"
     count = op.result.type.shape[0]
-    names, constraints = ", ".join(f"${n}" for n in range(count)), ",".join(["=r"] * count + ["r"])
-    pointer = shared_address(b, op.pointer)
-    code = f"{code}.{elements} {{{names}}}, [${count}];"
-    x.results[op.result] = b.asm(code, constraints, [pointer], [int_type(32)] * count)
+    asm = Instruction(b, [int_type(32)] * count)
+    registers = asm.outputs() if count > 1 else f"{{{asm.outputs()}}}"
+    x.results[op.result] = asm.emit(f"{code}.{elements}", registers, asm.at(shared_address(b, op.pointer)))
     return KEEP
 
 
@@ -147,9 +146,8 @@ def _ldmatrix_bytes(x: Expander, op: nvgpu.mma.LdMatrixBytes, b: DeviceBuilder) 
 
 
 def _store(x: Expander, b: DeviceBuilder, op: nvgpu.mma.StMatrix | nvgpu.mma.StMatrixBytes, code: str) -> None:
-    names = ", ".join(f"${n + 1}" for n in range(op.count))
-    operands = [shared_address(b, op.pointer), *x.elements(b, op.value)]
-    b.asm(f"{code} [$0], {{{names}}};", ",".join(["r"] * (op.count + 1)), operands)
+    asm = Instruction(b)
+    asm.emit(code, asm.at(shared_address(b, op.pointer)), asm.group(x.elements(b, op.value)))
 
 
 @HANDLERS.expands(nvgpu.mma.StMatrix)

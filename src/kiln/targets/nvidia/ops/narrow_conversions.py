@@ -31,7 +31,7 @@ def _elements(b: DeviceBuilder, value: ir.Value) -> list[ir.Value]:
 
 
 def _to_tf32(b: DeviceBuilder, value: ir.Value) -> ir.Value:
-    """f32 whose last bits are rounded away."""
+    """Round f32 to tf32, kept in an f32."""
     kind = ir.F32Type.get(context())
     made: list[ir.Value] = []
     for x in _elements(b, value):
@@ -41,7 +41,7 @@ def _to_tf32(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 
 def _to_bytes(b: DeviceBuilder, value: ir.Value, type_: ir.Type, name: str) -> ir.Value:
-    """Floats of 8 bits, four to a register: an instruction converts two, and puts them beside two others."""
+    """Convert to 8-bit floats, four to a register: an instruction converts two."""
     parts, kind = _elements(b, value), ir.F32Type.get(context())
     parts = [x if x.type == kind else b.value("arith.extf", kind, (x,)) for x in parts]
     cvt = f"cvt.rn.satfinite.{name}x2.f32"

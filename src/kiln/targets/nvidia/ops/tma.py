@@ -1,8 +1,6 @@
-"""The tensor memory accelerator: copies of boxes, and tensor maps in memory."""
+"""TMA: copies of boxes, and tensor maps in memory."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
@@ -12,36 +10,19 @@ from ....mlir import ir
 from ...host.tensor_map_encode import made_in_kernel
 from ...lowering.builder import constant_value, ptr_type
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder, pointer_type, shared_address
+from ..device_builder import DeviceBuilder, Instruction, emits, pointer_type, shared_address
 from ..expand import Expander
 
 HANDLERS = Handlers()
+_RELEASE = "fence.proxy.tensormap::generic.release.{op.scope}"
+emits(HANDLERS, {nvgpu.tma.TensorMapRelease: _RELEASE}, features.TENSOR_MAP)
 
 MAP_BYTES = 128
 
 
-class _Asm:
-    """Inline PTX whose operands are numbered as they are added."""
-
-    def __init__(self) -> None:
-        self.operands: list[ir.Value] = []
-        self.letters: list[str] = []
-
-    def __call__(self, value: ir.Value, letter: str) -> str:
-        self.operands.append(value)
-        self.letters.append(letter)
-        return f"${len(self.operands) - 1}"
-
-    def group(self, values: Sequence[ir.Value], letter: str) -> str:
-        return "{" + ", ".join(self(value, letter) for value in values) + "}"
-
-    def box(self, b: DeviceBuilder, map_: ir.Value, coordinates: ir.Value) -> str:
-        """Return a place in a tensor."""
-        return f"[{self(_generic(b, map_), 'l')}, {self.group(cute.unpack(coordinates), 'r')}]"
-
-    def emit(self, b: DeviceBuilder, code: str) -> list[ir.Value]:
-        b.asm(code, ",".join(self.letters), self.operands)
-        return []
+def _box(asm: Instruction, b: DeviceBuilder, map_: ir.Value, coordinates: ir.Value) -> str:
+    """Return the operand for a box: `[map, {coordinates}]`."""
+    return f"[{asm(_generic(b, map_))}, {asm.group(cute.unpack(coordinates))}]"
 
 
 def _generic(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
@@ -64,52 +45,46 @@ def _address(x: Expander, op: nvgpu.tma.TensorMapAddress, _b: DeviceBuilder) -> 
 
 
 @HANDLERS.expands(nvgpu.tma.TmaLoad)
-def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: DeviceBuilder) -> list[ir.Value]:
+def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
-    offsets, asm = cute.unpack(op.offsets), _Asm()
+    offsets, asm = cute.unpack(op.offsets), Instruction(b)
     # an address of the block's own shared memory is one of the cluster's, too
-    operands = [f"[{asm(shared_address(b, op.target), 'r')}]", asm.box(b, op.map, op.coordinates)]
-    operands.append(f"[{asm(shared_address(b, op.mbarrier), 'r')}]")
+    operands = [asm.at(shared_address(b, op.target)), _box(asm, b, op.map, op.coordinates)]
+    operands.append(asm.at(shared_address(b, op.mbarrier)))
     mode = ".im2col" if offsets else ".tile"
     code = f"cp.async.bulk.tensor.{_rank(op.coordinates)}.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
     if offsets:
-        operands.append(asm.group(offsets, "h"))
+        operands.append(asm.group(offsets))
     if op.multicast:
         code += ".multicast::cluster"
-        operands.append(asm(op.mask, "h"))
+        operands.append(asm(op.mask))
     if op.cta_group:
         x.require(op, features.CTA_PAIRS)
         code += f".cta_group::{op.cta_group}"
-    if op.hint:
-        code += ".L2::cache_hint"
-        operands.append(asm(op.policy, "l"))
-    return asm.emit(b, f"{code} {', '.join(operands)};")
+    asm.emit_hinted(op, code, operands)
 
 
 @HANDLERS.expands(nvgpu.tma.TmaStore)
-def _store(x: Expander, op: nvgpu.tma.TmaStore, b: DeviceBuilder) -> list[ir.Value]:
+def _store(x: Expander, op: nvgpu.tma.TmaStore, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
-    asm = _Asm()
-    operands = [asm.box(b, op.map, op.coordinates), f"[{asm(shared_address(b, op.source), 'r')}]"]
+    asm = Instruction(b)
+    operands = [_box(asm, b, op.map, op.coordinates), asm.at(shared_address(b, op.source))]
     mode = ".im2col_no_offs" if op.im2col else ".tile"
     reduction = f".{op.reduction}" if op.reduction is not None else ""
     kind = "cp.reduce.async" if reduction else "cp.async"
     code = f"{kind}.bulk.tensor.{_rank(op.coordinates)}.global.shared::cta{reduction}{mode}.bulk_group"
-    if op.hint:
-        code += ".L2::cache_hint"
-        operands.append(asm(op.policy, "l"))
-    return asm.emit(b, f"{code} {', '.join(operands)};")
+    asm.emit_hinted(op, code, operands)
 
 
 @HANDLERS.expands(nvgpu.tma.TmaPrefetch)
-def _prefetch(x: Expander, op: nvgpu.tma.TmaPrefetch, b: DeviceBuilder) -> list[ir.Value]:
+def _prefetch(x: Expander, op: nvgpu.tma.TmaPrefetch, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
-    offsets, asm = cute.unpack(op.offsets), _Asm()
-    operands = [asm.box(b, op.map, op.coordinates)]
+    offsets, asm = cute.unpack(op.offsets), Instruction(b)
+    operands = [_box(asm, b, op.map, op.coordinates)]
     if offsets:
-        operands.append(asm.group(offsets, "h"))
+        operands.append(asm.group(offsets))
     mode = ".im2col" if offsets else ".tile"
-    return asm.emit(b, f"cp.async.bulk.prefetch.tensor.{_rank(op.coordinates)}.L2.global{mode} {', '.join(operands)};")
+    asm.emit(f"cp.async.bulk.prefetch.tensor.{_rank(op.coordinates)}.L2.global{mode}", *operands)
 
 
 # --- maps ------------------------------------------------------------------------------------------------------------
@@ -127,11 +102,11 @@ _IMMEDIATE = ("elemtype", "interleave_layout", "swizzle_mode", "fill_mode")
 
 
 @HANDLERS.expands(nvgpu.tma.TensorMapReplace, types=True)
-def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: DeviceBuilder) -> list[ir.Value]:
+def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP_EDITS)
     field, space = op.field, cute.info(op.types.map).space
-    asm = _Asm()
-    place = f"[{asm(shared_address(b, op.map), 'r') if space == 'smem' else asm(op.map, 'l')}]"
+    asm = Instruction(b)
+    place = asm.at(shared_address(b, op.map) if space == "smem" else op.map)
     bits = 64 if field in ("global_address", "global_stride") else 32
     if field in _IMMEDIATE:
         known = constant_value(op.value)
@@ -142,9 +117,9 @@ def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: DeviceBuilder) -> l
             )  # fmt: skip
         new = str(known)
     else:
-        new = asm(op.value, "l" if bits == 64 else "r")
-    ordinal = f", {op.ordinal}" if field in _OF_A_MODE else ""
-    return asm.emit(b, f"tensormap.replace.tile.{field}{_SPACES[space]}.b1024.b{bits} {place}{ordinal}, {new};")
+        new = asm(op.value)
+    ordinal = [str(op.ordinal)] if field in _OF_A_MODE else []
+    asm.emit(f"tensormap.replace.tile.{field}{_SPACES[space]}.b1024.b{bits}", place, *ordinal, new)
 
 
 @HANDLERS.expands(nvgpu.tma.TensorMapPublish)
@@ -153,12 +128,6 @@ def _publish(x: Expander, op: nvgpu.tma.TensorMapPublish, b: DeviceBuilder) -> N
     code = "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
     operands = [b.cast_space(op.target, pointer_type(1)), shared_address(b, op.source)]
     b.asm(f"{code} [$0], [$1], {MAP_BYTES};", "l,r", operands)
-
-
-@HANDLERS.expands(nvgpu.tma.TensorMapRelease)
-def _release(x: Expander, op: nvgpu.tma.TensorMapRelease, b: DeviceBuilder) -> None:
-    x.require(op, features.TENSOR_MAP)
-    b.asm(f"fence.proxy.tensormap::generic.release.{op.scope};", "")
 
 
 @HANDLERS.expands(nvgpu.tma.TensorMapAcquire)

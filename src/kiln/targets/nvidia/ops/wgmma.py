@@ -1,4 +1,4 @@
-"""WGMMA: matrix descriptors, and instructions whose registers are those that LLVM gives to a thread's memory."""
+"""WGMMA: matrix descriptors, and instructions on the registers of register arrays."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from ....mlir import ir
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import private_address
-from ..device_builder import DeviceBuilder, f32, shared_address
+from ..device_builder import DeviceBuilder, emits, f32, shared_address
 from ..expand import Expander
 
 HANDLERS = Handlers()
+_ORDER = {
+    nvgpu.wgmma.WgmmaFence: "wgmma.fence.sync.aligned",
+    nvgpu.wgmma.WgmmaCommit: "wgmma.commit_group.sync.aligned",
+    nvgpu.wgmma.WgmmaWait: "wgmma.wait_group.sync.aligned {op.count}",
+}
+emits(HANDLERS, _ORDER, mma_shapes.WARPGROUP_MMA)
 
 _LETTERS = {"f32": "f", "i32": "r"}
 _ACCUMULATORS = {"i32": "s32"}
@@ -37,7 +43,7 @@ def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: DeviceB
 
 
 class _Registers:
-    """Elements of a thread's memory as registers of 32 bits: f32 and i32 as they are, smaller ones together in an i32."""
+    """A register array as 32-bit registers: f32 and i32 as they are, smaller elements packed in an i32."""
 
     def __init__(self, x: Expander, b: DeviceBuilder, pointer: ir.Value, element: ir.Type, count: int) -> None:
         self._x, self._b = x, b
@@ -66,13 +72,13 @@ def _hold_registers(x: Expander, op: nvgpu.wgmma.HoldRegisters, b: DeviceBuilder
 
 @functools.lru_cache(maxsize=64)
 def _copies(name: str, letter: str, count: int) -> tuple[str, str]:
-    """Code that copies registers with a name, and its constraints."""
+    """Return code that copies named registers, and its constraints."""
     return " ".join(f"mov.b32 ${n}, {name}{n};" for n in range(count)), ",".join([f"={letter}"] * count)
 
 
 @functools.lru_cache(maxsize=256)
 def _tied(letters: str) -> str:
-    """Constraints of registers that go in and come out."""
+    """Return the constraints of registers that are both inputs and outputs."""
     return ",".join([f"={letter}" for letter in letters] + [str(n) for n in range(len(letters))])
 
 
@@ -80,7 +86,7 @@ def _tied(letters: str) -> str:
 
 
 class PendingWgmma(NamedTuple):
-    """A WGMMA that becomes one piece of inline PTX with the next one."""
+    """A WGMMA that is emitted in one piece of inline PTX with the next one."""
 
     accumulator: Accumulator
     form: _Form
@@ -89,7 +95,7 @@ class PendingWgmma(NamedTuple):
 
 
 class Accumulator(NamedTuple):
-    """Where the accumulator of a WGMMA lies: `count` registers of `type`, of a thread's memory or with a name."""
+    """The accumulator of a WGMMA: `count` registers of `type`, in a register array or with a name."""
 
     count: int
     type: ir.Type
@@ -137,8 +143,7 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: DeviceBuilder) -> None:
 
 
 def _issue(x: Expander, b: DeviceBuilder) -> None:
-    """Emit WGMMAs that follow each other as one piece of inline PTX; their accumulators are the same or do not
-    overlap."""
+    """Emit consecutive WGMMAs as one piece of inline PTX; their accumulators are equal or disjoint."""
     values: list[ir.Value] = []
     memory: dict[tuple[ir.Value, int], tuple[int, _Registers]] = {}
     """The first register of accumulators without names, and their memory, by pointer and count."""
@@ -194,16 +199,3 @@ def _wgmma_text(form: _Form, registers: str, place: int) -> tuple[str, str]:
         f"{{{registers}}}, {a}, ${place}, p{scales}{majors}; }}"
     )
     return code, ",".join([*letters, "l", *(["r"] if form.accumulates is None else [])])
-
-
-@HANDLERS.expands(nvgpu.wgmma.WgmmaFence, nvgpu.wgmma.WgmmaCommit)
-def _order(x: Expander, op: nvgpu.wgmma.WgmmaFence | nvgpu.wgmma.WgmmaCommit, b: DeviceBuilder) -> None:
-    x.require(op, mma_shapes.WARPGROUP_MMA)
-    kind = "fence" if isinstance(op, nvgpu.wgmma.WgmmaFence) else "commit_group"
-    b.asm(f"wgmma.{kind}.sync.aligned;", "")
-
-
-@HANDLERS.expands(nvgpu.wgmma.WgmmaWait)
-def _wait(x: Expander, op: nvgpu.wgmma.WgmmaWait, b: DeviceBuilder) -> None:
-    x.require(op, mma_shapes.WARPGROUP_MMA)
-    b.asm(f"wgmma.wait_group.sync.aligned {op.count};", "")

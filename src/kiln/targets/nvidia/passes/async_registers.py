@@ -1,21 +1,16 @@
-"""The data flow of registers that asynchronous instructions use: where code must hold them.
+"""Data flow of registers that asynchronous instructions use: where code must hold them.
 
 An asynchronous instruction (WGMMA; next `tcgen05.ld`) reads and writes registers after it was issued. In the dialect
-these are arrays of
-a thread's own memory; LLVM makes values of them, and knows nothing of registers: it would compute with results above
-the wait
-that completes them, and compute inputs below the fence that orders them. So
+these are register arrays; LLVM promotes them to values and knows nothing of the asynchrony: it would use results above
+the wait that completes them, and compute inputs below the fence that orders them. So
 
 - after a wait the arrays are held whose instructions it completes,
 - before a fence those that were written and that instructions behind it read, or, if all that happened before a loop
-with the
-  fence, before the loop: in the loop they may be in flight. (Arrays that an instruction overwrites are not read:
-scores that became
-  P need not be carried on.)
+  with the fence, before the loop: in the loop they may be in flight. (Arrays that an instruction overwrites are not
+  read: scores that became P need not be carried on.)
 
 Which arrays these are is found by following the groups of instructions through the function. `Instructions` says what
-an instruction
-of a kind is called and what it reads; this module knows none of them.
+an instruction of a kind is called and what it reads; this module knows none of them.
 """
 
 from __future__ import annotations
@@ -183,8 +178,7 @@ class _State:
     written: set[RegisterArray]
     """Arrays that may have been written since a fence, or since they were held."""
     ages: dict[RegisterArray, tuple[int, int]]
-    """How many groups were begun since the latest instruction of an array, at least and at most; others have none in
-    flight."""
+    """The least and most groups begun since the latest instruction of an array; other arrays have none in flight."""
 
     def copy(self) -> _State:
         return _State(set(self.written), dict(self.ages))
@@ -234,9 +228,8 @@ class _Flow:
         if name == kinds.issue:
             arrays = self._writers[op]
             state.ages.update(dict.fromkeys(arrays, (0, 0)))
-            state.written.difference_update(
-                arrays
-            )  # overwritten, if they were not held: they are in flight from here on
+            # overwritten if they were not held: they are in flight from here on
+            state.written.difference_update(arrays)
         elif name == kinds.fence:
             self._hold_written(op, state)
         elif name == kinds.commit:

@@ -1,4 +1,4 @@
-"""Products and sums that become one instruction."""
+"""FMA contraction: a product and the sum that uses it become one instruction."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from ....mlir import context, find, ir
 
 _ADDITIONS = frozenset(("arith.addf", "arith.subf"))
 _HANDED_ON = frozenset(("arith.negf", "vector.extract", "vector.shape_cast"))
-"""Operations that give numbers as they take them, but for the sign."""
+"""Operations that pass on numbers, up to their sign."""
 
 
 def allow_contraction(module: ir.Module) -> None:
-    """Let a product and the one sum that uses it be one instruction that rounds once, as CUDA's compilers do.
+    """Allow LLVM to contract a product and the only sum that uses it into an FMA, as nvcc does.
 
-    A product that has other uses, or is stored, is rounded for all of them: LLVM would use the rounded product in some places and
-    the exact one in others. Programs that compute with rounding errors count on one value: with `t = a * b`, the sum of
-    `t - whole` and `fma(a, b, -t)` would have the error of `t` twice.
+    A product that has other uses, or is stored, is rounded for all of them: LLVM would use the rounded product in some
+    places and the exact one in others. Programs that compute with rounding errors count on one value: with `t = a * b`,
+    the sum of `t - whole` and `fma(a, b, -t)` would have the error of `t` twice.
 
-    Only what the program wrote: what expansions add later counts on its own roundings.
+    Only operations of the program are marked: those that expansions add rely on their roundings.
     """
     contract, none = (ir.Attribute.parse(f"#arith.fastmath<{flag}>", context()) for flag in ("contract", "none"))
     found = [(op, op.name) for op in find(module.operation, ("arith.mulf", *_ADDITIONS))]
@@ -32,8 +32,7 @@ def allow_contraction(module: ir.Module) -> None:
 
 
 def _is_in_one_sum(value: ir.Value, block: ir.Block) -> bool:
-    """Return whether all that becomes of a number, or of each element of a vector, is that one sum of the block takes
-    it."""
+    """Return whether a number, or each element of a vector, is used only by one sum of the block."""
     users = [use.owner.operation for use in value.uses]
     if len(users) != 1 and not _are_of_different_elements(users):
         return False

@@ -1,7 +1,7 @@
-"""Branches that do nothing but set an element of a thread's own memory: the element becomes a choice.
+"""If-conversion: branches that only set an element of a register array become selects.
 
-A mask is many such branches: `if column > limit: sums[i] = -inf`. LLVM makes choices of them too, but only after each was
-a block of its own.
+A mask is many such branches: `if column > limit: sums[i] = -inf`. LLVM converts them too, but only after each was a
+block of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...lowering.builder import constant_value
 
 
 def convert_branches(module: ir.Module) -> None:
-    """Replace branches by choices."""
+    """Replace branches by selects."""
     for branch in find(module.operation, ("scf.if",)):
         store = _only_store(branch)
         if store is not None:

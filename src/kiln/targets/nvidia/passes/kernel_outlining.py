@@ -1,4 +1,4 @@
-"""A module taken apart: its kernels become a module of device code, its launches `cute_nvgpu.driver_launch`."""
+"""Kernel outlining: kernels become a module of device code, launches become `cute_nvgpu.driver_launch`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...lowering.builder import constant_value
 
 @dataclasses.dataclass
 class LaunchFacts:
-    """What the launches of a kernel say about it when compiling."""
+    """Facts about a kernel that its launches imply when compiling."""
 
     name: str
     block: tuple[int, ...] | None = None
@@ -35,7 +35,7 @@ class LaunchFacts:
     span: Span | None = None
     """Where the kernel is defined."""
     unheeded: list[tuple[Span | None, str]] = dataclasses.field(default_factory=list)
-    """Loops with a hint that changes nothing."""
+    """Loops with a hint that has no effect."""
 
 
 def _functions(module: ir.Module) -> dict[str, ir.Operation]:
@@ -47,7 +47,7 @@ def _functions(module: ir.Module) -> dict[str, ir.Operation]:
 
 
 def outline_kernels(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
-    """Take the kernels out of a module; the module of device code, and its kernels in the order of their numbers."""
+    """Move the kernels out of a module, and return the module of device code and its kernels by number."""
     functions = _functions(module)
     kernels = [name for name, func in functions.items() if cute.KERNEL in func.attributes]
     facts = {name: LaunchFacts(name, span=source_span(functions[name].location)[0]) for name in kernels}
@@ -71,17 +71,20 @@ def _device(module: ir.Module, functions: dict[str, ir.Operation], kernels: list
 
 
 _WORTH = 32
-"""Operations of the language that are worth a thread of LLVM's: they become 16 KB of LLVM IR, which take it 10 ms."""
+"""Operations that are worth another LLVM thread: they become 16 KB of LLVM IR, which takes 10 ms."""
 
 
 _MOST = 0.6
-"""The part of all operations that a thread of LLVM's begins with: it takes twice as long for them as lowering takes, and ends with the thread that
-lowers these and all others, and is LLVM for the others, too."""
+"""The share of operations for the other LLVM thread: it then ends at the same time as this one, which lowers all
+kernels and compiles the rest."""
 
 
 def apart(device: ir.Module, facts: list[LaunchFacts]) -> list[tuple[ir.Module, list[LaunchFacts]]]:
-    """A module of device code as two, with what is known of their kernels: the longest kernel, with short ones up to `_MOST`, and the others. The
-    module alone, where these would be short, or kernels share functions."""
+    """Split a module of device code in two for parallel compilation, with the facts of their kernels.
+
+    The first has the longest kernel, with short ones up to `_MOST`. The module stays whole if a part would be short, or
+    kernels share functions.
+    """
     functions = _functions(device)
     if len(functions) < 2 or len(functions) != len(facts) or any(_calls(func) for func in functions.values()):
         return [(device, facts)]

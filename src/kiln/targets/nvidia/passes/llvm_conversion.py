@@ -1,8 +1,8 @@
-"""Conversion of the upstream dialects to that of LLVM, in one step where that will do.
+"""Conversion of the upstream dialects to `llvm`, in one pass where possible.
 
-Upstream's conversion of vectors first rewrites all of a module again and again until nothing changes, and each other dialect has a pass of
-its own: two thirds of the time. What kernels mostly have of vectors, rows of elements, is converted along with the rest; parts of
-such rows, which are not, are shuffles.
+MLIR's conversion of vectors rewrites a whole module until nothing changes, and each other dialect has its own pass: two
+thirds of the time. Vectors of one dimension are converted along with the rest; extracted and inserted parts of them
+become shuffles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ONE_BY_ONE = (
 )
 _TAKEN, _PUT = "vector.extract_strided_slice", "vector.insert_strided_slice"
 _IN_ROWS = (_TAKEN, _PUT, "vector.from_elements", "vector.bitcast")
-"""Operations that are converted at once, or become shuffles, where vectors have one dimension."""
+"""Operations that are converted directly, or become shuffles, if vectors have one dimension."""
 _PLAIN = ("vector.broadcast", "vector.extract", "vector.shuffle", *_IN_ROWS[2:])
 _DIALECTS = ("arith", "cf", "func", "index", "llvm", "math", "nvvm", "scf", "ub")
 
@@ -45,12 +45,12 @@ def convert_to_llvm(module: ir.Module) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _is_row(type_: ir.Type) -> bool:
-    """Return whether it is not a vector of no or several dimensions."""
+    """Return whether a type is a scalar or a vector of one dimension."""
     return not isinstance(type_, ir.VectorType) or type_.rank == 1
 
 
 def _take(op: ir.Operation) -> None:
-    """Some elements of a row, in succession."""
+    """Replace an extracted slice by a shuffle."""
     row, result = op.operands[0], op.results[0]
     first, count = (op.attributes[name][0].value for name in ("offsets", "sizes"))  # pyright: ignore
     taken = row if result.type == row.type else _shuffled(op, result.type, row, row, range(first, first + count))
@@ -59,7 +59,7 @@ def _take(op: ir.Operation) -> None:
 
 
 def _put(op: ir.Operation) -> None:
-    """A row with others put into it, in succession."""
+    """Replace an inserted slice by shuffles."""
     part, row = op.operands
     type_: Any = row.type
     first = op.attributes["offsets"][0].value  # pyright: ignore

@@ -1,4 +1,4 @@
-"""How each loop is to be unrolled, said to LLVM."""
+"""Unrolling hints for LLVM."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def _unroll(inside: str) -> ir.Attribute:
 
 
 def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts] = ()) -> None:
-    """Annotate each loop with how LLVM is to unroll it: as the program asks; else only loops of constant length are
-    unrolled.
+    """Annotate each loop with how LLVM should unroll it: as the program asks, else only if its trip count is constant.
 
-    Loops that are to be pipelined stay as they are: that copies of later turns may be made early is not known here. So do those
-    that are to be vectorized: a thread has no vectors. The facts of their kernel note them, for a remark.
+    Loops with a pipelining hint stay as they are: whether copies of later iterations may be issued early is not known
+    here. So do those with a vectorization hint: a thread has no vectors. The facts of their kernel list them for a
+    remark.
 
-    A loop of constant length whose body indexes a thread's own memory by its counter is unrolled fully: only then can
-    that memory live in registers.
+    A loop with a constant trip count whose counter indexes a register array is unrolled fully: only then can the array
+    live in registers.
     """
     by_name = {fact.name: fact for fact in facts}
     for op in find(module.operation, ("scf.for", "scf.while")):
@@ -38,7 +38,7 @@ def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts] = ()) -> None:
 
 
 def _unheeded(loop: ir.Operation) -> str:
-    """Return the hint of a loop that changes nothing."""
+    """Return a loop's hint that has no effect; empty if there is none."""
     if "cute.prefetch_stages" in loop.attributes:
         return f"prefetch_stages={loop.attributes['cute.prefetch_stages'].value}"
     asked = "cute.vectorize" in loop.attributes and isinstance(loop.attributes["cute.vectorize"], ir.UnitAttr)

@@ -1,12 +1,9 @@
-"""Accumulators of WGMMA as registers with names, which LLVM does not know of: there is nothing to carry through loops.
+"""Named registers for WGMMA accumulators, which LLVM does not see, so that loops carry no values for them.
 
-Accumulators that nothing but WGMMA writes get names, and so do those that a kernel clears, or scales as vectors: that
-is done to the
-registers themselves, and who reads them copies them. (Where a kernel writes anything else, copies of both directions
-would cost
-registers. Where it scales single registers, each would be a piece of inline PTX, which LLVM leaves where it is: loops
-that compute
-something in between become slower.)
+Accumulators that only WGMMA writes get names, and so do those that a kernel clears, or scales as vectors: this is done
+in the named registers, and reads copy them. (For other writes, copies in both directions would cost registers. For
+scaling of single registers, each would be a piece of inline PTX, which LLVM does not move: loops with other computation
+in between become slower.)
 """
 
 from __future__ import annotations
@@ -33,12 +30,11 @@ _FOR_STORES = ("arith.mulf", "vector.extract_strided_slice", "vector.shuffle")
 _ORDERED = (cute.Load.OPERATION_NAME, cute.Store.OPERATION_NAME, Wgmma.OPERATION_NAME, "cute_nvgpu.wgmma_wait")
 
 Accesses = dict[ir.Operation, range]
-"""The registers that loads and stores of an array are of."""
+"""The registers of each load and store of an array."""
 
 
 def place_of(pointer: ir.Value) -> tuple[Any, int | None]:
-    """Return the allocation that a pointer leads to, and how many bits into it; the pointer and None where that is
-    not known."""
+    """Return the allocation of a pointer and its offset in bits; the pointer and None where they are not known."""
     at, first = pointer, 0
     while not isinstance(at.owner, ir.Block):
         op = at.owner.operation
@@ -53,10 +49,9 @@ def place_of(pointer: ir.Value) -> tuple[Any, int | None]:
 
 
 def accesses_by_register(array: RegisterArray) -> Accesses | None:
-    """Return the registers of the accesses to an array that a kernel only clears or scales, as far as single stores
-    tell.
+    """Return the registers of each access to an array that a kernel only clears or scales.
 
-    None for others, for arrays without stores, and where a register does not hold one element.
+    None for other arrays, arrays without stores, and arrays whose registers hold several elements.
     """
     stores = [op for op in array.accesses if isinstance(op, cute.Store)]
     if not stores or not all(map(_may_be_done_to_registers, stores)):
@@ -83,8 +78,7 @@ def _registers(access: cute.Load | cute.Store, places: dict[ir.Value, int | None
 
 
 def copy_registers(load: ir.Operation, name: str, registers: range) -> None:
-    """Make of a load copies of named registers. It stays where it is: LLVM leaves pieces of inline PTX in their
-    order."""
+    """Replace a load by copies of named registers at the same place: LLVM keeps the order of inline PTX."""
     value = load.results[0]
     type_: Any = value.type
     element = type_.element_type if isinstance(type_, ir.VectorType) else type_
@@ -169,8 +163,8 @@ def _scalings(block: ir.Block, accesses: dict[ir.Operation, tuple[RegisterArray,
 def runs(
     function: ir.Operation, writers: dict[ir.Operation, list[RegisterArray]], stores: dict[ir.Operation, Update]
 ) -> list[list[ir.Operation]]:
-    """Return stores to one array in a block that clear, or scale by the same vector, with nothing else done to
-    registers between."""
+    """Return runs of stores to one array in a block that clear, or scale by the same vector, without other accesses
+    between."""
     grouped: list[list[ir.Operation]] = []
     before = None
     for op in find(function, _ORDERED):
@@ -187,7 +181,7 @@ def runs(
 
 
 def update_registers(op: ir.Operation, name: str, run: list[Update]) -> None:
-    """Do to named registers what the stores of a run do, before an operation."""
+    """Emit the updates of a run of stores on named registers, before an operation."""
     b = DeviceBuilder(ir.InsertionPoint(op), op.location)
     scales = run[0].scales
     if scales is None:
@@ -214,7 +208,7 @@ def erase_with_operands(op: ir.Operation) -> None:
 
 
 def _may_be_done_to_registers(store: cute.Store) -> bool:
-    """Return whether the value of a store may be zeros, or a vector of what was there times scales."""
+    """Return whether a store may write zeros, or the previous vector times scales."""
     by = _maker(store.value)
     if by is None or by.name != "arith.mulf":
         return by is not None and by.name == "arith.constant"

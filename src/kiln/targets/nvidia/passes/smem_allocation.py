@@ -1,4 +1,4 @@
-"""Where the pieces of static shared memory lie: a variable each, one for all, or at the start of dynamic shared memory.
+"""Placement of static shared memory: one variable for each piece, one for all, or at the start of dynamic smem.
 
 A kernel that allocates more than ptxas takes as static shared memory has all of it as dynamic shared memory.
 """
@@ -20,7 +20,7 @@ DYNAMIC_SMEM = "kiln_dynamic_smem"
 
 
 def place_smem(expansion: Expansion, kernel: Kernel) -> None:
-    """Static shared memory as variables or, past the static limit, at the start of dynamic shared memory."""
+    """Place static shared memory in variables or, past the static limit, at the start of dynamic shared memory."""
     offsets = _smem_offsets(kernel)
     if kernel.smem_bytes > STATIC_SMEM:
         base, start_of_dynamic = dynamic_variable(expansion), taken(kernel.smem_bytes)
@@ -49,13 +49,13 @@ def place_smem(expansion: Expansion, kernel: Kernel) -> None:
 
 
 def _count_allocations(kernel: Kernel) -> None:
-    """Let the size of dynamic shared memory be all that a block has, where the kernel takes no address of other dynamic memory."""
+    """Make the dynamic size all shared memory of a block, if the kernel takes no address of other dynamic memory."""
     if not kernel.dynamic:
         _change_sizes(kernel, kernel.smem_bytes)
 
 
 def _change_sizes(kernel: Kernel, by: int) -> None:
-    """Add a number to the size of dynamic shared memory wherever the program asks for it."""
+    """Add a number to the size of dynamic shared memory wherever the program reads it."""
     for op in kernel.smem_sizes if by else ():
         b = DeviceBuilder(ir.InsertionPoint.after(op), op.location)
         asked = b.binary("addi", op.result, by)
@@ -63,7 +63,7 @@ def _change_sizes(kernel: Kernel, by: int) -> None:
 
 
 def _smem_offsets(kernel: Kernel) -> dict[str, int]:
-    """Return where each piece of static shared memory lies; how much there is becomes known."""
+    """Return the offset of each piece of static shared memory, and set their total size."""
     body = kernel.operation.regions[0].blocks[0] if kernel.merge_smem else None
     offsets, kernel.smem_bytes = place(kernel.smem, body, _piece_of)
     return offsets

@@ -1,8 +1,8 @@
-"""What a thread writes to its own memory and reads again in the same block is handed on as a value.
+"""Store forwarding: loads of a register array take the value of an earlier store in the same block.
 
-Fragments of MMAs live in such memory: each step of a product reads all of its sums and writes them back. LLVM
-keeps them in registers all the same, but only after each access was lowered, written down, read and optimized, which took
-a third of the time to compile such a kernel.
+Fragments of MMAs live in register arrays: each K step of a GEMM reads and writes all accumulators. LLVM would promote
+them too, but only after each access was lowered, printed, parsed and optimized, which took a third of the compile time
+of such a kernel.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ACCESSES = frozenset(("cute.alloc_rmem", "cute.load", "cute.store"))
 """The operations that `forward_stores` wants to know of."""
 _ALIASES = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref"))
 _MOST_GATHERED = 4
-"""Elements of a vector that is put together of what several writes wrote."""
+"""The most elements of a vector that is assembled from several stores."""
 _MOST_BLOCKS = 16
-"""Blocks of which it is known at a time what they wrote to one memory."""
+"""The most blocks whose stores to one array are tracked."""
 
 
 @dataclasses.dataclass(eq=False)
 class _Memory:
-    """Memory of a thread, in units that no access divides."""
+    """A register array, in units that no access splits."""
 
     unit: int = 0
     """Bytes."""
@@ -38,7 +38,7 @@ class _Memory:
     block: ir.Block | None = None
     """The block of the last access."""
     blocks: dict[ir.Block, tuple[dict[int, _Source], dict[int, _Access]]] = dataclasses.field(default_factory=dict)
-    """What blocks know of units, and their last writes to them; those that are not done are among them, outermost first."""
+    """Known values of units and last writes to them, by block; enclosing blocks come first."""
     read: set[int] = dataclasses.field(default_factory=set)
     """The units that are read."""
 
@@ -82,10 +82,10 @@ class _Source:
 
 
 def forward_stores(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[int]:
-    """Replace reads by what was written, and remove writes that nobody reads; the numbers of operations that are gone.
+    """Replace loads by stored values, remove dead stores, and return the numbers of erased operations.
 
-    `operations` are those of a function whose names are in `ACCESSES`, with their names, in order. Memory is looked at whose
-    addresses are all known; what a block knows ends with it, and where a block inside it writes.
+    `operations` are those of a function whose names are in `ACCESSES`, with their names, in order. Only memory whose
+    addresses are all known is considered; knowledge of a block ends with it, and where a nested block writes.
     """
     pointers: dict[ir.Value, tuple[_Memory, int]] = {}
     for op, name in operations.values():
@@ -119,7 +119,7 @@ def forward_stores(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[in
 
 
 def _pointers(pointer: ir.Value) -> dict[ir.Value, tuple[_Memory, int]]:
-    """Pointers to memory of a thread, with the bytes of an element; none if it is not only read and written."""
+    """Return the pointers to a register array, with the bytes of an element; none if its address escapes."""
     memory = _Memory()
     found: dict[ir.Value, tuple[_Memory, int]] = {}
     todo = [pointer]
@@ -187,7 +187,7 @@ def _vector_bytes(type_: ir.Type) -> int:
 
 
 def _read(access: _Access, known: dict[int, _Source]) -> None:
-    """A read that stays; what it reads is known from then on."""
+    """Record a load that stays: its value is known from then on."""
     units = access.units
     access.memory.read.update(units)
     for _, last in access.memory.blocks.values():
@@ -216,7 +216,7 @@ def _write(access: _Access, known: dict[int, _Source], last: dict[int, _Access],
 
 
 def _replace(access: _Access, known: dict[int, _Source]) -> bool:
-    """Let the users of a read use what was written; whether all of it is known."""
+    """Replace a load by the stored value, and return whether all of it is known."""
     units = access.units
     source = known.get(units[0])
     if source is None:
@@ -271,7 +271,7 @@ def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
 
 
 def _part(op: ir.Operation, root: ir.Value, start: int, size: int) -> ir.Value | None:
-    """Some bytes of a value, in its elements; made before an operation."""
+    """Return some bytes of a value as its elements, extracted before an operation; None if they do not fit."""
     type_ = root.type
     if not start and size == _vector_bytes(type_):
         return root
@@ -290,7 +290,7 @@ def _part(op: ir.Operation, root: ir.Value, start: int, size: int) -> ir.Value |
 
 @functools.lru_cache(maxsize=1024)
 def _can_be_recast(type_: ir.Type) -> bool:
-    """Return whether it is a vector in one row whose elements are whole bytes also in registers."""
+    """Return whether a type is a vector of one dimension whose elements are whole bytes also in registers."""
     if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1:
         return False
     size = _bytes(type_.element_type)

@@ -1,8 +1,8 @@
-"""Long vectors cut into short ones, before anything looks at single operations.
+"""Legalisation of vectors: long ones are split into short ones before operations are expanded.
 
-A GPU has no long vectors, so LLVM takes them apart again: but it first shuffles them together, carries every half-built one
-into the next block, and schedules all their elements at once. An epilogue on 128 sums took three quarters of the time
-of its kernel. Cut up here, the operations of a program on a fragment are as many small ones that never meet.
+A GPU has no long vectors, so LLVM splits them: but it first assembles them by shuffles, carries each partial one into
+the next block, and schedules all their elements at once. An epilogue on 128 accumulators took three quarters of its
+kernel's compile time. Split here, operations on a fragment are independent small ones.
 
 A long vector that is read from a thread's own memory, or written to it, at once becomes accesses of 16 bytes.
 """
@@ -181,7 +181,7 @@ class _Cutter:
         ]
 
     def _insert_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        """Return a shorter vector put into a long one."""
+        """Split an insertion of a shorter vector into a long one."""
         value, target = op.operands
         type_: Any = value.type
         (first,) = _numbers(op, "offsets")
@@ -197,14 +197,14 @@ class _Cutter:
         return [pieces]
 
     def _extract_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        """Return a long part of a longer vector."""
+        """Split a long slice of a longer vector."""
         (first,), (length,) = _numbers(op, "offsets"), _numbers(op, "sizes")
         if first % LENGTH or length % LENGTH or _numbers(op, "strides") != [1]:
             return None
         return [self._cut_value(op.operands[0])[first // LENGTH : (first + length) // LENGTH]]
 
     def _shuffle(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        """Two vectors one after the other."""
+        """Split a concatenation of two vectors."""
         type_: Any = op.operands[0].type
         (half,) = type_.shape
         if not _concatenates(op) or half % LENGTH:
@@ -212,7 +212,7 @@ class _Cutter:
         return [[self._span(op, value, first) for value in op.operands for first in range(0, half, LENGTH)]]
 
     def _span(self, before: ir.Operation, value: ir.Value, first: int) -> ir.Value:
-        """Return a short vector out of a longer one: out of the one of two it was made of, where that is known."""
+        """Return a short slice of a longer vector, from one of the two that it concatenates where that is known."""
         pieces = self._pieces.get(value)
         if pieces is not None:
             return pieces[first // LENGTH]
@@ -316,13 +316,18 @@ _MAKERS: dict[str, Any] = {
     "vector.shuffle": _Cutter._shuffle,
 }
 _ARITHMETIC = (
-    "addf addi addui_extended andi bitcast ceildivsi ceildivui cmpf cmpi convertf divf divsi divui extf extsi extui floordivsi "
-    "fptosi fptoui index_cast index_castui maximumf maxnumf maxsi maxui minimumf minnumf minsi minui mulf muli mulsi_extended "
-    "mului_extended negf ori remf remsi remui select shli shrsi shrui sitofp subf subi subui_extended truncf trunci uitofp xori"
+    "addf addi addui_extended andi bitcast ceildivsi ceildivui cmpf cmpi convertf divf divsi divui extf extsi extui "
+    "floordivsi "
+    "fptosi fptoui index_cast index_castui maximumf maxnumf maxsi maxui minimumf minnumf minsi minui mulf muli "
+    "mulsi_extended "
+    "mului_extended negf ori remf remsi remui select shli shrsi shrui sitofp subf subi subui_extended truncf trunci "
+    "uitofp xori"
 )
 _MATH = (
-    "absf absi acos acosh asin asinh atan atan2 atanh cbrt ceil clampf copysign cos cosh ctlz ctpop cttz erf erfc exp exp2 "
-    "expm1 floor fma fpowi ipowi isfinite isinf isnan isnormal log log10 log1p log2 powf round roundeven rsqrt sin sincos sinh "
+    "absf absi acos acosh asin asinh atan atan2 atanh cbrt ceil clampf copysign cos cosh ctlz ctpop cttz erf erfc "
+    "exp exp2 "
+    "expm1 floor fma fpowi ipowi isfinite isinf isnan isnormal log log10 log1p log2 powf round roundeven rsqrt sin "
+    "sincos sinh "
     "sqrt tan tanh trunc"
 )
 NAMES = (
@@ -332,8 +337,7 @@ NAMES = (
 
 
 def _is_private(access: cute.Load | cute.Store) -> bool:
-    """Return whether an access to a vector can be made of accesses of `_ACCESS` bytes to a thread's own memory, at a
-    known place."""
+    """Return whether an access to a register array at a known place can be split into accesses of `_ACCESS` bytes."""
     type_: Any = access.value.type
     width = _ACCESS * 8 // cute.element_bits(type_.element_type)
     return (

@@ -1,14 +1,12 @@
 """Registers of WGMMA: they are held where code may touch them, and WGMMAs that follow each other are marked.
 
 `async_registers.py` finds where arrays of registers are to be held (`cute_nvgpu.hold_registers`),
-`named_accumulators.py` which
-accumulators become registers with names. Accesses to vectors of the other arrays become accesses to single registers:
-else LLVM
-would keep the whole array as one vector, and take it apart and put it together for every WGMMA.
+`named_accumulators.py` which accumulators become registers with names. Accesses to vectors of the other arrays become
+accesses to single registers: else LLVM would keep the whole array as one vector, and take it apart and put it together
+for every WGMMA.
 
 WGMMAs that follow each other are marked (`with_next`): they become one piece of inline PTX, whose registers everyone
-from here to
-ptxas handles once instead of once for each.
+from here to ptxas handles once instead of once for each.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ _ALIASES = named_accumulators._ALIASES
 _BETWEEN = _ALIASES | {MatrixDescriptor.OPERATION_NAME}
 """Operations that may stand between WGMMAs of a run, besides those of `arith`."""
 _TILES = 16
-"""Operands in shared memory of a run, at most: where they begin is known before the first WGMMA, and is to fit into
-uniform registers."""
+"""The most operands in shared memory of a run: their addresses, computed before the first WGMMA, must fit the uniform
+registers."""
 
 
 def order_registers(module: ir.Module, kernels: Container[str] = ()) -> None:
@@ -161,8 +159,7 @@ class _Function:
         return named
 
     def _allocations(self) -> Iterable[cute.AllocRmem]:
-        """Return the allocations of the registers of WGMMAs; all of the function where pointers cannot be followed to
-        them."""
+        """Return the allocations of WGMMA registers; all of the function if pointers cannot be traced to them."""
         allocations: dict[ir.Operation, cute.AllocRmem] = {}
         for op in self._wgmmas:
             for pointer in (op.d, op.a):

@@ -1,8 +1,7 @@
 """Loops of WGMMAs that the program wants unrolled are unrolled here, not by LLVM.
 
-Then their WGMMAs follow each other and become one piece of inline PTX (`wgmma_registers.py`): LLVM would be given
-one, and copy it
-with all its registers for each turn.
+Their WGMMAs then become one piece of inline PTX (`wgmma_registers.py`); LLVM would copy a piece with all its registers
+for each iteration.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _MOST_TURNS = 16
 
 
 def unroll_wgmma(module: ir.Module) -> None:
-    """Unroll loops of a constant number of turns that consist of WGMMAs and what computes their operands."""
+    """Unroll loops with a constant trip count that consist of WGMMAs and computation of their operands."""
     parents: dict[ir.Operation, None] = {}
     for op in Wgmma.all_in(module.operation):
         parents[op.parent.operation] = None
@@ -31,7 +30,7 @@ def unroll_wgmma(module: ir.Module) -> None:
 
 
 def _turns(loop: ir.Operation) -> range | None:
-    """Return what the counter of a loop is in each turn, if all is known and simple."""
+    """Return the counter's values in each iteration of a loop, if they are constant."""
     bounds = [constant_value(v) for v in list(loop.operands)[:3]]
     lower, upper, step = bounds
     if lower is None or upper is None or step is None or step <= 0 or lower < 0:
@@ -45,7 +44,7 @@ def _turns(loop: ir.Operation) -> range | None:
 
 
 class _Unrolling:
-    """A loop that becomes its turns. What is computed of counters alone is computed here."""
+    """The unrolling of a loop, which folds what depends on counters alone."""
 
     def __init__(self, loop: ir.Operation) -> None:
         self._loop = loop
@@ -56,7 +55,7 @@ class _Unrolling:
         self._constants: dict[tuple[ir.Type, int], ir.Value] = {}
 
     def run(self, turns: range) -> None:
-        """Put the turns in the place of the loop."""
+        """Replace the loop by its iterations."""
         body = self._loop.regions[0].blocks[0]
         counter, *carried = body.arguments
         operations = [view.operation for view in body.operations]

@@ -1,1 +1,1 @@
-"""What `kiln new` writes: one contract per kind of kernel. Each is a program as it is; `my_kernel` is replaced."""
+"""Templates of `kiln new`: one contract per kind of kernel. Each is a working program; `my_kernel` is replaced."""

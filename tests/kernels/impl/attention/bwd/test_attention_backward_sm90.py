@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from attention_kinds import backward_kinds
 from attention_testing import normal
 from gradient_testing import changes, close_gradients, exact_gradients
 from nvidia_testing import needs_nvdisasm
@@ -35,6 +36,7 @@ from kiln.kernels.impl.attention.bwd import (
     sm90_scheduler,
 )
 from kiln.kernels.impl.attention.bwd.implementations import Sm90AttentionBackward
+from kiln.kernels.impl.attention.launch import compile_kernel
 from kiln.kernels.impl.attention.score_mod import ScoreMod
 from kiln.kernels.parts.element_functions import Functions
 from kiln.testing import assert_no_spills
@@ -167,7 +169,7 @@ def test_the_same_bits_in_every_order(side, options, monkeypatch):
 
 
 class Turns:
-    """What `KvTileScheduler` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them); in the last row, how many
+    """What `BackwardTileScheduler` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them); in the last row, how many
     add to those."""
 
     def __init__(self, masks: tuple[bool, bool, bool]) -> None:
@@ -181,7 +183,7 @@ class Turns:
 
     @cute.kernel
     def kernel(self, q: Any, k: Any, counters: Any, scalars: Any, schedule: Any, found: Any, tiles: Any):
-        scheduler = sm90_scheduler.KvTileScheduler(self.of, q, k, AttentionTensors(), tiles, scalars, schedule)
+        scheduler = sm90_scheduler.BackwardTileScheduler(self.of, q, k, AttentionTensors(), tiles, scalars, schedule)
         number = scheduler.take(counters.next_tile)
         work = scheduler.work(number)
         span = scheduler.span(work)
@@ -312,7 +314,7 @@ MUTANTS = {
 @long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name, monkeypatch):
-    for made in (implementations._compiled, launches.cached_kernel):
+    for made in (compile_kernel, launches.cached_kernel):
         made.cache_clear()
     MUTANTS[name](monkeypatch)
     starts_q, starts_k = (np.array([0, n], np.int32) for n in (70, 130))
@@ -320,7 +322,7 @@ def test_mutants_are_found(name, monkeypatch):
     lengths = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k}
     with pytest.raises(Exception, match="race|register|in flight"), kiln.sanitize():
         gradients(q, k, v, normal(70, 1, 64), **lengths)
-    for made in (implementations._compiled, launches.cached_kernel):
+    for made in (compile_kernel, launches.cached_kernel):
         made.cache_clear()
 
 
@@ -412,11 +414,10 @@ def compiled(dim: int, masks: tuple[bool, bool, bool], packed: bool = False, cha
     config = sm90_cost.default_config(AttentionBackwardProblem(of, True, functions), HOPPER)
     shape = (BFloat16, (dim, dim), config, masks, True, packed, packed)
     with kiln.target("nvidia"):
-        there = (packed,) * 3 + (False, sloped) + (False,) * 5
+        there = ("cu_seqlens_q", "cu_seqlens_k", "seqused_k") * packed + ("alibi_slopes",) * sloped
         launch = implementations.Sm90BackwardLaunch(*shape, ScoreMod(sloped, functions))
-        made = implementations._compiled.__wrapped__(
-            None, launch, cute.AddressSpace.gmem, there, False, (True,) * 4, True
-        )
+        memory = {"dq_acc": (Float32, 3), "additions": (Int32, 3), "next_tile": (Int32, 1)}
+        made = compile_kernel.__wrapped__(None, launch, cute.AddressSpace.gmem, backward_kinds(there, **memory))
     return config, made
 
 

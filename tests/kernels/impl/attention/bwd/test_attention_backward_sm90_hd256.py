@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from attention_kinds import backward_kinds
 from attention_testing import normal
 from gradient_testing import changes, close_gradients, exact_gradients
 from nvidia_testing import needs_nvdisasm
@@ -29,6 +30,7 @@ from kiln.kernels.impl.attention.bwd import (
     sm90_hd256_dq,
 )
 from kiln.kernels.impl.attention.bwd.implementations import Sm80AttentionBackward, Sm90AttentionBackwardHd256
+from kiln.kernels.impl.attention.launch import compile_kernel
 
 HOPPER = device_of("sm_90a")
 SMALL = kernels.Sm90AttentionBackwardHd256Config(16, 2, 64, 16, 2, 1, 128)
@@ -146,12 +148,12 @@ MUTANTS = {
 @long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name, monkeypatch):
-    for made in (implementations._compiled, launches.cached_kernel):
+    for made in (compile_kernel, launches.cached_kernel):
         made.cache_clear()
     MUTANTS[name](monkeypatch)
     with pytest.raises(Exception, match="race|register|in flight|deadlock|wait"):
         _sanitized(True)
-    for made in (implementations._compiled, launches.cached_kernel):
+    for made in (compile_kernel, launches.cached_kernel):
         made.cache_clear()
 
 
@@ -201,15 +203,8 @@ def test_products_run_asynchronously(monkeypatch):
     )
     kernels_of = implementations.Sm90Hd256BackwardLaunch(BFloat16, (256, 256), config, (True, False, True), True, True)
     with kiln.target("nvidia"):
-        made = implementations._compiled.__wrapped__(
-            None,
-            kernels_of,
-            cute.AddressSpace.gmem,
-            (True,) * 3 + (False,) * 7,
-            False,
-            (True, False, False, False),
-            True,
-        )
+        kinds = backward_kinds(("cu_seqlens_q", "cu_seqlens_k", "seqused_k"))
+        made = compile_kernel.__wrapped__(None, kernels_of, cute.AddressSpace.gmem, kinds)
     loops = check_products(
         made, products=2 * (16 + 2 * config.tile_m // 16) + 32 + 2 * config.tile_n // 16, moves=8
     )  # both warp groups of queries have the same code

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Float32, Int32, Int64, const_expr, cute
-from ....dispatch import arrays, devices, launches, recorder
+from ..... import Int32, Int64, const_expr, cute
+from ....dispatch import arrays, devices
 from ....dispatch.registry import Implementation, Registry, variants
+from ....parts.kv_source import VECTOR
+from ....parts.tensor_views import permuted
 from ..args import AttentionArguments, BackwardScalars
-from ..fwd.implementations import fake_tensor, fake_tensors, memory_space, present
 from ..fwd.sm80_config import padded_head_dim
-from ..score_mod import ALIBI, NO_SCORE_MOD, ScoreMod
+from ..launch import kernel_object, run_kernel
+from ..score_mod import NO_SCORE_MOD, ScoreMod
 from . import sm80_config, sm90_config, sm90_cost, sm90_hd256_config
 from .preprocess import BackwardPreprocess, SinkBackward
 from .problem import AttentionBackwardProblem
@@ -36,62 +38,35 @@ _MAX_JOINT_HEAD_DIM = 128
 """head_dim up to which dK and dV fit into the registers of one kernel."""
 
 
-class BackwardArguments(NamedTuple):
-    """The arguments of the forward pass, whose `out` and `lse` are its results, the gradient of O, and arrays for the
-    other gradients."""
-
-    forward: AttentionArguments
-    dout: Any
-    dq: Any
-    dk: Any
-    dv: Any
-    dsinks: Any
-    max_seqlen_k: int
-    """The keys of the longest sequence, or more."""
-
-
-class Inputs(NamedTuple):
-    """The arrays that all kernels of a call read: (batch, rows, heads, D), and LSE (batch, heads, queries)."""
+class BackwardArrays(NamedTuple):
+    """The arrays of a call: what is read, the gradients, and the workspace between its kernels."""
 
     dout: Any
+    """(batch, rows, heads, D), as are all but LSE and what follows `dv`."""
     q: Any
     k: Any
     v: Any
     out: Any
     lse: Any
-
-
-class Gradients(NamedTuple):
-    """The arrays that a call writes."""
-
+    """(batch, heads, queries)."""
     dq: Any
     dk: Any
     dv: Any
-
-
-class Workspace(NamedTuple):
-    """Memory between the kernels of a call: LSE and delta, (2, batch, heads, rows), and for `Sm90BackwardKernel` dQ
-    accumulators and `DqCounters`."""
-
-    lse_delta: Any
+    dsinks: Any = None
+    lse_delta: Any = None
+    """LSE in powers of two and delta, (2, batch, heads, rows)."""
     dq_acc: Any = None
+    """dQ accumulators of `Sm90BackwardKernel`; then its `DqCounters`."""
     additions: Any = None
     next_tile: Any = None
 
 
-class KernelArguments(NamedTuple):
-    """What the kernels after the preprocess receive."""
+class BackwardArguments(NamedTuple):
+    """The arguments of the forward pass, the arrays without workspace, and the keys of the longest sequence, or more."""
 
-    kv: Any
-    q_do: Any
-    gradients: Any
-    workspace: Any
-    tensors: Any
-    max_seqlen_q: Any
-    max_seqlen_k: Any
-    scalars: Any
-    schedule: Any
-    stream: Any
+    forward: AttentionArguments
+    arrays: BackwardArrays
+    max_seqlen_k: int
 
 
 class BackwardLaunch:
@@ -103,28 +78,20 @@ class BackwardLaunch:
 
     @cute.jit
     def __call__(
-        self, inputs: Any, gradients: Any, workspace: Any, tensors: Any, dsinks: Any, max_seqlen_q: Int32,
-        max_seqlen_k: Int32, scalars: Any, schedule: Any, stream: Int64,
-    ):  # fmt: skip
-        """Launch the kernels."""
-        lse_delta, dq_acc, additions, next_tile = workspace
-        dout, out = self.preprocess.aligned(inputs.dout), self.preprocess.aligned(inputs.out)
-        counters = None if const_expr(next_tile is None) else DqCounters(additions, next_tile)
-        # in a fixed order, the first addition to a dQ accumulator writes it
-        cleared = dq_acc if const_expr(additions is None) else None
+        self, x: Any, tensors: Any, max_seqlen_q: Int32, max_seqlen_k: Int32, scalars: Any, schedule: Any, stream: Int64
+    ):
+        """Launch the kernels for `BackwardArrays`."""
+        x = x._replace(**{name: permuted(getattr(x, name), None, VECTOR) for name in ("dout", "out", "dq")})
+        counters = None if const_expr(x.next_tile is None) else DqCounters(x.additions, x.next_tile)
         cu_seqlens_q = tensors.cu_seqlens_q if const_expr(self.tile_m > 0) else None
-        self.preprocess(dout, out, inputs.lse, lse_delta, cleared, counters, cu_seqlens_q, max_seqlen_q, stream)
-        if const_expr(dsinks is not None):
-            rows = Int32(inputs.q.shape[1])
-            self.sinks(lse_delta, tensors.sinks, dsinks, tensors.cu_seqlens_q, rows, stream)
-        args = KernelArguments(
-            (inputs.k, inputs.v), (inputs.q, dout), gradients, workspace, tensors._replace(sinks=None), max_seqlen_q,
-            max_seqlen_k, scalars, schedule, stream,
-        )  # fmt: skip
-        self.main(args)
+        self.preprocess(x.dout, x.out, x.lse, x.lse_delta, counters, cu_seqlens_q, max_seqlen_q, stream)
+        if const_expr(x.dsinks is not None):
+            self.sinks(x.lse_delta, tensors.sinks, x.dsinks, tensors.cu_seqlens_q, Int32(x.q.shape[1]), stream)
+        tensors = tensors._replace(sinks=None)
+        self.main(x, tensors, (max_seqlen_q, max_seqlen_k), scalars, schedule, stream)
 
-    def main(self, args: KernelArguments) -> None:
-        """Launch the kernels after the preprocess."""
+    def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
+        """Launch the kernels after the preprocess; `seqlens` are the queries and keys of the longest sequence."""
         raise NotImplementedError
 
 
@@ -140,13 +107,12 @@ class Sm80BackwardLaunch(BackwardLaunch):
         self.dkv = [make(False, True, True)] if joint else [make(False, True, False), make(False, False, True)]
         self.dq = make(True, True, False)
 
-    def main(self, args: KernelArguments) -> None:
-        lse_delta, gradients = args.workspace.lse_delta, args.gradients
+    def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
+        kv, q_do, rest = (x.k, x.v), (x.q, x.dout), (scalars, stream)
         for kernel in self.dkv:
-            to = (gradients.dk if kernel.computes_ds_u else None, gradients.dv if kernel.computes_p_w else None)
-            kernel(args.kv, args.q_do, to, lse_delta, args.tensors, args.max_seqlen_k, args.scalars, args.stream)
-        to = (gradients.dq, None)
-        self.dq(args.q_do, args.kv, to, lse_delta, args.tensors, args.max_seqlen_q, args.scalars, args.stream)
+            to = (x.dk if kernel.computes_ds_u else None, x.dv if kernel.computes_p_w else None)
+            kernel(kv, q_do, to, x.lse_delta, tensors, seqlens[1], *rest)
+        self.dq(q_do, kv, (x.dq, None), x.lse_delta, tensors, seqlens[0], *rest)
 
 
 class Sm90BackwardLaunch(BackwardLaunch):
@@ -161,16 +127,15 @@ class Sm90BackwardLaunch(BackwardLaunch):
         self.kernel = Sm90BackwardKernel(dtype, padded, config, masks, deterministic, varlen, has_seqused_k, score_mod)
         self.dq = DqKernel(self.kernel, head_dims[0])
 
-    def main(self, args: KernelArguments) -> None:
-        lse_delta, dq_acc, additions, next_tile = args.workspace
-        dq, schedule = self.preprocess.aligned(args.gradients.dq), args.schedule
-        early_dq = None if additions is None or self.kernel.varlen else dq
+    def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
+        early_dq = None if x.additions is None or self.kernel.varlen else x.dq
         self.kernel(
-            args.kv, args.q_do, args.gradients[1:], early_dq, lse_delta, dq_acc, DqCounters(additions, next_tile),
-            args.tensors, args.max_seqlen_k, args.scalars, schedule, args.stream,
+            (x.k, x.v), (x.q, x.dout), (x.dk, x.dv), early_dq, x.lse_delta, x.dq_acc,
+            DqCounters(x.additions, x.next_tile), tensors, seqlens[1], scalars, schedule, stream,
         )  # fmt: skip
-        cu_seqlens_q, scale = args.tensors.cu_seqlens_q, args.scalars.scale
-        self.dq(dq_acc, additions, dq, cu_seqlens_q, args.max_seqlen_q, scale, schedule.converted_heads, args.stream)
+        self.dq(
+            x.dq_acc, x.additions, x.dq, tensors.cu_seqlens_q, seqlens[0], scalars.scale, schedule.converted_heads, stream
+        )  # fmt: skip
 
 
 class Sm90Hd256BackwardLaunch(BackwardLaunch):
@@ -184,10 +149,10 @@ class Sm90Hd256BackwardLaunch(BackwardLaunch):
         key = (dtype, sm90_hd256_config.padded_head_dims(head_dims), config, masks, varlen, has_seqused_k, score_mod)
         self.dkv, self.dq = Sm90Hd256DkDvKernel(*key), Sm90Hd256DqKernel(*key)
 
-    def main(self, args: KernelArguments) -> None:
-        lse_delta, rest = args.workspace.lse_delta, (args.scalars, args.schedule, args.stream)
-        self.dkv(args.kv, args.q_do, args.gradients[1:], lse_delta, args.tensors, args.max_seqlen_k, *rest)
-        self.dq(args.q_do, args.kv, args.gradients.dq, lse_delta, args.tensors, args.max_seqlen_q, *rest)
+    def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
+        kv, q_do, rest = (x.k, x.v), (x.q, x.dout), (scalars, schedule, stream)
+        self.dkv(kv, q_do, (x.dk, x.dv), x.lse_delta, tensors, seqlens[1], *rest)
+        self.dq(q_do, kv, (x.dq,), x.lse_delta, tensors, seqlens[0], *rest)
 
 
 # --- implementations ---
@@ -221,33 +186,14 @@ class AttentionBackward(Implementation):
 
     def launch(
         self, kind: type[Any], key: tuple[Any, ...], problem: AttentionBackwardProblem, args: BackwardArguments,
-        workspace: Workspace, schedule: Any = None,
+        schedule: Any = None, **workspace: Any,
     ) -> None:  # fmt: skip
         """Run the kernels of a call."""
-        forward, of = args.forward, problem.attention
-        if problem.functions is None:
-            kernels = launches.cached_kernel(kind, *key, ALIBI if of.has_alibi else NO_SCORE_MOD)
-        else:
-            make = lambda: kind(*key, ScoreMod(of.has_alibi, problem.functions))
-            kernels = launches.cached_kernel_of(problem.functions, make, kind, *key, of.has_alibi)
-        tensors = forward.tensors()
-        compiled = _compiled(
-            recorder.mode(), kernels, memory_space(forward.q), present(tensors), args.dsinks is not None,
-            present(workspace), schedule is not None,
-        )  # fmt: skip
-        forward_scalars = forward.scalars(of, 1)
-        scalars = BackwardScalars(
-            forward_scalars.scale_log2, forward_scalars.softcap_scale, forward.scale, forward_scalars.window_left,
-            forward_scalars.window_right, forward_scalars.score_scale,
-        )  # fmt: skip
-        inputs = Inputs(args.dout, forward.q, forward.k, forward.v, forward.out, forward.lse)
-        launches.run_arguments(
-            compiled,
-            [
-                inputs, Gradients(args.dq, args.dk, args.dv), workspace, tensors, args.dsinks,
-                forward.params.max_seqlen_q, args.max_seqlen_k, scalars, schedule, arrays.stream_of(forward.q),
-            ],
-        )  # fmt: skip
+        forward, of, x = args.forward, problem.attention, args.arrays._replace(**workspace)
+        kernels = kernel_object(kind, of.has_alibi, problem.functions, *key)
+        scalars = BackwardScalars(*forward.scalars(of, 1)[:-1], forward.scale)
+        lengths = (forward.params.max_seqlen_q, args.max_seqlen_k)
+        run_kernel(kernels, x, forward.tensors(), *lengths, scalars, schedule)
 
 
 def _q_tiles(problem: AttentionBackwardProblem, tile_m: int, q: Any) -> int:
@@ -271,10 +217,10 @@ class Sm80AttentionBackward(AttentionBackward):
         return problem.attention.head_dims
 
     def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
-        q, of = args.forward.q, problem.attention
+        q, of = args.arrays.q, problem.attention
         key = (problem.dtype, of.head_dims, config, of.masks)
         lse_delta = arrays.empty(q, (2, *args.forward.lse.shape), arrays.dtype_named(q, "float32"))
-        self.launch(Sm80BackwardLaunch, key, problem, args, Workspace(lse_delta))
+        self.launch(Sm80BackwardLaunch, key, problem, args, lse_delta=lse_delta)
 
 
 @REGISTRY.register
@@ -295,7 +241,7 @@ class Sm90AttentionBackward(AttentionBackward):
         return sm90_config.padded_head_dim(problem.attention.head_dims)
 
     def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
-        q, of, device = args.forward.q, problem.attention, devices.current()
+        q, of, device = args.arrays.q, problem.attention, devices.current()
         masks_right, masks_left, has_softcap = of.masks
         # what masks keys before a window masks those far after it, too: one kernel less
         masks = (masks_right or masks_left, masks_left, has_softcap)
@@ -306,11 +252,17 @@ class Sm90AttentionBackward(AttentionBackward):
         rows = tiles * config.tile_m
         lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), f32)
         dq_acc = arrays.empty(q, (layers, of.heads, rows * sm90_config.padded_head_dim(of.head_dims)), f32)
-        additions = arrays.empty(q, (layers, of.heads, tiles), i32) if problem.deterministic else None
-        workspace = Workspace(lse_delta, dq_acc, additions, arrays.empty(q, (1,), i32))
+        additions = None
+        if problem.deterministic:  # the first addition to a dQ accumulator writes it
+            additions = arrays.empty(q, (layers, of.heads, tiles), i32)
+        else:
+            arrays.fill(dq_acc, 0.0)
         converted = sm90_config.converted_heads(problem, config, head_group, dq_parts)
         schedule = BackwardSchedule(head_group, tiles_per_dq, converted, device.sm_count)
-        self.launch(Sm90BackwardLaunch, key, problem, args, workspace, schedule)
+        self.launch(
+            Sm90BackwardLaunch, key, problem, args, schedule, lse_delta=lse_delta, dq_acc=dq_acc, additions=additions,
+            next_tile=arrays.empty(q, (1,), i32),
+        )  # fmt: skip
 
 
 @REGISTRY.register
@@ -334,25 +286,9 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
         return sm90_hd256_config.padded_head_dims(problem.attention.head_dims)
 
     def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
-        q, of = args.forward.q, problem.attention
+        q, of = args.arrays.q, problem.attention
         key = (problem.dtype, of.head_dims, config, of.masks, of.varlen, of.has_seqused_k)
         rows = _q_tiles(problem, config.tile_m, q) * config.tile_m
         lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.dtype_named(q, "float32"))
         schedule = BackwardSchedule(sm90_hd256_config.head_group(problem, devices.current()), 1, 0, 1)
-        self.launch(Sm90Hd256BackwardLaunch, key, problem, args, Workspace(lse_delta), schedule)
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled(
-    _mode: Any, kernels: BackwardLaunch, space: Any, has: tuple[bool, ...], dsinks: bool, used: tuple[bool, ...],
-    scheduled: bool,
-) -> Any:  # fmt: skip
-    row, f32 = lambda: fake_tensor(kernels.dtype, 4, space), functools.partial(fake_tensor, Float32, space=space)
-    inputs = Inputs(row(), row(), row(), row(), row(), f32(3))
-    memory = ((Float32, 4), (Float32, 3), (Int32, 3), (Int32, 1))
-    workspace = Workspace(*(fake_tensor(*kind, space) if x else None for kind, x in zip(memory, used, strict=True)))
-    scalars = BackwardScalars(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
-    return cute.compile(
-        kernels, inputs, Gradients(row(), row(), row()), workspace, fake_tensors(has, space),
-        f32(1) if dsinks else None, Int32(1), Int32(1), scalars, BackwardSchedule(1, 1, 0, 1) if scheduled else None, 0,
-    )  # fmt: skip
+        self.launch(Sm90Hd256BackwardLaunch, key, problem, args, schedule, lse_delta=lse_delta)

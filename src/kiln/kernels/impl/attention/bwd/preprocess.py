@@ -34,8 +34,8 @@ class BackwardPreprocess:
     """The kernel: `lse_delta` (2, batch, heads, rows) gets LSE in powers of two, and delta.
 
     LSE is inf for a query that sees no key, or does not exist (there may be more rows than queries): its P are 0. With
-    `tile_m`, rows are permuted (`permuted_row`), and varlen sequences begin with a tile of their own. `dq_acc` (batch,
-    heads, numbers) and `counters`, if given, are filled with zeros."""
+    `tile_m`, rows are permuted (`permuted_row`), and varlen sequences begin with a tile of their own. `counters`, if
+    there are any, are filled with zeros."""
 
     def __init__(self, dtype: Any, head_dim_v: int, tile_m: int = 0) -> None:
         self.dtype, self.head_dim, self.tile_m = dtype, head_dim_v, tile_m
@@ -46,28 +46,23 @@ class BackwardPreprocess:
 
     @cute.jit
     def __call__(
-        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, dq_acc: Any, counters: Any,
+        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, counters: Any,
         cu_seqlens_q: Any, max_seqlen_q: Int32, stream: Int64,
     ):  # fmt: skip
         """Launch the kernel for dO and O (batch, queries, heads, D) and LSE (batch, heads, queries)."""
         rows, batch = lse_delta.shape[3], out.shape[0]
         if const_expr(cu_seqlens_q is not None):
             rows, batch = cute.ceil_div(max_seqlen_q, self.tile_m) * self.tile_m, cu_seqlens_q.shape[0] - 1
-        self.kernel(do, out, lse, lse_delta, dq_acc, counters, cu_seqlens_q).launch(
+        self.kernel(do, out, lse, lse_delta, counters, cu_seqlens_q).launch(
             grid=(cute.ceil_div(rows, self.rows) * out.shape[2], 1, batch),
             block=(_THREADS, 1, 1),
             min_blocks_per_mp=4,  # registers for all loads before the first is used
             stream=stream,
         )
 
-    def aligned(self, x: Any) -> Any:
-        """Return an array with strides known to be multiples of 16 bytes."""
-        strides = tuple(s if isinstance(s, int) else cute.assume(s, divby=VECTOR) for s in x.stride)
-        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=strides))
-
     @cute.kernel
     def kernel(
-        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, dq_acc: Any, counters: Any,
+        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, counters: Any,
         cu_seqlens_q: Any,
     ):  # fmt: skip
         number, _, batch = arch.block_idx()
@@ -80,7 +75,7 @@ class BackwardPreprocess:
             first_row = varlen_first_tile(first, batch, Int32(self.tile_m)) * self.tile_m
             sequence = (first, seqlen_q, first_row, cute.ceil_div(seqlen_q, self.tile_m) * self.tile_m, Int32(0))
         if block * self.rows < sequence[3]:
-            self.compute(do, out, lse, lse_delta, dq_acc, block, head, sequence)
+            self.compute(do, out, lse, lse_delta, block, head, sequence)
         if const_expr(counters is not None):
             first, every = thread_numbers(arch.block_idx(), arch.grid_dim())
             for counter in [c for c in counters if c is not None]:
@@ -90,7 +85,7 @@ class BackwardPreprocess:
 
     @cute.jit
     def compute(
-        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, dq_acc: Any, block: Int32,
+        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, block: Int32,
         head: Int32, sequence: Any,
     ):  # fmt: skip
         """Compute the rows of a CTA."""
@@ -128,20 +123,6 @@ class BackwardPreprocess:
             place = permuted_row(thread_row) if const_expr(self.tile_m > 0) else thread_row
             lse_delta[0, batch, head, first_row + place] = row_lse
             lse_delta[1, batch, head, first_row + place] = smem[thread] if thread_row < seqlen_q else Float32(0.0)
-        if const_expr(dq_acc is not None):
-            row_size = dq_acc.shape[2] // lse_delta.shape[3]
-            end = min(rows, begin + self.rows) * row_size
-            self.clear(dq_acc[batch, head, None], first_row * row_size, begin * row_size, end)
-
-    @cute.jit
-    def clear(self, dq_acc: cute.Tensor, first: Int32, begin: Int32, end: Int32):
-        """Fill a CTA's part of the dQ accumulator with zeros."""
-        zeros = cute.make_rmem_tensor((4,), Float32)
-        zeros.fill(0.0)
-        store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
-        for i in range(begin + 4 * arch.thread_idx()[0], end, 4 * _THREADS):
-            start = (dq_acc.iterator + cute.assume(first + i, divby=4)).with_alignment(16)
-            cute.copy(store, zeros, cute.make_tensor(start, cute.make_layout((4,))))
 
 
 class SinkBackward:
@@ -155,14 +136,9 @@ class SinkBackward:
 
     @cute.jit
     def __call__(
-        self,
-        lse_delta: cute.Tensor,
-        sinks: cute.Tensor,
-        dsinks: cute.Tensor,
-        cu_seqlens_q: Any,
-        rows: Int32,
+        self, lse_delta: cute.Tensor, sinks: cute.Tensor, dsinks: cute.Tensor, cu_seqlens_q: Any, rows: Int32,
         stream: Int64,
-    ):
+    ):  # fmt: skip
         """Launch the kernel; `rows` are the queries of all varlen sequences."""
         self.kernel(lse_delta, sinks, dsinks, cu_seqlens_q, rows).launch(
             grid=(sinks.shape[0], 1, 1), block=(_THREADS, 1, 1), stream=stream

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ..... import Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from .....cute import arch
-from .....cute.nvgpu import CopyUniversalOp
 from .....utils.schedulers import clamp_offset
 from ....parts.attention_mask import mask_row
 from ....parts.kv_source import load_rows, sequence_rows
@@ -222,11 +221,6 @@ class Sm80BackwardKernel(QueryTile):
             rows, _ = sequence_rows(streamed[n], cu_seqlens, batch, head)
             load_rows(copies[n], rows, smem[n][None, None, stage], dims[n], tile, Int32(end))
 
-    def score_coords(self) -> Any:
-        """Return the coordinates (row, column) of a thread's scores."""
-        mma = self.mma().get_slice(rematerialized(arch.thread_idx()[0]))
-        return mma.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
-
     @cute.jit
     def modify(self, softmax: Any, work: Any, tile: Int32, q_head: Int32, alibi_slopes: Any, visible: Any):
         """Apply ALiBi and the user's function to S, and keep the function's derivative."""
@@ -253,11 +247,8 @@ class Sm80BackwardKernel(QueryTile):
     def mask(self, acc_s: cute.Tensor, derivative: Any, resident_tile: Int32, tile: Int32, visible: Any):
         """Mask the scores of rows that do not see each other. The user's function may give NaN there, so its derivative
         becomes 0."""
-        coords, first_row, first_column = (
-            self.score_coords(),
-            resident_tile * self.config.tile_m,
-            tile * self.config.tile_n,
-        )
+        coords = self.score_coords()
+        first_row, first_column = resident_tile * self.config.tile_m, tile * self.config.tile_n
         for half in range_constexpr(2):
             row, column = coords[(0, half), 0, 0]
             row = first_row + row
@@ -273,33 +264,13 @@ class Sm80BackwardKernel(QueryTile):
 
     @cute.jit
     def store(
-        self,
-        acc: cute.Tensor,
-        scale: Float32,
-        smem: cute.Tensor,
-        out: cute.Tensor,
-        head_dim: int,
-        tile: Int32,
+        self, acc: cute.Tensor, scale: Float32, smem: cute.Tensor, out: cute.Tensor, head_dim: int, tile: Int32,
         length: Any,
-    ):
+    ):  # fmt: skip
         """Store a gradient, times `scale`, through smem in whole rows."""
-        tile_m, padded = self.config.tile_m, cute.size(smem, mode=[1])
         thread = rematerialized(arch.thread_idx()[0])
         rounded = cute.make_rmem_tensor(acc.shape, self.dtype)
         rounded.store((acc.load() * scale).to(self.dtype))
-        atom = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=32)
-        writer = cute.make_tiled_copy_C(atom, self.mma()).get_slice(thread)
-        cute.copy(atom, writer.retile(rounded), writer.partition_D(smem))
+        self.write_accumulator(rounded, smem, thread)
         arch.sync_threads()
-        copy = self.row_copy(padded, False).get_slice(thread)
-        source = copy.partition_S(smem)
-        coords = copy.partition_S(cute.make_identity_tensor((tile_m, padded)))
-        fragment = cute.make_fragment_like(source)
-        cute.copy(copy, source, fragment)
-        predicate = cute.make_rmem_tensor((1, *fragment.shape[1:]), Boolean)
-        for i in range_constexpr(cute.size(fragment, mode=[1])):
-            for j in range_constexpr(cute.size(fragment, mode=[2])):
-                row, column = coords[0, i, j]
-                predicate[0, i, j] = (tile * tile_m + row < length) & (column < head_dim)
-        target = copy.partition_D(cute.local_tile(out, (tile_m, padded), (tile, 0)))
-        cute.copy(copy, fragment, target, pred=predicate)
+        self.store_rows(smem, out, head_dim, tile, length, thread)

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ....dispatch import arrays
+from ..config_checks import check_copies, check_rows, check_smem
 from ..fwd.sm80_config import copy_lanes, padded_head_dim
 
 if TYPE_CHECKING:
@@ -45,22 +46,9 @@ class Sm80AttentionBackwardConfig:
     @arrays.checked_once
     def check(self, head_dims: tuple[int, int], capacity: int) -> None:
         """Raise if the config cannot work for head dimensions and `capacity` bytes of smem."""
-        require = arrays.require
-        require(
-            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256, f"{self}: tile_m must be a multiple of 16, up to 256"
-        )
-        copied = max(self.threads // copy_lanes(d) for d in head_dims)
-        require(
-            self.tile_n > 0 and self.tile_n % 16 == 0 and self.tile_n % copied == 0 and self.tile_m % copied == 0,
-            f"{self}: tile_n must be a multiple of 16, and tile_m and tile_n of the {copied} rows that "
-            f"{self.threads} threads copy at once",
-        )
-        smem = self.smem_bytes(*head_dims)
-        require(
-            smem <= capacity,
-            f"{self} takes {smem} bytes of smem for head_dim {head_dims}; a CTA has {capacity}",
-            hint="a smaller tile_n",
-        )
+        check_rows(self, "tile_m")
+        check_copies(self, max(self.threads // copy_lanes(dim) for dim in head_dims))
+        check_smem(self, self.smem_bytes(*head_dims), head_dims, capacity, "a smaller tile_n")
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm80AttentionBackwardConfig:

@@ -8,7 +8,7 @@ from ..... import Float32, Int32, cute
 from .....cute import arch
 from .....cute.nvgpu import warp
 from ....parts.online_softmax import softcap_tanh
-from ..fwd.sm80_mma import SmemMatrices, flat8, ldmatrix_lanes, pipelined
+from ..fwd.sm80_mma import SmemMatrices, flat8, ldmatrix_lanes, multiply_block, pipelined
 
 if TYPE_CHECKING:
     from .sm80 import Sm80BackwardKernel
@@ -65,27 +65,17 @@ class BackwardMma:
                 self._accumulate(acc, a, which, stage)
 
     def _multiply(self, acc: Any, which: int, stage: Any) -> None:
-        resident, streamed, k_blocks = (
-            self.resident[which],
-            self.streamed_columns[which].stage(stage),
-            self.k_blocks[which],
-        )
-        a = cute.make_rmem_tensor((8, k_blocks), self.dtype)
+        resident, streamed = self.resident[which], self.streamed_columns[which].stage(stage)
+        k_blocks = self.k_blocks[which]
+        a = cute.make_rmem_tensor((8, 1, k_blocks), self.dtype)
         b = cute.make_rmem_tensor((4, 2, self.n_blocks, k_blocks), self.dtype)
 
         def load(k: int, n: int) -> None:
             if n == 0:
-                cute.copy(self.load, resident(0, k), a[None, k])
+                cute.copy(self.load, resident(0, k), a[None, 0, k])
             cute.copy(self.load, streamed(n, k), flat8(b[None, None, n, k]))
 
-        def multiply(k: int, n: int) -> None:
-            for half in range(2):
-                part = acc[None, 0, 2 * n + half]
-                if k == 0:
-                    part.fill(0.0)
-                cute.mma_atom_call(self.mma, part, a[None, k], b[None, half, n, k], part)
-
-        pipelined(k_blocks, self.n_blocks, load, multiply)
+        pipelined(k_blocks, self.n_blocks, load, lambda k, n: multiply_block(self.mma, acc, a, b, k, n, k == 0))
 
     def _accumulate(self, acc: Any, a: Any, which: int, stage: Any) -> None:
         streamed, blocks = self.streamed_rows[which].stage(stage), self.k_blocks[which]
@@ -94,12 +84,7 @@ class BackwardMma:
         def load(k: int, n: int) -> None:
             cute.copy(self.load_transposed, streamed(k, n), flat8(b[None, None, n, k]))
 
-        def multiply(k: int, n: int) -> None:
-            for half in range(2):
-                part = acc[None, 0, 2 * n + half]
-                cute.mma_atom_call(self.mma, part, a[None, 0, k], b[None, half, n, k], part)
-
-        pipelined(self.n_blocks, blocks, load, multiply)
+        pipelined(self.n_blocks, blocks, load, lambda k, n: multiply_block(self.mma, acc, a, b, k, n))
 
 
 @cute.jit

@@ -35,27 +35,26 @@ from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm90_config import DS_STAGES, REGISTERS, TILE_N, WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 from .sm90_dq import DqAdder, DqConverter, DqWriter, empty
 from .sm90_mma import BackwardMma
-from .sm90_scheduler import KvTileBroadcast, KvTileScheduler
+from .sm90_scheduler import BackwardTileScheduler, KvTileBroadcast
 from .sm90_softmax import SharedDs
-from .sm90_tiles import KvTiles, ResultRows, round_to_operand
+from .sm90_tiles import BackwardTiles, ResultRows, round_to_operand
 
 if TYPE_CHECKING:
     from .sm90_config import Sm90AttentionBackwardConfig
 
-_DS, _DONE, _CLEARED, _RESULTS, _DS_ODD = 1, 3, 4, 11, 13
-"""Named barriers: dS of a warpgroup is in smem; all GEMMs are complete; tiles are cleared; a gradient of a warpgroup is
-in smem; dS of odd steps. 5 to 10 are those of `sm90_dq.py`."""
+_DS_STAGE_0, _DONE, _CLEARED, _RESULTS, _DS_STAGE_1 = 1, 3, 4, 11, 13
+"""Named barriers: dS of a warpgroup is in stage 0; all GEMMs are complete; tiles are cleared; a gradient of a warpgroup
+is in smem; dS is in stage 1. 5 to 10 are those of `sm90_dq.py`."""
 
 
-def _ds_barrier(other: int, odd: Any) -> Any:
+def _ds_barrier(other: int, stage: Any) -> Any:
     """Return the barrier of this warpgroup's dS, or of the `other`'s (1).
 
-    Odd steps have another one: a warpgroup may be done with the next step before the other waits for this one, and
-    would take its place there."""
-    group = (
-        rematerialized(arch.thread_idx()[0]) // WARPGROUP - 1
-    ) ^ other  # read again: the loop has no register for it
-    return pipeline.NamedBarrier(_DS + group + odd * (_DS_ODD - _DS), WARPGROUPS * WARPGROUP)
+    Each stage has its own: a warpgroup may be done with the next step before the other waits for this one, and would
+    take its place there."""
+    # read again: the loop has no register for it
+    group = (rematerialized(arch.thread_idx()[0]) // WARPGROUP - 1) ^ other
+    return pipeline.NamedBarrier(_DS_STAGE_0 + group + stage * (_DS_STAGE_1 - _DS_STAGE_0), WARPGROUPS * WARPGROUP)
 
 
 class Smem(NamedTuple):
@@ -102,18 +101,17 @@ class Consumer(NamedTuple):
     dq: DqWriter
 
 
-class Sm90BackwardKernel(KvTiles):
+class Sm90BackwardKernel(BackwardTiles):
     """The kernel for one config and kind of problem. `masks` are (right, left, softcap); `head_dim` is padded."""
 
-    tile_n = TILE_N
+    resident_rows = TILE_N
 
     def __init__(
         self, dtype: Any, head_dim: int, config: Sm90AttentionBackwardConfig, masks: tuple[bool, bool, bool],
         deterministic: bool, varlen: bool = False, has_seqused_k: bool = False, score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
-        self.dtype, self.head_dim, self.config, self.deterministic = dtype, head_dim, config, deterministic
-        self.masks_right, self.masks_left, self.has_softcap = masks
-        self.varlen, self.lengths_vary, self.score_mod = varlen, varlen or has_seqused_k, score_mod
+        super().__init__(dtype, config, masks, varlen, has_seqused_k, score_mod)
+        self.head_dim, self.deterministic = head_dim, deterministic
         self.waits_for_v = self.lengths_vary or config.operands_in_regs > 0
         """Whether V is needed before the first GEMM."""
         self.splits_dq_by_elements = head_dim == WARPGROUPS * WARPGROUP_ROWS
@@ -184,7 +182,7 @@ class Sm90BackwardKernel(KvTiles):
         broadcast = KvTileBroadcast.create(allocator, WARPGROUPS * (WARPGROUP // 32 + 1) + (dq is not None))
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        scheduler = KvTileScheduler(self, operands.q.tensor, operands.k.tensor, tensors, tiles, scalars, schedule)
+        scheduler = BackwardTileScheduler(self, operands.q.tensor, operands.k.tensor, tensors, tiles, scalars, schedule)
         producers, (_, _, consumer_q, consumer_do) = zip(
             *(pipe.make_participants() for pipe in (pipe_k, pipe_v, pipe_q, pipe_do)), strict=True
         )
@@ -222,43 +220,23 @@ class Sm90BackwardKernel(KvTiles):
         next_tile: Any,
     ):  # fmt: skip
         """Take KV tiles, broadcast them, and load what they need, as one warp."""
-        producer_k, producer_v, producer_q, producer_do = producers
-        tile_m, head_dim = self.config.tile_m, self.head_dim
-        bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
+        producers_kv, producers_q = producers[:2], producers[2:]
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 1)
         number = scheduler.take(next_tile)
         while number >= 0:
             work = scheduler.work(number)
             span = scheduler.span(work)
-            layer, steps = work.layer, span.count * scheduler.group_size
-            smem_q, tiles_q = self.tiles(operands.q, smem.q, work.first_q, tile_m, head_dim)
-            smem_do, tiles_do = self.tiles(operands.do, smem.do, work.first_q, tile_m, head_dim)
+            steps, head_dims = scheduler.steps(span), (self.head_dim, self.head_dim)
+            sources = self.streamed_tiles((operands.q, operands.do), (smem.q, smem.do), head_dims, work)
             for i in range(max(steps, 1)):
                 if i < steps:
-                    head, tile = scheduler.step(i, span)
-                    head = work.head * scheduler.group_size + head
-                    values = cute.local_tile(
-                        lse_delta[None, layer, head, None], (1, tile_m), (None, work.first_q_tile + tile)
-                    )
-                    for which, (producer, atom, tiles, to) in enumerate(
-                        (
-                            (producer_q, operands.q.atom, tiles_q, smem_q),
-                            (producer_do, operands.do.atom, tiles_do, smem_do),
-                        )
-                    ):
-                        stage = producer.acquire_and_advance()
-                        cute.copy(
-                            atom, tiles[None, tile, head, layer], to[None, stage.index], tma_bar_ptr=stage.barrier
-                        )
-                        self.load_row_values(bulk, values, which, smem.lse_delta, stage)
+                    self.load_streamed(i, sources, producers_q, lse_delta, smem.lse_delta, scheduler, work, span)
                 if i == 0:  # there is room for the first Q before there is for K
                     broadcast.send(state, number, work)
                     state.advance()
-                    for operand, to, producer in ((operands.k, smem.k, producer_k), (operands.v, smem.v, producer_v)):
+                    for operand, to, producer in zip((operands.k, operands.v), (smem.k, smem.v), producers_kv):
                         stage = producer.acquire_and_advance()
-                        target, tiles = self.tiles(operand, to, work.first_k, TILE_N, head_dim)
-                        source = tiles[None, work.tile, work.head, layer]
-                        cute.copy(operand.atom, source, target, tma_bar_ptr=stage.barrier)
+                        self.load_resident(operand, to, self.head_dim, work, stage.barrier)
             number = scheduler.take(next_tile)
         broadcast.send(state, number, ())
 
@@ -280,13 +258,9 @@ class Sm90BackwardKernel(KvTiles):
             consumer = Consumer(group, mma, scores, DqWriter(self, mma, smem, group, thread))
             work = broadcast.work()
             span = scheduler.span(work)
-            steps = span.count * group_size
-            # of the warpgroup's keys: how many exist, and which query of the last tile is the first that sees the first
-            # of them
+            steps = scheduler.steps(span)
             key = work.tile * TILE_N + group * WARPGROUP_ROWS
-            keys = work.seqlen_k - key
-            offset = work.seqlen_k - work.seqlen_q
-            first = key - offset - scalars.window_right - (span.first + span.count - 1) * self.config.tile_m
+            keys, first = work.seqlen_k - key, scheduler.edge(key, work, span)
             edge, group_index = first, Int32(0)
             self.prologue(consumer, pipes, smem, work, kv_state)
             visible = self.visible_tiles(first, span) * group_size if const_expr(self.masks_right) else steps
@@ -365,12 +339,7 @@ class Sm90BackwardKernel(KvTiles):
         scores.exp2(q_stage.index, 0, coordinates)
         pipes.pipe_v.consumer_wait(broadcast.state())
         do_stage = pipes.do.wait_and_advance()
-        if const_expr(self.masks_right or self.masks_left or self.score_mod):
-            # after the heads of the GQA group comes the query tile before
-            group_index = group_index + 1
-            if group_index == scheduler.group_size:
-                group_index = Int32(0)
-                edge = edge + self.config.tile_m
+        edge, group_index = scheduler.next_edge(edge, group_index)
         warpgroup.wait_group(0)
         if i > 0:
             consumer.dq.write(i - 1)
@@ -416,7 +385,7 @@ class Sm90BackwardKernel(KvTiles):
         mma = consumer.mma
         # read again, not kept in registers that the loop needs
         work, kv_state = broadcast.work(), broadcast.state()
-        steps = scheduler.span(work).count * scheduler.group_size
+        steps = scheduler.steps(scheduler.span(work))
         _ds_barrier(1, 1 - steps % 2).arrive_and_wait()
         warpgroup.fence()
         mma.issue_dq(mma.warpgroup_operands(arch.make_warp_uniform(consumer.group)), 1 - steps % 2)
@@ -442,9 +411,7 @@ class Sm90BackwardKernel(KvTiles):
     @cute.jit
     def clear_last_queries(self, tiles: Any, scheduler: Any, broadcast: Any):
         """Zero the rows after a varlen sequence in the last tiles of Q and dO that see keys."""
-        work = broadcast.work()
-        span = scheduler.span(work)
-        rows = work.seqlen_q - (span.first + span.count - 1) * self.config.tile_m
+        rows = scheduler.last_tile_queries(broadcast.work())
         if rows < self.config.tile_m:
             self.clear_tiles(tiles, rows)
 

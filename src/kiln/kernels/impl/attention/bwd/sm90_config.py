@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....dispatch import arrays
+from ..config_checks import check_registers, check_rows, check_smem
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
@@ -71,25 +72,14 @@ class Sm90AttentionBackwardConfig:
     @arrays.checked_once
     def check(self, head_dim: int, capacity: int) -> None:
         """Raise if the config cannot work for a padded head_dim and `capacity` bytes of smem."""
-        require = arrays.require
-        require(
-            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256, f"{self}: tile_m must be a multiple of 16, up to 256"
-        )
-        require(0 <= self.operands_in_regs <= 2, f"{self}: operands_in_regs must be 0, 1 (V) or 2 (V and K)")
-        require(self.q_stages >= 2, f"{self}: q_stages must be at least 2")
-        used = head_dim + self.tile_m + self.tile_m // 4 + self.operands_in_regs * head_dim // 4
-        require(
-            used + _OTHER_REGISTERS <= REGISTERS[1],
-            f"{self}: dK, dV, S, dP and P with head_dim {head_dim} take {used} registers of a thread, which has "
-            f"{REGISTERS[1]}, and needs {_OTHER_REGISTERS} for the rest",
-            hint="a smaller tile_m",
-        )
-        smem = self.smem_bytes(head_dim)
-        require(
-            smem <= capacity,
-            f"{self} takes {smem} bytes of smem for head_dim {head_dim}; a CTA has {capacity}",
-            hint="a smaller tile_m",
-        )
+        check_rows(self, "tile_m")
+        operands, stages = self.operands_in_regs, self.q_stages
+        arrays.require(0 <= operands <= 2, f"{self}: operands_in_regs must be 0, 1 (V) or 2 (V and K)")
+        arrays.require(stages >= 2, f"{self}: q_stages must be at least 2")
+        used = head_dim + self.tile_m + self.tile_m // 4 + operands * head_dim // 4
+        what, hint = f"dK, dV, S, dP and P with head_dim {head_dim}", "a smaller tile_m"
+        check_registers(self, what, used, _OTHER_REGISTERS, REGISTERS[1], hint)
+        check_smem(self, self.smem_bytes(head_dim), head_dim, capacity, hint)
 
 
 class BackwardSchedule(NamedTuple):

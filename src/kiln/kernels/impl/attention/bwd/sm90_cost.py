@@ -1,8 +1,8 @@
-"""The cost model of attention backward on sm_90a for head_dim up to 128.
+"""Roofline model of the Hopper backward kernel for head_dim up to 128.
 
-An SM computes its blocks of keys one after the other, with steps that were measured for the config. Coefficients are in
-`kernels/tuned/h200.json`; `python benchmarks/fit.py fit backward` fits them.
-"""
+An SM computes its KV tiles one after the other, in steps of a query tile. The time of a step was measured for the configs
+to choose from; that of others is scaled by their busiest unit. Coefficients are in `kernels/tuned/h200.json`;
+`python benchmarks/fit.py fit backward` fits them."""
 
 from __future__ import annotations
 
@@ -11,36 +11,27 @@ from typing import TYPE_CHECKING
 
 from ....dispatch.explaining import bytes_per_us
 from ....tuned import coefficients
-from .sm90_config import (
-    TILE_N,
-    WARPGROUPS,
-    Sm90AttentionBackwardConfig,
-    converted_heads,
-    head_groups,
-    mean_visible_queries,
-    padded_head_dim,
-)
+from .sm90_config import TILE_N, WARPGROUPS, Sm90AttentionBackwardConfig, mean_visible_queries, padded_head_dim
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
-_CYCLES = 1980.0
-"""Of a microsecond, in bursts."""
+CYCLES_PER_US = 1980.0
 
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredConfig:
-    """A config to choose from, for a padded head dimension, and its coefficients."""
+    """A config to choose from, for a padded head_dim, and its coefficients."""
 
     head_dim: int
     tile_m: int
     q_stages: int
     operands_in_regs: int
     step_us: float
-    """Microseconds of a step of `tile_m` queries."""
+    """Microseconds of a step, a query tile."""
     cta_us: float
-    """Microseconds of the prologue and the epilogue of a block of keys."""
+    """Microseconds of the prologue and the epilogue of a KV tile."""
 
     @property
     def config(self) -> Sm90AttentionBackwardConfig:
@@ -51,82 +42,85 @@ _MODEL = coefficients("attention_backward_sm90")
 MEASURED = tuple(MeasuredConfig(**row) for row in _MODEL["configs"])
 _LAUNCHES_US: float = _MODEL["launches_us"]
 """Microseconds of the launches of all kernels."""
-_UNMEASURED_FACTOR: float = _MODEL["unmeasured_factor"]
-"""The time of a config that was not measured, relative to what its units say beside one that was."""
+_UNMEASURED_SLOWDOWN: float = _MODEL["unmeasured_slowdown"]
+"""The time of a config that was not measured, relative to what its busiest unit says beside a measured one."""
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardConfig:
-    """The cheapest config for a problem of those that were measured."""
-    of, elements = problem.attention, padded_head_dim(problem.attention.head_dims)
-    if elements == 64 and (
-        of.varlen or of.has_seqused_k or of.has_softcap or of.has_alibi or problem.functions is not None
-    ):
-        return Sm90AttentionBackwardConfig(64, operands_in_regs=1)  # else registers are spilled
-    found = (measured.config for measured in MEASURED if measured.head_dim == elements)
-    return min(found, key=lambda config: expected(problem, config, device))
-
-
-def cycles(config: Sm90AttentionBackwardConfig, elements: int) -> dict[str, float]:
-    """Cycles of a step side by side: of tensor cores, of shared memory at 128 bytes each, and of the unit for powers."""
-    rows, other = config.tile_m, WARPGROUPS * config.tile_m * elements
-    # keys and values for scores and their gradients, unless they are held in registers; queries and gradients of outputs twice each
-    operands = (2 - config.operands_in_regs) * TILE_N * elements + 4 * other
-    # dQ: each warp group has some of the elements, or some of the queries
-    by_elements = elements == 64 * WARPGROUPS
-    operands += TILE_N * elements * (1 if by_elements else WARPGROUPS) + rows * TILE_N * (
-        WARPGROUPS if by_elements else 1
-    )
-    moved = 2 * operands + 2 * TILE_N * rows + 4 * rows * elements + 2 * 4 * rows * elements
-    return {
-        "tensor cores": 10 * TILE_N * rows * elements / 4096,
-        "shared memory": moved / 128,
-        "powers": TILE_N * rows / 16,
-    }
-
-
-def parts(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> dict[str, float]:
-    """Microseconds side by side of the units of an SM, if nothing waits."""
-    blocks, steps = _work(problem, config)
-    each = blocks * steps / device.sm_count / _CYCLES
-    return {name: each * count for name, count in cycles(config, padded_head_dim(problem.attention.head_dims)).items()}
+    """Return the cheapest measured config for a problem."""
+    of, head_dim = problem.attention, padded_head_dim(problem.attention.head_dims)
+    lengths_vary, modified = of.varlen or of.has_seqused_k, of.has_softcap or of.has_alibi or problem.functions
+    if head_dim == 64 and (lengths_vary or modified):
+        return Sm90AttentionBackwardConfig(64, operands_in_regs=1)  # larger tiles would spill
+    configs = (measured.config for measured in MEASURED if measured.head_dim == head_dim)
+    return min(configs, key=lambda config: expected(problem, config, device))
 
 
 def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
-    """Microseconds that gradients take."""
-    rounds, steps, rest = units(problem, config, device)
-    step, block = _step_and_cta_us(config, padded_head_dim(problem.attention.head_dims))
-    return rounds * (steps * step + block) + rest
+    """Return the microseconds of a backward pass."""
+    tiles, steps, other_us = units(problem, config, device)
+    step_us, cta_us = _step_and_cta_us(config, padded_head_dim(problem.attention.head_dims))
+    return tiles * (steps * step_us + cta_us) + other_us
+
+
+def parts(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> dict[str, float]:
+    """Return the microseconds that each unit of an SM is busy; they work at the same time."""
+    tiles, steps = _work(problem, config)
+    sm_steps = tiles * steps / device.sm_count
+    cycles = step_cycles(config, padded_head_dim(problem.attention.head_dims))
+    return {name: sm_steps * count / CYCLES_PER_US for name, count in cycles.items()}
 
 
 def units(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
 ) -> tuple[float, float, float]:
-    """Blocks of keys of an SM, steps of each, and microseconds of what is before and after."""
+    """Return KV tiles of an SM, steps of each, and the microseconds of launches, preprocess and dQ conversion."""
+    tiles, steps = _work(problem, config)
+    # O and dO are read as 16-bit elements, dQ is read as f32 and written as 16-bit elements
+    return waves(problem, tiles, device), steps, other_kernels_us(problem, device, 4 + 6)
+
+
+def waves(problem: AttentionBackwardProblem, ctas: int, device: Device) -> float:
+    """Return how many CTAs an SM has, one after the other: whole waves, unless a mask makes CTAs differ in length."""
+    masks_right, masks_left, _ = problem.attention.masks
+    return max(1.0, ctas / device.sm_count) if masks_right or masks_left else -(-ctas // device.sm_count)
+
+
+def other_kernels_us(problem: AttentionBackwardProblem, device: Device, element_bytes: int) -> float:
+    """Return the microseconds of launches, and of memory-bound kernels that move `element_bytes` for an element of Q."""
     of = problem.attention
-    blocks, steps = _work(problem, config)
-    rounds = blocks / device.sm_count
-    if of.window_left is None and of.window_right is None:  # all are equally long
-        rounds = -(-blocks // device.sm_count)
-    side, _, sums = head_groups(problem, config, device)
-    early = converted_heads(problem, config, side, sums)
-    rows, heads = of.seqlen_q * of.head_dim, of.heads * of.batch
-    passes = heads * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
-    return max(1.0, rounds), steps, passes / bytes_per_us(device) + _LAUNCHES_US
+    return _LAUNCHES_US + of.seqlen_q * of.heads * of.batch * of.head_dim * element_bytes / bytes_per_us(device)
 
 
-def _step_and_cta_us(config: Sm90AttentionBackwardConfig, elements: int) -> tuple[float, float]:
-    """Return the microseconds of a step and of a block of keys: as measured, or as units say beside what was."""
-    known = {measured.config: measured for measured in MEASURED if measured.head_dim == elements}
-    if config in known:
-        return known[config].step_us, known[config].cta_us
-    first = next(iter(known.values()))
-    busiest = lambda one: max(cycles(one, elements).values())
-    return _UNMEASURED_FACTOR * first.step_us * busiest(config) / busiest(first.config), first.cta_us
+def step_cycles(config: Sm90AttentionBackwardConfig, head_dim: int) -> dict[str, float]:
+    """Return the cycles of a step in each unit: tensor cores, smem at 128 bytes a cycle, and exp2."""
+    tile_m, kv, q = config.tile_m, TILE_N * head_dim, config.tile_m * head_dim
+    # A operands of S and dP that are not in registers, B operands of both warpgroups for S, dP, dK and dV
+    operands = (2 - config.operands_in_regs) * kv + 4 * WARPGROUPS * q
+    # dQ is split by elements, so that warpgroups share dS, or by queries, so that they share K
+    operands += kv + WARPGROUPS * tile_m * TILE_N if head_dim == 64 * WARPGROUPS else WARPGROUPS * kv + tile_m * TILE_N
+    smem_bytes = (
+        2 * operands + 2 * TILE_N * tile_m + 3 * 4 * q
+    )  # dS is written; f32 dQ is written and read, Q and dO loaded
+    return {
+        "tensor cores": 10 * TILE_N * q / 4096,
+        "shared memory": smem_bytes / 128,
+        "exp2": TILE_N * tile_m / 16,
+    }
+
+
+def _step_and_cta_us(config: Sm90AttentionBackwardConfig, head_dim: int) -> tuple[float, float]:
+    """Return the microseconds of a step, and of the prologue and epilogue of a KV tile."""
+    measured = {x.config: x for x in MEASURED if x.head_dim == head_dim}
+    if config in measured:
+        return measured[config].step_us, measured[config].cta_us
+    first = next(iter(measured.values()))
+    busiest = lambda config: max(step_cycles(config, head_dim).values())
+    return _UNMEASURED_SLOWDOWN * first.step_us * busiest(config) / busiest(first.config), first.cta_us
 
 
 def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig) -> tuple[int, float]:
-    """Blocks of threads, and steps of one on average."""
+    """Return the KV tiles of a problem, and the mean steps of one."""
     of = problem.attention
-    return -(-of.seqlen_k // TILE_N) * of.heads_k * of.batch, of.group_size * max(
-        1.0, mean_visible_queries(problem) / config.tile_m
-    )
+    steps = of.group_size * max(1.0, mean_visible_queries(problem) / config.tile_m)
+    return -(-of.seqlen_k // TILE_N) * of.heads_k * of.batch, steps

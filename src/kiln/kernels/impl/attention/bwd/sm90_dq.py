@@ -21,7 +21,7 @@ from .sm90_scheduler import varlen_first_tile
 if TYPE_CHECKING:
     from .sm90 import Sm90BackwardKernel, Smem
     from .sm90_mma import BackwardMma
-    from .sm90_scheduler import KvTileScheduler
+    from .sm90_scheduler import BackwardTileScheduler
 
 _FULL, _EMPTY = 5, 7
 """Named barriers: dQ of a step is in smem (two stages); dQ of a warpgroup has been read (two stages of two warpgroups).
@@ -66,7 +66,7 @@ class DqAdder:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90BackwardKernel, scheduler: KvTileScheduler, smem: Any, dq_acc: Any, additions: Any
+        self, kernel: Sm90BackwardKernel, scheduler: BackwardTileScheduler, smem: Any, dq_acc: Any, additions: Any
     ) -> None:
         self.kernel, self.scheduler, self.smem, self.dq_acc, self.additions = kernel, scheduler, smem, dq_acc, additions
 
@@ -81,7 +81,7 @@ class DqAdder:
             work = broadcast.work()
             broadcast.release(state)
             span = self.scheduler.span(work)
-            for i in range(which, span.count * self.scheduler.group_size, DS_STAGES):
+            for i in range(which, self.scheduler.steps(span), DS_STAGES):
                 self._add(i, work, span)
             state.advance()
             number = broadcast.wait(state)
@@ -94,43 +94,37 @@ class DqAdder:
         put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
         layer = scheduler.dq_layer(work)
         source = self.smem[None, i % DS_STAGES]
-        head, tile = scheduler.step(i, span)
-        head, q_tile = work.head * scheduler.group_size + head, work.first_q_tile + tile
+        head, tile = scheduler.step(i, work, span)
+        q_tile = work.first_q_tile + tile
         start = self.dq_acc[layer, head, None].iterator + cute.assume(q_tile * size, divby=4)
         target = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
+        counter, rank = None, Int32(1)
         if const_expr(self.kernel.deterministic):
-            counter = self.additions[layer, head, None].iterator + q_tile
-            rank = scheduler.rank(work, tile)
-            # while the GEMMs are computed
+            counter, rank = self.additions[layer, head, None].iterator + q_tile, scheduler.rank(work, tile)
+            # wait for the turn while the GEMMs are computed
             done = arch.load(counter, Int32, sem="acquire", scope="gpu")
             while done < rank:
                 done = arch.load(counter, Int32, sem="acquire", scope="gpu")
-            full(i).arrive_and_wait()
+        full(i).arrive_and_wait()
+        if const_expr(self.kernel.deterministic):
             with arch.elect_one():
                 arch.fence_proxy("async.global")  # TMA sees what others have added
-            if rank == 0:
-                with arch.elect_one():
-                    cute.copy(put, source, target)
-            else:
-                with arch.elect_one():
-                    cute.copy(add, source, target)
+        if rank == 0:
             with arch.elect_one():
-                arch.cp_async_bulk_commit_group()
-                arch.cp_async_bulk_wait_group(0, read=True)
-            for group in range_constexpr(WARPGROUPS):
-                empty(group, i).arrive()
+                cute.copy(put, source, target)
+        else:
+            with arch.elect_one():
+                cute.copy(add, source, target)
+        with arch.elect_one():
+            arch.cp_async_bulk_commit_group()
+            arch.cp_async_bulk_wait_group(0, read=True)
+        for group in range_constexpr(WARPGROUPS):
+            empty(group, i).arrive()
+        if const_expr(self.kernel.deterministic):
             with arch.elect_one():
                 arch.cp_async_bulk_wait_group(0)
                 arch.fence_proxy("async.global")
                 arch.atomic_add(counter, Int32(1), sem="release", scope="gpu")
-        else:
-            full(i).arrive_and_wait()
-            with arch.elect_one():
-                cute.copy(add, source, target)
-                arch.cp_async_bulk_commit_group()
-                arch.cp_async_bulk_wait_group(0, read=True)
-            for group in range_constexpr(WARPGROUPS):
-                empty(group, i).arrive()
 
 
 # --- conversion ---
@@ -204,7 +198,7 @@ class DqConverter:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90BackwardKernel, scheduler: KvTileScheduler, dq_acc: Any, additions: Any, dq: Any
+        self, kernel: Sm90BackwardKernel, scheduler: BackwardTileScheduler, dq_acc: Any, additions: Any, dq: Any
     ) -> None:
         self.kernel, self.scheduler, self.dq_acc, self.additions, self.dq = kernel, scheduler, dq_acc, additions, dq
 
@@ -226,7 +220,7 @@ class DqConverter:
         schedule = self.scheduler.schedule
         turn = number // (self.scheduler.tiles * schedule.head_group)
         if turn > 0 and schedule.converted_heads > 0:
-            begin, end = self._share(number, turn)
+            begin, end = self._tile_range(number, turn)
             for unit in range(begin, end):
                 # what the divisions need is not kept in registers
                 heads = rematerialized(schedule.head_group * self.scheduler.group_size)
@@ -237,7 +231,7 @@ class DqConverter:
         return heads * cute.ceil_div(Int32(self.dq.shape[1]), self.kernel.config.tile_m)
 
     @cute.jit
-    def _share(self, number: Int32, turn: Int32):
+    def _tile_range(self, number: Int32, turn: Int32):
         """Return which query tiles a KV tile converts: the first KV tile has the last ones, and more of them under a
         causal mask."""
         scheduler = self.scheduler
@@ -310,35 +304,30 @@ class DqKernel:
 
     @cute.kernel
     def kernel(
-        self,
-        dq_acc: cute.Tensor,
-        additions: Any,
-        dq: cute.Tensor,
-        cu_seqlens_q: Any,
-        scale: Float32,
+        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, cu_seqlens_q: Any, scale: Float32,
         converted_heads: Int32,
-    ):
-        tile, head, batch = arch.block_idx()
-        tile_m = self.backward.config.tile_m
+    ):  # fmt: skip
+        own_tile, head, batch = arch.block_idx()
+        tile_m, heads = self.backward.config.tile_m, dq.shape[2]
         if const_expr(cu_seqlens_q is None):
-            batch = batch + converted_heads // dq.shape[2]
-            if batch * dq.shape[2] + head >= converted_heads:
-                place = (tile, head, batch)
-                self.convert(dq_acc, additions, dq, scale, place, tile, Int32(0), Int32(dq.shape[1]))
+            batch = batch + converted_heads // heads
+            sequence, tile = (Int32(0), Int32(dq.shape[1])), own_tile
+            exists = batch * heads + head >= converted_heads
         else:
-            first, seqlen_q = sequence_range(cu_seqlens_q, batch, Int32(dq.shape[1]))
-            if tile * tile_m < seqlen_q:
-                place = (varlen_first_tile(first, batch, Int32(tile_m)) + tile, head, Int32(0))
-                self.convert(dq_acc, additions, dq, scale, place, tile, first, seqlen_q)
+            sequence = sequence_range(cu_seqlens_q, batch, Int32(dq.shape[1]))
+            tile, batch = varlen_first_tile(sequence[0], batch, Int32(tile_m)) + own_tile, Int32(0)
+            exists = own_tile * tile_m < sequence[1]
+        if exists:
+            self.convert(dq_acc, additions, dq, scale, (tile, head, batch), own_tile, sequence)
 
     @cute.jit
     def convert(
         self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, scale: Float32, place: Any, own_tile: Int32,
-        first: Int32, seqlen_q: Int32,
+        sequence: Any,
     ):  # fmt: skip
         """Convert a query tile: `place` is (tile, head, batch) among accumulators, `own_tile` its number in the
-        sequence."""
-        tile, head, batch = place
+        `sequence` (first row, rows)."""
+        (tile, head, batch), (first, seqlen_q) = place, sequence
         kernel, transpose = self.backward, DqTranspose(self.backward, arch.lane_idx())
         blocks = transpose.row_blocks * transpose.column_blocks
         warp_blocks = -(-blocks // _WARPS)

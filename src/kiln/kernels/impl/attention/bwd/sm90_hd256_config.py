@@ -1,4 +1,4 @@
-"""The config of the Hopper backward kernels for head_dim over 128, and what they are expected to take."""
+"""The config of the Hopper backward kernels for head_dim over 128, and their roofline model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from ....dispatch import arrays
 from ....tuned import coefficients
+from ..config_checks import check_registers, check_rows, check_smem
 from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS, equal_groups, mean_visible_queries
+from .sm90_cost import CYCLES_PER_US, other_kernels_us, waves
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
@@ -24,17 +26,11 @@ _OTHER_REGISTERS = 32
 """Registers that a consumer thread needs besides its fragments."""
 _L2_BYTES = 32 << 20
 """Bytes of Q and dO that are in use at the same time."""
-_CYCLES = 1980.0
-"""Of a microsecond, in bursts."""
 _MODEL = coefficients("attention_backward_sm90")
-_LAUNCHES: float = _MODEL["launches_us"]
-"""Microseconds of three launches."""
-_STEP_FACTORS: tuple[float, float] = (_MODEL["dkv_hd256_factor"], _MODEL["dq_hd256_factor"])
+_SLOWDOWNS: tuple[float, float] = (_MODEL["dkv_hd256_slowdown"], _MODEL["dq_hd256_slowdown"])
 """The time of a step of the dK/dV kernel, and of the dQ kernel, relative to that of its busiest unit."""
 _CTA_US: float = _MODEL["hd256_cta_us"]
 """Microseconds of the prologue and the epilogue of a CTA of either kernel."""
-_BYTES = 4.2e6
-"""Bytes that the preprocess kernel moves in a microsecond."""
 
 
 def padded_head_dims(head_dims: tuple[int, int]) -> tuple[int, int]:
@@ -74,15 +70,13 @@ class Sm90AttentionBackwardHd256Config:
     @arrays.checked_once
     def check(self, head_dims: tuple[int, int], capacity: int) -> None:
         """Raise if the config cannot work for padded head dimensions and `capacity` bytes of smem."""
-        require = arrays.require
-        for name, rows in (("tile_m", self.tile_m), ("tile_n", self.tile_n)):
-            require(rows % 16 == 0 and 16 <= rows <= 256, f"{self}: {name} must be a multiple of 16, up to 256")
-        require(
+        check_rows(self, "tile_m", "tile_n")
+        arrays.require(
             self.q_stages >= 2 and self.k_stages >= 2 and self.v_stages >= 1,
             f"{self}: q_stages and k_stages must be at least 2, and v_stages at least 1",
         )
         for name, dims in (("kv_dims_in_regs", self.kv_dims_in_regs), ("q_dims_in_regs", self.q_dims_in_regs)):
-            require(dims >= 0 and dims % 16 == 0, f"{self}: {name} must be a multiple of 16")
+            arrays.require(dims >= 0 and dims % 16 == 0, f"{self}: {name} must be a multiple of 16")
         dim, dim_v = head_dims
         # accumulators, scores and operands of the dV warpgroup, the dK warpgroup, and a dQ warpgroup
         used = max(
@@ -90,18 +84,9 @@ class Sm90AttentionBackwardHd256Config:
             dim // 2 + self.tile_m * 3 // 4 + min(self.kv_dims_in_regs, dim_v) // 4,
             dim // 2 + self.tile_n * 5 // 4 + min(self.q_dims_in_regs, dim) // 4,
         )
-        require(
-            used + _OTHER_REGISTERS <= REGISTERS[1],
-            f"{self}: accumulators, scores and operands with head_dim {head_dims} take {used} registers of a "
-            f"thread, which has {REGISTERS[1]}, and needs {_OTHER_REGISTERS} for the rest",
-            hint="a smaller tile_m or tile_n, or fewer dims in registers",
-        )
-        smem = self.smem_bytes(head_dims)
-        require(
-            smem <= capacity,
-            f"{self} takes {smem} bytes of smem for head_dim {head_dims}; a CTA has {capacity}",
-            hint="a smaller tile_m or tile_n",
-        )
+        what, hint = f"accumulators, scores and operands with head_dim {head_dims}", "a smaller tile_m or tile_n"
+        check_registers(self, what, used, _OTHER_REGISTERS, REGISTERS[1], f"{hint}, or fewer dims in registers")
+        check_smem(self, self.smem_bytes(head_dims), head_dims, capacity, hint)
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardHd256Config:
@@ -126,32 +111,22 @@ def head_group(problem: AttentionBackwardProblem, device: Device) -> int:
     return equal_groups(of.heads_k * of.batch, wanted)
 
 
-def cycles(
-    config: Sm90AttentionBackwardHd256Config, head_dims: tuple[int, int]
-) -> tuple[dict[str, float], dict[str, float]]:
+def step_cycles(config: Sm90AttentionBackwardHd256Config, head_dims: tuple[int, int]) -> list[dict[str, float]]:
     """Return the cycles of a step of the dK/dV kernel and of the dQ kernel in each unit, which work at the same time:
-    tensor cores, smem at 128 bytes, and exp2."""
+    tensor cores, smem at 128 bytes a cycle, and exp2."""
     dim, both = head_dims[0], sum(head_dims)
-    # A operands of S and dP that are not in registers, B operands of these and of dK and dV, TMA writes; P, written and
-    # read
-    read = sum(max(0, n - config.kv_dims_in_regs) for n in head_dims)
-    moved = 2 * DKV_TILE_N * read + 3 * 2 * config.tile_m * both + 2 * 2 * DKV_TILE_N * config.tile_m
-    # the same for two warpgroups, but for P
-    moved_q = 2 * DQ_TILE_M * (both - min(config.q_dims_in_regs, dim)) + 2 * config.tile_n * (
-        WARPGROUPS * (both + dim) + both
-    )
-    return (
-        {
-            "tensor cores": 4 * DKV_TILE_N * config.tile_m * both / 4096,
-            "shared memory": moved / 128,
-            "exp2": DKV_TILE_N * config.tile_m / 16,
-        },
-        {
-            "tensor cores": 2 * DQ_TILE_M * config.tile_n * (both + dim) / 4096,
-            "shared memory": moved_q / 128,
-            "exp2": DQ_TILE_M * config.tile_n / 16,
-        },
-    )
+    # A operands of S and dP that are not in registers; B operands of these and of the gradients, and TMA writes, for
+    # each warpgroup; in the dK/dV kernel also P, written and read
+    dkv_operands = DKV_TILE_N * sum(max(0, n - config.kv_dims_in_regs) for n in head_dims) + 3 * config.tile_m * both
+    dq_operands = DQ_TILE_M * (both - min(config.q_dims_in_regs, dim))
+    dq_operands += config.tile_n * (WARPGROUPS * (both + dim) + both)
+
+    def units(pairs: int, gemm_columns: int, smem_elements: int) -> dict[str, float]:
+        mma = 2 * pairs * gemm_columns / 4096
+        return {"tensor cores": mma, "shared memory": 2 * smem_elements / 128, "exp2": pairs / 16}
+
+    dkv_pairs, dq_pairs = DKV_TILE_N * config.tile_m, DQ_TILE_M * config.tile_n
+    return [units(dkv_pairs, 2 * both, dkv_operands + 2 * dkv_pairs), units(dq_pairs, both + dim, dq_operands)]
 
 
 def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config) -> list[tuple[int, float]]:
@@ -168,35 +143,31 @@ def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256C
 def parts(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
 ) -> dict[str, float]:
-    """Return the microseconds of each unit of an SM, if nothing waits."""
-    found: dict[str, float] = {}
-    head_dims = padded_head_dims(problem.attention.head_dims)
-    for (ctas, steps), units in zip(_work(problem, config), cycles(config, head_dims), strict=True):
-        for name, count in units.items():
-            found[name] = found.get(name, 0.0) + ctas * steps / device.sm_count / _CYCLES * count
-    return found
+    """Return the microseconds that each unit of an SM is busy in both kernels."""
+    cycles = step_cycles(config, padded_head_dims(problem.attention.head_dims))
+    sm_steps = [ctas * steps / device.sm_count for ctas, steps in _work(problem, config)]
+    return {
+        name: sum(n * units[name] for n, units in zip(sm_steps, cycles, strict=True)) / CYCLES_PER_US
+        for name in cycles[0]
+    }
 
 
 def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device) -> float:
     """Return the microseconds of a backward pass."""
-    kernels, rest = units(problem, config, device)
-    return rest + sum(
-        rounds * (over * steps + _CTA_US) for (rounds, steps), over in zip(kernels, _STEP_FACTORS, strict=True)
+    kernels, other_us = units(problem, config, device)
+    return other_us + sum(
+        ctas * (slowdown * steps_us + _CTA_US) for (ctas, steps_us), slowdown in zip(kernels, _SLOWDOWNS, strict=True)
     )
 
 
 def units(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
 ) -> tuple[list[tuple[float, float]], float]:
-    """Return CTAs of an SM and microseconds of the busiest unit for the steps of each, of both kernels, and the
-    microseconds before them."""
-    of = problem.attention
-    masked, found = of.window_left is not None or of.window_right is not None, []
-    for (ctas, steps), unit_cycles in zip(
-        _work(problem, config), cycles(config, padded_head_dims(of.head_dims)), strict=True
-    ):
-        rounds = ctas / device.sm_count
-        if not masked:  # all are equally long
-            rounds = -(-ctas // device.sm_count)
-        found.append((max(1.0, rounds), steps * max(unit_cycles.values()) / _CYCLES))
-    return found, _LAUNCHES + 4 * of.seqlen_q * of.heads * of.batch * of.head_dim_v / _BYTES
+    """Return, of both kernels, CTAs of an SM and the microseconds of the busiest unit in the steps of one, and the
+    microseconds of launches and preprocess."""
+    cycles = step_cycles(config, padded_head_dims(problem.attention.head_dims))
+    kernels = [
+        (waves(problem, ctas, device), steps * max(step.values()) / CYCLES_PER_US)
+        for (ctas, steps), step in zip(_work(problem, config), cycles, strict=True)
+    ]
+    return kernels, other_kernels_us(problem, device, 4)  # O and dO are read

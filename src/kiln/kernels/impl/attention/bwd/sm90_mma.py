@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Float32, cute
-from .....cute.nvgpu import warp, warpgroup
-from .....utils import sm90
+from ....parts.wgmma import MN_MAJOR, issue_wgmma, load_a_operand, make_wgmma
 from .sm90_config import DS_STAGES, TILE_N, WARPGROUP_ROWS
 from .sm90_tiles import transposed
 
@@ -36,17 +35,10 @@ class BackwardMma:
     def __init__(self, kernel: Sm90BackwardKernel, thread: Any, smem: Any) -> None:
         head_dim, tile_m = kernel.head_dim, kernel.config.tile_m
         self.kernel, self.thread, self.smem = kernel, thread, smem
-        k_major, mn_major = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
-        in_regs = warpgroup.OperandSource.RMEM
-
-        def make(a: Any, b: Any, columns: int, *source: Any) -> Any:
-            dtypes = (kernel.dtype, kernel.dtype)
-            return sm90.make_trivial_tiled_mma(*dtypes, a, b, Float32, (1, 1, 1), (_ROWS, columns), *source)
-
-        self.mma_s = make(k_major, k_major, tile_m)
-        self.mma_dkv = make(k_major, mn_major, head_dim, in_regs)
-        self.mma_dq = make(mn_major, k_major, kernel.dq_columns)
-        self.mma_s_regs = make(k_major, k_major, tile_m, in_regs)
+        self.mma_s = make_wgmma(kernel.dtype, tile_m)
+        self.mma_s_regs = make_wgmma(kernel.dtype, tile_m, a_in_regs=True)
+        self.mma_dkv = make_wgmma(kernel.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
+        self.mma_dq = make_wgmma(kernel.dtype, kernel.dq_columns, a=MN_MAJOR)
         self.operands_in_regs = [
             cute.make_rmem_tensor(((2, 2, 2), 1, head_dim // 16), kernel.dtype)
             for _ in range(kernel.config.operands_in_regs)
@@ -83,41 +75,32 @@ class BackwardMma:
 
     def load_operands(self, group: Any) -> None:
         """Load the warpgroup's V, or V and K, into registers, if the config says so: less smem traffic for S and dP."""
-        dtype = self.kernel.dtype
-        load = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), dtype), self.mma_s_regs)
-        loader = load.get_slice(self.thread)
         for x, operand in zip((self.smem.v, self.smem.k), self.operands_in_regs, strict=False):
             tile = cute.local_tile(x, (_ROWS, self.kernel.head_dim), (group, 0))
-            cute.copy(load, loader.partition_S(tile), loader.retile(operand))
+            load_a_operand(self.mma_s_regs, self.thread, tile, operand)
 
     def issue_s(self, operands: WarpgroupOperands, stage: Any) -> None:
         """Issue S^T = K Q^T."""
         if len(self.operands_in_regs) > 1:
-            self._issue(self.mma_s_regs, self.acc_s, self.operands_in_regs[1], self.q, stage)
+            issue_wgmma(self.mma_s_regs, self.acc_s, self.operands_in_regs[1], self.q, stage)
         else:
-            self._issue(self.mma_s, self.acc_s, operands.k, self.q, stage)
+            issue_wgmma(self.mma_s, self.acc_s, operands.k, self.q, stage)
 
     def issue_dp(self, operands: WarpgroupOperands, stage: Any) -> None:
         """Issue dP^T = V dO^T."""
         if self.operands_in_regs:
-            self._issue(self.mma_s_regs, self.acc_dp, self.operands_in_regs[0], self.do, stage)
+            issue_wgmma(self.mma_s_regs, self.acc_dp, self.operands_in_regs[0], self.do, stage)
         else:
-            self._issue(self.mma_s, self.acc_dp, operands.v, self.do, stage)
+            issue_wgmma(self.mma_s, self.acc_dp, operands.v, self.do, stage)
 
     def issue_dv(self, stage: Any) -> None:
         """Issue dV += P^T dO."""
-        self._issue(self.mma_dkv, self.acc_dv, self.p, self.do_transposed, stage, True)
+        issue_wgmma(self.mma_dkv, self.acc_dv, self.p, self.do_transposed, stage, True)
 
     def issue_dk(self, stage: Any) -> None:
         """Issue dK += dS^T Q."""
-        self._issue(self.mma_dkv, self.acc_dk, self.ds, self.q_transposed, stage, True)
+        issue_wgmma(self.mma_dkv, self.acc_dk, self.ds, self.q_transposed, stage, True)
 
     def issue_dq(self, operands: WarpgroupOperands, ds_stage: Any) -> None:
         """Issue dQ^T = K^T dS^T."""
-        self._issue(self.mma_dq, self.acc_dq, operands.k_transposed, operands.ds, ds_stage)
-
-    def _issue(self, mma: Any, acc: Any, a: Any, b: Any, stage: Any, accumulate: bool = False) -> None:
-        for k in range(cute.size(a, mode=[2])):
-            mma.set(warpgroup.Field.ACCUMULATE, accumulate or k > 0)
-            cute.gemm(mma, acc, a[None, None, k], b[None, None, k, stage], acc)
-        warpgroup.commit_group()
+        issue_wgmma(self.mma_dq, self.acc_dq, operands.k_transposed, operands.ds, ds_stage)

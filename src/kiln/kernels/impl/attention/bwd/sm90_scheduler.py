@@ -1,11 +1,13 @@
-"""Which KV tiles a CTA of the Hopper backward kernel computes, which queries see them, and in which order.
+"""Which tiles a CTA of the Hopper backward kernels computes, which tiles they see, and in which order.
+
+A CTA has a resident tile, of keys or, in the dQ kernel, of queries; streamed tiles of the other side go past it, from
+the last to the first.
 
 CTAs take the KV tiles of a head from the first to the last, which under a causal mask is from the longest to the
-shortest, those of some heads side by side, and queries from the last to the first. In a fixed order, KV tiles add to dQ
-of a query tile in the order of their keys. So a KV tile waits only for such as were taken before it
-(`DqCounters.next_tile`): however many CTAs run at once, and whatever order they start in, none waits forever. Since the
-tiles of a head start some steps apart, hardly any waits at all. Where few heads have all KV tiles start at once, these
-are divided among several dQ accumulators."""
+shortest, those of some heads side by side. In a fixed order, KV tiles add to dQ of a query tile in the order of their
+keys. So a KV tile waits only for such as were taken before it (`DqCounters.next_tile`): however many CTAs run at once,
+and whatever order they start in, none waits forever. Since the tiles of a head start some steps apart, hardly any waits
+at all. Where few heads have all KV tiles start at once, these are divided among several dQ accumulators."""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from .....utils.schedulers import clamp_offset, fetch_tile, sequence_range
 from ....parts.rematerialize import rematerialized
 
 if TYPE_CHECKING:
-    from .sm90_tiles import KvTiles
+    from .sm90_tiles import BackwardTiles
 
 
 class DqCounters(NamedTuple):
@@ -29,7 +31,7 @@ class DqCounters(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A KV tile of a KV head; `layer` is the batch index of the arrays, 0 with varlen."""
+    """A resident tile of a head; `layer` is the batch index of the arrays, 0 with varlen."""
 
     tile: Any
     head: Any
@@ -46,8 +48,8 @@ class Work(NamedTuple):
     batch: Any
 
 
-class QuerySpan(NamedTuple):
-    """The query tiles that see a KV tile."""
+class Span(NamedTuple):
+    """The streamed tiles that a resident tile sees."""
 
     first: Any
     count: Any
@@ -65,16 +67,18 @@ def _uniform(value: Any) -> Any:
     return arch.make_warp_uniform(rematerialized(Int32(value)))
 
 
-class KvTileScheduler:
-    """The KV tiles of a launch: `tiles` of a head. `schedule` is a `BackwardSchedule`, of which only `head_group` is
-    always used."""
+class BackwardTileScheduler:
+    """The resident tiles of a launch, `tiles` of a head. Of `schedule`, a `BackwardSchedule`, only `head_group` is always
+    used."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, kernel: KvTiles, q: Any, k: Any, tensors: Any, tiles: Any, scalars: Any, schedule: Any) -> None:
+    def __init__(
+        self, kernel: BackwardTiles, q: Any, k: Any, tensors: Any, tiles: Any, scalars: Any, schedule: Any
+    ) -> None:
         self.kernel, self.tensors, self.tiles, self.scalars, self.schedule = kernel, tensors, tiles, scalars, schedule
-        self.seqlen_q, self.seqlen_k, self.heads, self.layers = q.shape[0], k.shape[0], k.shape[2], k.shape[3]
-        self.group_size = q.shape[2] // k.shape[2]
+        self.seqlen_q, self.seqlen_k, self.layers = q.shape[0], k.shape[0], k.shape[3]
+        self.heads, self.group_size = (q if kernel.computes_dq else k).shape[2], q.shape[2] // k.shape[2]
 
     def batch(self) -> Any:
         """Return the number of sequences."""
@@ -82,16 +86,20 @@ class KvTileScheduler:
         return self.layers if cu_seqlens is None else cu_seqlens.shape[0] - 1
 
     def all_heads(self) -> Any:
-        """Return the KV heads of all sequences."""
+        """Return the heads of all sequences."""
         return self.heads * self.batch()
 
     @cute.jit
     def work(self, number: Int32):
-        """Return the KV tile with a number."""
+        """Return the resident tile with a number."""
         group, tensors = _uniform(self.schedule.head_group), self.tensors
+        if const_expr(self.kernel.computes_dq):
+            group = group * self.group_size
         first, rest = number // (self.tiles * group) * group, number % (self.tiles * group)
         group_heads = min(group, _uniform(self.heads) * self.batch() - first)
-        head = first + rest % group_heads
+        head, tile = first + rest % group_heads, rest // group_heads
+        if const_expr(self.kernel.computes_dq and self.kernel.masks_right and not self.kernel.masks_left):
+            tile = self.tiles - 1 - tile  # the longest first
         batch = head // self.heads
         layer, first_q, first_k, first_q_tile = batch, Int32(0), Int32(0), Int32(0)
         seqlen_q, rows_k = _uniform(self.seqlen_q), Int32(self.seqlen_k)
@@ -103,40 +111,65 @@ class KvTileScheduler:
         if const_expr(tensors.seqused_k is not None):
             seqlen_k = clamp_offset(tensors.seqused_k[batch], rows_k)
         return Work(
-            rest // group_heads,
-            head % self.heads,
-            layer,
-            first_q,
-            seqlen_q,
-            first_k,
-            seqlen_k,
-            rows_k,
-            first_q_tile,
-            batch,
-        )
+            tile, head % self.heads, layer, first_q, seqlen_q, first_k, seqlen_k, rows_k, first_q_tile, batch
+        )  # fmt: skip
+
+    def band(self, work: Any) -> tuple[Any, Any, Any]:
+        """Return (shift, before, after): row r of the resident side sees rows r + shift - before to r + shift + after."""
+        offset, left, right = work.seqlen_k - work.seqlen_q, self.scalars.window_left, self.scalars.window_right
+        return (offset, left, right) if self.kernel.computes_dq else (-offset, right, left)
 
     @cute.jit
     def span(self, work: Any):
-        """Return the query tiles that see a KV tile: a query at position p sees keys p - window_left to p +
-        window_right."""
-        tile_m, tile_n, scalars = self.kernel.config.tile_m, self.kernel.tile_n, self.scalars
-        offset = work.seqlen_k - work.seqlen_q
-        first, end = Int32(0), work.seqlen_q
-        if const_expr(self.kernel.masks_right):
-            first = max(Int32(0), work.tile * tile_n - offset - scalars.window_right) // tile_m
-        if const_expr(self.kernel.masks_left):
-            last_key = min(work.tile * tile_n + tile_n, work.seqlen_k)
-            end = min(work.seqlen_q, last_key - offset + scalars.window_left)
-        count = max(cute.ceil_div(max(end, Int32(0)), tile_m) - first, Int32(0))
-        if work.tile * tile_n >= work.seqlen_k:
+        """Return the streamed tiles that a resident tile sees."""
+        kernel, (shift, before, after) = self.kernel, self.band(work)
+        lengths = (work.seqlen_q, work.seqlen_k) if kernel.computes_dq else (work.seqlen_k, work.seqlen_q)
+        begin, first, end = work.tile * kernel.resident_rows, Int32(0), lengths[1]
+        if const_expr(kernel.masks_before):
+            first = max(Int32(0), begin + shift - before) // kernel.streamed_rows
+        if const_expr(kernel.masks_after):
+            end = min(end, min(begin + kernel.resident_rows, lengths[0]) + shift + after)
+        count = max(cute.ceil_div(max(end, Int32(0)), kernel.streamed_rows) - first, Int32(0))
+        if begin >= lengths[0]:
             count = Int32(0)
-        return QuerySpan(first, count)
+        return Span(first, count)
+
+    def edge(self, row: Any, work: Any, span: Any) -> Any:
+        """Return the first row of the last streamed tile that a row of the resident side sees; it may be before or after
+        that tile."""
+        shift, before, _ = self.band(work)
+        return row + shift - before - (span.first + span.count - 1) * self.kernel.streamed_rows
 
     @cute.jit
-    def step(self, number: Int32, span: Any):
-        """Return the head of the GQA group and the query tile of a step: all heads of a tile in turn, so that a CTA
-        with fewer tiles does not come to another head before those it waits for."""
-        return number % self.group_size, span.first + span.count - 1 - number // self.group_size
+    def next_edge(self, edge: Int32, group_index: Int32):
+        """Return the edge, and the head of the GQA group, of the next step of a KV tile: after all heads of the group
+        comes the query tile before."""
+        kernel = self.kernel
+        if const_expr(kernel.masks_right or kernel.masks_left or kernel.score_mod):
+            group_index = group_index + 1
+            if group_index == self.group_size:
+                group_index = Int32(0)
+                edge = edge + kernel.streamed_rows
+        return edge, group_index
+
+    @cute.jit
+    def last_tile_queries(self, work: Any):
+        """Return how many queries the last query tile that sees a KV tile has; the rest of its rows do not exist."""
+        span = self.span(work)
+        return work.seqlen_q - (span.first + span.count - 1) * self.kernel.streamed_rows
+
+    def steps(self, span: Any) -> Any:
+        """Return the steps of a resident tile: a KV tile goes through all query heads of its GQA group."""
+        return span.count if self.kernel.computes_dq else span.count * self.group_size
+
+    @cute.jit
+    def step(self, number: Int32, work: Any, span: Any):
+        """Return the streamed head and tile of a step: all heads of a tile in turn, so that a CTA with fewer tiles does
+        not come to another head before those it waits for."""
+        last = span.first + span.count - 1
+        if const_expr(self.kernel.computes_dq):
+            return work.head // self.group_size, last - number
+        return work.head * self.group_size + number % self.group_size, last - number // self.group_size
 
     def dq_layer(self, work: Any) -> Any:
         """Return the dQ accumulator that a KV tile adds to."""
@@ -148,13 +181,13 @@ class KvTileScheduler:
         first = work.tile // self.schedule.tiles_per_dq * self.schedule.tiles_per_dq
         if const_expr(self.kernel.masks_left):
             first_key = q_tile * self.kernel.config.tile_m + work.seqlen_k - work.seqlen_q - self.scalars.window_left
-            first = max(first, first_key // self.kernel.tile_n)
+            first = max(first, first_key // self.kernel.resident_rows)
         return work.tile - first
 
     @cute.jit
     def num_additions(self, batch: Int32, q_tile: Int32):
         """Return how many KV tiles add to a query tile of a dense sequence."""
-        scalars, seqlen_k, tile_n = self.scalars, Int32(self.seqlen_k), self.kernel.tile_n
+        scalars, seqlen_k, tile_n = self.scalars, Int32(self.seqlen_k), self.kernel.resident_rows
         if const_expr(self.tensors.seqused_k is not None):
             seqlen_k = clamp_offset(self.tensors.seqused_k[batch], seqlen_k)
         position = q_tile * self.kernel.config.tile_m + seqlen_k - self.seqlen_q
@@ -182,7 +215,7 @@ class KvTileScheduler:
     def is_empty(self, number: Int32):
         """Return whether a sequence ends before a KV tile."""
         work = self.work(number)
-        return work.tile * self.kernel.tile_n >= work.rows_k
+        return work.tile * self.kernel.resident_rows >= work.rows_k
 
 
 class KvTileBroadcast:

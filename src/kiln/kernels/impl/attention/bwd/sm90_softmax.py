@@ -1,4 +1,4 @@
-"""P^T and dS^T of the Hopper backward kernels, in registers."""
+"""P and dS of the Hopper backward kernels, in registers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,49 @@ if TYPE_CHECKING:
     from .sm90_mma import BackwardMma
 
 
-class TransposedScores:
+class BackwardScores:
+    """The scores of a warpgroup, `mma.acc_s`, between its GEMMs: softcap and score modification."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, kernel: Any, mma: Any, scalars: Any) -> None:
+        self.kernel, self.mma, self.scalars = kernel, mma, scalars
+        self.has_derivative = kernel.has_softcap or kernel.score_mod.function is not None
+
+    def softcap(self) -> None:
+        """Apply the softcap to S; scale_log2 has the rest of it."""
+        acc_s = self.mma.acc_s
+        for i in range(cute.size(acc_s)):
+            acc_s[i] = softcap_tanh(acc_s[i], self.scalars.softcap_scale)
+
+    def modified(self, at: Any, coordinates: Any) -> tuple[Any, Any]:
+        """Return a score after ALiBi and the user's function, and the derivative, the softcap's included; None means 1.
+
+        A masked score, -inf, stays masked and has derivative 0."""
+        score, score_mod = self.mma.acc_s[at], self.kernel.score_mod
+        of_cap = arch.fmax(1.0 - score * score, 0.0) if self.kernel.has_softcap else None
+        if not score_mod:
+            return score, of_cap
+        (c, half, n), _, _ = at
+        query, key = (8 * half, 8 * n + c) if self.kernel.computes_dq else (8 * n + c, 8 * half)
+        distance = coordinates.distance + float(key - query)
+        changed = score_mod.alibi(score * self.scalars.score_scale, coordinates.slope, distance)
+        place = (coordinates.batch, coordinates.head, coordinates.query + query, coordinates.key + key)
+        score, derivative = score_mod.apply_visible(score, changed, place)
+        if derivative is None or of_cap is None:
+            return score, of_cap if derivative is None else derivative
+        return score, derivative * of_cap
+
+
+class TransposedScores(BackwardScores):
     """Turns S^T into P^T, and dP^T into dS^T. A thread holds two of every eight queries, and two of 64 keys.
 
     `mma` has the accumulators `acc_s` and `acc_dp` and the operands `p` and `ds`; `lse_delta` is (row, which, stage) in
     smem."""
 
-    __kiln_immutable__ = True
-
     def __init__(self, kernel: Any, mma: Any, thread: Any, lse_delta: Any, scalars: Any) -> None:
-        self.kernel, self.mma, self.scalars, self.lse_delta = kernel, mma, scalars, lse_delta
-        self.blocks = kernel.config.tile_m // 16
-        self.has_derivative = kernel.has_softcap or kernel.score_mod.function is not None
-        self.first_query = thread % 4 * 4
+        super().__init__(kernel, mma, scalars)
+        self.lse_delta, self.blocks, self.first_query = lse_delta, kernel.config.tile_m // 16, thread % 4 * 4
 
     def row_values(self, which: int, k: int, stage: Any) -> Any:
         """Return LSE (0) or delta (1) of the four of 16 queries that a thread holds: two of eight, then two of the next
@@ -40,25 +70,6 @@ class TransposedScores:
         """Return the accumulator indices of 16 queries, and which of a thread's four each belongs to."""
         return [(((c, half, 2 * k + n), 0, 0), 2 * n + c) for n in range(2) for half in range(2) for c in range(2)]
 
-    def softcap(self) -> None:
-        """Apply the softcap to S; scale_log2 has the rest of it."""
-        acc_s = self.mma.acc_s
-        for i in range(cute.size(acc_s)):
-            acc_s[i] = softcap_tanh(acc_s[i], self.scalars.softcap_scale)
-
-    def _modified(self, score: Any, at: Any, coordinates: Any) -> tuple[Any, Any]:
-        """Return a score after ALiBi and the user's function, and the derivative; None means 1. Masked scores, -inf,
-        stay masked."""
-        score_mod = self.kernel.score_mod
-        if not score_mod:
-            return score, None
-        (c, half, eight), _, _ = at
-        query, key = 8 * eight + c, 8 * half
-        distance = coordinates.distance + float(key - query)
-        changed = score_mod.alibi(score * self.scalars.score_scale, coordinates.slope, distance)
-        place = (coordinates.batch, coordinates.head, coordinates.query + query, coordinates.key + key)
-        return score_mod.apply_visible(score, changed, place)
-
     def exp2(self, stage: Any, upper: int, coordinates: Any) -> None:
         """P = exp2(S * scale_log2 - LSE) in place of S, for the first half of the queries or the second.
 
@@ -69,12 +80,8 @@ class TransposedScores:
             lse = self.row_values(0, k, stage)
             derivatives = []
             for at, query in self.indices(k):
-                # a masked score is -inf, and has derivative 0
-                of_cap = arch.fmax(1.0 - acc_s[at] * acc_s[at], 0.0) if self.kernel.has_softcap else None
-                score, derivative = self._modified(acc_s[at], at, coordinates)
-                derivatives.append(
-                    of_cap if derivative is None else derivative if of_cap is None else derivative * of_cap
-                )
+                score, derivative = self.modified(at, coordinates)
+                derivatives.append(derivative)
                 acc_s[at] = arch.exp2(cute.math.fma(score, self.scalars.scale_log2, -lse[query]))
             if self.has_derivative:
                 round_to_operand(acc_s, self.mma.p, [k])

@@ -1,5 +1,4 @@
-"""What the Hopper backward kernels share: tiles that TMA loads, masks of transposed scores, and stores of dK, dV and
-dQ."""
+"""What the Hopper backward kernels share: tiles that TMA loads, masks, and stores of dK, dV and dQ."""
 
 from __future__ import annotations
 
@@ -7,19 +6,19 @@ from typing import Any, NamedTuple
 
 from ..... import Boolean, Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from .....cute import arch
-from .....cute.nvgpu import cpasync, warp, warpgroup
+from .....cute.nvgpu import cpasync, warp
 from .....utils import LayoutEnum, sm90
 from ....parts.attention_mask import accumulator_column, accumulator_row, mask_row
 from ....parts.kv_producer import TmaTensor, gmem_view, partition
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import VECTOR, store_vectors, vector_at
 from ....parts.pipelines import tma_pipe
 from ....parts.rematerialize import rematerialized
+from ....parts.wgmma import MN_MAJOR, make_wgmma
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 
 
 class ScoreCoordinates(NamedTuple):
-    """Coordinates of a thread's transposed scores: sequence, head, its first query and key, the distance of key and
-    query, ALiBi slope."""
+    """Coordinates of a thread's scores: sequence, query head, its first query and key, their distance, ALiBi slope."""
 
     batch: Any
     head: Any
@@ -52,14 +51,34 @@ def round_to_operand(acc: Any, operand: Any, blocks: Any) -> None:
         target.store(source.load().to(operand.element_type))
 
 
-class TmaTiles:
-    """Loads of tiles of rows, and stores of gradients."""
+class BackwardTiles:
+    """Tiles of a Hopper backward kernel: loads, masks, and stores of gradients.
 
-    dtype: Any
-    varlen: bool
+    A CTA has a resident tile of K and V, or of Q and dO in the dQ kernel; tiles of the other two arrays stream past.
+    Scores are (resident row, streamed row), 64 rows for each warpgroup. `masks` are (right, left, softcap)."""
+
+    computes_dq = False
+    resident_rows: int
+
+    def __init__(
+        self, dtype: Any, config: Any, masks: tuple[bool, bool, bool], varlen: bool, has_seqused_k: bool, score_mod: Any
+    ) -> None:
+        self.dtype, self.config, self.score_mod = dtype, config, score_mod
+        self.masks_right, self.masks_left, self.has_softcap = masks
+        self.varlen, self.lengths_vary = varlen, varlen or has_seqused_k
+        # in the order of the streamed rows
+        before_after = (self.masks_left, self.masks_right) if self.computes_dq else (self.masks_right, self.masks_left)
+        self.masks_before, self.masks_after = before_after
+
+    @property
+    def streamed_rows(self) -> int:
+        """Rows of a streamed tile."""
+        return self.config.tile_n if self.computes_dq else self.config.tile_m
+
+    # --- loads ---
 
     def tma(self, op: Any, x: Any, layout: Any, rows: int, head_dim: int) -> TmaTensor:
-        """Return the TMA operand of (batch, row, head, element) with tiles of so many rows."""
+        """Return the TMA operand of (batch, row, head, element) with tiles of `rows` rows."""
         tile = cute.slice_(layout, (None, None, 0))
         return TmaTensor(*cpasync.make_tiled_tma_atom(op, gmem_view(x), tile, (rows, head_dim)))
 
@@ -72,9 +91,44 @@ class TmaTiles:
         tensor = cute.domain_offset((first, 0, 0, 0), operand.tensor) if self.varlen else operand.tensor
         return partition(operand.atom, smem, cute.local_tile(tensor, (rows, head_dim), (None, 0, None, None)))
 
+    def load_resident(self, operand: TmaTensor, smem: Any, head_dim: int, work: Any, barrier: Any) -> None:
+        """Load a resident tile."""
+        first = work.first_q if self.computes_dq else work.first_k
+        target, tiles = self.tiles(operand, smem, first, self.resident_rows, head_dim)
+        cute.copy(operand.atom, tiles[None, work.tile, work.head, work.layer], target, tma_bar_ptr=barrier)
+
+    def streamed_tiles(self, operands: Any, smem: Any, head_dims: Any, work: Any) -> list[tuple[Any, Any, Any]]:
+        """Return the TMA atom, the stages and the tiles of both streamed arrays."""
+        first = work.first_k if self.computes_dq else work.first_q
+        return [
+            (x.atom, *self.tiles(x, stages, first, self.streamed_rows, n))
+            for x, stages, n in zip(operands, smem, head_dims)
+        ]
+
+    @cute.jit
+    def load_streamed(
+        self, number: Int32, sources: Any, producers: Any, lse_delta: cute.Tensor, smem_lse_delta: Any, scheduler: Any,
+        work: Any, span: Any,
+    ):  # fmt: skip
+        """Load the streamed tiles of a step; with Q comes LSE of its rows, and with dO delta."""
+        head, tile = scheduler.step(number, work, span)
+        for which, ((atom, stages, tiles), producer) in enumerate(zip(sources, producers)):
+            stage = producer.acquire_and_advance()
+            cute.copy(atom, tiles[None, tile, head, work.layer], stages[None, stage.index], tma_bar_ptr=stage.barrier)
+            if const_expr(not self.computes_dq):
+                rows = cute.local_tile(
+                    lse_delta[which, work.layer, head, None], (self.streamed_rows,), (work.first_q_tile + tile,)
+                )
+                source = cute.make_tensor(rows.iterator.with_alignment(16), cute.make_layout(self.streamed_rows))
+                bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
+                with arch.elect_one():
+                    cute.copy(bulk, source, smem_lse_delta[None, which, stage.index], mbar_ptr=stage.barrier)
+
     def result_layout(self, head_dim: int) -> Any:
         """Return the smem layout of the warpgroups' gradients (row, element, warpgroup)."""
         return sm90.make_smem_layout_epi(self.dtype, LayoutEnum.ROW_MAJOR, (WARPGROUP_ROWS, head_dim), WARPGROUPS)
+
+    # --- rows that do not exist, and gradients ---
 
     @cute.jit
     def clear(self, tiles: Any, rows: Int32, thread: Int32, threads: int, barrier: int):
@@ -94,9 +148,9 @@ class TmaTiles:
                 missing = row >= rows
                 if const_expr(count % threads):
                     missing = missing & (i < count)
-                start = cute.domain_offset((row, vector * VECTOR), x).iterator
+                target = vector_at(x, (row, vector * VECTOR))
                 if missing:
-                    cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VECTOR,))))
+                    cute.autovec_copy(zeros, target)
         arch.fence_proxy("async.shared", space="cta")
         pipeline.NamedBarrier(barrier, WARPGROUPS * WARPGROUP).arrive_and_wait()
 
@@ -113,10 +167,7 @@ class TmaTiles:
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         rounded = cute.make_rmem_tensor(acc.shape, self.dtype)
         rounded.store((acc.load() * scale).to(self.dtype))
-        mma = sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN, Float32, (1, 1, 1),
-            (WARPGROUP_ROWS, head_dim), warpgroup.OperandSource.RMEM,
-        )  # fmt: skip
+        mma = make_wgmma(self.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
         copy = cute.make_tiled_copy_C(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.dtype), mma)
         slots = cute.make_tensor(smem.iterator, self.result_layout(head_dim).outer)
         if const_expr(repeated):
@@ -137,72 +188,54 @@ class TmaTiles:
                 if const_expr(not repeated):
                     arch.cp_async_bulk_wait_group(0, read=True)
         if const_expr(self.varlen):
-            if count < WARPGROUP_ROWS:  # a TMA store would go beyond the sequence
-                self._store_rows(slots[None, None, slot], gmem, rows, count)
+            if count < WARPGROUP_ROWS:
+                first = rows.first + rows.number * WARPGROUP_ROWS
+                coord = lambda row, column: (first + row, column, rows.head, 0)
+                store_vectors(slots[None, None, slot], count, gmem.shape[1], WARPGROUP, gmem, coord)
 
-    @cute.jit
-    def _store_rows(self, tile: cute.Tensor, gmem: cute.Tensor, rows: Any, count: Int32):
-        """Store the last rows of a sequence, 16 bytes at a time."""
-        first, vectors = rows.first + rows.number * WARPGROUP_ROWS, gmem.shape[1] // VECTOR
-        fragment = cute.make_rmem_tensor((VECTOR,), self.dtype)
-        for i in range(arch.thread_idx()[0] % WARPGROUP, max(count, 0) * vectors, WARPGROUP):
-            row, column = i // vectors, cute.assume(i % vectors * VECTOR, divby=VECTOR)
-            source = cute.domain_offset((row, column), tile).iterator.with_alignment(16)
-            cute.autovec_copy(cute.make_tensor(source, cute.make_layout((VECTOR,))), fragment)
-            target = cute.domain_offset((first + row, column, rows.head, 0), gmem).iterator.with_alignment(16)
-            cute.autovec_copy(fragment, cute.make_tensor(target, cute.make_layout((VECTOR,))))
-
-
-class KvTiles(TmaTiles):
-    """KV tiles of `tile_n` keys whose transposed scores (key, query) have 64 keys for each warpgroup.
-
-    `edge` is the first query of a query tile that sees the warpgroup's first key: key r is seen from query `edge` + r
-    on."""
-
-    config: Any
-    tile_n: int
-    masks_right: bool
-    masks_left: bool
-
-    def load_row_values(self, atom: Any, lse_delta: Any, which: int, smem: Any, stage: Any) -> None:
-        """Load LSE (0) or delta (1) of a query tile, (1, row, which), to smem (row, which, stage) by a bulk copy."""
-        values = lse_delta[0, None, which]
-        source = cute.make_tensor(values.iterator.with_alignment(16), cute.make_layout(cute.size(lse_delta, mode=[1])))
-        with arch.elect_one():
-            cute.copy(atom, source, smem[None, which, stage.index], mbar_ptr=stage.barrier)
+    # --- masks and score modification ---
 
     @cute.jit
     def is_masked(self, edge: Int32, scalars: Any):
-        """Return whether some query of a tile does not see some key of a warpgroup."""
+        """Return whether some row of a warpgroup does not see some row of a streamed tile.
+
+        `edge` is the first streamed row that the warpgroup's first row sees, relative to the tile: row r sees the tile
+        from `edge` + r on."""
         masked = Boolean(False)
-        if const_expr(self.masks_right):
+        if const_expr(self.masks_before):
             masked = edge + (WARPGROUP_ROWS - 1) > 0
-        if const_expr(self.masks_left):
-            masked = masked | (edge + scalars.window_left + scalars.window_right + 1 < self.config.tile_m)
+        if const_expr(self.masks_after):
+            masked = masked | (edge + scalars.window_left + scalars.window_right + 1 < self.streamed_rows)
         return masked
 
     @cute.jit
     def mask(self, acc_s: cute.Tensor, edge: Int32, keys: Int32, scalars: Any):
-        """Mask transposed scores: pairs outside of the window, and keys beyond the warpgroup's `keys` that exist."""
+        """Mask scores outside of the window, and keys from `keys` on, counted from the first key of the scores."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         for half in range_constexpr(2):
-            row = accumulator_row(0, thread, half)
-            first = edge + row - accumulator_column(thread)
-            # all or none of a row's queries: as a product, without a branch that all scores would be carried around
-            end = (rematerialized(keys) - row) * self.config.tile_m
-            if const_expr(self.masks_left):
+            row, column = accumulator_row(0, thread, half), accumulator_column(thread)
+            first = edge + row - column
+            if const_expr(self.computes_dq):
+                end = keys - column
+            else:
+                # all or none of a row: a multiplication instead of a branch that all scores would be carried around
+                end = (rematerialized(keys) - row) * self.streamed_rows
+            if const_expr(self.masks_after):
                 end = min(end, first + scalars.window_left + scalars.window_right + 1)
-            begin = first if const_expr(self.masks_right) else None
-            mask_row(acc_s, lambda c, n, half=half: ((c, half, n), 0, 0), self.config.tile_m, begin, end)
+            begin = first if const_expr(self.masks_before) else None
+            mask_row(acc_s, lambda c, n, half=half: ((c, half, n), 0, 0), self.streamed_rows, begin, end)
 
     @cute.jit
-    def coordinates(self, edge: Int32, key: Int32, step: Int32, alibi_slopes: Any, scheduler: Any, work: Any):
-        """Return the coordinates of a thread's scores in a step; `key` is the first of the warpgroup."""
-        thread, offset = rematerialized(arch.thread_idx()[0]) % WARPGROUP, work.seqlen_k - work.seqlen_q
-        head = work.head * scheduler.group_size + step % scheduler.group_size
-        query = key - offset - scheduler.scalars.window_right - edge + accumulator_column(thread)
-        key = accumulator_row(key, thread, 0)
+    def coordinates(self, edge: Int32, row: Int32, step: Int32, alibi_slopes: Any, scheduler: Any, work: Any):
+        """Return the coordinates of a thread's scores in a step; `row` is the first of the warpgroup."""
+        thread, (shift, before, _) = rematerialized(arch.thread_idx()[0]) % WARPGROUP, scheduler.band(work)
+        streamed = row + shift - before - edge + accumulator_column(thread)
+        row = accumulator_row(row, thread, 0)
+        query, key, head = row, streamed, work.head
+        if const_expr(not self.computes_dq):
+            query, key, head = streamed, row, head * scheduler.group_size + step % scheduler.group_size
         slope = Float32(0.0)
         if const_expr(alibi_slopes is not None):
             slope = alibi_slopes[min(work.batch, alibi_slopes.shape[0] - 1), head]
-        return ScoreCoordinates(work.batch, head, query, key, Float32(key - query - offset), slope)
+        distance = Float32(key - query - (work.seqlen_k - work.seqlen_q))
+        return ScoreCoordinates(work.batch, head, query, key, distance, slope)

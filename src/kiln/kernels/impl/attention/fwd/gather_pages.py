@@ -8,7 +8,7 @@ from typing import Any
 from ..... import Int32, Int64, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....utils.schedulers import clamp_offset
-from ....parts.kv_source import PageTable
+from ....parts.kv_source import PageTable, vector_at
 
 MIN_TMA_ROWS = 8
 """Pages of a multiple of this many rows need not be gathered."""
@@ -44,21 +44,17 @@ class GatherPages:
         for n in range_constexpr(_VECTORS):
             row, head, column = self._coordinates(first + n * _THREADS, heads)
             if first + n * _THREADS < count:
-                source = cute.domain_offset((table.page(row), row % self.page_size, head, column), pages)
-                cute.autovec_copy(self._vector(source), fragment[None, n])
+                source = vector_at(pages, (table.page(row), row % self.page_size, head, column))
+                cute.autovec_copy(source, fragment[None, n])
         for n in range_constexpr(_VECTORS):
             row, head, column = self._coordinates(first + n * _THREADS, heads)
             if first + n * _THREADS < count:
-                target = cute.domain_offset((batch, row, head, column), out)
-                cute.autovec_copy(fragment[None, n], self._vector(target))
+                cute.autovec_copy(fragment[None, n], vector_at(out, (batch, row, head, column)))
 
     def _coordinates(self, number: Any, heads: Any) -> tuple[Any, Any, Any]:
         """Return row, head and element of a vector."""
         head_number = number // self.head_vectors
         return head_number // heads, head_number % heads, number % self.head_vectors * self.vector
-
-    def _vector(self, x: Any) -> Any:
-        return cute.make_tensor(x.iterator.with_alignment(16), cute.make_layout((self.vector,)))
 
 
 gather_pages_kernel = functools.lru_cache(maxsize=64)(GatherPages)

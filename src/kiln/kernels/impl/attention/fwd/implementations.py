@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
 
-from ..... import Float32, Int32, cute
-from ....dispatch import arrays, devices, launches, recorder
+from ....dispatch import arrays, devices
 from ....dispatch.registry import Implementation, Registry, variants
 from ....parts.kv_source import transposed_v_columns
-from ..args import AttentionArguments, AttentionScalars, AttentionTensors
+from ..args import AttentionArguments
+from ..launch import kernel_object, run_kernel
 from ..problem import MAX_GRID_Z, AttentionProblem
-from ..score_mod import ALIBI, NO_SCORE_MOD, ScoreMod
 from . import decode_cost, sm90_cost
 from .combine import partial_columns
 from .gather_pages import gather_pages_kernel
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ....dispatch.devices import Device
-    from ....parts.element_functions import Functions
 
 REGISTRY = Registry("attention")
 
@@ -35,7 +32,6 @@ _L2_BYTES = 24 << 20
 """Bytes of K and V that CTAs which run at the same time may read: about half of a large L2 cache."""
 _MAX_GATHERED = 4 << 30
 """Bytes that a call takes at most for K and V gathered from small pages."""
-_SCALARS = AttentionScalars(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1)
 
 
 @REGISTRY.register
@@ -52,7 +48,7 @@ class Sm80Attention(Implementation):
 
     def configs(self, problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
         first = default_config(problem, device)
-        if decode_cost.few(problem):
+        if decode_cost.is_decode(problem):
             return iter(dict.fromkeys((first, *decode_cost.candidates(problem, device))))
         return variants(
             first,
@@ -63,12 +59,7 @@ class Sm80Attention(Implementation):
         )
 
     def cost(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
-        us = expected(problem, config, device)
-        if decode_cost.few(problem):
-            return us
-        first = default_config(problem, device)
-        # the default was measured; the estimate of another config does not speak against it
-        return us if config == first else max(us, expected(problem, first, device))
+        return expected(problem, config, device)
 
     def check(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> None:
         config.check(*problem.head_dims, device.smem, problem.dtype.width)
@@ -83,22 +74,15 @@ class Sm80Attention(Implementation):
             shape = (config.num_splits, *q.shape[:3], partial_columns(problem.head_dim_v))
             partial = arrays.empty(q, shape, arrays.dtype_named(q, "float32"))
         group_size = problem.group_size if config.pack_gqa else 1
-        kernel = _kernel(
+        kernel = kernel_object(
             Sm80ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
             dataclasses.replace(config, num_splits=1), problem.masks, group_size, partial is not None,
             problem.page_size, problem.out_dtype, problem.q_dtype,
         )  # fmt: skip
-        tensors = args.tensors()
-        compiled = _compiled_sm80(
-            recorder.mode(), kernel, memory_space(q), problem.return_lse, present(tensors),
-        )  # fmt: skip
-        head_group = _head_group(problem.heads // group_size, problem, args)
-        launches.run_arguments(
-            compiled,
-            [
-                q, args.k, args.v, args.out, partial, args.lse, tensors, args.params.max_seqlen_q,
-                args.scalars(problem, head_group), config.num_splits, arrays.stream_of(q),
-            ],
+        scalars = args.scalars(problem, _head_group(problem.heads // group_size, problem, args))
+        run_kernel(
+            kernel, q, args.k, args.v, args.out, partial, args.lse, args.tensors(), args.params.max_seqlen_q, scalars,
+            config.num_splits,
         )  # fmt: skip
 
 
@@ -114,7 +98,7 @@ class Sm90Attention(Implementation):
             return "it is for sm_90a"
         if problem.q_dtype is not None:
             return f"Q must have the type of K and V, {problem.dtype.__name__}"
-        gathered = sm90_cost.laid_bytes(problem)
+        gathered = sm90_cost.gathered_bytes(problem)
         if gathered > _MAX_GATHERED:
             return f"gathering pages of {problem.page_size} rows takes {gathered} bytes; at most {_MAX_GATHERED}"
         return None
@@ -148,10 +132,10 @@ class Sm90Attention(Implementation):
     def run(self, problem: AttentionProblem, config: Sm90AttentionConfig, args: AttentionArguments) -> None:
         q, device = args.q, devices.current()
         v = self.transposed_v(problem, config, args) if problem.dtype.width == 8 else None
-        if sm90_cost.laid_bytes(problem):
+        if sm90_cost.gathered_bytes(problem):
             problem, args = self.gather_pages(problem, args)
         group_size = problem.group_size if config.pack_gqa else 1
-        kernel = _kernel(
+        kernel = kernel_object(
             Sm90ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
             dataclasses.replace(config, persistent=True, pack_gqa=False, dynamic_scheduler=False), problem.masks,
             config.separate_o(*problem.head_dims, device.smem, problem.dtype.width), group_size, problem.varlen,
@@ -163,15 +147,10 @@ class Sm90Attention(Implementation):
         if config.dynamic_scheduler and tiles > num_ctas:
             tile_counter = arrays.empty(q, (1,), arrays.dtype_named(q, "int32"))
             arrays.fill(tile_counter, 0)
-        tensors = args.tensors(tile_counter)
-        compiled = _compiled_sm90(recorder.mode(), kernel, memory_space(q), problem.return_lse, present(tensors))
         head_group = problem.group_size // group_size * _head_group(problem.heads_k, problem, args)
-        launches.run_arguments(
-            compiled,
-            [
-                q, args.k, args.v if v is None else v, args.out, args.lse, tensors, args.scalars(problem, head_group),
-                num_ctas, arrays.stream_of(q),
-            ],
+        run_kernel(
+            kernel, q, args.k, args.v if v is None else v, args.out, args.lse, args.tensors(tile_counter),
+            args.scalars(problem, head_group), num_ctas,
         )  # fmt: skip
 
     def gather_pages(
@@ -183,8 +162,7 @@ class Sm90Attention(Implementation):
             x = getattr(args, name)
             dense[name] = arrays.empty(x, (problem.batch, problem.kv_capacity, *x.shape[2:]), None)
             kernel = gather_pages_kernel(problem.dtype, x.shape[3], problem.page_size)
-            compiled = _compiled_gather(recorder.mode(), kernel, memory_space(x), seqused_k is not None)
-            launches.run_arguments(compiled, [x, dense[name], seqused_k, table, arrays.stream_of(x)])
+            run_kernel(kernel, x, dense[name], seqused_k, table)
         params = dataclasses.replace(args.params, page_table=None)
         args = dataclasses.replace(args, params=params, **dense)
         return dataclasses.replace(problem, page_size=0, has_seqused_k=True), args
@@ -200,18 +178,8 @@ class Sm90Attention(Implementation):
             columns = transposed_v_columns(seqlen_k, problem.batch, config.tile_n)
         transposed = arrays.empty(v, (batch, head_dim, heads, columns), None)
         kernel = transpose_v_kernel(problem.dtype, head_dim, config.tile_n, problem.page_size)
-        lengths = (params.cu_seqlens_k, params.seqused_k, params.page_table)
-        compiled = _compiled_transpose(recorder.mode(), kernel, memory_space(v), present(lengths))
-        launches.run_arguments(compiled, [v, transposed, *lengths, arrays.stream_of(v)])
+        run_kernel(kernel, v, transposed, params.cu_seqlens_k, params.seqused_k, params.page_table)
         return transposed
-
-
-def _kernel(kind: type[Any], has_alibi: bool, functions: Functions | None, *key: Any) -> Any:
-    """Return one kernel object for equal keys and score modifications."""
-    if functions is None:
-        return launches.cached_kernel(kind, *key, ALIBI if has_alibi else NO_SCORE_MOD)
-    make = lambda: kind(*key, score_mod=ScoreMod(has_alibi, functions))
-    return launches.cached_kernel_of(functions, make, kind, has_alibi, *key)
 
 
 def _head_group(heads: int, problem: AttentionProblem, args: AttentionArguments) -> int:
@@ -219,64 +187,3 @@ def _head_group(heads: int, problem: AttentionProblem, args: AttentionArguments)
     size = args.mean_seqlen_k * sum(problem.head_dims) * problem.dtype.width // 8
     groups = -(-heads // max(1, _L2_BYTES // max(1, size)))
     return -(-heads // groups)
-
-
-# --- compiling ---
-
-
-def memory_space(x: Any) -> Any:
-    """Return the address space of an array: gmem on a GPU, otherwise generic."""
-    on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
-    return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
-
-
-def present(tensors: Any) -> tuple[bool, ...]:
-    """Return which of some arrays are not None."""
-    return tuple(x is not None for x in tensors)
-
-
-def fake_tensor(element: Any, modes: int, space: Any) -> Any:
-    """Return a description of arrays of any shape and strides whose last mode is contiguous."""
-    strides = [cute.sym_int(64) for _ in range(modes - 1)]
-    align = arrays.MAX_VECTOR_BYTES if element.width in (8, 16) or modes == 5 else element.width // 8
-    return cute.runtime.make_fake_tensor(
-        element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
-    )
-
-
-def fake_tensors(has: tuple[bool, ...], space: Any) -> AttentionTensors:
-    """Return descriptions of the optional arrays that a call has."""
-    kinds = (*[(Int32, 1)] * 3, (Int32, 2), (Float32, 2), (Float32, 1), (Int32, 1), *[(Float32, 2)] * 3)
-    return AttentionTensors(*(fake_tensor(*kind, space) if x else None for kind, x in zip(kinds, has, strict=True)))
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled_sm80(_mode: Any, kernel: Sm80ForwardKernel, space: Any, lse: bool, has: tuple[bool, ...]) -> Any:
-    dtypes = (kernel.q_dtype, kernel.kv_dtype, kernel.kv_dtype, kernel.out_dtype)
-    partial = fake_tensor(Float32, 5, space) if kernel.split_kv else None
-    lse_rows = fake_tensor(Float32, 2 if has[0] else 3, space) if lse else None
-    return cute.compile(
-        kernel, *(fake_tensor(dtype, 4, space) for dtype in dtypes), partial, lse_rows, fake_tensors(has, space),
-        Int32(1), _SCALARS, 1, 0,
-    )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled_sm90(_mode: Any, kernel: Sm90ForwardKernel, space: Any, lse: bool, has: tuple[bool, ...]) -> Any:
-    rows = [fake_tensor(dtype, 4, space) for dtype in (*[kernel.dtype] * 3, kernel.out_dtype)]
-    lse_rows = fake_tensor(Float32, 2 if kernel.varlen else 3, space) if lse else None
-    return cute.compile(kernel, *rows, lse_rows, fake_tensors(has, space), _SCALARS, 1, 0)
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled_transpose(_mode: Any, kernel: Any, space: Any, has: tuple[bool, ...]) -> Any:
-    rows = [fake_tensor(kernel.dtype, 4, space) for _ in range(2)]
-    lengths = [fake_tensor(Int32, modes, space) if x else None for x, modes in zip(has, (1, 1, 2), strict=True)]
-    return cute.compile(kernel, *rows, *lengths, 0)
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled_gather(_mode: Any, kernel: Any, space: Any, has_seqused_k: bool) -> Any:
-    rows = [fake_tensor(kernel.dtype, 4, space) for _ in range(2)]
-    seqused_k = fake_tensor(Int32, 1, space) if has_seqused_k else None
-    return cute.compile(kernel, *rows, seqused_k, fake_tensor(Int32, 2, space), 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..... import Float16, Float32, cute
+from ..... import Boolean, Float16, Float32, Int32, const_expr, cute, range_constexpr
+from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp, cpasync, warp
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import VECTOR, vector_at
+from ....parts.rematerialize import rematerialized
 from .sm80_config import padded_head_dim
 
 
@@ -53,6 +55,11 @@ class QueryTile:
         op = warp.MmaF16BF16Op(self.dtype, Float32, (16, 8, 16))
         return cute.make_tiled_mma(op, (warps, 1, 1), (16 * warps, 16, 16))
 
+    def score_coords(self) -> Any:
+        """Return the coordinates (row, column) of a thread's scores."""
+        mma = self.mma().get_slice(rematerialized(arch.thread_idx()[0]))
+        return mma.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
+
     def row_copy(self, padded: int, asynchronous: bool, dtype: Any = None) -> Any:
         """Return the tiled copy of rows between gmem and smem."""
         op: Any = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL) if asynchronous else CopyUniversalOp()
@@ -61,8 +68,32 @@ class QueryTile:
         threads = cute.make_layout((self.config.threads // lanes, lanes), stride=(lanes, 1))
         return cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, VECTOR)))
 
+    def write_accumulator(self, rounded: Any, smem: Any, thread: Any) -> None:
+        """Write a thread's part of a converted accumulator to smem."""
+        atom = cute.make_copy_atom(CopyUniversalOp(), rounded.element_type, num_bits_per_copy=32)
+        writer = cute.make_tiled_copy_C(atom, self.mma()).get_slice(thread)
+        cute.copy(atom, writer.retile(rounded), writer.partition_D(smem))
 
-def row_vector(rows: Any, row: Any, column: Any) -> Any:
-    """Return the 16 bytes of a row that begin at a column."""
-    start = cute.domain_offset((row, column), rows).iterator
-    return cute.make_tensor(start.with_alignment(2 * VECTOR), cute.make_layout((VECTOR,)))
+    @cute.jit
+    def store_rows(self, smem: cute.Tensor, out: cute.Tensor, head_dim: int, tile: Int32, rows: Any, thread: Int32):
+        """Store a tile in smem to those of its rows that exist, 16 bytes at a time."""
+        tile_m, columns = (cute.size(smem, mode=[i]) for i in range(2))
+        copy = self.row_copy(columns, False, smem.element_type).get_slice(thread)
+        source = copy.partition_S(smem)
+        coords = copy.partition_S(cute.make_identity_tensor((tile_m, columns)))
+        fragment = cute.make_fragment_like(source)
+        cute.copy(copy, source, fragment)
+        predicate = cute.make_rmem_tensor((1, *fragment.shape[1:]), Boolean)
+        for i in range_constexpr(cute.size(fragment, mode=[1])):
+            for j in range_constexpr(cute.size(fragment, mode=[2])):
+                row, column = coords[0, i, j]
+                exists = tile * tile_m + row < rows
+                if const_expr(head_dim != columns):
+                    exists = exists & (column < head_dim)
+                predicate[0, i, j] = exists
+                if const_expr(self.group_size > 1):  # rows of several heads: each vector has an address of its own
+                    target = vector_at(out, (tile * tile_m + row, column))
+                    cute.copy(copy, fragment[None, i, j], target, pred=predicate[None, i, j])
+        if const_expr(self.group_size == 1):
+            target = copy.partition_D(cute.local_tile(out, (tile_m, columns), (tile, 0)))
+            cute.copy(copy, fragment, target, pred=predicate)

@@ -20,13 +20,13 @@ from .....cute import arch
 from .....utils.schedulers import clamp_offset
 from ....dispatch import devices
 from ....parts.attention_mask import mask_row
-from ....parts.kv_source import DenseKv, PagedKv, PageTable, load_rows, sequence_rows
+from ....parts.kv_source import DenseKv, PagedKv, PageTable, load_rows, sequence_rows, vector_at
 from ....parts.online_softmax import nonzero_scale
 from ....parts.rematerialize import rematerialized
 from ....parts.smem_layouts import swizzled
 from ..score_mod import NO_SCORE_MOD, RowCoordinates, ScoreMod
 from .combine import CombineKernel
-from .query_tile import QueryTile, row_vector
+from .query_tile import QueryTile
 from .sm80_epilogue import Sm80Epilogue
 from .sm80_fp8_kv import Fp8KvMma, load_q_as_f16
 from .sm80_mma import Sm80Mma
@@ -217,17 +217,13 @@ class Sm80ForwardKernel(QueryTile):
         softmax = Sm80Softmax(self, mma, scalars.scale_log2)
         softmax.reset()
         producer, consumer = pipeline.PipelineCpAsyncGroups.create(num_stages=2).make_participants()
-        source: Any = None
+        source: Any = DenseKv(self, thread, k, v, smem.k, smem.v)
         if const_expr(self.page_size > 0):
             source = PagedKv(self, pages, thread, k, v, smem.k, smem.v)
-        else:
-            source = DenseKv(self, thread, k, v, smem.k, smem.v)
         if kv.count > 0:
-            if const_expr(self.page_size > 0):
-                source.look_up(kv.last)
+            source.look_up(kv.last)
             source.load_first(kv.last, work.seqlen_k)
-            if const_expr(self.page_size > 0):
-                source.look_up(max(kv.last - 1, Int32(0)))
+            source.look_up(max(kv.last - 1, Int32(0)))
         producer.commit()
         for i in range(kv.count):
             kv_tile = kv.last - i
@@ -235,8 +231,7 @@ class Sm80ForwardKernel(QueryTile):
             if i + 1 < kv.count:
                 # the other stage as a function of this one: a counter of its own would be one more value in the loop
                 source.load_next(stage, kv_tile)
-                if const_expr(self.page_size > 0):
-                    source.look_up(max(kv_tile - 2, Int32(0)))
+                source.look_up(max(kv_tile - 2, Int32(0)))
             producer.commit()
             mma.qk(stage)
             if const_expr(self.has_softcap):
@@ -316,13 +311,8 @@ class Sm80ForwardKernel(QueryTile):
                     row, column = coords[0, i, j]
                     predicate = cute.make_rmem_tensor((1,), Boolean)
                     predicate[0] = (work.tile * tile_rows + row < rows) & (column < self.dim)
-                    source = row_vector(q, work.tile * tile_rows + row, column)
+                    source = vector_at(q, (work.tile * tile_rows + row, column))
                     cute.copy(copy, source, target[None, i, j], pred=predicate)
-
-    def score_coords(self) -> Any:
-        """Return the coordinates (row, column) of a thread's scores."""
-        mma = self.mma().get_slice(rematerialized(arch.thread_idx()[0]))
-        return mma.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
 
     @cute.jit
     def modify(self, acc_s: cute.Tensor, kv_tile: Int32, offset: Int32, work: Any, alibi_slopes: Any, score_scale: Any):

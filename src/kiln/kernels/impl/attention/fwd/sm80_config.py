@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....dispatch import arrays
+from ..config_checks import check_copies, check_registers, check_smem
 
 _SM_REGISTERS = 65536
 _OTHER_REGISTERS = 40
@@ -58,28 +59,15 @@ class Sm80AttentionConfig:
             self.tile_m > 0 and self.tile_m % (16 * self.warps) == 0,
             f"{self}: tile_m must be a multiple of {16 * self.warps}, 16 rows for each warp",
         )
-        copied = max(self.threads // copy_lanes(d * width // 16) for d in (head_dim, head_dim_v))
-        require(
-            self.tile_n > 0 and self.tile_n % 16 == 0 and self.tile_n % copied == 0 and self.tile_m % copied == 0,
-            f"{self}: tile_n must be a multiple of 16, and tile_m and tile_n of the {copied} rows that "
-            f"{self.threads} threads copy at once",
-        )
+        check_copies(self, max(self.threads // copy_lanes(d * width // 16) for d in (head_dim, head_dim_v)))
         require(self.ctas_per_sm >= 1, f"{self}: ctas_per_sm must be at least 1")
         require(1 <= self.num_splits <= MAX_SPLITS, f"{self}: num_splits must be 1 to {MAX_SPLITS}")
         available = min(255, _SM_REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
-        used = self.registers(head_dim_v, width)
-        require(
-            used + _OTHER_REGISTERS <= available,
-            f"{self}: accumulators with head_dim {head_dim_v} take {used} registers of a thread, which has "
-            f"{available}, and needs about {_OTHER_REGISTERS} for the rest",
-            hint="fewer rows for a warp, a smaller tile_n, or fewer ctas_per_sm",
-        )
+        what, used = f"accumulators with head_dim {head_dim_v}", self.registers(head_dim_v, width)
+        hint = "fewer rows for a warp, a smaller tile_n, or fewer ctas_per_sm"
+        check_registers(self, what, used, _OTHER_REGISTERS, available, hint)
         smem = self.smem_bytes(head_dim, head_dim_v, width)
-        require(
-            smem <= capacity,
-            f"{self} takes {smem} bytes of smem for head_dim {head_dim}; a CTA has {capacity}",
-            hint="a smaller tile_m or tile_n",
-        )
+        check_smem(self, smem, head_dim, capacity, "a smaller tile_m or tile_n")
 
 
 def padded_head_dim(head_dim: int) -> int:

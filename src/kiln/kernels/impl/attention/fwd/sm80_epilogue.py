@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
+from ..... import Float32, Int32, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
 from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row
 from ....parts.rematerialize import rematerialized
-from .query_tile import row_vector
 
 if TYPE_CHECKING:
     from .query_tile import QueryTile
@@ -45,10 +44,10 @@ class Sm80Epilogue:
             for half in range_constexpr(2):
                 row, column = coords[(0, half), m, 0]
                 row = row + m_tile * tile_m
-                total, neg_row_max, factor = self._normalize(softmax, 2 * m + half, row)
+                total, neg_row_max, scale = self._normalize(softmax, 2 * m + half, row)
                 for n in range_constexpr(columns // 8):
                     for c in range_constexpr(2):
-                        acc_o[(c, half), m, n] = acc_o[(c, half), m, n] * factor
+                        acc_o[(c, half), m, n] = acc_o[(c, half), m, n] * scale
                 if const_expr(lse is not None):
                     if column == 0 and row < rows:
                         lse[row] = log_sum_exp(total, neg_row_max)
@@ -57,25 +56,7 @@ class Sm80Epilogue:
         arch.sync_threads()  # all warps have read Q, which O replaces
         self._write_smem(smem_o, rounded, coords, thread)
         arch.sync_threads()
-        copy = tile.row_copy(columns, False, tile.out_dtype).get_slice(thread)
-        source = copy.partition_S(smem_o)
-        coords = copy.partition_S(cute.make_identity_tensor((tile_m, columns)))
-        fragment = cute.make_fragment_like(source)
-        cute.copy(copy, source, fragment)
-        predicate = cute.make_rmem_tensor((1, *fragment.shape[1:]), Boolean)
-        for i in range_constexpr(cute.size(fragment, mode=[1])):
-            for j in range_constexpr(cute.size(fragment, mode=[2])):
-                row, column = coords[0, i, j]
-                exists = m_tile * tile_m + row < rows
-                if const_expr(tile.head_dim_v != columns):
-                    exists = exists & (column < tile.head_dim_v)
-                predicate[0, i, j] = exists
-                if const_expr(tile.group_size > 1):
-                    target = row_vector(out, m_tile * tile_m + row, column)
-                    cute.copy(copy, fragment[None, i, j], target, pred=predicate[None, i, j])
-        if const_expr(tile.group_size == 1):
-            target = copy.partition_D(cute.local_tile(out, (tile_m, columns), (m_tile, 0)))
-            cute.copy(copy, fragment, target, pred=predicate)
+        tile.store_rows(smem_o, out, tile.head_dim_v, m_tile, rows, thread)
 
     @cute.jit
     def _write_smem(self, smem_o: cute.Tensor, rounded: cute.Tensor, coords: Any, thread: Any):
@@ -88,9 +69,7 @@ class Sm80Epilogue:
                         for i, (c, n) in enumerate(elements):
                             smem_o[row, 2 * column + start + i] = rounded[(c, half), m, n]
         else:
-            store = cute.make_copy_atom(CopyUniversalOp(), tile.out_dtype, num_bits_per_copy=32)
-            writer = cute.make_tiled_copy_C(store, tile.mma()).get_slice(thread)
-            cute.copy(store, writer.retile(rounded), writer.partition_D(smem_o))
+            tile.write_accumulator(rounded, smem_o, thread)
 
     @cute.jit
     def finish_split(self, softmax: Any, partial: cute.Tensor, m_tile: Int32, seqlen_q: Int32, counts_sink: Any):
@@ -107,13 +86,13 @@ class Sm80Epilogue:
             for half in range_constexpr(2):
                 row, column = coords[(0, half), m, 0]
                 row = row + m_tile * tile.config.tile_m
-                total, neg_row_max, factor = self._normalize(softmax, 2 * m + half, row, counts_sink)
+                total, neg_row_max, scale = self._normalize(softmax, 2 * m + half, row, counts_sink)
                 lse = log_sum_exp(total, neg_row_max, True)
                 if row < seqlen_q * tile.group_size:
                     target = partial[row, None]
                     for start, elements in vectors:
                         for i, (c, n) in enumerate(elements):
-                            fragment[i] = acc_o[(c, half), m, n] * factor
+                            fragment[i] = acc_o[(c, half), m, n] * scale
                         place = (target.iterator + (column * (size // 2) + start)).with_alignment(4 * size)
                         cute.copy(store, fragment, cute.make_tensor(place, cute.make_layout((size,))))
                     if column == 0:

@@ -15,7 +15,7 @@ from .....cute.nvgpu import CopyUniversalOp
 from ....parts.fp8 import widened
 from .sm80_mma import Sm80Mma, flat8
 
-_EVEN_THEN_ODD = 0x3120
+_EVEN_BYTES_FIRST = 0x3120
 """The `prmt` selector that puts a word's even bytes first."""
 _F16_MAX = 65504.0
 
@@ -67,7 +67,7 @@ class Fp8KvMma(Sm80Mma):
         for n in range(4):
             if is_v:
                 half, key = n // 2, n % 2
-                converted = widened(arch.prmt(words[n], 0, _EVEN_THEN_ODD), self.kv_dtype)
+                converted = widened(arch.prmt(words[n], 0, _EVEN_BYTES_FIRST), self.kv_dtype)
                 to[4 * half + key], to[4 * half + 2 + key] = converted
             else:
                 to[2 * n], to[2 * n + 1] = widened(words[n], self.kv_dtype)

@@ -59,12 +59,7 @@ class Sm80Mma:
 
     def multiply_k(self, k: int, n: int) -> None:
         """Multiply Q with a loaded block of K."""
-        for half in range(2):
-            for m in range(self.m_tiles):
-                acc = self.acc_s[None, m, 2 * n + half]
-                if k == 0:
-                    acc.fill(0.0)
-                cute.mma_atom_call(self.mma, acc, self.q[None, m, k], self.k[None, half, n, k], acc)
+        multiply_block(self.mma, self.acc_s, self.q, self.k, k, n, k == 0)
 
     def pv(self, stage: Any) -> None:
         """Compute O += P V."""
@@ -77,10 +72,17 @@ class Sm80Mma:
 
     def multiply_v(self, k: int, n: int) -> None:
         """Multiply P with a loaded block of V."""
-        for half in range(2):
-            for m in range(self.m_tiles):
-                acc = self.acc_o[None, m, 2 * n + half]
-                cute.mma_atom_call(self.mma, acc, self.p[None, m, k], self.v[None, half, n, k], acc)
+        multiply_block(self.mma, self.acc_o, self.p, self.v, k, n)
+
+
+def multiply_block(mma: Any, acc: Any, a: Any, b: Any, k: int, n: int, zeroes: bool = False) -> None:
+    """Multiply A (8, m, k) with block (k, n) of B (4, half, n, k), 16 columns; `zeroes` clears the accumulator first."""
+    for half in range(2):
+        for m in range(cute.size(a, mode=[1])):
+            part = acc[None, m, 2 * n + half]
+            if zeroes:
+                part.fill(0.0)
+            cute.mma_atom_call(mma, part, a[None, m, k], b[None, half, n, k], part)
 
 
 def pipelined(

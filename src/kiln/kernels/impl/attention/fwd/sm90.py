@@ -17,14 +17,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, utils
+from ..... import Boolean, Int32, Int64, const_expr, cute, pipeline, utils
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....parts.kv_producer import KvProducer, TmaTensor, gmem_view
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import VECTOR, vector_at
 from ....parts.online_softmax import nonzero_scale
 from ....parts.pipelines import tma_pipe
+from ....parts.wgmma import K_MAJOR, MN_MAJOR, make_wgmma
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm90_config import WARPGROUP_M, padded_head_dim
 from .sm90_epilogue import Sm90Epilogue
@@ -136,14 +137,11 @@ class Sm90ForwardKernel:
             self.masks_right and (self.head_dim_v > 128 or score_mod.function is not None)
         )
         """Whether masked and unmasked KV tiles share one loop, with a branch around the mask: less code to compile.
-        Causal kernels with head_dim up to 128 are 1 to 2 % faster with two loops."""
+        Causal kernels with head_dim up to 128 are 2.2 % faster with two loops."""
         self.rereads_work = self.single_loop and self.is_fp8
         """Whether what masks depend on is read again from smem for each masked tile: otherwise registers spill."""
-        q_parts = self.head_dim * dtype.width // 256
-        self.rematerialize_q = (
-            not config.q_in_regs and q_parts > _MAX_UNIFORM_Q_PARTS and not (self.has_softcap and self.head_dim_v > 128)
-        )
-        """Whether Q's descriptors are computed in each step. With softcap and head_dim 256 that is 2 % slower."""
+        self.rematerialize_q = not config.q_in_regs and self.head_dim * dtype.width // 256 > _MAX_UNIFORM_Q_PARTS
+        """Whether Q's descriptors are computed in each step, not kept in uniform registers."""
         # page lookups take some registers
         self.registers = (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
 
@@ -166,19 +164,11 @@ class Sm90ForwardKernel:
 
     def mma_qk(self) -> Any:
         """Return the tiled MMA of S = Q K^T."""
-        major = warpgroup.OperandMajorMode.K
-        source = warpgroup.OperandSource.RMEM if self.config.q_in_regs else warpgroup.OperandSource.SMEM
-        return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (WARPGROUP_M, self.config.tile_n), source
-        )
+        return make_wgmma(self.dtype, self.config.tile_n, a_in_regs=self.config.q_in_regs)
 
     def mma_pv(self) -> Any:
         """Return the tiled MMA of O += P V, with P in registers."""
-        k_major, mn_major = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
-        return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, k_major, k_major if self.is_fp8 else mn_major, Float32, (1, 1, 1),
-            (WARPGROUP_M, self.head_dim_v), warpgroup.OperandSource.RMEM,
-        )  # fmt: skip
+        return make_wgmma(self.dtype, self.head_dim_v, b=K_MAJOR if self.is_fp8 else MN_MAJOR, a_in_regs=True)
 
     def smem_layouts(self, rows: int) -> Smem:
         """Return the layouts of Q, of K and V with `rows` keys, and of O."""
@@ -333,9 +323,9 @@ class Sm90ForwardKernel:
         """Take over the scale factors of fp8 Q and K for a query tile."""
         if const_expr(tensors.q_descale is not None):
             head_k = work.head // group_k
-            factor = tensors.q_descale[work.batch, head_k] * tensors.k_descale[work.batch, head_k]
-            consumer.softmax.tile_scale[0] = nonzero_scale(scalars.scale_log2 * factor)
-            consumer.scores.qk_descale[0] = factor
+            descale = tensors.q_descale[work.batch, head_k] * tensors.k_descale[work.batch, head_k]
+            consumer.softmax.tile_scale[0] = nonzero_scale(scalars.scale_log2 * descale)
+            consumer.scores.qk_descale[0] = descale
 
     @cute.jit
     def prologue(self, consumer: Any, loop: Any, work: Any):
@@ -452,7 +442,6 @@ class Sm90ForwardKernel:
                 zeros.fill(0.0)
                 first = consumer.warpgroup * WARPGROUP + arch.thread_idx()[0] % WARPGROUP
                 for i in range(max(rows, 0) * vectors + first, config.tile_n * vectors, threads):
-                    start = cute.domain_offset((i % vectors * VECTOR, i // vectors), smem_v).iterator
-                    cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VECTOR,))))
+                    cute.autovec_copy(zeros, vector_at(smem_v, (i % vectors * VECTOR, i // vectors)))
                 arch.fence_proxy("async.shared", space="cta")
                 pipeline.NamedBarrier(_CLEAR_BARRIER, threads).arrive_and_wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....dispatch import arrays
+from ..config_checks import check_registers, check_rows, check_smem
 
 WARPGROUP_M = 64
 """Query rows of a consumer warpgroup: M of its WGMMAs."""
@@ -77,27 +78,16 @@ class Sm90AttentionConfig:
         """Raise if the config cannot work for a head_dim, elements of `width` bits and `capacity` bytes of smem."""
         require = arrays.require
         require(self.consumer_warpgroups in _REGISTERS, f"{self}: consumer_warpgroups must be 1 to {max(_REGISTERS)}")
-        require(
-            self.tile_n % 16 == 0 and 16 <= self.tile_n <= 256, f"{self}: tile_n must be a multiple of 16, up to 256"
-        )
+        check_rows(self, "tile_n")
         require(self.kv_stages >= 2, f"{self}: kv_stages must be at least 2")
         require(
             width == 16 or (self.tile_n % 32 == 0 and not self.q_in_regs),
             f"{self}: for 8-bit elements tile_n must be a multiple of 32, and q_in_regs False",
         )
-        available = self.registers[1]
         q_registers = head_dim * width // 64 if self.q_in_regs else 0
         used = self.tile_n // 2 + self.tile_n * width // 64 + head_dim_v // 2 + q_registers
         other = _OTHER_REGISTERS[self.consumer_warpgroups] - (4 if width == 8 and self.consumer_warpgroups == 2 else 0)
-        require(
-            used + other <= available,
-            f"{self}: S, P and O with head_dim {head_dim_v} take {used} registers of a thread, which has {available}, "
-            f"and needs {other} for the rest",
-            hint="a smaller tile_n",
-        )
+        what, hint = f"S, P and O with head_dim {head_dim_v}", "a smaller tile_n"
+        check_registers(self, what, used, other, self.registers[1], hint)
         smem = self.smem_bytes(head_dim, head_dim_v, head_dim != head_dim_v or width == 8, width)
-        require(
-            smem <= capacity,
-            f"{self} takes {smem} bytes of smem for head_dim {head_dim} and {head_dim_v}; a CTA has {capacity}",
-            hint="a smaller tile_n, or fewer kv_stages",
-        )
+        check_smem(self, smem, (head_dim, head_dim_v), capacity, f"{hint}, or fewer kv_stages")

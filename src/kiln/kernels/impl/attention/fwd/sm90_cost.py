@@ -1,8 +1,8 @@
-"""What attention cut by a `Sm90AttentionConfig` is expected to take, and the configs to choose from.
+"""Roofline model of the Hopper forward kernel, and the configs to choose from.
 
-An SM computes its tiles one after the other: the MMA of its steps at a rate that was measured for the config, and a prologue and an
-epilogue for each tile. Coefficients are in `kernels/tuned/h200.json`; `python benchmarks/fit.py fit attention` fits them.
-"""
+An SM computes its query tiles one after the other: the main loop at a rate that was measured for the config, and the
+prologue and epilogue of each tile. Coefficients are in `kernels/tuned/h200.json`;
+`python benchmarks/fit.py fit attention` fits them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ....dispatch.explaining import bytes_per_us
 from ....dispatch.registry import passes
 from ....tuned import coefficients
-from .decode_cost import READ
+from .decode_cost import READ_BANDWIDTH
 from .gather_pages import MIN_TMA_ROWS
 from .sm90_config import WARPGROUP_M, Sm90AttentionConfig
 
@@ -52,98 +52,75 @@ _LAUNCH_US: float = _MODEL["launch_us"]
 _DYNAMIC_SCHEDULER_US: float = _MODEL["dynamic_scheduler_us"]
 _UNMEASURED_EFFICIENCY: float = _MODEL["unmeasured_efficiency"]
 """The rate of a config that was not measured, relative to the most similar one that was."""
-_LEAST_KEYS = 16
-"""Keys of a step, at least, and what others are multiples of."""
+_MIN_TILE_N = 16
 
 
 def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm90AttentionConfig]:
-    """Configs to choose from, the cheapest first."""
-    found = dict.fromkeys(_fitting(problem, measured.config, device) for measured in _measured_configs(problem))
-    return iter(sorted(found, key=lambda config: expected(problem, config, device)))
+    """Return the configs to choose from, the cheapest first."""
+    configs = dict.fromkeys(_adapted(problem, measured.config, device) for measured in _measured_configs(problem))
+    return iter(sorted(configs, key=lambda config: expected(problem, config, device)))
 
 
 def default_config(problem: AttentionProblem, device: Device) -> Sm90AttentionConfig:
-    """The cheapest config for a problem."""
+    """Return the cheapest config for a problem."""
     return next(candidates(problem, device))
 
 
 def expected(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> float:
-    """Microseconds that attention takes."""
+    """Return the microseconds of an attention."""
     return sum(parts(problem, config, device).values())
 
 
-def parts(
-    problem: AttentionProblem, config: Sm90AttentionConfig, device: Device, measured: MeasuredConfig | None = None
-) -> dict[str, float]:
-    """Microseconds one after the other: of steps, of beginning and ending tiles, of SMs that wait for the last, of launches, of laying
-    rows of small pages in succession and values of 8 bits by columns."""
-    measured = measured or coefficients_of(problem, config)
-    steps, tiles, waiting = units(problem, config, device)
-    return {
-        "steps": max(steps / measured.tflops, problem.bytes / (READ * bytes_per_us(device))),
-        "tiles": tiles * measured.tile_us,
-        "waiting": waiting[0] / measured.tflops + waiting[1] * measured.tile_us,
+def parts(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> dict[str, float]:
+    """Return the terms of the cost in microseconds, one after the other."""
+    measured, (mflops, tiles) = coefficients_of(problem, config), units(problem, config, device)
+    terms = {
+        "main loop": max(mflops / measured.tflops, problem.bytes / (READ_BANDWIDTH * bytes_per_us(device))),
+        "prologue and epilogue": tiles * measured.tile_us,
         "launch": _LAUNCH_US + (_DYNAMIC_SCHEDULER_US if config.dynamic_scheduler else 0.0),
-        **_of_pages(problem, device),
-        **_of_values(problem, device),
     }
+    if gathered := 2 * gathered_bytes(problem) * min(1.0, problem.seqlen_k / max(1, problem.kv_capacity)):
+        terms["gather pages"] = 2 * _LAUNCH_US + gathered / bytes_per_us(device)
+    if problem.dtype.width == 8:
+        transposed = 2 * problem.batch * problem.seqlen_k * problem.heads_k * problem.head_dim_v
+        terms["transpose V"] = _LAUNCH_US + transposed / bytes_per_us(device)
+    return terms
 
 
-def _of_pages(problem: AttentionProblem, device: Device) -> dict[str, float]:
-    """What laying rows in succession takes, of keys that there may be."""
-    moved = 2 * laid_bytes(problem) * min(1.0, problem.seqlen_k / max(1, problem.kv_capacity))
-    return {"pages": 2 * _LAUNCH_US + moved / bytes_per_us(device)} if moved else {}
-
-
-def _of_values(problem: AttentionProblem, device: Device) -> dict[str, float]:
-    """What laying values of 8 bits by columns takes."""
-    if problem.dtype.width == 16:
-        return {}
-    moved = 2 * problem.batch * problem.seqlen_k * problem.heads_k * problem.head_dim_v
-    return {"values": _LAUNCH_US + moved / bytes_per_us(device)}
-
-
-def laid_bytes(problem: AttentionProblem) -> int:
-    """Bytes of keys, and of values of 16 bits, that are laid in succession first: those in pages that the copy engine does not take."""
+def gathered_bytes(problem: AttentionProblem) -> int:
+    """Return the bytes of K, and of 16-bit V, in pages that are too small for TMA and are gathered first."""
     if problem.page_size % MIN_TMA_ROWS == 0:
         return 0
     columns = sum(problem.head_dims) if problem.dtype.width == 16 else problem.head_dim
     return problem.batch * problem.kv_capacity * problem.heads_k * columns * problem.dtype.width // 8
 
 
-def units(
-    problem: AttentionProblem, config: Sm90AttentionConfig, device: Device
-) -> tuple[float, float, tuple[float, float]]:
-    """Of an SM on average: millions of multiplications and additions, tiles; and both of what the last ones do while others
-    wait."""
-    share = problem.group_size if config.pack_gqa else 1
-    rows = problem.seqlen_q * share
-    in_rows = -(-rows // config.tile_m)
-    tiles = in_rows * (problem.heads // share) * problem.batch
-    keys = _keys(problem, config, in_rows)
-    step = 2 * config.tile_m * sum(problem.head_dims) / 1e6
-    each = tiles / device.sm_count
-    if (
-        config.dynamic_scheduler or not config.persistent
-    ):  # the last tiles, which see fewest keys, are done at the same time but for one
-        ahead = 0.5 if tiles > device.sm_count else 1.0 - each
-        return keys * step * each, each, (ahead * keys * step, ahead)
-    rounds = -(-tiles // device.sm_count)
-    return keys * step * each, each, ((rounds - each) * keys * step, rounds - each)
+def units(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> tuple[float, float]:
+    """Return MFLOPs and query tiles of the SM that is done last.
+
+    Static schedules have whole waves; with a dynamic scheduler, SMs are done within a tile of each other."""
+    group_size = problem.group_size if config.pack_gqa else 1
+    row_tiles = -(-problem.seqlen_q * group_size // config.tile_m)
+    tiles = row_tiles * (problem.heads // group_size) * problem.batch
+    waves: float = -(-tiles // device.sm_count)
+    if waves > 1 and (config.dynamic_scheduler or not config.persistent):
+        waves = tiles / device.sm_count + 0.5
+    tile_mflops = 2 * config.tile_m * sum(problem.head_dims) * _mean_keys(problem, config, row_tiles) / 1e6
+    return waves * tile_mflops, waves
 
 
-def _keys(problem: AttentionProblem, config: Sm90AttentionConfig, tiles: int) -> float:
-    """Keys of a tile that are multiplied, on average."""
-    keys, share = problem.seqlen_k, problem.group_size if config.pack_gqa else 1
-    parts = config.consumer_warpgroups if config.skips_hidden_tiles else 1  # what has keys of its own
-    each, seen = config.tile_m // share // parts, 0
-    some = [tile * parts + part for tile in range(0, tiles, max(1, tiles // 16)) for part in range(parts)]
-    for part in some:
-        position = part * each + keys - problem.seqlen_q
-        end = keys if problem.window_right is None else min(keys, position + each + problem.window_right)
+def _mean_keys(problem: AttentionProblem, config: Sm90AttentionConfig, tiles: int) -> float:
+    """Return the keys of the KV tiles that a query tile goes through, averaged over some of a head's tiles."""
+    seqlen_k, group_size = problem.seqlen_k, problem.group_size if config.pack_gqa else 1
+    parts = config.consumer_warpgroups if config.skips_hidden_tiles else 1  # that have KV tiles of their own
+    queries, kv_tiles = config.tile_m // group_size // parts, 0
+    samples = [tile * parts + part for tile in range(0, tiles, max(1, tiles // 16)) for part in range(parts)]
+    for sample in samples:
+        position = sample * queries + seqlen_k - problem.seqlen_q
+        end = seqlen_k if problem.window_right is None else min(seqlen_k, position + queries + problem.window_right)
         begin = 0 if problem.window_left is None else max(0, position - problem.window_left)
-        seen += max(1, -(-end // config.tile_n) - begin // config.tile_n)
-    return seen * config.tile_n / len(some)
+        kv_tiles += max(1, -(-end // config.tile_n) - begin // config.tile_n)
+    return kv_tiles * config.tile_n / len(samples)
 
 
 def _measured_configs(problem: AttentionProblem) -> list[MeasuredConfig]:
@@ -168,29 +145,23 @@ def coefficients_of(problem: AttentionProblem, config: Sm90AttentionConfig) -> M
     return dataclasses.replace(nearest, tflops=_UNMEASURED_EFFICIENCY * nearest.tflops)
 
 
-def _fitting(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Sm90AttentionConfig:
-    """A config as a problem needs it."""
+def _adapted(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Sm90AttentionConfig:
+    """Return a config with the tile_n that a problem leaves registers and smem for, packed GQA and scheduler."""
     tile_n, width = config.tile_n, problem.dtype.width
-    need = (problem.score_mod is not None) + problem.has_alibi  # registers, for functions and slopes
-    if need and width == 8:
+    modifications = (problem.score_mod is not None) + problem.has_alibi  # each takes registers
+    tma_pages = problem.page_size > 0 and problem.page_size % MIN_TMA_ROWS == 0
+    if width == 8 and modifications:
         tile_n -= 32 * (4 - config.consumer_warpgroups)
-    elif (
-        width == 8
-        and problem.head_dim_v > 128
-        and (problem.window_left is not None or problem.page_size % MIN_TMA_ROWS == 0 < problem.page_size)
-    ):
-        tile_n -= 32  # for what windows and pages take: else loops would spill, or products wait for each other
+    elif width == 8 and problem.head_dim_v > 128 and (problem.window_left is not None or tma_pages):
+        tile_n -= 32  # otherwise the main loop spills, or its WGMMAs are serialised
     elif config.consumer_warpgroups == 3 or config.q_in_regs:
-        tile_n -= 16 * need
-    elif need > 1:
+        tile_n -= 16 * modifications
+    elif modifications > 1:
         tile_n = min(48, tile_n)
-    while tile_n > _LEAST_KEYS and not passes(
-        lambda config: config.check(*problem.head_dims, device.smem, width), dataclasses.replace(config, tile_n=tile_n)
-    ):
-        tile_n -= _LEAST_KEYS  # heads of two sizes have outputs beside queries, which those that were measured put in their place
+    check = lambda tile_n: dataclasses.replace(config, tile_n=tile_n).check(*problem.head_dims, device.smem, width)
+    while tile_n > _MIN_TILE_N and not passes(check, tile_n):
+        tile_n -= _MIN_TILE_N  # with different head dims O does not replace Q in smem, as in the measured configs
     pack_gqa = problem.group_size > 1 and problem.seqlen_q < config.tile_m and WARPGROUP_M % problem.group_size == 0
-    # where tiles are equally long, they need no counter
-    uneven = (
-        problem.window_left is not None or problem.window_right is not None or problem.varlen or problem.has_seqused_k
-    )
+    # query tiles that take equally long need no dynamic scheduler
+    uneven = any(problem.masks[:2]) or problem.varlen or problem.has_seqused_k
     return dataclasses.replace(config, tile_n=tile_n, pack_gqa=pack_gqa, dynamic_scheduler=uneven)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..... import Int32, const_expr, cute, pipeline, range_constexpr
@@ -9,7 +10,7 @@ from .....cute import arch
 from .....cute.nvgpu import warp
 from ....parts.attention_mask import accumulator_row
 from ....parts.kv_producer import partition
-from ....parts.kv_source import VECTOR
+from ....parts.kv_source import store_vectors
 from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row
 from ....parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP_M
@@ -49,12 +50,12 @@ class Sm90Epilogue:
                 sink = sinks[head] * LOG2_E
             if const_expr(v_descale is not None):
                 descale = v_descale[work.batch, head // (out.shape[2] // v_descale.shape[1])]
-            total, neg_row_max, factor = normalize_row(
+            total, neg_row_max, scale = normalize_row(
                 self.softmax.row_sum[half], self.softmax.neg_row_max[half], sink, descale
             )
             for n in range_constexpr(kernel.head_dim_v // 8):
                 for c in range_constexpr(2):
-                    acc_o[(c, half, n), 0, 0] = acc_o[(c, half, n), 0, 0] * factor
+                    acc_o[(c, half, n), 0, 0] = acc_o[(c, half, n), 0, 0] * scale
             if const_expr(lse is not None):
                 if thread % 4 == 0 and query < work.seqlen_q:
                     value = log_sum_exp(total, neg_row_max)
@@ -68,10 +69,16 @@ class Sm90Epilogue:
             if rows >= WARPGROUP_M:
                 tensor = cute.domain_offset((kernel.row_coord(work.first_q), 0, 0, 0), self.o.tensor)
                 self._store_tile(work, tensor, Int32(0))
-            else:  # a TMA store would go beyond the sequence
-                self._store_rows(out, work, first, rows)
+            else:
+                tile = self.smem_o[None, None, self.warpgroup]
+                store_vectors(tile, rows, out.shape[3], _WARPGROUP, out, partial(self._coord, work, first))
         else:
             self._store_tile(work, self.o.tensor, work.batch)
+
+    def _coord(self, work: Any, first: Any, row: Any, column: Any) -> tuple[Any, ...]:
+        """Return the coordinate in O of an element of the warpgroup's rows, which begin at row `first` of a sequence."""
+        query, head = self.kernel.query_and_head(first + row, work.head)
+        return 0, work.first_q + query, head, column
 
     def _write_smem(self, thread: Any) -> None:
         dtype = self.kernel.out_dtype
@@ -95,20 +102,6 @@ class Sm90Epilogue:
             row = kernel.row_coord(work.tile * kernel.config.consumer_warpgroups + self.warpgroup)
             cute.copy(self.o.atom, source[None, self.warpgroup], target[None, row, work.head, batch])
             self.stores.producer_commit()
-
-    @cute.jit
-    def _store_rows(self, out: cute.Tensor, work: Any, first: Int32, rows: Int32):
-        """Store the last rows of a sequence, 16 bytes at a time."""
-        kernel, thread = self.kernel, arch.thread_idx()[0] % _WARPGROUP
-        tile, vectors = self.smem_o[None, None, self.warpgroup], out.shape[3] // VECTOR
-        fragment = cute.make_rmem_tensor((VECTOR,), kernel.out_dtype)
-        for i in range(thread, max(rows, 0) * vectors, _WARPGROUP):
-            row, column = i // vectors, cute.assume(i % vectors * VECTOR, divby=VECTOR)
-            query, head = kernel.query_and_head(first + row, work.head)
-            source = cute.domain_offset((row, column), tile).iterator.with_alignment(16)
-            cute.autovec_copy(cute.make_tensor(source, cute.make_layout((VECTOR,))), fragment)
-            target = cute.domain_offset((0, work.first_q + query, head, column), out).iterator.with_alignment(16)
-            cute.autovec_copy(fragment, cute.make_tensor(target, cute.make_layout((VECTOR,))))
 
     def _is_store_warp(self) -> Any:
         """Return whether this is the warp that stores. ptxas must see that all threads of a warp agree, or it takes the

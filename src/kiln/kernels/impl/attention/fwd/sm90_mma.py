@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..... import Float32, cute
-from .....cute.nvgpu import warp, warpgroup
 from ....parts.rematerialize import rematerialized_operand
+from ....parts.wgmma import issue_wgmma, load_a_operand
 from .sm90_config import WARPGROUP_M
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ class AttentionMma:
         qk, pv = (mma.get_slice(thread) for mma in (self.mma_qk, self.mma_pv))
         if kernel.config.q_in_regs:
             self.q = self.mma_qk.make_fragment_A(qk.partition_shape_A((WARPGROUP_M, kernel.head_dim)))
-            atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), kernel.dtype)
-            self.copy_q = cute.make_tiled_copy_A(atom, self.mma_qk)
-            self.smem_q = self.copy_q.get_slice(thread).partition_S(smem_q)
+            self.thread, self.smem_q = thread, smem_q
         else:
             self.q = self.mma_qk.make_fragment_A(qk.partition_A(smem_q))
         self.k = self.mma_qk.make_fragment_B(qk.partition_B(smem_k))
@@ -37,19 +35,13 @@ class AttentionMma:
 
     def load_q(self) -> None:
         """Load Q into registers."""
-        cute.copy(self.copy_q, self.smem_q, self.copy_q.retile(self.q))
+        load_a_operand(self.mma_qk, self.thread, self.smem_q, self.q)
 
     def issue_qk(self, stage: Any) -> None:
         """Issue S = Q K^T."""
         q = rematerialized_operand(self.q) if self.rematerialize_q else self.q
-        for k in range(cute.size(q, mode=[2])):
-            self.mma_qk.set(warpgroup.Field.ACCUMULATE, k > 0)
-            cute.gemm(self.mma_qk, self.acc_s, q[None, None, k], self.k[None, None, k, stage], self.acc_s)
-        warpgroup.commit_group()
+        issue_wgmma(self.mma_qk, self.acc_s, q, self.k, stage)
 
     def issue_pv(self, stage: Any) -> None:
         """Issue O += P V."""
-        self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
-        for k in range(cute.size(self.p, mode=[2])):
-            cute.gemm(self.mma_pv, self.acc_o, self.p[None, None, k], self.v[None, None, k, stage], self.acc_o)
-        warpgroup.commit_group()
+        issue_wgmma(self.mma_pv, self.acc_o, self.p, self.v, stage, True)

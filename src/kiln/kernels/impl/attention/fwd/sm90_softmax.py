@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
@@ -178,8 +177,7 @@ class Sm90Softmax(OnlineSoftmax):
         # keys, twice. `TransposeV` permutes the keys of V accordingly.
         words = cute.recast_tensor(self.p_operand, Int32)
         for k in range(self.tile_n // 32):
-            for upper, half in itertools.product(range(2), range(_ROWS)):
+            for number in range(2 * _ROWS):
+                upper, half = divmod(number, _ROWS)
                 four = [self.acc_s[(c, half, 4 * k + 2 * upper + n), 0, 0] for n in range(2) for c in range(2)]
-                words[4 * k + 2 * upper + half] = arch.inline_ptx(
-                    _F32X4_TO_E4M3X4, write_only_types=[Int32], read_only_args=four
-                )
+                words[4 * k + number] = arch.inline_ptx(_F32X4_TO_E4M3X4, write_only_types=[Int32], read_only_args=four)

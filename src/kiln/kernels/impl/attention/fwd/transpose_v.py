@@ -12,11 +12,11 @@ from ..... import Int32, Int64, const_expr, cute, range_constexpr, utils
 from .....cute import arch
 from .....utils.schedulers import clamp_offset, sequence_range
 from ....parts.kv_source import V_TRANSPOSE_KEYS as KEYS
-from ....parts.kv_source import PageTable, transposed_v_offset, transposed_v_unit
+from ....parts.kv_source import PageTable, transposed_v_offset, transposed_v_unit, vector_at
 
 _THREADS, _WARP = 128, 32
 _VECTOR = 16
-"""Bytes of an access; keys are permuted within so many."""
+"""Bytes of an access, and keys that are permuted among themselves."""
 
 
 def permuted_key(column: int) -> int:
@@ -82,15 +82,9 @@ class TransposeV:
 
     @cute.jit
     def load(
-        self,
-        v: cute.Tensor,
-        smem: cute.Tensor,
-        place: Any,
-        first: Int32,
-        first_k: Int32,
-        seqlen_k: Int32,
+        self, v: cute.Tensor, smem: cute.Tensor, place: Any, first: Int32, first_k: Int32, seqlen_k: Int32,
         page_table: Any,
-    ):
+    ):  # fmt: skip
         """Load keys from `first` on to smem, zeros for those that do not exist."""
         layer, head, batch = place
         fragment = cute.make_rmem_tensor((_VECTOR,), self.dtype)
@@ -101,12 +95,11 @@ class TransposeV:
             words.fill(0)
             key = first + row
             if key >= 0 and key < seqlen_k:
-                if const_expr(page_table is None):
-                    start = cute.domain_offset((layer, first_k + key, head, column), v).iterator
-                else:
-                    page = PageTable(page_table[batch, None], self.page_size, Int32(v.shape[0])).page(key)
-                    start = cute.domain_offset((page, key % self.page_size, head, column), v).iterator
-                cute.autovec_copy(cute.make_tensor(start.with_alignment(16), cute.make_layout((_VECTOR,))), fragment)
+                block, block_row = layer, first_k + key
+                if const_expr(page_table is not None):
+                    block = PageTable(page_table[batch, None], self.page_size, Int32(v.shape[0])).page(key)
+                    block_row = key % self.page_size
+                cute.autovec_copy(vector_at(v, (block, block_row, head, column)), fragment)
             target = cute.domain_offset((row, column), smem).iterator.with_alignment(4)
             cute.autovec_copy(fragment, cute.make_tensor(target, cute.make_layout((_VECTOR,))))
 
@@ -121,8 +114,7 @@ class TransposeV:
             for n in range_constexpr(_VECTOR):
                 fragment[n] = smem[column + permuted_key(n), element]
             if first + column < out.shape[3]:
-                start = cute.domain_offset((layer, element, head, first + column), out).iterator
-                cute.autovec_copy(fragment, cute.make_tensor(start.with_alignment(16), cute.make_layout((_VECTOR,))))
+                cute.autovec_copy(fragment, vector_at(out, (layer, element, head, first + column)))
 
 
 transpose_v_kernel = functools.lru_cache(maxsize=64)(TransposeV)

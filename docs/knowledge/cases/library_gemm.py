@@ -31,11 +31,11 @@ def numbers(config, problem):
     wave = [utils.swizzled_tile(number, tiles_m, tiles_n, config["group"]) for number in blocks]
     rows, columns = ({int(place[mode]) for place in wave} for mode in (0, 1))
     operands = len(rows) * tile_m + len(columns) * tile_n  # rows of A and of B
-    reads = (tile_m + tile_n) / (tile_m * tile_n)  # elements for each product
+    reads = (tile_m + tile_n) / (tile_m * tile_n)  # elements per multiply-add
     return {
         "wave_kib": operands * problem["k"] * 2 >> 10,
         "loaded_bytes": (tile_m / cluster_n + tile_n / cluster_m) * 64 * 2,  # from the cache, by a block for 64 of K
-        "read_per_cycle": 4096 * 2 * reads,  # bytes, at 4096 products a cycle
+        "read_per_cycle": 4096 * 2 * reads,  # bytes, at 4096 multiply-adds a cycle
     }
 
 

@@ -1,7 +1,7 @@
 """C = A B^T of f16 on Hopper: one warp loads tiles by TMA, warpgroups multiply them by WGMMA.
 
-Configurations change the tile, the stages of the ring, how many products are left running (`wait`) and how sums reach C; pages on
-what goes wrong name a `fault`.
+Configs change the tile, the pipeline stages, how many WGMMA groups stay in flight (`wait`) and how accumulators reach C;
+anti-pattern pages name a `fault`.
 """
 
 import numpy as np
@@ -13,32 +13,32 @@ from kiln.utils import LayoutEnum, sm90
 
 arch = "sm_90a"
 K, GROUP = 64, 128
-PIECE, PIECES = 32, 2  # of C: columns, and how many of them at a time
+PIECE, PIECES = 32, 2  # columns of an epilogue tile, and its stages
 ROWS = LayoutEnum.ROW_MAJOR
 problems = [{"m": 128, "n": 128, "k": 192}, {"m": 4096, "n": 4096, "k": 4096}]
 configs = [
-    {"groups": 2, "columns": 128, "stages": 4, "wait": 1, "store": "engine", "registers": [40, 232]},
-    {"groups": 2, "columns": 128, "stages": 4, "wait": 0, "store": "engine", "registers": [40, 232]},
-    {"groups": 2, "columns": 128, "stages": 2, "wait": 0, "store": "engine", "registers": [40, 232]},
+    {"groups": 2, "columns": 128, "stages": 4, "wait": 1, "store": "tma", "registers": [40, 232]},
+    {"groups": 2, "columns": 128, "stages": 4, "wait": 0, "store": "tma", "registers": [40, 232]},
+    {"groups": 2, "columns": 128, "stages": 2, "wait": 0, "store": "tma", "registers": [40, 232]},
     {"groups": 2, "columns": 128, "stages": 4, "wait": 1, "store": "registers", "registers": [40, 232]},
-    {"groups": 1, "columns": 128, "stages": 4, "wait": 1, "store": "engine", "registers": [40, 232]},
-    {"groups": 2, "columns": 256, "stages": 4, "wait": 1, "store": "engine", "registers": [40, 232]},
+    {"groups": 1, "columns": 128, "stages": 4, "wait": 1, "store": "tma", "registers": [40, 232]},
+    {"groups": 2, "columns": 256, "stages": 4, "wait": 1, "store": "tma", "registers": [40, 232]},
 ]
 
 
 @cute.jit
-def store_by_engine(sums, shared, mma, thread, store, pieces, groups: Constexpr, fault: Constexpr):
-    """Sums go to shared memory in pieces of 32 columns, and from there to C."""
+def store_by_tma(acc, shared, mma, thread, store, pieces, groups: Constexpr, fault: Constexpr):
+    """Store accumulators to C through shared memory, 32 columns at a time."""
     by_warp = cute.make_tiled_copy_C_atom(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), Float16), mma)
     write = cute.make_tiled_copy_S(sm90.sm90_get_smem_store_op(ROWS, Float16, Float32), by_warp)
     slots = write.get_slice(thread).partition_D(shared)
-    values = write.retile(sums)
+    values = write.retile(acc)
     piece = cute.make_rmem_tensor(slots.shape[:3], Float16)
     of_c, to_c = cpasync.tma_partition(store, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), pieces)
     stores = pipeline.PipelineTmaStore.create(num_stages=PIECES)
     writers = pipeline.NamedBarrier(1, groups * GROUP)
     first = thread // 32 == 0
-    for number in range_constexpr(cute.size(sums) // cute.size(piece)):
+    for number in range_constexpr(cute.size(acc) // cute.size(piece)):
         slot = number % PIECES
         for i in range_constexpr(cute.size(piece)):
             piece[i] = values[number * cute.size(piece) + i].to(Float16)
@@ -67,7 +67,7 @@ def gemm_kernel(
     tile_m, tile_n = 64 * groups, config["columns"]
     smem = utils.SmemAllocator()
     tile_a, tile_b, tile_c = (smem.allocate_tensor(Float16, x.outer, 1024, x.inner) for x in layouts)
-    ring = pipeline.PipelineTmaAsync.create(
+    pipe = pipeline.PipelineTmaAsync.create(
         num_stages=stages,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, groups * GROUP // 32),
@@ -81,7 +81,7 @@ def gemm_kernel(
         )
         parts.append((x.atom, of, to))
     count = cute.ceil_div(a.tma_tensor.shape[1], K)
-    producer, consumer = ring.make_participants()
+    producer, consumer = pipe.make_participants()
 
     if number < GROUP // 32:
         if config["registers"]:
@@ -97,29 +97,29 @@ def gemm_kernel(
         mine = mma.get_slice(thread - GROUP)
         left = mma.make_fragment_A(mine.partition_A(tile_a))
         right = mma.make_fragment_B(mine.partition_B(tile_b))
-        sums = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), Float32)
-        sums.fill(0.0)
+        acc = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), Float32)
+        acc.fill(0.0)
         mma.set(warpgroup.Field.ACCUMULATE, True)
         free = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
         for k in range(count):
             stage = consumer.wait_and_advance()
-            if fault != "no fence before products":
+            if fault != "no fence before WGMMA":
                 warpgroup.fence()
-            cute.gemm(mma, sums, left[None, None, None, stage.index], right[None, None, None, stage.index], sums)
+            cute.gemm(mma, acc, left[None, None, None, stage.index], right[None, None, None, stage.index], acc)
             warpgroup.commit_group()
             warpgroup.wait_group(config["wait"])
-            if fault == "sums scaled in flight":
-                sums.store(sums.load() * 0.5)
+            if fault == "accumulators scaled in flight":
+                acc.store(acc.load() * 0.5)
             if config["wait"] == 0 or k > 0 or fault == "released while it is read":
-                ring.consumer_release(free)
+                pipe.consumer_release(free)
                 free.advance()
-        warpgroup.wait_group(config["wait"] if fault == "sums read in flight" else 0)
-        if config["store"] == "engine":
+        warpgroup.wait_group(config["wait"] if fault == "accumulators read in flight" else 0)
+        if config["store"] == "tma":
             pieces = cute.zipped_divide(cute.local_tile(out.tma_tensor, (tile_m, tile_n), (m, n)), (tile_m, PIECE))
-            store_by_engine(sums, tile_c, mma, thread - GROUP, out.atom, pieces, groups, fault)
+            store_by_tma(acc, tile_c, mma, thread - GROUP, out.atom, pieces, groups, fault)
         else:
-            rounded = cute.make_rmem_tensor_like(sums, Float16)
-            rounded.store(sums.load().to(Float16))
+            rounded = cute.make_rmem_tensor_like(acc, Float16)
+            rounded.store(acc.load().to(Float16))
             cute.autovec_copy(rounded, mine.partition_C(cute.local_tile(c, (tile_m, tile_n), (m, n))))
 
 

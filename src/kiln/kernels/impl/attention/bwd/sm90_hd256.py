@@ -1,0 +1,213 @@
+"""What the two Hopper backward kernels for head_dim over 128 share: the skeleton, and their GEMMs.
+
+There are seven GEMMs instead of five, since both kernels compute S and dP, but no dQ accumulators in gmem: 64 KiB of
+f32 for 64 queries would go through smem, which takes as long as the two GEMMs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
+from .....cute import arch
+from .....cute.nvgpu import cpasync, warpgroup
+from .....utils import LayoutEnum, sm90
+from ....dispatch import devices
+from ....parts.kv_producer import gmem_view
+from ....parts.rematerialize import rematerialized_operand
+from ....parts.wgmma import MN_MAJOR, issue_wgmma, load_a_operand, make_wgmma
+from .sm90_config import REGISTERS, WARPGROUP, WARPGROUP_ROWS
+from .sm90_scheduler import BackwardTileScheduler
+from .sm90_tiles import BackwardTiles, transposed
+
+
+class Smem(NamedTuple):
+    """Tiles in smem: two resident ones (row, element), two streamed ones (row, element, stage); for dK and dV also P as
+    it lies in registers (number, stage), and LSE and delta (row, which, stage)."""
+
+    resident: Any
+    streamed: Any
+    p: Any = None
+    lse_delta: Any = None
+
+
+class Cta(NamedTuple):
+    """What the warps of a CTA share."""
+
+    smem: Smem
+    pipe: Any
+    """The pipeline of both resident tiles."""
+    pipes: Any
+    """The pipelines of the streamed tiles."""
+    results: Any
+    """TMA operands of the gradients."""
+    plain: Any
+    """The gradients, for threads that store the last rows of a varlen sequence."""
+    lse_delta: Any
+    alibi_slopes: Any
+    scheduler: Any
+    work: Any
+    span: Any
+
+
+class Sm90Hd256Kernel(BackwardTiles):
+    """The skeleton: a producer warp loads the resident tiles once, and then the streamed tiles. Subclasses have the
+    `kernel`, and what consumer warpgroups do."""
+
+    kernel: Any
+
+    def __init__(self, dtype: Any, head_dims: tuple[int, int], *rest: Any) -> None:
+        super().__init__(dtype, *rest)
+        self.head_dims = head_dims
+        """Padded: elements of Q and K, and of V and dO, in smem."""
+
+    @property
+    def stages(self) -> tuple[int, int]:
+        """Stages of the streamed tiles."""
+        raise NotImplementedError
+
+    def smem_layouts(self) -> tuple[list[Any], list[Any]]:
+        """Return the layouts of the resident and of the streamed tiles."""
+        row_major, shape = LayoutEnum.ROW_MAJOR, (WARPGROUP_ROWS, self.streamed_rows)
+        resident = (self.resident_rows, self.streamed_rows)
+        return (
+            [sm90.make_smem_layout_a(row_major, (*resident, n), self.dtype, 1) for n in self.head_dims],
+            [
+                sm90.make_smem_layout_b(row_major, (*shape, n), self.dtype, stages)
+                for n, stages in zip(self.head_dims, self.stages)
+            ],
+        )
+
+    @cute.jit
+    def __call__(
+        self, resident: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen: Int32,
+        scalars: Any, schedule: Any, stream: Int64,
+    ):  # fmt: skip
+        """Launch the kernel for the arrays of both sides, (K, V) and (Q, dO), and the gradients of the resident one."""
+        (layouts, streamed_layouts), dims = self.smem_layouts(), self.head_dims
+        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+        operands = (
+            [self.tma(load, *x) for x in zip(resident, layouts, [self.resident_rows] * 2, dims)],
+            [self.tma(load, *x) for x in zip(streamed, streamed_layouts, [self.streamed_rows] * 2, dims)],
+            [self.tma(store, x, self.result_layout(n), WARPGROUP_ROWS, n) for x, n in zip(gradients, dims)],
+        )
+        batch, _, heads, _ = resident[0].shape
+        if const_expr(self.varlen):
+            batch = tensors.cu_seqlens_q.shape[0] - 1
+        tiles = cute.ceil_div(max_seqlen, self.resident_rows)
+        plain = [gmem_view(x) if const_expr(self.varlen) else None for x in gradients]
+        self.kernel(operands, plain, lse_delta, tensors, tiles, scalars, schedule).launch(
+            grid=(tiles * heads * batch, 1, 1), block=(self.config.threads, 1, 1), min_blocks_per_mp=1, stream=stream,
+            use_pdl=self.computes_dq and devices.current().overlaps,
+        )  # fmt: skip
+
+    def allocate(self, allocator: Any) -> Smem:
+        """Allocate the tiles in smem."""
+        make = lambda x: allocator.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
+        resident, streamed = self.smem_layouts()
+        return Smem([make(x)[None, None, 0] for x in resident], [make(x) for x in streamed])
+
+    @cute.jit
+    def run(
+        self, operands: Any, plain: Any, lse_delta: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, schedule: Any
+    ):
+        """Compute the resident tile of a CTA; `operands` are those of TMA for resident and streamed tiles and results."""
+        resident, streamed, results = operands
+        warp = arch.make_warp_uniform(arch.warp_idx())
+        if warp == 0:
+            for operand in (*resident, *streamed, *results):
+                cpasync.prefetch_descriptor(operand.atom)
+        smem = self.allocate(utils.SmemAllocator())
+        pipe = self.pipe(1, 2 * self.resident_rows * sum(self.head_dims))
+        row_values = 0 if self.computes_dq else 4  # bytes of LSE or delta
+        pipes = [
+            self.pipe(stages, self.streamed_rows * (2 * n + row_values))
+            for stages, n in zip(self.stages, self.head_dims)
+        ]
+        pipeline.pipeline_init_arrive()
+        pipeline.pipeline_init_wait()
+        q, k = (resident, streamed) if self.computes_dq else (streamed, resident)
+        scheduler = BackwardTileScheduler(self, q[0].tensor, k[0].tensor, tensors, tiles, scalars, schedule)
+        work = scheduler.work(Int32(arch.block_idx()[0]))
+        span = scheduler.span(work)
+        if work.tile * self.resident_rows < (work.seqlen_q if const_expr(self.computes_dq) else work.rows_k):
+            cta = Cta(
+                smem, pipe, pipes, results, plain, lse_delta, tensors.alibi_slopes, scheduler, work, span
+            )  # fmt: skip
+            if warp < WARPGROUP // 32:
+                arch.setmaxregister_decrease(REGISTERS[0])
+                if warp == 0:
+                    self.produce(resident, streamed, cta)
+            else:
+                arch.setmaxregister_increase(REGISTERS[1])
+                self.consume(warp, cta)
+
+    @cute.jit
+    def produce(self, resident: Any, streamed: Any, cta: Any):
+        """Load the resident tiles, then the streamed tiles of each step, as one warp."""
+        smem, scheduler, work, span = cta.smem, cta.scheduler, cta.work, cta.span
+        stage = cta.pipe.make_producer().acquire_and_advance()
+        for operand, to, n in zip(resident, smem.resident, self.head_dims):
+            self.load_resident(operand, to, n, work, stage.barrier)
+        sources = self.streamed_tiles(streamed, smem.streamed, self.head_dims, work)
+        producers = [pipe.make_producer() for pipe in cta.pipes]
+        for i in range(scheduler.steps(span)):
+            self.load_streamed(i, sources, producers, cta.lse_delta, smem.lse_delta, scheduler, work, span)
+
+    def consume(self, warp: Any, cta: Cta) -> None:
+        """Compute and store the gradients, as one consumer warpgroup."""
+        raise NotImplementedError
+
+
+# --- GEMMs ---
+
+
+class ScoreMma:
+    """A GEMM of 64 rows (row, element) of a tile with the rows of another: S or dP.
+
+    The first `dims_in_regs` elements of the A operand are kept in registers: less smem traffic.
+    """
+
+    def __init__(self, dtype: Any, thread: Any, tile: Any, columns: int, dims_in_regs: int) -> None:
+        self.mma, self.mma_regs = (make_wgmma(dtype, columns, a_in_regs=in_regs) for in_regs in (False, True))
+        self.a = self.mma.make_fragment_A(self.mma.get_slice(thread).partition_A(tile))
+        self.blocks_in_regs = min(dims_in_regs, cute.size(tile, mode=[1])) // 16
+        if self.blocks_in_regs:
+            first = cute.local_tile(tile, (WARPGROUP_ROWS, 16 * self.blocks_in_regs), (0, 0))
+            self.a_regs = cute.make_rmem_tensor(((2, 2, 2), 1, self.blocks_in_regs), dtype)
+            load_a_operand(self.mma_regs, thread, first, self.a_regs)
+
+    def b_operand(self, thread: Any, stages: Any) -> Any:
+        """Return stages (row, element, stage) as B operands."""
+        return self.mma.make_fragment_B(self.mma.get_slice(thread).partition_B(stages))
+
+    def accumulator(self, columns: int) -> Any:
+        """Return an accumulator."""
+        return cute.make_rmem_tensor(self.mma.partition_shape_C((WARPGROUP_ROWS, columns)), Float32)
+
+    def issue(self, acc: Any, b: Any, stage: Any) -> None:
+        """Issue the GEMM."""
+        blocks = cute.size(self.a, mode=[2])
+        smem_a = rematerialized_operand(self.a) if self.blocks_in_regs < blocks else self.a
+        for k in range(blocks):
+            mma, a = (self.mma_regs, self.a_regs) if k < self.blocks_in_regs else (self.mma, smem_a)
+            mma.set(warpgroup.Field.ACCUMULATE, k > 0)
+            cute.gemm(mma, acc, a[None, None, k], b[None, None, k, stage], acc)
+        warpgroup.commit_group()
+
+
+class GradientMma:
+    """A GEMM that accumulates a gradient: an A operand of `columns` columns in registers, P or dS, times stages (row,
+    element, stage)."""
+
+    def __init__(self, dtype: Any, thread: Any, stages: Any, columns: int) -> None:
+        head_dim = cute.size(stages, mode=[1])
+        self.mma = make_wgmma(dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
+        self.b = self.mma.make_fragment_B(self.mma.get_slice(thread).partition_B(transposed(stages)))
+        self.acc = cute.make_rmem_tensor(self.mma.partition_shape_C((WARPGROUP_ROWS, head_dim)), Float32)
+        self.a = cute.make_rmem_tensor(((2, 2, 2), 1, columns // 16), dtype)
+        self.acc.fill(0.0)
+        self.a.fill(0.0)  # what a step computes is multiplied in the next one; before the first there is nothing
+
+    def issue(self, stage: Any) -> None:
+        """Issue the GEMM."""
+        issue_wgmma(self.mma, self.acc, self.a, self.b, stage, True)
