@@ -76,7 +76,8 @@ def cp_reduce_async_bulk_global_shared_cta(
     l2_cache_hint: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Combine `size` bytes of shared memory with global memory later, as part of the thread's current bulk group."""
-    element = {"b32": "u32", "b64": "u64"}.get(type.value, type.value)
+    kind = str(type.value)
+    element = {"b32": "u32", "b64": "u64"}.get(kind, kind)
     what = "cp_reduce_async_bulk_global_shared_cta"
     _bulk_store(what, dst, src, size, l2_cache_hint, reduction=op.value, element=element)
 
