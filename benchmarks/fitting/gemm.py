@@ -1,14 +1,15 @@
 """Measure configs of GEMM on sm_90a, and fit the cost model to the measurements.
 
 All configs of a shape are measured, but for those that the model expects to take more than `--within` times as long as
-the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape and the chosen one are timed in
-turns, which tells them apart. With `--again 4` only the chosen config of each shape and the best three others are timed.
+the best. Each is timed shortly (rows with `screened`); then the best `--best` of a shape and the chosen one are timed
+alternately, which tells them apart. With `--again 4` only the chosen config of each shape and the best three others are
+timed.
 
 Shapes are those of `benchmarks/data/gemm_shapes.json`: the forty, of which every fourth is held out of the fit, and
 others drawn at random with the seeds in that file; those of the last seeds (`unseen`) are held out of everything. Each
-measurement is a line of `benchmarks/data/gemm_h200.jsonl`, written when its shape is complete: `measure` resumes where it
-was stopped. Configs are timed beside cuBLAS, with normal data, in CUDA graphs, so that host overhead does not count.
-Several processes compile, or load from the disk cache what `compile` left there; one at a time has the GPU.
+measurement is a line of `benchmarks/data/gemm_h200.jsonl`, written when its shape is complete: `measure` resumes where
+it was stopped. Configs are timed beside cuBLAS, with normal data, in CUDA graphs, so that host overhead does not
+count. Several processes compile, or load from the disk cache what `compile` left there; one at a time has the GPU.
 """
 
 from __future__ import annotations
@@ -278,7 +279,8 @@ def _measure_some(warms: bool, queue: Any, path: Path, end: float, run: str, bes
 
 
 def _measure(shape: Gemm, configs: list[Any], journal: Journal, run: str, best: int, turns: int) -> str:
-    """Time configs of a shape shortly, then the first (the chosen one) and the best others alternately; return a report."""
+    """Time configs of a shape shortly, then the first (the chosen one) and the best others alternately; return a
+    report."""
     import torch
 
     from kiln import kernels
@@ -412,7 +414,8 @@ class Rows:
         )
 
     def error(self, costs: Any) -> float:
-        """Return the loss: errors of time ratios within shapes, a little of absolute errors, and regret of the choices."""
+        """Return the loss: errors of time ratios within shapes, a little of absolute errors, and regret of the
+        choices."""
         ratios = costs - self.log_us
         off = np.abs(ratios - (np.add.reduceat(self.weights * ratios, self.starts) / self.whole)[self.shape])
         total = np.sum(self.weights * np.minimum(off, 0.3 + 0.2 * off) ** 1.5)

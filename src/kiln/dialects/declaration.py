@@ -193,10 +193,11 @@ class OpView:
         result where the class does not fix it.
         """
         count = len(fields) if cls.takes_more_operands else len(cls.OPERANDS)
-        named.update(zip((*cls.ATTRIBUTES, *cls.OPTIONAL), fields[count:]))
-        attrs = attributes(
-            **{name: None if value is False and name in cls.OPTIONAL else value for name, value in named.items()}
-        )
+        if len(fields) > count:
+            named.update(zip((*cls.ATTRIBUTES, *cls.OPTIONAL), fields[count:]))
+        if named and cls.OPTIONAL:
+            named = {name: None if value is False and name in cls.OPTIONAL else value for name, value in named.items()}
+        attrs = attributes(**named) if named else None
         if not cls.RESULTS:
             return emit(cls.OPERATION_NAME, (), fields[:count], attrs)
         return emit_value(cls.OPERATION_NAME, type_ or _fixed_type(cls), fields[:count], attrs)

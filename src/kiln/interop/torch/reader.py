@@ -349,7 +349,9 @@ def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout], com
         like = Ptr[DLTensor](Ptr(argument.value))
         rank = i64(like.rank)
         if is_dense(like):
-            assign(layout, rank=rank, shape=like.shape, strides=like.strides)
+            layout.rank = rank  # one by one: with both loads first, a call takes 0.1 us longer
+            layout.shape = like.shape
+            layout.strides = like.strides
             return True
         if not compacts or rank > plan.MAX_RANK:
             return False

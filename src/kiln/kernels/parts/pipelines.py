@@ -8,7 +8,9 @@ from ... import pipeline
 
 
 def tma_pipe(stages: int, warps: int, size: int) -> Any:
-    """Returns a pipeline whose stages of `size` bytes TMA fills and `warps` warps empty. Barriers are usable after `pipeline_init_wait`."""
+    """Return a pipeline whose stages of `size` bytes TMA fills and `warps` warps empty.
+
+    Its barriers are usable after `pipeline_init_wait`."""
     return pipeline.PipelineTmaAsync.create(
         num_stages=stages,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),

@@ -50,10 +50,10 @@ class Span:
 
 
 @cute.jit
-def element_at(row: Any, column: Any, there: Any, instead: Any = 0.0):
+def element_at(row: Any, column: Any, pred: Any, instead: Any = 0.0):
     """Loads an element of a row as f32, or another number where it does not exist."""
     value = Float32(instead)
-    if there:
+    if pred:
         value = row[column].to(Float32)
     return value
 
@@ -66,7 +66,7 @@ def vectors_at(middle: Any, width: Any, count: Any, first: Any, apart: Any, unit
         held.fill(instead)
     for v in range_constexpr(count):
         at = first + v * apart
-        there = None if const_expr(units is None) else at < units
+        pred = None if const_expr(units is None) else at < units
         part = cute.local_tile(middle, (width,), (at,))
-        cute.copy(vector_atom(middle.element_type, width), part, held[None, v], pred=there)
+        cute.copy(vector_atom(middle.element_type, width), part, held[None, v], pred=pred)
     return held

@@ -22,12 +22,12 @@ def async_vector_atom(dtype: Any, width: int, priority: Any) -> Any:
     return cute.make_copy_atom(op, dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
 
 
-def load_vector(tile: Any, width: int, there: Any = None, instead: Any = 0) -> Any:
-    """Loads a vector from memory into registers; where it is not `there`, another number. None: it always is."""
+def load_vector(tile: Any, width: int, pred: Any = None, instead: Any = 0) -> Any:
+    """Loads a vector from memory into registers; where it is not in bounds, another number. None: it always is."""
     registers = cute.make_rmem_tensor((width,), tile.element_type)
-    if there is not None:
+    if pred is not None:
         registers.fill(instead)
-    cute.copy(vector_atom(tile.element_type, width), tile, registers, pred=there)
+    cute.copy(vector_atom(tile.element_type, width), tile, registers, pred=pred)
     return registers
 
 

@@ -499,6 +499,14 @@ def test_operands_come_sooner_where_few_ctas_load():
     assert few["MMA"] == all_of_them["MMA"]
 
 
+def test_more_partials_than_a_thread_has_in_flight_take_another_round():
+    """The split-K reduction loads 16 partials at a time; main loops of 16 and 17 splits are equally long here."""
+    problem = problem_of(kiln.BFloat16, 128, 192, 9216)
+    configs = [kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 12, 32, pingpong=True, split_k=n) for n in (16, 17)]
+    one_round, two_rounds = (sm90_cost.bounds(problem, config, H200)["MMA"] for config in configs)
+    assert two_rounds - one_round > sm90_cost.COEFFICIENTS.split_k_kernel_us
+
+
 def test_ctas_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
     """Where rows of the result are few, and half as many as columns at most."""
     orders = {}

@@ -20,10 +20,11 @@ import kiln
 from kiln import BFloat16, Constexpr, Float8E4M3FN, Float32, Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import warpgroup
-from kiln.kernels.dispatch import devices
+from kiln.kernels.dispatch import devices, launches
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.mla import REGISTRY, MlaProblem, implementations, mla_prefill, sm90, sm90_kv_tiles, sm90_swap_ab
-from kiln.kernels.impl.mla.implementations import Sm90Mla, _fake
+from kiln.kernels.impl.attention.launch import _example
+from kiln.kernels.impl.mla import REGISTRY, MlaProblem, mla_prefill, sm90, sm90_kv_tiles, sm90_swap_ab
+from kiln.kernels.impl.mla.implementations import Sm90Mla
 from kiln.kernels.impl.mla.sm80 import Sm80Mla
 from kiln.kernels.impl.mla.sm90_mainloop import MlaWarpgroup
 from kiln.kernels.impl.mla.sm90_swap_ab_mainloop import SwapAbWarpgroup
@@ -80,15 +81,12 @@ def test_many_rows_are_put_together_by_one_block(num_splits, monkeypatch):
     with kiln.target("cpu"):
         few = dataclasses.replace(devices.current(), sm_count=1)
     monkeypatch.setattr(devices, "current", lambda: few)
-    monkeypatch.setattr(
-        implementations, "sm90_mla_swap_ab_kernel", sm90_swap_ab.Sm90MlaSwapAbKernel
-    )  # code is kept by kernel object
-    implementations._compiled.cache_clear()
+    launches.cached_kernel.cache_clear()  # code is kept by kernel object
     try:
         with kiln.sanitize() if LONG else contextlib.nullcontext():
             check(normal(3, 2, 9, VALUES + 64), Cache(70, 300, 513), num_splits=num_splits)
     finally:
-        implementations._compiled.cache_clear()
+        launches.cached_kernel.cache_clear()
 
 
 @pytest.mark.parametrize(("tokens", "heads"), [(1, 1), (3, 30), (4, 32)])
@@ -266,15 +264,12 @@ MUTANTS = {
 def test_mutants(steps, name, monkeypatch):
     mutant, said = MUTANTS[steps, name]
     monkeypatch.setattr(steps, name, mutant)
-    # code is kept by kernel object
-    monkeypatch.setattr(sm90, "sm90_mla_kernel", sm90.Sm90MlaKernel)
-    monkeypatch.setattr(implementations, "sm90_mla_swap_ab_kernel", sm90_swap_ab.Sm90MlaSwapAbKernel)
-    implementations._compiled.cache_clear()
+    launches.cached_kernel.cache_clear()  # code is kept by kernel object
     try:
         with pytest.raises(Exception, match=f"(?i){said}"), kiln.sanitize():
             check(8 * normal(2, 1, 40 if steps is MlaWarpgroup else 8, VALUES + 64), Cache(70, 600), num_splits=1)
     finally:
-        implementations._compiled.cache_clear()
+        launches.cached_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("value_dim", [128, 384, 512])
@@ -337,10 +332,9 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
     that of blocks, and all of it. `moves`: of scores, which are rounded and written where sums stay."""
     space = cute.AddressSpace.gmem
     given = sm90_kv_tiles.MlaTensors(
-        _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
-        _fake(BFloat16, 3, space, 16), None,
+        *(_example(kind, space) for kind in ((Int32, 2), (Int32, 1), (Int32, 2), (Float32, 3), (BFloat16, 3))), None
     )  # fmt: skip
-    rows = [_fake(x, 3, space, 16) for x in (BFloat16, stored)]
+    rows = [_example((x, 3), space) for x in (BFloat16, stored)]
     numbers = sm90_kv_tiles.MlaScalars(Float32(1.0), 1, 0, 1)
     made = cute.compile(kernel, *rows, given, Int32(1), numbers, 0, target="nvidia")
     inner = check_products(made, moves=moves)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from .... import Float32, Int32, cute
+from .... import Float8E5M2, Float32, Int32, cute
 from ...dispatch import arrays, launches, recorder
 from .args import dtype_name
 from .problem import ALL_ELEMENTS
@@ -14,7 +14,7 @@ from .score_mod import ALIBI, NO_SCORE_MOD, ScoreMod
 if TYPE_CHECKING:
     from ...parts.element_functions import Functions
 
-_ELEMENTS = {**ALL_ELEMENTS, "float32": Float32, "int32": Int32}
+_ELEMENTS = {**ALL_ELEMENTS, "float8_e5m2": Float8E5M2, "float32": Float32, "int32": Int32}
 
 
 def kernel_object(kind: type[Any], has_alibi: bool, functions: Functions | None, *key: Any) -> Any:
@@ -26,7 +26,7 @@ def kernel_object(kind: type[Any], has_alibi: bool, functions: Functions | None,
 
 
 def run_kernel(kernel: Any, *arguments: Any) -> None:
-    """Run a kernel object, called with arrays, numbers, NamedTuples of both and None, on the stream of its first array."""
+    """Run a kernel object with arrays, numbers, NamedTuples of both, or None, on the stream of its first array."""
     first = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
     on_gpu = arrays.is_torch(first) and first.device.type == "cuda"
     space = cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic

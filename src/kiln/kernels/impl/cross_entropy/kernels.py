@@ -143,16 +143,16 @@ class CrossEntropy(RowKernel):
             return statistics
         logit_sum: Any = None
         for v, x in enumerate(logits):
-            there = cute.full_like(x, at + v * self.config.row_threads < units, Boolean)
-            masked = cute.where(there, x, cute.full_like(x, 0.0))
+            pred = cute.full_like(x, at + v * self.config.row_threads < units, Boolean)
+            masked = cute.where(pred, x, cute.full_like(x, 0.0))
             logit_sum = masked if logit_sum is None else logit_sum + masked
         return (*statistics, state[2] + total(logit_sum))
 
-    def with_element(self, state: Statistics, value: Any, there: Any) -> Statistics:
+    def with_element(self, state: Statistics, value: Any, pred: Any) -> Statistics:
         """Returns statistics with one more element, which may not exist."""
         row_max = maximum(state[0], value * LOG2_E)
         row_sum = state[1] * exp2(state[0] - row_max) + exp2(cute.math.fma(value, LOG2_E, -row_max))
-        return (row_max, row_sum, *(x + select_(there, value, Float32(0.0)) for x in state[2:]))
+        return (row_max, row_sum, *(x + select_(pred, value, Float32(0.0)) for x in state[2:]))
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
         (row_max,) = max_statistics([part[:1] for part in parts], lanes)
@@ -305,9 +305,9 @@ class CrossEntropyBackward:
             if (place >= 0) & (place < width):
                 for i in range_constexpr(width):
                     gradient[i] = gradient[i] - certain if place == i else gradient[i]
-            there = None if const_expr(self.exact) else at < span.units
+            pred = None if const_expr(self.exact) else at < span.units
             tile = cute.local_tile(target_vectors, (width,), (at,))
-            cute.copy(vector_atom(self.out, width), rounded(gradient.load(), self.out), tile, pred=there)
+            cute.copy(vector_atom(self.out, width), rounded(gradient.load(), self.out), tile, pred=pred)
         for value, column in zip(edge_values, edges, strict=True):
             if (part == 0) & (column < n):
                 result = self.gradient(value, base, scale, uniform)

@@ -36,21 +36,22 @@ REGISTRY = Registry("gemm")
 
 
 class MultistageGemm(Implementation):
-    """All threads copy and multiply. Split-K is added by the CTAs of a cluster, or by a second kernel."""
+    """Multistage GEMM with `cp.async`: all threads copy and multiply. A cluster, or a second kernel, adds split-K
+    partials."""
 
     config = Sm80GemmConfig
     repeats = True
     kernel: type[MultistageGemmKernel]
     epilogue = Sm80Epilogue
     warp_shape_mn = (16, 16)
-    """What a warp multiplies at once."""
+    """M and N that a warp covers with one step of its MMA."""
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
         """Return the tiles that were measured."""
         raise NotImplementedError
 
     def instruction_k(self, problem: GemmProblem) -> int:
-        """Return the K that an MMA instruction, or a step of several, has."""
+        """Return the K of an MMA instruction, or of the instructions that are issued together."""
         raise NotImplementedError
 
     def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
@@ -58,7 +59,7 @@ class MultistageGemm(Implementation):
         raise NotImplementedError
 
     def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
-        """Return the rules of its configs beside those of all of them."""
+        """Return the rules that only its configs have, as `GemmConfig.require` takes them."""
         raise NotImplementedError
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
@@ -117,7 +118,7 @@ class MultistageGemm(Implementation):
 
 @REGISTRY.register
 class Sm80Gemm(MultistageGemm):
-    """`mma.sync`; f32 is rounded to TF32."""
+    """GEMM with `mma.sync`, for operands of one element type; f32 is rounded to TF32."""
 
     kernel = Sm80GemmKernel
 
@@ -215,7 +216,7 @@ class Sm80MixedInputGemm(MultistageGemm):
 
 @REGISTRY.register
 class SimtGemm(MultistageGemm):
-    """f32 without tensor cores: each thread multiplies and adds."""
+    """GEMM in f32 without tensor cores, by FMA."""
 
     kernel = SimtGemmKernel
     epilogue = SimtEpilogue

@@ -39,14 +39,14 @@ class Fp8Converter:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: Sm90MlaKernel, buffers: MlaBuffers, pipe: Any, pipe_raw: Any) -> None:
-        self.kernel, self.pipe, self.pipe_raw = of, pipe, pipe_raw
+    def __init__(self, kernel: Sm90MlaKernel, buffers: MlaBuffers, pipe: Any, pipe_raw: Any) -> None:
+        self.kernel, self.pipe, self.pipe_raw = kernel, pipe, pipe_raw
         kv, raw = buffers.kv, buffers.loaded_kv
         # halves and RoPE columns, with their sources
-        halves = cute.make_tensor(kv.iterator, of.tile_layout(of.half, of.halves).outer)
-        raw_halves = cute.make_tensor(raw.iterator, raw_layout(of.half, 2))
-        rope = cute.domain_offset((0, 0, of.halves * of.tiles), kv)
-        self.tiles = (halves, raw_halves), (rope, cute.domain_offset((0, 0, 2 * of.tiles), raw))
+        halves = cute.make_tensor(kv.iterator, kernel.tile_layout(kernel.half, kernel.halves).outer)
+        raw_halves = cute.make_tensor(raw.iterator, raw_layout(kernel.half, 2))
+        rope = cute.domain_offset((0, 0, kernel.halves * kernel.tiles), kv)
+        self.tiles = (halves, raw_halves), (rope, cute.domain_offset((0, 0, 2 * kernel.tiles), raw))
 
     def process_tile(self, count: Any) -> None:
         """Converts KV tile `count`, in the order in which its warpgroup needs it."""
@@ -56,17 +56,17 @@ class Fp8Converter:
     @cute.jit
     def part(self, count: Any, part: Constexpr):
         """Converts the half that is needed first (0), the other (1), or the RoPE columns."""
-        of, group, thread = self.kernel, count & 1, arch.thread_idx()[0] % WARPGROUP
-        raw_stage, raw_phase, _, _ = of.raw_stage(count, Int32(part))
+        kernel, group, thread = self.kernel, count & 1, arch.thread_idx()[0] % WARPGROUP
+        raw_stage, raw_phase, _, _ = kernel.raw_stage(count, Int32(part))
         if const_expr(part == ROPE_PART):
             (tiles, raw), columns, index, raw_index = self.tiles[1], _PIECE, group, group
-            stage, phase = of.rope_stage(group), count >> 1 & 1
+            stage, phase = kernel.rope_stage(group), count >> 1 & 1
         else:
-            (tiles, raw), columns, raw_index = self.tiles[0], of.half, part
-            index, time = of.stage_of(count, group, group ^ part)
+            (tiles, raw), columns, raw_index = self.tiles[0], kernel.half, part
+            index, time = kernel.stage_of(count, group, group ^ part)
             stage, phase = index, time & 1
         raw_state = pipeline.PipelineState(4, 0, raw_stage, raw_phase)
-        state = pipeline.PipelineState(of.halves + 2, 0, stage, phase ^ 1)
+        state = pipeline.PipelineState(kernel.halves + 2, 0, stage, phase ^ 1)
         across = _PIECE // _AT_ONCE
         rows = WARPGROUP // across
         # of 8 threads four have a row, and write to other banks than those of the next: rows are swizzled
@@ -74,9 +74,9 @@ class Fp8Converter:
         places = [
             (row + down, column + right) for right in range(0, columns, _PIECE) for down in range(0, Q_TILE, rows)
         ]
-        read = cute.make_copy_atom(CopyUniversalOp(), of.cache_dtype, num_bits_per_copy=128)
+        read = cute.make_copy_atom(CopyUniversalOp(), kernel.cache_dtype, num_bits_per_copy=128)
         write = cute.make_copy_atom(CopyUniversalOp(), Float16, num_bits_per_copy=128)
-        held = cute.make_rmem_tensor((_AT_ONCE, len(places)), of.cache_dtype)
+        held = cute.make_rmem_tensor((_AT_ONCE, len(places)), kernel.cache_dtype)
         self.pipe_raw.consumer_wait(raw_state)
         for i in range_constexpr(len(places)):
             source = cute.domain_offset((*places[i], raw_index), raw).iterator.with_alignment(16)
@@ -90,7 +90,7 @@ class Fp8Converter:
         for i in range_constexpr(len(places)):
             narrow = cute.recast_tensor(held[None, i], Int32)
             for word in range_constexpr(_AT_ONCE // 4):
-                words[2 * word], words[2 * word + 1] = widened(narrow[word], of.cache_dtype)
+                words[2 * word], words[2 * word + 1] = widened(narrow[word], kernel.cache_dtype)
             for j in range_constexpr(2):
                 to = cute.domain_offset((places[i][0], places[i][1] + 8 * j, index), tiles).iterator
                 eight = cute.make_tensor(halves.iterator + 8 * j, cute.make_layout((8,)))

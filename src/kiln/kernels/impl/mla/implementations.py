@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .... import Float32, Int32, cute
-from ...dispatch import arrays, launches, recorder
+from ...dispatch import arrays, launches
 from ...dispatch.registry import Implementation, Registry
 from ..attention.fwd.combine import partial_columns
-from . import sm90
+from ..attention.launch import run_kernel
 from .problem import MlaProblem
 from .sm80 import Sm80Mla
-from .sm90_config import DEFAULT_EARLY, ROPE_DIM, SWAP_AB_ROWS, Sm90MlaConfig, default_config, parts
+from .sm90 import Sm90MlaKernel
+from .sm90_config import ROPE_DIM, SWAP_AB_ROWS, Sm90MlaConfig, default_config, parts
 from .sm90_kv_tiles import MlaScalars, MlaTensors
-from .sm90_swap_ab import sm90_mla_swap_ab_kernel
+from .sm90_swap_ab import Sm90MlaSwapAbKernel
 from .split_kv_scheduler import SPLIT_FIELDS
 
 if TYPE_CHECKING:
@@ -94,59 +93,15 @@ class Sm90Mla(Implementation):
         )
         splits = arrays.empty(q, (config.num_splits, SPLIT_FIELDS), arrays.dtype_named(q, "int32"))
         ways = _WAYS if config.num_splits > _MANY * problem.batch else 1
-        compiled = _compiled(
-            recorder.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.cache_dtype,
-            args.kv_scale is not None, ways, min(-(-rows // 16) * 16, SWAP_AB_ROWS) if config.swap_ab else 0,
-            DEFAULT_EARLY if config.swap_ab else config.early,
-        )  # fmt: skip
+        if config.swap_ab:
+            tile_rows = min(-(-rows // 16) * 16, SWAP_AB_ROWS)
+            kind, fields = Sm90MlaSwapAbKernel, (tile_rows, ways, problem.cache_dtype)
+        else:
+            kind, fields = Sm90MlaKernel, (problem.cache_dtype, ways, config.early)
+        kernel = launches.cached_kernel(kind, problem.dtype, problem.value_dim, *fields)
         # of a query the keys of later ones are hidden
         hidden = problem.queries - 1 if problem.causal else 0
         numbers = MlaScalars(args.scale * _LOG2_E, problem.heads, hidden, config.num_splits)
         q, out = (arrays.reshaped(x, (x.shape[0], rows, x.shape[3])) for x in (q, args.out))
         tensors = MlaTensors(args.page_table, args.lengths, splits, partial, out, lse, args.kv_scale)
-        launches.run_arguments(
-            compiled, [q, args.cache, tensors, config.tiles(problem), numbers, arrays.stream_of(args.q)]
-        )
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled(
-    _mode: Any,
-    element: Any,
-    space: Any,
-    value_dim: int,
-    lse: bool,
-    cache_dtype: Any = None,
-    scaled: bool = False,
-    ways: int = 1,
-    swap_ab: int = 0,
-    early: int = DEFAULT_EARLY,
-) -> Any:
-    """Compiles the kernels for arrays of any shape and strides."""
-    tensors = MlaTensors(
-        _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
-        _fake(element, 3, space, 16), _fake(Float32, 3, space) if lse else None,
-        _fake(Float32, 1, space) if scaled else None,
-    )  # fmt: skip
-    numbers = MlaScalars(Float32(1.0), 1, 0, 1)
-    rows = [_fake(x, 3, space, 16) for x in (element, cache_dtype or element)]
-    kernel: Any = (
-        sm90_mla_swap_ab_kernel(element, value_dim, swap_ab, ways, cache_dtype)
-        if swap_ab
-        else sm90.sm90_mla_kernel(element, value_dim, cache_dtype, ways, early)
-    )
-    return cute.compile(kernel, *rows, tensors, Int32(1), numbers, 0)
-
-
-def _memory_of(x: Any) -> Any:
-    """Returns the address space of an array: global memory of a GPU, or generic."""
-    on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
-    return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
-
-
-def _fake(element: Any, modes: int, space: Any, align: int = 4) -> Any:
-    """Returns the description of an array with the last mode contiguous."""
-    strides = [cute.sym_int(64) for _ in range(modes - 1)]
-    return cute.runtime.make_fake_tensor(
-        element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
-    )
+        run_kernel(kernel, q, args.cache, tensors, config.tiles(problem), numbers)

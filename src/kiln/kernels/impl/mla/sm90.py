@@ -12,7 +12,6 @@ half whose columns the tile's own warpgroup has is first.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from .... import Float32, Int32, const_expr, cute
@@ -161,13 +160,13 @@ class Sm90MlaKernel(MlaKernel):
     @cute.jit
     def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any, part: Int32):
         """Loads a part of all KV tiles of a split: a half or the RoPE columns; of an 8-bit cache the half that is converted first, or the other."""
-        to, of = parts
+        smem, gmem = parts
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
         tiles = Int32(1) if part == ROPE_PART else Int32(self.tiles)
         while self.in_split(tensors, sequence, start, work):
             _, own = self.kv_range(tensors, sequence, start, work)
-            pages = PageTable(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(of, mode=[3])))
+            pages = PageTable(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(gmem, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.page((own.last - 1 - i) * KV_TILE)
                 stage, phase, first, column = self.raw_stage(count, part)
@@ -178,8 +177,8 @@ class Sm90MlaKernel(MlaKernel):
                     if const_expr(self.cache_dtype is None):
                         pipe.sync_object_full.arrive(stage + tile)
                     barrier = pipe.sync_object_full.get_barrier(stage + tile if self.cache_dtype is None else stage)
-                    source = of[None, 0, column + tile, page]
-                    cute.copy(atom, source, to[None, first + tile], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
+                    source = gmem[None, 0, column + tile, page]
+                    cute.copy(atom, source, smem[None, first + tile], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
                 count = count + 1
             start = split_kv_scheduler.next_start(start, own.count)
             sequence = sequence + 1
@@ -220,10 +219,10 @@ class Sm90MlaKernel(MlaKernel):
             kept = arch.make_warp_uniform(own.count << 2 | Int32(own.whole) << 1 | Int32(own.first == 0))
             if blocks > 0:
                 # This warpgroup has the first or the second tile, and every other one from there on; the last keys come first.
-                # `number`: of all tiles; `there`: keys of the sequence from the tile's first on.
+                # `number`: of all tiles; `keys_left`: keys of the sequence from the tile's first on.
                 first = (steps.group ^ count) & 1
                 number, end = count + first, count + blocks
-                there = length - (own.last - 1 - first) * KV_TILE
+                keys_left = length - (own.last - 1 - first) * KV_TILE
                 steps.begin()
                 filled = consumer.wait_and_advance()
                 if const_expr(self.mma_dtype is not self.dtype):
@@ -240,9 +239,9 @@ class Sm90MlaKernel(MlaKernel):
                     steps.wait_other_pv(barriers, some, min(self.release_at - self.early, _GROUPS))
                     steps.issue_qk(number, self.release_at, self.qk_tiles)
                     steps.wait_qk()
-                    steps.compute_p(number, there, work)
+                    steps.compute_p(number, keys_left, work)
                     steps.add_pv(number)
-                    there = there + 2 * KV_TILE
+                    keys_left = keys_left + 2 * KV_TILE
                     number = number + 2
                 filled.release()
                 if number == end:  # the other warpgroup had the last tile
@@ -253,6 +252,3 @@ class Sm90MlaKernel(MlaKernel):
                 column_tiles = column_tiles + 1
             start = split_kv_scheduler.next_start(start, kept >> 2)
             sequence = sequence + 1
-
-
-sm90_mla_kernel = functools.lru_cache(maxsize=64)(Sm90MlaKernel)

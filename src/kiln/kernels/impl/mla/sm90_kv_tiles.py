@@ -8,8 +8,8 @@ from .... import Float16, Int32, Int64, const_expr, cute, pipeline, range_conste
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority, cpasync
 from ...dispatch import devices
-from ...parts.online_softmax import NEG_ROW_MAX_INIT as NOTHING
-from ...parts.rematerialize import rematerialized as only_here
+from ...parts.online_softmax import NEG_ROW_MAX_INIT
+from ...parts.rematerialize import rematerialized
 from . import split_kv_scheduler
 from .combine import Combine
 from .sm90_config import REGISTERS, THREADS, WARPGROUP
@@ -70,7 +70,7 @@ class ConsumerWarpgroup:
 
     def begin(self) -> None:
         """Initialises the online softmax and the output accumulator."""
-        self.neg_row_max.fill(NOTHING)
+        self.neg_row_max.fill(NEG_ROW_MAX_INIT)
         self.row_sum.fill(0.0)
         self.acc_o.fill(0.0)
 
@@ -84,7 +84,7 @@ class ConsumerWarpgroup:
 
     def uniform_here(self, number: Any) -> Any:
         """Returns a warp-uniform value that is computed here: addresses derived from it do not stay in registers all through the loop."""
-        return arch.make_warp_uniform(only_here(number))
+        return arch.make_warp_uniform(rematerialized(number))
 
 
 class MlaScalars(NamedTuple):
@@ -236,7 +236,7 @@ class MlaKernel:
     @cute.jit
     def kv_range(self, tensors: Any, sequence: Int32, start: Int32, work: Any):
         """Returns the length of a sequence, and which of its tiles a split has. Computed again each time: accumulators leave no registers."""
-        most = only_here(Int32(tensors.page_table.shape[1])) * KV_TILE
+        most = rematerialized(Int32(tensors.page_table.shape[1])) * KV_TILE
         length = split_kv_scheduler.kv_length(tensors.lengths, sequence, most)
         return length, split_kv_scheduler.kv_range(
             length, work.unseen, start, work.split * work.tiles_per_split, work.tiles_per_split
@@ -245,7 +245,7 @@ class MlaKernel:
     @cute.jit
     def load_q(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
         """Loads the queries of all sequences of a split."""
-        to, of = parts
+        smem, gmem = parts
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         producer, _ = pipe.make_participants()
         while self.in_split(tensors, sequence, start, work):
@@ -253,6 +253,6 @@ class MlaKernel:
             if own.first < own.last:
                 stage, row = producer.acquire_and_advance(), work.tile
                 for tile in range_constexpr(self.q_tiles):
-                    cute.copy(atom, of[None, row, tile, sequence], to[None, tile], tma_bar_ptr=stage.barrier)
+                    cute.copy(atom, gmem[None, row, tile, sequence], smem[None, tile], tma_bar_ptr=stage.barrier)
             start = split_kv_scheduler.next_start(start, own.count)
             sequence = sequence + 1

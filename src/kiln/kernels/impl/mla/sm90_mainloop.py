@@ -8,9 +8,8 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_co
 from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
-from ...parts.online_softmax import LN_2
-from ...parts.online_softmax import nonzero_scale as hiding
-from ...parts.rematerialize import rematerialized as only_here
+from ...parts.online_softmax import LN_2, nonzero_scale
+from ...parts.rematerialize import rematerialized
 from .sm90_config import Q_TILE, ROPE_DIM, ROPE_PART, WARPGROUP
 from .sm90_kv_tiles import BARRIERS, ConsumerWarpgroup
 from .split_kv_scheduler import KV_TILE
@@ -49,30 +48,30 @@ class MlaWarpgroup(ConsumerWarpgroup):
     """Consumer warpgroup `group`, 0 or 1: it has that half of the columns of O, and every other KV tile is its own."""
 
     def __init__(
-        self, of: Sm90MlaKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
+        self, kernel: Sm90MlaKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
     ) -> None:
-        self.kernel, self.group, self.kv_scale, self.pipe = of, group, kv_scale, pipe
-        self.scale = scale if kv_scale is None else hiding(scale * kv_scale[0])
+        self.kernel, self.group, self.kv_scale, self.pipe = kernel, group, kv_scale, pipe
+        self.scale = scale if kv_scale is None else nonzero_scale(scale * kv_scale[0])
         self.smem_neg_max, self.smem_row_sum, self.q_scales = buffers.neg_row_max, buffers.row_sum, buffers.q_scales
         self.queries, self.loaded_q, self.keys = buffers.q, buffers.loaded_q, buffers.kv
-        halves = cute.make_tensor(self.keys.iterator, of.v_layout(of.halves).outer)
-        self.smem_p = cute.domain_offset((0, 0, of.halves * of.tiles), self.keys)
+        halves = cute.make_tensor(self.keys.iterator, kernel.v_layout(kernel.halves).outer)
+        self.smem_p = cute.domain_offset((0, 0, kernel.halves * kernel.tiles), self.keys)
         thread = arch.thread_idx()[0] % WARPGROUP
-        self.mma_qk, self.mma_pv, self.mma_other_pv = of.mma_qk(), of.mma_pv(True), of.mma_pv(False)
+        self.mma_qk, self.mma_pv, self.mma_other_pv = kernel.mma_qk(), kernel.mma_pv(True), kernel.mma_pv(False)
         scores, outputs = self.mma_qk.get_slice(thread), self.mma_other_pv.get_slice(thread)
         self.q = self.mma_qk.make_fragment_A(scores.partition_A(self.queries))
         self.k = self.mma_qk.make_fragment_B(scores.partition_B(self.keys))
         self.v = self.mma_other_pv.make_fragment_B(outputs.partition_B(halves))
         self.other_p = self.mma_other_pv.make_fragment_A(outputs.partition_A(self.smem_p))
         self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((Q_TILE, KV_TILE)), Float32)
-        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((Q_TILE, of.half)), Float32)
-        self.p_regs = cute.make_rmem_tensor(((2, 2, 2), 1, KV_TILE // 16), of.mma_dtype)
+        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((Q_TILE, kernel.half)), Float32)
+        self.p_regs = cute.make_rmem_tensor(((2, 2, 2), 1, KV_TILE // 16), kernel.mma_dtype)
         self.neg_row_max, self.row_sum, self.correction = (cute.make_rmem_tensor((2,), Float32) for _ in range(3))
 
     @cute.jit
     def convert_q(self):
         """Converts Q to f16 in place, each row scaled by a power of two that fits f16: four threads to a row."""
-        thread, of = only_here(arch.thread_idx()[0]) - WARPGROUP, self.kernel
+        thread, kernel = rematerialized(arch.thread_idx()[0]) - WARPGROUP, self.kernel
         row, first = thread // 4, thread % 4 * _EIGHT
         tiles, columns = cute.size(self.queries, mode=[2]), cute.size(self.queries, mode=[1])
         most = Float32(0.0)
@@ -85,11 +84,11 @@ class MlaWarpgroup(ConsumerWarpgroup):
         up = f16_exponent(most)
         for start in dynamic_range(0, tiles * columns, 4 * _EIGHT, unroll=1):
             place = row, start % columns + first, start // columns
-            values, rounded = self.eight(self.loaded_q, *place), cute.make_rmem_tensor((_EIGHT,), of.mma_dtype)
-            rounded.store((values.load() * (up << 23).bitcast(Float32)).to(of.mma_dtype))
-            cute.copy(_eights(of.mma_dtype), rounded, self.places(self.queries, *place))
+            values, rounded = self.eight(self.loaded_q, *place), cute.make_rmem_tensor((_EIGHT,), kernel.mma_dtype)
+            rounded.store((values.load() * (up << 23).bitcast(Float32)).to(kernel.mma_dtype))
+            cute.copy(_eights(kernel.mma_dtype), rounded, self.places(self.queries, *place))
         if first == 0:
-            self.q_scales[row] = hiding(((254 - up) << 23).bitcast(Float32) * self.scale)
+            self.q_scales[row] = nonzero_scale(((254 - up) << 23).bitcast(Float32) * self.scale)
         arch.fence_proxy("async.shared", space="cta")
         self.sync_consumers()
 
@@ -122,24 +121,24 @@ class MlaWarpgroup(ConsumerWarpgroup):
         it is for ptxas in any case. Where a half arrives at once there is no loop: with a converted cache it would run longer, and with
         one tile it would have one iteration.
         """
-        of, group = self.kernel, self.uniform_here(self.group)
+        kernel, group = self.kernel, self.uniform_here(self.group)
         if const_expr(part == ROPE_PART):
-            self.pipe.sync_object_full.wait(of.rope_stage(group), number >> 1 & 1)
-            self.issue_qk_tile(2 * of.tiles, of.halves * of.tiles + group, True)
+            self.pipe.sync_object_full.wait(kernel.rope_stage(group), number >> 1 & 1)
+            self.issue_qk_tile(2 * kernel.tiles, kernel.halves * kernel.tiles + group, True)
         else:
             half = group ^ part
-            place, time = of.stage_of(number, group, half)
-            if const_expr(of.stages == 1):
+            place, time = kernel.stage_of(number, group, half)
+            if const_expr(kernel.stages == 1):
                 if const_expr(tiles.start == 0):
                     self.pipe.sync_object_full.wait(place, time & 1)
                 for tile in range_constexpr(tiles.start, tiles.stop):
                     added = not starts or tile > tiles.start
-                    self.issue_qk_tile(half * of.tiles + tile, place * of.tiles + tile, added)
+                    self.issue_qk_tile(half * kernel.tiles + tile, place * kernel.tiles + tile, added)
             else:
                 for tile in dynamic_range(tiles.start, tiles.stop, 1, unroll=1):
-                    self.pipe.sync_object_full.wait(place * of.tiles + tile, time & 1)
+                    self.pipe.sync_object_full.wait(place * kernel.tiles + tile, time & 1)
                     added = not starts or tile > tiles.start
-                    self.issue_qk_tile(half * of.tiles + tile, place * of.tiles + tile, added)
+                    self.issue_qk_tile(half * kernel.tiles + tile, place * kernel.tiles + tile, added)
 
     def issue_qk_tile(self, queries: Any, keys: Any, added: Any) -> None:
         """Issues the scores of one column tile."""
@@ -176,8 +175,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     def other_barriers(self, count: Any) -> list[Any]:
         """Returns the empty mbarriers of a tile of the other warpgroup; computed early, since loads wait for the arrival."""
-        group, of = self.uniform_here(self.group), self.kernel
-        stages = of.stage_of(count, 1 - group, group)[0] * of.stages, of.rope_stage(1 - group)
+        group, kernel = self.uniform_here(self.group), self.kernel
+        stages = kernel.stage_of(count, 1 - group, group)[0] * kernel.stages, kernel.rope_stage(1 - group)
         return [self.pipe.sync_object_empty.get_barrier(self.uniform_here(stage)) for stage in stages]
 
     @cute.jit
@@ -191,21 +190,21 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     def add_pv(self, count: Any) -> None:
         """Adds P V of the warpgroup's own tile, and releases its columns."""
-        group, of = self.uniform_here(self.group), self.kernel
+        group, kernel = self.uniform_here(self.group), self.kernel
         self.rescale()
         warpgroup.fence()
         self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
-        place, time = of.stage_of(count, group, group)
+        place, time = kernel.stage_of(count, group, group)
         for k in range(KV_TILE // 16):
             cute.gemm(self.mma_pv, self.acc_o, self.p_regs[None, None, k], self.v[None, None, k, place], self.acc_o)
         warpgroup.commit_group()
         warpgroup.wait_group(0)
-        stages = of.halves * of.stages + 2
-        self.pipe.consumer_release(pipeline.PipelineState(stages, 0, place * of.stages, time & 1))
+        stages = kernel.halves * kernel.stages + 2
+        self.pipe.consumer_release(pipeline.PipelineState(stages, 0, place * kernel.stages, time & 1))
 
     def row(self) -> Any:
         """Returns the first of the two rows that a thread has, 8 apart."""
-        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
+        thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
 
     def of_row(self, half: int) -> Any:
@@ -226,14 +225,14 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.acc_o.store(self.acc_o.load() * self.correction.load().reshape(((1, 2, 1), 1, 1)))
 
     @cute.jit
-    def compute_p(self, count: Int32, there: Int32, work: Any):
-        """Computes P of this warpgroup's tile, in registers and, with -row_max, in shared memory for the other. `there`: keys of the
+    def compute_p(self, count: Int32, keys_left: Int32, work: Any):
+        """Computes P of this warpgroup's tile, in registers and, with -row_max, in shared memory for the other. `keys_left`: keys of the
         sequence from the tile's first on.
         """
-        if there - KV_TILE < work.hidden:
-            self.mask(there, work)
-        if there < KV_TILE:
-            self.zero_missing(count, there)
+        if keys_left - KV_TILE < work.hidden:
+            self.mask(keys_left, work)
+        if keys_left < KV_TILE:
+            self.zero_missing(count, keys_left)
         self.softmax()
         self.p_regs.store(self.acc_s.load().to(self.kernel.mma_dtype).reshape(self.p_regs.shape))
         row = self.row()
@@ -242,7 +241,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
                 self.smem_neg_max[row + 8 * half, self.group] = self.neg_row_max[half]
         atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.kernel.mma_dtype)
         write = cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(atom, self.mma_qk))
-        writer = write.get_slice(only_here(arch.thread_idx()[0]) % WARPGROUP)
+        writer = write.get_slice(rematerialized(arch.thread_idx()[0]) % WARPGROUP)
         rounded = cute.make_tensor(self.p_regs.iterator, cute.make_layout(self.acc_s.shape))
         tile = self.smem_p[None, None, self.group]
         cute.copy(write, write.retile(rounded), writer.partition_D(tile))
@@ -250,23 +249,23 @@ class MlaWarpgroup(ConsumerWarpgroup):
         pipeline.NamedBarrier(_P_BARRIER + self.group, 2 * WARPGROUP).arrive()
 
     @cute.jit
-    def mask(self, there: Int32, work: Any):
+    def mask(self, keys_left: Int32, work: Any):
         """Masks the keys behind a query's own."""
         scalars = work.scalars
         column, hidden = arch.lane_idx() % 4 * 2, Float32(-float("inf"))
         for half in range_constexpr(2):
             query = min(work.tile * Q_TILE + self.row() + 8 * half, work.rows - 1) // scalars.heads
-            end = min(there, there - scalars.hidden + query) - column
+            end = min(keys_left, keys_left - scalars.hidden + query) - column
             for n in range_constexpr(KV_TILE // 8):
                 for c in range_constexpr(2):
                     value = self.acc_s[(c, half, n), 0, 0]
                     self.acc_s[(c, half, n), 0, 0] = value if end > 8 * n + c else hidden
 
     @cute.jit
-    def zero_missing(self, count: Int32, there: Int32):
+    def zero_missing(self, count: Int32, keys_left: Int32):
         """Zeroes values that do not exist, where anything may be: 0 times NaN is NaN."""
-        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
-        for row in range(max(there, Int32(0)), KV_TILE):
+        thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
+        for row in range(max(keys_left, Int32(0)), KV_TILE):
             for i in range_constexpr(self.kernel.value_dim // WARPGROUP):
                 half, column = (i * WARPGROUP + thread) // self.kernel.half, (i * WARPGROUP + thread) % self.kernel.half
                 tile = self.kernel.stage_of(count, self.group, half)[0] * self.kernel.tiles + column // ROPE_DIM
@@ -288,21 +287,21 @@ class MlaWarpgroup(ConsumerWarpgroup):
             before = self.neg_row_max[half]
             scale = self.scale if self.kernel.mma_dtype is self.kernel.dtype else self.q_scales[self.row() + 8 * half]
             now = updated_neg_max(before, most, scale)
-            kv_scale = arch.exp2(now - before)
-            total = self.row_sum[half] * kv_scale
+            correction = arch.exp2(now - before)
+            total = self.row_sum[half] * correction
             for n in range(KV_TILE // 8):
                 for c in range(2):
                     power = arch.exp2(cute.math.fma(self.acc_s[(c, half, n), 0, 0], scale, now))
                     self.acc_s[(c, half, n), 0, 0] = power
                     total = total + power
-            self.neg_row_max[half], self.row_sum[half], self.correction[half] = now, total, kv_scale
+            self.neg_row_max[half], self.row_sum[half], self.correction[half] = now, total, correction
 
     @cute.jit
     def epilogue(
         self, turn: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any
     ):  # fmt: skip
         """Writes O / row_sum and LSE, or partial ones if the split has a part of the keys."""
-        row, column = self.row(), only_here(arch.lane_idx()) % 4 * 2
+        row, column = self.row(), rematerialized(arch.lane_idx()) % 4 * 2
         for half in range_constexpr(2):
             total = self.row_sum[half]
             for distance in (1, 2):
@@ -342,12 +341,12 @@ class MlaWarpgroup(ConsumerWarpgroup):
                 tensors.partial[slot, own, self.kernel.value_dim] = lse_log2
 
     @cute.jit
-    def write(self, row: Any, dtype: Constexpr, half: Constexpr, there: Any):
-        """Writes a thread's elements of a row, two of each eight columns, if the row is `there`.
+    def write(self, row: Any, dtype: Constexpr, half: Constexpr, pred: Any):
+        """Writes a thread's elements of a row, two of each eight columns, if `pred` holds.
 
         16-bit elements of four threads would be 16 bytes, and memory takes 32 at once. So two threads exchange every other eight columns.
         """
-        own, thread = self.of_row(half), only_here(arch.lane_idx()) % 4
+        own, thread = self.of_row(half), rematerialized(arch.lane_idx()) % 4
         values, each, start = own, 2, 2 * thread
         if const_expr(dtype.width == 16):
             values = cute.make_rmem_tensor(own.shape, dtype)
@@ -360,7 +359,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
                 got = arch.shuffle_sync_bfly(first if upper else second, offset=1)
                 words[i] = got if upper else first
                 words[i + 1] = second if upper else got
-        if there:
+        if pred:
             store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=each * dtype.width)
             place = (row.iterator + (self.group * self.kernel.half + start)).with_alignment(each * dtype.width // 8)
             shape = each, self.kernel.half // (4 * each)

@@ -10,7 +10,6 @@ The cache is loaded in tiles of 64 columns, into the stages of either warpgroup.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from .... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
@@ -18,7 +17,7 @@ from ....cute import arch
 from ....utils import LayoutEnum, sm90
 from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
-from ...parts.rematerialize import rematerialized as only_here
+from ...parts.rematerialize import rematerialized
 from . import split_kv_scheduler
 from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel
 from .sm90_swap_ab_fp8 import Fp8SwapAbWarpgroup
@@ -136,20 +135,20 @@ class Sm90MlaSwapAbKernel(MlaKernel):
     @cute.jit
     def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
         """Loads all KV tiles of a split."""
-        to, of = parts
+        smem, gmem = parts
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
         while self.in_split(tensors, sequence, start, work):
             _, own = self.kv_range(tensors, sequence, start, work)
-            pages = PageTable(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(of, mode=[3])))
+            pages = PageTable(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(gmem, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.page((own.last - 1 - i) * KV_TILE)
                 for piece in range_constexpr(self.column_tiles):
                     state = self.stage_state(count, piece, 1)
                     pipe.producer_acquire(state)
                     barrier = pipe.producer_get_barrier(state)
-                    source = of[None, 0, piece, page]
-                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
+                    source = gmem[None, 0, piece, page]
+                    cute.copy(atom, source, smem[None, state.index], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
                 count = count + 1
             start = split_kv_scheduler.next_start(start, own.count)
             sequence = sequence + 1
@@ -167,7 +166,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
                 # this warpgroup has the first or the second tile, and every other one from there on
                 first = (steps.group ^ count) & 1
                 # keys of the sequence from the tile's first on
-                there = length - (own.last - 1 - first) * KV_TILE
+                keys_left = length - (own.last - 1 - first) * KV_TILE
                 steps.begin()
                 filled = consumer.wait_and_advance()
                 if const_expr(self.cache_dtype is not None):
@@ -177,21 +176,18 @@ class Sm90MlaSwapAbKernel(MlaKernel):
                 # Which way of counting fits into registers was tried.
                 if const_expr(self.cache_dtype is None):
                     for numbered in range(number, count, 2):
-                        steps.process_tile(numbered, there, work, numbered + 2 < count)
-                        there = there + 2 * KV_TILE
+                        steps.process_tile(numbered, keys_left, work, numbered + 2 < count)
+                        keys_left = keys_left + 2 * KV_TILE
                     filled.release()
                 else:
                     for _ in range(first, blocks, 2):
-                        steps.process_tile(number, there, work, number + 2 < count)
-                        number, there = number + 2, there + 2 * KV_TILE
+                        steps.process_tile(number, keys_left, work, number + 2 < count)
+                        number, keys_left = number + 2, keys_left + 2 * KV_TILE
                 # computed again: accumulators leave no registers
-                _, own = self.kv_range(tensors, only_here(sequence), start, work)
+                _, own = self.kv_range(tensors, rematerialized(sequence), start, work)
                 blocks = arch.make_warp_uniform(own.last - own.first)
                 slot = 2 * work.split + Int32(own.first == 0)
                 steps.epilogue(count - blocks, blocks, tensors, sequence, slot, own.whole, work)
-            _, own = self.kv_range(tensors, only_here(sequence), start, work)
+            _, own = self.kv_range(tensors, rematerialized(sequence), start, work)
             start = split_kv_scheduler.next_start(start, own.count)
             sequence = sequence + 1
-
-
-sm90_mla_swap_ab_kernel = functools.lru_cache(maxsize=64)(Sm90MlaSwapAbKernel)

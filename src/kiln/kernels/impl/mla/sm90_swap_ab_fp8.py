@@ -15,8 +15,8 @@ from ....cute import arch
 from ....cute.nvgpu import warp, warpgroup
 from ....utils import sm90
 from ...parts.fp8 import widened
-from ...parts.online_softmax import nonzero_scale as hiding
-from ...parts.rematerialize import rematerialized as only_here
+from ...parts.online_softmax import nonzero_scale
+from ...parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP
 from .sm90_mainloop import f16_exponent
 from .sm90_swap_ab_mainloop import SwapAbWarpgroup
@@ -33,9 +33,11 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
 
     def tiled_mmas(self) -> tuple[Any, Any]:
         """Returns the MMAs: the same for S and O, with the KV tile in registers."""
-        of, along = self.kernel, warpgroup.OperandMajorMode.K
-        source, tile = warpgroup.OperandSource.RMEM, (KV_TILE, of.rows)
-        mma = sm90.make_trivial_tiled_mma(of.mma_dtype, of.mma_dtype, along, along, Float32, (1, 1, 1), tile, source)
+        kernel, along = self.kernel, warpgroup.OperandMajorMode.K
+        source, tile = warpgroup.OperandSource.RMEM, (KV_TILE, kernel.rows)
+        mma = sm90.make_trivial_tiled_mma(
+            kernel.mma_dtype, kernel.mma_dtype, along, along, Float32, (1, 1, 1), tile, source
+        )
         return mma, mma
 
     def partition_kv(self, scores: Any, outputs: Any) -> None:
@@ -52,7 +54,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
     @cute.jit
     def convert_q(self):
         """Converts Q to f16, in the order of columns in which the KV tile is multiplied."""
-        thread = only_here(arch.thread_idx()[0]) - WARPGROUP
+        thread = rematerialized(arch.thread_idx()[0]) - WARPGROUP
         lane, first = thread % 32, thread // 32
         tile, columns = self.smem_q, self.kernel.column_tiles * KV_TILE
         for i in range_constexpr(self.kernel.rows // 8):
@@ -74,7 +76,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
             if const_expr(self.kv_scale is not None):
                 scale = scale * self.kv_scale[0]
             if lane == 0:
-                self.q_scales[row] = hiding(scale)
+                self.q_scales[row] = nonzero_scale(scale)
         arch.fence_proxy("async.shared", space="cta")
         self.sync_consumers()
 
@@ -86,12 +88,12 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         return inverse if self.kv_scale is None else inverse * self.kv_scale[0]
 
     def column(self, half: int) -> Any:
-        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
+        thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4 * 2 + half
 
     def places(self, transposed: bool) -> list[tuple[Any, Any]]:
         """Returns the sixteenths and rows of a column tile that a thread addresses, for two times four matrices."""
-        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
+        thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         lane, own = thread % 32, thread // 32
         if transposed:
             return [(own, lane), (own, lane + 32)]

@@ -9,7 +9,7 @@ from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ....utils import sm90
 from ...parts.online_softmax import LN_2
-from ...parts.rematerialize import rematerialized as only_here
+from ...parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP
 from .sm90_kv_tiles import ConsumerWarpgroup
 from .sm90_mainloop import updated_neg_max
@@ -29,9 +29,9 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     """Consumer warpgroup `group`, 0 or 1."""
 
     def __init__(
-        self, of: Sm90MlaSwapAbKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
+        self, kernel: Sm90MlaSwapAbKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
     ) -> None:
-        self.kernel, self.group, self.pipe, self.scale, self.kv_scale = of, group, pipe, scale, kv_scale
+        self.kernel, self.group, self.pipe, self.scale, self.kv_scale = kernel, group, pipe, scale, kv_scale
         self.smem_max, self.smem_row_sum, self.smem_neg_max = buffers.row_max, buffers.row_sum, buffers.neg_row_max
         self.smem_q, self.loaded_q, self.q_scales = buffers.q, buffers.loaded_q, buffers.q_scales
         self.smem_kv, self.smem_p = buffers.kv, buffers.p
@@ -41,14 +41,14 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.q = self.mma_qk.make_fragment_B(scores.partition_B(self.smem_q))
         self.p = self.mma_pv.make_fragment_B(outputs.partition_B(self.smem_p))
         self.partition_kv(scores, outputs)
-        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, of.rows)), Float32)
-        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((of.value_dim, of.rows)), Float32)
+        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, kernel.rows)), Float32)
+        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((kernel.value_dim, kernel.rows)), Float32)
         # of the rows that a thread has, two of each eight
         self.neg_row_max, self.row_sum, self.correction = (
-            cute.make_rmem_tensor((of.rows // 4,), Float32) for _ in range(3)
+            cute.make_rmem_tensor((kernel.rows // 4,), Float32) for _ in range(3)
         )
         # accumulators in the memory of the last KV tiles: column, row, stage
-        words, self.at_once = of.tile_bytes // 4, min(of.rows, of.tile_bytes // 4 // KV_TILE)
+        words, self.at_once = kernel.tile_bytes // 4, min(kernel.rows, kernel.tile_bytes // 4 // KV_TILE)
         self.smem_acc = self.memory(Float32, (KV_TILE, self.at_once), words)
         # the same memory as words of a key
         self.words = self.memory(Int32, (words // KV_TILE, KV_TILE), words)
@@ -60,10 +60,10 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     def tiled_mmas(self) -> tuple[Any, Any]:
         """Returns the MMAs of S^T = C Q^T and O^T = V^T P^T."""
-        of, along, across = self.kernel, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+        kernel, along, across = self.kernel, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         return tuple(
             sm90.make_trivial_tiled_mma(
-                of.mma_dtype, of.mma_dtype, major, along, Float32, (1, 1, 1), (KV_TILE, of.rows)
+                kernel.mma_dtype, kernel.mma_dtype, major, along, Float32, (1, 1, 1), (KV_TILE, kernel.rows)
             )
             for major in (along, across)
         )  # pyright: ignore[reportReturnType]
@@ -74,10 +74,10 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.k = self.mma_qk.make_fragment_A(scores.partition_A(self.smem_kv))
         self.v = self.mma_pv.make_fragment_A(outputs.partition_A(values))
 
-    def process_tile(self, count: Any, there: Any, work: Any, again: Any) -> None:
-        """Processes KV tile `count`. `there`: keys of the sequence from its first on; `again`: whether this warpgroup has one more."""
+    def process_tile(self, count: Any, keys_left: Any, work: Any, again: Any) -> None:
+        """Processes KV tile `count`. `keys_left`: keys of the sequence from its first on; `again`: whether this warpgroup has one more."""
         self.compute_s(count)
-        self.compute_p(count, there, work)
+        self.compute_p(count, keys_left, work)
         self.update_o(count, again)
 
     def compute_s(self, count: Any) -> None:
@@ -127,11 +127,11 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     def lane(self) -> Any:
         """Returns the lane, as a value that is computed here."""
-        return only_here(arch.lane_idx())
+        return rematerialized(arch.lane_idx())
 
     def first_key(self) -> Any:
         """Returns the first of the two keys of a tile that a thread has, 8 apart."""
-        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
+        thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
 
     @cute.jit
@@ -147,20 +147,20 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                 of_row.store(of_row.load() * self.correction[i])
 
     @cute.jit
-    def compute_p(self, count: Int32, there: Int32, work: Any):
-        """Computes P of a tile, in shared memory. `there`: keys of the sequence from the tile's first on."""
-        if there - KV_TILE < work.hidden:
-            self.mask(there, work)
+    def compute_p(self, count: Int32, keys_left: Int32, work: Any):
+        """Computes P of a tile, in shared memory. `keys_left`: keys of the sequence from the tile's first on."""
+        if keys_left - KV_TILE < work.hidden:
+            self.mask(keys_left, work)
         self.warp_max()
-        if there < KV_TILE:
-            self.zero_missing(count, there)
+        if keys_left < KV_TILE:
+            self.zero_missing(count, keys_left)
         self.softmax()
         rounded = cute.make_rmem_tensor(self.acc_s.shape, self.kernel.mma_dtype)
         rounded.store(self.acc_s.load().to(self.kernel.mma_dtype))
         # (row, key) in shared memory, written as (key, row)
         atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), self.kernel.mma_dtype)
         write = cute.make_tiled_copy_C(atom, self.mma_qk)
-        writer = write.get_slice(only_here(arch.thread_idx()[0]) % WARPGROUP)
+        writer = write.get_slice(rematerialized(arch.thread_idx()[0]) % WARPGROUP)
         tile = self.smem_p[None, None, self.uniform_here(self.group)]
         swap_ab = cute.make_tensor(tile.iterator, cute.select(tile.layout, mode=[1, 0]))
         cute.copy(write, write.retile(rounded), writer.partition_D(swap_ab))
@@ -168,26 +168,26 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.sync_warpgroup()
 
     @cute.jit
-    def mask(self, there: Int32, work: Any):
+    def mask(self, keys_left: Int32, work: Any):
         """Masks the keys behind a query's own."""
         tile, rows, scalars = work.tile, work.rows, work.scalars
         first = self.lane() % 4 * 2 + tile * self.kernel.rows
         key = self.first_key()
         for i in range_constexpr(self.kernel.rows // 4):
             query = min(first + 8 * (i // 2) + i % 2, rows - 1) // scalars.heads
-            end = min(there, there - scalars.hidden + query)
+            end = min(keys_left, keys_left - scalars.hidden + query)
             for half in range_constexpr(2):
                 at = (i % 2, half, i // 2), 0, 0
                 value = self.acc_s[at]
                 self.acc_s[at] = value if key + 8 * half < end else Float32(-float("inf"))
 
     @cute.jit
-    def zero_missing(self, count: Int32, there: Int32):
+    def zero_missing(self, count: Int32, keys_left: Int32):
         """Zeroes values that do not exist, where anything may be: 0 times NaN is NaN."""
-        thread = only_here(arch.thread_idx()[0]) % WARPGROUP
+        thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         across = cute.size(self.words, mode=[0])  # words of a key in a column tile
         each = across * (self.kernel.column_tiles - 1)
-        for i in range(max(there, Int32(0)) * each + thread, KV_TILE * each, WARPGROUP):
+        for i in range(max(keys_left, Int32(0)) * each + thread, KV_TILE * each, WARPGROUP):
             key, word = i // each, i % each
             self.words[word % across, key, self.kernel.stage_state(count, word // across).index] = Int32(0)
 
@@ -218,14 +218,14 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             before = self.neg_row_max[i]
             scale = self.scale_of(i)
             now = updated_neg_max(before, most, scale)
-            kv_scale = arch.exp2(now - before)
-            total = self.row_sum[i] * kv_scale
+            correction = arch.exp2(now - before)
+            total = self.row_sum[i] * correction
             for half in range(2):
                 at = (i % 2, half, i // 2), 0, 0
                 power = arch.exp2(cute.math.fma(self.acc_s[at], scale, now))
                 self.acc_s[at] = power
                 total = total + power
-            self.neg_row_max[i], self.row_sum[i], self.correction[i] = now, total, kv_scale
+            self.neg_row_max[i], self.row_sum[i], self.correction[i] = now, total, correction
 
     @cute.jit
     def epilogue(
@@ -256,7 +256,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
         `both`: one warpgroup has the last tile, and the other the one before it.
         """
-        row = only_here(arch.thread_idx()[0]) - WARPGROUP
+        row = rematerialized(arch.thread_idx()[0]) - WARPGROUP
         if row < self.kernel.rows:
             a, b = last & 1, 1 - (last & 1)
             one, total, more = self.smem_neg_max[row, a], self.total(row, a), Float32(0.0)
@@ -278,12 +278,12 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self, first: Constexpr, last: Int32, both: Any, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any,
     ):  # fmt: skip
         """Writes rows whose accumulators are in the memory of the last tile and, if `both` warpgroups have one, of the one before it."""
-        thread = only_here(arch.thread_idx()[0]) - WARPGROUP
+        thread = rematerialized(arch.thread_idx()[0]) - WARPGROUP
         lanes = self.kernel.value_dim // _WIDTH
         column, at = thread % lanes * _WIDTH, thread // lanes
         step = 2 * WARPGROUP // lanes
         scalars = work.scalars
-        before = only_here(work.tile) * self.kernel.rows  # rows of other Q tiles
+        before = rematerialized(work.tile) * self.kernel.rows  # rows of other Q tiles
         end = min(work.rows - before, Int32(first + self.at_once))
         values = [cute.make_rmem_tensor((_WIDTH,), Float32) for _ in range(_ROWS)]
         for start in range(first + at, end, _ROWS * step):
@@ -342,9 +342,9 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             start = self.kernel.stage_state(at, piece).index * (self.kernel.tile_bytes // 4)
             for half in range_constexpr(2):
                 target = cute.make_layout((2, eights), stride=(KV_TILE, 8 * KV_TILE))
-                of = self.acc_o.iterator + (piece * cute.size(self.acc_s) + 2 * half + first // 2)
+                registers = self.acc_o.iterator + (piece * cute.size(self.acc_s) + 2 * half + first // 2)
                 cute.autovec_copy(
-                    cute.make_tensor(of, cute.make_layout((2, eights), stride=(1, 4))),
+                    cute.make_tensor(registers, cute.make_layout((2, eights), stride=(1, 4))),
                     cute.make_tensor(self.smem_acc.iterator + (start + places[half]), target),
                 )
 

@@ -346,15 +346,15 @@ class RowReduction(Reduction):
             vectors.append(self.read(sources, offset, inside))
         edges: list[State] = []
         for column in span.edges(lane, lanes):
-            there = (number == 0) & (column < sizes.n)
-            edges.append((self.edge(sources[0] + (base + column), there), operation.index(before + column), there))
+            pred = (number == 0) & (column < sizes.n)
+            edges.append((self.edge(sources[0] + (base + column), pred), operation.index(before + column), pred))
         return Piece(vectors, before + span.head + unit * width, edges)
 
     @cute.jit
-    def edge(self, source: Any, there: Any):
+    def edge(self, source: Any, pred: Any):
         """Reads an element at the edge of a row; the identity where there is none."""
         value = self.operation.dtype(self.operation.identity)
-        if there:
+        if pred:
             value = source.load().to(self.operation.dtype)
         return value
 
@@ -367,8 +367,8 @@ class RowReduction(Reduction):
         else:
             for vector in piece.vectors:
                 state = operation.merge(state, self.as_state(vector))
-        for value, position, there in piece.edges:
-            if there:  # few threads have one
+        for value, position, pred in piece.edges:
+            if pred:  # few threads have one
                 if const_expr(self.searches):
                     state = operation.merge(state, (value, position))
                 else:

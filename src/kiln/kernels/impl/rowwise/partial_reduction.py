@@ -72,11 +72,11 @@ class PartialReduction:
         atom = vector_atom(Float32, width)
         for u in range_constexpr(self.unroll):
             line = start + u * depth
-            there = (line < lines) & (unit * width < n)
+            pred = (line < lines) & (unit * width < n)
             at = unit
             if const_expr(self.period > 0):
                 at = unit + (lead + line % self.period * skew & self.shifts)
-            cute.copy(atom, cute.local_tile(matrix[line, None], (width,), (at,)), registers[None, u], pred=there)
+            cute.copy(atom, cute.local_tile(matrix[line, None], (width,), (at,)), registers[None, u], pred=pred)
         for u in range_constexpr(self.unroll):
             acc = acc + registers[None, u].load()
         return acc

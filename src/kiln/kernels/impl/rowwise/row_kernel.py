@@ -369,7 +369,7 @@ class RowKernel:
         """Returns whether all threads of a row have a vector `v`: all but the last, where one CTA has the row."""
         return self.exact or (self.resident and self.config.cluster == 1 and v < self.vectors - 1)
 
-    def there(self, at: Position, unit: Any, v: int) -> Any:
+    def predicate(self, at: Position, unit: Any, v: int) -> Any:
         """Returns whether a thread's vector `v` exists; None if all do. A row that has its CTAs to itself exists."""
         if self.config.rows == 1:
             return None if self.full(v) else unit < at.units
@@ -390,10 +390,10 @@ class RowKernel:
         registers = cute.make_rmem_tensor((self.width, count), x.element_type)
         for v in range_constexpr(count):
             unit = at.unit + v * self.config.row_threads
-            there = self.there(at, unit, v)
-            if const_expr(there is not None):
+            pred = self.predicate(at, unit, v)
+            if const_expr(pred is not None):
                 registers[None, v].fill(0)
-            cute.copy(atom, self.tile(x, at, unit), registers[None, v], pred=there)
+            cute.copy(atom, self.tile(x, at, unit), registers[None, v], pred=pred)
         return registers
 
     @cute.jit
@@ -409,7 +409,7 @@ class RowKernel:
             unit = at.unit + v * self.config.row_threads
             for out, value in zip(outs, results, strict=True):
                 atom, registers = vector_atom(out.element_type, self.width), rounded(value, out.element_type)
-                cute.copy(atom, registers, self.tile(out, at, unit), pred=self.there(at, unit, v))
+                cute.copy(atom, registers, self.tile(out, at, unit), pred=self.predicate(at, unit, v))
 
     def read_vector(self, x: Any, unit: Any, units: Any, v: int) -> Any:
         """Reads a thread's vector `v` of a column vector, zeros behind its end."""
@@ -448,7 +448,7 @@ class RowKernel:
         for v in range(self.smem_vectors):
             place = self.vectors - self.smem_vectors + v
             unit = at.unit + place * self.config.row_threads
-            cute.copy(atom, self.tile(x, at, unit), buffer[None, v], pred=self.there(at, unit, place))
+            cute.copy(atom, self.tile(x, at, unit), buffer[None, v], pred=self.predicate(at, unit, place))
 
     # -- reduction of statistics -----------------------------------------------------------------------------------
 

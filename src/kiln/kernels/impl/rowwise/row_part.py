@@ -46,18 +46,18 @@ class RowPart:
 
     def masked(self, v: int, value: Any, instead: float) -> Any:
         """Returns a value of vector `v` where the row has it, else a number."""
-        there = self.in_row(v)
-        if there is None:
+        pred = self.in_row(v)
+        if pred is None:
             return value
-        return cute.where(cute.full_like(value, there, Boolean), value, cute.full_like(value, instead))
+        return cute.where(cute.full_like(value, pred, Boolean), value, cute.full_like(value, instead))
 
     def elements(self) -> Any:
         """Returns how many elements there are: a Python float where that is static."""
         predicates = [self.in_row(v) for v in range(self.count)]
         elements: Any = float(self.width) * predicates.count(None)
-        for there in predicates:
-            if there is not None:
-                elements = elements + select_(there, Float32(float(self.width)), Float32(0.0))
+        for pred in predicates:
+            if pred is not None:
+                elements = elements + select_(pred, Float32(float(self.width)), Float32(0.0))
         return elements
 
     def reread(self) -> None:
@@ -155,8 +155,8 @@ class EdgePart(RowPart):
 
     count = width = 1
 
-    def __init__(self, elements: list[Any], there: Any, columns: list[Any] | None = None) -> None:
-        self._elements, self._there, self._columns = elements, there, columns or []
+    def __init__(self, elements: list[Any], pred: Any, columns: list[Any] | None = None) -> None:
+        self._elements, self._pred, self._columns = elements, pred, columns or []
 
     def values(self, v: int) -> list[Any]:
         return [cute.TensorSSA.from_elements([value], Float32) for value in self._elements]
@@ -166,10 +166,10 @@ class EdgePart(RowPart):
         return self._columns
 
     def in_row(self, v: int) -> Any:
-        return self._there
+        return self._pred
 
     def masked(self, v: int, value: Any, instead: float) -> Any:
-        return cute.TensorSSA.from_elements([select_(self._there, value[0], Float32(instead))], Float32)
+        return cute.TensorSSA.from_elements([select_(self._pred, value[0], Float32(instead))], Float32)
 
     def elements(self) -> Any:
-        return select_(self._there, Float32(1.0), Float32(0.0))
+        return select_(self._pred, Float32(1.0), Float32(0.0))

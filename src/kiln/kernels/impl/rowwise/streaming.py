@@ -254,10 +254,10 @@ class StreamingRowKernel(VectorAccess):
     def write(self, streamed: Any, part: Any, row: Any, index: Any, v: Any):
         """Writes a vector of the results of row `index`, and adds to the column accumulators."""
         width, outs, place = self.problem.width, streamed.tensors.outs, index
-        there = self.in_row(streamed.unit, streamed.units, v)
+        pred = self.in_row(streamed.unit, streamed.units, v)
         exists = index < streamed.tensors.rows
         if const_expr(self.warp_rows > 1):  # the last rows of a warp may not exist
-            there = exists if const_expr(there is None) else there & exists
+            pred = exists if const_expr(pred is None) else pred & exists
             place = select_(exists, index, Int32(0))
         results = self.function.results(part.arrived(v), part.columns(v), None, row)
         # accumulators come before predicated stores, which split basic blocks
@@ -267,7 +267,7 @@ class StreamingRowKernel(VectorAccess):
             registers[None, v].store(registers[None, v].load() + value)
         for out, value in zip(outs, results[: len(outs)], strict=True):
             target = cute.local_tile(out[place, None], (width,), (self.at(streamed.unit, v),))
-            cute.copy(vector_atom(out.element_type, width), rounded(value, out.element_type), target, pred=there)
+            cute.copy(vector_atom(out.element_type, width), rounded(value, out.element_type), target, pred=pred)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -305,12 +305,12 @@ class StreamingRowKernel(VectorAccess):
     def fetch(self, streamed: Any, row: Any, v: Any, stage: Any):
         """Begins to copy vector `v` of a row to a stage of the thread; zeros where it does not exist."""
         exists, inside = row < streamed.tensors.rows, self.in_row(streamed.unit, streamed.units, v)
-        there = exists if const_expr(inside is None) else inside & exists
+        pred = exists if const_expr(inside is None) else inside & exists
         place = select_(exists, row, Int32(0))
         for x, buffer in zip(streamed.tensors.sources, streamed.buffers, strict=True):
             atom = async_vector_atom(x.element_type, self.problem.width, self.function.priority)
             tile = cute.local_tile(x[place, None], (self.problem.width,), (self.at(streamed.unit, v),))
-            cute.copy(atom, tile, buffer[None, stage], pred=there)
+            cute.copy(atom, tile, buffer[None, stage], pred=pred)
         arch.cp_async_commit_group()
 
     def refill(self, streamed: Any, part: Any, row: Any, v: int) -> None:
@@ -418,8 +418,8 @@ class StreamingRowKernel(VectorAccess):
                 target = out[line, None] if const_expr(edges is None) else edges.line(out, line)
                 for v in range_constexpr(self.problem.vectors):
                     tile = cute.local_tile(target, (self.problem.width,), (self.at(streamed.unit, v),))
-                    there = self.in_row(streamed.unit, streamed.units, v)
-                    if const_expr(there is None) or there:
+                    pred = self.in_row(streamed.unit, streamed.units, v)
+                    if const_expr(pred is None) or pred:
                         cute.autovec_copy(registers[None, v], tile)
 
     @cute.jit

@@ -58,7 +58,7 @@ class StreamedEdges:
         """Elements from the beginning of a line of partials to the first, so that their vectors are aligned."""
         (self._column,) = self.span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
         self.has_edge = (rank == 0) & (lane < WARP)
-        self._there = (rank == 0) & (lane < WARP) & (self._column < n)  # no other thread has an edge
+        self._pred = (rank == 0) & (lane < WARP) & (self._column < n)  # no other thread has an edge
 
     def take(self, tensors: Any) -> Any:
         """Reads the columns, clears the accumulators and returns the tensors with the vectors of the CTA's rows as matrices."""
@@ -66,7 +66,7 @@ class StreamedEdges:
         self.present, self.coming = ([self._register(x) for x in self._sources] for _ in range(2))
         self._columns = [self._register(x) for x in tensors.columns]
         for x, register in zip(tensors.columns, self._columns, strict=True):
-            self._copy(x.iterator + select_(self._there, self._column, Int32(0)), register, self._there)
+            self._copy(x.iterator + select_(self._pred, self._column, Int32(0)), register, self._pred)
         self.accs = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
         for register in self.accs:
             register.fill(0.0)
@@ -77,13 +77,13 @@ class StreamedEdges:
         register.fill(0)
         return register
 
-    def _copy(self, pointer: Any, register: Any, there: Any) -> None:
+    def _copy(self, pointer: Any, register: Any, pred: Any) -> None:
         tile = cute.make_tensor(pointer.with_alignment(register.element_type.width // 8), cute.make_layout(1))
-        cute.copy(vector_atom(register.element_type, 1), tile, register, pred=there)
+        cute.copy(vector_atom(register.element_type, 1), tile, register, pred=pred)
 
     def _element(self, x: Any, row: Any) -> Any:
         """Returns the address of the thread's element, relative to the row's first vector, whose address is known anyway."""
-        return x[row, None].iterator + select_(self._there, self._column - self.span.head, Int32(0))
+        return x[row, None].iterator + select_(self._pred, self._column - self.span.head, Int32(0))
 
     def vectors(self, x: Any) -> Any:
         """Returns the vectors of the CTA's rows as a matrix whose rows begin at multiples of vectors."""
@@ -106,7 +106,7 @@ class StreamedEdges:
         """Begins to read the elements of a row."""
         exists = row < self.rows
         for x, register in zip(self._sources, registers, strict=True):
-            self._copy(self._element(x, select_(exists, row, Int32(0))), register, self._there & exists)
+            self._copy(self._element(x, select_(exists, row, Int32(0))), register, self._pred & exists)
 
     def next_row(self) -> None:
         """Makes the coming row the present one."""
@@ -116,12 +116,12 @@ class StreamedEdges:
     def part(self, registers: list[Any]) -> EdgePart:
         """Returns a thread's element as a part."""
         values = [as_f32(x.load())[0] for x in registers]
-        return EdgePart(values, self._there, [as_f32(x.load()) for x in self._columns])
+        return EdgePart(values, self._pred, [as_f32(x.load()) for x in self._columns])
 
     @cute.jit
     def write(self, row: Any, index: Any):
         """Writes the results at the edges of row `index`, and adds to the accumulators."""
-        if self._there:
+        if self._pred:
             part = self.part(self.present)
             results = self._kernel.function.results(part.values(0), part.columns(0), None, row)
             for out, value in zip(self._outs, results[: len(self._outs)], strict=True):
@@ -133,6 +133,6 @@ class StreamedEdges:
     @cute.jit
     def write_partials(self, partials: Any, line: Any):
         """Writes the reductions over the rows of the CTA."""
-        if self._there:
+        if self._pred:
             for out, register in zip(partials, self.accs, strict=True):
                 out[line, self.shift + self._column] = register[0, 0]

@@ -125,9 +125,9 @@ class UnalignedRowKernel(VectorAccess):
         span = Span(begin, length, self.width, spare=spare_vectors(columns))
         unit = rank * config.row_threads + lane
         (column,) = span.edges(unit, config.cluster * config.row_threads)
-        has_edge, there = (rank == 0) & (lane < WARP), column < length  # no other thread has an edge
+        has_edge, pred = (rank == 0) & (lane < WARP), column < length  # no other thread has an edge
         unit = unit - ((begin + span.head) // self.width & (self.problem.alignment - 1))
-        edges = [EdgePart([element_at(x[row, None], column, there) for x in sources], there) for row in places]
+        edges = [EdgePart([element_at(x[row, None], column, pred) for x in sources], pred) for row in places]
         parts = [
             UnalignedPart(self, span.units, [self.read(x[row, None], span, unit, thread) for x in sources], unit)
             for row in places
@@ -150,7 +150,7 @@ class UnalignedRowKernel(VectorAccess):
         rows = [
             Row(own, known, tensors.scalars, tensors.n) for (own, _), known in zip(accumulated, statistics, strict=True)
         ]
-        if has_edge & there:
+        if has_edge & pred:
             edge_columns = [cute.TensorSSA.from_elements([x[column].to(Float32)], Float32) for x in columns]
             for k in range_constexpr(len(places)):
                 results = function.results(edges[k].values(0), edge_columns, None, rows[k])
@@ -176,15 +176,15 @@ class UnalignedRowKernel(VectorAccess):
         held: list[Any] = [None] * self.vectors
         # the predicated one first: else the others would be used before it is issued
         for v in (self.vectors - 1, *range(self.vectors - 1)):
-            there, tile = self.in_row(unit, span.units, v), self.tile(row, span, unit, v)
+            pred, tile = self.in_row(unit, span.units, v), self.tile(row, span, unit, v)
             if v < count:
                 held[v] = cute.make_rmem_tensor((self.width,), dtype)
-                if there is not None:
+                if pred is not None:
                     held[v].fill(0)
-                cute.copy(vector_atom(dtype, self.width, function.priority), tile, held[v], pred=there)
+                cute.copy(vector_atom(dtype, self.width, function.priority), tile, held[v], pred=pred)
             else:
                 held[v] = buffer[None, v - count]
-                cute.copy(async_vector_atom(dtype, self.width, function.priority), tile, held[v], pred=there)
+                cute.copy(async_vector_atom(dtype, self.width, function.priority), tile, held[v], pred=pred)
         if buffer is not None:
             arch.cp_async_commit_group()
         return held

@@ -29,11 +29,11 @@ class VectorAccess:
 
     def in_row(self, unit: Any, units: Any, v: int) -> Any:
         """Returns whether a row of `units` vectors has a thread's vector `v`; None if it has for all threads."""
-        there = self.starts_in_row(unit) if v == 0 else None
+        pred = self.starts_in_row(unit) if v == 0 else None
         if v < self.partial:
-            return there
+            return pred
         inside = self.at(unit, v) < units
-        return inside if there is None else there & inside
+        return inside if pred is None else pred & inside
 
 
 class AccessedPart(RowPart):
@@ -47,5 +47,5 @@ class AccessedPart(RowPart):
         return self._access.in_row(self._unit, self._units, v)
 
     def first(self) -> list[Any]:
-        there = self._access.starts_in_row(self._unit) if self.count > 1 else None
-        return self.values(0) if there is None else either(there, self.values(0), self.values(1))
+        pred = self._access.starts_in_row(self._unit) if self.count > 1 else None
+        return self.values(0) if pred is None else either(pred, self.values(0), self.values(1))

@@ -76,10 +76,10 @@ class WeightGradient:
         loaded = []
         for u in range_constexpr(self.unroll):
             row = start + u * (self.threads // WARP)
-            there = row < last if const_expr(self.exact) else (row < last) & (unit * self.width < n)
-            values = [self.read(x[row, None], self.width, unit, there) for x in matrices]
+            pred = row < last if const_expr(self.exact) else (row < last) & (unit * self.width < n)
+            values = [self.read(x[row, None], self.width, unit, pred) for x in matrices]
             if const_expr(self.has_weight):
-                values += [self.read(x, 1, row, there) for x in row_values]
+                values += [self.read(x, 1, row, pred) for x in row_values]
             loaded.append(values)
         for values in loaded:
             x, dy, *statistics = [as_f32(registers.load()) for registers in values]
@@ -92,6 +92,6 @@ class WeightGradient:
             accs = results
         return accs
 
-    def read(self, x: Any, width: int, at: Any, there: Any) -> Any:
+    def read(self, x: Any, width: int, at: Any, pred: Any) -> Any:
         """Reads a vector, zeros where it does not exist."""
-        return load_vector(cute.local_tile(x, (width,), (at,)), width, there)
+        return load_vector(cute.local_tile(x, (width,), (at,)), width, pred)

@@ -62,7 +62,7 @@ class BackwardArrays(NamedTuple):
 
 
 class BackwardArguments(NamedTuple):
-    """The arguments of the forward pass, the arrays without workspace, and the keys of the longest sequence, or more."""
+    """The arguments of the forward pass, the arrays without workspace, and at least the longest sequence's keys."""
 
     forward: AttentionArguments
     arrays: BackwardArrays
@@ -134,7 +134,8 @@ class Sm90BackwardLaunch(BackwardLaunch):
             DqCounters(x.additions, x.next_tile), tensors, seqlens[1], scalars, schedule, stream,
         )  # fmt: skip
         self.dq(
-            x.dq_acc, x.additions, x.dq, tensors.cu_seqlens_q, seqlens[0], scalars.scale, schedule.converted_heads, stream
+            x.dq_acc, x.additions, x.dq, tensors.cu_seqlens_q, seqlens[0], scalars.scale, schedule.converted_heads,
+            stream,
         )  # fmt: skip
 
 

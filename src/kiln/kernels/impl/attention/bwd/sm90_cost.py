@@ -1,7 +1,7 @@
 """Roofline model of the Hopper backward kernel for head_dim up to 128.
 
-An SM computes its KV tiles one after the other, in steps of a query tile. The time of a step was measured for the configs
-to choose from; that of others is scaled by their busiest unit. Coefficients are in `kernels/tuned/h200.json`;
+An SM computes its KV tiles one after the other, in steps of a query tile. The time of a step was measured for the
+configs to choose from; that of others is scaled by their busiest unit. Coefficients are in `kernels/tuned/h200.json`;
 `python benchmarks/fit.py fit backward` fits them."""
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def waves(problem: AttentionBackwardProblem, ctas: int, device: Device) -> float
 
 
 def other_kernels_us(problem: AttentionBackwardProblem, device: Device, element_bytes: int) -> float:
-    """Return the microseconds of launches, and of memory-bound kernels that move `element_bytes` for an element of Q."""
+    """Return the microseconds of launches, and of kernels that move `element_bytes` for each element of Q."""
     of = problem.attention
     return _LAUNCHES_US + of.seqlen_q * of.heads * of.batch * of.head_dim * element_bytes / bytes_per_us(device)
 

@@ -110,7 +110,7 @@ class Sm90Hd256Kernel(BackwardTiles):
     def run(
         self, operands: Any, plain: Any, lse_delta: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, schedule: Any
     ):
-        """Compute the resident tile of a CTA; `operands` are those of TMA for resident and streamed tiles and results."""
+        """Compute the resident tile of a CTA; `operands` are TMA's, of resident and streamed tiles and of results."""
         resident, streamed, results = operands
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:

@@ -68,8 +68,8 @@ def _uniform(value: Any) -> Any:
 
 
 class BackwardTileScheduler:
-    """The resident tiles of a launch, `tiles` of a head. Of `schedule`, a `BackwardSchedule`, only `head_group` is always
-    used."""
+    """The resident tiles of a launch, `tiles` of a head. `schedule` is a `BackwardSchedule`, of which only `head_group`
+    is always used."""
 
     __kiln_immutable__ = True
 
@@ -115,7 +115,7 @@ class BackwardTileScheduler:
         )  # fmt: skip
 
     def band(self, work: Any) -> tuple[Any, Any, Any]:
-        """Return (shift, before, after): row r of the resident side sees rows r + shift - before to r + shift + after."""
+        """Return (shift, before, after): resident row r sees streamed rows r + shift - before to r + shift + after."""
         offset, left, right = work.seqlen_k - work.seqlen_q, self.scalars.window_left, self.scalars.window_right
         return (offset, left, right) if self.kernel.computes_dq else (-offset, right, left)
 
@@ -135,8 +135,7 @@ class BackwardTileScheduler:
         return Span(first, count)
 
     def edge(self, row: Any, work: Any, span: Any) -> Any:
-        """Return the first row of the last streamed tile that a row of the resident side sees; it may be before or after
-        that tile."""
+        """Return the first streamed row that a resident row sees, relative to the last streamed tile."""
         shift, before, _ = self.band(work)
         return row + shift - before - (span.first + span.count - 1) * self.kernel.streamed_rows
 

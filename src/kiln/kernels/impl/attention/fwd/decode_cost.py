@@ -1,7 +1,7 @@
 """Roofline model of the sm_80 kernel for decode, and the configs to choose from.
 
-A CTA goes through its KV tiles, a step for each. A step is bounded by memory bandwidth, by the instructions of the warps
-on a scheduler, or, for a CTA alone on its SM, by latency. Coefficients are in `kernels/tuned/h200.json`;
+A CTA goes through its KV tiles, a step for each. A step is bounded by memory bandwidth, by the instructions of the
+warps on a scheduler, or, for a CTA alone on its SM, by latency. Coefficients are in `kernels/tuned/h200.json`;
 `python benchmarks/fit.py fit decode` fits them."""
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def is_decode(problem: AttentionProblem) -> bool:
 def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
     """Yield the configs to choose from.
 
-    Tile shapes are those that were measured, with as many CTAs on an SM as fit. The KV sequence is not split, or into as
-    many splits as give each SM some number of CTAs: up to all that run at once, and twice and three times as many."""
+    Tile shapes are those that were measured, with as many CTAs on an SM as fit. The KV sequence is not split, or so
+    that each SM has some number of CTAs: up to all that run at once, or two or three waves of them."""
     rows, width = problem.seqlen_q * problem.group_size, problem.dtype.width
     tile_m = 16 if rows <= 16 else 32 if rows <= 32 else 64
 

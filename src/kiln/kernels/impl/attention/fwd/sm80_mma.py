@@ -76,7 +76,7 @@ class Sm80Mma:
 
 
 def multiply_block(mma: Any, acc: Any, a: Any, b: Any, k: int, n: int, zeroes: bool = False) -> None:
-    """Multiply A (8, m, k) with block (k, n) of B (4, half, n, k), 16 columns; `zeroes` clears the accumulator first."""
+    """Multiply A (8, m, k) with block (k, n) of B (4, half, n, k), 16 columns; `zeroes` clears the accumulator."""
     for half in range(2):
         for m in range(cute.size(a, mode=[1])):
             part = acc[None, m, 2 * n + half]

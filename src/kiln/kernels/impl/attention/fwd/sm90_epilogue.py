@@ -76,7 +76,7 @@ class Sm90Epilogue:
             self._store_tile(work, self.o.tensor, work.batch)
 
     def _coord(self, work: Any, first: Any, row: Any, column: Any) -> tuple[Any, ...]:
-        """Return the coordinate in O of an element of the warpgroup's rows, which begin at row `first` of a sequence."""
+        """Return the coordinate in O of an element of the warpgroup's rows; `first` is their first row."""
         query, head = self.kernel.query_and_head(first + row, work.head)
         return 0, work.first_q + query, head, column
 
