@@ -441,10 +441,17 @@ class ArgumentRules:
         )
 
     def _object(self, value: Any) -> Node:
-        """Return the node of a plain instance: passed by reference, except for the values of the program in it."""
+        """Return the node of a plain instance: passed by reference, except for the values of the program in it.
+
+        One that contains itself is passed by reference as a whole: a kernel that uses a value of the caller in it is
+        refused there.
+        """
         if trace.current() is None or not tree.has_dynamic(value):
             return StaticNode(value)
-        _, values, rebuild = merging.open_value(value, promote=False)
+        try:
+            _, values, rebuild = merging.open_value(value, promote=False)
+        except merging.ContainsItself:
+            return StaticNode(value)
         return ValuesNode(values, rebuild)
 
     def _number_type(self, value: Any, annotation: Any, path: str) -> type[Numeric]:

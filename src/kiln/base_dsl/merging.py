@@ -48,6 +48,10 @@ class Mismatch(Exception):
         self.path, self.first, self.second, self.why, self.hint = path, first, second, why, hint
 
 
+class ContainsItself(Mismatch):
+    """Raised for an object that cannot be taken apart, since one of its parts is the object."""
+
+
 class OtherObject(Mismatch):
     """Raised where another object replaces one that keeps its identity."""
 
@@ -347,7 +351,7 @@ def open_value(
             same = kept[id(v)]
             return lambda _: same
         if id(v) in inside:
-            raise Mismatch("", x, x, *_CONTAINS_ITSELF)
+            raise ContainsItself("", x, x, *_CONTAINS_ITSELF)
         if filled is not None and not isinstance(v, tuple) and is_mutable(v):
             if id(v) in filled:
                 return lambda _: v

@@ -101,3 +101,34 @@ def test_a_kernel_may_divide_by_a_constant_zero():
 
     with pytest.raises(kiln.DSLBaseError, match="integer division by zero"):
         host(3)
+
+
+class Part:
+    owner: Any
+
+
+class Circular:
+    """A part of the object knows the object."""
+
+    def __init__(self) -> None:
+        self.part, self.factor = Part(), 3
+        self.part.owner = self
+
+    @cute.kernel
+    def kernel(self, out: cute.Tensor, uses: kiln.Constexpr):
+        out[0] = self.part.owner.factor
+        if const_expr(uses):
+            out[0] = self.n
+
+    @cute.jit
+    def __call__(self, out: cute.Tensor, n: Int32, uses: kiln.Constexpr):
+        self.n = n + 1
+        self.kernel(out, uses).launch(grid=1, block=1)
+
+
+def test_an_object_that_contains_itself_is_passed_by_reference():
+    out = np.zeros(1, np.int32)
+    Circular()(from_dlpack(out), 5, False)
+    assert out[0] == 3
+    with pytest.raises(kiln.DSLBaseError, match="is compiled by itself|is used in"):
+        Circular()(from_dlpack(out), 5, True)
