@@ -12,7 +12,7 @@ from ..attention.launch import run_kernel
 from .problem import MlaProblem
 from .sm80 import Sm80Mla
 from .sm90 import Sm90MlaKernel
-from .sm90_config import ROPE_DIM, SWAP_AB_ROWS, Sm90MlaConfig, default_config, parts
+from .sm90_config import ROPE_DIM, SWAP_AB_ROWS, Sm90MlaConfig, cost_terms, default_config
 from .sm90_kv_tiles import MlaScalars, MlaTensors
 from .sm90_swap_ab import Sm90MlaSwapAbKernel
 from .split_kv_scheduler import SPLIT_FIELDS
@@ -77,10 +77,10 @@ class Sm90Mla(Implementation):
                     yield dataclasses.replace(one, num_splits=num_splits)
 
     def cost(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> float:
-        return max(parts(problem, config, device).values())
+        return max(cost_terms(problem, config, device).values())
 
     def cost_terms(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
-        return parts(problem, config, device)
+        return cost_terms(problem, config, device)
 
     def check(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> None:
         config.check(problem, device)

@@ -87,7 +87,7 @@ _FIXED_US = 4.0
 """Microseconds of starting, ending and combining."""
 
 
-def parts(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
+def cost_terms(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
     """Returns the microseconds of tensor cores and of memory, which work concurrently."""
     keys = problem.batch * problem.keys
     turns = -(-config.num_splits * config.tiles(problem) // device.sm_count)
