@@ -82,10 +82,10 @@ class Explanation:
         if self.measured:
             lines.append("  measured choice: it was faster than the config that the cost model expects to be fastest")
         lines.append(f"  {first.config}")
-        least = "" if self.bounds == self.terms else "at least "
-        lines.append(f"  bound by {self.bound}: concurrently {least}{_listed(self.bounds)}")
+        kind = "terms that overlap" if self.bounds == self.terms else "lower bounds"
+        lines.append(f"  bound by {self.bound}: {kind} are {_listed(self.bounds)}")
         if self.terms and self.bounds != self.terms:
-            lines.append(f"  in sequence {_listed(self.terms)}")
+            lines.append(f"  expected in sequence: {_listed(self.terms)}")
         if others:
             lines.append("  not chosen, with expected times:")
         lines += [f"    {choice.cost:.1f} us: {choice.config}" for choice in others[:_SHOWN_CONFIGS]]
