@@ -20,6 +20,7 @@ from ..lowering.builder import Builder, declare, int_type, parsed_type, ptr_type
 from ..lowering.expansion import AnyOp, Handler, Handlers, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
+from .codegen import newest_ptx
 from .device_builder import DeviceBuilder, pointer_type
 from .ops import wide_access
 from .passes import store_forwarding
@@ -226,6 +227,9 @@ class Expander(lowering.Expander):
         if message:
             hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
             raise report_at(op.location, DSLArchitectureError, message, hint=hint)
+        if feature.ptx and feature.ptx > (emitted := newest_ptx(self.arch)):
+            message = f"{what or feature.what} needs PTX {feature.ptx / 10}, and this is compiled to PTX {emitted / 10}"
+            raise report_at(op.location, DSLArchitectureError, message)
 
 
 @functools.lru_cache(maxsize=1024)

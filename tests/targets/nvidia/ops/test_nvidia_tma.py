@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ import kiln.cute as cute
 from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureError
 from kiln.cute import arch
 from kiln.dialects import nvgpu
+from kiln.hardware import features
 
 tma = nvgpu.tma
 BOX = Box("f16", (64, 32), (64, 8), "128b")
@@ -142,6 +144,13 @@ def test_copies_of_two_ctas_are_a_feature_of_the_architecture():
         compiled(body, arch_="sm_120a")
     with pytest.raises(DSLArchitectureError, match="the same GPU has it in code for sm_103a or sm_103f"):
         compiled(body, arch_="sm_103")
+
+
+def test_a_feature_of_a_newer_ptx_version_is_refused(monkeypatch):
+    monkeypatch.setattr(features, "CTA_PAIRS", dataclasses.replace(features.CTA_PAIRS, ptx=94))
+    body = lambda m, s, f, _g: tma.tma_load(m, s, f, coordinates(*AT), cta_group=2)
+    with pytest.raises(DSLArchitectureError, match=r"\(CtaGroup.TWO\) needs PTX 9.4, and this is compiled to PTX 8.8"):
+        compiled(body, arch_="sm_100a")
 
 
 @pytest.mark.parametrize("name", CASES)
