@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .... import Constexpr, Float16, Int32, const_expr, cute, pipeline, range_constexpr
@@ -20,12 +21,18 @@ _PIECE = 64
 """Columns that lie side by side."""
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class WarpPipeline(pipeline.PipelineAsync):
+    """A pipeline whose stages one thread of each consumer warp releases."""
+
+    is_signaling_thread: Any = None
+
+
 def warp_pipe(stages: int) -> Any:
     """Return a pipeline that one warpgroup fills and another empties: one thread arrives for a warp."""
     group = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP // 32)
-    pipe = pipeline.PipelineAsync.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
-    pipe.is_signaling_thread = arch.lane_idx() == 0
-    return pipe
+    pipe = WarpPipeline.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
+    return dataclasses.replace(pipe, is_signaling_thread=arch.lane_idx() == 0)
 
 
 def raw_layout(columns: int, buffers: int) -> Any:
