@@ -50,7 +50,7 @@ def _since(number: int, what: str) -> Feature:
     return Feature(f"mma.sync of {what}", number)
 
 
-WARPGROUP_MMA = Feature("wgmma", 90, suffixes="a", before=100)
+WARPGROUP_MMA = Feature("wgmma", 90, suffixes="a", before=100, tensor_core=True)
 
 
 def _warpgroup(k: int, columns: Iterable[int] = range(8, 257, 8)) -> tuple[Shape, ...]:
