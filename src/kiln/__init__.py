@@ -29,7 +29,8 @@ from ._support.gc_pause import gc_paused
 
 with gc_paused:
     from . import _alias, base_dsl, hardware, interop, targets
-    from ._support import lazy
+    from ._support import lazy, unavailable
+    from .base_dsl import typing
     from .base_dsl.arguments import register_jit_arg_adapter
     from .base_dsl.diagnostics import (
         CompilerDiagnosticError,
@@ -51,6 +52,8 @@ with gc_paused:
     from .base_dsl.typing import *
     from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 
+unavailable.error = DSLNotImplemented
+typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
 base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.program.dsl").DSL
 base_dsl.entry_points.exporter = lambda: importlib.import_module(f"{__name__}.interop.aot")
 hardware.measuring_kernels = lambda: importlib.import_module(f"{__name__}.cute.measuring")
@@ -70,6 +73,7 @@ _LAZY = (
     "mlir",
     "base_dsl",
     "cuda",
+    "experimental",
 )
 
 

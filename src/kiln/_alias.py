@@ -23,6 +23,8 @@ import sys
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 
+from ._support import unavailable
+
 TYPE_CHECKING = False  # `typing` and `dataclasses` together take longer to import than all the rest of this
 if TYPE_CHECKING:
     from importlib.abc import Loader
@@ -41,6 +43,7 @@ _MLIR = "_mlir"
 # leaves no attribute behind in the bindings.
 _JUNCTIONS = frozenset(
     {
+        "_mlir_helpers",
         "base_dsl.runtime",
         _MLIR,
         f"{_MLIR}.dialects",
@@ -52,9 +55,14 @@ _JUNCTIONS = frozenset(
 
 # Names below the alias whose place in Kiln is another one. "{mlir}" is the package of the MLIR bindings.
 _MOVED = {
+    "_mlir_helpers.arith": "kiln.cute.arch.mlir_helpers",
+    "_mlir_helpers.math": "kiln.cute.arch.mlir_helpers",
     "base_dsl.arch": "kiln.hardware.architectures",
     "base_dsl.enums": "kiln.hardware.architectures",
     "base_dsl.runtime.cuda": "kiln.cuda",
+    "cute.nvgpu.cpasync.copy": "kiln.cute.nvgpu.cpasync",
+    "cute.nvgpu.cpasync.helpers": "kiln.cute.nvgpu.cpasync",
+    "cute.nvgpu.warp.mma": "kiln.cute.nvgpu.warp",
     "utils.grouped_gemm_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
     "utils.static_persistent_tile_scheduler": "kiln.utils.schedulers.static_persistent",
     f"{_MLIR}.dialects.cute": "kiln.dialects.cute",
@@ -100,6 +108,9 @@ class AliasFinder:
     """A meta-path finder that answers for `cutlass` and everything below it, and for nothing else."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name.startswith(f"{REAL}."):  # `from` looks below the name that the module has
+            name = f"{ALIAS}{name[len(REAL) :]}"
+            return None if name[len(ALIAS) + 1 :] not in _MOVED else self.find_spec(name)
         if name != ALIAS and not name.startswith(f"{ALIAS}."):
             return None
         if name[len(ALIAS) + 1 :] in _JUNCTIONS:
@@ -144,7 +155,10 @@ class _AliasLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         # The import system takes what it finds in sys.modules after this call, not the module it passed in.
-        sys.modules[module.__name__] = importlib.import_module(self.real.name)
+        real = sys.modules[module.__name__] = importlib.import_module(self.real.name)
+        below = f"{module.__name__[len(ALIAS) + 1 :]}."
+        if not hasattr(real, "__path__") and any(moved.startswith(below) for moved in _MOVED):
+            real.__path__ = []  # a module here, a package in the programs
 
     def is_package(self, name: str) -> bool:
         return self.real.submodule_search_locations is not None
@@ -214,6 +228,7 @@ def install() -> None:
     # First, since the path finder would load `kiln/cute` a second time under the name `cutlass.cute`.
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)  # pyright: ignore[reportArgumentType]
+        sys.meta_path.append(unavailable.finder)
 
 
 def take_over() -> None:

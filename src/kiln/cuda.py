@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+from ._support import unavailable
 from .base_dsl.diagnostics import DSLCudaRuntimeError
 from .base_dsl.target import get_target
 from .hardware import driver
@@ -58,7 +59,7 @@ CUDA_VERSION: CudaVersion
 def __getattr__(name: str) -> Any:
     if name == "CUDA_VERSION":
         return _installed()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return unavailable.name(__name__, name)
 
 
 def target_version(

@@ -360,7 +360,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             _atomic("and", "%x", "f32"): "'and' of f32: add, min, max, exch are of",
             _atomic("add", "%small", "i8"): "'add' of i8: integers have 16, 32, 64 bits",
             _atomic("inc", "%w", "i64"): "'inc' of i64: integers have 32 bits",
-            _atomic("max", "%halves", "vector<2xf16>"): "vectors are of two f16 or bf16, and are added",
+            _atomic("max", "%halves", "vector<2xf16>"): "vectors are of 2 or 4 f32, or of 2, 4 or 8 f16 or bf16, and are added",
             _atomic("add", "%n", "i32", "seq_cst"): 'has the order "seq_cst"',
         },
     ),

@@ -63,6 +63,10 @@ class Node:
         """Return this argument as code compiled for the key `expected` takes it, or why it cannot ("": by keys)."""
         return ""
 
+    def adapter(self) -> Callable[[Any], Any] | None:
+        """Return what makes of an element in a call's tuple what it was in the one that was compiled for; None: as it is."""
+        return None
+
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         """Return the argument as the traced function sees it."""
         raise NotImplementedError
@@ -81,6 +85,10 @@ class StaticNode(Node):
     @property
     def key(self) -> Hashable:  # type: ignore[override]
         return static_key(self.value)
+
+    def adapter(self) -> Callable[[Any], Any] | None:
+        """None stands for what was compiled in."""
+        return lambda value: self.value if value is None else value
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return self.value
@@ -248,6 +256,20 @@ class GroupNode(Node):
             children.append(fitted)
         return GroupNode(tag, children, self._make)
 
+    def adapter(self) -> Callable[[Any], Any] | None:
+        """A plain tuple, which is all that TVM-FFI knows, becomes the named tuple."""
+        kind, parts = self._tag, [child.adapter() for child in self.children]
+        if kind is not tuple and not (isinstance(kind, type) and hasattr(kind, "_fields")):
+            return None
+
+        def adapt(value: Any) -> Any:
+            if not isinstance(value, (tuple, list)) or len(value) != len(parts):
+                return value
+            elements = [x if part is None else part(x) for x, part in zip(value, parts, strict=True)]
+            return tuple(elements) if kind is tuple else kind(*elements)
+
+        return adapt
+
     def known(self) -> list[Any]:
         kind = self._tag[0] if type(self._tag) is tuple else self._tag
         return [kind, *(value for c in self.children for value in c.known())]
@@ -288,6 +310,16 @@ def _quick_number(kind: Any) -> Quick:
         return lambda value: (kind, (value,)) if in_range(kind, value) else None
     low, high = kind.min, kind.max
     return lambda value: (kind, (value,)) if low <= value <= high else None
+
+
+def is_named_tuple(value: Any) -> bool:
+    """Return whether a value is a tuple whose elements have names."""
+    return isinstance(value, tuple) and hasattr(type(value), "_fields")
+
+
+def _field_annotation(value: Any, annotation: Any) -> Any:
+    """Return the annotation of a field for a value: none for one that is left out, and without None for others."""
+    return None if value is None else promises.without_none(annotation)[0]
 
 
 class ArgumentRules:
@@ -388,9 +420,12 @@ class ArgumentRules:
         adapter = find_adapter(kind)
         if adapter is not None:
             return ProtocolNode(adapter(value))
-        # An object with only `__extract_mlir_values__` consists of values in a trace; outside it is taken for its fields.
-        if hasattr(kind, "__new_from_mlir_values__") and (
-            hasattr(kind, "__get_mlir_types__") or (hasattr(kind, "__extract_mlir_values__") and _in_trace())
+        # An object with only `__extract_mlir_values__` consists of values in a trace; outside it is taken for its fields,
+        # and so is a named tuple, whatever protocols it has: its annotations say what they are.
+        if (
+            hasattr(kind, "__new_from_mlir_values__")
+            and not (is_named_tuple(value) and not _in_trace())
+            and (hasattr(kind, "__get_mlir_types__") or (hasattr(kind, "__extract_mlir_values__") and _in_trace()))
         ):
             return ProtocolNode(value)
         if isinstance(value, (tuple, list, dict)):
@@ -406,10 +441,17 @@ class ArgumentRules:
         )
 
     def _object(self, value: Any) -> Node:
-        """Return the node of a plain instance: passed by reference, except for the values of the program in it."""
+        """Return the node of a plain instance: passed by reference, except for the values of the program in it.
+
+        One that contains itself is passed by reference as a whole: a kernel that uses a value of the caller in it is
+        refused there.
+        """
         if trace.current() is None or not tree.has_dynamic(value):
             return StaticNode(value)
-        _, values, rebuild = merging.open_value(value, promote=False)
+        try:
+            _, values, rebuild = merging.open_value(value, promote=False)
+        except merging.ContainsItself:
+            return StaticNode(value)
         return ValuesNode(values, rebuild)
 
     def _number_type(self, value: Any, annotation: Any, path: str) -> type[Numeric]:
@@ -452,7 +494,7 @@ class ArgumentRules:
         if fields is not None:
             hints = promises.annotations_of(type(value))
             named = zip(fields, value, strict=True)
-            children = [self.node(v, None if v is None else hints.get(k), f"{path}.{k}") for k, v in named]
+            children = [self.node(v, _field_annotation(v, hints.get(k)), f"{path}.{k}") for k, v in named]
             return GroupNode(type(value), children, lambda parts: type(value)(*parts))
         children = [self.node(v, a, f"{path}[{i}]") for i, (v, a) in enumerate(zip(value, inner, strict=True))]
         if isinstance(value, list):

@@ -14,7 +14,7 @@ from .._support import stack_guard
 from .._support.gc_pause import gc_paused
 from . import entry_points, settings, stale, tree
 from . import trace as tracing
-from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
+from .arguments import AMBIENT_STREAM, ONE_SYMBOL, GroupNode, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
@@ -187,6 +187,11 @@ class CompiledFunction:
         self.static = {
             name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)
         }
+        self._adapters = {
+            name: adapt
+            for name, node in zip(names, nodes, strict=True)
+            if isinstance(node, GroupNode) and (adapt := node.adapter()) is not None
+        }
         annotation = source.parameters.annotation
         self.passed = [
             name
@@ -236,6 +241,9 @@ class CompiledFunction:
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
         """Return the nodes of arguments, each fitted to what the code was compiled for."""
+        for name, adapt in self._adapters.items():
+            if name in arguments:
+                arguments[name] = adapt(arguments[name])
         nodes = dict(zip(arguments, self.parameters.nodes(self.source.dsl, arguments), strict=True))
         for name, node in nodes.items():
             expected = self.keys.get(name)
@@ -305,7 +313,7 @@ class CompiledFunction:
 
     def _wrong_argument(self, name: str, node: Node, expected: Any, why: str) -> Exception:
         if self.for_tvm_ffi:
-            what = why or f"it is {describe_key(node.key)}"
+            what = _as_tvm_ffi_says(name, why) if why else f"it is {describe_key(node.key)}"
             return error(
                 DSLUserCodeValueError if why else DSLUserCodeTypeError,
                 f"Mismatched argument #{self.passed.index(name)} ({name!r}) when calling `{self.call_signature()}`: {what}; "
@@ -380,13 +388,17 @@ class CompiledFunction:
         return self._struct.pack(*leaves), places
 
     def export_to_c(
-        self, file_path: Any, file_name: str = "", function_prefix: str = "", *, function_name: str = ""
-    ) -> None:
+        self, file_path: Any = None, file_name: str = "", function_prefix: str = "", *, function_name: str = "",
+        object_file_path: Any = None,
+    ) -> None:  # fmt: skip
         """Write it as an object file that needs neither Python nor Kiln.
 
         The files are `file_path/file_name.o` and a header for C, with `function_prefix` in all names; or, with
-        `function_name`, the object `file_path` for TVM-FFI.
+        `function_name`, the object `file_path` (or `object_file_path`) for TVM-FFI.
         """
+        if (file_path is None) == (object_file_path is None):
+            raise type_error("export_to_c takes a file_path, or an object_file_path with a function_name: one of them")
+        file_path = object_file_path if file_path is None else file_path
         entry_points.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
 
     def __getattr__(self, name: str) -> Any:
@@ -404,6 +416,13 @@ class CompiledFunction:
     def artifacts(self) -> Any:
         """Every artefact by name, rendered when first used."""
         return self.executable.artifacts
+
+
+def _as_tvm_ffi_says(name: str, why: str) -> str:
+    """Return why a tensor does not fit, with the words of TVM-FFI's own messages, which programs look for."""
+    if found := re.match(r"the (extent|stride) of mode (\d+)", why):
+        return f"Mismatched {name}.{'shape' if found[1] == 'extent' else 'strides'}[{found[2]}]: {why}"
+    return f"{why}, expected device_type=cuda" if why.endswith("the memory of the host") else why
 
 
 _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")

@@ -48,6 +48,10 @@ class Mismatch(Exception):
         self.path, self.first, self.second, self.why, self.hint = path, first, second, why, hint
 
 
+class ContainsItself(Mismatch):
+    """Raised for an object that cannot be taken apart, since one of its parts is the object."""
+
+
 class OtherObject(Mismatch):
     """Raised where another object replaces one that keeps its identity."""
 
@@ -226,7 +230,7 @@ def refilled(like: Any, items: Any) -> Any:
 
 
 def _is_scalar(x: object) -> bool:
-    return isinstance(x, (bool, int, float, T.Numeric)) and not isinstance(x, enum.Enum)
+    return isinstance(x, (bool, int, float, T.Numeric))  # members of an IntEnum are integers
 
 
 def _unify_scalars(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[Iterator[Any]], Any]:
@@ -243,11 +247,17 @@ def _unify_scalars(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[I
         return lambda _: a
     if isinstance(a, T.Numeric) and type(a) is type(b) and a.value is b.value:
         return lambda _: a
+    a, b = _plain_number(a), _plain_number(b)
     kind = T.join(a, b)
     if kind is None:
         raise Mismatch(path, a, b, *T.lost_by_joining(a, b))
     leaves.append(Leaf(kind.mlir_type, _numeric(kind, a), _numeric(kind, b)))
     return _numeric_result(kind, a, b)
+
+
+def _plain_number(x: Any) -> Any:
+    """Return the number that a member of an IntEnum is; other values as they are."""
+    return x.value if isinstance(x, enum.Enum) else x
 
 
 def _numeric_result(kind: type[T.Numeric], a: Any, b: Any) -> Callable[[Iterator[Any]], Any]:
@@ -341,7 +351,7 @@ def open_value(
             same = kept[id(v)]
             return lambda _: same
         if id(v) in inside:
-            raise Mismatch("", x, x, *_CONTAINS_ITSELF)
+            raise ContainsItself("", x, x, *_CONTAINS_ITSELF)
         if filled is not None and not isinstance(v, tuple) and is_mutable(v):
             if id(v) in filled:
                 return lambda _: v

@@ -53,8 +53,9 @@ def or_(*args: Any, loc: Any = None, ip: Any = None) -> Any:
 
 
 def select_(cond: Any, if_value: Any, else_value: Any) -> Any:
-    """Return one of two numbers, by a truth value; both are evaluated already."""
-    return select(cond, if_value, else_value)
+    """Return one of two numbers or vectors of one shape, by a truth value; both are evaluated already."""
+    own = getattr(if_value, "__kiln_select__", None)
+    return own(cond, else_value) if own is not None else select(cond, if_value, else_value)
 
 
 def not_(value: Any, *, loc: Any = None, ip: Any = None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from . import promises
+from . import promises, trace
 from .arguments import ArgumentRules, GroupNode, Node, Quick, element_annotations
 from .diagnostics import type_error
 
@@ -63,9 +63,11 @@ class Parameters:
         return self._annotations
 
     def _annotation_for(self, value: Any, name: str) -> Any:
-        """Return the annotation of a parameter for a value; none for None where the argument may be left out."""
+        """Return the annotation of a parameter for a value; none for None where the argument may be left out, and in a
+        trace: what a person passes is judged, functions that call each other pass None for what they switched off."""
         annotation = self.annotations.get(name)
-        return None if value is None and name in self._may_be_none else annotation
+        left_out = value is None and (name in self._may_be_none or trace.current() is not None)
+        return None if left_out else annotation
 
     def check_inlined(self, rules: ArgumentRules, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise an error for arguments of a call in a trace that break a promise; they are passed as they are."""
@@ -84,7 +86,7 @@ class Parameters:
                 value = kwargs[name]
             else:
                 continue
-            if value is not None or name not in self._may_be_none:
+            if value is not None:
                 self._check_elements(rules, value, annotation, name)
 
     def _check_elements(self, rules: ArgumentRules, value: Any, annotation: Any, path: str) -> None:

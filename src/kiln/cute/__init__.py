@@ -59,7 +59,7 @@ _LAZY_NAMES = {
     "print_tensor": ".program.tensor_printing",
     **dict.fromkeys(("SymInt", "sym_int", "sym_int32", "sym_int64"), ".runtime"),
 }
-_LAZY = ("runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "export")
+_LAZY = ("runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "experimental", "export")
 
 
 __getattr__ = lazy.names(__name__, _LAZY_NAMES, _LAZY)

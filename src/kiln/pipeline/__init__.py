@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._support import unavailable
 from .asynchronous import PipelineAsync, PipelineCpAsync, PipelineTmaAsync, PipelineTmaMultiConsumersAsync
 from .barriers import (
     MbarrierArray,
@@ -27,3 +28,7 @@ __all__ = [
     "PipelineTmaAsync", "PipelineTmaMultiConsumersAsync", "PipelineTmaStore", "PipelineUserType", "SyncObject", "WorkBroadcast",
     "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state", "pipeline_init_arrive", "pipeline_init_wait", "sync",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    return unavailable.name(__name__, name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Boolean
 from ..cute import arch
+from ..cute.arch.warp import elected
 from ..cute.atoms.copying import guarded
 from ..cute.tensor.pointer import Pointer
 from .arrivals import Arrival, CopyArrival, ThreadArrival, TransactionArrival, WarpArrival
@@ -20,29 +22,27 @@ from .state import PipelineState, make_pipeline_state, require_stages
 _ARRIVALS = {PipelineOp.AsyncThread: ThreadArrival, PipelineOp.AsyncLoad: CopyArrival}
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class PipelineAsync:
     """A pipeline of `num_stages` stages. A producer acquires a stage (waits until it is empty), fills and commits it; a
     consumer waits until it is full, uses and releases it. Both go through the stages in order.
 
     Producers arrive at `sync_object_full`, consumers at `sync_object_empty`; here each has an mbarrier for every stage.
-    The kind of arrival is a strategy (`arrivals`). The masks say in which CTAs of the cluster a side arrives, and
-    `is_signaling_thread` which threads of the consumers do (None: all).
+    The kind of arrival is a strategy (`arrivals`). The masks say in which CTAs of the cluster a side arrives. Programs
+    derive dataclasses with more fields.
 
     A wait that gets the token of an earlier `try` waits only if the `try` failed.
     """
 
-    __kiln_immutable__ = True
-    _PRODUCER: Arrival = ThreadArrival()
-    _CONSUMER: Arrival = ThreadArrival(publishes=False)
+    sync_object_full: Any
+    sync_object_empty: Any
+    num_stages: int
+    producer_mask: Any = None
+    consumer_mask: Any = None
 
-    def __init__(
-        self, sync_object_full: Any, sync_object_empty: Any, num_stages: int, producer_mask: Any = None,
-        consumer_mask: Any = None, is_signaling_thread: Any = None,
-    ) -> None:  # fmt: skip
-        self.sync_object_full: SyncObject = sync_object_full
-        self.sync_object_empty: SyncObject = sync_object_empty
-        self.num_stages, self.producer_mask = num_stages, producer_mask
-        self.consumer_mask, self.is_signaling_thread = consumer_mask, is_signaling_thread
+    __kiln_immutable__ = True
+    _PRODUCER: ClassVar[Arrival] = ThreadArrival()
+    _CONSUMER: ClassVar[Arrival] = ThreadArrival(publishes=False)
 
     @classmethod
     def create(
@@ -133,8 +133,10 @@ class PipelineAsync:
 
     def consumer_release(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
         """Arrive for this thread: it has used the stage."""
-        signals = True if self.is_signaling_thread is None else self.is_signaling_thread
-        guarded(signals, lambda: self.sync_object_empty.arrive(state.index, self.consumer_mask))
+        chosen = getattr(self, "is_signaling_thread", None)
+        guarded(
+            True if chosen is None else chosen, lambda: self.sync_object_empty.arrive(state.index, self.consumer_mask)
+        )
 
     def consumer_get_barrier(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> Pointer:
         """Return the mbarrier at which consumers arrive."""
@@ -157,10 +159,10 @@ class PipelineAsync:
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
         made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
         first = len(values) // 2  # both objects are of one kind
-        made.sync_object_full = self.sync_object_full.__new_from_mlir_values__(values[:first])
-        made.sync_object_empty = self.sync_object_empty.__new_from_mlir_values__(values[first:])
+        full = self.sync_object_full.__new_from_mlir_values__(values[:first])
+        empty = self.sync_object_empty.__new_from_mlir_values__(values[first:])
+        made.__dict__.update(self.__dict__, sync_object_full=full, sync_object_empty=empty)
         return made
 
     def __kiln_static_key__(self) -> Any:
@@ -175,19 +177,25 @@ def _unless(token: Any, wait: Any) -> None:
         guarded(Boolean(token) == Boolean(False), wait)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class PipelineCpAsync(PipelineAsync):
     """A pipeline whose producers fill buffers with `cp.async`: a commit takes effect when their copies have arrived."""
 
     _PRODUCER = CopyArrival()
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class PipelineTmaAsync(PipelineAsync):
     """A pipeline whose stages TMA fills: `producer_acquire` announces the bytes, and copies that get the stage's
     mbarrier (`producer_get_barrier`, `handle.barrier`) deliver them.
 
     One warp is the producer. Consumers arrive once a warp, in each CTA of the cluster that fills stages of this one:
-    all threads of a warp release a stage together, with the same state.
+    all threads of a warp release a stage together, with the same state, and those arrive for which
+    `is_signaling_thread` holds (None: all). One thread of a warp can release it in a region of `elect_one`, after the
+    warp's barrier.
     """
+
+    is_signaling_thread: Any = None
 
     _CONSUMER = WarpArrival(publishes=False)
 
@@ -234,10 +242,12 @@ class PipelineTmaAsync(PipelineAsync):
 
     def consumer_release(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
         """Arrive for this warp: it has used the stage."""
-        arch.sync_warp()  # one thread arrives for all: the others must have read the stage before
+        if not elected():
+            arch.sync_warp()  # one thread arrives for all: the others must have read the stage before
         super().consumer_release(state)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class PipelineTmaMultiConsumersAsync(PipelineAsync):
     """A pipeline whose stages TMA fills for two kinds of consumers: the tensor cores of sm_100, and threads.
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ..cute import arch
@@ -44,6 +45,7 @@ class _Implied(SyncObject):
         pass
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class PipelineCpAsyncGroups(PipelineAsync):
     """A pipeline in which all threads of a CTA fill every stage together with `cp.async`, and use it together.
 
@@ -76,6 +78,7 @@ class _BulkGroups(SyncObject):
         arch.cp_async_bulk_wait_group(self.pending, read=True)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class PipelineTmaStore(PipelineAsync):
     """A pipeline of stages that one warp stores with TMA. The thread that issues a store commits and waits for it; in
     other threads these methods do nothing.

@@ -16,21 +16,43 @@ class PipelineState:
     """A stage of a pipeline: its `index`, the parity `phase` of the rounds so far, and the `count` of steps.
 
     With 2, 4, 8, ... stages one number changes, of which index and phase are bits: the compiler knows it for the loop's
-    counter. Otherwise both are kept, and compared with the number of stages in each step.
+    counter. Otherwise both are kept, and compared with the number of stages in each step. Derived classes have the three
+    numbers `_count`, `_index` and `_phase`, in this order among their values.
     """
 
     def __init__(self, stages: int, count: Any, index: Any, phase: Any) -> None:
         self._stages = stages
         self._count = Int32(count)
-        if _is_power(stages):
+        if type(self) is PipelineState and _is_power(stages):
             self._place: tuple[Int32, ...] = (Int32(index) + Int32(phase) * stages,)
         else:
             self._place = (Int32(index), Int32(phase))
 
-    def _at(self, count: Int32, place: tuple[Int32, ...]) -> PipelineState:
-        made = object.__new__(PipelineState)
-        made._stages, made._count, made._place = self._stages, count, place
+    def _at(self, count: Int32, place: tuple[Int32, ...]) -> Any:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, _count=count, _place=place)
         return made
+
+    @property
+    def _index(self) -> Int32:
+        return self.index
+
+    @_index.setter
+    def _index(self, index: Any) -> None:
+        self._place = self._placed(index, self.phase)
+
+    @property
+    def _phase(self) -> Int32:
+        return self.phase
+
+    @_phase.setter
+    def _phase(self, phase: Any) -> None:
+        self._place = self._placed(self.index, phase)
+
+    def _placed(self, index: Any, phase: Any) -> tuple[Int32, ...]:
+        if len(self._place) == 2:
+            return _number(index), _number(phase)
+        return (_number(index + phase * self._stages),)
 
     @property
     def stages(self) -> int:
@@ -91,12 +113,12 @@ class PipelineState:
         self._place = (before, _number(select(first, phase ^ 1, phase)))
 
     def __repr__(self) -> str:
-        return f"PipelineState(stages={self._stages}, index={self.index}, phase={self.phase})"
+        return f"{type(self).__name__}(stages={self._stages}, index={self.index}, phase={self.phase})"
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [x.ir_value() for x in (self._count, *self._place)]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> PipelineState:
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
         count, *place = map(Int32, values)
         return self._at(count, tuple(place))
 
@@ -105,7 +127,7 @@ class PipelineState:
 
 
 def _is_power(stages: int) -> bool:
-    return stages & (stages - 1) == 0
+    return stages > 0 and stages & (stages - 1) == 0
 
 
 def _number(x: Any) -> Int32:

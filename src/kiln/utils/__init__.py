@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._support import lazy
+from .._support import lazy, unavailable
 
 if TYPE_CHECKING:
     from ..cute.pictures.draw import print_latex, print_latex_tv
     from ..torch import create_cute_tensor_for_fp8
     from . import schedulers
+    from .block_copy import block_copy
     from .hardware_info import HardwareInfo
     from .layout_enum import LayoutEnum
     from .reductions import reduce_in_block, reduce_in_warp
@@ -43,6 +44,7 @@ _PLACES = {
     "SmemPartition": ".smem_allocator",
     "TensorMapManager": ".tensor_map_manager",
     "TensorMapUpdateMode": ".tensor_map_manager",
+    "block_copy": ".block_copy",
     "create_cute_tensor_for_fp8": "..torch",
     "get_smem_capacity_in_bytes": ".smem_capacity",
     "is_fp8_dtype": ".tensor_helpers",
@@ -54,7 +56,7 @@ _PLACES = {
 }
 """The module that defines each name."""
 
-__getattr__ = lazy.names(__name__, _PLACES, modules=None)
+__getattr__ = lazy.names(__name__, _PLACES, modules=None, otherwise=unavailable.name)
 
 
 def __dir__() -> list[str]:

@@ -33,8 +33,8 @@ def _on_the_cpu():
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (array(4), "the extent of mode 0 is 4, not 8"),
-        (array(16)[::2], "the stride of mode 0 is 2, not 1"),
+        (array(4), "Mismatched b.shape[0]: the extent of mode 0 is 4, not 8"),
+        (array(16)[::2], "Mismatched b.strides[0]: the stride of mode 0 is 2, not 1"),
         (array(8, 1), "it has 2 modes"),
         (array(8, dtype=np.float16), "its elements are Float16"),
     ],

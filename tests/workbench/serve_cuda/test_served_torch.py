@@ -301,3 +301,21 @@ def test_nothing_is_served_elsewhere(gpu_program):
         """,
         "--",
     )
+
+
+def test_matrix_products_with_another_result_type(torch_program):
+    """torch has `out_dtype` for CUDA only: products of 16-bit matrices in f32."""
+    torch_program(
+        """
+        import torch
+
+        a, b = (torch.randn(2, 16, 16, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        exact, c = a.float() @ b.float(), torch.randn(2, 16, 16, device="cuda")
+        f32 = {"out_dtype": torch.float32}
+        assert torch.allclose(torch.mm(a[0], b[0], **f32), exact[0], atol=1e-4)
+        assert torch.allclose(torch.bmm(a, b, **f32), exact, atol=1e-4)
+        assert torch.allclose(torch.addmm(c[0], a[0], b[0], **f32), exact[0] + c[0], atol=1e-4)
+        assert torch.allclose(torch.baddbmm(c, a, b, **f32), exact + c, atol=1e-4)
+        assert torch.mm(a[0], b[0], **f32).dtype is torch.float32 and torch.mm(a[0], b[0], **f32).is_cuda
+        """
+    )

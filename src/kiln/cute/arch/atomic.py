@@ -13,11 +13,12 @@ from .values import choice, kernel_only, pointer
 
 __all__ = [
     "atomic_add", "atomic_and", "atomic_cas", "atomic_exch", "atomic_fmax", "atomic_fmin", "atomic_max",
-    "atomic_min", "atomic_or", "atomic_xor", "load", "prefetch", "red", "store",
+    "atomic_min", "atomic_or", "atomic_rmw", "atomic_xor", "load", "prefetch", "red", "store",
 ]  # fmt: skip
 
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 _SCOPES = ("gpu", "cta", "cluster", "sys")
+_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec")
 
 
 def _element(ptr: Any, value: Any) -> Any:
@@ -32,14 +33,26 @@ def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
     kernel_only(what)
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     address = pointer(ptr, what)
-    if not isinstance(val, (int, float, Numeric)) and hasattr(val, "ir_value"):  # a vector of two halves
-        vector = val.ir_value()
-        made = nvgpu.memory.atomic_rmw(kind, address, vector, order, scope)
+    if isinstance(val, ir.Value) and isinstance(val.type, ir.VectorType):
+        return nvgpu.memory.atomic_rmw(kind, address, val, order, scope)
+    if not isinstance(val, (int, float, Numeric)) and hasattr(val, "ir_value"):  # a vector
+        made = nvgpu.memory.atomic_rmw(kind, address, val.ir_value(), order, scope)
         return type(val)(made, val.shape, val.dtype)
     element = _element(ptr, val)
     if kind in ("min", "max") and not element.is_float and not element.signed:
         kind = f"u{kind}"
     return element._make(nvgpu.memory.atomic_rmw(kind, address, element(val).ir_value(), order, scope))
+
+
+def atomic_rmw(
+    op: Any, ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
+) -> Any:
+    """Combine the element at a pointer with `val` by an operation; return its old value.
+
+    `inc` counts up to `val` and begins again at 0, `dec` counts down from `val`. A vector, as a TensorSSA or a value of
+    the IR, is one operation for each element.
+    """
+    return _rmw("atomic_rmw", choice("op", op, _OPERATIONS), ptr, val, sem, scope)
 
 
 def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:

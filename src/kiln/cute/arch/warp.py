@@ -198,6 +198,11 @@ _chosen: weakref.WeakSet[tracing.FunctionFrame] = weakref.WeakSet()
 """The kernels in which an `elect_one` region is open."""
 
 
+def elected() -> bool:
+    """Return whether what is traced now is in a region of `elect_one`."""
+    return tracing.require("elect_one()").function in _chosen
+
+
 class IfOpRegion:
     """The region of `with elect_one():`, which one thread of the warp runs. Nested regions do nothing."""
 

@@ -113,6 +113,11 @@ class PointerNode(Node):
             RuntimePointer(expected.dtype, address, expected.memspace, expected.alignment, self._pointer)
         )
 
+    def adapter(self) -> Callable[[Any], Any] | None:
+        """An address is a pointer of the type that was compiled for."""
+        kind, space, alignment = self.key
+        return lambda value: RuntimePointer(kind, value, space, alignment) if type(value) is int else value
+
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return Pointer(next(values), *self.key)
 

@@ -412,6 +412,11 @@ class FakeTensor(_Passed):
         return self._signature.memspace
 
     @property
+    def _assumed_align(self) -> int:
+        """The alignment in bytes, under the name that programs know."""
+        return self._signature.alignment
+
+    @property
     def leading_dim(self) -> Any:
         return next((i for i, d in enumerate(self._stride) if d == 1), None)
 

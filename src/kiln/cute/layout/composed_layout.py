@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from math import gcd
 from typing import Any
 
+from ...base_dsl.numeric.operators import select
 from .basis import add_coords
 from .int_tuple import (
     as_int_tuple,
@@ -142,6 +143,25 @@ class ComposedLayout(Drawn):
         moved, rest = crd2idx_apart(coord, self._outer, self._inner.period)
         return moved, self._with(offset=add_coords(self._offset, rest), outer=slice_(self._outer, coord))
 
+    def _linear_slice(self, coord: Any) -> tuple[Any, Layout] | None:
+        """Return a slice at a dynamic coordinate as a plain layout and the swizzled offset it starts at, if it is one.
+
+        Where no two bits that the swizzle combines vary in what is left, a step along a bit changes the swizzled offset
+        by a fixed amount, whose sign the coordinate decides: strides are dynamic, and the swizzle is applied once.
+        """
+        inner = self._inner
+        if not isinstance(inner, Swizzle) or inner.num_shift < 0 or self._offset != 0 or not self._outer.is_static():
+            return None
+        if _shared_bits(self._outer, inner.period):
+            return None
+        offset, rest = crd2idx(coord, self._outer), slice_(self._outer, coord)
+        varying = _bits_of(rest, inner.period)
+        if isinstance(offset, int) or varying is None or varying & (varying & inner.source_mask) >> inner.num_shift:
+            return None
+        start = inner(offset)
+        shape, stride = _linear_modes(rest._shape, rest._stride, inner, start)
+        return start, Layout(shape, stride)
+
     def _domain_offset(self, coord: Any) -> ComposedLayout:
         return self._with(offset=add_coords(self._offset, crd2idx(coord, self._outer)), outer=self._outer)
 
@@ -170,6 +190,63 @@ class ComposedLayout(Drawn):
         inner = self._inner._with_leaves(rest) if isinstance(self._inner, Layout) else self._inner
         offset = with_dynamic_leaves(self._offset, rest)
         return ComposedLayout(inner, offset, self._outer._with_leaves(rest))
+
+
+def _bits_of(layout: Layout, period: int) -> int | None:
+    """Return the bits below a period that vary in the offsets of a static layout; None if a mode is no run of bits."""
+    bits = 0
+    for n, d in zip(flatten_to_tuple(layout._shape), flatten_to_tuple(layout._stride), strict=True):
+        if not isinstance(d, int):
+            return None
+        if n == 1 or d % period == 0:
+            continue
+        if d <= 0 or n & (n - 1) or d & (d - 1):
+            return None
+        bits |= (n - 1) * d & (period - 1)
+    return bits
+
+
+def _shared_bits(layout: Layout, period: int) -> bool:
+    """Return whether two modes of a static layout vary the same bit below a period, or one is no run of bits."""
+    found = 0
+    for n, d in zip(flatten_to_tuple(layout._shape), flatten_to_tuple(layout._stride), strict=True):
+        bits = _bits_of(Layout(n, d), period)
+        if bits is None or found & bits:
+            return True
+        found |= bits
+    return False
+
+
+def _linear_modes(shape: Any, stride: Any, swizzle: Swizzle, start: Any) -> tuple[Any, Any]:
+    """Return shape and stride of modes whose offsets are counted from the swizzled offset `start`.
+
+    A mode is split so that its bits that the swizzle changes, or that change others, are modes of two elements.
+    """
+    if isinstance(shape, tuple):
+        pairs = [_linear_modes(n, d, swizzle, start) for n, d in zip(shape, stride, strict=True)]
+        return tuple(n for n, _ in pairs), tuple(d for _, d in pairs)
+    if shape == 1 or stride % swizzle.period == 0:
+        return shape, stride
+    modes: list[tuple[int, Any]] = []
+    for position in range(shape.bit_length() - 1):
+        bit = stride << position
+        if bit & swizzle.target_mask:
+            modes.append((2, _signed(bit, start, bit)))
+        elif bit & swizzle.source_mask:
+            modes.append((2, _signed(bit >> swizzle.num_shift, start, bit >> swizzle.num_shift) + bit))
+        elif modes and isinstance(modes[-1][1], int) and modes[-1][0] * modes[-1][1] == bit:
+            modes[-1] = (2 * modes[-1][0], modes[-1][1])
+        else:
+            modes.append((2, bit))
+    if len(modes) == 1:
+        return modes[0]
+    return tuple(n for n, _ in modes), tuple(d for _, d in modes)
+
+
+def _signed(step: int, start: Any, bit: int) -> Any:
+    """Return `step` where a bit of the swizzled offset is 0, else `-step`."""
+    up = (start & bit) == 0
+    return select(up, step, -step)._assume(divisibility=step)
 
 
 def make_composed_layout(inner: Any, offset: Any, outer: Layout, *, loc: Any = None, ip: Any = None) -> ComposedLayout:

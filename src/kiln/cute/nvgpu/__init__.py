@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..._support import lazy
 from .common import *
 
-_UNITS = ("common", "cpasync", "warp", "warpgroup")
+_UNITS = ("common", "cpasync", "tcgen05", "warp", "warpgroup")
 
 
 __getattr__ = lazy.names(__name__, {}, _UNITS)

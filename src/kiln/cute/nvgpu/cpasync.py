@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..._support import unavailable
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32
@@ -133,3 +134,7 @@ class CpAsyncTrait(CopyTrait):
             if src._extents is not None:
                 guarded(condition, lambda numbers=numbers: check(numbers))
             move(numbers, select(condition, Int32(whole), Int32(0)))
+
+
+def __getattr__(name: str) -> object:
+    return unavailable.name(__name__, name)

@@ -12,7 +12,7 @@ from ..atoms.atom import CopyAtom
 from ..deferred_dialects import nvgpu
 from ..layout.algebra import composition
 from ..layout.basis import ScaledBasis
-from ..layout.int_tuple import product_each, wrap
+from ..layout.int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout.layout import Layout, make_identity_layout
 from ..layout.picture import Drawn
 from ..layout.tiling import make_layout_image_mask
@@ -78,6 +78,8 @@ def make_tiled_tma_atom(
     tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
     if gmem_coord_tensor is not None:
         raise type_error("make_tiled_tma_atom takes no gmem_coord_tensor")
+    if isinstance(cta_tiler, Layout) and any(isinstance(s, ScaledBasis) for s in flatten_to_tuple(cta_tiler.stride)):
+        return _atom(op, tensor, smem_layout_, cta_tiler, num_multicast, internal_type)  # coordinates of the tensor
     tiler = wrap(tuple(cta_tiler) if isinstance(cta_tiler, list) else cta_tiler)
     if len(tiler) > len(tensor.layout):
         raise type_error(f"a tile {cta_tiler} has more modes than {tensor}: one for each of the first")

@@ -142,8 +142,11 @@ class Pointer(TensorIterator):
 
     @property
     def type(self) -> ir.Type:
-        """Its IR type."""
-        return cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._alignment)
+        """Its IR type; the type's `swizzle_type` is the swizzle of its addresses, in bytes (S<0,4,3>: none)."""
+        known = cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._alignment)
+        made = type(known)(known)  # types of the IR are shared
+        made.swizzle_type = self._swizzle if self._swizzle is not None else Swizzle(0, 4, 3)
+        return made
 
     def __str__(self) -> str:
         parts = [type_name(self._dtype), self._memspace.name]
@@ -311,6 +314,9 @@ class Pointer(TensorIterator):
         is kept in a uniform register.
         """
         if isinstance(layout, ComposedLayout):
+            linear = layout._linear_slice(coord) if by_thread else None
+            if linear is not None:
+                return self.moved(linear[0]), linear[1]
             moved, rest = (0, layout._slice(coord)) if by_thread else layout._slice_and_move(coord)
             return self + moved, rest
         if period := self._period():

@@ -139,6 +139,15 @@ class TensorSSA:
         """Return the vector."""
         return self._value
 
+    def __kiln_select__(self, condition: Any, other: Any) -> TensorSSA:
+        """Return this vector where a truth value holds, else another of its shape: `cutlass.select_`."""
+        if not isinstance(other, TensorSSA) or other.shape != self.shape:
+            got = pretty_str(other.shape) if isinstance(other, TensorSSA) else type(other).__name__
+            raise type_error(f"select_() between a vector of shape {pretty_str(self.shape)} and {got}: of one shape")
+        t = common_type(self.dtype, other.dtype)
+        values = Boolean(condition).ir_value(), self.to(t).value, other.to(t).value
+        return TensorSSA(tracing.emit_value("arith.select", values[1].type, values), self.shape, t)
+
     @property
     def shape(self) -> Any:
         """The shape."""

@@ -13,6 +13,7 @@ Order = one_of("relaxed", "acquire", "release", "acq_rel")
 Scope = one_of("cta", "cluster", "gpu", "sys")
 
 _OF_FLOATS = ("add", "min", "max", "exch")
+_VECTORS = {"f32": (2, 4), "f16": (2, 4, 8), "bf16": (2, 4, 8)}
 
 
 def _wrong_operand(kind: str, type_: ir.Type) -> str:
@@ -20,8 +21,8 @@ def _wrong_operand(kind: str, type_: ir.Type) -> str:
     vector = isinstance(type_, ir.VectorType)
     element = type_.element_type if vector else type_
     name = str(element)
-    if vector and (kind != "add" or name not in ("f16", "bf16") or list(type_.shape) != [2]):
-        return f"'{kind}' of {type_}: vectors are of two f16 or bf16, and are added"
+    if vector and (kind != "add" or type_.rank != 1 or type_.shape[0] not in _VECTORS.get(name, ())):
+        return f"'{kind}' of {type_}: vectors are of 2 or 4 f32, or of 2, 4 or 8 f16 or bf16, and are added"
     if isinstance(element, ir.FloatType):
         if kind not in _OF_FLOATS or name not in ("f16", "bf16", "f32", "f64"):
             return f"'{kind}' of {type_}: {', '.join(_OF_FLOATS)} are of f16, bf16, f32 and f64"
@@ -40,7 +41,8 @@ class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw"):
     """Atomically combine the element at the pointer with `value`, and return the old element.
 
     Integers have 16, 32 or 64 bits (`inc`, `dec`: 32); `add`, `min`, `max` and `exch` are also of f16, bf16, f32, f64
-    (of a number and a NaN, the number), `add` also of vectors of two f16 or bf16.
+    (of a number and a NaN, the number), `add` also of vectors of 2 or 4 f32 and of 2, 4 or 8 f16 or bf16: one step for each
+    element, or for two halves.
     """
 
     pointer: Operand[Pointer]

@@ -51,11 +51,12 @@ def create_initial_search_state(*, loc: Any = None, ip: Any = None) -> GroupedGe
     return GroupedGemmGroupSearchState(Int32(0), Int32(0))
 
 
-@dataclasses.dataclass
 class GroupWorkTileInfo(WorkTileInfo):
     """A tile of a scheduler, and its place in its problem."""
 
-    group_search_result: Any
+    def __init__(self, tile_idx: Any, is_valid_tile: Any, group_search_result: Any) -> None:
+        super().__init__(tile_idx, is_valid_tile)
+        self.group_search_result = group_search_result
 
 
 class GroupedGemmTileSchedulerHelper(ValueParts):

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-from ...base_dsl.typing import Int32
+from ...base_dsl.typing import Boolean, Int32
 from ..value_parts import ValueParts
 
 __all__ = ["WorkTileInfo"]
 
 
-@dataclasses.dataclass
 class WorkTileInfo(ValueParts):
     """A tile's coordinate, and whether it is valid.
 
     Python integers in the coordinate stay static, except where tiles with different ones merge: there they become
-    Int32.
+    Int32. Whether a tile is valid is a Boolean of the program, also where it is known. Derived classes have the fields
+    `_tile_idx` and `_is_valid_tile`, whose values come in this order.
     """
 
-    tile_idx: Any
-    is_valid_tile: Any
+    def __init__(self, tile_idx: Any, is_valid_tile: Any) -> None:
+        self._tile_idx = tile_idx
+        self._is_valid_tile = Boolean(is_valid_tile)
+
+    @property
+    def tile_idx(self) -> Any:
+        """The coordinate of the tile."""
+        return self._tile_idx
+
+    @property
+    def is_valid_tile(self) -> Boolean:
+        """Whether there is such a tile."""
+        return self._is_valid_tile
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(tile_idx={self._tile_idx}, is_valid_tile={self._is_valid_tile})"
 
     def __kiln_join__(self, other: Any) -> Any:
-        first, second = _placed(self, other.tile_idx), _placed(other, self.tile_idx)
+        first, second = _placed(self, other._tile_idx), _placed(other, self._tile_idx)
         return (first, second) if first.__kiln_static_key__() == second.__kiln_static_key__() else None
 
     def __kiln_coerce__(self, like: Any) -> Any:
-        placed = _placed(self, like.tile_idx)
+        placed = _placed(self, like._tile_idx)
         return placed if placed.__kiln_static_key__() == like.__kiln_static_key__() else None
 
 
-def _placed(tile: WorkTileInfo, other: Any) -> WorkTileInfo:
-    return dataclasses.replace(tile, tile_idx=_beside(tile.tile_idx, other))
+def _placed(tile: WorkTileInfo, other: Any) -> Any:
+    made = object.__new__(type(tile))
+    made.__dict__.update(tile.__dict__, _tile_idx=_beside(tile._tile_idx, other))
+    return made
 
 
 def _beside(own: Any, other: Any) -> Any:

@@ -32,12 +32,13 @@ def of_halves(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> An
 
     wide = [widened(x) for x in args]
     named = {name: x if name == "out" else widened(x) for name, x in kwargs.items()}
-    if len(found) != 1 or "out_dtype" in kwargs:
+    wanted = named.pop("out_dtype", None)
+    if len(found) != 1 or (wanted is not None and wanted is not torch.float32 and wanted not in found):
         return None  # nothing to do, or torch refuses it
     if func.__name__ in _IN_PLACE:
         return args[0].copy_(getattr(torch.Tensor, func.__name__[:-1])(*wide, **named))
     out = named.pop("out", None)
-    made = func(*wide, **named).to(found.pop())
+    made = func(*wide, **named).to(wanted or found.pop())
     if out is None:
         return made
     return out.resize_(made.shape).copy_(made)

@@ -5,11 +5,13 @@ Blocks of other groups run on other OS threads: these are real atomic operations
 
 from __future__ import annotations
 
+from typing import Any
+
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....base_dsl.target import value_bytes
 from ....dialects import cute, nvgpu
-from ....mlir import ir
+from ....mlir import context, ir
 from ...host.arithmetic import round_to_bf16, widen_bf16
 from ...lowering.builder import Builder, int_attr, int_type
 from ...lowering.expansion import Handlers
@@ -37,6 +39,8 @@ def atomic_rmw(
     x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str = ""
 ) -> ir.Value:
     """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers."""
+    if isinstance(value.type, ir.VectorType) and value_bytes(value.type) > 4:
+        return _rmw_of_each(x, op, b, kind, pointer, value, modifiers)
     x.let_others_run(op, b, "loop around an atomic operation")
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     attributes = {"ordering": int_attr(int_type(64), SEQUENTIAL)}
@@ -53,6 +57,19 @@ def atomic_rmw(
     return b.value(
         "llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": int_attr(int_type(64), known[kind])}
     )
+
+
+def _rmw_of_each(
+    x: Expander, op: ir.Operation, b: Builder, kind: str, pointer: ir.Value, value: ir.Value, modifiers: str
+) -> ir.Value:
+    """Return the old elements of a vector; each element is an operation of its own."""
+    type_: Any = value.type
+    size, olds = value_bytes(type_.element_type), []
+    for number in range(type_.shape[0]):
+        position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+        element = b.value("vector.extract", type_.element_type, (value,), position)
+        olds.append(atomic_rmw(x, op, b, kind, b.byte_gep(pointer, number * size), element, modifiers))
+    return b.value("vector.from_elements", type_, olds)
 
 
 def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.Value:

@@ -373,8 +373,30 @@ _ROUNDINGS = {"rni": "math.roundeven", "rzi": "math.trunc", "rmi": "math.floor",
 _CONVERSION_MODIFIERS = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "satfinite", "relu", *_ROUNDINGS}
 
 
+def _cvt_pack(m: Machine, modifiers: tuple[str, ...], operands: tuple[Operand, ...]) -> ir.Value:
+    """Return two words saturated to 16 bits, the first in the upper half; narrower ones below the low bits of a third word."""
+    kinds = [part for part in modifiers if part in BITS or part in ("s4", "u4", "s2", "u2")]
+    target, b = kinds[0], m.b
+    width, signed = int(target[1:]), target.startswith("s")
+    if "sat" not in modifiers or kinds[1] != "s32" or (width == 16) != (len(operands) == 3):
+        raise Refused("this form of cvt.pack")
+    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+
+    def saturated(operand: Operand) -> ir.Value:
+        value = b.binary("maxsi", b.binary("minsi", m.bits(operand, 32), high), low)
+        return b.binary("andi", value, (1 << width) - 1)
+
+    first, second = saturated(operands[1]), saturated(operands[2])
+    made = b.binary("ori", b.binary("shli", first, width), second)
+    if len(operands) == 4:
+        made = b.binary("ori", made, b.binary("shli", m.bits(operands[3], 32), 2 * width))
+    return made
+
+
 @INSTRUCTIONS.expands("cvt")
 def _cvt(m: Machine, s: Statement) -> ir.Value:
+    if "pack" in s.modifiers:
+        return _cvt_pack(m, s.modifiers, s.operands)
     kinds = [part for part in s.modifiers if part in BITS]
     if len(kinds) != 2:
         raise Refused("the types of this conversion")

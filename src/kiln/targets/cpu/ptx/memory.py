@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+from ....dialects.nvgpu.async_copy import BULK_REDUCTIONS
 from ....hardware.limits import MBARRIER_ARRIVALS
 from ....mlir import context, ir
 from ...lowering.builder import int_type, ptr_type
@@ -235,7 +236,16 @@ def _cp(m: Machine, s: Statement) -> None:
     if "tensor" in modifiers:
         copy_box(m, s)
         return
-    if modifiers[:1] != ("async",) or "reduce" in modifiers:
+    if "reduce" in modifiers and "bulk_group" in modifiers:
+        x.function.copies = True
+        target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
+        how, kind = s.one_of(*BULK_REDUCTIONS), typed(s)
+        element = {"b32": "u32", "b64": "u64"}.get(kind, kind)
+        if element not in BULK_REDUCTIONS.get(how, ()):
+            raise Refused(f"the reduction {how} of {kind}")
+        async_copy.bulk_reduce(x, op, b, (how, element), target, source, m.bits(operands[2], 32))
+        return
+    if modifiers[:1] != ("async",):
         raise Refused("this copy")
     if "prefetch" in modifiers:
         return

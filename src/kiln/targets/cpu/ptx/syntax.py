@@ -85,12 +85,14 @@ class Program:
 
     statements: list[Statement | Label]
     registers: dict[str, str]
+    vectors: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """The elements of declared vectors, which are registers as well."""
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME = re.compile(r"(?:%|\$|[A-Za-z_])[\w$%.]*(?:::\w+)*$")
 _GUARD = re.compile(r"@(!?)\s*([%$\w.]+)\s+")
-_REG = re.compile(r"\.reg\s+(?:\.v\d\s+)?\.(\w+)\s+(.*)", re.DOTALL)
+_REG = re.compile(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", re.DOTALL)
 _LABEL = re.compile(r"\s*([A-Za-z_$%][\w$%{}:]*?)\s*:(?!:)\s*")
 
 
@@ -143,8 +145,12 @@ def _read(piece: str, program: Program) -> None:
         return
     declared = _REG.match(piece)
     if declared:
-        kind, names = declared.groups()
+        count, kind, names = declared.groups()
         for name in _split(names):
+            if count:  # a vector: its elements are registers, `v.x` to `v.w`
+                program.vectors[name] = tuple(f"{name}.{axis}" for axis in "xyzw"[: int(count)])
+                program.registers.update(dict.fromkeys(program.vectors[name], kind))
+                continue
             many = re.fullmatch(r"([%\w]+)<(\d+)>", name)
             if many:
                 for number in range(int(many.group(2))):
@@ -162,8 +168,15 @@ def _read(piece: str, program: Program) -> None:
     root, *modifiers = name.strip().split(".")
     if not re.fullmatch(r"[a-z]\w*", root):
         raise PtxSyntaxError(f"{text!r} does not start with an instruction")
-    operands = tuple(_operand(part) for part in _split(rest))
+    operands = tuple(_whole_vector(_operand(part), program.vectors) for part in _split(rest))
     program.statements.append(Statement(" ".join(text.split()), root, tuple(modifiers), operands, guard))
+
+
+def _whole_vector(operand: Operand, vectors: dict[str, tuple[str, ...]]) -> Operand:
+    """Return the elements of a vector register, where an operand is one."""
+    if isinstance(operand, Register) and operand.name in vectors:
+        return Vector(tuple(map(Register, vectors[operand.name])))
+    return operand
 
 
 def _first_word(piece: str) -> tuple[str, str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ....dialects import nvgpu
 from ....hardware import features
@@ -41,6 +42,8 @@ def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir
     kind, order, scope = op.kind, op.order, op.scope
     _check_scope(x, op, scope)
     type_ = op.value.type
+    if isinstance(type_, ir.VectorType) and bits_of(type_) > 32:
+        return _vector_rmw(x, op, b)
     bits = as_bits(b, op.value)
     width = bits.type.width
     if not _has_instruction(x, kind, type_):
@@ -54,6 +57,36 @@ def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir
     code = f"atom.{order}.{scope}{space}.{name}{ftz}.{ptx_type} $0, [$1], $2;"
     (made,) = b.asm(code, f"={letter},{address},{letter}", [op.pointer, bits], [bits.type])
     return from_bits(b, made, op.result.type)
+
+
+def _vector_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir.Value:
+    """Return the old elements of a vector: one instruction on global memory from sm_90 on, else one for each word."""
+    type_: Any = op.value.type
+    element, count = type_.element_type, type_.shape[0]
+    words = count * bits_of(element) // 32
+    packed = "f32" if bits_of(element) == 32 else f"{element}x2"
+    as_words = ir.VectorType.get([words], int_type(32), loc=ir.Location.unknown(context()))
+    bits = b.value("vector.bitcast", as_words, (op.value,))
+    pieces = [_element(b, bits, n) for n in range(words)]
+    space, address = _space(op.pointer)
+    ftz = "" if packed == "f32" else ".noftz"
+    start = f"{op.order}.{op.scope}{space}.add{ftz}"
+    if space == ".global" and features.VECTOR_ATOMICS.on(x.arch):
+        old, new = (", ".join(f"${n + first}" for n in range(words)) for first in (0, words + 1))
+        code = f"atom.{start}.v{words}.{packed} {{{old}}}, [${words}], {{{new}}};"
+        letters = ",".join([*["=r"] * words, address, *["r"] * words])
+        found = b.asm(code, letters, [op.pointer, *pieces], [int_type(32)] * words)
+    else:
+        found = []
+        for n, piece in enumerate(pieces):
+            code = f"atom.{start}.{packed} $0, [$1], $2;"
+            found += b.asm(code, f"=r,{address},r", [b.byte_gep(op.pointer, 4 * n), piece], [int_type(32)])
+    return b.value("vector.bitcast", type_, (b.value("vector.from_elements", as_words, list(found)),))
+
+
+def _element(b: DeviceBuilder, vector: ir.Value, number: int) -> ir.Value:
+    position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
+    return b.value("vector.extract", element_of(vector.type), (vector,), position)
 
 
 def _check_scope(x: Expander, op: AnyOp, modifiers: str) -> None:

@@ -1,0 +1,129 @@
+"""Names of CuTe DSL that Kiln does not implement: programs can import them, and get an error where they use one.
+
+A library with a kernel for each generation of GPUs imports all of them at its top. A placeholder can stand in an
+annotation, as a default argument, as a base class and in a comparison; a call of it raises `DSLNotImplemented`.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+TYPE_CHECKING = False  # as in `lazy.py`: importing `kiln` stays quick
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+    from typing import Any
+else:
+    Loader = object
+
+_BLACKWELL = "Kiln has no Blackwell instructions yet"
+_INTERNAL = "it is an internal of another implementation of the interface"
+
+MODULES = {
+    "base_dsl.ast_preprocessor": _INTERNAL,
+    "base_dsl.tvm_ffi_builder": _INTERNAL,
+    "cute.nvgpu.tcgen05": _BLACKWELL,
+    "utils.blockscaled_layout": _BLACKWELL,
+    "utils.gemm": _BLACKWELL,
+}
+"""Modules below `kiln` that have placeholders only, and so do their submodules; with the reason."""
+
+NAMES = {
+    "cute.arch": (_BLACKWELL, "clc_response", "issue_clc_query"),
+    "cute.nvgpu.cpasync": (
+        _INTERNAL,
+        "CopyBulkTensorTileG2SMulticastNonExecTrait",
+        "CopyBulkTensorTileG2SNonExecTrait",
+        "CopyBulkTensorTileS2GNonExecTrait",
+        "CopyReduceBulkTensorTileS2GNonExecTrait",
+    ),
+    "cuda": (_INTERNAL, "load_cubin_module_data"),
+    "pipeline": (
+        _BLACKWELL,
+        "PipelineAsyncUmma",
+        "PipelineClcFetchAsync",
+        "PipelineTmaUmma",
+        "PipelineUmmaAsync",
+    ),
+    "utils": (
+        _BLACKWELL,
+        "ClcDynamicPersistentTileScheduler",
+        "ClcDynamicPersistentTileSchedulerParams",
+        "TmemAllocator",
+        "get_num_tmem_alloc_cols",
+    ),
+}
+"""Placeholders in modules that exist: the reason, then the names."""
+
+
+error: type[Exception] = NotImplementedError
+"""What a use of a placeholder raises; the package puts its own class here."""
+
+
+class Unavailable(type):
+    """The class of placeholders. A placeholder's attributes are placeholders, and so are classes derived from it."""
+
+    __kiln_reason__: str
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        here = next(base for base in cls.__mro__ if "__kiln_reason__" in vars(base))
+        raise error(f"{here.__module__}.{here.__qualname__} is not available: {here.__kiln_reason__}")
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"type object {cls.__qualname__!r} has no attribute {name!r}")
+        return _placeholder(cls.__module__, f"{cls.__qualname__}.{name}", cls.__kiln_reason__)
+
+    def __getitem__(cls, item: Any) -> Any:
+        return cls
+
+    def __repr__(cls) -> str:
+        return f"<{cls.__module__}.{cls.__qualname__}: not available>"
+
+
+@functools.cache  # one object for a name; its class does not change when a program asks for an attribute
+def _placeholder(module: str, qualname: str, reason: str) -> Any:
+    body = {"__module__": module, "__qualname__": qualname, "__kiln_reason__": reason}
+    return Unavailable(qualname.rpartition(".")[2], (), body)
+
+
+def name(module: str, name: str) -> Any:
+    """Return a placeholder of a module, as an attribute of it; AttributeError for other names."""
+    reason, *known = NAMES.get(module.partition(".")[2], ("",))
+    if name not in known:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    return _placeholder(module, name, reason)
+
+
+class _Module(ModuleType):
+    """A module of placeholders."""
+
+    __kiln_reason__: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return _placeholder(self.__name__, name, self.__kiln_reason__)
+
+
+class Finder(Loader):
+    """A meta-path finder and loader of the modules that have placeholders only."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        below = name.partition(".")[2]
+        if not name.startswith("kiln.") or not any(f"{below}.".startswith(f"{known}.") for known in MODULES):
+            return None
+        return ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        made = _Module(spec.name, "Names that Kiln does not implement: see kiln._support.unavailable.")
+        below = spec.name.partition(".")[2]
+        made.__kiln_reason__ = next(why for known, why in MODULES.items() if f"{below}.".startswith(f"{known}."))
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+finder = Finder()

@@ -1,0 +1,22 @@
+"""`cutlass._mlir_helpers`: functions on values of the IR that libraries take from there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.typing import Float32, Numeric
+from .arithmetic import rcp_approx
+
+__all__ = ["bitcast", "rcp"]
+
+
+def bitcast(src: Any, res_elem_type: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """Return the bits of a value as another type of the same width."""
+    value = src.ir_value() if isinstance(src, Numeric) else src
+    return tracing.emit_value("arith.bitcast", res_elem_type, (value,))
+
+
+def rcp(a: Any, *, approx: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None) -> Float32:
+    """Return 1 / a: by the hardware's approximation, or rounded to nearest."""
+    return rcp_approx(a) if approx else 1.0 / Float32(a)
