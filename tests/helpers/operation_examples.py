@@ -109,16 +109,21 @@ def _columns(name: str, first: str) -> tuple[str, dict[str, str]]:
     }
 
 
-def _tcgen05_mma(a: str = "%w", kind: str = "f16", group: int = 1, masks: int = 0, more: str = "") -> str:
-    operands, types = f"%n, {a}, %w, %n, %c" + ", %n" * masks, f"i32, {ARGUMENTS[a]}, i64, i32, i1" + ", i32" * masks
+def _tcgen05_mma(
+    a: str = "%w", kind: str = "f16", group: int = 1, masks: int = 0, more: str = "", idesc: str = "%n"
+) -> str:
+    operands, types = (
+        f"%n, {a}, %w, {idesc}, %c" + ", %n" * masks,
+        f"i32, {ARGUMENTS[a]}, i64, i32, i1" + ", i32" * masks,
+    )
     given = f'kind = "{kind}", cta_group = {group} : i32{more}'
     return _op("cute_nvgpu.tcgen05_mma", operands, types, attributes=given)
 
 
-def _tcgen05_mma_block_scale(kind: str, block: int, a: str = "%w") -> str:
+def _tcgen05_mma_block_scale(kind: str, block: int, a: str = "%w", idesc: str = "%n") -> str:
     types = f"i32, {ARGUMENTS[a]}, i64, i32, i32, i32, i1"
     given = f'kind = "{kind}", block = {block} : i32, cta_group = 2 : i32, collector = "lastuse"'
-    return _op("cute_nvgpu.tcgen05_mma_block_scale", f"%n, {a}, %w, %n, %n, %n, %c", types, attributes=given)
+    return _op("cute_nvgpu.tcgen05_mma_block_scale", f"%n, {a}, %w, {idesc}, %n, %n, %c", types, attributes=given)
 
 
 def _tcgen05_ld(shape: str, repeat: int, registers: int, more: str = "") -> str:
@@ -670,6 +675,8 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             _tcgen05_mma("%n", more=', a_shift = true, collector = "use"'): "has a_shift and the collector 'use'",
             _tcgen05_mma(kind="mxf4"): 'has the kind "mxf4": it is one of f16, tf32, f8f6f4, i8',
             _tcgen05_mma(more=', collector = "keep"'): 'has the collector "keep": it is one of fill, use, lastuse, discard',
+            _tcgen05_mma(idesc="%huge"): "has the instruction descriptor 0x00100000, whose m is 0: tcgen05.mma of kind::f16",
+            _tcgen05_mma(kind="tf32", idesc="%huge"): "has the instruction descriptor 0x00100000, whose a is 0",
             _tcgen05_mma("%half"): "does not satisfy the constraint",
         },
     ),
@@ -678,6 +685,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
         {
             _tcgen05_mma_block_scale("mxf8f6f4", 16): "has scales for 16 elements: kind mxf8f6f4 has them for 32",
             _tcgen05_mma_block_scale("mxf4", 16): "has scales for 16 elements: kind mxf4 has them for 32",
+            _tcgen05_mma_block_scale("mxf4", 32, idesc="%huge"): "has the instruction descriptor 0x00100000, whose a is 0",
             _tcgen05_mma_block_scale("mxf4nvf4", 64): "has the block 64 : i32: it is one of 16, 32",
             _tcgen05_mma_block_scale("f8f6f4", 32): 'has the kind "f8f6f4": it is one of mxf8f6f4, mxf4, mxf4nvf4',
         },

@@ -11,6 +11,7 @@ import functools
 from typing import Any
 
 from ...base_dsl.trace import emit_value
+from ...hardware import mma_shapes
 from ...mlir import context, ir
 from ..declaration import PURE, Operand, Operands, OptionalAttr, Result, attributes
 from ..definition import I1, I16, I32, I64, Integer, Pointer, constant, int_type, one_of
@@ -110,7 +111,8 @@ class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma"):
     """Issue D = A B + D, or D = A B if `accumulate` is false, with D in tensor memory.
 
     `d` is the address of D; `a` is a descriptor (i64), or the address of A in tensor memory (i32); `b` is a
-    descriptor. `idesc` has shape, element types and majors (`tcgen05_descriptors.instruction_descriptor`).
+    descriptor. `idesc` has shape, element types and majors (`tcgen05_descriptors.instruction_descriptor`); one that is
+    known is checked against `hardware/mma_shapes.py`.
     `disable_output_lane` are no or 4 masks (8 with `cta_group` 2): rows of D whose bits are set are not written. D is
     multiplied by 2^-`scale_input_d` before the addition (kinds f16, tf32 and i8). `collector` says what becomes of A
     in the collector buffer. `a_shift` shifts the rows of an A in tensor memory down by one.
@@ -143,7 +145,7 @@ class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma"):
             return "has a_shift and A in shared memory: it shifts an A in tensor memory"
         if self.a_shift and self.collector in ("fill", "use"):
             return f"has a_shift and the collector {self.collector!r}: lastuse or discard"
-        return ""
+        return _wrong_idesc(self.idesc, self.kind, self.cta_group)
 
 
 tcgen05_mma = Tcgen05Mma.build
@@ -153,7 +155,19 @@ def _in_tensor_memory(a: ir.Value) -> bool:
     return str(a.type) == "i32"
 
 
-BLOCKS = {"mxf8f6f4": (32,), "mxf4": (32,), "mxf4nvf4": (16, 32)}
+def _wrong_idesc(idesc: ir.Value, kind: str, cta_group: int, block: "int | None" = None) -> str:
+    """Return what is wrong with an instruction descriptor that is known."""
+    known = constant(idesc)
+    if known is None:
+        return ""
+    rule = tcgen05_descriptors.decode(kind, known & 0xFFFFFFFF).refusal(cta_group, block)
+    return f"has the instruction descriptor {known & 0xFFFFFFFF:#010x}, whose {rule}" if rule else ""
+
+
+BLOCKS = {
+    kind: tuple(sorted({row.scale_vector for row in mma_shapes.TCGEN05_ROWS if row.kind == kind and row.scale_vector}))
+    for kind in tcgen05_descriptors.BLOCK_SCALE_KINDS
+}
 """Elements along K that share a scale factor, by kind."""
 
 
@@ -178,9 +192,9 @@ class Tcgen05MmaBlockScale(CuteNvgpu.Operation, name="tcgen05_mma_block_scale"):
 
     def check(self) -> str:
         known = BLOCKS[self.kind]
-        if self.block in known:
-            return ""
-        return f"has scales for {self.block} elements: kind {self.kind} has them for {' or '.join(map(str, known))}"
+        if self.block not in known:
+            return f"has scales for {self.block} elements: kind {self.kind} has them for {' or '.join(map(str, known))}"
+        return _wrong_idesc(self.idesc, self.kind, self.cta_group, self.block)
 
 
 tcgen05_mma_block_scale = Tcgen05MmaBlockScale.build

@@ -6,6 +6,10 @@ operands in shared memory. Both are registers, so ptxas checks none of their bit
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from ...hardware import mma_shapes
+
 ELEMENT_CODES = {
     "f16": {"f16": 0, "bf16": 1}, "tf32": {"tf32": 2}, "i8": {"u8": 0, "s8": 1},
     "f8f6f4": {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5},
@@ -14,44 +18,76 @@ ELEMENT_CODES = {
 }  # fmt: skip
 """Numbers of the element types of A and B in instruction descriptors, by kind."""
 ACCUMULATOR_CODES = {"f16": 0, "f32": 1, "s32": 2}
-ACCUMULATORS = {
-    "f16": ("f16", "f32"), "tf32": ("f32",), "f8f6f4": ("f16", "f32"), "i8": ("s32",), "mxf8f6f4": ("f32",),
-    "mxf4": ("f32",), "mxf4nvf4": ("f32",),
-}  # fmt: skip
-"""Accumulator types by kind."""
+SCALE_CODES = {"ue4m3": 0, "ue8m0": 1}
 KINDS = ("f16", "tf32", "f8f6f4", "i8")
 BLOCK_SCALE_KINDS = ("mxf8f6f4", "mxf4", "mxf4nvf4")
-SCALE_TYPES = {"mxf8f6f4": ("ue8m0",), "mxf4": ("ue8m0",), "mxf4nvf4": ("ue4m3", "ue8m0")}
 SWIZZLES = {"none": 0, "128b_32b": 1, "128b": 2, "64b": 4, "32b": 6}
 """The swizzles of operands in shared memory, and their numbers in sm_100 descriptors; 128b_32b is the 128-byte swizzle
 of 32-byte atoms."""
 
 
-def _code(what: str, value: str, known: dict[str, int], kind: str) -> int:
-    if value not in known:
-        raise ValueError(f"{what} is {value!r}: with kind::{kind} it is one of {', '.join(known)}")
-    return known[value]
+class Instruction(NamedTuple):
+    """The fields of an instruction descriptor; types that have no name in its kind are numbers as text."""
+
+    kind: str
+    a_type: str
+    b_type: str
+    accumulator: str
+    m: int
+    n: int
+    a_major: str
+    b_major: str
+    scale_type: str | None
+    """None for kinds without scale factors."""
+    k96: bool
+
+    @property
+    def k(self) -> int:
+        """K of the instruction: 32 bytes of a row of A, or 96 elements of fp4."""
+        if self.k96:
+            return 96
+        return {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}.get(self.kind, 32)
+
+    def refusal(self, cta_group: int, block: int | None = None) -> str:
+        """Return which field makes an instruction that does not exist; empty if it exists.
+
+        `block` is the number of elements along K that share a scale factor.
+        """
+        return mma_shapes.kind_refusal(
+            "tcgen05", self.kind, self.m, self.n, self.k, self.a_type, self.b_type, self.accumulator, self.scale_type,
+            block, cta_group, self.a_major, self.b_major,
+        )  # fmt: skip
 
 
-def _check_shape(kind: str, m: int, n: int) -> None:
-    rows = (128, 256) if kind in BLOCK_SCALE_KINDS else (32, 64, 128, 256)
-    if m not in rows:
-        raise ValueError(f"m is {m}: with kind::{kind} it is one of {', '.join(map(str, rows))}")
-    if n % 8 or not 8 <= n <= 256:
-        raise ValueError(f"n is {n}: a multiple of 8 from 8 to 256")
+def decode(kind: str, idesc: int) -> Instruction:
+    """Return the fields of an instruction descriptor of a kind."""
+    types = {code: name for name, code in ELEMENT_CODES[kind].items()}
+    a_type, b_type = (types.get(idesc >> at & 7, str(idesc >> at & 7)) for at in (7, 10))
+    a_major, b_major = ("mn" if idesc >> at & 1 else "k" for at in (15, 16))
+    scaled = kind in BLOCK_SCALE_KINDS
+    accumulators = {code: name for name, code in ACCUMULATOR_CODES.items()}
+    return Instruction(
+        kind, a_type, b_type, "f32" if scaled else accumulators.get(idesc >> 4 & 3, "3"), (idesc >> 24 & 31) * 16,
+        (idesc >> 17 & 63) * 8, a_major, b_major, ("ue4m3", "ue8m0")[idesc >> 23 & 1] if scaled else None,
+        scaled and bool(idesc >> 31 & 1),
+    )  # fmt: skip
 
 
-def _major_bit(what: str, major: str, kind: str) -> int:
-    if major not in ("k", "mn"):
-        raise ValueError(f"{what} is {major!r}: 'k' or 'mn'")
-    if major == "mn" and kind in ("mxf4", "mxf4nvf4"):
-        raise ValueError(f"{what} is 'mn': with kind::{kind} operands are K-major")
-    return int(major == "mn")
+def _common_bits(instruction: Instruction, cta_group: int, block: int | None, negate_a: bool, negate_b: bool) -> int:
+    """Return what all kinds have at the same bits, for an instruction that exists."""
+    if rule := instruction.refusal(cta_group, block):
+        raise ValueError(rule)
+    codes = ELEMENT_CODES[instruction.kind]
+    return (
+        codes[instruction.a_type] << 7 | codes[instruction.b_type] << 10 | negate_a << 13 | negate_b << 14
+        | (instruction.a_major == "mn") << 15 | (instruction.b_major == "mn") << 16 | instruction.n // 8 << 17
+        | instruction.m // 16 << 24
+    )  # fmt: skip
 
 
 def instruction_descriptor(
-    kind: str, a_type: str, b_type: str, accumulator: str, m: int, n: int, *, a_major: str = "k", b_major: str = "k",
-    negate_a: bool = False, negate_b: bool = False, saturate: bool = False,
+    kind: str, a_type: str, b_type: str, accumulator: str, m: int, n: int, *, cta_group: int = 1, a_major: str = "k",
+    b_major: str = "k", negate_a: bool = False, negate_b: bool = False, saturate: bool = False,
 ) -> int:  # fmt: skip
     """Return the idesc of the kinds f16, tf32, f8f6f4 and i8; `m` and `n` are those of both CTAs of a pair.
 
@@ -59,51 +95,34 @@ def instruction_descriptor(
     17-22: n / 8; 24-28: m / 16.
     """
     if kind not in KINDS:
-        raise ValueError(f"kind is {kind!r}: it is one of {', '.join(KINDS)}")
-    if accumulator not in ACCUMULATORS[kind] or (a_type == "bf16" and accumulator == "f16"):
-        raise ValueError(f"accumulator is {accumulator!r}: kind::{kind} of {a_type} has no such one")
-    if kind == "f16" and a_type != b_type:
-        raise ValueError(f"b_type is {b_type!r}: with kind::f16 it is that of A, {a_type}")
+        raise ValueError(f"kind is {kind}: it is one of {', '.join(KINDS)}")
     if (negate_a or negate_b) and kind == "i8":
-        raise ValueError("negate_a and negate_b are for floats: kind is 'i8'")
+        raise ValueError("negate_a and negate_b are for floats: kind is i8")
     if saturate and kind != "i8":
-        raise ValueError(f"saturate is for kind::i8: kind is {kind!r}")
-    _check_shape(kind, m, n)
-    codes = ELEMENT_CODES[kind]
-    return (
-        saturate << 3 | ACCUMULATOR_CODES[accumulator] << 4 | _code("a_type", a_type, codes, kind) << 7
-        | _code("b_type", b_type, codes, kind) << 10 | negate_a << 13 | negate_b << 14
-        | _major_bit("a_major", a_major, kind) << 15 | _major_bit("b_major", b_major, kind) << 16
-        | n // 8 << 17 | m // 16 << 24
-    )  # fmt: skip
+        raise ValueError(f"saturate is for kind::i8: kind is {kind}")
+    fields = Instruction(kind, a_type, b_type, accumulator, m, n, a_major, b_major, None, False)
+    common = _common_bits(fields, cta_group, None, negate_a, negate_b)
+    return saturate << 3 | ACCUMULATOR_CODES[accumulator] << 4 | common
 
 
 def block_scaled_instruction_descriptor(
-    kind: str, a_type: str, b_type: str, scale_type: str, m: int, n: int, *, a_major: str = "k", b_major: str = "k",
-    negate_a: bool = False, negate_b: bool = False, sfa_id: int = 0, sfb_id: int = 0, k96: bool = False,
+    kind: str, a_type: str, b_type: str, scale_type: str, m: int, n: int, *, block: int = 32, cta_group: int = 1,
+    a_major: str = "k", b_major: str = "k", negate_a: bool = False, negate_b: bool = False, sfa_id: int = 0,
+    sfb_id: int = 0, k96: bool = False,
 ) -> int:  # fmt: skip
-    """Return the idesc of the kinds mxf8f6f4, mxf4 and mxf4nvf4.
+    """Return the idesc of the kinds mxf8f6f4, mxf4 and mxf4nvf4, with a scale factor for `block` elements along K.
 
     Bits 4-5: SFB id; 7-9, 10-12: types of A and B; 13 to 22: as without scales; 23: 1 for ue8m0; 24-28: m / 16;
     29-30: SFA id; 31: K = 96 (sm_103a). The ids select the byte of a scale factor's 32-bit cell.
     """
     if kind not in BLOCK_SCALE_KINDS:
-        raise ValueError(f"kind is {kind!r}: it is one of {', '.join(BLOCK_SCALE_KINDS)}")
-    if scale_type not in SCALE_TYPES[kind]:
-        raise ValueError(f"scale_type is {scale_type!r}: with kind::{kind} it is {' or '.join(SCALE_TYPES[kind])}")
+        raise ValueError(f"kind is {kind}: it is one of {', '.join(BLOCK_SCALE_KINDS)}")
     for name, number in (("sfa_id", sfa_id), ("sfb_id", sfb_id)):
         if not 0 <= number <= 3:
             raise ValueError(f"{name} is {number}: 0 to 3")
-    if k96 and kind == "mxf8f6f4":
-        raise ValueError("k96 is for mxf4 and mxf4nvf4: kind is 'mxf8f6f4'")
-    _check_shape(kind, m, n)
-    codes = ELEMENT_CODES[kind]
-    return (
-        sfb_id << 4 | _code("a_type", a_type, codes, kind) << 7 | _code("b_type", b_type, codes, kind) << 10
-        | negate_a << 13 | negate_b << 14 | _major_bit("a_major", a_major, kind) << 15
-        | _major_bit("b_major", b_major, kind) << 16 | n // 8 << 17 | (scale_type == "ue8m0") << 23 | m // 16 << 24
-        | sfa_id << 29 | k96 << 31
-    )  # fmt: skip
+    fields = Instruction(kind, a_type, b_type, "f32", m, n, a_major, b_major, scale_type, k96)
+    common = _common_bits(fields, cta_group, block, negate_a, negate_b)
+    return sfb_id << 4 | common | SCALE_CODES[scale_type] << 23 | sfa_id << 29 | k96 << 31
 
 
 def matrix_descriptor_fields(leading: int, stride: int, swizzle: str, *, absolute_leading: bool = False) -> int:

@@ -369,6 +369,17 @@ def test_architectures_that_lack_it(forms, arch_, words_):
         compiled(lambda v: forms[0].build(v), arch_)
 
 
+def test_k_96_is_for_sm_103a():
+    def body(v: Values) -> None:
+        made = tcgen05_descriptors.block_scaled_instruction_descriptor
+        idesc = made("mxf4nvf4", "e2m1", "e2m1", "ue4m3", 128, 128, block=16, k96=True)
+        known = cute.Int32(idesc - (1 << 32)).ir_value()
+        tcgen05.tcgen05_mma_block_scale(v.word, v.wide, v.wide, known, v.word, v.word, v.flag, "mxf4nvf4", 16, 1)
+
+    with pytest.raises(DSLArchitectureError, match="tcgen05.mma of fp4 with K = 96 needs sm_103a"):
+        compiled(body)
+
+
 def test_a_kernel_has_one_cta_group():
     def body(v: Values) -> None:
         mma("f16", 1, False).build(v)

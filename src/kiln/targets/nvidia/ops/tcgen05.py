@@ -8,7 +8,7 @@ from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
 from ....dialects.definition import constant
 from ....dialects.nvgpu import tcgen05
-from ....dialects.nvgpu.tcgen05_descriptors import matrix_descriptor_fields
+from ....dialects.nvgpu.tcgen05_descriptors import decode, matrix_descriptor_fields
 from ....hardware import features
 from ....mlir import ir
 from ...lowering.builder import constant_value, int_type
@@ -103,6 +103,10 @@ def _mma(x: Expander, op: tcgen05.Tcgen05Mma, b: DeviceBuilder) -> None:
 @HANDLERS.expands(tcgen05.Tcgen05MmaBlockScale)
 def _mma_block_scale(x: Expander, op: tcgen05.Tcgen05MmaBlockScale, b: DeviceBuilder) -> None:
     group = _group(x, op, op.cta_group)
+    x.require(op, features.TCGEN05_BLOCK_SIZES)
+    known = constant(op.idesc)
+    if known is not None and decode(op.kind, known & 0xFFFFFFFF).k96:
+        x.require(op, features.TCGEN05_K96)
     code = f"tcgen05.mma{group}.kind::{op.kind}.block_scale.block{op.block}{_collector(op.collector)}"
     _emit_mma(b, code, op, (op.sfa, op.sfb), [])
 

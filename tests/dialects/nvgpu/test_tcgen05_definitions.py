@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kiln.dialects.nvgpu import tcgen05_descriptors as descriptors
 from kiln.dialects.nvgpu import tensor_memory as tmem
+from kiln.hardware import mma_shapes
 
 ACCUMULATORS = [
     (256, 2, {}, "A"), (128, 2, {}, "B"), (128, 2, {"sparse": True}, "C"), (128, 1, {}, "D"), (128, 1, {"ws": True}, "D"),
@@ -121,25 +124,30 @@ def test_instruction_descriptors_are_those_of_known_programs():
     assert made("f16", "f16", "f16", "f32", 128, 128, a_major="mn", b_major="mn") == 0x08218010
     assert made("f16", "bf16", "bf16", "f32", 128, 64) == 0x08100490
     assert made("f8f6f4", "e4m3", "e4m3", "f16", 128, 128) == 0x08200000
-    assert made("f16", "f16", "f16", "f32", 256, 256) == 0x10400010
+    assert made("f16", "f16", "f16", "f32", 256, 256, cta_group=2) == 0x10400010
     assert made("i8", "s8", "u8", "s32", 64, 8, saturate=True) == 0x04020000 | 1 << 7 | 2 << 4 | 8
     for i in range(4):
         scaled = descriptors.block_scaled_instruction_descriptor
         wanted = 0x08A00280 + i * 0x20000010
         assert scaled("mxf8f6f4", "e2m1", "e4m3", "ue8m0", 128, 128, sfa_id=i, sfb_id=i) == wanted
-    assert scaled("mxf4nvf4", "e2m1", "e2m1", "ue4m3", 256, 256, k96=True) == 0x90400480
+    assert scaled("mxf4nvf4", "e2m1", "e2m1", "ue4m3", 256, 256, block=16, cta_group=2, k96=True) == 0x90400480
 
 
 @pytest.mark.parametrize(
     ("words", "arguments", "options"),
     [
-        ("kind is 'mxf4'", ("mxf4", "e2m1", "e2m1", "f32", 128, 128), {}),
-        ("a_type is 'e4m3': with kind::f16", ("f16", "e4m3", "e4m3", "f32", 128, 128), {}),
-        ("b_type is 'bf16': with kind::f16 it is that of A", ("f16", "f16", "bf16", "f32", 128, 128), {}),
-        ("accumulator is 'f16'", ("f16", "bf16", "bf16", "f16", 128, 128), {}),
+        ("kind is mxf4: it is one of f16", ("mxf4", "e2m1", "e2m1", "f32", 128, 128), {}),
+        ("a is e4m3: tcgen05.mma of kind::f16", ("f16", "e4m3", "e4m3", "f32", 128, 128), {}),
+        ("b is bf16: tcgen05.mma of kind::f16 with A of f16", ("f16", "f16", "bf16", "f32", 128, 128), {}),
+        ("acc is f16", ("f16", "bf16", "bf16", "f16", 128, 128), {}),
         ("m is 96", ("f16", "f16", "f16", "f32", 96, 128), {}),
+        ("m is 256: .* cta_group::1", ("f16", "f16", "f16", "f32", 256, 128), {}),
+        ("m is 64: .* cta_group::2", ("f16", "f16", "f16", "f32", 64, 128), {"cta_group": 2}),
         ("n is 12", ("f16", "f16", "f16", "f32", 128, 12), {}),
-        ("a_major is 'row'", ("f16", "f16", "f16", "f32", 128, 128), {"a_major": "row"}),
+        ("n is 24", ("f16", "f16", "f16", "f32", 256, 24), {"cta_group": 2}),
+        ("n is 48", ("i8", "s8", "s8", "s32", 256, 48), {"cta_group": 2}),
+        ("n is 24: .* MN-major B", ("f8f6f4", "e4m3", "e4m3", "f32", 128, 24), {"b_major": "mn"}),
+        ("a_major is row", ("f16", "f16", "f16", "f32", 128, 128), {"a_major": "row"}),
         ("negate_a and negate_b are for floats", ("i8", "s8", "s8", "s32", 128, 128), {"negate_b": True}),
         ("saturate is for kind::i8", ("tf32", "tf32", "tf32", "f32", 128, 128), {"saturate": True}),
     ],
@@ -152,17 +160,53 @@ def test_fields_of_instruction_descriptors_are_checked(words, arguments, options
 @pytest.mark.parametrize(
     ("words", "arguments", "options"),
     [
-        ("kind is 'f16'", ("f16", "f16", "f16", "ue8m0", 128, 128), {}),
-        ("scale_type is 'ue4m3': with kind::mxf4 it is ue8m0", ("mxf4", "e2m1", "e2m1", "ue4m3", 128, 128), {}),
+        ("kind is f16: it is one of mxf8f6f4", ("f16", "f16", "f16", "ue8m0", 128, 128), {}),
+        ("scale is ue4m3: tcgen05.mma of kind::mxf4 takes ue8m0", ("mxf4", "e2m1", "e2m1", "ue4m3", 128, 128), {}),
+        ("vector is 32", ("mxf4nvf4", "e2m1", "e2m1", "ue4m3", 128, 128), {}),
+        ("vector is 16", ("mxf8f6f4", "e4m3", "e4m3", "ue8m0", 128, 128), {"block": 16}),
         ("sfb_id is 4", ("mxf4", "e2m1", "e2m1", "ue8m0", 128, 128), {"sfb_id": 4}),
-        ("operands are K-major", ("mxf4", "e2m1", "e2m1", "ue8m0", 128, 128), {"b_major": "mn"}),
-        ("k96 is for mxf4", ("mxf8f6f4", "e4m3", "e4m3", "ue8m0", 128, 128), {"k96": True}),
+        (
+            "b_major is mn: tcgen05.mma of kind::mxf4 takes k only",
+            ("mxf4", "e2m1", "e2m1", "ue8m0", 128, 128),
+            {"b_major": "mn"},
+        ),
+        ("k is 96", ("mxf8f6f4", "e4m3", "e4m3", "ue8m0", 128, 128), {"k96": True}),
         ("m is 64", ("mxf8f6f4", "e4m3", "e4m3", "ue8m0", 64, 128), {}),
     ],
 )
 def test_fields_of_block_scaled_descriptors_are_checked(words, arguments, options):
     with pytest.raises(ValueError, match=words):
         descriptors.block_scaled_instruction_descriptor(*arguments, **options)
+
+
+@pytest.mark.parametrize("row", mma_shapes.TCGEN05_ROWS, ids=str)
+def test_descriptors_of_all_shapes_can_be_decoded(row):
+    if row.instruction != "tcgen05":
+        return
+    for m, n, k in (row.shapes[0], row.shapes[-1]):
+        for a, b in itertools.product(row.inputs, repeat=2):
+            for accumulator in row.accumulators:
+                if row.scale_type is None:
+                    idesc = descriptors.instruction_descriptor(
+                        row.kind, a, b, accumulator, m, n, cta_group=row.cta_group
+                    )
+                else:
+                    idesc = descriptors.block_scaled_instruction_descriptor(
+                        row.kind,
+                        a,
+                        b,
+                        row.scale_type,
+                        m,
+                        n,
+                        block=row.scale_vector,
+                        cta_group=row.cta_group,
+                        k96=k == 96,
+                    )
+                assert 0 <= idesc < 1 << 32
+                found = descriptors.decode(row.kind, idesc)
+                assert found[:6] == (row.kind, a, b, accumulator, m, n) and found.k == k
+                assert (found.a_major, found.b_major, found.scale_type) == ("k", "k", row.scale_type)
+                assert found.refusal(row.cta_group, row.scale_vector) == ""
 
 
 def test_matrix_descriptors():
