@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..cute.pictures.draw import print_latex, print_latex_tv
     from ..torch import create_cute_tensor_for_fp8
     from . import schedulers
-    from .block_copy import block_copy
+    from .block_copies import block_copy
     from .hardware_info import HardwareInfo
     from .layout_enum import LayoutEnum
     from .reductions import reduce_in_block, reduce_in_warp
@@ -44,7 +44,7 @@ _PLACES = {
     "SmemPartition": ".smem_allocator",
     "TensorMapManager": ".tensor_map_manager",
     "TensorMapUpdateMode": ".tensor_map_manager",
-    "block_copy": ".block_copy",
+    "block_copy": ".block_copies",
     "create_cute_tensor_for_fp8": "..torch",
     "get_smem_capacity_in_bytes": ".smem_capacity",
     "is_fp8_dtype": ".tensor_helpers",
