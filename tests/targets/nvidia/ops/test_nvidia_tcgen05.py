@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from nvidia_testing import compile_for, needs_nvdisasm, needs_ptxas
 
+import kiln as cutlass
 import kiln.cute as cute
 from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureError, DSLNotImplemented
 from kiln.cute import arch
@@ -337,6 +338,70 @@ def test_matrix_descriptors_have_the_bits_of_sm_100():
     ptx = compiled(body).artifacts["ptx"]
     wanted = tcgen05_descriptors.tcgen05_matrix_descriptor(0, 16, 1024, "128b")
     assert str(wanted) in ptx or str(wanted | 0x40) in ptx
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize("group", [1, 2])
+def test_an_elected_thread_issues_a_main_loop_without_a_loop_over_lanes(group):
+    """Four MMAs and a commit per k tile; the accumulator is loaded by 32 columns at a time."""
+    steps = 4
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, tiles: cute.Int32):
+        t = arch.thread_idx()[0]
+        a, b = (arch.alloc_smem(cute.Float16, rows * 64, 1024) for rows in (128, 128))
+        holder, done = arch.alloc_smem(cute.Int32, 1), arch.alloc_smem(cute.Int64, 1)
+        columns = cute.Int32(128).ir_value()
+        if arch.warp_idx() == 0:
+            tcgen05.tcgen05_alloc(holder.ir_value(), columns, cta_group=group)
+        arch.sync_threads()
+        address = holder.load()
+        first, second = (tcgen05.tcgen05_matrix_descriptor(each.ir_value(), 16, 1024, "128b") for each in (a, b))
+        idesc = tcgen05_descriptors.instruction_descriptor(
+            "f16", "f16", "f16", "f32", 128 * group, 128, cta_group=group
+        )
+        if arch.warp_idx() == 0:
+            for tile in range(tiles):
+                arch.mbarrier_wait(done, tile % 2)
+                with arch.elect_one():
+                    for j in cutlass.range_constexpr(steps):
+                        operands = [(cute.Int64._make(each) + 2 * j).ir_value() for each in (first, second)]
+                        flag = cute.Boolean((tile > 0) if j == 0 else True).ir_value()
+                        tcgen05.tcgen05_mma(
+                            address.ir_value(),
+                            *operands,
+                            cute.Int32(idesc).ir_value(),
+                            flag,
+                            kind="f16",
+                            cta_group=group,
+                        )
+                    tcgen05.tcgen05_commit(done.ir_value(), cta_group=group)
+        arch.mbarrier_wait(done, tiles % 2)
+        for part in cutlass.range_constexpr(4):
+            place = address + (t // 32 << 21) + 32 * part
+            words_ = cute.TensorSSA(tcgen05.tcgen05_ld(place.ir_value(), "32x32b", 32), (32,), cute.Int32)
+            tcgen05.tcgen05_wait("ld")
+            for i in cutlass.range_constexpr(32):
+                x[t * 128 + 32 * part + i] = words_[i]
+        arch.sync_threads()
+        if arch.warp_idx() == 0:
+            tcgen05.tcgen05_dealloc(address.ir_value(), columns, cta_group=group)
+
+    @cute.jit
+    def main(x: cute.Tensor, tiles: cute.Int32):
+        kernel(x, tiles).launch(grid=group, block=128, cluster=(group, 1, 1))
+
+    x = cute.runtime.from_dlpack(np.zeros(128 * 128, np.int32), assumed_align=16)
+    found = compile_for(main, x, 4, arch="sm_100a")
+    (code,) = sass.kernels(found.executable.artifacts["sass"]).values()
+    pair = ".2CTA" if group == 2 else ""
+    loops = [[one.name for one in loop.instructions] for loop in code.loops()]
+    (main_loop,) = [loop for loop in loops if f"UTCHMMA{pair}" in loop]
+    assert main_loop.count(f"UTCHMMA{pair}") == steps and main_loop.count(f"UTCBAR{pair}") == 1
+    assert "BRA.U.ANY" not in main_loop
+    assert count(found, r"LDTM\.x32") == 4
+    (used,) = found.executable.resources.values()
+    assert (used.stack, used.spill_stores, used.spill_loads) == (0, 0, 0)
 
 
 # --- refused ---------------------------------------------------------------------------------------------------------
