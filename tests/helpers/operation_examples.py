@@ -126,6 +126,12 @@ def _tcgen05_mma_block_scale(kind: str, block: int, a: str = "%w", idesc: str = 
     return _op("cute_nvgpu.tcgen05_mma_block_scale", f"%n, {a}, %w, {idesc}, %n, %n, %c", types, attributes=given)
 
 
+def _tcgen05_mma_ws(kind: str = "f16", idesc: str = "%n", masks: int = 1, collector: str = "b3::lastuse") -> str:
+    types = "i32, i64, i64, i32, i1" + ", i64" * masks
+    given = f'kind = "{kind}", collector = "{collector}"'
+    return _op("cute_nvgpu.tcgen05_mma_ws", f"%n, %w, %w, {idesc}, %c" + ", %w" * masks, types, attributes=given)
+
+
 def _tcgen05_ld(shape: str, repeat: int, registers: int, more: str = "") -> str:
     given = f'shape = "{shape}", repeat = {repeat} : i32{more}'
     return _op("cute_nvgpu.tcgen05_ld", "%n", "i32", f"vector<{registers}xi32>", given)
@@ -688,6 +694,15 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             _tcgen05_mma_block_scale("mxf4", 32, idesc="%huge"): "has the instruction descriptor 0x00100000, whose a is 0",
             _tcgen05_mma_block_scale("mxf4nvf4", 64): "has the block 64 : i32: it is one of 16, 32",
             _tcgen05_mma_block_scale("f8f6f4", 32): 'has the kind "f8f6f4": it is one of mxf8f6f4, mxf4, mxf4nvf4',
+        },
+    ),
+    "cute_nvgpu.tcgen05_mma_ws": (
+        _tcgen05_mma_ws(),
+        {
+            _tcgen05_mma_ws(masks=2): "has 2 zero-column masks: none or one",
+            _tcgen05_mma_ws(collector="a::fill"): 'has the collector "a::fill": it is one of b0::fill',
+            _tcgen05_mma_ws("mxf4"): 'has the kind "mxf4": it is one of f16, tf32, f8f6f4, i8',
+            _tcgen05_mma_ws(idesc="%huge"): "whose m is 0: tcgen05.mma.ws of kind::f16",
         },
     ),
     "cute_nvgpu.tcgen05_cp": (

@@ -179,16 +179,15 @@ def test_fields_of_block_scaled_descriptors_are_checked(words, arguments, option
         descriptors.block_scaled_instruction_descriptor(*arguments, **options)
 
 
-@pytest.mark.parametrize("row", mma_shapes.TCGEN05_ROWS, ids=str)
+@pytest.mark.parametrize("row", mma_shapes.TCGEN05_ROWS)
 def test_descriptors_of_all_shapes_can_be_decoded(row):
-    if row.instruction != "tcgen05":
-        return
+    ws = row.instruction == "tcgen05.ws"
     for m, n, k in (row.shapes[0], row.shapes[-1]):
         for a, b in itertools.product(row.inputs, repeat=2):
             for accumulator in row.accumulators:
                 if row.scale_type is None:
                     idesc = descriptors.instruction_descriptor(
-                        row.kind, a, b, accumulator, m, n, cta_group=row.cta_group
+                        row.kind, a, b, accumulator, m, n, cta_group=row.cta_group, ws=ws
                     )
                 else:
                     idesc = descriptors.block_scaled_instruction_descriptor(
@@ -206,7 +205,7 @@ def test_descriptors_of_all_shapes_can_be_decoded(row):
                 found = descriptors.decode(row.kind, idesc)
                 assert found[:6] == (row.kind, a, b, accumulator, m, n) and found.k == k
                 assert (found.a_major, found.b_major, found.scale_type) == ("k", "k", row.scale_type)
-                assert found.refusal(row.cta_group, row.scale_vector) == ""
+                assert found.refusal(row.cta_group, row.scale_vector, ws=ws) == ""
 
 
 def test_matrix_descriptors():

@@ -155,13 +155,40 @@ def _in_tensor_memory(a: ir.Value) -> bool:
     return str(a.type) == "i32"
 
 
-def _wrong_idesc(idesc: ir.Value, kind: str, cta_group: int, block: "int | None" = None) -> str:
+def _wrong_idesc(idesc: ir.Value, kind: str, cta_group: int, block: "int | None" = None, *, ws: bool = False) -> str:
     """Return what is wrong with an instruction descriptor that is known."""
     known = constant(idesc)
     if known is None:
         return ""
-    rule = tcgen05_descriptors.decode(kind, known & 0xFFFFFFFF).refusal(cta_group, block)
+    rule = tcgen05_descriptors.decode(kind, known & 0xFFFFFFFF).refusal(cta_group, block, ws=ws)
     return f"has the instruction descriptor {known & 0xFFFFFFFF:#010x}, whose {rule}" if rule else ""
+
+
+class Tcgen05MmaWs(CuteNvgpu.Operation, name="tcgen05_mma_ws"):
+    """Issue a weight-stationary D = A B + D of one CTA, with M of 32, 64 or 128 and N of 64, 128 or 256.
+
+    B is kept in one of four collector buffers: `collector` names it and what becomes of B ("b0::fill").
+    `zero_column_mask` is no or one descriptor (i64) of columns of B that count as zero. The other fields are those of
+    `tcgen05_mma`.
+    """
+
+    d: Operand[I32]
+    a: Operand[Integer]
+    b: Operand[I64]
+    idesc: Operand[I32]
+    accumulate: Operand[I1]
+    zero_column_mask: Operands[I64]
+    kind: one_of(*tcgen05_descriptors.KINDS)
+    collector: OptionalAttr[one_of(*(f"b{n}::{what}" for n in range(4) for what in Collector.values))]
+
+    def check(self) -> str:
+        masks = len(self.zero_column_mask)
+        if masks > 1:
+            return f"has {masks} zero-column masks: none or one"
+        return _wrong_idesc(self.idesc, self.kind, 1, ws=True)
+
+
+tcgen05_mma_ws = Tcgen05MmaWs.build
 
 
 BLOCKS = {

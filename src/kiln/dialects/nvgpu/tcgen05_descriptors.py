@@ -48,13 +48,13 @@ class Instruction(NamedTuple):
             return 96
         return {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}.get(self.kind, 32)
 
-    def refusal(self, cta_group: int, block: int | None = None) -> str:
+    def refusal(self, cta_group: int, block: int | None = None, *, ws: bool = False) -> str:
         """Return which field makes an instruction that does not exist; empty if it exists.
 
-        `block` is the number of elements along K that share a scale factor.
+        `block` is the number of elements along K that share a scale factor, `ws` means `tcgen05.mma.ws`.
         """
         return mma_shapes.kind_refusal(
-            "tcgen05", self.kind, self.m, self.n, self.k, self.a_type, self.b_type, self.accumulator, self.scale_type,
+            "tcgen05.ws" if ws else "tcgen05", self.kind, self.m, self.n, self.k, self.a_type, self.b_type, self.accumulator, self.scale_type,
             block, cta_group, self.a_major, self.b_major,
         )  # fmt: skip
 
@@ -73,9 +73,11 @@ def decode(kind: str, idesc: int) -> Instruction:
     )  # fmt: skip
 
 
-def _common_bits(instruction: Instruction, cta_group: int, block: int | None, negate_a: bool, negate_b: bool) -> int:
+def _common_bits(
+    instruction: Instruction, cta_group: int, block: int | None, negate_a: bool, negate_b: bool, ws: bool = False
+) -> int:
     """Return what all kinds have at the same bits, for an instruction that exists."""
-    if rule := instruction.refusal(cta_group, block):
+    if rule := instruction.refusal(cta_group, block, ws=ws):
         raise ValueError(rule)
     codes = ELEMENT_CODES[instruction.kind]
     return (
@@ -87,9 +89,11 @@ def _common_bits(instruction: Instruction, cta_group: int, block: int | None, ne
 
 def instruction_descriptor(
     kind: str, a_type: str, b_type: str, accumulator: str, m: int, n: int, *, cta_group: int = 1, a_major: str = "k",
-    b_major: str = "k", negate_a: bool = False, negate_b: bool = False, saturate: bool = False,
+    b_major: str = "k", negate_a: bool = False, negate_b: bool = False, saturate: bool = False, ws: bool = False,
 ) -> int:  # fmt: skip
     """Return the idesc of the kinds f16, tf32, f8f6f4 and i8; `m` and `n` are those of both CTAs of a pair.
+
+    `ws` is for `tcgen05.mma.ws`, which has other shapes.
 
     Bit 3: saturate (i8); 4-5: accumulator; 7-9, 10-12: types of A and B; 13, 14: negate A, B; 15, 16: A, B MN-major;
     17-22: n / 8; 24-28: m / 16.
@@ -101,7 +105,7 @@ def instruction_descriptor(
     if saturate and kind != "i8":
         raise ValueError(f"saturate is for kind::i8: kind is {kind}")
     fields = Instruction(kind, a_type, b_type, accumulator, m, n, a_major, b_major, None, False)
-    common = _common_bits(fields, cta_group, None, negate_a, negate_b)
+    common = _common_bits(fields, cta_group, None, negate_a, negate_b, ws)
     return saturate << 3 | ACCUMULATOR_CODES[accumulator] << 4 | common
 
 

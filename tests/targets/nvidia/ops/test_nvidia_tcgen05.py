@@ -145,6 +145,24 @@ def scaled_mmas(group: int) -> list[Form]:
     return plain + [scaled_mma(kind, block, group, False, each) for kind, block in blocks for each in kept]
 
 
+def stationary_mmas() -> list[Form]:
+    forms: list[Form] = []
+    for kind in tcgen05_descriptors.KINDS:
+        for tmem, masks, collector in (
+            (False, 0, None), (True, 1, None), (False, 1, "b0::fill"), (True, 0, "b1::use"), (False, 0, "b2::lastuse"),
+            (False, 0, "b3::discard"),
+        ):  # fmt: skip
+
+            def build(v: Values, kind=kind, tmem=tmem, masks=masks, collector=collector) -> None:
+                operands = [v.word, v.word if tmem else v.wide, v.wide, v.word, v.flag, *[v.wide] * masks]
+                tcgen05.tcgen05_mma_ws(*operands, kind=kind, collector=collector)
+
+            more = f".collector::{collector}" if collector else ""
+            code = f"tcgen05.mma.ws.cta_group::1.kind::{kind}{more}"
+            forms.append(Form(build, f"{code} [$], {'[$]' if tmem else '$'}, $, $, p{', $' * masks};"))
+    return forms
+
+
 def copies(group: int) -> list[Form]:
     forms = [
         Form(
@@ -268,6 +286,12 @@ def test_block_scaled_mmas(group):
     found = check(forms, cluster=group)
     wide = sum("mxf8f6f4" in form.text for form in forms)
     assert (count(found, r"UTCQMMA(\..*)?"), count(found, r"UTCOMMA(\..*)?")) == (wide, len(forms) - wide)
+
+
+@needs_nvdisasm
+def test_weight_stationary_mmas():
+    found = check(stationary_mmas())
+    assert count(found, r"UTC[HQI]MMA\.WS(\..*)?") == 24
 
 
 @needs_nvdisasm
@@ -412,6 +436,7 @@ def test_an_elected_thread_issues_a_main_loop_without_a_loop_over_lanes(group):
     [
         ([mma("f16", 1, False)], "sm_90a", "tcgen05 needs sm_100a"),
         ([mma("f16", 1, False)], "sm_120a", "tcgen05 needs sm_100a"),
+        (stationary_mmas()[-1:], "sm_103a", "tcgen05.mma of kind::i8 needs sm_100a or sm_110a"),
         ([mma("i8", 1, False)], "sm_103a", "tcgen05.mma of kind::i8 needs sm_100a or sm_110a"),
         ([mma("f16", 1, False, scale_input_d=1)], "sm_110a", "tcgen05.mma with scale-input-d needs"),
         ([copies(1)[18]], "sm_100f", "tcgen05.shift needs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
@@ -73,8 +74,9 @@ def _matrix_descriptor(x: Expander, op: tcgen05.Tcgen05MatrixDescriptor, b: Devi
 
 
 def _emit_mma(
-    b: DeviceBuilder, code: str, op: tcgen05.Tcgen05Mma | tcgen05.Tcgen05MmaBlockScale, scales: tuple[ir.Value, ...],
-    masks: list[ir.Value], last: str = "",
+    b: DeviceBuilder, code: str, op: tcgen05.Tcgen05Mma | tcgen05.Tcgen05MmaBlockScale | tcgen05.Tcgen05MmaWs,
+    scales: tuple[ir.Value, ...] = (), masks: Sequence[ir.Value] = (), last: str = "",
+    zero_column_mask: Sequence[ir.Value] = (),
 ) -> None:  # fmt: skip
     """Emit an MMA; `accumulate` is a predicate, which inline PTX has to make of a register."""
     asm = Instruction(b)
@@ -84,8 +86,8 @@ def _emit_mma(
     operands += [asm.group(masks)] if masks else []
     known = constant(op.accumulate)
     flag = int(bool(known)) if known is not None else asm(b.value("arith.extui", int_type(32), (op.accumulate,)))
-    text = f"{{ .reg .pred p; setp.ne.b32 p, {flag}, 0; {code} {', '.join([*operands, 'p'])}{last}; }}"
-    asm.emit_text(text)
+    listed = ", ".join([*operands, "p", *map(asm, zero_column_mask)])
+    asm.emit_text(f"{{ .reg .pred p; setp.ne.b32 p, {flag}, 0; {code} {listed}{last}; }}")
 
 
 @HANDLERS.expands(tcgen05.Tcgen05Mma)
@@ -97,7 +99,7 @@ def _mma(x: Expander, op: tcgen05.Tcgen05Mma, b: DeviceBuilder) -> None:
         x.require(op, features.TCGEN05_SCALE_D)
     code = f"tcgen05.mma{group}.kind::{op.kind}{'.ashift' * op.a_shift}{_collector(op.collector)}"
     scale = "" if op.scale_input_d is None else f", {op.scale_input_d}"
-    _emit_mma(b, code, op, (), op.disable_output_lane, scale)
+    _emit_mma(b, code, op, masks=op.disable_output_lane, last=scale)
 
 
 @HANDLERS.expands(tcgen05.Tcgen05MmaBlockScale)
@@ -108,7 +110,17 @@ def _mma_block_scale(x: Expander, op: tcgen05.Tcgen05MmaBlockScale, b: DeviceBui
     if known is not None and decode(op.kind, known & 0xFFFFFFFF).k96:
         x.require(op, features.TCGEN05_K96)
     code = f"tcgen05.mma{group}.kind::{op.kind}.block_scale.block{op.block}{_collector(op.collector)}"
-    _emit_mma(b, code, op, (op.sfa, op.sfb), [])
+    _emit_mma(b, code, op, (op.sfa, op.sfb))
+
+
+@HANDLERS.expands(tcgen05.Tcgen05MmaWs)
+def _mma_ws(x: Expander, op: tcgen05.Tcgen05MmaWs, b: DeviceBuilder) -> None:
+    group = _group(x, op, 1)
+    if op.kind == "i8":
+        x.require(op, features.TCGEN05_I8)
+    collector = "" if op.collector is None else f".collector::{op.collector}"
+    code = f"tcgen05.mma.ws{group}.kind::{op.kind}{collector}"
+    _emit_mma(b, code, op, zero_column_mask=op.zero_column_mask)
 
 
 def _collector(kind: str | None) -> str:
