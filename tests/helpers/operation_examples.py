@@ -147,9 +147,13 @@ def _tcgen05_st(shape: str, repeat: int, value: str = "%words", more: str = "") 
     return _op("cute_nvgpu.tcgen05_st", f"%n, {value}", f"i32, {ARGUMENTS[value]}", attributes=given)
 
 
-def _tcgen05_descriptor(pointer: str = "%s", stride: int = 1024, swizzle: str = "128b_32b") -> str:
-    given = f'leading = 16 : i32, stride = {stride} : i32, swizzle = "{swizzle}"'
-    return _op("cute_nvgpu.tcgen05_matrix_descriptor", pointer, ARGUMENTS[pointer], "i64", given)
+def _tcgen05_descriptor(
+    pointer: str = "%s", stride: int = 1024, swizzle: str = "128b_32b", leading: int = 16, chunks: str = ""
+) -> str:
+    given = f'leading = {leading} : i32, stride = {stride} : i32, swizzle = "{swizzle}"'
+    operands = [pointer, *chunks.split()]
+    types = ", ".join(ARGUMENTS[each] for each in operands)
+    return _op("cute_nvgpu.tcgen05_matrix_descriptor", ", ".join(operands), types, "i64", given)
 
 
 def _tcgen05_cp(shape: str, format_: str) -> str:
@@ -667,6 +671,10 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
         {
             _tcgen05_descriptor("%g"): "has its operand in gmem: it is in smem",
             _tcgen05_descriptor(stride=1 << 18): "has stride=262144: a multiple of 16 below 262144",
+            _tcgen05_descriptor(chunks="%s", swizzle="128b"): "has a next chunk with leading=16 and swizzle 128b",
+            _tcgen05_descriptor(chunks="%s", leading=0): "has a next chunk with leading=0 and swizzle 128b_32b",
+            _tcgen05_descriptor(chunks="%g", leading=0, swizzle="128b"): "has its next chunk in gmem: it is in smem",
+            _tcgen05_descriptor(chunks="%s %s", leading=0, swizzle="128b"): "has 2 next chunks: none or one",
             _tcgen05_descriptor(swizzle="256b"): 'has the swizzle "256b": it is one of none, 128b_32b, 128b, 64b, 32b',
         },
     ),

@@ -88,10 +88,13 @@ class Tcgen05MatrixDescriptor(CuteNvgpu.Operation, name="tcgen05_matrix_descript
 
     Bits 0 to 13 are the address, 16 to 29 `leading` and 32 to 45 `stride`, all in units of 16 bytes; bits 46 to 48 are
     1; bits 61 to 63 are the number of `swizzle` ("128b_32b": 128 bytes in atoms of 32). Adding n moves the operand by
-    16 n bytes. `matrix_descriptor` returns the descriptor of WGMMA, which is another one.
+    16 n bytes. `next_chunk` (sm_103a, none or one) is where a row of 48 bytes (K = 96) continues that starts in another
+    buffer of 128-byte rows: its address takes the place of `leading`, which is 0, and bit 52 is set.
+    `matrix_descriptor` returns the descriptor of WGMMA, which is another one.
     """
 
     pointer: Operand[Pointer]
+    next_chunk: Operands[Pointer]
     result: Result[I64]
     leading: ir.IntegerAttr
     stride: ir.IntegerAttr
@@ -101,10 +104,23 @@ class Tcgen05MatrixDescriptor(CuteNvgpu.Operation, name="tcgen05_matrix_descript
         for name, size in (("leading", self.leading), ("stride", self.stride)):
             if size % 16 or not 0 <= size < 1 << 18:
                 return f"has {name}={size}: a multiple of 16 below {1 << 18}"
+        if len(self.next_chunk) > 1:
+            return f"has {len(self.next_chunk)} next chunks: none or one"
+        for pointer in self.next_chunk:
+            if self.leading or self.swizzle != "128b":
+                return f"has a next chunk with leading={self.leading} and swizzle {self.swizzle}: they are 0 and 128b"
+            if rule := wrong_space(pointer, "next chunk", "smem"):
+                return rule
         return wrong_space(self.pointer, "operand", "smem")
 
 
-tcgen05_matrix_descriptor = Tcgen05MatrixDescriptor.build
+def tcgen05_matrix_descriptor(
+    pointer: ir.Value, leading: int, stride: int, swizzle: str, next_chunk: "ir.Value | None" = None
+) -> ir.Value:
+    """Return the descriptor of an operand; `leading` and `stride` in bytes."""
+    operands = (pointer,) if next_chunk is None else (pointer, next_chunk)
+    attrs = attributes(leading=leading, stride=stride, swizzle=swizzle)
+    return emit_value("cute_nvgpu.tcgen05_matrix_descriptor", int_type(64), operands, attrs)
 
 
 class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma"):

@@ -470,6 +470,26 @@ def test_k_96_is_for_sm_103a():
         compiled(body)
 
 
+def _with_next_chunk(v: Values) -> None:
+    b = tcgen05.tcgen05_matrix_descriptor(v.smem, 0, 1024, "128b", v.smem)
+    tcgen05.tcgen05_mma(v.word, v.wide, b, v.word, v.flag, kind="f16", cta_group=1)
+
+
+def test_a_next_chunk_is_for_sm_103a():
+    with pytest.raises(DSLArchitectureError, match="a descriptor with a next chunk needs sm_103a"):
+        compiled(_with_next_chunk)
+
+
+@needs_ptxas
+def test_a_next_chunk_is_an_absolute_address():
+    """Bit 52 is set, and the address is in the place of leading, too."""
+    ptx = compiled(_with_next_chunk, "sm_103a").artifacts["ptx"]
+    high = tcgen05_descriptors.tcgen05_matrix_descriptor(0, 0, 1024, "128b", absolute_leading=True)
+    assert high >> 52 & 1
+    known = {int(number) & (1 << 64) - 1 for number in re.findall(r"-?\d{15,}", ptx)}
+    assert any(number & ~0x3FFF3FFF == high for number in known), known
+
+
 def test_a_kernel_has_one_cta_group():
     def body(v: Values) -> None:
         mma("f16", 1, False).build(v)

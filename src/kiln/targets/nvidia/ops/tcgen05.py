@@ -68,9 +68,16 @@ def _relinquish(x: Expander, op: tcgen05.Tcgen05RelinquishAllocPermit, b: Device
 @HANDLERS.expands(tcgen05.Tcgen05MatrixDescriptor)
 def _matrix_descriptor(x: Expander, op: tcgen05.Tcgen05MatrixDescriptor, b: DeviceBuilder) -> ir.Value:
     x.require(op, features.TCGEN05)
-    address = b.binary("andi", b.binary("shrui", shared_address(b, op.pointer), 4), 0x3FFF)
-    fields = matrix_descriptor_fields(op.leading, op.stride, op.swizzle)
-    return b.binary("ori", b.value("arith.extui", int_type(64), (address,)), fields - (fields >> 63 << 64))
+    fields = matrix_descriptor_fields(op.leading, op.stride, op.swizzle, absolute_leading=bool(op.next_chunk))
+    low = _address_field(b, op.pointer)
+    for pointer in op.next_chunk:
+        x.require(op, features.TCGEN05_K96, "a descriptor with a next chunk")
+        low = b.binary("ori", low, b.binary("shli", _address_field(b, pointer), 16))
+    return b.binary("ori", b.value("arith.extui", int_type(64), (low,)), fields - (fields >> 63 << 64))
+
+
+def _address_field(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
+    return b.binary("andi", b.binary("shrui", shared_address(b, pointer), 4), 0x3FFF)
 
 
 def _emit_mma(
