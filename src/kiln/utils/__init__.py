@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..torch import create_cute_tensor_for_fp8
     from . import schedulers
     from .blackwell_helpers import compute_epilogue_tile_shape
-    from .block_copy import block_copy
+    from .block_copies import block_copy
     from .hardware_info import HardwareInfo
     from .layout_enum import LayoutEnum
     from .reductions import reduce_in_block, reduce_in_warp
@@ -46,7 +46,7 @@ _PLACES = {
     "SmemPartition": ".smem_allocator",
     "TensorMapManager": ".tensor_map_manager",
     "TensorMapUpdateMode": ".tensor_map_manager",
-    "block_copy": ".block_copy",
+    "block_copy": ".block_copies",
     "compute_epilogue_tile_shape": ".blackwell_helpers",
     "create_cute_tensor_for_fp8": "..torch",
     "get_num_tmem_alloc_cols": ".tmem_columns",

@@ -66,7 +66,7 @@ def test_a_tile_of_them_in_shared_memory():
 
 
 def test_refused():
-    with pytest.raises(kiln.DSLUserCodeTypeError, match="kind of a shared-memory layout is 'K_SW128'"):
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="kind is 'K_SW128'"):
         warpgroup.make_smem_layout_atom("K_SW128", kiln.Float16)
     with pytest.raises(kiln.DSLUserCodeTypeError, match="numeric type"):
         warpgroup.make_smem_layout_atom(SmemLayoutAtomKind.K_SW128, float)

@@ -51,7 +51,7 @@ def make_smem_layout_atom(kind: Any, element_type: Any, *, loc: Any = None, ip: 
     """
     if not isinstance(kind, SmemLayoutAtomKind):
         names = ", ".join(member.name for member in SmemLayoutAtomKind)
-        raise type_error(f"kind of a shared-memory layout is {kind!r}", f"SmemLayoutAtomKind: {names}")
+        raise type_error(f"kind is {kind!r}, which is no SmemLayoutAtomKind", f"SmemLayoutAtomKind: {names}")
     if not isinstance(element_type, NumericMeta) or element_type.is_abstract:
         raise type_error(f"element_type of a shared-memory layout is {element_type!r}", "a numeric type")
     mode, _, permuted = kind.name.partition("_")

@@ -222,8 +222,8 @@ class Expander(lowering.Expander):
 
     def require(self, op: AnyOp, feature: Feature, what: str = "") -> None:
         """Refuse an operation that needs a feature which the architecture lacks; `what` names the operation."""
-        if not feature.on(self.arch):
-            message = f"{what or feature.what} needs {feature.needs}, and this is compiled for {self.arch.name}"
+        message = feature.refusal(self.arch, what)
+        if message:
             hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
             raise report_at(op.location, DSLArchitectureError, message, hint=hint)
 
