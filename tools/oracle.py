@@ -1,8 +1,8 @@
 """Compare Kiln with recorded answers of CuTe DSL for sm_100a: `python tools/oracle.py FILE [--show N] [--area NAME]`.
 
 Each line of the file is a question and an answer, `name of the call and its arguments | what it printed`. The program
-asks Kiln the same, and prints how many answers agree in each area, and the first that differ. Questions that it does not
-know count as differences, with the answer `unknown question`.
+asks Kiln the same, and prints how many answers agree in each area, and the first that differ. Questions that it does
+not know count as differences, with the answer `unknown question`.
 """
 
 from __future__ import annotations

@@ -33,6 +33,14 @@ IN_EPILOGUE = re.compile(
 )
 COLUMNS = re.compile(rf"get_num_tmem_alloc_cols (?P<what>one|list|raw) {PAIR} (?P<group>ONE|TWO) (?P<acc>\w+)")
 
+SCALES = re.compile(
+    rf"(?P<what>.*?) ?(?P<operand>sfa|sfb) (?P<ab>\w+) (?P<sf>\w+) (?P<vec>16|32) {PAIR} (?P<group>ONE|TWO)"
+)
+TMA = re.compile(
+    rf"(?P<what>.*?) (?P<ab>Float16|TFloat32) (?P<major>KK|KMN|MNK|MNMN) {PAIR} (?P<group>ONE|TWO) "
+    r"cluster(?P<cluster>\(\d+, \d+\))"
+)
+
 
 def area(question: str) -> str:
     """Return the function or the property that a question is about."""
@@ -66,14 +74,14 @@ def answers(questions: Sequence[str]) -> list[str]:
     found: list[str] = []
 
     @cute.jit
-    def ask():
+    def ask(number: kiln.Int32):
         for question in questions:
             try:
-                found.append(one_line(answer(question)))
+                found.append(one_line(answer(question, number)))
             except Exception as e:
                 found.append(f"ERR {type(e).__name__}: {one_line(e)}")
 
-    cute.compile(ask)
+    cute.compile(ask, 1)
     return found
 
 
@@ -89,10 +97,12 @@ def dense_mma(a: str, b: str, acc: str, major: str, m: str, n: str, group: str) 
     return _MMAS[key]
 
 
-def answer(question: str) -> Any:
-    """Return Kiln's answer to a question."""
-    if " cluster(" in question or question.startswith(("s2t", "compact", "make_s2t", "get_s2t", "tmem sf")):
-        return "unknown question"
+def answer(question: str, number: Any) -> Any:
+    """Return Kiln's answer to a question; `number` is a dynamic integer for coordinates and extents."""
+    if found := SCALES.fullmatch(question):
+        return scale_factors(found)
+    if found := TMA.fullmatch(question):
+        return tma_operand(found, number)
     if found := TMEM_COPY.fullmatch(question):
         return tmem_copy(found)
     if found := IN_EPILOGUE.fullmatch(question):
@@ -158,6 +168,87 @@ def of_mma(what: str, mma: Any, a: Any, b: Any, vector: int) -> Any:
     if name == "find_tmem_tensor_col_offset":
         return tcgen05.find_tmem_tensor_col_offset(one)
     return get_num_tmem_alloc_cols(two) if name == "get_num_tmem_alloc_cols" else "unknown question"
+
+
+def tma_operand(found: re.Match[str], number: Any) -> Any:
+    """Return the answer to a question about TMA loads of an operand with dynamic extents, in three stages."""
+    what = found["what"].replace("tma_partition", "tma_partition of").split()
+    operand = next(word[-1] for word in what if word in ("A", "B") or word[:-1] in ("partition_", "make_fragment_"))
+    m, n = (int(x) for x in found.groups()[3:5])
+    ab = dtype(found["ab"])
+    mma = dense_mma(found["ab"], found["ab"], "Float32", found["major"], str(m), str(n), found["group"])
+    cluster = cute.make_layout((*ast.literal_eval(found["cluster"]), 1))
+    vmnk = cute.tiled_divide(cluster, (mma.thr_id.shape,))
+    tiler = (m, n, 1024 // ab.width)
+    staged = getattr(sm100, f"make_smem_layout_{operand.lower()}")(mma, tiler, ab, 3)
+    stored = kiln.Float32 if ab is kiln.TFloat32 else ab
+    row = cute.assume(kiln.Int64(number), divby=16)
+    strides = (row, 1) if MAJORS[found["major"]]["AB".index(operand)] is K else (1, row)
+    memory = cute.make_ptr(stored, number, cute.AddressSpace.gmem, assumed_align=16)
+    tensor = cute.make_tensor(memory, cute.make_layout((number, number), stride=strides))
+    op = getattr(sm100, f"cluster_shape_to_tma_atom_{operand}")(cluster.shape, mma.thr_id)
+    make = getattr(cute.nvgpu, f"make_tiled_tma_atom_{operand}")
+    one_stage = cute.slice_(staged, (None, None, None, 0))
+    atom, coordinates = make(
+        op, tensor, one_stage, tiler, mma, vmnk.shape, internal_type=ab if ab is not stored else None
+    )  # fmt: skip
+    if what[:2] == ["tma", "atom"]:
+        return atom
+    if what[:2] == ["tma", "tensor"]:
+        return coordinates.type if what[2] == "type" else coordinates
+    smem = cute.make_ptr(ab, number, cute.AddressSpace.smem, assumed_align=128, swizzle_=staged.inner)
+    tile = cute.make_tensor(smem, staged.outer)
+    if what[0] == "smem":
+        return tile
+    if what[0].startswith("make_fragment"):
+        fragment = getattr(mma, what[0])(tile)
+        return fragment.layout if what[1] == "layout" else fragment.iterator
+    tiles = cute.local_tile(
+        coordinates, cute.slice_(tiler, (None, 0, None) if operand == "A" else (0, None, None)), (None, None)
+    )
+    if what[0] == "local_tile":
+        return tiles
+    place = vmnk.get_flat_coord(number % cute.size(cluster))
+    part = getattr(mma.get_slice(place[0]), f"partition_{operand}")(tiles)
+    if what[0].startswith("partition_"):
+        return part
+    mode = 2 if operand == "A" else 1
+    ctas = cute.make_layout(cute.size(vmnk, mode=[mode]))
+    smem_part, gmem_part = cute.nvgpu.cpasync.tma_partition(
+        atom, place[mode], ctas, cute.group_modes(tile, 0, 3), cute.group_modes(part, 0, 3)
+    )
+    return smem_part if "smem" in what else gmem_part
+
+
+def scale_factors(found: re.Match[str]) -> Any:
+    """Return the answer to a question about scale factors and their copies to tensor memory, in two stages."""
+    what, operand = found["what"].split(), found["operand"]
+    m, n = (int(x) for x in found.groups()[5:7])
+    ab, sf, vector, group = dtype(found["ab"]), dtype(found["sf"]), int(found["vec"]), CtaGroup[found["group"]]
+    mma = sm100.make_blockscaled_trivial_tiled_mma(ab, ab, K, K, sf, vector, group, (m, n))
+    tiler = (m, n, 4 * mma.shape_mnk[2])
+    smem_layout = getattr(blockscaled_layout, f"make_smem_layout_{operand}")(mma, tiler, vector, 2)
+    one = cute.slice_(smem_layout, (None, None, None, 0))
+    tmem_layout = getattr(blockscaled_layout, f"make_tmem_layout_{operand}")(mma, tiler, vector, one)
+    tmem = cute.make_tensor(cute.make_ptr(sf, 0, cute.AddressSpace.tmem), tmem_layout)
+    if what == ["tmem"]:
+        return tmem
+    if what == ["find_tmem_tensor_col_offset"]:
+        return tcgen05.find_tmem_tensor_col_offset(tmem)
+    smem = cute.make_tensor(cute.make_ptr(sf, 0, cute.AddressSpace.smem, assumed_align=128), smem_layout)
+    smem, tmem = cute.filter_zeros(smem), cute.filter_zeros(tmem)
+    if what[0] == "compact":
+        return (smem if what[1] == "smem" else tmem).layout
+    tiled = tcgen05.make_s2t_copy(cute.make_copy_atom(tcgen05.Cp4x32x128bOp(group), sf), tmem)
+    if what == ["make_s2t_copy"]:
+        return tiled
+    if what[0] == "get_s2t_smem_desc_tensor":
+        return tcgen05.get_s2t_smem_desc_tensor(tiled, tiled.get_slice(0).partition_S(smem)).layout
+    if what[1] == "tiler_mn":
+        return mode_texts(tiled.tiler_mn)
+    if what[1].startswith("partition"):
+        return getattr(tiled.get_slice(0), what[1])(smem if what[1] == "partition_S" else tmem).layout
+    return getattr(tiled, what[1])
 
 
 def accumulator(m: Any, n: Any, group: str, acc: Any, stages: int = 0) -> Any:

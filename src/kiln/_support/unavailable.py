@@ -38,10 +38,8 @@ NAMES = {
     ),
     "cute.nvgpu.tcgen05": (
         _BLACKWELL,
-        "Cp4x32x128bOp",
         "commit",
         "get_s2t_smem_desc_tensor",
-        "make_s2t_copy",
         "make_umma_smem_desc",
         "smem_descriptor_to_int",
     ),

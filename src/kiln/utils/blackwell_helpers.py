@@ -83,7 +83,7 @@ def _dense_mma(
         op = tcgen05.MmaF16BF16Op(a_dtype, acc_dtype, (*shape, 16), *places)
     elif types in ({Int8}, {Uint8}):
         op = tcgen05.MmaI8Op(a_dtype, (*shape, 32), *places)
-    elif types <= set(tcgen05.MmaF8F6F4Op._A_TYPES):
+    elif types <= set(tcgen05.MmaF8F6F4Op._TYPES):
         op = tcgen05.MmaF8F6F4Op(a_dtype, b_dtype, acc_dtype, (*shape, 32), *places)
     else:
         raise type_error(

@@ -1,7 +1,7 @@
 """Layouts of the scale factors of block-scaled MMAs, in global, shared and tensor memory.
 
-Scale factors lie in chunks of 512 bytes, of 128 rows (of A, or columns of B) and four scale factors of each: that of row
-r with number s is at byte 16 (r % 32) + 4 (r / 32) + s. An element's coordinate along K counts elements, so a scale
+Scale factors lie in chunks of 512 bytes, of 128 rows (of A, or columns of B) and four scale factors of each: that of
+row r with number s is at byte 16 (r % 32) + 4 (r / 32) + s. An element's coordinate along K counts elements, so a scale
 factor has a mode of stride 0, as long as the vector that shares it.
 """
 
@@ -100,7 +100,8 @@ def _tile_b(tiled_mma: Any, mma_tiler_mnk: Any) -> tuple[int, int, int]:
 def make_smem_layout_sfa(
     tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the layout of a CTA's scale factors of A in shared memory: ((M, K) of an MMA, rest of M, rest of K, stages)."""
+    """Return the layout of a CTA's scale factors of A in shared memory: ((M, K) of an MMA, rest of M, rest of K,
+    stages)."""
     return _smem_layout(tiled_mma, *_tile_a(tiled_mma, mma_tiler_mnk), sf_vec_size, num_stages)
 
 

@@ -1,7 +1,7 @@
 """Copies between tensor memory and registers (`tcgen05.ld`, `tcgen05.st`): the operations and their layouts.
 
-A warp w reads and writes lanes 32 (w % 4) to 32 (w % 4) + 31, so tiled copies have 128 threads: `make_tmem_copy`. With t
-the thread of a warp and N the repetitions, register r of a thread holds
+A warp w reads and writes lanes 32 (w % 4) to 32 (w % 4) + 31, so tiled copies have 128 threads: `make_tmem_copy`.
+With t the thread of a warp and N the repetitions, register r of a thread holds
 
     32x32b     lane t,                          column r
     16x64b     lane t / 4 + 8 (t % 2),          column 2 r + t / 2 % 2
@@ -24,11 +24,12 @@ from ...layout.leaf import LayoutError
 from ...layout.recast import recast_layout
 from ...tensor.pointer import AddressSpace, element_bits
 from ...tensor.tensor import TracedTensor
+from ..common import CtaGroup
 
 __all__ = [
-    "Ld16x32bx2Op", "Ld16x64bOp", "Ld16x128bOp", "Ld16x256bOp", "Ld32x32bOp", "LdRed16x32bx2Op", "LdRed32x32bOp",
+    "Cp4x32x128bOp", "Ld16x32bx2Op", "Ld16x64bOp", "Ld16x128bOp", "Ld16x256bOp", "Ld32x32bOp", "LdRed16x32bx2Op", "LdRed32x32bOp",
     "Pack", "Repetition", "St16x32bx2Op", "St16x64bOp", "St16x128bOp", "St16x256bOp", "St32x32bOp", "TmemLoadRedOp",
-    "Unpack", "get_tmem_copy_properties", "is_tmem_load", "is_tmem_store", "make_tmem_copy",
+    "Unpack", "get_tmem_copy_properties", "is_tmem_load", "is_tmem_store", "make_s2t_copy", "make_tmem_copy",
 ]  # fmt: skip
 
 _LANE_BITS = 32 << 16
@@ -279,6 +280,56 @@ class TmemCopyTrait(CopyTrait):
         raise DSLNotImplemented(
             f"a copy with {type(self.op).__name__} is not implemented yet: Kiln has the layouts of tcgen05, not its instructions"
         )
+
+
+class Cp4x32x128bOp(CopyOp):
+    """Copy 32 rows of 16 bytes from shared memory to tensor memory, to each of its four times 32 lanes.
+
+    With `CtaGroup.TWO` each CTA of a pair copies its own shared memory to its own tensor memory.
+    """
+
+    def __init__(self, cta_group: Any) -> None:
+        if not isinstance(cta_group, CtaGroup):
+            raise type_error(f"cta_group of Cp4x32x128bOp is {cta_group!r}", "CtaGroup.ONE or CtaGroup.TWO")
+        self.cta_group = cta_group
+
+    def make_trait(self, copy_internal_type: Any) -> SmemToTmemTrait:
+        return SmemToTmemTrait(self, copy_internal_type)
+
+
+class SmemToTmemTrait(CopyTrait):
+    """A copy of 512 bytes of shared memory to four places in tensor memory, issued by one thread of a CTA group."""
+
+    def __init__(self, op: Cp4x32x128bOp, value_type: Any) -> None:
+        bits, ctas = element_bits(value_type), op.cta_group.value
+        source = recast_layout(bits, 1, make_layout((ctas, (32, 128, 4)), stride=(0, (1, 32, 0))))
+        target = recast_layout(bits, 1, make_layout((ctas, 4 * 32 * 128), stride=(0, 1)))
+        self.op = op
+        super().__init__(value_type, make_layout(ctas), source, target)
+
+    @property
+    def layout_ref_tv(self) -> Layout:
+        """The side of tensor memory."""
+        return self.layout_dst_tv
+
+    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+        raise DSLNotImplemented(
+            "a copy with Cp4x32x128bOp is not implemented yet: Kiln has the layouts of tcgen05, not its instructions"
+        )
+
+
+def make_s2t_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+    """Return a copy from shared memory to a tensor in tensor memory, of scale factors without modes of stride 0
+    (`filter_zeros`)."""
+    if not isinstance(atom, CopyAtom) or not isinstance(atom.op, Cp4x32x128bOp):
+        raise type_error(f"make_s2t_copy takes an atom of Cp4x32x128bOp, got {atom!r}")
+    if not isinstance(tmem_tensor, TracedTensor) or tmem_tensor.memspace is not AddressSpace.tmem:
+        raise type_error(f"make_s2t_copy takes a tensor in tensor memory, got {tmem_tensor}")
+    bits = element_bits(atom.value_type)
+    lane = _LANE_BITS // bits
+    values = make_layout((32, 128 // bits, 4), stride=(lane, 1, 32 * lane))
+    threads = make_layout(atom.op.cta_group.value, stride=0)
+    return make_cotiled_copy(atom, make_layout([threads, values]), tmem_tensor.layout)
 
 
 def make_tmem_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:

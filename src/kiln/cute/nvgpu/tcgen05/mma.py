@@ -31,12 +31,14 @@ from ....base_dsl.typing import (
     TFloat32,
     Uint8,
 )
+from ....hardware import mma_shapes
 from ...atoms import mma as atoms
 from ...layout.composed_layout import ComposedLayout
 from ...layout.layout import Layout, make_layout
 from ...tensor.pointer import AddressSpace, Pointer, pointer_to
 from ...tensor.tensor import TracedTensor
 from ..common import CtaGroup, OperandMajorMode
+from ..ptx_types import PTX_NAMES
 from ..smem_layouts import SmemLayoutAtomKind
 from ..warp import type_text
 from . import tensor_memory
@@ -72,6 +74,15 @@ class Field(enum.Enum):
 
 _FLAGS = (Field.ACCUMULATE.value, Field.NEGATE_A.value, Field.NEGATE_B.value)
 _SCALES = (Field.SFA.value, Field.SFB.value)
+
+
+_PTX = {
+    **PTX_NAMES, Float6E2M3FN: "e2m3", Float6E3M2FN: "e3m2", Float4E2M1FN: "e2m1",
+}  # fmt: skip
+
+
+def _ptx_name(dtype: Any) -> str:
+    return _PTX[dtype] if isinstance(dtype, type) and dtype in _PTX else type_text(dtype)
 
 
 def _by_cta(rows: int, columns: int, ctas: int) -> Layout:
@@ -174,11 +185,11 @@ class MmaOp(atoms.MmaOp):
 
     descriptive_name: ClassVar[str] = "tcgen05 MMA Operation"
     admissible_archs: ClassVar[tuple[str, ...]] = ("sm_100a", "sm_100f", "sm_103a", "sm_103f", "sm_110a", "sm_110f")
-    _A_TYPES: ClassVar[tuple[Any, ...]] = ()
-    _ACCUMULATORS: ClassVar[tuple[Any, ...]] = (Float32,)
+    kind: ClassVar[str]
+    """PTX's `.kind`, by which `hardware/mma_shapes.py` has element types and shapes."""
+    _TYPES: ClassVar[tuple[Any, ...]]
+    """The element types of A and B."""
     _K: ClassVar[int] = 32
-    _ROWS: ClassVar[dict[int, tuple[int, ...]]] = {1: (64, 128), 2: (128, 256)}
-    """M by the number of CTAs."""
 
     def __init__(
         self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, shape_mnk: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
@@ -192,49 +203,35 @@ class MmaOp(atoms.MmaOp):
             if not isinstance(value, kind):
                 names = " or ".join(f"{kind.__name__}.{member.name}" for member in kind)
                 raise type_error(f"{what} of {name} is {value!r}", names)
-        for what, dtype, known in (
-            ("a_dtype", a_dtype, self._A_TYPES), ("b_dtype", b_dtype, self._A_TYPES),
-            ("acc_dtype", acc_dtype, self._accumulators(a_dtype)),
-        ):  # fmt: skip
-            if known and dtype not in known:
-                raise type_error(
-                    f"{what} of {name} is {type_text(dtype)}", f"one of {', '.join(t.__name__ for t in known)}"
-                )
+        for what, dtype in (("a_dtype", a_dtype), ("b_dtype", b_dtype)):
+            if dtype not in self._TYPES:
+                known = ", ".join(t.__name__ for t in self._TYPES)
+                raise type_error(f"{what} of {name} is {type_text(dtype)}", f"one of {known}")
         if a_src is OperandSource.TMEM and a_major_mode is not OperandMajorMode.K:
             raise type_error(
                 f"a_major_mode of {name} is {a_major_mode.name} and a_src is TMEM", "A in tensor memory is K-major"
             )
         self.a_dtype, self.b_dtype, self.acc_dtype = a_dtype, b_dtype, acc_dtype
-        self.shape_mnk = self._shape(shape_mnk, cta_group, b_major_mode)
+        self.shape_mnk = self._shape(shape_mnk)
         self.cta_group, self.a_src = cta_group, a_src
         self.a_major_mode, self.b_major_mode = a_major_mode, b_major_mode
+        if rule := mma_shapes.kind_refusal(
+            "tcgen05", self.kind, *self.shape_mnk, _ptx_name(a_dtype), _ptx_name(b_dtype), _ptx_name(acc_dtype),
+            *self._scale_factors(), cta_group=cta_group.value, a_major=a_major_mode.value, b_major=b_major_mode.value,
+        ):  # fmt: skip
+            raise type_error(f"{name}: {rule}")
 
-    def _accumulators(self, a_dtype: Any) -> tuple[Any, ...]:
-        return self._ACCUMULATORS
+    def _scale_factors(self) -> tuple[str | None, int | None]:
+        """Return the type of the scale factors in PTX and the elements that share one."""
+        return None, None
 
-    def _shape(self, shape: Any, cta_group: CtaGroup, b_major_mode: OperandMajorMode) -> tuple[int, int, int]:
-        """Return the shape, if the instruction has it."""
-        name, ctas = type(self).__name__, cta_group.value
-        rows, step = self._ROWS[ctas], self._column_step(ctas, b_major_mode)
+    def _shape(self, shape: Any) -> tuple[int, int, int]:
         if not isinstance(shape, (tuple, list)) or len(shape) not in (2, 3):
-            raise type_error(f"the shape of {name} is {shape!r}", f"(M, N, {self._K})")
+            raise type_error(f"the shape of {type(self).__name__} is {shape!r}", f"(M, N, {self._K})")
         m, n, k = (*shape, self._K)[:3]
-        if m not in rows:
-            raise type_error(f"M of {name} is {m} with CtaGroup.{cta_group.name}", f"{' or '.join(map(str, rows))}")
-        if not isinstance(n, int) or not self._takes_columns(n, step):
-            raise type_error(
-                f"N of {name} is {n!r} with CtaGroup.{cta_group.name}", f"a multiple of {step}, at most 256"
-            )
         if k != self._K:
-            raise type_error(f"K of {name} is {k!r}", f"{self._K}: an MMA reads 32 bytes of each row")
+            raise type_error(f"K of {type(self).__name__} is {k!r}", f"{self._K}")
         return (m, n, k)
-
-    def _column_step(self, ctas: int, b_major_mode: OperandMajorMode) -> int:
-        """Return the number that N is a multiple of."""
-        return 8 * ctas
-
-    def _takes_columns(self, n: int, step: int) -> bool:
-        return 0 < n <= 256 and n % step == 0
 
     def make_trait(self) -> Tcgen05MmaTrait:
         return Tcgen05MmaTrait(self)
@@ -252,8 +249,9 @@ class MmaOp(atoms.MmaOp):
 class MmaF16BF16Op(MmaOp):
     """Float16 accumulated in Float16 or Float32, or BFloat16 in Float32. K = 16."""
 
+    kind = "f16"
     descriptive_name = "tcgen05 F16/BF16 MMA Operation"
-    _A_TYPES = (Float16, BFloat16)
+    _TYPES = (Float16, BFloat16)
     _K = 16
 
     def __init__(
@@ -262,15 +260,13 @@ class MmaF16BF16Op(MmaOp):
     ) -> None:  # fmt: skip
         super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
-    def _accumulators(self, a_dtype: Any) -> tuple[Any, ...]:
-        return (Float32, Float16) if a_dtype is Float16 else (Float32,)
-
 
 class MmaTF32Op(MmaOp):
     """Float32 of which 10 bits of mantissa count, accumulated in Float32. K = 8."""
 
+    kind = "tf32"
     descriptive_name = "tcgen05 TF32 MMA Operation"
-    _A_TYPES = (TFloat32,)
+    _TYPES = (TFloat32,)
     _K = 8
 
     def __init__(
@@ -281,19 +277,12 @@ class MmaTF32Op(MmaOp):
         )  # fmt: skip
 
 
-class _ByteMmaOp(MmaOp):
-    """Elements of at most 8 bits, of which an instruction with transposed B takes N in larger steps. K = 32."""
-
-    def _column_step(self, ctas: int, b_major_mode: OperandMajorMode) -> int:
-        return 16 * ctas if b_major_mode is OperandMajorMode.MN else 8 * ctas
-
-
-class MmaF8F6F4Op(_ByteMmaOp):
+class MmaF8F6F4Op(MmaOp):
     """Floats of 8, 6 and 4 bits, also mixed, accumulated in Float32 or Float16. K = 32."""
 
+    kind = "f8f6f4"
     descriptive_name = "tcgen05 F8F6F4 MMA Operation"
-    _A_TYPES = (Float8E4M3FN, Float8E5M2, Float6E2M3FN, Float6E3M2FN, Float4E2M1FN)
-    _ACCUMULATORS = (Float32, Float16)
+    _TYPES = (Float8E4M3FN, Float8E5M2, Float6E2M3FN, Float6E3M2FN, Float4E2M1FN)
 
     def __init__(
         self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any,
@@ -306,7 +295,7 @@ class MmaFP8Op(MmaF8F6F4Op):
     """`MmaF8F6F4Op` for A and B of one 8-bit type, under its older name."""
 
     descriptive_name = "tcgen05 F8 MMA Operation"
-    _A_TYPES = (Float8E4M3FN, Float8E5M2)
+    _TYPES = (Float8E4M3FN, Float8E5M2)
 
     def __init__(
         self, ab_dtype: Any, acc_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
@@ -315,50 +304,47 @@ class MmaFP8Op(MmaF8F6F4Op):
         super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
 
-class MmaI8Op(_ByteMmaOp):
+class MmaI8Op(MmaOp):
     """Int8 or Uint8, accumulated in Int32; sm_100a and sm_110a only. K = 32."""
 
+    kind = "i8"
     descriptive_name = "tcgen05 I8 MMA Operation"
     admissible_archs = ("sm_100a", "sm_110a")
-    _A_TYPES = (Int8, Uint8)
-    _ACCUMULATORS = (Int32,)
+    _TYPES = (Int8, Uint8)
 
     def __init__(
         self, ab_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
     ) -> None:
         super().__init__(ab_dtype, ab_dtype, Int32, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
-    def _column_step(self, ctas: int, b_major_mode: OperandMajorMode) -> int:
-        return 32 if ctas == 2 else super()._column_step(ctas, b_major_mode)
-
-    def _takes_columns(self, n: int, step: int) -> bool:
-        return super()._takes_columns(n, step) and (n <= 32 or n % 16 == 0)
-
 
 class BlockScaledMmaOp(MmaOp):
     """An MMA that multiplies each `sf_vec_size` elements along K of A and of B by a scale factor."""
 
-    _ROWS = {1: (128,), 2: (128, 256)}
     _SCALE_TYPES: ClassVar[tuple[Any, ...]] = (Float8E8M0FNU,)
 
     def __init__(
         self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, sf_dtype: Any, sf_vec_size: int, shape_mnk: Any,
         cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any,
     ) -> None:  # fmt: skip
-        super().__init__(a_dtype, b_dtype, acc_dtype, shape_mnk, cta_group, a_src, a_major_mode, b_major_mode)
         if sf_dtype not in self._SCALE_TYPES:
             raise type_error(
                 f"sf_dtype of {type(self).__name__} is {type_text(sf_dtype)}",
                 f"one of {', '.join(t.__name__ for t in self._SCALE_TYPES)}",
             )
         self.sf_dtype, self.sf_vec_size = sf_dtype, sf_vec_size
+        super().__init__(a_dtype, b_dtype, acc_dtype, shape_mnk, cta_group, a_src, a_major_mode, b_major_mode)
+
+    def _scale_factors(self) -> tuple[str | None, int | None]:
+        return "ue8m0" if self.sf_dtype is Float8E8M0FNU else "ue4m3", self.sf_vec_size
 
 
 class MmaMXF8F6F4Op(BlockScaledMmaOp):
     """Floats of 8, 6 and 4 bits, also mixed, with a Float8E8M0FNU for each 32. K = 32."""
 
+    kind = "mxf8f6f4"
     descriptive_name = "tcgen05 MXF8F6F4 BlockScaled MMA Operation"
-    _A_TYPES = MmaF8F6F4Op._A_TYPES
+    _TYPES = MmaF8F6F4Op._TYPES
 
     def __init__(
         self, a_dtype: Any, b_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
@@ -369,15 +355,12 @@ class MmaMXF8F6F4Op(BlockScaledMmaOp):
             b_major_mode,
         )  # fmt: skip
 
-    def _column_step(self, ctas: int, b_major_mode: OperandMajorMode) -> int:
-        return 16 * ctas if b_major_mode is OperandMajorMode.MN else 8 * ctas
-
 
 class MmaMXF8Op(MmaMXF8F6F4Op):
     """`MmaMXF8F6F4Op` for A and B of one 8-bit type, under its older name."""
 
     descriptive_name = "tcgen05 MXF8 BlockScaled MMA Operation"
-    _A_TYPES = (Float8E4M3FN, Float8E5M2)
+    _TYPES = (Float8E4M3FN, Float8E5M2)
 
     def __init__(
         self, ab_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
@@ -388,7 +371,7 @@ class MmaMXF8Op(MmaMXF8F6F4Op):
 class _Fp4MmaOp(BlockScaledMmaOp):
     """Float4E2M1FN with scale factors; A and B are K-major."""
 
-    _A_TYPES = (Float4E2M1FN,)
+    _TYPES = (Float4E2M1FN,)
     _K = 64
     _VECTOR: ClassVar[int] = 32
 
@@ -402,6 +385,7 @@ class _Fp4MmaOp(BlockScaledMmaOp):
 class MmaMXF4Op(_Fp4MmaOp):
     """Float4E2M1FN with a Float8E8M0FNU for each 32. K = 64."""
 
+    kind = "mxf4"
     descriptive_name = "tcgen05 MXF4 BlockScaled MMA Operation"
 
     def __init__(self, instruction_shape: Any, cta_group: Any, a_src: Any) -> None:
@@ -411,6 +395,7 @@ class MmaMXF4Op(_Fp4MmaOp):
 class MmaMXF4NVF4Op(_Fp4MmaOp):
     """Float4E2M1FN with a Float8E8M0FNU or Float8E4M3FN for each 16. K = 64."""
 
+    kind = "mxf4nvf4"
     descriptive_name = "tcgen05 MXF4NVF4 BlockScaled MMA Operation"
     _SCALE_TYPES = (Float8E8M0FNU, Float8E4M3FN)
     _VECTOR = 16
