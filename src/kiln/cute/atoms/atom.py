@@ -278,9 +278,7 @@ class TiledCopy(CopyAtom):
         )
 
     def __str__(self) -> str:
-        return (
-            f"Tiled Copy\n  Tiler MN:        {self.tiler_mn}\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
-        )
+        return f"Tiled Copy\n  Tiler MN:        ({','.join(str(mode) for mode in wrap(self.tiler_mn))})\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
 
     __repr__ = __str__
 

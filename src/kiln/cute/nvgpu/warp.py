@@ -448,5 +448,7 @@ class StMatrix16x8x8bOp(_MatrixOp):
         # lane 8 j + c gives column c of matrix j; a lane has rows g, then g + 8, of the columns 2 t and 2 t + 1
         matrices = self.num_matrices
         rows = recast_layout(8, 1, _row_layout(matrices))
-        fragments = make_layout([make_layout((4, 8), stride=(32, 1)), joined_layout((2, 16), (2, 8), (matrices, 128))])
+        modes = 4 if matrices > 1 else 3
+        values = make_layout((1, 2, 2, matrices)[:modes], stride=(1, 16, 8, 128)[:modes])
+        fragments = make_layout([make_layout((4, 8), stride=(32, 1)), values])
         return StoreByteMatrixTrait(dtype, rows, fragments, False, matrices)
