@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..cute.pictures.draw import print_latex, print_latex_tv
     from ..torch import create_cute_tensor_for_fp8
     from . import schedulers
+    from .blackwell_helpers import compute_epilogue_tile_shape
     from .block_copies import block_copy
     from .hardware_info import HardwareInfo
     from .layout_enum import LayoutEnum
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .smem_capacity import get_smem_capacity_in_bytes
     from .tensor_helpers import is_fp8_dtype
     from .tensor_map_manager import TensorMapManager, TensorMapUpdateMode
+    from .tmem_columns import get_num_tmem_alloc_cols
 
 _SCHEDULERS = (
     "GroupedGemmTileSchedulerHelper", "PersistentTileSchedulerParams", "StaticPersistentGroupTileScheduler",
@@ -45,7 +47,9 @@ _PLACES = {
     "TensorMapManager": ".tensor_map_manager",
     "TensorMapUpdateMode": ".tensor_map_manager",
     "block_copy": ".block_copies",
+    "compute_epilogue_tile_shape": ".blackwell_helpers",
     "create_cute_tensor_for_fp8": "..torch",
+    "get_num_tmem_alloc_cols": ".tmem_columns",
     "get_smem_capacity_in_bytes": ".smem_capacity",
     "is_fp8_dtype": ".tensor_helpers",
     "print_latex": "..cute.pictures.draw",
