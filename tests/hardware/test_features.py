@@ -12,7 +12,7 @@ from kiln.hardware.features import Feature
 FORMS = forms()
 FEATURES = {name: value for name, value in vars(features).items() if isinstance(value, Feature)}
 UNTRIED = {
-    "TFLOAT32_TO_EVEN", "BFLOAT16_ATOMICS", "STMATRIX", "TCGEN05_K96", "PREFERRED_CLUSTER",
+    "TFLOAT32_TO_EVEN", "BFLOAT16_ATOMICS", "VECTOR_ATOMICS", "STMATRIX", "TCGEN05_K96", "PREFERRED_CLUSTER",
 }  # fmt: skip
 """Features of which the table has no PTX: older than it, a bit of a descriptor, or an attribute of launches."""
 

@@ -103,6 +103,15 @@ class Merge:
         self._open: set[tuple[int, int]] = set()
         """The pairs that are being merged."""
 
+    def planned(self) -> tuple[int, dict[tuple[int, int], Callable[[Iterator[Any]], Any]], set[int]]:
+        """Return what has been planned until now, for `forget`."""
+        return len(self.leaves), dict(self._made), set(self._filled)
+
+    def forget(self, planned: tuple[int, dict[tuple[int, int], Callable[[Iterator[Any]], Any]], set[int]]) -> None:
+        """Drop what was planned since: the parts of a value that could not be merged."""
+        number, self._made, self._filled = planned
+        del self.leaves[number:]
+
     def unify(self, a: Any, b: Any, path: str = "") -> Callable[[Iterator[Any]], Any]:
         """Plan the merge of two values: add their leaves, and return a function that makes the merged value of results.
 

@@ -66,14 +66,14 @@ def kinds_promised(annotation: Any, own: Callable[[Any], Kinds | None]) -> Kinds
     if origin is Annotated or origin is Constexpr:
         return kinds_promised(arguments[0], own)
     if isinstance(annotation, types.UnionType) or origin is typing.Union:
-        return _union([kinds_promised(member, own) for member in arguments])
+        return union_of([kinds_promised(member, own) for member in arguments])
     if origin is typing.Literal:
-        return _union([frozenset((kind_of(value),)) if kind_of(value) else None for value in arguments])
+        return union_of([frozenset((kind_of(value),)) if kind_of(value) else None for value in arguments])
     if isinstance(annotation, typing.NewType):
         return kinds_promised(annotation.__supertype__, own)
     if isinstance(annotation, typing.TypeVar):
         bounds = annotation.__constraints__ or (annotation.__bound__ or Any,)
-        return _union([kinds_promised(bound, own) for bound in bounds])
+        return union_of([kinds_promised(bound, own) for bound in bounds])
     if isinstance(annotation, type) and issubclass(annotation, Numeric):
         return _CLASSES[int]
     try:
@@ -82,7 +82,8 @@ def kinds_promised(annotation: Any, own: Callable[[Any], Kinds | None]) -> Kinds
         return None
 
 
-def _union(members: list[Kinds | None]) -> Kinds | None:
+def union_of(members: list[Kinds | None]) -> Kinds | None:
+    """Return the kinds that one of several annotations allows; None if one of them excludes nothing."""
     return None if any(member is None for member in members) else frozenset[str]().union(*filter(None, members))
 
 

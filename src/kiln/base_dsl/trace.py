@@ -260,6 +260,8 @@ _create: Any = None
 
 entry_codes: list[types.CodeType] = []
 """The code of the methods of languages that run a user's function: a search of the stack ends there."""
+kernel_codes: list[types.CodeType] = []
+"""The code of the methods of languages that run a user's kernel."""
 
 
 def current() -> Trace | None:

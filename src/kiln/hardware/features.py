@@ -106,7 +106,7 @@ FLOAT32_PAIRS = Feature("arithmetic on pairs of f32", 100)
 BYTE_MATRICES = Feature("ldmatrix or stmatrix of bytes", 100, suffixes="af")
 THREE_INPUT_MIN_MAX = Feature("min or max of three f32", 100, ptx=88)
 MIXED_PRECISION_FMA = Feature("fma, add or sub of f32 with f16 or bf16 factors", 100)
-FLOAT_REDUX = Feature("redux.sync of f32", targets=_names("100a 100f 103a 103f 107a 107f"))
+FLOAT_REDUX = Feature("redux.sync of f32", 100, suffixes="af", before=110)
 NARROW_FLOAT_CONVERSIONS = Feature("conversions of floats of 4 and 6 bits and of ue8m0", 100, suffixes="af")
 BYTE_FLOATS_TO_BFLOAT16 = Feature("a conversion of e4m3 or e5m2 to bf16", 100, suffixes="af", ptx=92)
 STOCHASTIC_ROUNDING = Feature(

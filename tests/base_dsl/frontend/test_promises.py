@@ -74,6 +74,8 @@ ANNOTATIONS: list[tuple[Any, set[str] | None]] = [
     (Union[Int32, str], {"number", "text"}),  # noqa: UP007
     (Optional[cute.Tensor], {"tensor", "None"}),  # noqa: UP045
     (Int32 | None, {"number", "None"}),
+    (Optional[Float32 | cute.Tensor], {"number", "tensor", "pointer", "None"}),  # noqa: UP045
+    (Union[cute.Tensor, cute.Layout], {"tensor", "layout"}),  # noqa: UP007
     (NewType("Rows", int), {"number"}),
     (TypeVar("Bound", bound=int), {"number"}),
     (TypeVar("OneOf", Int32, str), {"number", "text"}),
@@ -202,6 +204,36 @@ def test_the_type_of_an_optional_number_is_chosen_too():
         return x / 2, y / 2  # type: ignore[operator]
 
     assert half(3, 5) == (1.5, 2.5)
+
+
+class Factors(NamedTuple):
+    alpha: Optional[Float32 | cute.Tensor] = None  # noqa: UP045
+    beta: Optional[Float32 | cute.Tensor] = None  # noqa: UP045
+
+
+@cute.jit
+def scale_of(args: Factors):
+    total = Float32(0)
+    for scale in args:
+        if isinstance(scale, cute.Pointer):
+            total += cute.make_tensor(scale, cute.make_layout(1))[0]
+        elif isinstance(scale, cute.Tensor):
+            total += scale[0]
+        elif scale is not None:
+            total += scale
+    return total
+
+
+def test_a_number_or_where_it_lies():
+    array = np.array([2.5], np.float32)
+    tensor = cute.runtime.from_dlpack(array)
+    assert scale_of(Factors()) == 0
+    for scale in (2.5, Float32(2.5), array, tensor, tensor.iterator):
+        assert scale_of(Factors(scale)) == 2.5
+        assert scale_of(Factors(1.0, scale)) == 3.5
+        assert cute.compile(scale_of, Factors(scale, 4.0))(Factors(scale, 4.0)) == 6.5
+    with pytest.raises(DSLUserCodeTypeError, match="'args.alpha' takes .* and got the str 'a'"):
+        scale_of(Factors("a"))  # type: ignore[arg-type]
 
 
 def test_a_call_in_a_trace():

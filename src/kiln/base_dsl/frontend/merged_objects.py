@@ -15,7 +15,7 @@ from .. import trace as tracing
 from .. import tree
 from ..code_cache import by_code
 from ..diagnostics import DSLUserCodeError, Span, frame_span, is_internal, user_frame
-from .carry import Snapshot, objects_in
+from .carry import Reached, Snapshot, objects_in
 from .jumps import is_internal_name
 
 if TYPE_CHECKING:
@@ -204,6 +204,34 @@ def used_later() -> list[Any]:
     return [value for frame in _frames() for _, value in _read_later(frame)]
 
 
+def reached_later(values: list[Any]) -> dict[int, Any] | None:
+    """Return the objects that the kernel under trace and its host functions may reach from here on, by identity.
+
+    Called where a statement of the innermost function ends, whose values in use are `values`. None: it is not known.
+    Functions around it are in the middle of an expression, so all they load counts, up to the kernel.
+    """
+    roots: list[tuple[str, Any]] = [("", value) for value in values]
+    in_kernel, innermost = True, True
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and (code := frame.f_code) not in tracing.entry_codes:
+        in_kernel = in_kernel and code not in tracing.kernel_codes
+        if not is_internal(code):
+            if in_kernel and _has_with(code):
+                return None  # the end of a `with` block reads objects that no name is loaded for
+            whole = in_kernel and not innermost
+            names = _loaded_after(code, -1 if whole or _runs_again(code) else frame.f_lasti)
+            variables = {**frame.f_globals, **frame.f_locals}
+            roots += [(name, variables[name]) for name in sorted(names) if name in variables]
+            innermost = False
+        frame = frame.f_back
+    return Reached(roots).objects
+
+
+@by_code
+def _has_with(code: types.CodeType) -> bool:
+    return any("WITH" in i.opname or i.opname == "LOAD_SPECIAL" for i in dis.get_instructions(code))
+
+
 def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
     """Return the variables that the callers of the function with these variables may read from here on, by name."""
     found: list[tuple[str, Any]] = []
@@ -228,10 +256,14 @@ def _frames() -> Iterator[types.FrameType]:
 def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
     """Return the variables that a function may read from here on: those loaded later, or in a loop around, by name."""
     code = frame.f_code
-    again = code.co_name.startswith("__kiln_body")  # the body of a loop, which may run once more
-    names = _loaded_after(code, -1 if again else frame.f_lasti)
+    names = _loaded_after(code, -1 if _runs_again(code) else frame.f_lasti)
     values = frame.f_locals
     return [(name, values[name]) for name in sorted(names) if name in values]
+
+
+def _runs_again(code: types.CodeType) -> bool:
+    """Return whether code is the body of a loop, which may run once more."""
+    return code.co_name.startswith("__kiln_body")
 
 
 @by_code

@@ -236,10 +236,17 @@ def dynamic_if(
             finish.append(lambda _, name=name: scope.set(name, UNDEFINED))
             continue
         finish.append(_merge_name(rec, scope, name, before[name], first, second, merge, noted))
-    for place in merged_places(snapshot, first, second):
+    drops = functools.partial(
+        _is_dropped, [x for n in sorted(rec.flow.live_out) if (x := scope.get(n)) is not UNDEFINED]
+    )
+    for place in merged_places(snapshot, first, second, drops):
+        planned = merge.planned()
         try:
             make = unify_arms(first, place.first, second, place.second, merge)
         except merging.Mismatch as m:
+            if drops(place.owner):
+                merge.forget(planned)
+                continue
             raise _branch_error(rec, place.path, m) from None
         finish.append(place.setting(make, noted))
 
@@ -270,6 +277,8 @@ class MergedPlace(NamedTuple):
     set: Callable[[Any], None]
     copies: bool = False
     """Whether it stores the state of a value rather than the value itself."""
+    owner: Any = None
+    """The object whose attribute it is."""
 
     def setting(self, make: Callable[[Iterator[ir.Value]], Any], noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
         """Return a function that sets the merged value."""
@@ -278,31 +287,54 @@ class MergedPlace(NamedTuple):
         return noted.setting(self.set, make, self.first, self.second, self.path)
 
 
-def merged_places(snapshot: Snapshot, first: Any, second: Any) -> Iterator[MergedPlace]:
-    """Yield the slots of objects that an arm changed. Raises an error for attributes that exist on one path only."""
+def merged_places(
+    snapshot: Snapshot, first: Any, second: Any, drops: Callable[[Any], bool] = lambda owner: False
+) -> Iterator[MergedPlace]:
+    """Yield the slots of objects that an arm changed.
+
+    Raises an error for attributes that exist on one path only, unless `drops` tells that nobody reads the object later.
+    """
     for index in sorted(first.changes.keys() | second.changes.keys()):
         slot, old = snapshot.slots[index], snapshot.values[index]
         a, b = first.changes.get(index, old), second.changes.get(index, old)
-        _exists_on_both(slot.path, a, b, first, second)
-        yield MergedPlace(slot.path, a, b, slot.set, slot.kind == "state")
+        owner = slot.owner if slot.kind == "attribute" else None
+        if _on_both(a, b, first, second) or not drops(owner):
+            _exists_on_both(slot.path, a, b, first, second)
+            yield MergedPlace(slot.path, a, b, slot.set, slot.kind == "state", owner)
     for key in sorted(first.gained.keys() | second.gained.keys()):
-        path = snapshot.path_of(key)
+        path, owner = snapshot.path_of(key), snapshot.owner_of(key)
         a, b = first.gained.get(key, UNDEFINED), second.gained.get(key, UNDEFINED)
-        _exists_on_both(path, a, b, first, second)
-        yield MergedPlace(path, a, b, functools.partial(snapshot.set_attribute, key))
+        if _on_both(a, b, first, second) or not drops(owner):
+            _exists_on_both(path, a, b, first, second)
+            yield MergedPlace(path, a, b, functools.partial(snapshot.set_attribute, key), owner=owner)
+
+
+def _on_both(a: Any, b: Any, first: Any, second: Any) -> bool:
+    """Return whether a slot exists at the end of both paths; one that has left the function or loop does not count."""
+    lacking = first if a is UNDEFINED else second
+    return (a is UNDEFINED) == (b is UNDEFINED) or bool(getattr(lacking, "jumped", ()))
 
 
 def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
-    """Refuse an attribute that exists on one path only, unless the other path has left the function or loop."""
-    if (a is UNDEFINED) == (b is UNDEFINED):
-        return
-    lacking = first if a is UNDEFINED else second
-    if not getattr(lacking, "jumped", ()):
+    """Refuse an attribute that exists on one path only."""
+    if not _on_both(a, b, first, second):
         raise error(
             DSLUserCodeError,
             f"{path} exists on one path only, and which one is taken is only known when the program runs",
             hint=f"give {path} a value before",
         )
+
+
+def _is_dropped(in_use: list[Any], owner: Any) -> bool:
+    """Return whether a branch's change of an object is dropped: in a kernel, if nothing reads the object afterwards.
+
+    The object is then as it was before the branch. In functions of the host nothing is dropped: Python may read the
+    object after the call.
+    """
+    if owner is None or tracing.require("a branch").function.kind != "kernel":
+        return False
+    reached = merged_objects.reached_later(in_use)
+    return reached is not None and id(owner) not in reached
 
 
 def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: merging.Merge) -> Callable[[Iterator[ir.Value]], Any]:

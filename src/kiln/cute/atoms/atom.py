@@ -261,7 +261,7 @@ class TiledCopy(CopyAtom):
     def retile(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
         """Return a thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
         self.require_whole_calls()
-        layout = src.layout if isinstance(src, TracedTensor) else src
+        layout = src._layout if isinstance(src, TracedTensor) else src
         modes = rank(layout)
         values = size(layout, mode=[0])
         # (m, n) -> which group of values, in the tile of all threads

@@ -426,6 +426,11 @@ def kinds_promised(annotation: Any) -> promises.Kinds | None:
     """Return the kinds of values that an annotation of this language allows; None for other annotations."""
     if annotation_kind(annotation) == "shape":
         return _SHAPES
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        members = [promises.kinds_promised(member, kinds_promised) for member in typing.get_args(annotation)]
+        found = promises.union_of(members)
+        # a number, or where it lies in memory: programs pass its address as a pointer as well
+        return found | {POINTER} if found is not None and found >= {promises.NUMBER, TENSOR} else found
     if not isinstance(annotation, type):
         return None
     if issubclass(annotation, Tensor):

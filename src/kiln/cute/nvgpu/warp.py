@@ -269,15 +269,15 @@ class _MatrixTrait(CopyTrait):
         count = calls(lanes, self.lane_values, "the fragment")
         if calls(rows, self.row_values, "the matrix") != count:
             raise type_error(
-                f"a copy between the layouts {rows.layout} (matrices) and {lanes.layout} (fragments)",
+                f"a copy between the layouts {rows._layout} (matrices) and {lanes._layout} (fragments)",
                 "partition both with the same tiled copy; retile the fragment",
             )
         require_rows(rows, self.row_values, "a row of a matrix")
-        starts = offsets(rows.layout, range(0, count * self.row_values, self.row_values))
+        starts = offsets(rows._layout, range(0, count * self.row_values, self.row_values))
         for start in starts:
-            require_alignment(rows.iterator, start, 16, "a row of a matrix")
-        places = [address_at(rows.iterator, start) for start in starts]
-        registers = Registers(bits_pointer(lanes.iterator), lanes.layout, self.lane_values)
+            require_alignment(rows._iterator, start, 16, "a row of a matrix")
+        places = [address_at(rows._iterator, start) for start in starts]
+        registers = Registers(bits_pointer(lanes._iterator), lanes._layout, self.lane_values)
 
         def move(numbers: Any) -> None:
             for n in numbers:

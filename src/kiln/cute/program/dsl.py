@@ -283,6 +283,9 @@ class KernelLaunch:
         return name
 
 
+tracing.kernel_codes.append(KernelLaunch._trace.__code__)
+
+
 def _unknown_option(name: str) -> Exception:
     """Return the error for an option that `launch` does not have."""
 

@@ -87,7 +87,7 @@ class MemoryBound(Implementation):
         return None
 
     def measured_config(self, problem: Any, device: Device) -> Any:
-        """Returns the config that measuring found best, by default that without arguments; None if none works."""
+        """Return the config that measuring found best, by default that without arguments; None if none works."""
         return self.config()
 
     def configs(self, problem: Any, device: Device) -> Iterable[Any]:

@@ -52,6 +52,8 @@ class Kernel:
 
     tensor_maps: list[int] = dataclasses.field(default_factory=list)
     """Positions of the arguments that are tensor maps."""
+    cta_group: int = 0
+    """The cta_group of its tcgen05 instructions; 0 if it has none."""
     merge_smem: bool = False
     """Whether branches that exclude each other share memory."""
     smem_bytes: int = 0

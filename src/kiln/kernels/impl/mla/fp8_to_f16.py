@@ -43,7 +43,7 @@ def raw_layout(columns: int, buffers: int) -> Any:
 
 
 class Fp8Converter:
-    """Converts KV tiles from 8-bit ones in shared memory, with their pipeline, to f16 ones, with theirs."""
+    """Converts 8-bit KV tiles in shared memory to f16 tiles, from one pipeline to another."""
 
     __kiln_immutable__ = True
 

@@ -1,0 +1,141 @@
+"""A branch of a kernel may give an object what cannot be merged, if nothing reads the object afterwards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kiln.cute as cute
+from kiln import Constexpr, Int32
+from kiln.base_dsl.diagnostics import DSLUserCodeError, DSLUserCodeTypeError
+
+
+class Partition:
+    """A part of a tensor that is made where it is needed."""
+
+    def __init__(self):
+        self.part = None
+
+    @cute.jit
+    def setup(self, x):
+        self.part = cute.make_tensor(x.iterator, cute.make_layout(2))
+        self.offset = Int32(7)
+
+    def get(self):
+        return self.part[0] + self.offset  # type: ignore[index]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.left = self.part is None
+
+
+def with_one(partition, number):
+    return number if partition.part is None else number + 1
+
+
+class Kernels:
+    def __init__(self):
+        self.partition = Partition()
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, name: Constexpr):
+        getattr(self, name)(x).launch(grid=[1, 1, 1], block=[2, 1, 1])
+
+    @cute.kernel
+    def last_statement(self, x: cute.Tensor):
+        if cute.arch.thread_idx()[0] == 0:
+            self.partition.setup(x)
+            x[1] = self.partition.get()
+
+    @cute.kernel
+    def both_branches(self, x: cute.Tensor):
+        if cute.arch.thread_idx()[0] == 0:
+            x[1] = 3
+        else:
+            self.partition.setup(x)
+            x[2] = self.partition.get()
+
+    @cute.kernel
+    def of_another_object(self, x: cute.Tensor):
+        other = Partition()
+        if cute.arch.thread_idx()[0] == 0:
+            self.partition.setup(x)
+            x[1] = self.partition.get()
+        other.setup(x)
+        if cute.arch.thread_idx()[0] == 0:
+            x[2] = other.get()
+
+    @cute.kernel
+    def read_later(self, x: cute.Tensor):
+        if cute.arch.thread_idx()[0] == 0:
+            self.partition.setup(x)
+        x[2] = self.partition.get()
+
+    @cute.kernel
+    def read_by_a_bound_method(self, x: cute.Tensor):
+        get = self.partition.get
+        if cute.arch.thread_idx()[0] == 0:
+            self.partition.setup(x)
+        x[2] = get()
+
+    @cute.kernel
+    def read_by_a_closure(self, x: cute.Tensor):
+        partition = self.partition
+
+        def read():
+            return partition.part[0]  # type: ignore[index]
+
+        if cute.arch.thread_idx()[0] == 0:
+            partition.setup(x)
+        x[2] = read()
+
+    @cute.kernel
+    def read_by_the_next_iteration(self, x: cute.Tensor):
+        for i in range(x[0]):
+            if cute.arch.thread_idx()[0] == i:
+                self.partition.setup(x)
+
+    @cute.kernel
+    def read_in_the_same_expression(self, x: cute.Tensor):
+        x[2] = with_one(self.partition, self.changed(x))
+
+    @cute.kernel
+    def read_at_the_end_of_a_with(self, x: cute.Tensor):
+        with Partition() as partition:
+            if cute.arch.thread_idx()[0] == 0:
+                partition.setup(x)
+
+    @cute.jit
+    def changed(self, x):
+        if cute.arch.thread_idx()[0] == 0:
+            self.partition.setup(x)
+        return 1
+
+    @cute.jit
+    def on_the_host(self, x: cute.Tensor):
+        if x[0] == 5:
+            self.partition.setup(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "written"), [("last_statement", (12, 0)), ("both_branches", (3, 12)), ("of_another_object", (12, 12))]
+)
+def test_changes_that_nothing_reads(name, written):
+    kernels, x = Kernels(), np.array([5, 0, 0, 0], np.int32)
+    kernels(x, name)
+    assert x.tolist() == [5, *written, 0]
+    assert vars(kernels.partition) == {"part": None}
+    kernels(x, name)
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Kernels) if name.startswith("read_")])
+def test_changes_that_something_may_read(name):
+    with pytest.raises((DSLUserCodeTypeError, DSLUserCodeError), match="part' with different types|on one path only"):
+        Kernels()(np.array([5, 0, 0, 0], np.int32), name)
+
+
+def test_changes_that_python_may_read_after_the_call():
+    with pytest.raises(DSLUserCodeTypeError, match="part' with different types"):
+        Kernels().on_the_host(np.array([5, 0, 0, 0], np.int32))
