@@ -1,7 +1,7 @@
 """Questions about layouts of sm_100, as they were asked of CuTe DSL, asked of Kiln.
 
-A question names a call and its arguments, such as `make_smem_layout_a (128, 256, 64) st3 Float16 Float16 Float32 KK (128,
-256) ONE`: the last words are element types, major modes, M and N, and the CTAs of the MMA.
+A question names a call and its arguments, such as `make_smem_layout_a (128, 256, 64) st3 Float16 Float16 Float32 KK
+(128, 256) ONE`: the last words are element types, major modes, M and N, and the CTAs of the MMA.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ SCALED = re.compile(rf"(?P<before>.*?) ?(?P<a>\w+) (?P<b>\w+) (?P<sf>\w+) (?P<ve
 FROM_TMEM = re.compile(rf"(?P<before>.*?) F16 TMEM-A {PAIR} (?P<group>ONE|TWO)")
 TMEM_COPY = re.compile(rf"(?P<kind>ld|st) (?P<op>\w+) x(?P<repeat>\d+) acc{PAIR}(?P<group>ONE|TWO) (?P<what>.*)")
 EPILOGUE = re.compile(
-    r"(?P<what>[\w ]+?) (?P<layout>ROW_MAJOR|COL_MAJOR) (?P<d>\w+) (?P<acc>\w+) (?P<tile>\(\d+, \d+, \d+\)) two(?P<two>True|False)"
+    r"(?P<what>[\w ]+?) (?P<layout>ROW_MAJOR|COL_MAJOR) (?P<d>\w+) (?P<acc>\w+) (?P<tile>\(\d+, \d+, \d+\)) "
+    r"two(?P<two>True|False)"
 )
 IN_EPILOGUE = re.compile(
-    rf"(?P<what>epilogue partitions|pack \w+) (?P<layout>ROW_MAJOR|COL_MAJOR) (?P<d>\w+) {PAIR} (?P<group>ONE|TWO) (?P<acc>\w+)"
+    r"(?P<what>epilogue partitions|pack \w+) (?P<layout>ROW_MAJOR|COL_MAJOR) (?P<d>\w+) "
+    rf"{PAIR} (?P<group>ONE|TWO) (?P<acc>\w+)"
 )
 COLUMNS = re.compile(rf"get_num_tmem_alloc_cols (?P<what>one|list|raw) {PAIR} (?P<group>ONE|TWO) (?P<acc>\w+)")
 
@@ -181,6 +183,10 @@ def tma_operand(found: re.Match[str], number: Any) -> Any:
     vmnk = cute.tiled_divide(cluster, (mma.thr_id.shape,))
     tiler = (m, n, 1024 // ab.width)
     staged = getattr(sm100, f"make_smem_layout_{operand.lower()}")(mma, tiler, ab, 3)
+    smem = cute.make_ptr(ab, number, cute.AddressSpace.smem, assumed_align=128, swizzle_=staged.inner)
+    tile = cute.make_tensor(smem, staged.outer)
+    if what[0] == "smem":
+        return tile
     stored = kiln.Float32 if ab is kiln.TFloat32 else ab
     row = cute.assume(kiln.Int64(number), divby=16)
     strides = (row, 1) if MAJORS[found["major"]]["AB".index(operand)] is K else (1, row)
@@ -196,10 +202,6 @@ def tma_operand(found: re.Match[str], number: Any) -> Any:
         return atom
     if what[:2] == ["tma", "tensor"]:
         return coordinates.type if what[2] == "type" else coordinates
-    smem = cute.make_ptr(ab, number, cute.AddressSpace.smem, assumed_align=128, swizzle_=staged.inner)
-    tile = cute.make_tensor(smem, staged.outer)
-    if what[0] == "smem":
-        return tile
     if what[0].startswith("make_fragment"):
         fragment = getattr(mma, what[0])(tile)
         return fragment.layout if what[1] == "layout" else fragment.iterator
@@ -243,7 +245,7 @@ def scale_factors(found: re.Match[str]) -> Any:
     if what == ["make_s2t_copy"]:
         return tiled
     if what[0] == "get_s2t_smem_desc_tensor":
-        return tcgen05.get_s2t_smem_desc_tensor(tiled, tiled.get_slice(0).partition_S(smem)).layout
+        return getattr(tcgen05, what[0])(tiled, tiled.get_slice(0).partition_S(smem)).layout
     if what[1] == "tiler_mn":
         return mode_texts(tiled.tiler_mn)
     if what[1].startswith("partition"):

@@ -26,11 +26,11 @@ from .hopper_helpers import get_smem_layout_atom
 from .layout_enum import LayoutEnum
 
 __all__ = [
-    "cluster_shape_to_tma_atom_A", "cluster_shape_to_tma_atom_B", "cluster_shape_to_tma_atom_SFB",
-    "compute_epilogue_tile_shape", "compute_epilogue_tile_size", "get_smem_layout_atom_ab", "get_smem_store_op",
-    "get_tmem_copy_properties", "get_tmem_load_op", "make_blockscaled_trivial_tiled_mma", "make_smem_layout",
-    "make_smem_layout_a", "make_smem_layout_atom", "make_smem_layout_b", "make_smem_layout_epi",
-    "make_trivial_tiled_mma", "tile_to_mma_shape",
+    "check_gemm_tma_alignment", "cluster_shape_to_tma_atom_A", "cluster_shape_to_tma_atom_B",
+    "cluster_shape_to_tma_atom_SFB", "compute_epilogue_tile_shape", "compute_epilogue_tile_size",
+    "get_smem_layout_atom_ab", "get_smem_store_op", "get_tmem_copy_properties", "get_tmem_load_op",
+    "make_blockscaled_trivial_tiled_mma", "make_smem_layout", "make_smem_layout_a", "make_smem_layout_atom",
+    "make_smem_layout_b", "make_smem_layout_epi", "make_trivial_tiled_mma", "tile_to_mma_shape",
 ]  # fmt: skip
 
 _LANES_OF_WARP = 32
@@ -235,9 +235,31 @@ def cluster_shape_to_tma_atom_SFB(
     return _tma_op(cluster_shape_mnk, atom_thr_id, 0, always_for_pairs=True)
 
 
+def check_gemm_tma_alignment(
+    m: int, n: int, k: int, a_dtype: Any, b_dtype: Any, d_dtype: Any, a_major: str, b_major: str, d_major: str | None,
+    *, output_tensor_name: str = "D",
+) -> None:  # fmt: skip
+    """Raise ValueError for an operand whose contiguous extent is not a multiple of 16 bytes, which TMA asks for.
+
+    Majors are the letters of the contiguous modes, "m", "n" or "k"; without `d_dtype` the output is not checked.
+    """
+    extents = {"m": m, "n": n, "k": k}
+    operands = (("A", a_dtype, a_major), ("B", b_dtype, b_major), (output_tensor_name, d_dtype, d_major))
+    for name, dtype, major in operands:
+        if dtype is None or major is None:
+            continue
+        if major not in extents:
+            raise type_error(f"the major mode of {name} is {major!r}", '"m", "n" or "k"')
+        if extents[major] * dtype.width % 128:
+            raise ValueError(
+                f"{name} is contiguous along {major.upper()}, which has {extents[major]} elements of {dtype.__name__}: "
+                f"TMA takes multiples of 16 bytes, {128 // dtype.width} elements"
+            )
+
+
 def _warps(cta_m: int, use_2cta: bool, shape: Any) -> tuple[int, int]:
-    """Return how the four warps of an epilogue lie on the tile of a CTA: its 64 rows of a pair are in half of the lanes,
-    with half of the columns."""
+    """Return how the four warps of an epilogue lie on the tile of a CTA: of a pair with 64 rows each, half of the lanes
+    have half of the columns."""
     return shape if shape is not None else (2, 2) if cta_m == 64 and use_2cta else (4, 1)
 
 

@@ -27,9 +27,10 @@ from ...tensor.tensor import TracedTensor
 from ..common import CtaGroup
 
 __all__ = [
-    "Cp4x32x128bOp", "Ld16x32bx2Op", "Ld16x64bOp", "Ld16x128bOp", "Ld16x256bOp", "Ld32x32bOp", "LdRed16x32bx2Op", "LdRed32x32bOp",
-    "Pack", "Repetition", "St16x32bx2Op", "St16x64bOp", "St16x128bOp", "St16x256bOp", "St32x32bOp", "TmemLoadRedOp",
-    "Unpack", "get_tmem_copy_properties", "is_tmem_load", "is_tmem_store", "make_s2t_copy", "make_tmem_copy",
+    "Cp4x32x128bOp", "Ld16x32bx2Op", "Ld16x64bOp", "Ld16x128bOp", "Ld16x256bOp", "Ld32x32bOp", "LdRed16x32bx2Op",
+    "LdRed32x32bOp", "Pack", "Repetition", "St16x32bx2Op", "St16x64bOp", "St16x128bOp", "St16x256bOp", "St32x32bOp",
+    "TmemLoadRedOp", "Unpack", "get_tmem_copy_properties", "is_tmem_load", "is_tmem_store", "make_s2t_copy",
+    "make_tmem_copy",
 ]  # fmt: skip
 
 _LANE_BITS = 32 << 16
@@ -278,7 +279,8 @@ class TmemCopyTrait(CopyTrait):
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
         raise DSLNotImplemented(
-            f"a copy with {type(self.op).__name__} is not implemented yet: Kiln has the layouts of tcgen05, not its instructions"
+            f"a copy with {type(self.op).__name__} is not implemented yet: Kiln has the layouts of tcgen05, not its "
+            "instructions"
         )
 
 
@@ -352,9 +354,9 @@ def make_tmem_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = No
         inside = False
     if not inside:
         raise type_error(
-            f"make_tmem_copy with {op} of a tensor with the layout {data}, which has not all lanes and columns of the copy",
-            "fewer repetitions, an operation of 16 lanes for accumulators of 64 rows, or pack for elements of 16 bits in a "
-            "column each",
+            f"make_tmem_copy with {op} of a tensor with the layout {data}, which lacks lanes or columns of the copy",
+            "fewer repetitions, an operation of 16 lanes for accumulators of 64 rows, or pack for elements of 16 bits "
+            "in a column each",
         )
     return make_cotiled_copy(atom, make_layout([threads, values]), data)
 
@@ -379,4 +381,5 @@ def get_tmem_copy_properties(atom: Any) -> tuple[int, int, int, Pack | Unpack]:
     """Return the lanes, the bits of a lane, the repetitions and the packing of a copy of tensor memory."""
     op = _tmem_op(atom, "get_tmem_copy_properties")
     bits = 32 if isinstance(op, (Ld16x32bx2Op, St16x32bx2Op)) else op.shape.bits
-    return op.shape.lanes, bits, op.repeat.value, op.unpack if isinstance(op, _StBase) else op.pack  # type: ignore[attr-defined]
+    packing = op.unpack if isinstance(op, _StBase) else op.pack  # pyright: ignore[reportAttributeAccessIssue]
+    return op.shape.lanes, bits, op.repeat.value, packing
