@@ -22,11 +22,17 @@ PAGES = {
     "api-arch": ("`cute.arch`: threads, synchronization, atomics, memory", ("kiln.cute.arch",)),
     "api-nvgpu": (
         "`cute.nvgpu`: operations of NVIDIA's hardware",
-        ("kiln.cute.nvgpu", "kiln.cute.nvgpu.warp", "kiln.cute.nvgpu.warpgroup", "kiln.cute.nvgpu.cpasync"),
+        (
+            "kiln.cute.nvgpu", "kiln.cute.nvgpu.warp", "kiln.cute.nvgpu.warpgroup", "kiln.cute.nvgpu.tcgen05",
+            "kiln.cute.nvgpu.cpasync",
+        ),
     ),
     "api-runtime-utils": (
         "Runtime, utilities, pipelines, testing",
-        ("kiln.cute.runtime", "kiln.utils", "kiln.utils.schedulers", "kiln.utils.sm90", "kiln.pipeline", "kiln.testing", "kiln.cute.testing"),
+        (
+            "kiln.cute.runtime", "kiln.utils", "kiln.utils.schedulers", "kiln.utils.sm90", "kiln.utils.sm100",
+            "kiln.utils.blockscaled_layout", "kiln.pipeline", "kiln.testing", "kiln.cute.testing",
+        ),
     ),
 }  # fmt: skip
 _HIDDEN = {"self", "cls", "loc", "ip"}

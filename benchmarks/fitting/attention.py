@@ -645,7 +645,7 @@ def _rate_and_tile(times: dict[Any, dict[Any, float]], fields: Any) -> tuple[flo
         if fields in own:
             config, problem = Forward.config(fields, shape[6]), Forward.problem(shape)
             mflops, tiles = sm90_cost.units(problem, config, _H200)
-            launch = sm90_cost.parts(problem, config, _H200)["launch"]
+            launch = sm90_cost.cost_terms(problem, config, _H200)["launch"]
             model = mflops / tflops + tiles * tile + launch
             errors += (model / own[fields] - 1) ** 2
     at = np.unravel_index(errors.argmin(), errors.shape)

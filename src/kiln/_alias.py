@@ -23,8 +23,6 @@ import sys
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 
-from ._support import unavailable
-
 TYPE_CHECKING = False  # `typing` and `dataclasses` together take longer to import than all the rest of this
 if TYPE_CHECKING:
     from importlib.abc import Loader
@@ -227,6 +225,8 @@ def install() -> None:
     """Serve `cutlass` with Kiln in this process, whatever else is installed. Calling it again changes nothing."""
     # First, since the path finder would load `kiln/cute` a second time under the name `cutlass.cute`.
     if _finder not in sys.meta_path:
+        from ._support import unavailable  # not above: tools copy this file alone
+
         sys.meta_path.insert(0, _finder)  # pyright: ignore[reportArgumentType]
         sys.meta_path.append(unavailable.finder)
 

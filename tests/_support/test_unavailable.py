@@ -35,18 +35,18 @@ def test_placeholders_in_modules_that_exist(below, name):
 
 
 def test_what_a_placeholder_can_be_used_for():
-    from cutlass.cute.nvgpu import tcgen05
-    from cutlass.cute.nvgpu.tcgen05.mma import CtaGroup
     from cutlass.pipeline import PipelineTmaUmma
+    from cutlass.utils.gemm import sm100
+    from cutlass.utils.gemm.sm100 import Kind
 
     @dataclasses.dataclass(frozen=True)
     class Mine(PipelineTmaUmma):
         more: int = 1
 
-    def function(group: tcgen05.CtaGroup | None = tcgen05.CtaGroup.ONE, other: tcgen05.List[CtaGroup] = ()) -> None: ...
+    def function(kind: sm100.Kind | None = sm100.Kind.ONE, other: sm100.List[Kind] = ()) -> None: ...
 
-    assert tcgen05.CtaGroup.ONE != tcgen05.CtaGroup.TWO
-    assert not isinstance(function, tcgen05.CtaGroup)
+    assert sm100.Kind.ONE != sm100.Kind.TWO
+    assert not isinstance(function, sm100.Kind)
     with pytest.raises(DSLNotImplemented, match="PipelineTmaUmma is not available: Kiln has no Blackwell"):
         Mine()
 

@@ -26,6 +26,21 @@ def test_order_and_families():
         Arch.from_string("sm_42")
 
 
+def test_thor_has_two_names():
+    """CUDA 13 calls sm_101 sm_110; programs compare with either."""
+    assert (Arch.sm_101, Arch.sm_101a, Arch.sm_101f) == (Arch.sm_110, Arch.sm_110a, Arch.sm_110f)
+    assert Arch.from_string("sm_101a").name == "sm_110a" and GPUArch("sm_101a").value == "sm_101a"
+    assert generation_of("sm_101a") == generation_of("sm_110") and device_of("sm_101a").name == "Jetson Thor"
+    assert all(arch.number != 101 for arch in Arch)
+
+
+def test_who_has_tensor_memory():
+    for arch in Arch:
+        assert (arch.generation.tmem_columns > 0) == (100 <= arch.number <= 110), arch
+        assert features.TCGEN05.on(arch) == (arch.generation.tmem_columns > 0 and arch.suffix != ""), arch
+    assert Arch.sm_100.generation.tmem == 256 << 10
+
+
 @pytest.mark.parametrize(
     ("gpu", "code", "runs"),
     [

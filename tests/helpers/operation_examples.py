@@ -94,6 +94,83 @@ def _matrix_descriptor(pointer: str = "%s", leading: int = 16, swizzle: str = "1
     return _op("cute_nvgpu.matrix_descriptor", pointer, ARGUMENTS[pointer], "i64", given)
 
 
+def _columns(name: str, first: str) -> tuple[str, dict[str, str]]:
+    """An operation that takes a number of columns of tensor memory."""
+    type_ = ARGUMENTS.get(first, "i32")
+
+    def made(columns: str, group: int = 1) -> str:
+        return _op(name, f"{first}, {columns}", f"{type_}, i32", attributes=f"cta_group = {group} : i32")
+
+    return made("%n", 2), {
+        made("%odd"): "is of 33 columns: a power of two from 32 to 512",
+        made("%most"): "is of 1024 columns: a power of two from 32 to 512",
+        made("%sixteen"): "is of 16 columns",
+        made("%n", 3): "has the cta_group 3 : i32: it is one of 1, 2",
+    }
+
+
+def _tcgen05_mma(
+    a: str = "%w", kind: str = "f16", group: int = 1, masks: int = 0, more: str = "", idesc: str = "%n"
+) -> str:
+    operands, types = (
+        f"%n, {a}, %w, {idesc}, %c" + ", %n" * masks,
+        f"i32, {ARGUMENTS[a]}, i64, i32, i1" + ", i32" * masks,
+    )
+    given = f'kind = "{kind}", cta_group = {group} : i32{more}'
+    return _op("cute_nvgpu.tcgen05_mma", operands, types, attributes=given)
+
+
+def _tcgen05_mma_block_scale(kind: str, block: int, a: str = "%w", idesc: str = "%n") -> str:
+    types = f"i32, {ARGUMENTS[a]}, i64, i32, i32, i32, i1"
+    given = f'kind = "{kind}", block = {block} : i32, cta_group = 2 : i32, collector = "lastuse"'
+    return _op("cute_nvgpu.tcgen05_mma_block_scale", f"%n, {a}, %w, {idesc}, %n, %n, %c", types, attributes=given)
+
+
+def _tcgen05_mma_ws(kind: str = "f16", idesc: str = "%n", masks: int = 1, collector: str = "b3::lastuse") -> str:
+    types = "i32, i64, i64, i32, i1" + ", i64" * masks
+    given = f'kind = "{kind}", collector = "{collector}"'
+    return _op("cute_nvgpu.tcgen05_mma_ws", f"%n, %w, %w, {idesc}, %c" + ", %w" * masks, types, attributes=given)
+
+
+def _tcgen05_ld(shape: str, repeat: int, registers: int, more: str = "") -> str:
+    given = f'shape = "{shape}", repeat = {repeat} : i32{more}'
+    return _op("cute_nvgpu.tcgen05_ld", "%n", "i32", f"vector<{registers}xi32>", given)
+
+
+def _tcgen05_ld_red(shape: str, repeat: int, registers: int, more: str = 'type = "f32"') -> str:
+    given = f'shape = "{shape}", repeat = {repeat} : i32, reduction = "max", {more}'
+    return _op("cute_nvgpu.tcgen05_ld_red", "%n", "i32", f"vector<{registers}xi32>", given)
+
+
+def _tcgen05_st(shape: str, repeat: int, value: str = "%words", more: str = "") -> str:
+    given = f'shape = "{shape}", repeat = {repeat} : i32{more}'
+    return _op("cute_nvgpu.tcgen05_st", f"%n, {value}", f"i32, {ARGUMENTS[value]}", attributes=given)
+
+
+def _tcgen05_descriptor(
+    pointer: str = "%s", stride: int = 1024, swizzle: str = "128b_32b", leading: int = 16, chunks: str = ""
+) -> str:
+    given = f'leading = {leading} : i32, stride = {stride} : i32, swizzle = "{swizzle}"'
+    operands = [pointer, *chunks.split()]
+    types = ", ".join(ARGUMENTS[each] for each in operands)
+    return _op("cute_nvgpu.tcgen05_matrix_descriptor", ", ".join(operands), types, "i64", given)
+
+
+def _tcgen05_cp(shape: str, format_: str) -> str:
+    given = f'shape = "{shape}", cta_group = 1 : i32, format = "{format_}"'
+    return _op("cute_nvgpu.tcgen05_cp", "%n, %w", "i32, i64", attributes=given)
+
+
+def _tcgen05_commit(mbarrier: str = "%s", masks: int = 1) -> str:
+    types = ARGUMENTS[mbarrier] + ", i16" * masks
+    return _op("cute_nvgpu.tcgen05_commit", mbarrier + ", %half" * masks, types, attributes="cta_group = 2 : i32")
+
+
+def _of_a_kind(name: str, *kinds: str) -> tuple[str, dict[str, str]]:
+    wrong = _op(name, attributes='kind = "all"')
+    return _op(name, attributes=f'kind = "{kinds[0]}"'), {wrong: f'has the kind "all": it is one of {", ".join(kinds)}'}
+
+
 def _matrix_store(name: str) -> tuple[str, dict[str, str]]:
     right = _op(f"cute_nvgpu.{name}", "%s, %words", f"{_SMEM}, vector<4xi32>", attributes="count = 4 : i32")
     return right, {
@@ -582,5 +659,122 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "cute_nvgpu.wgmma_wait": (
         _op("cute_nvgpu.wgmma_wait", attributes="count = 7 : i32"),
         {_op("cute_nvgpu.wgmma_wait", attributes="count = 8 : i32"): "leaves 8 groups: 0 to 7"},
+    ),
+    "cute_nvgpu.tcgen05_alloc": _columns("cute_nvgpu.tcgen05_alloc", "%s"),
+    "cute_nvgpu.tcgen05_dealloc": _columns("cute_nvgpu.tcgen05_dealloc", "%n"),
+    "cute_nvgpu.tcgen05_relinquish_alloc_permit": (
+        _op("cute_nvgpu.tcgen05_relinquish_alloc_permit", attributes="cta_group = 1 : i32"),
+        {_op("cute_nvgpu.tcgen05_relinquish_alloc_permit", attributes="cta_group = 4 : i32"): "has the cta_group 4 : i32"},
+    ),
+    "cute_nvgpu.tcgen05_matrix_descriptor": (
+        _tcgen05_descriptor(),
+        {
+            _tcgen05_descriptor("%g"): "has its operand in gmem: it is in smem",
+            _tcgen05_descriptor(stride=1 << 18): "has stride=262144: a multiple of 16 below 262144",
+            _tcgen05_descriptor(chunks="%s", swizzle="128b"): "has a next chunk with leading=16 and swizzle 128b",
+            _tcgen05_descriptor(chunks="%s", leading=0): "has a next chunk with leading=0 and swizzle 128b_32b",
+            _tcgen05_descriptor(chunks="%g", leading=0, swizzle="128b"): "has its next chunk in gmem: it is in smem",
+            _tcgen05_descriptor(chunks="%s %s", leading=0, swizzle="128b"): "has 2 next chunks: none or one",
+            _tcgen05_descriptor(swizzle="256b"): 'has the swizzle "256b": it is one of none, 128b_32b, 128b, 64b, 32b',
+        },
+    ),
+    "cute_nvgpu.tcgen05_mma": (
+        _tcgen05_mma(masks=8, group=2, more=', scale_input_d = 15 : i32, collector = "fill"'),
+        {
+            _tcgen05_mma(masks=8): "has 8 masks of disable_output_lane: with cta_group 1 it has 4",
+            _tcgen05_mma(masks=4, group=2): "has 4 masks of disable_output_lane: with cta_group 2 it has 8",
+            _tcgen05_mma(more=", scale_input_d = 16 : i32"): "has scale_input_d=16: 0 to 15",
+            _tcgen05_mma(kind="f8f6f4", more=", scale_input_d = 1 : i32"): "has scale_input_d with kind f8f6f4",
+            _tcgen05_mma(more=", a_shift = true"): "has a_shift and A in shared memory",
+            _tcgen05_mma("%n", more=', a_shift = true, collector = "use"'): "has a_shift and the collector 'use'",
+            _tcgen05_mma(kind="mxf4"): 'has the kind "mxf4": it is one of f16, tf32, f8f6f4, i8',
+            _tcgen05_mma(more=', collector = "keep"'): 'has the collector "keep": it is one of fill, use, lastuse, discard',
+            _tcgen05_mma(idesc="%huge"): "has the instruction descriptor 0x00100000, whose m is 0: tcgen05.mma of kind::f16",
+            _tcgen05_mma(kind="tf32", idesc="%huge"): "has the instruction descriptor 0x00100000, whose a is 0",
+            _tcgen05_mma("%half"): "does not satisfy the constraint",
+        },
+    ),
+    "cute_nvgpu.tcgen05_mma_block_scale": (
+        _tcgen05_mma_block_scale("mxf4nvf4", 16, "%n"),
+        {
+            _tcgen05_mma_block_scale("mxf8f6f4", 16): "has scales for 16 elements: kind mxf8f6f4 has them for 32",
+            _tcgen05_mma_block_scale("mxf4", 16): "has scales for 16 elements: kind mxf4 has them for 32",
+            _tcgen05_mma_block_scale("mxf4", 32, idesc="%huge"): "has the instruction descriptor 0x00100000, whose a is 0",
+            _tcgen05_mma_block_scale("mxf4nvf4", 64): "has the block 64 : i32: it is one of 16, 32",
+            _tcgen05_mma_block_scale("f8f6f4", 32): 'has the kind "f8f6f4": it is one of mxf8f6f4, mxf4, mxf4nvf4',
+        },
+    ),
+    "cute_nvgpu.tcgen05_mma_ws": (
+        _tcgen05_mma_ws(),
+        {
+            _tcgen05_mma_ws(masks=2): "has 2 zero-column masks: none or one",
+            _tcgen05_mma_ws(collector="a::fill"): 'has the collector "a::fill": it is one of b0::fill',
+            _tcgen05_mma_ws("mxf4"): 'has the kind "mxf4": it is one of f16, tf32, f8f6f4, i8',
+            _tcgen05_mma_ws(idesc="%huge"): "whose m is 0: tcgen05.mma.ws of kind::f16",
+        },
+    ),
+    "cute_nvgpu.tcgen05_cp": (
+        _tcgen05_cp("32x128b.warpx4", "b4x16_p64"),
+        {
+            _tcgen05_cp("32x128b", "b4x16_p64"): 'has the shape "32x128b": it is one of 128x256b',
+            _tcgen05_cp("128x256b", "b4x16_p32"): 'has the format "b4x16_p32": it is one of b6x16_p32, b4x16_p64',
+        },
+    ),
+    "cute_nvgpu.tcgen05_shift": (
+        _op("cute_nvgpu.tcgen05_shift", "%n", "i32", attributes="cta_group = 1 : i32"),
+        {_op("cute_nvgpu.tcgen05_shift", "%n", "i32", attributes="cta_group = 0 : i32"): "has the cta_group 0 : i32"},
+    ),
+    "cute_nvgpu.tcgen05_commit": (
+        _tcgen05_commit(),
+        {
+            _tcgen05_commit("%g", 0): "has its mbarrier in gmem: it is in smem",
+            _tcgen05_commit(masks=2): "has 2 masks: none or one",
+        },
+    ),
+    "cute_nvgpu.tcgen05_ld": (
+        _tcgen05_ld("16x32bx2", 32, 32, ", split = 16 : i32, pack = true"),
+        {
+            _tcgen05_ld("16x128b", 128, 256): "repeats 16x128b 128 times: 1, 2, 4, 8, 16, 32, 64",
+            _tcgen05_ld("16x256b", 64, 256): "repeats 16x256b 64 times: 1, 2, 4, 8, 16, 32",
+            _tcgen05_ld("32x32b", 3, 3): "repeats 32x32b 3 times",
+            _tcgen05_ld("16x256b", 2, 2): "has registers of vector<2xi32>: a vector of 8 i32",
+            _tcgen05_ld("16x32bx2", 2, 2): "has no split with 16x32bx2: 16x32bx2 alone has one",
+            _tcgen05_ld("32x32b", 2, 2, ", split = 16 : i32"): "has split=16 with 32x32b: 16x32bx2 alone has one",
+            _tcgen05_ld("16x32bx2", 2, 2, ", split = -1 : i32"): "has split=-1",
+            _tcgen05_ld("8x8b", 2, 2): 'has the shape "8x8b": it is one of 32x32b',
+        },
+    ),
+    "cute_nvgpu.tcgen05_ld_red": (
+        _tcgen05_ld_red("32x32b", 32, 33, 'type = "f32", abs = true, nan = true'),
+        {
+            _tcgen05_ld_red("32x32b", 1, 2): "repeats 1 time: a reduction is over 2 columns or more",
+            _tcgen05_ld_red("16x64b", 2, 3): 'has the shape "16x64b": it is one of 32x32b, 16x32bx2',
+            _tcgen05_ld_red("32x32b", 4, 5, 'type = "u32", abs = true'): "has abs or nan with u32: they are for f32",
+            _tcgen05_ld_red("32x32b", 4, 4): "has registers of vector<4xi32>: a vector of 5 i32",
+        },
+    ),
+    "cute_nvgpu.tcgen05_st": (
+        _tcgen05_st("16x256b", 1, more=", unpack = true"),
+        {
+            _tcgen05_st("32x32b", 2): "has registers of vector<4xi32>: a vector of 2 i32",
+            _tcgen05_st("32x32b", 4, more=", pack = true"): "has no attribute 'pack'",
+            _tcgen05_st("32x32b", 4, "%sums"): "has registers of vector<4xf32>: a vector of 4 i32",
+        },
+    ),
+    "cute_nvgpu.tcgen05_wait": _of_a_kind("cute_nvgpu.tcgen05_wait", "ld", "st"),
+    "cute_nvgpu.tcgen05_fence": _of_a_kind("cute_nvgpu.tcgen05_fence", "before_thread_sync", "after_thread_sync"),
+    "cute_nvgpu.clc_try_cancel": (
+        _op("cute_nvgpu.clc_try_cancel", "%s, %s", f"{_SMEM}, {_SMEM}", attributes="multicast = true"),
+        {
+            _op("cute_nvgpu.clc_try_cancel", "%g, %s", f"{_PTR}, {_SMEM}"): "has its response in gmem: it is in smem",
+            _op("cute_nvgpu.clc_try_cancel", "%s, %g", f"{_SMEM}, {_PTR}"): "has its mbarrier in gmem: it is in smem",
+        },
+    ),
+    "cute_nvgpu.clc_query_cancel": (
+        _op("cute_nvgpu.clc_query_cancel", "%s", _SMEM, "vector<4xi32>"),
+        {
+            _op("cute_nvgpu.clc_query_cancel", "%g", _PTR, "vector<4xi32>"): "has its response in gmem: it is in smem",
+            _op("cute_nvgpu.clc_query_cancel", "%s", _SMEM, "vector<2xi32>"): "returns vector<2xi32>: vector<4xi32>",
+        },
     ),
 }  # fmt: skip

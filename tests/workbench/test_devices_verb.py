@@ -21,6 +21,21 @@ def test_the_table(capsys):
     assert (row["name"], row["registers"], row["smem_per_block"], row["cluster"]) == ("H200", 65536, 232448, 16)
 
 
+def test_chips_of_blackwell(capsys):
+    assert verb.main(["--json"]) == EXIT.GOOD
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["devices"]}
+    code = {
+        "B200": "sm_100a", "B300": "sm_103a", "GB300": "sm_103a", "Jetson Thor": "sm_110a",
+        "GeForce RTX 5090": "sm_120a", "RTX PRO 6000 Blackwell": "sm_120a", "GB10": "sm_121a",
+    }  # fmt: skip
+    for name, arch in code.items():
+        assert rows[name]["architectures"] == [arch]
+        assert rows[name]["tmem_columns"] == (0 if arch > "sm_12" else 512)
+    assert verb.main(["B200", "RTX 5090"]) == EXIT.GOOD
+    head, b200, rtx = capsys.readouterr().out.splitlines()
+    assert "tmem KiB" in head and " 256 " in b200 and " 256 " not in rtx
+
+
 def test_every_row_has_limits_and_what_a_roofline_needs():
     for model in devices.models().values():
         assert model.source  # of its numbers
@@ -33,6 +48,8 @@ def test_every_row_has_limits_and_what_a_roofline_needs():
     [
         ("NVIDIA H200", "H200"), ("NVIDIA A100-SXM4-80GB", "A100 SXM 80GB"), ("NVIDIA H100 80GB HBM3", "H100 SXM"),
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell"), ("NVIDIA L4", "L4"), ("Tesla T4", None),
+        ("NVIDIA GB300", "GB300"), ("NVIDIA B300 SXM6 AC", "B300"), ("NVIDIA Thor", "Jetson Thor"), ("NVIDIA GB10", "GB10"),
+        ("DGX Spark", "GB10"), ("NVIDIA GeForce RTX 5090", "GeForce RTX 5090"),
     ],
 )  # fmt: skip
 def test_names_that_drivers_give(said, name):

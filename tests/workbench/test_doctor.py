@@ -122,6 +122,28 @@ def test_missing_tools_come_with_a_command():
         assert finding.remedy.startswith("pip install 'nvidia-")
 
 
+@pytest.mark.parametrize(
+    ("version", "state", "said"),
+    [
+        ("13.4.92", "ok", "H100 SXM (sm_90a), B200 (sm_100a), B300 (sm_103a), Jetson Thor (sm_110a), GeForce RTX 5090"),
+        ("12.8.93", "missing", "none of these: B300 (sm_103a), Jetson Thor (sm_110a), GB10 (sm_121a)"),
+    ],
+)
+def test_chips_that_ptxas_compiles_for(monkeypatch, version, state, said):
+    tool = toolchain.Tool("ptxas", Path("ptxas"), "PATH")
+    monkeypatch.setattr(toolchain.Tool, "version", lambda self: version)
+    monkeypatch.setattr(toolchain, "find", lambda name: tool)
+    (finding,) = doctor._chips()
+    assert finding.state == state and said in finding.value
+
+
+@pytest.mark.usefixtures("bare")
+def test_chips_without_ptxas(monkeypatch):
+    assert [*doctor._chips()] == []
+    monkeypatch.setenv("KILN_PTXAS", "/no/such/program")
+    assert [*doctor._chips()] == []
+
+
 def test_a_missing_package_comes_with_a_command():
     finding = doctor._package("MLIR bindings", "no_such_bindings", "torch-mlir", "nothing can be compiled")
     assert finding.state == "broken"

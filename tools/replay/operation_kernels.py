@@ -26,6 +26,8 @@ from kiln import (
 from kiln.cute import arch
 from kiln.cute.nvgpu import CopyUniversalOp, cpasync, warp
 from kiln.cute.runtime import from_dlpack
+from kiln.dialects.nvgpu import launch_control, tcgen05
+from kiln.dialects.nvgpu.tcgen05_descriptors import instruction_descriptor
 
 BLOCK = 64
 
@@ -276,6 +278,53 @@ def run_boxes(x: cute.Tensor, y: cute.Tensor):
     boxes(load, a, store, b, layout).launch(grid=1, block=BLOCK)
 
 
+@cute.kernel
+def tensor_memory(x: cute.Tensor, y: cute.Tensor):
+    """One MMA of 128 x 32 x 16 whose accumulator is read by four warps; then a request for another cluster's work."""
+    t, _, _ = arch.thread_idx()
+    a, b = (cute.make_tensor(arch.alloc_smem(Float16, n * 16, 128), cute.make_layout(n * 16)) for n in (128, 32))
+    holder, done = arch.alloc_smem(Int32, 4, 16), arch.alloc_smem(Int64, 1)
+    for i in kiln.range_constexpr(16):
+        a[t * 16 + i] = x[t * 16 + i]
+        if t < 32:
+            b[t * 16 + i] = x[t * 16 + i]
+    if t < 32:
+        tcgen05.tcgen05_alloc(holder.ir_value(), Int32(32).ir_value(), cta_group=1)
+        tcgen05.tcgen05_relinquish_alloc_permit(cta_group=1)
+    if t == 0:
+        arch.mbarrier_init(done, 1)
+    arch.fence_proxy("async.shared", space="cta")
+    arch.sync_threads()
+    address = holder.load()
+    if t < 32:
+        with arch.elect_one():
+            # rows of 8 elements, 8 rows to a core matrix, 128 bytes from one to the next
+            operands = [
+                tcgen05.tcgen05_matrix_descriptor(each.iterator.ir_value(), 128, 256, "none") for each in (a, b)
+            ]
+            idesc = Int32(instruction_descriptor("f16", "f16", "f16", "f32", 128, 32)).ir_value()
+            no = Boolean(False).ir_value()
+            tcgen05.tcgen05_mma(address.ir_value(), *operands, idesc, no, kind="f16", cta_group=1)
+            tcgen05.tcgen05_commit(done.ir_value(), cta_group=1)
+    arch.mbarrier_wait(done, 0)
+    tcgen05.tcgen05_fence("after_thread_sync")
+    loaded = tcgen05.tcgen05_ld((address + (t // 32 << 21)).ir_value(), "32x32b", 32)
+    tcgen05.tcgen05_wait("ld")
+    words = cute.TensorSSA(loaded, (32,), Int32)
+    for i in kiln.range_constexpr(32):
+        y[t * 32 + i] = words[i]
+    tcgen05.tcgen05_fence("before_thread_sync")
+    arch.sync_threads()
+    if t < 32:
+        tcgen05.tcgen05_dealloc(address.ir_value(), Int32(32).ir_value(), cta_group=1)
+    if t == 0:
+        arch.mbarrier_arrive_and_expect_tx(done, 16)
+        launch_control.clc_try_cancel(holder.ir_value(), done.ir_value())
+        arch.mbarrier_wait(done, 1)
+        answer = cute.TensorSSA(launch_control.clc_query_cancel(holder.ir_value()), (4,), Int32)
+        y[0] = answer[0] + answer[3]
+
+
 I32, F32, F16 = np.int32, np.float32, np.float16
 CASES = {
     "integers": launched(integers, I32, I32),
@@ -293,6 +342,7 @@ CASES = {
     "boxes": lambda: run_boxes(*(from_dlpack(np.ones((16, 64), F16), assumed_align=16) for _ in range(2))),
     "mma m16n8k16": launched(product(Float16, (16, 8, 16)), F16, F32, block=32),
     "mma m16n8k8": launched(product(Float16, (16, 8, 8)), F16, F32, block=32),
+    "tcgen05": launched(tensor_memory, F16, I32, block=128, n=4096),
     "assembly": launched(assembly, I32, I32),
     "printing": launched(printing, I32, I32),
     "packed": lambda: run_packed(*(from_dlpack(np.ones(1024, F32)) for _ in range(2))),

@@ -35,7 +35,7 @@ def numbers(config, problem):
     return {
         "wave_kib": operands * problem["k"] * 2 >> 10,
         "loaded_bytes": (tile_m / cluster_n + tile_n / cluster_m) * 64 * 2,  # from the cache, by a block for 64 of K
-        "read_per_cycle": 4096 * 2 * reads,  # bytes, at 4096 multiply-adds a cycle
+        "read_per_cycle": 2048 * 2 * 2 * reads,  # bytes, written and read, at 2048 multiply-adds a cycle
     }
 
 

@@ -23,8 +23,6 @@ _INTERNAL = "it is an internal of another implementation of the interface"
 MODULES = {
     "base_dsl.ast_preprocessor": _INTERNAL,
     "base_dsl.tvm_ffi_builder": _INTERNAL,
-    "cute.nvgpu.tcgen05": _BLACKWELL,
-    "utils.blockscaled_layout": _BLACKWELL,
     "utils.gemm": _BLACKWELL,
 }
 """Modules below `kiln` that have placeholders only, and so do their submodules; with the reason."""
@@ -37,6 +35,13 @@ NAMES = {
         "CopyBulkTensorTileG2SNonExecTrait",
         "CopyBulkTensorTileS2GNonExecTrait",
         "CopyReduceBulkTensorTileS2GNonExecTrait",
+    ),
+    "cute.nvgpu.tcgen05": (
+        _BLACKWELL,
+        "commit",
+        "get_s2t_smem_desc_tensor",
+        "make_umma_smem_desc",
+        "smem_descriptor_to_int",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
     "pipeline": (
@@ -51,8 +56,8 @@ NAMES = {
         "ClcDynamicPersistentTileScheduler",
         "ClcDynamicPersistentTileSchedulerParams",
         "TmemAllocator",
-        "get_num_tmem_alloc_cols",
     ),
+    "utils.blockscaled_layout": (_BLACKWELL, "sm120_make_smem_layout_sfa", "sm120_make_smem_layout_sfb"),
 }
 """Placeholders in modules that exist: the reason, then the names."""
 

@@ -241,9 +241,10 @@ class CompiledFunction:
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
         """Return the nodes of arguments, each fitted to what the code was compiled for."""
-        for name, adapt in self._adapters.items():
-            if name in arguments:
-                arguments[name] = adapt(arguments[name])
+        if self.for_tvm_ffi:  # which passes plain tuples only
+            for name, adapt in self._adapters.items():
+                if name in arguments:
+                    arguments[name] = adapt(arguments[name])
         nodes = dict(zip(arguments, self.parameters.nodes(self.source.dsl, arguments), strict=True))
         for name, node in nodes.items():
             expected = self.keys.get(name)

@@ -33,6 +33,8 @@ class Generation(NamedTuple):
     """CTAs of an SM."""
     cluster: int = 1
     """The most blocks of a cluster; more than `limits.PORTABLE_CLUSTER` needs a non-portable launch."""
+    tmem_columns: int = 0
+    """Columns of tensor memory of an SM, each `limits.TMEM_LANES` words of 32 bits; 0 if it has none."""
 
     kept_smem = limits.KEPT_SMEM
     """Shared memory of each block that the hardware keeps for itself."""
@@ -51,6 +53,11 @@ class Generation(NamedTuple):
         """Shared memory one block can have."""
         return self.smem - self.kept_smem
 
+    @property
+    def tmem(self) -> int:
+        """Tensor memory of an SM."""
+        return 4 * limits.TMEM_LANES * self.tmem_columns
+
 
 _KIB = 1 << 10
 
@@ -63,15 +70,17 @@ GENERATIONS = (
     Generation(8, 7, "", 74, 164 * _KIB, 1536, 16),
     Generation(8, 9, "", 78, 100 * _KIB, 1536, 24),
     Generation(9, 0, "a", 80, 228 * _KIB, cluster=16),
-    Generation(10, 0, "af", 86, 228 * _KIB, cluster=16),
-    Generation(10, 1, "af", 86, 228 * _KIB, 1536, 24, cluster=8),
-    Generation(10, 3, "af", 88, 228 * _KIB, cluster=16),
-    Generation(10, 7, "af", 88, 228 * _KIB, cluster=16),
-    Generation(11, 0, "af", 90, 228 * _KIB, 1536, 24, cluster=8),
+    Generation(10, 0, "af", 86, 228 * _KIB, cluster=16, tmem_columns=512),
+    Generation(10, 3, "af", 88, 228 * _KIB, cluster=16, tmem_columns=512),
+    Generation(10, 7, "af", 94, 228 * _KIB, cluster=16, tmem_columns=512),
+    Generation(11, 0, "af", 90, 228 * _KIB, 1536, 24, cluster=8, tmem_columns=512),
     Generation(12, 0, "af", 87, 100 * _KIB, 1536, 24, cluster=8),
     Generation(12, 1, "af", 88, 100 * _KIB, 1536, 24, cluster=8),
 )
 """All that Kiln compiles for, oldest first."""
+
+RENAMED = {(10, 1): (11, 0)}
+"""Compute capabilities with two numbers: Jetson Thor was sm_101 before CUDA 13, whose ptxas knows it as sm_110 only."""
 
 _BY_CAPABILITY = {(row.major, row.minor): row for row in GENERATIONS}
 
@@ -188,10 +197,15 @@ Arch: Any = Architecture(
         f"sm_{row.number}{suffix}": (row.major, row.minor, suffix)
         for row in GENERATIONS
         for suffix in ("", *row.suffixes)
+    }
+    | {
+        f"sm_{major}{minor}{suffix}": (*new, suffix)
+        for (major, minor), new in RENAMED.items()
+        for suffix in ("", *_BY_CAPABILITY[new].suffixes)
     },
     module=__name__,
 )
-"""The architectures Kiln compiles for: `Arch.sm_90a`, `Arch["sm_90a"]`."""
+"""The architectures Kiln compiles for: `Arch.sm_90a`, `Arch["sm_90a"]`. `Arch.sm_101a` is `Arch.sm_110a`."""
 
 
 def generation_of(name: str) -> Generation:
@@ -203,6 +217,7 @@ def generation_of(name: str) -> Generation:
     if named is None:
         raise ValueError(f"{name!r} is not a GPU architecture: expected a name such as 'sm_90'")
     asked = int(named[1]), int(named[2])
+    asked = RENAMED.get(asked, asked)
     older = [row for row in GENERATIONS if (row.major, row.minor) <= asked]
     if not older:
         first = GENERATIONS[0].number

@@ -35,6 +35,10 @@ REGISTER_UNIT = 8
 """Granularity of a thread's registers."""
 SET_REGISTERS = (24, 256)
 """The least and most registers of `setmaxnreg`."""
+TMEM_LANES = 128
+"""Lanes of tensor memory, of 32 bits in each column."""
+TMEM_ALLOCATION = (32, 512)
+"""The least and most columns of an allocation of tensor memory, a power of two."""
 BARRIERS = 16
 """Named barriers of a block, 0 to 15."""
 MBARRIER_ARRIVALS = (1 << 20) - 1

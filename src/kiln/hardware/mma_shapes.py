@@ -2,7 +2,8 @@
 
 Facts of the PTX manual, and the only copy of them: the language, the verifiers of the dialect and the targets read them
 here. Types have their names in PTX; matrices of bits are `b1.and` and `b1.xor`, after how two bits are multiplied. A
-shape (m, n, k) counts elements.
+shape (m, n, k) counts elements. `find` and `refusal` look up what PTX spells without `.kind`, `find_kind` and
+`kind_refusal` the others: `tcgen05.mma`, and the warp MMA of sm_120 with narrow floats and block scales.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from .features import Feature
+from .features import (
+    TCGEN05,
+    TCGEN05_BLOCK_SIZES,
+    TCGEN05_I8,
+    TCGEN05_K96,
+    WARP_MMA_BLOCK_SCALE,
+    WARP_MMA_NARROW_FLOATS,
+    WARP_MMA_UE8M0_BY_16,
+    Feature,
+)  # fmt: skip
 
 Shape = tuple[int, int, int]
 
@@ -43,14 +53,14 @@ class MmaRow:
     """CTAs that issue it together."""
 
 
-_MMA, _WGMMA = "mma.sync", "wgmma"
+_MMA, _WGMMA, _TCGEN05, _STATIONARY = "mma.sync", "wgmma", "tcgen05", "tcgen05.ws"
 
 
 def _since(number: int, what: str) -> Feature:
     return Feature(f"mma.sync of {what}", number)
 
 
-WARPGROUP_MMA = Feature("wgmma", 90, suffixes="a", before=100)
+WARPGROUP_MMA = Feature("wgmma", 90, suffixes="a", before=100, tensor_core=True)
 
 
 def _warpgroup(k: int, columns: Iterable[int] = range(8, 257, 8)) -> tuple[Shape, ...]:
@@ -81,13 +91,68 @@ MMA_ROWS = (
 )
 
 
+_NARROW = ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1")
+
+WARP_KIND_ROWS = (
+    # ptxas also takes e4m3 and e5m2 of kind::f8f6f4 on sm_100 to sm_110, where it converts them and uses f16 MMAs
+    MmaRow(_MMA, _NARROW, ("f32", "f16"), ((16, 8, 32),), WARP_MMA_NARROW_FLOATS, "f8f6f4"),
+    MmaRow(_MMA, _NARROW, ("f32",), ((16, 8, 32),), WARP_MMA_BLOCK_SCALE, "mxf8f6f4", "ue8m0", 32),
+    MmaRow(_MMA, ("e2m1",), ("f32",), ((16, 8, 64),), WARP_MMA_BLOCK_SCALE, "mxf4", "ue8m0", 32),
+    MmaRow(_MMA, ("e2m1",), ("f32",), ((16, 8, 64),), WARP_MMA_BLOCK_SCALE, "mxf4nvf4", "ue8m0", 32),
+    MmaRow(_MMA, ("e2m1",), ("f32",), ((16, 8, 64),), WARP_MMA_UE8M0_BY_16, "mxf4nvf4", "ue8m0", 16),
+    MmaRow(_MMA, ("e2m1",), ("f32",), ((16, 8, 64),), WARP_MMA_BLOCK_SCALE, "mxf4nvf4", "ue4m3", 16),
+)
+"""Warp MMA of sm_120 and sm_121 that PTX spells with `.kind`."""
+
+
+def _grid(rows: Iterable[int], columns: Iterable[int], k: int) -> tuple[Shape, ...]:
+    columns = tuple(columns)
+    return tuple((m, n, k) for m in rows for n in columns)
+
+
+def _tcgen05_rows() -> Iterator[MmaRow]:
+    """Yield the rows of `tcgen05.mma`, dense: a shape is that of the instruction, for a pair of CTAs that of both."""
+    plain = (  # kind, types of A and B, accumulators, K, feature
+        ("f16", ("f16",), ("f32", "f16"), 16, TCGEN05),
+        ("f16", ("bf16",), ("f32",), 16, TCGEN05),
+        ("tf32", ("tf32",), ("f32",), 8, TCGEN05),
+        ("f8f6f4", _NARROW, ("f32", "f16"), 32, TCGEN05),
+        ("i8", ("s8", "u8"), ("s32",), 32, TCGEN05_I8),
+    )
+    for kind, inputs, accumulators, k, feature in plain:
+        one = (8, 16, 24, *range(32, 257, 16)) if kind == "i8" else range(8, 257, 8)
+        two = range(32, 257, 32) if kind == "i8" else range(16, 257, 16)
+        yield MmaRow(_TCGEN05, inputs, accumulators, _grid((64, 128), one, k), feature, kind)
+        yield MmaRow(_TCGEN05, inputs, accumulators, _grid((128, 256), two, k), feature, kind, cta_group=2)
+        yield MmaRow(_STATIONARY, inputs, accumulators, _grid((32, 64, 128), (64, 128, 256), k), feature, kind)
+    scaled = (  # kind, types of A and B, K, type of scale factors, elements that share one
+        ("mxf8f6f4", _NARROW, 32, "ue8m0", 32),
+        ("mxf4", ("e2m1",), 64, "ue8m0", 32),
+        ("mxf4nvf4", ("e2m1",), 64, "ue8m0", 32),
+        ("mxf4nvf4", ("e2m1",), 64, "ue8m0", 16),
+        ("mxf4nvf4", ("e2m1",), 64, "ue4m3", 16),
+    )
+    for kind, inputs, k, scale, vector in scaled:
+        for group, m in ((1, (128,)), (2, (128, 256))):
+            columns = range(8 * group, 257, 8 * group)
+            shapes = _grid(m, columns, k)
+            yield MmaRow(_TCGEN05, inputs, ("f32",), shapes, TCGEN05_BLOCK_SIZES, kind, scale, vector, group)
+            if kind != "mxf8f6f4":
+                shapes = _grid((128 * group,), columns, 96)
+                yield MmaRow(_TCGEN05, inputs, ("f32",), shapes, TCGEN05_K96, kind, scale, vector, group)
+
+
+TCGEN05_ROWS = tuple(_tcgen05_rows())
+ALL_ROWS = (*MMA_ROWS, *WARP_KIND_ROWS, *TCGEN05_ROWS)
+
+
 def rows(
     instruction: str, element: str, *, kind: str | None = None, scale_type: str | None = None,
     scale_vector: int | None = None, cta_group: int = 1,
 ) -> Iterator[MmaRow]:  # fmt: skip
     """Return the rows of an instruction whose A can have elements of a type."""
     wanted = (kind, scale_type, scale_vector, cta_group)
-    for row in MMA_ROWS:
+    for row in ALL_ROWS:
         columns = (row.kind, row.scale_type, row.scale_vector, row.cta_group)
         if row.instruction == instruction and element in row.inputs and columns == wanted:
             yield row
@@ -125,13 +190,101 @@ def refusal(instruction: str, shape: Shape, a: str, b: str, accumulator: str) ->
     )
 
 
+def find_kind(
+    instruction: str, kind: str, m: int, n: int, k: int, a: str, b: str, acc: str, scale: str | None = None,
+    vector: int | None = None, cta_group: int = 1,
+) -> MmaRow | None:  # fmt: skip
+    """Return the row of an instruction that PTX spells with `.kind`, None if there is none; see `kind_refusal`."""
+    columns = {"kind": kind, "scale_type": scale, "scale_vector": vector, "cta_group": cta_group}
+    return find(instruction, (m, n, k), a, b, acc, **columns)
+
+
+def kind_refusal(
+    instruction: str, kind: str, m: int, n: int, k: int, a: str, b: str, acc: str, scale: str | None = None,
+    vector: int | None = None, cta_group: int = 1, a_major: str = "k", b_major: str = "k",
+) -> str:  # fmt: skip
+    """Return which argument of an instruction with a `.kind` is wrong and what it may be; empty if it exists.
+
+    Instructions are "tcgen05" (`tcgen05.mma`), "tcgen05.ws" (weight stationary) and "mma.sync". `scale` is the type of
+    the scale factors, `vector` the elements along K that share one; majors are "k" and "mn".
+    """
+    left = [row for row in ALL_ROWS if row.instruction == instruction and row.kind is not None]
+    named = {_TCGEN05: "tcgen05.mma", _STATIONARY: "tcgen05.mma.ws"}.get(instruction, instruction)
+    spelled = f"{named} of kind::{kind}"
+    for argument, value, options in (
+        ("kind", kind, lambda row: (row.kind,)),
+        ("cta_group", cta_group, lambda row: (row.cta_group,)),
+        ("a", a, lambda row: row.inputs),
+        ("b", b, lambda row: row.inputs),
+        ("acc", acc, lambda row: row.accumulators),
+        ("scale", scale, lambda row: (row.scale_type,)),
+        ("vector", vector, lambda row: (row.scale_vector,)),
+        ("k", k, lambda row: {shape[2] for shape in row.shapes}),
+        ("m", m, lambda row: {shape[0] for shape in row.shapes if shape[2] == k}),
+        ("n", n, lambda row: {shape[1] for shape in row.shapes if (shape[0], shape[2]) == (m, k)}),
+    ):  # fmt: skip
+        fitting = [row for row in left if value in options(row)]
+        if not fitting:
+            known = list(dict.fromkeys(option for row in left for option in options(row)))
+            known = sorted(known) if argument in ("k", "m", "n") else known
+            where = named if argument == "kind" else spelled
+            where += _context(argument, a, scale, 0 if instruction == _MMA else cta_group, m, k)
+            return f"{argument} is {value}: {where} takes {_options(argument, known)}"
+        left = fitting
+    return _major_refusal(spelled, instruction, kind, n, cta_group, a_major, b_major)
+
+
+def _context(argument: str, a: str, scale: str | None, cta_group: int, m: int, k: int) -> str:
+    """Return the earlier arguments that limit what an argument may be; `cta_group` is 0 for warp MMA."""
+    found: list[str] = []
+    if argument in ("b", "acc"):
+        found.append(f"A of {a}")
+    if argument == "vector" and scale is not None:
+        found.append(f"scale factors of {scale}")
+    if argument in ("k", "m", "n") and cta_group:
+        found.append(f"cta_group::{cta_group}")
+    if argument == "n":
+        found.append(f"M = {m}")
+    if argument in ("m", "n"):
+        found.append(f"K = {k}")
+    return f" with {' and '.join(found)}" if found else ""
+
+
+def _options(argument: str, known: list[str | int | None]) -> str:
+    """Return the values that an argument may have, in words."""
+    if known == [None]:
+        return "no scale factors" if argument == "scale" else "none"
+    if argument == "n" and len(known) > 3:
+        return _steps([n for n in known if isinstance(n, int)])
+    *first, last = map(str, known)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _major_refusal(
+    spelled: str, instruction: str, kind: str, n: int, cta_group: int, a_major: str, b_major: str
+) -> str:
+    """Return which major mode is wrong; empty if none is."""
+    for argument, major in (("a_major", a_major), ("b_major", b_major)):
+        if major not in ("k", "mn"):
+            return f"{argument} is {major}: it is k or mn"
+        if major == "mn" and (instruction == _MMA or kind in ("mxf4", "mxf4nvf4")):
+            return f"{argument} is mn: {spelled} takes k only"
+    if b_major == "mn" and kind in ("f8f6f4", "i8", "mxf8f6f4") and n % (16 * cta_group):
+        return f"n is {n}: {spelled} with an MN-major B and cta_group::{cta_group} takes multiples of {16 * cta_group}"
+    return ""
+
+
 def _listed(instruction: str, a: str) -> str:
     """Return the shapes for A of a type; the many of WGMMA by their steps in N."""
     known = shapes(instruction, a)
     if instruction != _WGMMA or not known:
         return ", ".join("m{}n{}k{}".format(*s) for s in known)
-    columns, k = [n for _, n, _ in known], known[0][2]
+    return f"m64, {_steps([n for _, n, _ in known], 'n')}, k{known[0][2]}"
+
+
+def _steps(columns: list[int], letter: str = "") -> str:
+    """Return sorted numbers as a range with a step, after those that are not in it."""
     step = columns[-1] - columns[-2]
     first = next(n for i, n in enumerate(columns) if columns[i:] == list(range(n, columns[-1] + 1, step)))
-    others = "".join(f"n{n}, " for n in columns if n < first)
-    return f"m64, {others}n{first} to n{columns[-1]} in steps of {step}, k{k}"
+    others = "".join(f"{letter}{n}, " for n in columns if n < first)
+    return f"{others}{letter}{first} to {letter}{columns[-1]} in steps of {step}"

@@ -23,6 +23,19 @@ TOOLS = {"ptxas": ("bin/ptxas", "nvidia-cuda-nvcc"), "nvdisasm": ("bin/nvdisasm"
 """Each tool's place below a CUDA root, and the distribution whose wheel holds it."""
 
 
+PTX_OF_CUDA = {
+    (12, 0): 80, (12, 1): 81, (12, 2): 82, (12, 3): 83, (12, 4): 84, (12, 5): 85, (12, 6): 85, (12, 7): 86,
+    (12, 8): 87, (12, 9): 88, (13, 0): 90, (13, 1): 91, (13, 2): 92, (13, 3): 93, (13, 4): 94,
+}  # fmt: skip
+"""The newest PTX version that ptxas of a CUDA release takes, 88 for 8.8."""
+
+
+def newest_ptx_of(cuda: str) -> int:
+    """Return the newest PTX version that ptxas of a CUDA release such as "13.0.88" takes."""
+    release = tuple(int(part) for part in cuda.split(".")[:2])
+    return max((version for known, version in PTX_OF_CUDA.items() if known <= release), default=80)
+
+
 @dataclass(frozen=True)
 class Tool:
     """A tool that was found. `origin` says where: "wheel", the environment variable, or "PATH"."""

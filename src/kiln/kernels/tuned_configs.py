@@ -12,22 +12,23 @@ import kiln
 
 
 def tuned_config(function: str, file: str | os.PathLike[str], **problem: Any) -> Any:
-    """Returns the tuned config of a function's problem on the current GPU from `tuned.json` beside `file`, or None.
+    """Return the tuned config of a function's problem on the current GPU from `tuned.json` beside `file`, or None.
 
-    `kernels.gemm(a, b, config=kernels.tuned_config("gemm", __file__, m=4096, n=4096, k=4096, dtype="float16"))`. The problem
-    has the fields of `kiln tune kiln.kernels:gemm` and must match exactly. With None the library chooses the config.
+    `kernels.gemm(a, b, config=kernels.tuned_config("gemm", __file__, m=4096, n=4096, k=4096, dtype="float16"))`. The
+    problem has the fields of `kiln tune kiln.kernels:gemm` and must match exactly. With None the library chooses the
+    config.
     """
     beside = Path(file).with_name("kiln.kernels")  # tuning stores this in place of a file name
     return config_from_dict(kiln.tuned(beside, lambda *_: False, case=function).get(problem))
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
-    """Returns the name of a config's class, as "config", and its fields."""
+    """Return the name of a config's class, as "config", and its fields."""
     return {"config": type(config).__name__, **dataclasses.asdict(config)}
 
 
 def config_from_dict(fields: Mapping[str, Any] | None) -> Any:
-    """Returns the config that `config_to_dict` described; None for None, the library's choice."""
+    """Return the config that `config_to_dict` described; None for None, the library's choice."""
     from .impl import attention, gemm, reduction, rowwise
 
     if fields is None:

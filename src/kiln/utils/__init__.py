@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from ..cute.pictures.draw import print_latex, print_latex_tv
     from ..torch import create_cute_tensor_for_fp8
     from . import schedulers
-    from .block_copy import block_copy
+    from .blackwell_helpers import compute_epilogue_tile_shape
+    from .block_copies import block_copy
     from .hardware_info import HardwareInfo
     from .layout_enum import LayoutEnum
     from .reductions import reduce_in_block, reduce_in_warp
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .smem_capacity import get_smem_capacity_in_bytes
     from .tensor_helpers import is_fp8_dtype
     from .tensor_map_manager import TensorMapManager, TensorMapUpdateMode
+    from .tmem_columns import get_num_tmem_alloc_cols
 
 _SCHEDULERS = (
     "GroupedGemmTileSchedulerHelper", "PersistentTileSchedulerParams", "StaticPersistentGroupTileScheduler",
@@ -44,8 +46,10 @@ _PLACES = {
     "SmemPartition": ".smem_allocator",
     "TensorMapManager": ".tensor_map_manager",
     "TensorMapUpdateMode": ".tensor_map_manager",
-    "block_copy": ".block_copy",
+    "block_copy": ".block_copies",
+    "compute_epilogue_tile_shape": ".blackwell_helpers",
     "create_cute_tensor_for_fp8": "..torch",
+    "get_num_tmem_alloc_cols": ".tmem_columns",
     "get_smem_capacity_in_bytes": ".smem_capacity",
     "is_fp8_dtype": ".tensor_helpers",
     "print_latex": "..cute.pictures.draw",

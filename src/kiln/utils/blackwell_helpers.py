@@ -1,16 +1,39 @@
-"""Shared-memory layouts under the names of sm_100's helpers: those of `hopper_helpers`, by the operand's major mode."""
+"""Building blocks of GEMMs for sm_100: the MMA, shared-memory layouts of operands, the epilogue's tile and copies."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..base_dsl.diagnostics import type_error
-from ..cute.nvgpu.common import OperandMajorMode
-from ..cute.nvgpu.smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom
-from .hopper_helpers import get_smem_layout_atom, make_smem_layout_epi
+from ..base_dsl.typing import (
+    BFloat16,
+    Float4E2M1FN,
+    Float16,
+    Float32,
+    Int8,
+    NumericMeta,
+    TFloat32,
+    Uint8,
+)  # fmt: skip
+from ..cute import Layout, append, make_copy_atom, make_layout, make_tiled_mma, size, tile_to_shape
+from ..cute.nvgpu import CopyUniversalOp, tcgen05
+from ..cute.nvgpu.common import CtaGroup, OperandMajorMode
+from ..cute.nvgpu.cpasync import CopyBulkTensorTileG2SMulticastOp, CopyBulkTensorTileG2SOp
+from ..cute.nvgpu.smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom, tile_to_mma_shape
+from ..cute.nvgpu.tcgen05 import OperandSource, Pack, Repetition, get_tmem_copy_properties
+from ..cute.nvgpu.warp import StMatrix8x8x16bOp, StMatrix16x8x8bOp
+from .hopper_helpers import get_smem_layout_atom
 from .layout_enum import LayoutEnum
 
-__all__ = ["get_smem_layout_atom_ab", "make_smem_layout", "make_smem_layout_atom", "make_smem_layout_epi"]
+__all__ = [
+    "cluster_shape_to_tma_atom_A", "cluster_shape_to_tma_atom_B", "cluster_shape_to_tma_atom_SFB",
+    "compute_epilogue_tile_shape", "compute_epilogue_tile_size", "get_smem_layout_atom_ab", "get_smem_store_op",
+    "get_tmem_copy_properties", "get_tmem_load_op", "make_blockscaled_trivial_tiled_mma", "make_smem_layout",
+    "make_smem_layout_a", "make_smem_layout_atom", "make_smem_layout_b", "make_smem_layout_epi",
+    "make_trivial_tiled_mma", "tile_to_mma_shape",
+]  # fmt: skip
+
+_LANES_OF_WARP = 32
 
 
 def _layout(major_mode: Any) -> LayoutEnum:
@@ -22,13 +45,108 @@ def _layout(major_mode: Any) -> LayoutEnum:
     return LayoutEnum.ROW_MAJOR if major_mode is OperandMajorMode.K else LayoutEnum.COL_MAJOR
 
 
+def _names(types: tuple[Any, ...]) -> str:
+    return ", ".join(getattr(t, "__name__", repr(t)) for t in types)
+
+
+def _two_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call has a type for A and one for B, not one for both."""
+    return "b_dtype" in kwargs or (len(args) > 1 and isinstance(args[1], NumericMeta))
+
+
+def make_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
+    """Return a tiled MMA of one instruction for operands of some types, M x N of `mma_tiler_mn`.
+
+    Called as `(ab_dtype, a_leading_mode, b_leading_mode, acc_dtype, cta_group, mma_tiler_mn, a_source=SMEM)`, or with
+    `a_dtype, b_dtype` in place of `ab_dtype`. Float32 is multiplied as TFloat32.
+    """
+    if _two_types(args, kwargs):
+        return _dense_mma(*args, **kwargs)
+    if "ab_dtype" in kwargs:
+        kwargs["a_dtype"] = kwargs["b_dtype"] = kwargs.pop("ab_dtype")
+        return _dense_mma(*args, **kwargs)
+    if not args:
+        raise type_error("make_trivial_tiled_mma takes the element type of A and B first")
+    return _dense_mma(args[0], args[0], *args[1:], **kwargs)
+
+
+def _dense_mma(
+    a_dtype: Any, b_dtype: Any, a_leading_mode: Any, b_leading_mode: Any, acc_dtype: Any, cta_group: Any,
+    mma_tiler_mn: Any, a_source: Any = OperandSource.SMEM,
+) -> Any:  # fmt: skip
+    shape = tuple(mma_tiler_mn)[:2]
+    places = (cta_group, a_source, a_leading_mode, b_leading_mode)
+    types = {a_dtype, b_dtype}
+    if types <= {TFloat32, Float32}:
+        op: Any = tcgen05.MmaTF32Op((*shape, 8), *places)
+    elif types in ({Float16}, {BFloat16}):
+        op = tcgen05.MmaF16BF16Op(a_dtype, acc_dtype, (*shape, 16), *places)
+    elif types in ({Int8}, {Uint8}):
+        op = tcgen05.MmaI8Op(a_dtype, (*shape, 32), *places)
+    elif types <= set(tcgen05.MmaF8F6F4Op._TYPES):
+        op = tcgen05.MmaF8F6F4Op(a_dtype, b_dtype, acc_dtype, (*shape, 32), *places)
+    else:
+        raise type_error(
+            f"there is no tcgen05 MMA of {_names((a_dtype, b_dtype))}",
+            "Float32 or TFloat32; Float16, BFloat16, Int8 or Uint8 twice; or two floats of at most 8 bits",
+        )
+    return make_tiled_mma(op)
+
+
+def make_blockscaled_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
+    """Return a tiled MMA of one instruction whose operands have scale factors.
+
+    Called as `(ab_dtype, a_leading_mode, b_leading_mode, sf_dtype, sf_vec_size, cta_group, mma_tiler_mn,
+    a_source=SMEM)`, or with `a_dtype, b_dtype` in place of `ab_dtype`.
+    """
+    if _two_types(args, kwargs):
+        return _scaled_mma(*args, **kwargs)
+    if "ab_dtype" in kwargs:
+        kwargs["a_dtype"] = kwargs["b_dtype"] = kwargs.pop("ab_dtype")
+        return _scaled_mma(*args, **kwargs)
+    if not args:
+        raise type_error("make_blockscaled_trivial_tiled_mma takes the element type of A and B first")
+    return _scaled_mma(args[0], args[0], *args[1:], **kwargs)
+
+
+def _scaled_mma(
+    a_dtype: Any, b_dtype: Any, a_leading_mode: Any, b_leading_mode: Any, sf_dtype: Any, sf_vec_size: int,
+    cta_group: Any, mma_tiler_mn: Any, a_source: Any = OperandSource.SMEM,
+) -> Any:  # fmt: skip
+    shape = tuple(mma_tiler_mn)[:2]
+    both_fp4 = a_dtype is Float4E2M1FN and b_dtype is Float4E2M1FN
+    if both_fp4 and sf_vec_size == 32:
+        op: Any = tcgen05.MmaMXF4Op((*shape, 64), cta_group, a_source)
+    elif both_fp4 and sf_vec_size == 16:
+        op = tcgen05.MmaMXF4NVF4Op(sf_dtype, (*shape, 64), cta_group, a_source)
+    elif sf_vec_size == 32:
+        op = tcgen05.MmaMXF8F6F4Op(a_dtype, b_dtype, (*shape, 32), cta_group, a_source, a_leading_mode, b_leading_mode)
+    else:
+        raise type_error(
+            f"sf_vec_size is {sf_vec_size!r} for {_names((a_dtype, b_dtype))}", "32, or 16 for Float4E2M1FN twice"
+        )
+    if sf_dtype is not op.sf_dtype:
+        raise type_error(f"sf_dtype is {_names((sf_dtype,))}", f"{op.sf_dtype.__name__} with sf_vec_size={sf_vec_size}")
+    return make_tiled_mma(op)
+
+
 def get_smem_layout_atom_ab(
-    major_mode: OperandMajorMode, element_type: Any, smem_shape_mn_k: Any, *, loc: Any = None, ip: Any = None
-) -> SmemLayoutAtomKind:
-    """Return the layout atom with the widest swizzle whose span divides the contiguous mode of a tile (MN, K)."""
-    return get_smem_layout_atom(
-        _layout(major_mode), element_type, smem_shape_mn_k[1 if major_mode is OperandMajorMode.K else 0]
-    )
+    major_mode: OperandMajorMode, element_type: Any, smem_shape_mn_k: Any, sparsity: int = 1, *, loc: Any = None,
+    ip: Any = None,
+) -> SmemLayoutAtomKind:  # fmt: skip
+    """Return the layout atom with the widest swizzle whose span divides the contiguous mode of a tile (MN, K).
+
+    With `sparsity` elements along K are stored one of so many. Elements of 32 bits contiguous along MN are swizzled in
+    pieces of 32 bytes, in which `tcgen05.mma` transposes them.
+    """
+    k_major = _layout(major_mode) is LayoutEnum.ROW_MAJOR
+    extent = size(smem_shape_mn_k[1]) // sparsity if k_major else size(smem_shape_mn_k[0])
+    return _for_transposing(get_smem_layout_atom(_layout(major_mode), element_type, extent), element_type)
+
+
+def _for_transposing(kind: SmemLayoutAtomKind, element_type: Any) -> SmemLayoutAtomKind:
+    wide = kind is SmemLayoutAtomKind.MN_SW128 and element_type.width == 32
+    return SmemLayoutAtomKind.MN_SW128_32B if wide else kind
 
 
 def make_smem_layout(
@@ -37,3 +155,176 @@ def make_smem_layout(
 ) -> Any:  # fmt: skip
     """Return the layout of a tile (MN, K, stages) in shared memory, contiguous along `leading_mode`."""
     return make_smem_layout_epi(a_dtype, _layout(leading_mode), smem_tile_shape, num_stages)
+
+
+def make_smem_layout_a(
+    tiled_mma: Any, mma_tiler_mnk: Any, a_dtype: Any, num_stages: int, *, is_k_major: bool | None = None,
+    loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the layout of one CTA's A in shared memory: ((M, K) of a call, rest of M, rest of K, stages)."""
+    m, _, k = mma_tiler_mnk
+    shape = tiled_mma.partition_shape_A((size(m), size(k)))
+    return _operand_layout(shape, a_dtype, num_stages, is_k_major, tiled_mma.op.a_major_mode)
+
+
+def make_smem_layout_b(
+    tiled_mma: Any, mma_tiler_mnk: Any, b_dtype: Any, num_stages: int, *, is_k_major: bool | None = None,
+    loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the layout of one CTA's B in shared memory: ((N, K) of a call, rest of N, rest of K, stages)."""
+    _, n, k = mma_tiler_mnk
+    shape = tiled_mma.partition_shape_B((size(n), size(k)))
+    return _operand_layout(shape, b_dtype, num_stages, is_k_major, tiled_mma.op.b_major_mode)
+
+
+def _operand_layout(shape: Any, dtype: Any, stages: int, is_k_major: bool | None, major: OperandMajorMode) -> Any:
+    if is_k_major is not None:
+        major = OperandMajorMode.K if is_k_major else OperandMajorMode.MN
+    (rows, depth), rest_rows, rest_depth = shape
+    extents = (size(rows) * size(rest_rows), size(depth) * size(rest_depth))
+    atom = make_smem_layout_atom(get_smem_layout_atom_ab(major, dtype, extents), dtype)
+    order = (0, 1, 2) if major is OperandMajorMode.K else (1, 0, 2)
+    return tile_to_mma_shape(atom, append(shape, stages), order)
+
+
+def make_smem_layout_epi(
+    epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return the layout of the epilogue's tile (M, N, stages) in shared memory; modes of the tile may be layouts."""
+    m, n = (size(extent) for extent in epi_tile)
+    rows = epi_layout is LayoutEnum.ROW_MAJOR
+    kind = get_smem_layout_atom(epi_layout, epi_dtype, _contiguous(epi_tile[1 if rows else 0]))
+    kind = _for_transposing(kind, epi_dtype)
+    return tile_to_shape(make_smem_layout_atom(kind, epi_dtype), (m, n, epi_stage), (0, 1, 2) if rows else (1, 0, 2))
+
+
+def _contiguous(mode: Any) -> int:
+    """Return the extent of a mode, of a layout that of its first mode: two warps may have parts of it."""
+    return size(mode[0]) if isinstance(mode, Layout) and isinstance(mode.shape, tuple) else size(mode)
+
+
+def _tma_op(cluster_shape: Any, atom_thr_id: Any, mode: int, always_for_pairs: bool = False) -> Any:
+    ctas = size(atom_thr_id)
+    extents = [size(extent) for extent in tuple(cluster_shape)[:2]]
+    if extents[0] % ctas:
+        raise ValueError(f"Cluster shape not divisible by MMA size: {cluster_shape} and {atom_thr_id}")
+    extents[0] //= ctas
+    group = CtaGroup.TWO if ctas == 2 else CtaGroup.ONE
+    several = extents[mode] > 1 or (always_for_pairs and ctas == 2)
+    return (CopyBulkTensorTileG2SMulticastOp if several else CopyBulkTensorTileG2SOp)(group)
+
+
+def cluster_shape_to_tma_atom_A(
+    cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
+) -> Any:  # fmt: skip
+    """Return the TMA load of A: multicast if the cluster has several CTAs along N, which need the same A."""
+    return _tma_op(cluster_shape_mnk, atom_thr_id, 1)
+
+
+def cluster_shape_to_tma_atom_B(
+    cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
+) -> Any:  # fmt: skip
+    """Return the TMA load of B: multicast if the cluster has several MMAs along M, which need the same B."""
+    return _tma_op(cluster_shape_mnk, atom_thr_id, 0)
+
+
+def cluster_shape_to_tma_atom_SFB(
+    cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
+) -> Any:  # fmt: skip
+    """Return the TMA load of the scale factors of B, all of which both CTAs of a pair need."""
+    return _tma_op(cluster_shape_mnk, atom_thr_id, 0, always_for_pairs=True)
+
+
+def _warps(cta_m: int, use_2cta: bool, shape: Any) -> tuple[int, int]:
+    """Return how the four warps of an epilogue lie on the tile of a CTA: its 64 rows of a pair are in half of the lanes,
+    with half of the columns."""
+    return shape if shape is not None else (2, 2) if cta_m == 64 and use_2cta else (4, 1)
+
+
+def compute_epilogue_tile_size(
+    cta_tile_m: int, cta_tile_n: int, use_2cta: bool, elem_width_d: int, elem_width_c: int | None = None,
+    d_is_m_major: bool = True, c_is_m_major: bool = True, tmem_warp_shape_mn: Any = None,
+) -> tuple[int, int]:  # fmt: skip
+    """Return the (M, N) that an epilogue stores at a time; `elem_width_c` are the bits of the C it adds, if it does."""
+    warps_m, warps_n = _warps(cta_tile_m, use_2cta, tmem_warp_shape_mn)
+    m = min(cta_tile_m, _LANES_OF_WARP * warps_m)
+    widest = max(elem_width_d, elem_width_c or 0)
+    if elem_width_c is None:
+        n = (8192 if widest == 4 else 4096) // m
+    elif widest == 32:
+        n = 16 if cta_tile_m > 64 and cta_tile_n <= 128 else 32
+    elif widest == 16:
+        n = 32 if cta_tile_n <= 128 else 64
+    else:
+        n = 64
+    least = 8 if d_is_m_major else 128 // elem_width_d
+    if elem_width_c is not None:
+        least = max(least, 8 if c_is_m_major else 128 // elem_width_c)
+    n = min(cta_tile_n, max(n, least * warps_n))
+    return m, n if cta_tile_n % n == 0 else cta_tile_n
+
+
+def compute_epilogue_tile_shape(
+    cta_tile_shape: Any, use_2cta_instrs: bool, layout_d: LayoutEnum, elem_ty_d: Any, *, layout_c: Any = None,
+    elem_ty_c: Any = None, tmem_warp_shape_mn: Any = None, loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the epilogue's tile as a tiler (M, N) of layouts: N in two parts where two warps share the columns."""
+    cta_m, cta_n = (size(extent) for extent in cta_tile_shape[:2])
+    m, n = compute_epilogue_tile_size(
+        cta_m, cta_n, use_2cta_instrs, elem_ty_d.width, None if elem_ty_c is None else elem_ty_c.width,
+        layout_d.is_m_major_c(), layout_c is None or layout_c.is_m_major_c(), tmem_warp_shape_mn,
+    )  # fmt: skip
+    _, warps_n = _warps(cta_m, use_2cta_instrs, tmem_warp_shape_mn)
+    columns = make_layout(n) if warps_n == 1 else make_layout((n // warps_n, warps_n), stride=(1, cta_n // warps_n))
+    return make_layout(m), columns
+
+
+def _load_op(lanes: int, acc: int, d: int, m_major: bool) -> Any:
+    """Return the operation and packing that loads accumulators so that D can be stored well, None if there is none."""
+    none, packed = Pack.NONE, Pack.PACK_16b_IN_32b
+    if acc == 16:
+        if d != 16:
+            return None
+        return (tcgen05.Ld16x128bOp, packed) if lanes == 16 or m_major else (tcgen05.Ld32x32bOp, packed)
+    if lanes == 32:
+        return (tcgen05.Ld16x256bOp if m_major and d in (8, 16) else tcgen05.Ld32x32bOp), none
+    if d == 16 or (m_major and d in (8, 32)):
+        return tcgen05.Ld16x256bOp, none
+    return {32: tcgen05.Ld16x128bOp, 8: tcgen05.Ld16x32bx2Op}.get(d), none
+
+
+def get_tmem_load_op(
+    cta_tile_shape: Any, layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, epi_tile: Any, use_2cta_instrs: bool,
+    *, tmem_warp_shape_mn: Any = None, loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the atom that loads the accumulators of an epilogue's tile, with as many columns as a warp has of it."""
+    cta_m = size(cta_tile_shape[0])
+    warps_m, warps_n = _warps(cta_m, use_2cta_instrs, tmem_warp_shape_mn)
+    lanes = min(cta_m // warps_m, _LANES_OF_WARP)
+    if elem_ty_d.width < 8 and lanes != _LANES_OF_WARP:
+        raise ValueError("Num dp must be 32.")
+    found = _load_op(lanes, elem_ty_acc.width, elem_ty_d.width, layout_d.is_m_major_c())
+    if found is None or found[0] is None:
+        raise ValueError(f"Can not handle acc/d type combination: elem_ty_acc={elem_ty_acc}, elem_ty_d={elem_ty_d}")
+    op, pack = found
+    columns = op.shape.bits // 32 * (2 if pack is not Pack.NONE else 1)
+    return make_copy_atom(op(Repetition(size(epi_tile[1]) // warps_n // columns), pack), elem_ty_acc)
+
+
+def get_smem_store_op(
+    layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, tiled_tmem_load: Any, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return the atom that stores what `tiled_tmem_load` loads to shared memory: `stmatrix` where registers hold its
+    matrices."""
+    lanes, bits, repeat, pack = get_tmem_copy_properties(tiled_tmem_load)
+    m_major, acc, d = layout_d.is_m_major_c(), elem_ty_acc.width, elem_ty_d.width
+    if lanes == 16:
+        plain = pack is Pack.NONE
+        words = acc == 32 and d == 32 and not m_major and bits == 128 and plain
+        halves = acc == 32 and d == 16 and bits == 256 and plain
+        packed = acc == 16 and d == 16 and bits == 128 and not plain
+        if words or halves or packed:
+            return make_copy_atom(StMatrix8x8x16bOp(m_major, 2 if repeat == 1 else 4), elem_ty_d)
+        if acc == 32 and d == 8 and m_major and bits == 256 and plain:
+            return make_copy_atom(StMatrix16x8x8bOp(True, min(repeat, 4)), elem_ty_d)
+    return make_copy_atom(CopyUniversalOp(), elem_ty_d)

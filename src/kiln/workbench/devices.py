@@ -25,7 +25,23 @@ from .core.command_line import EXIT
 from .core.options import flag, option
 
 _ACTIONS = ("measure", "lock", "unlock")
-_COLUMNS = ("device", "code", "SMs", "MHz", "smem KiB", "L2 MiB", "GB", "TB/s", "f32", "tf32", "f16", "f8", "i8")
+_COLUMNS = (
+    "device",
+    "code",
+    "SMs",
+    "MHz",
+    "smem KiB",
+    "tmem KiB",
+    "L2 MiB",
+    "GB",
+    "TB/s",
+    "f32",
+    "tf32",
+    "f16",
+    "f8",
+    "f4",
+    "i8",
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -93,7 +109,7 @@ def _as_json(model: Model) -> dict[str, Any]:
         "registers": limits.registers, "smem_per_sm": limits.smem,
         "smem_per_block": limits.smem_per_block, "threads_per_sm": limits.threads,
         "threads_per_block": limits.threads_per_block, "blocks_per_sm": limits.blocks,
-        "cluster": limits.cluster,
+        "cluster": limits.cluster, "tmem_columns": limits.tmem_columns,
     }  # fmt: skip
 
 
@@ -106,11 +122,11 @@ def _row(model: Model, mark: int | None) -> list[str]:
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:g}"
 
-    peaks = [number(model.tflops.get(name)) for name in _COLUMNS[8:]]
+    peaks = [number(model.tflops.get(name)) for name in _COLUMNS[_COLUMNS.index("f32") :]]
     bandwidth = None if model.bandwidth_gbs is None else round(model.bandwidth_gbs / 1e3, 2)
     return [
         model.name + (f" *{mark}" if mark is not None else ""), ", ".join(model.architectures), number(model.sm_count),
-        number(model.clock_mhz), number(model.generation.smem >> 10), number(model.l2_mib), number(model.memory_gb),
+        number(model.clock_mhz), number(model.generation.smem >> 10), number(model.generation.tmem >> 10 or None), number(model.l2_mib), number(model.memory_gb),
         number(bandwidth), *peaks,
     ]  # fmt: skip
 

@@ -24,7 +24,7 @@ import kiln
 from kiln import DSLRuntimeError, _alias, tunings
 from kiln.base_dsl import packages
 from kiln.base_dsl.target import target_names
-from kiln.hardware import toolchain
+from kiln.hardware import devices, toolchain
 from kiln.workbench.core import environment, tuned_file
 
 PROBE_ANSWER = "42"
@@ -66,7 +66,17 @@ def main(argv: Sequence[str]) -> int:
 def examine() -> list[Finding]:
     """Return all findings, in the order they are shown."""
     driver = environment.cuda_driver()
-    return [*_versions(), *_targets(driver), *_tools(), *_gpus(driver), *_torch(), _cache(), *_tuned(), *_cutlass()]
+    return [
+        *_versions(),
+        *_targets(driver),
+        *_tools(),
+        *_chips(),
+        *_gpus(driver),
+        *_torch(),
+        _cache(),
+        *_tuned(),
+        *_cutlass(),
+    ]
 
 
 def _versions() -> Iterator[Finding]:
@@ -199,6 +209,23 @@ def _tools() -> Iterator[Finding]:
         else:
             version = tool.version() or "version unknown"
             yield Finding("toolchain", name, "ok", f"{version}, from {tool.origin}, {tool.path}")
+
+
+def _chips() -> Iterator[Finding]:
+    """Yield which GPUs of the table ptxas compiles for: an architecture needs the PTX version that it came with."""
+    tool = toolchain.find("ptxas") if _found("ptxas") else None
+    version = tool.version() if tool else None
+    if version is None:
+        return
+    newest = toolchain.newest_ptx_of(version)
+    chips = {name: model for model in reversed(devices.models().values()) for name in model.architectures}
+    known = sorted(chips.items(), key=lambda item: item[1].generation.number)
+    lacking = [f"{model.name} ({name})" for name, model in known if model.generation.ptx > newest]
+    if lacking:
+        value = f"ptxas of CUDA {version} compiles for none of these: {', '.join(lacking)}"
+        yield Finding("toolchain", "chips", "missing", value, "their cubins need a newer ptxas", _pip_for("ptxas"))
+    else:
+        yield Finding("toolchain", "chips", "ok", ", ".join(f"{model.name} ({name})" for name, model in known))
 
 
 def _pip_for(tool: str) -> str:

@@ -131,7 +131,7 @@ def test_tilers_are_tiles_of_layouts():
     tiled = cute.make_tiled_copy_tv(atom, cute.make_layout((16, 8), stride=(8, 1)), cute.make_layout((1, 8)))
     assert str(tiled.tiler_mn) == "(16:1, 64:1)"
     assert [mode.shape for mode in tiled.tiler_mn] == [16, 64]
-    assert "Tiler MN:        (16:1, 64:1)" in str(tiled)
+    assert "Tiler MN:        (16:1,64:1)" in str(tiled)
     order = cute.make_layout((4, 8), stride=(8, 1))
     mma = cute.make_tiled_mma(
         warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)), (2, 2, 1), permutation_mnk=(32, order, None)

@@ -182,7 +182,7 @@ def test_what_is_refused():
         atom = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), x.element_type)
         cute.copy(atom, shared, x, cache_policy="first")
 
-    refused(Float32, (8,), (1,), without_mask, "the blocks it goes to")
+    refused(Float32, (8,), (1,), without_mask, "needs an mcast_mask")
     refused(Float32, (8,), (1,), reduce(cpasync.ReductionOp.MAX), "a bulk reduction by max of Float32")
     refused(Float32, (8,), (1,), reduce("mul"), "reduction_kind is .mul.")
     refused(Float32, (8,), (1,), policy, "cache_policy is 'first'")

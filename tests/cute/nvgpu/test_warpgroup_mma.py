@@ -242,7 +242,7 @@ WRONG_OPERATIONS = {
     "there is no wgmma m128n64k16": f16((128, 64, 16)),
     "with accumulators in f16 .*accumulators: f32": f16(dtype=BF16, sums=F16),
     "with accumulators in float": f16(sums=float),
-    "MmaF16BF16Op of Float32": f16(dtype=F32),
+    "MmaF16BF16Op does not take Float32": f16(dtype=F32),
     r"instruction_shape of MmaF16BF16Op is \(64, 64\)": f16((64, 64)),
     "a_src of MmaF16BF16Op is 'smem'": f16(source="smem"),
     "b_major_mode of MmaF16BF16Op is 'k'": f16(b="k"),

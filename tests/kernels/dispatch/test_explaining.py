@@ -85,6 +85,17 @@ def test_what_a_problem_needs_at_least():
     assert set(lower_bounds(AttentionProblem(2, 2048, 2048, 16, 16, 128, 128), unknown)) == {"memory", "launch"}
 
 
+@pytest.mark.parametrize(("rows", "measured"), [(4096, True), (4224, False)])
+def test_measured_choices_are_named(rows, measured):
+    """A config of the measured table may be listed above others that the model expects to be faster."""
+    a, b = blank(rows, 4096, dtype=F16), blank(4096, 4096, dtype=F16).T
+    found = kernels.explain(kernels.gemm, a, b)
+    assert found.measured is measured
+    assert ("  measured choice: " in str(found)) is measured
+    assert (found.choices[0].cost > found.choices[1].cost) is measured
+    assert not kernels.explain(kernels.gemm, a, b, config=found.config).measured
+
+
 def test_parts_one_after_the_other_bound_nothing():
     """Copies before and after a product add up to what is expected."""
     from kiln import Float16

@@ -555,10 +555,28 @@ def test_without_nvdisasm(monkeypatch):
         ("sm_103a", "12.9", 88),
         ("sm_121a", "13.0", 88),
         ("sm_80", "12.0", 80),
+        ("sm_110a", "13.4", 90),
+        ("sm_107a", "13.4", 94),
+        ("sm_100a", "12.8", 87),
+        ("sm_100f", "12.8", 88),
     ],
 )
 def test_ptx_versions(name, cuda, version):
     assert codegen.ptx_version(Arch[name], cuda) == version
+
+
+def test_ptx_of_cuda_releases():
+    releases = {"13.0.88": 90, "13.1": 91, "13.2": 92, "13.3": 93, "13.4.92": 94, "14.0": 94, "11.8": 80}
+    assert {cuda: toolchain.newest_ptx_of(cuda) for cuda in releases} == releases
+
+
+@needs_ptxas
+@pytest.mark.skipif(toolchain.newest_ptx_of(codegen.ptxas_version() or "0") < 94, reason="sm_107 needs CUDA 13.4")
+@pytest.mark.parametrize("name", ["sm_107", "sm_107a", "sm_107f"])
+def test_an_architecture_that_llvm_does_not_know(name):
+    compiled = compile_for(launcher(double), floats(4, 128), arch=name)
+    assert compiled.__cubin__
+    assert f".version 9.4\n.target {name}\n" in compiled.__ptx__
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ class TiledCopy(CopyAtom):
     def retile(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
         """Return a thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
         self.require_whole_calls()
-        layout = src.layout if isinstance(src, TracedTensor) else src
+        layout = src._layout if isinstance(src, TracedTensor) else src
         modes = rank(layout)
         values = size(layout, mode=[0])
         # (m, n) -> which group of values, in the tile of all threads
@@ -278,9 +278,7 @@ class TiledCopy(CopyAtom):
         )
 
     def __str__(self) -> str:
-        return (
-            f"Tiled Copy\n  Tiler MN:        {self.tiler_mn}\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
-        )
+        return f"Tiled Copy\n  Tiler MN:        ({','.join(str(mode) for mode in wrap(self.tiler_mn))})\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
 
     __repr__ = __str__
 

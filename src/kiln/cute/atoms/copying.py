@@ -90,7 +90,7 @@ def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers:
     if count == 0:
         return values
     check = checker(src, dst)
-    moving = Copy(src.iterator, src.offset_layout, dst.iterator, dst.offset_layout, count, widest, modifiers, check)
+    moving = Copy(src._iterator, src.offset_layout, dst._iterator, dst.offset_layout, count, widest, modifiers, check)
     if pred is None:
         moving.move()
         return moving.narrowest
@@ -106,8 +106,8 @@ def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], N
         return None
 
     def check(indices: Iterable[int]) -> None:
-        check_elements(src._extents, src.iterator, indices, write=False)
-        check_elements(dst._extents, dst.iterator, indices, write=True)
+        check_elements(src._extents, src._iterator, indices, write=False)
+        check_elements(dst._extents, dst._iterator, indices, write=True)
 
     return check
 
@@ -156,10 +156,10 @@ def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: An
         raise type_error(
             f"a predicated copy of several elements at once needs a static shape, got {pretty_str(src.shape)}"
         )
-    source: Pointer = src.iterator
-    target: Pointer = dst.iterator
+    source: Pointer = src._iterator
+    target: Pointer = dst._iterator
     source_layout, target_layout = src.offset_layout, dst.offset_layout
-    if source_layout is not src.layout or target_layout is not dst.layout:
+    if source_layout is not src._layout or target_layout is not dst._layout:
         count = Int64(count)
 
     def body(i: Any) -> None:

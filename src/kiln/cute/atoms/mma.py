@@ -338,7 +338,7 @@ class ThrMma(ThreadSlice, TiledMma):
 
 
 def _tiler_text(tiler: Any) -> str:
-    return f"({', '.join('_' if t is None else str(t) for t in tiler)})"
+    return f"({','.join('_' if t is None else str(t) for t in tiler)})"
 
 
 def _describe(x: Any) -> str:

@@ -46,7 +46,7 @@ def calls(tensor: TracedTensor, values: int, what: str) -> int:
 
 def require_rows(tensor: TracedTensor, values: int, what: str) -> None:
     """Raise an error for a tensor whose values of one call are not contiguous."""
-    layout = tensor.layout
+    layout = tensor._layout
     plain = coalesce(layout.outer if isinstance(layout, ComposedLayout) else layout)
     extent, stride = (flatten_to_tuple(t)[0] for t in (plain.shape, plain.stride))
     run = extent if isinstance(extent, int) and is_one(stride) else 1
@@ -81,16 +81,16 @@ def paired_rows(
     count = calls(dst, values, "the destination")
     if calls(src, values, "the source") != count:
         raise type_error(
-            f"{what} from the layout {src.layout} to {dst.layout}: they hold different numbers of elements"
+            f"{what} from the layout {src._layout} to {dst._layout}: they hold different numbers of elements"
         )
     require_rows(src, values, "the source")
     require_rows(dst, values, "the destination")
     indices = range(0, count * values, values)
     ends = list(zip(offsets(dst.offset_layout, indices), offsets(src.offset_layout, indices), strict=True))
     for to, of in ends:
-        require_alignment(src.iterator, of, bytes_, "the source")
-        require_alignment(dst.iterator, to, bytes_, "the destination")
-    return [(address_at(dst.iterator, to), address_at(src.iterator, of)) for to, of in ends]
+        require_alignment(src._iterator, of, bytes_, "the source")
+        require_alignment(dst._iterator, to, bytes_, "the destination")
+    return [(address_at(dst._iterator, to), address_at(src._iterator, of)) for to, of in ends]
 
 
 def under(pred: Any, move: Callable[[], None], what: str) -> None:
@@ -105,7 +105,7 @@ def under(pred: Any, move: Callable[[], None], what: str) -> None:
 
 def check_call(tensor: TracedTensor, call: int, values: int, write: bool) -> None:
     """Compare the coordinates of the values of a call with the extents of the tensor, if the sanitizer asks for it."""
-    check_elements(tensor._extents, tensor.iterator, range(call * values, (call + 1) * values), write)
+    check_elements(tensor._extents, tensor._iterator, range(call * values, (call + 1) * values), write)
 
 
 def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:

@@ -214,18 +214,18 @@ class DsmemStoreTrait(CopyTrait):
             )
         count = calls(target, self.values, "the destination")
         if calls(source, self.values, "the source") != count:
-            raise type_error(f"an asynchronous store from {source.layout} to {target.layout}")
+            raise type_error(f"an asynchronous store from {source._layout} to {target._layout}")
         require_rows(target, self.values, "the destination")
         places = offsets(target.offset_layout, range(0, count * self.values, self.values))
         for place in places:
-            require_alignment(target.iterator, place, self.bits // 8, "the destination")
-        registers = Registers(bits_pointer(source.iterator), source.layout, self.values)
+            require_alignment(target._iterator, place, self.bits // 8, "the destination")
+        registers = Registers(bits_pointer(source._iterator), source._layout, self.values)
         words = Int32.vector_type(self.bits // 32)
 
         def move() -> None:
             for call, place in enumerate(places):
                 value = tracing.emit_value("vector.bitcast", words, (registers.load(call),))
-                nvgpu.async_copy.store_async(address_at(target.iterator, place), value, where)
+                nvgpu.async_copy.store_async(address_at(target._iterator, place), value, where)
 
         under(pred, move, "an asynchronous store")
 

@@ -43,8 +43,8 @@ class LoadCacheMode(enum.Enum):
 class OperandMajorMode(enum.Enum):
     """The mode along which an operand of an MMA is contiguous."""
 
-    MN = enum.auto()
-    K = enum.auto()
+    MN = "mn"
+    K = "k"
 
 
 class CtaGroup(enum.Enum):

@@ -123,7 +123,7 @@ def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode
 
 def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
     """Return where a tensor begins, its layout without the swizzle, and how many address bits the swizzle changes."""
-    pointer, layout = tensor.iterator, tensor.layout
+    pointer, layout = tensor._iterator, tensor._layout
     swizzle = pointer.swizzle
     if isinstance(layout, ComposedLayout):
         inner = layout.inner

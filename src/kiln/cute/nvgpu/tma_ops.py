@@ -140,10 +140,12 @@ class TmaTrait(CopyTrait):
     `images`: the extents in which pixels are counted (im2col), static or dynamic.
     """
 
-    def __init__(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...]) -> None:
+    def __init__(
+        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], ctas: int = 1
+    ) -> None:
         self.facts, self.map, self.images = facts, map_, images
-        layout = make_layout((1, facts.values), stride=(0, 1))
-        super().__init__(value_type, make_layout(1), layout, layout)
+        layout = make_layout((ctas, facts.values), stride=(facts.values if ctas > 1 else 0, 1))
+        super().__init__(value_type, make_layout(ctas), layout, layout)
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self.map, *(leaf_value(leaf) for leaf in dynamic_leaves(self.images))]
@@ -266,7 +268,7 @@ class TmaLoadTrait(TmaTrait):
         self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], multicast: bool,
         cta_group: CtaGroup,
     ) -> None:  # fmt: skip
-        super().__init__(value_type, facts, map_, images)
+        super().__init__(value_type, facts, map_, images, cta_group.value)
         self.multicast = multicast
         self.cta_group = None if cta_group is CtaGroup.ONE else cta_group.value
 

@@ -269,15 +269,15 @@ class _MatrixTrait(CopyTrait):
         count = calls(lanes, self.lane_values, "the fragment")
         if calls(rows, self.row_values, "the matrix") != count:
             raise type_error(
-                f"a copy between the layouts {rows.layout} (matrices) and {lanes.layout} (fragments)",
+                f"a copy between the layouts {rows._layout} (matrices) and {lanes._layout} (fragments)",
                 "partition both with the same tiled copy; retile the fragment",
             )
         require_rows(rows, self.row_values, "a row of a matrix")
-        starts = offsets(rows.layout, range(0, count * self.row_values, self.row_values))
+        starts = offsets(rows._layout, range(0, count * self.row_values, self.row_values))
         for start in starts:
-            require_alignment(rows.iterator, start, 16, "a row of a matrix")
-        places = [address_at(rows.iterator, start) for start in starts]
-        registers = Registers(bits_pointer(lanes.iterator), lanes.layout, self.lane_values)
+            require_alignment(rows._iterator, start, 16, "a row of a matrix")
+        places = [address_at(rows._iterator, start) for start in starts]
+        registers = Registers(bits_pointer(lanes._iterator), lanes._layout, self.lane_values)
 
         def move(numbers: Any) -> None:
             for n in numbers:
@@ -448,5 +448,7 @@ class StMatrix16x8x8bOp(_MatrixOp):
         # lane 8 j + c gives column c of matrix j; a lane has rows g, then g + 8, of the columns 2 t and 2 t + 1
         matrices = self.num_matrices
         rows = recast_layout(8, 1, _row_layout(matrices))
-        fragments = make_layout([make_layout((4, 8), stride=(32, 1)), joined_layout((2, 16), (2, 8), (matrices, 128))])
+        modes = 4 if matrices > 1 else 3
+        values = make_layout((1, 2, 2, matrices)[:modes], stride=(1, 16, 8, 128)[:modes])
+        fragments = make_layout([make_layout((4, 8), stride=(32, 1)), values])
         return StoreByteMatrixTrait(dtype, rows, fragments, False, matrices)

@@ -314,9 +314,6 @@ class Pointer(TensorIterator):
         is kept in a uniform register.
         """
         if isinstance(layout, ComposedLayout):
-            linear = layout._linear_slice(coord) if by_thread else None
-            if linear is not None:
-                return self.moved(linear[0]), linear[1]
             moved, rest = (0, layout._slice(coord)) if by_thread else layout._slice_and_move(coord)
             return self + moved, rest
         if period := self._period():

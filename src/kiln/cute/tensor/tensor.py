@@ -127,7 +127,7 @@ class TracedTensor(Tensor):
     """
 
     __kiln_immutable__ = True
-    __slots__ = ("_extents", "_iterator", "_layout", "_promised", "_wide")
+    __slots__ = ("_extents", "_iterator", "_layout", "_promised", "_thread_slice", "_wide")
 
     def __init__(
         self, iterator: TensorIterator, layout: Any, promised: bool | None = None, extents: Extents | None = None
@@ -139,16 +139,33 @@ class TracedTensor(Tensor):
         self._promised = not iterator.far if promised is None else promised
         """Whether offsets are promised to fit 32 bits, see `offset_width`."""
         self._wide: bool | None = None
+        self._thread_slice: tuple[ComposedLayout, Any] | None = None
+        """The swizzled layout of the tensor that this is a thread's slice of, and the thread's coordinate in it."""
+
+    def _linear(self) -> tuple[Any, Layout] | None:
+        """Return the offset and the plain layout of a thread's slice of a swizzled tensor, if it has one.
+
+        Only programs that ask for `iterator` and `layout` get these. Copies keep the swizzle, where the step to another
+        element is an XOR with a constant: dynamic strides would take registers.
+        """
+        return None if self._thread_slice is None else self._thread_slice[0]._linear_slice(self._thread_slice[1])
 
     @property
     def iterator(self) -> Any:  # type: ignore[override]
         """The pointer to the first element, the coordinate of the origin, or another iterator."""
-        return self._iterator.exposed
+        linear = self._linear()
+        return self._iterator.exposed if linear is None else self._iterator.moved(linear[0])
 
     @property
     def layout(self) -> Any:  # type: ignore[override]
         """The layout, plain or composed."""
-        return self._layout
+        linear = self._linear()
+        return self._layout if linear is None else linear[1]
+
+    @property
+    def shape(self) -> Any:
+        """The extents of the layout."""
+        return self._layout.shape
 
     @property
     def element_type(self) -> Any:
@@ -249,7 +266,10 @@ class TracedTensor(Tensor):
         coord = self._coordinate(coord)
         extents = None if self._extents is None else self._extents.sliced(coord)
         iterator, rest = self._iterator.sliced(self._layout, coord, self.offset_layout, by_thread)
-        return self._part(iterator, rest, extents)
+        made = self._part(iterator, rest, extents)
+        if by_thread and isinstance(self._layout, ComposedLayout):
+            made._thread_slice = self._layout, coord
+        return made
 
     def _part(self, iterator: Any, layout: Any, extents: Any) -> TracedTensor:
         """Return a tensor of some of the elements."""
@@ -492,12 +512,19 @@ def _type_like(src: Any, dtype: Any, what: str) -> Any:
     return found
 
 
+def _layout_of(src: Any) -> Any:
+    """Return the layout of a tensor, swizzled if it is a thread's slice of a swizzled one, or the layout itself."""
+    if isinstance(src, TracedTensor):
+        return src._layout
+    return src.layout if isinstance(src, Tensor) else src
+
+
 def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor:
     """Return a register tensor of the same shape, compact, with strides in the same order."""
     found = _type_like(src, dtype, "make_rmem_tensor_like")
     if isinstance(src, TensorSSA):
         return make_rmem_tensor(src.shape, found)
-    layout = src.layout if isinstance(src, Tensor) else src
+    layout = _layout_of(src)
     return make_rmem_tensor(make_layout_like(layout), found)
 
 
@@ -510,7 +537,7 @@ def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any 
     if isinstance(src, (Layout, ComposedLayout)) and dtype is None:
         return make_fragment_layout(src)
     found = _type_like(src, dtype, "make_fragment_like")
-    layout = src.layout if isinstance(src, Tensor) else src
+    layout = _layout_of(src)
     return make_rmem_tensor(make_fragment_layout(layout), found)
 
 
@@ -522,4 +549,4 @@ def recast_tensor(
         raise type_error(f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
     old, new = element_bits(src.element_type), element_bits(dtype)
     made = src._iterator.recast(dtype, swizzle_)
-    return TracedTensor(made, recast_layout(new, old, src.layout), True if src._promised and new >= old else None)
+    return TracedTensor(made, recast_layout(new, old, src._layout), True if src._promised and new >= old else None)

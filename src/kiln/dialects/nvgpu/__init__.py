@@ -6,15 +6,32 @@ unless they say otherwise. Importing this package makes the dialect known to the
 
 from ..cute import load_dialect as _load_cute
 from ..definition import load
-from . import async_copy, cluster, control, launch, mbarrier, memory, mma, sync, tma, units, warp, wgmma
+from . import (
+    async_copy,
+    cluster,
+    control,
+    launch,
+    launch_control,
+    mbarrier,
+    memory,
+    mma,
+    sync,
+    tcgen05,
+    tma,
+    units,
+    warp,
+    wgmma,
+)  # fmt: skip
 from .dialect import CuteNvgpu
 
-UNITS = (sync, warp, memory, mbarrier, async_copy, tma, cluster, mma, wgmma, units, control, launch)
+UNITS = (
+    sync, warp, memory, mbarrier, async_copy, tma, cluster, mma, wgmma, tcgen05, launch_control, units, control, launch
+)  # fmt: skip
 OPERATIONS = tuple(CuteNvgpu.operations)  # pyright: ignore[reportAttributeAccessIssue]
 
 __all__ = [
-    "OPERATIONS", "UNITS", "CuteNvgpu", "async_copy", "cluster", "control", "launch", "load_dialect", "mbarrier", "memory",
-    "mma", "sync", "tma", "units", "warp", "wgmma",
+    "OPERATIONS", "UNITS", "CuteNvgpu", "async_copy", "cluster", "control", "launch", "launch_control", "load_dialect",
+    "mbarrier", "memory", "mma", "sync", "tcgen05", "tma", "units", "warp", "wgmma",
 ]  # fmt: skip
 
 

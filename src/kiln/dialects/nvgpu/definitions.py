@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...hardware import mma_shapes
+from . import tcgen05_descriptors
 from .wgmma import SWIZZLES
 
 LANES = range(32)
@@ -435,6 +436,9 @@ def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> 
     """Return the descriptor of an operand at an address of shared memory; `leading` and `stride` are bytes."""
     field = [(size & 0x3FFFF) >> 4 for size in (address, leading, stride)]
     return field[0] | field[1] << 16 | field[2] << 32 | SWIZZLES[swizzle] << 62
+
+
+tcgen05_matrix_descriptor = tcgen05_descriptors.tcgen05_matrix_descriptor
 
 
 def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:

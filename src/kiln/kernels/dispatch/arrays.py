@@ -445,7 +445,7 @@ _MAX_CHECKED = 4096
 
 
 def require_threads(config: Any) -> None:
-    """Raises if a config's `threads` cannot be the threads of a CTA."""
+    """Raise if a config's `threads` cannot be the threads of a CTA."""
     require(
         isinstance(config.threads, int) and 32 <= config.threads <= 1024 and config.threads % 32 == 0,
         f"{config}: threads is {config.threads!r}, and must be 32 to 1024, in whole warps of 32",

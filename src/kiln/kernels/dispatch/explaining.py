@@ -48,20 +48,20 @@ def lower_bounds(problem: Any, device: Any) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """The result of dispatch for a problem on a device; `str` gives a readable report.
-
-    `choices` are all configs with their implementations and expected microseconds, the chosen one first. `reasons` says
-    why an implementation, by name, cannot compute the problem. `terms` are the named terms of the expected time, if the
-    implementation has a model. `bounds` are the microseconds of units that work concurrently: the model's terms, or
-    else `lower_bounds`.
-    """
+    """The result of dispatch for a problem on a device; `str` gives a readable report."""
 
     problem: Any
     device: Any
     choices: tuple[Any, ...]
+    """All configs with their implementations and expected microseconds, the chosen one first."""
     reasons: dict[str, str]
+    """Why an implementation, by its name, cannot compute the problem."""
     terms: dict[str, float]
+    """The microseconds of the terms of the cost model; empty if the implementation has none."""
     bounds: dict[str, float]
+    """The microseconds of hardware units that work concurrently: `terms`, if these do, or else `lower_bounds`."""
+    measured: bool = False
+    """Whether the config was chosen because measurements found it best, whatever the expected times say."""
 
     @property
     def config(self) -> Any:
@@ -78,15 +78,19 @@ class Explanation:
         lines = [
             f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, "
             f"expected to take {first.cost:.1f} us",
-            f"  {first.config}",
         ]
-        least = "" if self.bounds == self.terms else "at least "
-        lines.append(f"  bound by {self.bound}: concurrently {least}{_listed(self.bounds)}")
+        if self.measured:
+            lines.append("  measured choice: it was faster than the config that the cost model expects to be fastest")
+        lines.append(f"  {first.config}")
+        kind = "terms that overlap" if self.bounds == self.terms else "lower bounds"
+        lines.append(f"  bound by {self.bound}: {kind} are {_listed(self.bounds)}")
         if self.terms and self.bounds != self.terms:
-            lines.append(f"  in sequence {_listed(self.terms)}")
-        lines += [f"  {choice.cost:.1f} us: {choice.config}" for choice in others[:_SHOWN_CONFIGS]]
+            lines.append(f"  expected in sequence: {_listed(self.terms)}")
+        if others:
+            lines.append("  not chosen, with expected times:")
+        lines += [f"    {choice.cost:.1f} us: {choice.config}" for choice in others[:_SHOWN_CONFIGS]]
         if len(others) > _SHOWN_CONFIGS:
-            lines.append(f"  and {len(others) - _SHOWN_CONFIGS} more configs")
+            lines.append(f"    and {len(others) - _SHOWN_CONFIGS} more configs")
         lines += [f"  {name} cannot: {reason}" for name, reason in self.reasons.items()]
         return "\n".join(lines)
 

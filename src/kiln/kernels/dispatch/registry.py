@@ -50,6 +50,10 @@ class Implementation:
         Empty without a model."""
         return {}
 
+    def measured_choice(self, problem: Any, device: Device) -> Any:
+        """Return the config that `configs` puts first because measurements, not `cost`, say so; None if `cost` does."""
+        return None
+
     def check(self, problem: Any, config: Any, device: Device) -> None:
         """Raise if a config cannot work for a supported problem."""
 
@@ -83,7 +87,7 @@ class MemoryBound(Implementation):
         return None
 
     def measured_config(self, problem: Any, device: Device) -> Any:
-        """Returns the config that measuring found best, by default that without arguments; None if none works."""
+        """Return the config that measuring found best, by default that without arguments; None if none works."""
         return self.config()
 
     def configs(self, problem: Any, device: Device) -> Iterable[Any]:
@@ -243,6 +247,7 @@ class Registry:
         return explaining.Explanation(
             problem, device, tuple(choices), {name: why for name, why in reasons.items() if why is not None},
             terms, explaining.lower_bounds(problem, device) if in_sequence or not terms else terms,
+            config is None and first.config == first.implementation.measured_choice(problem, device),
         )  # fmt: skip
 
     def run(self, problem: Any, device: Device, args: Any, config: Any = None) -> Any:

@@ -1,8 +1,8 @@
 """Unaligned rows: whole vectors between a few elements before and behind them.
 
-A row of 16-bit elements of odd length begins at a multiple of 16 bytes once in eight rows. Up to the next such multiple, and behind the
-last whole vector, elements are accessed one by one: its edges, fewer than two vectors together, one to a thread. Arrays whose rows
-all begin equally far from such multiples have the same vectors.
+A row of 16-bit elements of odd length begins at a multiple of 16 bytes once in eight rows. Up to the next such
+multiple, and behind the last whole vector, elements are accessed one by one: its edges, fewer than two vectors
+together, one to a thread. Arrays whose rows all begin equally far from such multiples have the same vectors.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .vectors import vector_atom
 class Span:
     """The vectors of a row of `n` elements: after `head` elements come `units` vectors, then the rest.
 
-    `begin` is how many elements behind the beginning of a vector the row begins; None: it begins and ends at one. The last `spare`
-    vectors are accessed element by element, too.
+    `begin` is how many elements behind the beginning of a vector the row begins; None: it begins and ends at one. The
+    last `spare` vectors are accessed element by element, too.
     """
 
     __kiln_static__ = True
@@ -35,14 +35,14 @@ class Span:
             self.units = select_(self.units > spare, self.units - spare, 0)
 
     def middle(self, row: Any) -> Any:
-        """Returns the vectors of a row, given as a tensor of one mode, as an aligned tensor."""
+        """Return the vectors of a row, given as a tensor of one mode, as an aligned tensor."""
         if not self._unaligned:
             return row
         pointer = (row.iterator + self.head).with_alignment(self.width * row.element_type.width // 8)
         return cute.make_tensor(pointer, cute.make_layout(self.units * self.width))
 
     def edges(self, lane: Any, lanes: int) -> list[Any]:
-        """Returns the columns of the edges of one of some lanes; those from the row's length on do not exist."""
+        """Return the columns of the edges of one of some lanes; those from the row's length on do not exist."""
         if not self._unaligned:
             return []
         taken = [lane + k for k in range(0, self._most, lanes)]
@@ -51,7 +51,7 @@ class Span:
 
 @cute.jit
 def element_at(row: Any, column: Any, pred: Any, instead: Any = 0.0):
-    """Loads an element of a row as f32, or another number where it does not exist."""
+    """Load an element of a row as f32, or another number where it does not exist."""
     value = Float32(instead)
     if pred:
         value = row[column].to(Float32)
@@ -60,7 +60,8 @@ def element_at(row: Any, column: Any, pred: Any, instead: Any = 0.0):
 
 @cute.jit
 def vectors_at(middle: Any, width: Any, count: Any, first: Any, apart: Any, units: Any, instead: Any = 0.0):
-    """Loads some of a row's vectors, `apart` from each other, each a column; another number from vector `units` on (None: all exist)."""
+    """Load some of a row's vectors, `apart` from each other, each a column; another number from vector `units` on
+    (None: all exist)."""
     held = cute.make_rmem_tensor((width, count), middle.element_type)
     if const_expr(units is not None):
         held.fill(instead)

@@ -10,20 +10,20 @@ from ...cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
 
 
 def vector_atom(dtype: Any, width: int, priority: Any = CacheEvictionPriority.EVICT_NORMAL) -> Any:
-    """Returns the copy of a vector of `width` elements in one access, with an L2 eviction priority."""
+    """Return the copy of a vector of `width` elements in one access, with an L2 eviction priority."""
     bits = width * max(8, dtype.width)
     return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
 
 
 def async_vector_atom(dtype: Any, width: int, priority: Any) -> Any:
-    """Returns the asynchronous copy of a vector to shared memory, which becomes zero where its predicate is false."""
+    """Return the asynchronous copy of a vector to shared memory, which becomes zero where its predicate is false."""
     bits = width * dtype.width
     op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS)
     return cute.make_copy_atom(op, dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
 
 
 def load_vector(tile: Any, width: int, pred: Any = None, instead: Any = 0) -> Any:
-    """Loads a vector from memory into registers; where it is not in bounds, another number. None: it always is."""
+    """Load a vector from memory into registers; where it is not in bounds, another number. None: it always is."""
     registers = cute.make_rmem_tensor((width,), tile.element_type)
     if pred is not None:
         registers.fill(instead)
@@ -32,31 +32,31 @@ def load_vector(tile: Any, width: int, pred: Any = None, instead: Any = 0) -> An
 
 
 def rounded(value: Any, dtype: Any) -> Any:
-    """Converts a vector to an element type, in registers from which it can be copied."""
+    """Convert a vector to an element type, in registers from which it can be copied."""
     registers = cute.make_rmem_tensor((len(value),), dtype)
     registers.store(value.to(dtype))
     return registers
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """Returns the larger number."""
+    """Return the larger number."""
     return arch.fmax(a, b)
 
 
 def plus(a: Any, b: Any) -> Any:
-    """Returns the sum."""
+    """Return the sum."""
     return a + b
 
 
 def across(value: Any, op: Any, lanes: int) -> Any:
-    """Reduces the values of `lanes` neighbouring lanes. A Python number is the same in all of them: it is summed."""
+    """Reduce the values of `lanes` neighbouring lanes. A Python number is the same in all of them: it is summed."""
     if isinstance(value, float):
         return value * lanes
     return arch.warp_reduction(value, op, threads_in_group=lanes) if lanes > 1 else value
 
 
 def total(values: Any, op: Any = None) -> Any:
-    """Reduces the elements of a vector in pairs, so that additions do not wait for each other."""
+    """Reduce the elements of a vector in pairs, so that additions do not wait for each other."""
     while len(values) > 1:
         half = values.reshape((len(values) // 2, 2))
         left, right = half[None, 0], half[None, 1]
@@ -65,12 +65,12 @@ def total(values: Any, op: Any = None) -> Any:
 
 
 def larger(a: Any, b: Any) -> Any:
-    """Returns the larger elements of two vectors."""
+    """Return the larger elements of two vectors."""
     return cute.math.max(a, b)
 
 
 def inverse(values: Any) -> Any:
-    """Returns approximate reciprocals of a vector: within 2^-22, subnormals are zero."""
+    """Return approximate reciprocals of a vector: within 2^-22, subnormals are zero."""
     return cute.TensorSSA.from_elements([arch.rcp_approx(x) for x in values.to_elements()], Float32)
 
 
@@ -80,7 +80,8 @@ def either(condition: Any, some: list[Any], others: list[Any]) -> list[Any]:
 
 
 def as_f32(value: Any) -> Any:
-    """Converts a vector to f32. Two bf16 are the halves of a word, and each is an f32 with the other half of the word zero."""
+    """Convert a vector to f32. Two bf16 are the halves of a word, and each is an f32 with the other half of the word
+    zero."""
     if value.dtype is not BFloat16 or len(value) % 2:
         return value.to(Float32)
     words = value.bitcast(Uint32)

@@ -15,7 +15,21 @@ from ..lowering.launch_limits import check_limits
 from . import expand
 from .expand import Expander, FunctionState
 from .launch import block_function, block_name, launch
-from .ops import async_copy, cluster, control, cute, llvm_operations, mbarrier, memory, mma, sync, tma, warp, wgmma
+from .ops import (
+    async_copy,
+    cluster,
+    control,
+    cute,
+    llvm_operations,
+    mbarrier,
+    memory,
+    mma,
+    sync,
+    tcgen05,
+    tma,
+    warp,
+    wgmma,
+)  # fmt: skip
 from .passes import matrix_fusion
 
 if TYPE_CHECKING:
@@ -23,7 +37,7 @@ if TYPE_CHECKING:
 
 _KERNELS = combined(
     cute.HANDLERS, sync.HANDLERS, warp.HANDLERS, memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, cluster.HANDLERS,
-    tma.HANDLERS, mma.HANDLERS, wgmma.HANDLERS, control.HANDLERS, llvm_operations.HANDLERS,
+    tma.HANDLERS, mma.HANDLERS, wgmma.HANDLERS, tcgen05.HANDLERS, control.HANDLERS, llvm_operations.HANDLERS,
 )  # fmt: skip
 HANDLERS = combined(Handlers(host.HANDLERS | cute.OVERRIDES), _KERNELS)
 """How the CPU target expands operations, besides inline PTX."""

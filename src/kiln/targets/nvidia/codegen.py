@@ -75,8 +75,24 @@ def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.T
     _initialize()
     # 3 numbers values by a slower method, and gives the same code
     return llvm.Target.from_triple(TRIPLE).create_target_machine(
-        cpu=arch.name, features=f"+ptx{version}", opt=2 if opt else 0
+        cpu=_llvm_name(arch), features=f"+ptx{min(version, _LLVM_PTX)}", opt=2 if opt else 0
     )
+
+
+_LLVM_PTX = 90
+"""The newest PTX version that LLVM writes."""
+
+
+def _llvm_name(arch: Architecture) -> str:
+    """Return the architecture that LLVM compiles for: it knows no sm_107, whose code is that of sm_103."""
+    return f"sm_103{arch.suffix}" if arch.number == 107 else arch.name
+
+
+def _with_head(ptx: str, arch: Architecture, version: int) -> str:
+    """Return PTX with the version and the architecture that LLVM did not know."""
+    if version > _LLVM_PTX:
+        ptx = ptx.replace(f".version {_LLVM_PTX / 10}", f".version {version / 10}", 1)
+    return ptx.replace(f".target {_llvm_name(arch)}", f".target {arch.name}", 1)
 
 
 def optimize(
@@ -143,13 +159,15 @@ def _link(module: llvm.ModuleRef, other: llvm.ModuleRef, data_layout: str) -> No
 
 def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int, thread: int = 0) -> str:
     """Return the PTX of an optimized module."""
-    machine = _machine(arch, newest_ptx(arch), opt, thread)
+    version = newest_ptx(arch)
+    machine = _machine(arch, version, opt, thread)
     with llvm.ffi.OutputString() as said:
         buffer = unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 0, said)
         if not buffer:
             raise RuntimeError(str(said))
     try:
-        return string_at(llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)).decode()
+        start, size = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return _with_head(string_at(start, size).decode(), arch, version)
     finally:
         llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
@@ -292,22 +310,17 @@ def newest_ptx(arch: Architecture) -> int:
     return ptx_version(arch, ptxas_version() or driver.cuda_version())
 
 
-# CUDA release -> newest PTX version its ptxas takes
-_PTX_OF_CUDA = {
-    (12, 0): 80, (12, 1): 81, (12, 2): 82, (12, 3): 83, (12, 4): 84, (12, 5): 85, (12, 6): 85, (12, 7): 86,
-    (12, 8): 87, (12, 9): 88, (13, 0): 90,
-}  # fmt: skip
 _NEWEST_PTX = 88
 """The newest PTX version that Kiln needs, unless an architecture requires a newer one."""
+_FAMILY_PTX = 88
+"""The first PTX version with architectures of a family, such as sm_100f."""
 
 
 def ptx_version(arch: Architecture, cuda: str | None) -> int:
     """Return the PTX version to emit for a CUDA release, 88 for 8.8."""
-    supported = _NEWEST_PTX
-    if cuda:
-        release = tuple(int(part) for part in cuda.split(".")[:2])
-        supported = max((v for r, v in _PTX_OF_CUDA.items() if r <= release), default=80)
-    return max(min(_NEWEST_PTX, supported), arch.generation.ptx)
+    supported = toolchain.newest_ptx_of(cuda) if cuda else _NEWEST_PTX
+    first = max(arch.generation.ptx, _FAMILY_PTX if arch.suffix == "f" else 0)
+    return max(min(_NEWEST_PTX, supported), first)
 
 
 _SPLITS = 13

@@ -113,8 +113,12 @@ class Instruction:
 
     def emit(self, code: str, *operands: str) -> list[ir.Value]:
         """Emit the instruction with operands that were added, and return its results."""
+        return self.emit_text(f"{code} {', '.join(operands)};")
+
+    def emit_text(self, text: str) -> list[ir.Value]:
+        """Emit PTX that has the names of operands that were added, and return its results."""
         letters = [f"={_letter(type_)}" for type_ in self._results] + [_letter(value.type) for value in self._operands]
-        return self._b.asm(f"{code} {', '.join(operands)};", ",".join(letters), self._operands, self._results)
+        return self._b.asm(text, ",".join(letters), self._operands, self._results)
 
     def emit_hinted(self, op: Any, code: str, operands: Sequence[str], rest: str = "") -> None:
         """Emit the instruction with the cache policy of an operation, if it has a hint; `rest` comes after the hint."""

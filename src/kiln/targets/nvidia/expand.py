@@ -52,6 +52,8 @@ class Kernel:
 
     tensor_maps: list[int] = dataclasses.field(default_factory=list)
     """Positions of the arguments that are tensor maps."""
+    cta_group: int = 0
+    """The cta_group of its tcgen05 instructions; 0 if it has none."""
     merge_smem: bool = False
     """Whether branches that exclude each other share memory."""
     smem_bytes: int = 0
@@ -222,8 +224,8 @@ class Expander(lowering.Expander):
 
     def require(self, op: AnyOp, feature: Feature, what: str = "") -> None:
         """Refuse an operation that needs a feature which the architecture lacks; `what` names the operation."""
-        if not feature.on(self.arch):
-            message = f"{what or feature.what} needs {feature.needs}, and this is compiled for {self.arch.name}"
+        message = feature.refusal(self.arch, what)
+        if message:
             hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
             raise report_at(op.location, DSLArchitectureError, message, hint=hint)
 

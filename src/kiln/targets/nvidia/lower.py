@@ -21,7 +21,22 @@ from .codegen import newest_ptx
 from .expand import Expansion, expand_module
 from .math import f32
 from .math.f32 import OUTLINED
-from .ops import async_copy, cluster, control, cute, math, mbarrier, memory, mma, sync, tma, warp, wgmma
+from .ops import (
+    async_copy,
+    cluster,
+    control,
+    cute,
+    launch_control,
+    math,
+    mbarrier,
+    memory,
+    mma,
+    sync,
+    tcgen05,
+    tma,
+    warp,
+    wgmma,
+)  # fmt: skip
 from .ops.narrow_conversions import narrow_conversion
 from .passes.fma_contraction import allow_contraction
 from .passes.if_conversion import convert_branches
@@ -37,7 +52,7 @@ if TYPE_CHECKING:
 HANDLERS = combined(
     shared_arithmetic.HANDLERS, shared_memory.HANDLERS, cute.HANDLERS, math.HANDLERS, f32.HANDLERS, sync.HANDLERS, warp.HANDLERS,
     memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, tma.HANDLERS, cluster.HANDLERS, mma.HANDLERS, wgmma.HANDLERS,
-    control.HANDLERS,
+    tcgen05.HANDLERS, launch_control.HANDLERS, control.HANDLERS,
 )  # fmt: skip
 """How the NVIDIA target expands operations."""
 

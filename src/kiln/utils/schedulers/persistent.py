@@ -158,28 +158,31 @@ class PersistentTileScheduler:
 
 
 class SplitKTileScheduler(PersistentTileScheduler):
-    """Split-K in a cluster: `split_k` CTAs to a tile, each with a part of K; every cluster has one tile.
+    """Gives each CTA one tile and a slice of K.
 
-    `reduces_later`: the L results are split-K partials of one result, too, which a second kernel adds.
+    The `split_k_cluster` CTAs of a cluster share a tile and reduce their accumulators before the epilogue. With
+    `reduces_later`, K is also divided among the L results, which are partials of one GEMM for a second kernel to add.
     """
 
     def __init__(
-        self, tile_shape_mn: tuple[int, int], raster_group: int, split_k: int, batched: bool = True,
+        self, tile_shape_mn: tuple[int, int], raster_group: int, split_k_cluster: int, batched: bool = True,
         reduces_later: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(tile_shape_mn, (1, 1), raster_group, 0, batched and not reduces_later)
-        self.split_k = split_k
+        self.split_k_cluster = split_k_cluster
         self.reduces_later = reduces_later
 
     def grid(self, d: Any):
-        return self.num_tiles((d, ())) * self.split_k, d.shape[2] if self.reduces_later else 1, 1
+        return self.num_tiles((d, ())) * self.split_k_cluster, d.shape[2] if self.reduces_later else 1, 1
 
     def cluster(self) -> tuple[int, int, int] | None:
-        return (self.split_k, 1, 1) if self.split_k > 1 else None
+        return (self.split_k_cluster, 1, 1) if self.split_k_cluster > 1 else None
 
     @jit
     def divisors(self, d: Any):
-        parts = [fast_divmod_create_divisor(self.split_k * d.shape[2])] if const_expr(self.reduces_later) else []
+        parts = (
+            [fast_divmod_create_divisor(self.split_k_cluster * d.shape[2])] if const_expr(self.reduces_later) else []
+        )
         return [*PersistentTileScheduler.divisors(self, d), *parts]
 
     def num_tiles(self, tiles: Any) -> Any:
@@ -187,10 +190,10 @@ class SplitKTileScheduler(PersistentTileScheduler):
         return clusters_m * clusters_n if self.reduces_later else super().num_tiles(tiles)
 
     def first(self) -> Any:
-        return arch.block_idx()[0] // self.split_k
+        return arch.block_idx()[0] // self.split_k_cluster
 
     def stride(self) -> Any:
-        return arch.grid_dim()[0] // self.split_k
+        return arch.grid_dim()[0] // self.split_k_cluster
 
     def tile(self, number: Any, tiles: Any) -> GemmTile:
         m, n, batch = self.cluster_coord(number, (tiles[0], tiles[1][:3]))
@@ -200,8 +203,8 @@ class SplitKTileScheduler(PersistentTileScheduler):
 
     def k_range(self, k_tiles: Any, tiles: Any) -> tuple[Any, Any]:
         x, y, _ = arch.block_idx()
-        part, parts = x % self.split_k, self.split_k
+        part, parts = x % self.split_k_cluster, self.split_k_cluster
         if self.reduces_later:
-            part, parts = part + y * self.split_k, tiles[1][-1]
+            part, parts = part + y * self.split_k_cluster, tiles[1][-1]
         first = k_tiles * part // parts
         return first, k_tiles * (part + 1) // parts - first

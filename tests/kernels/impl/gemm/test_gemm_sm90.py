@@ -485,7 +485,8 @@ def test_rows_that_begin_within_lines_take_longer_to_come():
     """Of the L2 cache: most where they begin within the 32 bytes that it reads at a time."""
     config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     whole, cut, between = (
-        sm90_cost.bounds(problem_of(kiln.Float16, 1024, 1024, k), config, H200)["L2 cache"] for k in (1088, 1040, 1032)
+        sm90_cost.cost_terms(problem_of(kiln.Float16, 1024, 1024, k), config, H200)["L2 cache"]
+        for k in (1088, 1040, 1032)
     )
     assert whole < cut < between
 
@@ -493,7 +494,7 @@ def test_rows_that_begin_within_lines_take_longer_to_come():
 def test_operands_come_sooner_where_few_ctas_load():
     config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     few, all_of_them = (
-        sm90_cost.bounds(problem_of(kiln.Float16, 128 * tiles, 128, 4096), config, H200) for tiles in (66, 132)
+        sm90_cost.cost_terms(problem_of(kiln.Float16, 128 * tiles, 128, 4096), config, H200) for tiles in (66, 132)
     )
     assert few["L2 cache"] < 0.9 * all_of_them["L2 cache"]
     assert few["MMA"] == all_of_them["MMA"]
@@ -503,7 +504,7 @@ def test_more_partials_than_a_thread_has_in_flight_take_another_round():
     """The split-K reduction loads 16 partials at a time; main loops of 16 and 17 splits are equally long here."""
     problem = problem_of(kiln.BFloat16, 128, 192, 9216)
     configs = [kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 12, 32, pingpong=True, split_k=n) for n in (16, 17)]
-    one_round, two_rounds = (sm90_cost.bounds(problem, config, H200)["MMA"] for config in configs)
+    one_round, two_rounds = (sm90_cost.cost_terms(problem, config, H200)["MMA"] for config in configs)
     assert two_rounds - one_round > sm90_cost.COEFFICIENTS.split_k_kernel_us
 
 

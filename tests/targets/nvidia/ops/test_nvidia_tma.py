@@ -136,6 +136,12 @@ def test_copies_of_two_ctas_are_a_feature_of_the_architecture():
     assert instructions(compiled(body, arch_="sm_100a")) == [f"{_LOAD}.cta_group::2 [$], [$, {{$, $}}], [$];"]
     with pytest.raises(DSLArchitectureError, match=r"\(CtaGroup.TWO\) needs sm_100a"):
         compiled(body)
+    with pytest.raises(
+        DSLArchitectureError, match="sm_120 has no tcgen05 and no tensor memory, but mma.sync with block"
+    ):
+        compiled(body, arch_="sm_120a")
+    with pytest.raises(DSLArchitectureError, match="the same GPU has it in code for sm_103a or sm_103f"):
+        compiled(body, arch_="sm_103")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -31,11 +31,12 @@ def cross_entropy(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Returns the cross-entropy of logits along the last mode with the classes in `target` (Int32 or Int64), in f32.
+    """Return the cross-entropy of logits along the last mode with the classes in `target` (Int32 or Int64), in f32.
 
     `reduction` is "none" for the loss of each row, "sum", or "mean" over rows that count: those whose class is
-    `ignore_index` have loss 0 and do not. `label_smoothing` is the part of a label that is spread evenly over all classes. The
-    loss of a row whose class does not exist is NaN. With `return_lse` also returns the log-sum-exp of each row, for the gradient.
+    `ignore_index` have loss 0 and do not. `label_smoothing` is the part of a label that is spread evenly over all
+    classes. The loss of a row whose class does not exist is NaN. With `return_lse` also returns the log-sum-exp of each
+    row, for the gradient.
     """
     name, smoothed = "cross_entropy", label_smoothing != 0.0
     problem = CrossEntropyProblem(arrays.layout_of(logits), arrays.layout_of(target), reduction, smoothed)
@@ -73,11 +74,11 @@ def cross_entropy_backward(
     out: Any = None,
     config: Any = None,
 ) -> Any:
-    """Returns the gradient of the logits from that of the loss that `cross_entropy` returned with the same options.
+    """Return the gradient of the logits from that of the loss that `cross_entropy` returned with the same options.
 
-    `dloss` is an array of one number, or with reduction "none" of one for each row; or a Python number. `lse` is that of
-    `cross_entropy` with `return_lse`, or computed again. `out=logits` writes the gradient in their place. Rows that do not
-    count have gradient 0.
+    `dloss` is an array of one number, or with reduction "none" of one for each row; or a Python number. `lse` is that
+    of `cross_entropy` with `return_lse`, or computed again. `out=logits` writes the gradient in their place. Rows that
+    do not count have gradient 0.
     """
     if lse is None:
         _, lse = cross_entropy(

@@ -24,7 +24,8 @@ VECTORS = 2
 class CrossEntropyArguments(NamedTuple):
     """The arrays of a cross-entropy, with the layouts of its problem, and its scalars.
 
-    `losses` and `total` (None with reduction "none") are written forward, `out` backward; `dloss` is an array or a number.
+    `losses` and `total` (None with reduction "none") are written forward, `out` backward; `dloss` is an array or a
+    number.
     """
 
     logits: Any
@@ -39,7 +40,8 @@ class CrossEntropyArguments(NamedTuple):
 
 
 def loss_config(n: int, width: int, rows: int, device: Device) -> RowwiseConfig:
-    """Returns the measured config: small CTAs, one to a row that is long enough; more of them where there are few rows."""
+    """Return the measured config: small CTAs, one to a row that is long enough; more of them where there are few
+    rows."""
     units = -(-n // width)
     row_threads = min(128, max(8, arrays.power_of_two(-(-units // 4))))
     cluster = 1
@@ -49,7 +51,8 @@ def loss_config(n: int, width: int, rows: int, device: Device) -> RowwiseConfig:
 
 
 def loss_vectors(n: int, width: int, config: RowwiseConfig, smoothed: bool) -> int:
-    """Returns the vectors of a row that a thread reads at a time; fewer for smoothed labels, which need more registers."""
+    """Return the vectors of a row that a thread reads at a time; fewer for smoothed labels, which need more
+    registers."""
     return min(4 if smoothed else 8, arrays.power_of_two(-(-n // (width * config.row_threads * config.cluster))))
 
 
@@ -59,14 +62,15 @@ class CrossEntropyImplementation(MemoryBound):
     config = RowwiseConfig
 
     def numbers(self, problem: CrossEntropyProblem, args: CrossEntropyArguments) -> LossNumbers:
-        """Returns the sizes and options that the kernels take."""
+        """Return the sizes and options that the kernels take."""
         return LossNumbers(
             Int32(problem.rows), Int32(problem.n), Int32(problem.accesses[1] or 0), Int64(args.ignore_index),
             Float32(args.smoothing),
         )  # fmt: skip
 
     def reduction(self, problem: CrossEntropyProblem, adds_losses: bool) -> Any:
-        """Returns the kernel that adds losses, or counts rows, as the problem's reduction needs; None if it needs neither."""
+        """Return the kernel that adds losses, or counts rows, as the problem's reduction needs; None if it needs
+        neither."""
         averages = problem.reduction == "mean"
         if problem.reduction == "none" or not (adds_losses or averages):
             return None

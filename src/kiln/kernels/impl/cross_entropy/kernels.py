@@ -25,8 +25,8 @@ _MIN_ROW_MAX = -3.0e38
 class Loss:
     """What kernels are specialised for besides the rows of logits.
 
-    Element types of the targets and of the gradient of the loss (None: a number). `row_dloss`: each row has its own gradient of the
-    loss. `overlaps`: kernels may start while the previous one ends. `unaligned`: rows are unaligned.
+    Element types of the targets and of the gradient of the loss (None: a number). `row_dloss`: each row has its own
+    gradient of the loss. `overlaps`: kernels may start while the previous one ends. `unaligned`: rows are unaligned.
     """
 
     target: Any
@@ -38,7 +38,8 @@ class Loss:
 
 
 class LossNumbers(NamedTuple):
-    """The sizes and options of a call: rows of `n` classes, of which the first begins `lead` elements behind a vector."""
+    """The sizes and options of a call: rows of `n` classes, of which the first begins `lead` elements behind a
+    vector."""
 
     rows: Any
     n: Any
@@ -50,7 +51,8 @@ class LossNumbers(NamedTuple):
 class CrossEntropy(RowKernel):
     """The loss and LSE of each row, which is read once in chunks.
 
-    Statistics are row_max times log2(e), row_sum of the exponentials relative to it and, for smoothed labels, the sum of the logits.
+    Statistics are row_max times log2(e), row_sum of the exponentials relative to it and, for smoothed labels, the sum
+    of the logits.
     """
 
     def __init__(self, problem: RowProblem, loss: Loss, reduction: LossReduction | None) -> None:
@@ -61,7 +63,7 @@ class CrossEntropy(RowKernel):
 
     @cute.jit
     def __call__(self, addresses: Any, numbers: Any, stride: Int64, ctas: Int32, stream: Int64):
-        """Launches so many CTAs. `addresses`: logits, target, losses, lse, and the total, if there is one."""
+        """Launch so many CTAs. `addresses`: logits, target, losses, lse, and the total, if there is one."""
         logits, target, losses, lse = addresses[:4]
         rows, width = numbers.rows, 1 if const_expr(self.loss.unaligned) else self.width
         call = self.losses(
@@ -127,7 +129,7 @@ class CrossEntropy(RowKernel):
         return (Float32(_MIN_ROW_MAX), *(Float32(0.0) for _ in range(self.fields - 1)))
 
     def with_chunk(self, state: Statistics, chunk: Any, at: Any, units: Any) -> Statistics:
-        """Returns statistics with a thread's vectors of a chunk."""
+        """Return statistics with a thread's vectors of a chunk."""
         values = [chunk[None, v].load() for v in range(self.vectors)]
         vector_max = values[0]
         for x in values[1:]:
@@ -149,7 +151,7 @@ class CrossEntropy(RowKernel):
         return (*statistics, state[2] + total(logit_sum))
 
     def with_element(self, state: Statistics, value: Any, pred: Any) -> Statistics:
-        """Returns statistics with one more element, which may not exist."""
+        """Return statistics with one more element, which may not exist."""
         row_max = maximum(state[0], value * LOG2_E)
         row_sum = state[1] * exp2(state[0] - row_max) + exp2(cute.math.fma(value, LOG2_E, -row_max))
         return (row_max, row_sum, *(x + select_(pred, value, Float32(0.0)) for x in state[2:]))
@@ -164,10 +166,11 @@ class CrossEntropy(RowKernel):
 
 
 class LossReduction:
-    """The sum of the losses of all rows; or their mean over the rows that count; or, for the gradient of the mean, how many count.
+    """The sum of the losses of all rows; or their mean over the rows that count; or, for the gradient of the mean, how
+    many count.
 
-    One CTA: there are few rows, and the order of additions is fixed. Where launches overlap, rows are counted, which needs no losses,
-    while the kernel that computes the losses ends.
+    One CTA: there are few rows, and the order of additions is fixed. Where launches overlap, rows are counted, which
+    needs no losses, while the kernel that computes the losses ends.
     """
 
     threads = 1024
@@ -212,7 +215,7 @@ class LossReduction:
 
     @cute.jit
     def read_rows(self, x: Any, start: Any, rows: Any, instead: Any):
-        """Returns the values of some rows; all loads are issued before one is needed."""
+        """Return the values of some rows; all loads are issued before one is needed."""
         values = [instead for _ in range(self.unroll)]
         for k in range_constexpr(self.unroll):
             row = start + k * self.threads
@@ -238,7 +241,7 @@ class CrossEntropyBackward:
 
     @cute.jit
     def __call__(self, addresses: Any, numbers: Any, strides: Any, dloss: Float32, parts: Int32, stream: Int64):
-        """Launches `parts` CTAs for each row. `addresses`: logits, target, lse, out, count of rows, dloss."""
+        """Launch `parts` CTAs for each row. `addresses`: logits, target, lse, out, count of rows, dloss."""
         logits, target, lse, out = addresses[:4]
         rest, rows, n = addresses[4:], numbers.rows, numbers.n
         count = None
@@ -272,7 +275,7 @@ class CrossEntropyBackward:
     def compute(
         self, x: Any, y: Any, target: Any, lse: Any, count: Any, dloss: Any, numbers: Any, row: Any, part: Any, span: Any
     ):  # fmt: skip
-        """Computes a part of a row. The first part has the row's edges, too."""
+        """Compute a part of a row. The first part has the row's edges, too."""
         n, threads, width, thread = numbers.n, self.threads, self.width, arch.thread_idx()[0]
         first = part * (threads * self.vectors) + thread
         edges = span.edges(thread, threads)
@@ -314,6 +317,6 @@ class CrossEntropyBackward:
                 y[column] = (result - certain if column == known else result).to(self.out)
 
     def gradient(self, x: Any, base: Any, scale: Any, uniform: Any) -> Any:
-        """Returns the gradient of logits that are not the label."""
+        """Return the gradient of logits that are not the label."""
         exponential = exp2(cute.math.fma(x, LOG2_E, -base))
         return cute.math.fma(exponential, scale, -uniform) if self.loss.smoothed else exponential * scale

@@ -16,7 +16,8 @@ REDUCTIONS = ("mean", "sum", "none")
 
 @dataclasses.dataclass(frozen=True)
 class CrossEntropyProblem(RowwiseProblem):
-    """The cross-entropy of logits along their last mode with a class for each row, or, with `out`, the gradient of the logits.
+    """The cross-entropy of logits along their last mode with a class for each row, or, with `out`, the gradient of the
+    logits.
 
     `dloss` is the element type of the gradient of the loss; None for a Python number.
     """
@@ -58,7 +59,8 @@ class CrossEntropyProblem(RowwiseProblem):
 
     @functools.cached_property
     def accesses(self) -> tuple[int, int | None]:
-        """Elements of a vector access, and how far behind a multiple of it the first row begins; None if all rows are aligned."""
+        """Elements of a vector access, and how far behind a multiple of it the first row begins; None if all rows are
+        aligned."""
         narrow = min(m.width for m in self.matrices)
         alignment = shared_alignment(self.row_arrays, [m.step for m in self.matrices])
         return (narrow, None) if alignment is None or alignment[0] == narrow else alignment

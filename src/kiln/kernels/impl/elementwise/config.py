@@ -9,13 +9,14 @@ from ...dispatch import arrays
 
 @dataclasses.dataclass(frozen=True)
 class ElementwiseConfig:
-    """Threads of a CTA, and neighbouring elements of a thread; 0 elements: 16 bytes of the array with the widest elements."""
+    """Threads of a CTA, and neighbouring elements of a thread; 0 elements: 16 bytes of the array with the widest
+    elements."""
 
     threads: int = 256
     elements: int = 0
 
     def check(self) -> None:
-        """Raises if the config cannot work."""
+        """Raise if the config cannot work."""
         arrays.require_threads(self)
         arrays.require(
             self.elements in (0, 1, 2, 4, 8, 16, 32),

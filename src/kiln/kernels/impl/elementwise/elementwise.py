@@ -21,7 +21,7 @@ _NUMBERS = (int, float, bool)
 
 
 def broadcast_shape(inputs: Sequence[Any], name: str) -> tuple[int, ...]:
-    """Returns the common shape of arrays by numpy's broadcasting."""
+    """Return the common shape of arrays by numpy's broadcasting."""
     shape: list[int] = []
     for x in inputs:
         own = tuple(x.shape)
@@ -47,10 +47,10 @@ def elementwise(
 ) -> Any:
     """`function(*inputs)`, element by element, written to `out` or to a new array.
 
-    `function` is any Python function of values: arithmetic, comparisons, branches, `cute.math`, `cute.where`. It is traced with
-    values of the inputs' own types (narrow floats compute in Float32). Inputs are broadcast as numpy does and may have any
-    strides; Python numbers among them are passed to the function as they are, compiled in. The elements of a new array have
-    the type of what the function returns, or `out_dtype`, the framework's or Kiln's.
+    `function` is any Python function of values: arithmetic, comparisons, branches, `cute.math`, `cute.where`. It is
+    traced with values of the inputs' own types (narrow floats compute in Float32). Inputs are broadcast as numpy does
+    and may have any strides; Python numbers among them are passed to the function as they are, compiled in. The
+    elements of a new array have the type of what the function returns, or `out_dtype`, the framework's or Kiln's.
     """
     arrays.require(callable(function), f"elementwise of {type(function).__name__}: the first argument is a function")
     inputs = tuple(x if type(x) in _NUMBERS else arrays.as_supported(x) for x in inputs)
@@ -90,7 +90,7 @@ class Form(NamedTuple):
 
 
 def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtypes: Sequence[Any]) -> Form:
-    """Returns how a function is called for values of some types; determined once for equal functions."""
+    """Return how a function is called for values of some types; determined once for equal functions."""
     whole = Functions(function)
 
     def tried(branching: Sequence[Any]) -> Form:
@@ -102,7 +102,7 @@ def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtype
 
 
 def _result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
-    """Returns the type of a function's result for values of some types."""
+    """Return the type of a function's result for values of some types."""
     results: list[Any] = []
 
     @cute.jit

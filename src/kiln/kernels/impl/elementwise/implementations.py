@@ -61,7 +61,7 @@ class ElementwiseVectors(MemoryBound):
 
 
 def _operand(x: TensorLayout, extents: list[int], steps: list[int], elements: int) -> Operand:
-    """Returns how threads that have so many elements each access an array."""
+    """Return how threads that have so many elements each access an array."""
     if steps[-1] == 0 and extents[-1] > 1:
         return Operand(x.dtype, 0, False)
     if steps[-1] != 1:

@@ -1,7 +1,8 @@
 """The kernel of element-wise functions: any Python function of values, compiled into one kernel.
 
-Modes that are contiguous in all arrays are merged. A thread computes a few neighbouring elements: those of arrays in which they are
-neighbours too are accessed at once, up to 16 bytes; a repeated element is read once; others are read one by one.
+Modes that are contiguous in all arrays are merged. A thread computes a few neighbouring elements: those of arrays in
+which they are neighbours too are accessed at once, up to 16 bytes; a repeated element is read once; others are read one
+by one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Operand(NamedTuple):
-    """How a thread accesses an array: element type, elements of an access (0: all of a thread's are one), whether they are neighbours."""
+    """How a thread accesses an array: element type, elements of an access (0: all of a thread's are one), whether they
+    are neighbours."""
 
     dtype: Any
     width: int
@@ -56,7 +58,7 @@ class Elementwise:
 
     @cute.kernel
     def kernel(self, pointers: Any, shape: Any, strides: Any):
-        """Computes elements; `shape` and `strides` go from the outermost to the innermost mode."""
+        """Compute elements; `shape` and `strides` go from the outermost to the innermost mode."""
         elements, inner = self.config.elements, shape[self.modes]
         number = self.index(arch.block_idx()[0]) * self.config.threads + arch.thread_idx()[0]
         if const_expr(self.modes == 0):
@@ -83,7 +85,7 @@ class Elementwise:
                 self.compute(moved, strides, start, inner, False)
 
     def moved(self, pointer: Any, operand: Operand, stride: Any, coordinates: Any, start: Any) -> Any:
-        """Returns the address of a thread's first element of an array."""
+        """Return the address of a thread's first element of an array."""
         offset = Int64(0)
         for coordinate, step in zip(coordinates, stride, strict=False):
             offset = offset + coordinate * step
@@ -93,7 +95,7 @@ class Elementwise:
 
     @cute.jit
     def compute(self, pointers: Any, strides: Any, start: Any, inner: Any, full: Any):
-        """Computes all elements of a thread, or those before the end."""
+        """Compute all elements of a thread, or those before the end."""
         elements = self.config.elements
         values = []
         for k in range_constexpr(len(self.operands) - 1):
@@ -124,11 +126,11 @@ class Elementwise:
                     (pointer + self.place(operand, strides[-1], i)).store(results[i])
 
     def place(self, operand: Operand, stride: Any, i: int) -> Any:
-        """Returns the offset of a thread's element `i` from its first."""
+        """Return the offset of a thread's element `i` from its first."""
         return i if operand.neighbours else stride[self.modes] * i
 
     def result(self, values: list[Any]) -> Any:
-        """Returns the function's results for some elements."""
+        """Return the function's results for some elements."""
         result = self.function(*values)
         if isinstance(result, TensorSSA):
             return result

@@ -44,11 +44,11 @@ class ElementwiseProblem(Problem):
         )
 
     def applied(self) -> Callable[..., Any]:
-        """Returns the function of the values of the inputs alone."""
+        """Return the function of the values of the inputs alone."""
         return with_numbers(self.functions.callables()[0], self.numbers, len(self.inputs) + len(self.numbers))
 
     def walk(self) -> tuple[list[int], list[list[int]]]:
-        """Returns extents and strides of the fewest modes that reach all elements."""
+        """Return extents and strides of the fewest modes that reach all elements."""
         modes = walked(self.out.shape, [x.strides for x in (*self.inputs, self.out)])
         require(
             len(modes[0]) <= _MOST_MODES,
@@ -69,7 +69,7 @@ class ElementwiseProblem(Problem):
 
 
 def with_numbers(function: Callable[..., Any], numbers: dict[int, Any], count: int) -> Callable[..., Any]:
-    """Binds the numbers of a function of `count` arguments; types of the others promote as those of arrays."""
+    """Bind the numbers of a function of `count` arguments; types of the others promote as those of arrays."""
 
     def call(*values: Any) -> Any:
         left = iter(values)
@@ -79,7 +79,8 @@ def with_numbers(function: Callable[..., Any], numbers: dict[int, Any], count: i
 
 
 def walked(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> tuple[list[int], list[list[int]]]:
-    """Returns extents and strides of the fewest modes that reach the same elements, ordered by the strides of the last array."""
+    """Return extents and strides of the fewest modes that reach the same elements, ordered by the strides of the last
+    array."""
     order = [m for m in range(len(shape)) if shape[m] != 1]
     order.sort(key=lambda m: -abs(strides[-1][m]))
     extents: list[int] = []

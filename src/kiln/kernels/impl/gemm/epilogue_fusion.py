@@ -41,21 +41,21 @@ _NO_FUNCTIONS = Functions(_identity)
 
 @dataclasses.dataclass(frozen=True)
 class EpilogueFusion:
-    """epilogue(activation(alpha * acc * scales + beta * c + bias), *extras), as values of `outs` results.
-
-    `functions` are the activation and, if there are any, the epilogue and the function of the first value that is
-    added along rows. `scaled`: accumulators are converted to f32 and multiplied by alpha; integers may stay as they
-    are. `scales` is the number of tensors that multiply the accumulators.
-    """
+    """What an epilogue computes: epilogue(activation(alpha * acc * scales + beta * c + bias), *extras)."""
 
     c: bool = False
     bias: bool = False
     functions: Functions = _NO_FUNCTIONS
+    """The activation and, if there are any, the user's epilogue and the function of `row_reduction`."""
     scaled: bool = True
+    """Whether accumulators are converted to f32 and multiplied by alpha; integers may stay as they are."""
     scales: int = 0
+    """How many tensors multiply the accumulators."""
     outs: int = 1
+    """How many results the user's epilogue returns."""
     epilogue: bool = False
     row_reduction: bool = False
+    """Whether a function of the first result is added along rows."""
 
     @classmethod
     def of(
@@ -79,8 +79,11 @@ class EpilogueFusion:
         return not (self.c or self.bias or self.scales) and self.functions == _NO_FUNCTIONS
 
     def combiner(self) -> Callable[..., Any]:
-        """Return the function of a thread's accumulators, alpha, beta and its fragments of the epilogue inputs: scales,
-        C, the bias, extras. It returns the values of each result, and then what is summed along rows."""
+        """Return the function combine(acc, alpha, beta, *inputs) that kernels call on register fragments.
+
+        `inputs` are the fragments of scales, C, the bias and extras, in this order. It returns the values of each
+        result, and then what is summed along rows.
+        """
         activation, *functions = self.functions.callables()
         epilogue, row_function = functions[: int(self.epilogue)], functions[int(self.epilogue) :]
         # kernels hold these plain values, not the fusion: a loop looks through everything that it reaches

@@ -2,9 +2,9 @@
 dequantised in registers.
 
 Swap-AB: rows of B are rows of an instruction, which has 16 of them for 8 rows of A. The order of K within a step is
-free: of 32 consecutive k each of the four lanes that share a row takes 8, an access of 16 bytes of A and of 8 or 4 of B,
-which become the registers of two instructions. 4-bit integers come out of a word in pairs 4 apart, and A is paired in
-the same way.
+free: of 32 consecutive k each of the four lanes that share a row takes 8, an access of 16 bytes of A and of 8 or 4 of
+B, which become the registers of two instructions. 4-bit integers come out of a word in pairs 4 apart, and A is paired
+in the same way.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def _measured_choices() -> dict[tuple[Any, ...], Sm90GemmConfig]:
 
 def expected(problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS) -> float:
     """Return the microseconds that a GEMM is expected to take."""
-    return (c.swap_ab_slowdown if config.swap_ab else 1.0) * total(bounds(problem, config, device, c))
+    return (c.swap_ab_slowdown if config.swap_ab else 1.0) * total(cost_terms(problem, config, device, c))
 
 
 def total(terms: dict[str, float]) -> float:
@@ -255,7 +255,7 @@ def total(terms: dict[str, float]) -> float:
     return LAUNCH_US + sum(us**_OVERLAP_NORM for us in terms.values()) ** (1 / _OVERLAP_NORM)
 
 
-def bounds(
+def cost_terms(
     problem: GemmProblem,
     config: Sm90GemmConfig,
     device: Device,

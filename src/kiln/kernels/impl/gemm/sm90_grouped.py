@@ -43,12 +43,15 @@ class Sm90GroupedGemm(Sm90Gemm):
                 costs[config] = self.cost(problem, config, device)
         return sorted(costs, key=lambda config: costs[config])
 
+    def measured_choice(self, problem: GroupedGemmProblem, device: Device) -> None:
+        """Return None: the measured GEMMs are single ones."""
+
     def cost(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> float:
         return sm90_cost.total(self.cost_terms(problem, config, device))
 
     def cost_terms(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         """Return the terms for groups of equal size, with the rows that tiles have besides where sizes differ."""
-        terms = sm90_cost.bounds(problem.as_batch(), config, device, grouped=True)
+        terms = sm90_cost.cost_terms(problem.as_batch(), config, device, grouped=True)
         rows, (tile_m, tile_n, _) = problem.expected_rows, config.tile_shape_mnk
         tile_rows = tile_n if config.swap_ab else tile_m * config.cluster_shape_mn[0]
         halved = tile_rows == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab

@@ -15,7 +15,7 @@ from .sm90 import Sm90GemmKernel
 from .sm90_config import Sm90GemmConfig
 from .sm90_epilogue import TmaStoreEpilogue
 from .sm90_smem_epilogue import SmemEpilogue
-from .split_k import reduce_row_partials, run_split_k_stages
+from .split_k import reduce_row_partials, run_split_k_in_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _STORED = (Float16, BFloat16, Float32, Float8E4M3FN, Float8E5M2, Int8, Uint8, Int32)
 """The types of results that TMA stores."""
 TMA_ALIGNMENT = 16
-"""Bytes that rows of a tensor begin at multiples of, for TMA."""
+"""Rows of a tensor begin at multiples of so many bytes for TMA."""
 _MAX_TMA_STRIDE = 1 << 40
-"""Strides of a TMA descriptor are less, in bytes."""
+"""Strides of a TMA descriptor are less than so many bytes."""
 
 
 class Sm90Gemm(Implementation):
@@ -73,8 +73,11 @@ class Sm90Gemm(Implementation):
         """Return the candidates: a config that was measured to be best, then the fastest expected first."""
         costs = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
         configs = [config for _, config in sorted(costs, key=lambda pair: pair[0])]
-        measured = sm90_cost.measured_choice(problem)
+        measured = self.measured_choice(problem, device)
         return configs if measured not in configs else [measured, *(x for x in configs if x != measured)]
+
+    def measured_choice(self, problem: GemmProblem, device: Device) -> Sm90GemmConfig | None:
+        return sm90_cost.measured_choice(problem)
 
     def candidates(self, problem: GemmProblem, device: Device) -> Iterable[Sm90GemmConfig]:
         """Return the configs that may be worth it, in any order."""
@@ -84,7 +87,7 @@ class Sm90Gemm(Implementation):
         return sm90_cost.expected(problem, config, device)
 
     def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
-        return sm90_cost.bounds(problem, config, device)
+        return sm90_cost.cost_terms(problem, config, device)
 
     def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
         stored = (Float32,) if config.split_k > 1 else problem.out_types  # partials are f32
@@ -108,12 +111,12 @@ class Sm90Gemm(Implementation):
         if config.split_k > 1:
             kernel_config = dataclasses.replace(config, split_k=2)  # however many parts there are: the same kernel
             run = lambda parts, batch: self.launch(parts, kernel_config, batch)
-            run_split_k_stages(problem, config.split_k, args, run)
+            run_split_k_in_kernel(problem, config.split_k, args, run)
         else:
             self.launch(problem, config, args)
 
     def launch(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
-        """Run the kernel. With `split_k` batches of the result are parts of K."""
+        """Run the kernel. With `split_k`, the batches of the result are the partials of the slices of K."""
         batched, options, fusion = self.batched(problem), self.kernel_options(problem), problem.fusion
         scheduler = self.scheduler(problem, config, batched[2], devices.max_active_clusters(config.cluster_size))
         a, b = problem.operands()
@@ -148,9 +151,9 @@ class Sm90Gemm(Implementation):
 
     def scheduler(self, problem: Any, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
         """Return the tile scheduler, for a result with several batches or one."""
-        tile, split_k = config.tile_shape_mnk[:2], config.split_k_cluster
-        if split_k * config.split_k > 1:
-            return schedulers.SplitKTileScheduler(tile, config.raster_group, split_k, batched, config.split_k > 1)
+        tile, in_cluster = config.tile_shape_mnk[:2], config.split_k_cluster
+        if in_cluster * config.split_k > 1:
+            return schedulers.SplitKTileScheduler(tile, config.raster_group, in_cluster, batched, config.split_k > 1)
         return schedulers.PersistentTileScheduler(tile, config.cluster_shape_mn, config.raster_group, clusters, batched)
 
 

@@ -1,4 +1,5 @@
-"""Split-K by two kernels: a batched GEMM of parts of K, then a reduction with the epilogue."""
+"""Split-K by two kernels: a batched GEMM over slices of K writes f32 partials, then a reduction adds them and runs the
+epilogue."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ _THREADS = 128
 MAX_LOADS_AHEAD = 16
 """The most partials that a thread has in flight before it adds the first; half as many where those are all."""
 _CTAS_PER_SM = 4
-"""Without a bound the compiler aims at the highest occupancy and has registers for two loads at a time. CTAs that leave
-the L1 cache as it is (one of them, or shared memory preferred) gather on the few SMs that the kernel before leaves
-free."""
+"""CTAs of the reduction on an SM. Without a bound the compiler aims at the highest occupancy and has registers for two
+loads at a time. CTAs that leave the L1 cache as it is (one of them, or shared memory preferred) gather on the few SMs
+that the kernel before leaves free."""
 
 
 def run_split_k(implementation: Any, problem: GemmProblem, config: Any, split_k: int, args: GemmArguments) -> None:
-    """Compute equal parts of K as a batch with an implementation, then reduce them."""
+    """Compute equal slices of K as a batch of GEMMs with any implementation, then reduce the partials."""
     _, m, n = problem.shape
     k = problem.k // split_k
     a = arrays.permuted(arrays.reshaped(args.a, (m, split_k, k)), [1, 0, 2])
@@ -34,10 +35,11 @@ def run_split_k(implementation: Any, problem: GemmProblem, config: Any, split_k:
     _run_batch(problem, a, b, args, lambda parts, batch: implementation.run(parts, config, batch))
 
 
-def run_split_k_stages(
+def run_split_k_in_kernel(
     problem: GemmProblem, split_k: int, args: GemmArguments, run: Callable[[GemmProblem, GemmArguments], None]
 ) -> None:
-    """Do the same with a kernel that gets all of A and B and finds its own K tiles, whole stages of them."""
+    """Run a kernel whose CTAs find their slice of K in all of A and B, then reduce the partials. Slices are whole
+    stages, and need not be equal."""
     a, b = (arrays.broadcast_to(x, (split_k, *x.shape[1:])) for x in (args.a, args.b))
     _run_batch(problem, a, b, args, run)
 
@@ -52,7 +54,7 @@ def _run_batch(
 
 
 def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) -> None:
-    """Add partials (S, M, N) to a result (1, M, N) and run the epilogue."""
+    """Add the partials (S, M, N) of S slices and run the epilogue, which writes a result (1, M, N)."""
     fusion, out = problem.fusion, problem.out_types
     width = min(problem.out_width, arrays.layout_of(partials).width(2))
     ahead = MAX_LOADS_AHEAD // 2 if partials.shape[0] <= MAX_LOADS_AHEAD // 2 else MAX_LOADS_AHEAD
@@ -66,7 +68,7 @@ def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) ->
 
 
 def reduce_row_partials(partials: Any, out: Any) -> None:
-    """Add row partials (S, L, M) to a row reduction (L, M), in order."""
+    """Add the partials (S, L, M) that S tiles along N wrote for `row_reduction`, in order, to its result (L, M)."""
     count, batches, rows = partials.shape
     flat = TensorLayout.dense(Float32, 1, 1, batches * rows)
     problem = GemmProblem(TensorLayout.dense(Float32, 1, 1, 1), flat, flat)

@@ -1,4 +1,5 @@
-"""The combine kernel of `mla_decode`: it merges partial outputs of sequences that lie in several splits, in the order of their keys."""
+"""The combine kernel of `mla_decode`: it merges partial outputs of sequences that lie in several splits, in the order
+of their keys."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _THREADS = 1024
 class Combine(CombineRows):
     """The combine kernel. A sequence that continues in other splits is merged by their CTAs, some rows by each.
 
-    `ways`: thread groups that each merge some of the partial outputs. There are no more CTAs than run at once: often none has anything to
-    do, and starting them is what takes time.
+    `ways`: thread groups that each merge some of the partial outputs. There are no more CTAs than run at once: often
+    none has anything to do, and starting them is what takes time.
     """
 
     def __init__(self, dtype: Any, value_dim: int, ways: int = 1) -> None:
@@ -26,7 +27,7 @@ class Combine(CombineRows):
 
     @cute.jit
     def __call__(self, tensors: Any, scalars: Any, stream: Int64):
-        """Launches the kernel, if there are several splits."""
+        """Launch the kernel, if there are several splits."""
         if scalars.num_splits > 1:
             threads = self.lanes * self.ways
             at_once = devices.current().sm_count * (_THREADS // threads)

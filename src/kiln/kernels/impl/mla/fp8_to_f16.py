@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .... import Constexpr, Float16, Int32, const_expr, cute, pipeline, range_constexpr
@@ -20,22 +21,29 @@ _PIECE = 64
 """Columns that lie side by side."""
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class WarpPipeline(pipeline.PipelineAsync):
+    """A pipeline whose stages one thread of each consumer warp releases."""
+
+    is_signaling_thread: Any = None
+
+
 def warp_pipe(stages: int) -> Any:
-    """Returns a pipeline that one warpgroup fills and another empties: one thread arrives for a warp."""
+    """Return a pipeline that one warpgroup fills and another empties: one thread arrives for a warp."""
     group = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP // 32)
-    pipe = pipeline.PipelineAsync.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
-    pipe.is_signaling_thread = arch.lane_idx() == 0
-    return pipe
+    pipe = WarpPipeline.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
+    return dataclasses.replace(pipe, is_signaling_thread=arch.lane_idx() == 0)
 
 
 def raw_layout(columns: int, buffers: int) -> Any:
-    """Returns the layout of a tile as TMA loads it: 64 columns side by side, so that 8 threads, four to a row, read all banks."""
+    """Return the layout of a tile as TMA loads it: 64 columns side by side, so that 8 threads, four to a row, read all
+    banks."""
     shape, strides = (Q_TILE, (_PIECE, columns // _PIECE), buffers), (_PIECE, (1, Q_TILE * _PIECE), Q_TILE * columns)
     return cute.make_layout(shape, stride=strides)
 
 
 class Fp8Converter:
-    """Converts KV tiles from 8-bit ones in shared memory, with their pipeline, to f16 ones, with theirs."""
+    """Converts 8-bit KV tiles in shared memory to f16 tiles, from one pipeline to another."""
 
     __kiln_immutable__ = True
 
@@ -49,13 +57,13 @@ class Fp8Converter:
         self.tiles = (halves, raw_halves), (rope, cute.domain_offset((0, 0, 2 * kernel.tiles), raw))
 
     def process_tile(self, count: Any) -> None:
-        """Converts KV tile `count`, in the order in which its warpgroup needs it."""
+        """Convert KV tile `count`, in the order in which its warpgroup needs it."""
         for part, _ in self.kernel.qk_parts:
             self.part(count, part)
 
     @cute.jit
     def part(self, count: Any, part: Constexpr):
-        """Converts the half that is needed first (0), the other (1), or the RoPE columns."""
+        """Convert the half that is needed first (0), the other (1), or the RoPE columns."""
         kernel, group, thread = self.kernel, count & 1, arch.thread_idx()[0] % WARPGROUP
         raw_stage, raw_phase, _, _ = kernel.raw_stage(count, Int32(part))
         if const_expr(part == ROPE_PART):

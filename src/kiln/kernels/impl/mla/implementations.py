@@ -12,7 +12,7 @@ from ..attention.launch import run_kernel
 from .problem import MlaProblem
 from .sm80 import Sm80Mla
 from .sm90 import Sm90MlaKernel
-from .sm90_config import ROPE_DIM, SWAP_AB_ROWS, Sm90MlaConfig, default_config, parts
+from .sm90_config import ROPE_DIM, SWAP_AB_ROWS, Sm90MlaConfig, cost_terms, default_config
 from .sm90_kv_tiles import MlaScalars, MlaTensors
 from .sm90_swap_ab import Sm90MlaSwapAbKernel
 from .split_kv_scheduler import SPLIT_FIELDS
@@ -30,18 +30,23 @@ _LOG2_E = 1.4426950408889634
 
 
 class MlaArguments(NamedTuple):
-    """q (batch, queries, heads, columns), the cache (pages, rows, columns), page table, lengths, outputs, LSE or None, scale of the scores,
-    scale factor of the cache or None.
-    """
+    """The arrays of a call of `mla_decode`, and the scale of its scores."""
 
     q: Any
+    """(batch, queries, heads, columns)."""
     cache: Any
+    """The compressed KV, (pages, rows, columns)."""
     page_table: Any
+    """(batch, pages)."""
     lengths: Any
+    """Keys of each sequence, (batch)."""
     out: Any
+    """(batch, queries, heads, value_dim)."""
     lse: Any
+    """(batch, heads, queries), or None."""
     scale: float
     kv_scale: Any = None
+    """The scale factor of an 8-bit cache, one number on the device, or None."""
 
 
 REGISTRY.register(Sm80Mla)
@@ -49,7 +54,8 @@ REGISTRY.register(Sm80Mla)
 
 @REGISTRY.register
 class Sm90Mla(Implementation):
-    """WGMMA with two consumer warpgroups, of which each has half of the outputs, or with swap-AB every other KV tile; TMA loads pages."""
+    """Hopper kernels: TMA loads pages, and two consumer warpgroups compute with WGMMA. Each has half of the columns of
+    O or, with swap-AB, every other KV tile."""
 
     config = Sm90MlaConfig
     repeats = True
@@ -77,10 +83,10 @@ class Sm90Mla(Implementation):
                     yield dataclasses.replace(one, num_splits=num_splits)
 
     def cost(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> float:
-        return max(parts(problem, config, device).values())
+        return max(cost_terms(problem, config, device).values())
 
     def cost_terms(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
-        return parts(problem, config, device)
+        return cost_terms(problem, config, device)
 
     def check(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> None:
         config.check(problem, device)

@@ -34,20 +34,21 @@ def mla_decode(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Returns the attention of the last tokens of each sequence to its paged, compressed KV; with `return_lse` also LSE.
+    """Return the attention of the last tokens of each sequence to its paged, compressed KV; with `return_lse` also LSE.
 
-    `q` is (batch, tokens, heads, D): the queries, multiplied with the key weights, followed by their RoPE part; `cache` (pages, 64, D) or
-    (pages, 64, 1, D): the compressed KV, whose first `value_dim` columns are also the values, followed by its RoPE part, both f16 or bf16;
-    on sm_90a the cache may be 8-bit (float8_e4m3fn, float8_e5m2), and `cache_scale`, an array of one f32 on the device, is its scale
-    factor. Key n of sequence b is row `n % 64` of page `page_table[b, n // 64]`; `page_table` (batch, pages of a sequence) and `lengths`
-    (batch: keys that exist, those of the tokens included) are int32 and stay on the device. Entries of the table beyond a sequence's
-    length are not used, and rows of a page beyond it may hold anything. `out` is (batch, tokens, heads, value_dim), LSE, natural, (batch,
+    `q` is (batch, tokens, heads, D): the queries, multiplied with the key weights, followed by their RoPE part; `cache`
+    (pages, 64, D) or (pages, 64, 1, D): the compressed KV, whose first `value_dim` columns are also the values,
+    followed by its RoPE part, both f16 or bf16; on sm_90a the cache may be 8-bit (float8_e4m3fn, float8_e5m2), and
+    `cache_scale`, an array of one f32 on the device, is its scale factor. Key n of sequence b is row `n % 64` of page
+    `page_table[b, n // 64]`; `page_table` (batch, pages of a sequence) and `lengths` (batch: keys that exist, those of
+    the tokens included) are int32 and stay on the device. Entries of the table beyond a sequence's length are not used,
+    and rows of a page beyond it may hold anything. `out` is (batch, tokens, heads, value_dim), LSE, natural, (batch,
     heads, tokens), f32. A sequence without keys gets zeros and LSE -inf.
 
-    The last token is aligned with the last key; `causal` hides later ones. `scale` is by default D ** -0.5; models that do not absorb the
-    key weights have another D, and pass theirs. The KV tiles of all sequences are divided evenly on the device: into `num_splits` for each 64
-    rows of tokens and heads, by default as many as SMs run at once; a second kernel combines sequences that lie in several. The same
-    call gives the same bits.
+    The last token is aligned with the last key; `causal` hides later ones. `scale` is by default D ** -0.5; models that
+    do not absorb the key weights have another D, and pass theirs. The KV tiles of all sequences are divided evenly on
+    the device: into `num_splits` for each 64 rows of tokens and heads, by default as many as SMs run at once; a second
+    kernel combines sequences that lie in several. The same call gives the same bits.
     """
     name, require = "mla_decode", arrays.require
     if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:
@@ -86,7 +87,7 @@ def mla_decode(
 
 
 def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int, scale: Any) -> None:
-    """Raises if arrays do not go together."""
+    """Raise if arrays do not go together."""
     require, name = arrays.require, "mla_decode"
     checked = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out, "cache_scale": scale}
     check_arrays(name, checked, {"out", "cache_scale"})

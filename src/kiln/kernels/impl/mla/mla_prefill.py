@@ -29,14 +29,15 @@ def mla_prefill(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Returns the attention of the tokens of several sequences to their compressed KV; with `return_lse` also LSE.
+    """Return the attention of the tokens of several sequences to their compressed KV; with `return_lse` also LSE.
 
     `q` is (tokens, heads, D), absorbed as for `mla_decode`, of sequence b the tokens from `cu_seqlens_q[b]` to before
-    `cu_seqlens_q[b + 1]`. The compressed KV is in pages, (pages, 64, D), with `page_table` and `lengths` as for `mla_decode`, or concatenated,
-    (keys, D), of sequence b that from `cu_seqlens_k[b]` on. All of these numbers are int32 and stay on the device. The last token of a
-    sequence is aligned with its last key; `causal` hides later ones. `out` is (tokens, heads, value_dim), LSE, natural, (heads, tokens),
-    f32. Tokens that belong to no sequence get zeros. The rest is as for `mla_decode`, which computes it: so many tokens as have 64 rows
-    together with their heads, or one, are a sequence of their own there, with the keys that they see.
+    `cu_seqlens_q[b + 1]`. The compressed KV is in pages, (pages, 64, D), with `page_table` and `lengths` as for
+    `mla_decode`, or concatenated, (keys, D), of sequence b that from `cu_seqlens_k[b]` on. All of these numbers are
+    int32 and stay on the device. The last token of a sequence is aligned with its last key; `causal` hides later ones.
+    `out` is (tokens, heads, value_dim), LSE, natural, (heads, tokens), f32. Tokens that belong to no sequence get
+    zeros. The rest is as for `mla_decode`, which computes it: so many tokens as have 64 rows together with their heads,
+    or one, are a sequence of their own there, with the keys that they see.
     """
     name, require = "mla_prefill", arrays.require
     library = _library(name, q)
@@ -108,7 +109,7 @@ class _Numpy:
         return self.whole(self.library.searchsorted(ends, numbers, side="right"))
 
     def overlapping(self, compressed_kv: Any) -> Any:
-        """Returns the keys as pages that begin at each of them; zeros follow the last."""
+        """Return the keys as pages that begin at each of them; zeros follow the last."""
         rows, columns = compressed_kv.shape
         padded = self.library.zeros((rows + PAGE_SIZE, columns), compressed_kv.dtype)
         padded[:rows] = compressed_kv
@@ -119,10 +120,10 @@ class _Numpy:
         return self.library.ascontiguousarray(x.T)
 
     def parts(self, starts: Any, lengths: Any, tokens: int, each: int, causal: bool) -> tuple[Any, Any, Any, Any]:
-        """Divides tokens into parts of `each`, those of a sequence counted from its last on.
+        """Divide tokens into parts of `each`, those of a sequence counted from its last on.
 
-        Returns for each part its sequence, its first token (in the first part it may be before the sequence) and the keys that its last one
-        sees; and for each token its part and place in it.
+        Return for each part its sequence, its first token (in the first part it may be before the sequence) and the
+        keys that its last one sees; and for each token its part and place in it.
         """
         batch = lengths.shape[0]
         counts = -((starts[:-1] - starts[1:]) // each)

@@ -17,17 +17,19 @@ PAGE_SIZE = 64
 
 @dataclasses.dataclass(frozen=True)
 class MlaProblem(Problem):
-    """softmax(scale q c^T) c[:value_dim] over the compressed KV c of each sequence, which all heads share.
-
-    Sequences, queries of each, heads, most keys of a sequence, columns of a key, and how many of them are values.
-    """
+    """MLA decode: softmax(scale q c^T) c[:value_dim] over the compressed KV c of each sequence, which all heads
+    share."""
 
     batch: int
     queries: int
+    """Queries of each sequence."""
     heads: int
     keys: int
+    """Keys of the longest sequence."""
     dim: int = 576
+    """Columns of a key."""
     value_dim: int = 512
+    """How many of them, the first, are also the value."""
     dtype: Any = BFloat16
     causal: bool = True
     lse: bool = False
@@ -43,11 +45,13 @@ class MlaProblem(Problem):
         )
         require(
             self.cache_dtype in (None, *CACHE_DTYPES.values()),
-            f"mla_decode: the cache is {getattr(self.cache_dtype, '__name__', None)}, and must have the type of q, Float8E4M3FN or Float8E5M2",
+            f"mla_decode: the cache is {getattr(self.cache_dtype, '__name__', None)}, and must have the type of q, "
+            "Float8E4M3FN or Float8E5M2",
         )
         require(
             0 < self.value_dim <= self.dim and self.dim % 8 == 0 and self.value_dim % 8 == 0,
-            f"mla_decode: D is {self.dim} and value_dim {self.value_dim}; both must be multiples of 8, and value_dim at most D",
+            f"mla_decode: D is {self.dim} and value_dim {self.value_dim}; both must be multiples of 8, and value_dim at "
+            "most D",
         )
 
     @property

@@ -31,7 +31,7 @@ class _Columns(AttentionProblem):
     """Attention to some columns of the compressed KV, whose heads may be longer than others."""
 
     def __post_init__(self) -> None:
-        """Accepts any sizes."""
+        """Accept any sizes."""
 
 
 class Sm80Mla(Implementation):
@@ -86,7 +86,7 @@ class Sm80Mla(Implementation):
 
 
 def _part(problem: MlaProblem) -> _Columns:
-    """Returns the attention that is computed for some columns."""
+    """Return the attention that is computed for some columns."""
     times = -(-problem.value_dim // _MOST)
     while problem.value_dim % times or problem.value_dim // times % 8:
         times += 1
@@ -97,5 +97,5 @@ def _part(problem: MlaProblem) -> _Columns:
 
 
 def _as_heads(cache: Any) -> Any:
-    """Returns the cache as keys of one head."""
+    """Return the cache as keys of one head."""
     return arrays.reshaped(cache, (cache.shape[0], cache.shape[1], 1, cache.shape[2]))

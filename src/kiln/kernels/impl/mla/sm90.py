@@ -1,13 +1,14 @@
 """MLA decode for sm_90a: TMA loads pages of the compressed KV, two consumer warpgroups compute.
 
-A Q tile has 64 rows, the queries and heads of one sequence. Its output accumulator is too large for one warpgroup: each has half of
-the columns. Of the KV tiles each warpgroup has every other one: it computes S and P of the tile, uses P for its half of O, and passes P
-through shared memory to the other, which uses it for its own half. So one warpgroup computes its softmax while the tensor cores work
-for the other. P is stored where the RoPE columns of the tile were, which are no longer needed.
+A Q tile has 64 rows, the queries and heads of one sequence. Its output accumulator is too large for one warpgroup: each
+has half of the columns. Of the KV tiles each warpgroup has every other one: it computes S and P of the tile, uses P for
+its half of O, and passes P through shared memory to the other, which uses it for its own half. So one warpgroup
+computes its softmax while the tensor cores work for the other. P is stored where the RoPE columns of the tile were,
+which are no longer needed.
 
-The pipeline has two KV tiles, each in two halves and the RoPE columns; a half is loaded again as soon as the warpgroup that has its
-columns is done with it. An 8-bit cache is loaded into one more tile, and converted to f16 into three halves that are used in turn: the
-half whose columns the tile's own warpgroup has is first.
+The pipeline has two KV tiles, each in two halves and the RoPE columns; a half is loaded again as soon as the warpgroup
+that has its columns is done with it. An 8-bit cache is loaded into one more tile, and converted to f16 into three
+halves that are used in turn: the half whose columns the tile's own warpgroup has is first.
 """
 
 from __future__ import annotations
@@ -46,13 +47,14 @@ class Sm90MlaKernel(MlaKernel):
         self.halves = 4 if cache_dtype is None else 3
         # tiles of 64 columns, as many as the RoPE columns, in half of a KV tile
         self.tiles = self.half // ROPE_DIM
-        # A half has a stage for each of its tiles, so that MMAs start with the first that arrives; or one stage, if the cache is converted.
+        # A half has a stage for each of its tiles, so that MMAs start with the first that arrives; or one stage, if the
+        # cache is converted.
         self.stages = self.tiles if cache_dtype is None else 1
-        # Scores are issued tile by tile: of both halves, first the one whose columns the tile's own warpgroup has, and of the RoPE columns,
-        # which come before the second half if the cache is converted. Before P of the other warpgroup is there, nothing of the second half is
-        # issued then: its stage, one of three in turn, held a half of the other's tile, which is known to have arrived only then, and a
-        # phase bit tells only two fillings apart. The other's tile is released when all scores are issued, or, so that the next can be
-        # converted, before the second half.
+        # S = Q K^T is issued in parts: the half whose columns of O this warpgroup has, the other half, the RoPE columns.
+        # If the cache is converted, the RoPE columns come before the second half, and nothing of the second half is
+        # issued before P of the other warpgroup is there: its stage, one of three in turn, held a half of the other's
+        # tile, which is known to have arrived only then, and a phase bit tells only two fillings apart. The other's tile
+        # is released when all scores are issued, or, so that the next can be converted, before the second half.
         halves = [(half, self.tiles) for half in range(2)]
         self.qk_parts = [*halves, (ROPE_PART, 1)] if cache_dtype is None else [halves[0], (ROPE_PART, 1), halves[1]]
         self.qk_tiles = self.q_tiles = 2 * self.tiles + 1
@@ -68,14 +70,14 @@ class Sm90MlaKernel(MlaKernel):
     # --- how tiles lie ---
 
     def mma_qk(self) -> Any:
-        """Returns the MMA of S = Q K^T."""
+        """Return the MMA of S = Q K^T."""
         major = warpgroup.OperandMajorMode.K
         return sm90.make_trivial_tiled_mma(
             self.mma_dtype, self.mma_dtype, major, major, Float32, (1, 1, 1), (Q_TILE, KV_TILE)
         )
 
     def mma_pv(self, own: bool) -> Any:
-        """Returns the MMA of O += P V for half of the columns, with P in registers (`own`) or in shared memory."""
+        """Return the MMA of O += P V for half of the columns, with P in registers (`own`) or in shared memory."""
         majors = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         source = warpgroup.OperandSource.RMEM if own else warpgroup.OperandSource.SMEM
         return sm90.make_trivial_tiled_mma(
@@ -83,11 +85,12 @@ class Sm90MlaKernel(MlaKernel):
         )
 
     def tile_layout(self, columns: int, buffers: int) -> Any:
-        """Returns the layout of tiles (row, column, stage)."""
+        """Return the layout of tiles (row, column, stage)."""
         return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (Q_TILE, KV_TILE, columns), self.mma_dtype, buffers)
 
     def v_layout(self, buffers: int) -> Any:
-        """Returns the layout of half of the values of a KV tile (column, key, stage), in the same memory as `tile_layout`."""
+        """Return the layout of half of the values of a KV tile (column, key, stage), in the same memory as
+        `tile_layout`."""
         return sm90.make_smem_layout_b(LayoutEnum.COL_MAJOR, (Q_TILE, self.half, KV_TILE), self.mma_dtype, buffers)
 
     def tma_tiles(self) -> tuple[tuple[Any, tuple[int, int]], ...]:
@@ -109,7 +112,7 @@ class Sm90MlaKernel(MlaKernel):
         return MlaBuffers(q, loaded_q, kv, loaded_kv, q_scales, neg_row_max, row_sum)
 
     def pipes(self) -> tuple[Any, ...]:
-        """Returns the pipelines of Q, of KV (halves, then two of RoPE columns), and of the 8-bit cache or None."""
+        """Return the pipelines of Q, of KV (halves, then two of RoPE columns), and of the 8-bit cache or None."""
         pipe_q = tma_pipe(1, 8, 2 * Q_TILE * (self.value_dim + ROPE_DIM))
         stages = self.halves * self.stages + 2
         if self.cache_dtype is None:
@@ -120,7 +123,7 @@ class Sm90MlaKernel(MlaKernel):
 
     @cute.jit
     def produce(self, warp: Int32, q: Any, kv: Any, buffers: Any, pipes: Any, tensors: Any, work: Any):
-        """Loads KV by three warps, a part of each tile by each, and Q by the fourth."""
+        """Load KV by three warps, a part of each tile by each, and Q by the fourth."""
         pipe_q, pipe, pipe_raw = pipes
         (load_q, tensor_q), (load_kv, tensor_kv) = q, kv
         if warp <= ROPE_PART:
@@ -132,7 +135,7 @@ class Sm90MlaKernel(MlaKernel):
 
     @cute.jit
     def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
-        """Computes outputs by two warpgroups, and converts an 8-bit cache by a third."""
+        """Compute outputs by two warpgroups, and convert an 8-bit cache by a third."""
         pipe_q, pipe, pipe_raw = pipes
         if warp < THREADS // 32:
             arch.setmaxregister_increase(self.registers[1])
@@ -147,7 +150,7 @@ class Sm90MlaKernel(MlaKernel):
 
     @cute.jit
     def kv_tiles_of(self, tensors: Any, work: Any):
-        """Returns the number of KV tiles of a split."""
+        """Return the number of KV tiles of a split."""
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
         while self.in_split(tensors, sequence, start, work):
@@ -159,7 +162,8 @@ class Sm90MlaKernel(MlaKernel):
 
     @cute.jit
     def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any, part: Int32):
-        """Loads a part of all KV tiles of a split: a half or the RoPE columns; of an 8-bit cache the half that is converted first, or the other."""
+        """Load a part of all KV tiles of a split: a half or the RoPE columns; of an 8-bit cache the half that is
+        converted first, or the other."""
         smem, gmem = parts
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
@@ -185,7 +189,8 @@ class Sm90MlaKernel(MlaKernel):
 
     @cute.jit
     def raw_stage(self, count: Int32, part: Int32):
-        """Returns of a part of a KV tile, as it is loaded: its stage and phase, its first tile in smem, and the tile of its first column."""
+        """Return of a part of a KV tile, as it is loaded: its stage and phase, its first tile in smem, and the tile of
+        its first column."""
         buffer, rope, column = count & 1, part == ROPE_PART, part * self.tiles
         if const_expr(self.cache_dtype is None):
             stage = self.rope_stage(buffer) if rope else self.stage_of(count, buffer, part)[0] * self.tiles
@@ -196,11 +201,11 @@ class Sm90MlaKernel(MlaKernel):
         return stage, phase, first, column if rope else (buffer ^ part) * self.tiles
 
     def rope_stage(self, buffer: Any) -> Any:
-        """Returns the stage of RoPE columns."""
+        """Return the stage of RoPE columns."""
         return self.halves * self.stages + buffer
 
     def stage_of(self, count: Any, buffer: Any, column: Any) -> tuple[Any, Any]:
-        """Returns the stage of a half of KV tile `count`, and how often it was filled before."""
+        """Return the stage of a half of KV tile `count`, and how often it was filled before."""
         if self.cache_dtype is None:
             return buffer * 2 + column, count >> 1
         number = 2 * count + (buffer ^ column)
@@ -208,7 +213,7 @@ class Sm90MlaKernel(MlaKernel):
 
     @cute.jit
     def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
-        """Computes the outputs of all sequences of a split."""
+        """Compute the outputs of all sequences of a split."""
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count, column_tiles = Int32(0), Int32(0)
         _, consumer = pipe_q.make_participants()
@@ -218,8 +223,8 @@ class Sm90MlaKernel(MlaKernel):
             # packed into one number, since accumulators leave no registers
             kept = arch.make_warp_uniform(own.count << 2 | Int32(own.whole) << 1 | Int32(own.first == 0))
             if blocks > 0:
-                # This warpgroup has the first or the second tile, and every other one from there on; the last keys come first.
-                # `number`: of all tiles; `keys_left`: keys of the sequence from the tile's first on.
+                # This warpgroup has the first or the second tile, and every other one from there on; the last keys come
+                # first. `number`: of all tiles; `keys_left`: keys of the sequence from the tile's first on.
                 first = (steps.group ^ count) & 1
                 number, end = count + first, count + blocks
                 keys_left = length - (own.last - 1 - first) * KV_TILE
@@ -228,8 +233,8 @@ class Sm90MlaKernel(MlaKernel):
                 if const_expr(self.mma_dtype is not self.dtype):
                     steps.convert_q()
                 while number < end:
-                    # Issue the first scores while the other computes its softmax; then P V of the other's tile, if there is `some` before this one: its stage
-                    # is to be filled again while this one is used.
+                    # Issue the first scores while the other computes its softmax; then P V of the other's tile, if
+                    # there is `some` before this one: its stage is to be filled again while this one is used.
                     some = number > count
                     steps.issue_qk(number, 0, self.early)
                     if some:

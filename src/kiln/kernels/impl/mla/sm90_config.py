@@ -16,7 +16,8 @@ Q_TILE = 64
 ROPE_DIM = 64
 """RoPE columns of a key, which are no values: as many as keys of a tile, so that P of a tile fits there."""
 ROPE_PART = 2
-"""The part of a KV tile that these are, besides two halves of its values. The warps of these numbers load parts, the next one loads Q."""
+"""The number of the RoPE columns among the parts of a KV tile; the halves of its values are 0 and 1. Producer warps 0
+to 2 load the part of their number, the next one loads Q."""
 SWAP_AB_ROWS = 32
 """Rows of a Q tile with swap-AB: accumulators of more do not fit into registers."""
 WARPGROUP = 128
@@ -33,19 +34,17 @@ DEFAULT_EARLY = 4
 
 @dataclasses.dataclass(frozen=True)
 class Sm90MlaConfig:
-    """The config of MLA decode on sm_90a.
-
-    The KV tiles of all sequences are divided into `num_splits`, one for each Q tile and CTA. `swap_ab`: the KV tile is operand A, and up
-    to 32 queries and heads are operand B. `early`: eighths of the columns of values whose scores are issued before P of the previous
-    tile is there.
-    """
+    """The config of MLA decode on sm_90a."""
 
     num_splits: int = 132
+    """Splits into which the KV tiles of all sequences are divided; a CTA computes one of them for one Q tile."""
     swap_ab: bool = False
+    """Whether the KV tile is operand A, and up to 32 query rows (queries times heads) are operand B."""
     early: int = DEFAULT_EARLY
+    """How many eighths of S = Q K^T are issued before P of the previous KV tile has come from the other warpgroup."""
 
     def check(self, problem: MlaProblem, device: Device) -> None:
-        """Raises if the config cannot work."""
+        """Raise if the config cannot work."""
         arrays.require(
             1 <= self.num_splits <= 65535, f"{self}: num_splits is {self.num_splits}, and must be 1 to 65535"
         )
@@ -61,12 +60,13 @@ class Sm90MlaConfig:
         )
 
     def tiles(self, problem: MlaProblem) -> int:
-        """Returns the Q tiles of a sequence."""
+        """Return the Q tiles of a sequence."""
         return -(-problem.queries * problem.heads // (SWAP_AB_ROWS if self.swap_ab else Q_TILE))
 
 
 def default_config(problem: MlaProblem, device: Device) -> Sm90MlaConfig:
-    """Returns as many splits as CTAs run at once, or a few less if then no sequence is cut, all being alike; at most one for a KV tile."""
+    """Return a config with as many splits as CTAs run at once, or a few less if equally long sequences then stay whole;
+    at most one for each KV tile."""
     most = problem.batch * max(1, -(-problem.keys // Q_TILE))
     swap_ab = problem.queries * problem.heads <= SWAP_AB_ROWS
     tiles = Sm90MlaConfig(swap_ab=swap_ab).tiles(problem)
@@ -76,19 +76,20 @@ def default_config(problem: MlaProblem, device: Device) -> Sm90MlaConfig:
 
 
 _UNCUT_CTAS = 0.95
-"""Part of the CTAs that are used at least so that sequences are not cut: starting and ending one takes as long as some KV tiles."""
+"""The share of CTAs that must remain busy for sequences to stay whole: a split sequence costs a prologue, an epilogue
+and a combine more."""
 
 
 _FLOPS_PER_US = {(False, False): 4.6e6, (False, True): 3.6e6, (True, False): 8.9e6, (True, True): 5.6e6}
-"""FLOPs of 64 rows that an SM does in a microsecond: by swap-AB, and whether the cache is 8-bit."""
+"""FLOPs of an SM in a microsecond, by swap-AB and whether the cache is 8-bit; tiles count as 64 rows."""
 BYTES_PER_US = 3.1e4
 """Bytes that one SM loads in a microsecond while all do."""
 _FIXED_US = 4.0
 """Microseconds of starting, ending and combining."""
 
 
-def parts(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
-    """Returns the microseconds of tensor cores and of memory, which work concurrently."""
+def cost_terms(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
+    """Return the microseconds of tensor cores and of memory, which work concurrently."""
     keys = problem.batch * problem.keys
     turns = -(-config.num_splits * config.tiles(problem) // device.sm_count)
     at_once = min(config.num_splits * config.tiles(problem), device.sm_count)

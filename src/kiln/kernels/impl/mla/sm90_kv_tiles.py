@@ -1,4 +1,5 @@
-"""What both MLA kernels for sm_90a share: launch, roles of warps, the KV tiles of a CTA, synchronisation of warpgroups."""
+"""What both MLA kernels for sm_90a share: launch, roles of warps, the KV tiles of a CTA, synchronisation of
+warpgroups."""
 
 from __future__ import annotations
 
@@ -16,21 +17,32 @@ from .sm90_config import REGISTERS, THREADS, WARPGROUP
 from .split_kv_scheduler import KV_TILE
 
 WORK_FIELDS = split_kv_scheduler.SPLIT_FIELDS + 4
-"""Values in shared memory that say what a CTA computes."""
+"""Values of `CtaWork.fields`."""
 KV_PRIORITY = CacheEvictionPriority.EVICT_FIRST
-"""L2 priority of the cache: Q tiles that share it read it at about the same time, and nobody reads it later. Q, O and partials stay."""
+"""L2 priority of the cache: Q tiles that share it read it at about the same time, and nobody reads it later. Q, O and
+partials stay."""
+
+
+class MlaScalars(NamedTuple):
+    """The numbers that a launch passes to the kernels."""
+
+    scale: Any
+    """The scale of the scores times log2(e)."""
+    heads: Any
+    hidden: Any
+    """Keys at the end of a sequence that its first query does not see."""
+    num_splits: Any
 
 
 class CtaWork(NamedTuple):
-    """What a CTA computes, of so many `rows` of a sequence.
-
-    `fields` are in shared memory, since accumulators leave no registers: those of its split, the numbers of the split and of the Q tile, how
-    many keys at the end of a sequence no row of the tile sees, and how many some row does not see.
-    """
+    """The KV tiles and the Q tile that a CTA computes."""
 
     fields: Any
+    """The fields of its split (`find_split`) and the properties below, in shared memory: accumulators leave no
+    registers."""
     rows: Any
-    scalars: Any
+    """Query rows (queries times heads) of a sequence."""
+    scalars: MlaScalars
 
     @property
     def tiles_per_split(self) -> Any:
@@ -39,18 +51,22 @@ class CtaWork(NamedTuple):
 
     @property
     def split(self) -> Any:
+        """The number of the split."""
         return self.fields[split_kv_scheduler.SPLIT_FIELDS]
 
     @property
     def tile(self) -> Any:
+        """The number of the Q tile."""
         return self.fields[split_kv_scheduler.SPLIT_FIELDS + 1]
 
     @property
     def unseen(self) -> Any:
+        """Keys at the end of a sequence that no row of the Q tile sees."""
         return self.fields[split_kv_scheduler.SPLIT_FIELDS + 2]
 
     @property
     def hidden(self) -> Any:
+        """Keys at the end of a sequence that some row of the Q tile does not see: their tiles are masked."""
         return self.fields[split_kv_scheduler.SPLIT_FIELDS + 3]
 
 
@@ -60,78 +76,82 @@ BARRIERS = 4
 
 
 class ConsumerWarpgroup:
-    """The registers of a consumer warpgroup: -row_max and row_sum of its rows, and its output accumulator; `group` is 0 or 1."""
+    """The state of the online softmax and the output accumulator of a consumer warpgroup, in registers."""
 
     __kiln_fixed__ = True
     group: Any
+    """The number of the warpgroup among the consumers, 0 or 1."""
     neg_row_max: Any
+    """-row_max of its rows."""
     row_sum: Any
     acc_o: Any
 
     def begin(self) -> None:
-        """Initialises the online softmax and the output accumulator."""
+        """Initialise the online softmax and the output accumulator."""
         self.neg_row_max.fill(NEG_ROW_MAX_INIT)
         self.row_sum.fill(0.0)
         self.acc_o.fill(0.0)
 
     def sync_warpgroup(self) -> None:
-        """Synchronises the threads of the warpgroup."""
+        """Synchronise the threads of the warpgroup."""
         pipeline.NamedBarrier(_WARPGROUP_BARRIER + self.group, WARPGROUP).arrive_and_wait()
 
     def sync_consumers(self) -> None:
-        """Synchronises all consumer threads."""
+        """Synchronise all consumer threads."""
         pipeline.NamedBarrier(_CONSUMER_BARRIER, 2 * WARPGROUP).arrive_and_wait()
 
     def uniform_here(self, number: Any) -> Any:
-        """Returns a warp-uniform value that is computed here: addresses derived from it do not stay in registers all through the loop."""
+        """Return a warp-uniform value that is computed here: addresses derived from it do not stay in registers all
+        through the loop."""
         return arch.make_warp_uniform(rematerialized(number))
 
 
-class MlaScalars(NamedTuple):
-    """Scale of the scores times log2(e), heads, keys hidden from the first query at the end, splits of the KV sequences."""
-
-    scale: Any
-    heads: Any
-    hidden: Any
-    num_splits: Any
-
-
 class MlaTensors(NamedTuple):
-    """The page table (batch, pages), lengths, splits as `find_split` stores them; partial outputs (slot, row, column), outputs (batch, row,
-    column), LSE (batch, head, query) or None; the scale factor of the cache (one number) or None.
-    """
+    """The tensors of the kernels, besides Q and the cache, which TMA loads."""
 
     page_table: Any
+    """(batch, pages)."""
     lengths: Any
+    """Keys of each sequence, (batch)."""
     splits: Any
+    """(split, field), as `find_split` stores them for the combine kernel."""
     partial: Any
+    """Partial O and LSE of split sequences, (slot, row, column)."""
     out: Any
+    """(batch, row, column)."""
     lse: Any
+    """(batch, head, query), or None."""
     kv_scale: Any = None
+    """The scale factor of an 8-bit cache, one number, or None."""
 
 
 class MlaBuffers(NamedTuple):
-    """Shared memory of a CTA: Q and KV as operands of MMAs and as TMA loads them, scales of converted rows of Q, and statistics of rows.
-
-    `p` and `row_max` are those of swap-AB.
-    """
+    """The shared memory of a CTA."""
 
     q: Any
+    """Q as an MMA operand."""
     loaded_q: Any
+    """Q as TMA loads it."""
     kv: Any
+    """KV tiles as MMA operands."""
     loaded_kv: Any
+    """KV tiles as TMA loads them."""
     q_scales: Any
+    """The scales of rows of Q that were converted to f16."""
     neg_row_max: Any
     row_sum: Any
     p: Any = None
+    """P, with swap-AB."""
     row_max: Any = None
+    """row_max, with swap-AB."""
 
 
 class MlaKernel:
     """The base of the kernels, with Q tiles of `tile_rows` rows: a producer warpgroup and two consumer warpgroups.
 
-    `cache_dtype`: the type of an 8-bit cache, which is converted to f16, as the queries are. `ways`: thread groups of the combine kernel.
-    A subclass says how tiles lie (`tma_tiles`, `allocate`, `pipes`), and what the warps of each role do (`produce`, `compute`).
+    `cache_dtype`: the type of an 8-bit cache, which is converted to f16, as the queries are. `ways`: thread groups of
+    the combine kernel. A subclass says how tiles lie (`tma_tiles`, `allocate`, `pipes`), and what the warps of each
+    role do (`produce`, `compute`).
     """
 
     __kiln_immutable__ = True
@@ -150,20 +170,20 @@ class MlaKernel:
         self.mma_dtype = dtype if cache_dtype is None else Float16
 
     def tma_tiles(self) -> tuple[tuple[Any, tuple[int, int]], ...]:
-        """Returns layout and shape of the tiles in which TMA loads Q and KV."""
+        """Return layout and shape of the tiles in which TMA loads Q and KV."""
         raise NotImplementedError
 
     def allocate(self, memory: Any) -> MlaBuffers:
-        """Allocates shared memory."""
+        """Allocate shared memory."""
         raise NotImplementedError
 
     def pipes(self) -> tuple[Any, ...]:
-        """Returns the pipelines of Q and of KV as operands, and of KV as it is loaded, if that differs, or None."""
+        """Return the pipelines of Q and of KV as operands, and of KV as it is loaded, if that differs, or None."""
         raise NotImplementedError
 
     @cute.jit
     def __call__(self, q: cute.Tensor, cache: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, stream: Int64):
-        """Launches the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
+        """Launch the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
         atoms = [self.tma_atom(x, *tile) for x, tile in zip((q, cache), self.tma_tiles(), strict=True)]
         self.kernel(*atoms[0], *atoms[1], tensors, tiles, scalars).launch(
             grid=(tiles * scalars.num_splits, 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1, stream=stream
@@ -171,7 +191,8 @@ class MlaKernel:
         Combine(self.dtype, self.value_dim, self.ways)(tensors, scalars, stream)
 
     def tma_atom(self, x: Any, layout: Any, shape: tuple[int, int]) -> Any:
-        """Returns the TMA atom that loads tiles (row, column) of an array (first, row, column), and its tensor; on the host."""
+        """Return the TMA atom that loads tiles (row, column) of an array (first, row, column), and its tensor; on the
+        host."""
         first, row, column = x.shape
         vector = 128 // x.element_type.width
         strides = [cute.assume(s // vector * vector, divby=vector) for s in x.stride[:2]]
@@ -208,7 +229,7 @@ class MlaKernel:
             self.compute(warp, buffers, pipes, tensors, work)
 
     def parts(self, atom: Any, tile: Any, x: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
-        """Partitions tiles in shared and global memory for TMA."""
+        """Partition tiles in shared and global memory for TMA."""
         tiles = cute.local_tile(x, shape, (None, None, None))
         return cpasync.tma_partition(
             atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
@@ -216,7 +237,7 @@ class MlaKernel:
 
     @cute.jit
     def init_work(self, tensors: Any, split: Int32, tile: Int32, work: Any):
-        """Finds the KV tiles of a split, by one warp."""
+        """Find the KV tiles of a split, by one warp."""
         scalars, heads = work.scalars, work.scalars.heads
         most = tensors.page_table.shape[1] * KV_TILE
         split_kv_scheduler.find_split(
@@ -230,12 +251,13 @@ class MlaKernel:
 
     @cute.jit
     def in_split(self, tensors: Any, sequence: Int32, start: Int32, work: Any):
-        """Returns whether a split has tiles of a sequence."""
+        """Return whether a split has tiles of a sequence."""
         return sequence < tensors.lengths.shape[0] and start < (work.split + 1) * work.tiles_per_split
 
     @cute.jit
     def kv_range(self, tensors: Any, sequence: Int32, start: Int32, work: Any):
-        """Returns the length of a sequence, and which of its tiles a split has. Computed again each time: accumulators leave no registers."""
+        """Return the length of a sequence, and which of its tiles a split has. Computed again each time: accumulators
+        leave no registers."""
         most = rematerialized(Int32(tensors.page_table.shape[1])) * KV_TILE
         length = split_kv_scheduler.kv_length(tensors.lengths, sequence, most)
         return length, split_kv_scheduler.kv_range(
@@ -244,7 +266,7 @@ class MlaKernel:
 
     @cute.jit
     def load_q(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
-        """Loads the queries of all sequences of a split."""
+        """Load the queries of all sequences of a split."""
         smem, gmem = parts
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         producer, _ = pipe.make_participants()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .sm90_kv_tiles import MlaBuffers
 
 _RESCALE_THRESHOLD = 8.0
-"""How far, in powers of two, a score may exceed the running maximum before it is updated and accumulators are rescaled."""
+"""How far, in powers of two, a score may exceed the running maximum before it is updated and accumulators are
+rescaled."""
 _P_BARRIER = BARRIERS
 """Named barriers: P of a tile is in shared memory (two)."""
 _EIGHT = 8
@@ -30,13 +31,15 @@ _Q_EXPONENT = 141
 
 @cute.jit
 def f16_exponent(most: Float32):
-    """Returns the exponent of the power of two that scales a row of Q with this largest magnitude into the range of f16."""
+    """Return the exponent of the power of two that scales a row of Q with this largest magnitude into the range of
+    f16."""
     return max(Int32(1), min(Int32(253), 127 + _Q_EXPONENT - (most.bitcast(Int32) >> 23)))
 
 
 @cute.jit
 def updated_neg_max(before: Float32, most: Float32, scale: Float32):
-    """Returns -row_max: updated only if the largest score exceeds it by much, so that accumulators are seldom rescaled."""
+    """Return -row_max: updated only if the largest score exceeds it by much, so that accumulators are seldom
+    rescaled."""
     return -(most * scale) if cute.math.fma(most, scale, before) > _RESCALE_THRESHOLD else before
 
 
@@ -70,7 +73,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def convert_q(self):
-        """Converts Q to f16 in place, each row scaled by a power of two that fits f16: four threads to a row."""
+        """Convert Q to f16 in place, each row scaled by a power of two that fits f16: four threads to a row."""
         thread, kernel = rematerialized(arch.thread_idx()[0]) - WARPGROUP, self.kernel
         row, first = thread // 4, thread % 4 * _EIGHT
         tiles, columns = cute.size(self.queries, mode=[2]), cute.size(self.queries, mode=[1])
@@ -93,19 +96,19 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.sync_consumers()
 
     def places(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
-        """Returns eight columns of a row in shared memory."""
+        """Return eight columns of a row in shared memory."""
         place = cute.domain_offset((row, column, index), tile).iterator.with_alignment(16)
         return cute.make_tensor(place, cute.make_layout((_EIGHT,)))
 
     def eight(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
-        """Loads eight columns of a row as f32."""
+        """Load eight columns of a row as f32."""
         held, values = (cute.make_rmem_tensor((_EIGHT,), dtype) for dtype in (self.kernel.dtype, Float32))
         cute.copy(_eights(self.kernel.dtype), self.places(tile, row, column, index), held)
         values.store(held.load().to(Float32))
         return values
 
     def issue_qk(self, number: Any, begin: int, end: int) -> None:
-        """Issues the scores of some of the column tiles of a KV tile, in the order in which they arrive."""
+        """Issue the scores of some of the column tiles of a KV tile, in the order in which they arrive."""
         before = 0
         for part, count in self.kernel.qk_parts:
             tiles = range(max(begin - before, 0), min(end - before, count))
@@ -115,11 +118,11 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def issue_qk_part(self, number: Any, part: Constexpr, tiles: Constexpr, starts: Constexpr):
-        """Issues the scores of some column tiles of a part of a KV tile; with `starts` the accumulator is overwritten.
+        """Issue the scores of some column tiles of a part of a KV tile; with `starts` the accumulator is overwritten.
 
-        This is a loop in which MMAs stay in flight: ptxas takes its time for each MMA in the code. Each iteration is a group of its own, which
-        it is for ptxas in any case. Where a half arrives at once there is no loop: with a converted cache it would run longer, and with
-        one tile it would have one iteration.
+        This is a loop in which MMAs stay in flight: ptxas takes its time for each MMA in the code. Each iteration is a
+        group of its own, which it is for ptxas in any case. Where a half arrives at once there is no loop: with a
+        converted cache it would run longer, and with one tile it would have one iteration.
         """
         kernel, group = self.kernel, self.uniform_here(self.group)
         if const_expr(part == ROPE_PART):
@@ -141,7 +144,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
                     self.issue_qk_tile(half * kernel.tiles + tile, place * kernel.tiles + tile, added)
 
     def issue_qk_tile(self, queries: Any, keys: Any, added: Any) -> None:
-        """Issues the scores of one column tile."""
+        """Issue the scores of one column tile."""
         warpgroup.fence()
         for k in range(ROPE_DIM // 16):
             self.mma_qk.set(warpgroup.Field.ACCUMULATE, added if k == 0 else True)
@@ -149,13 +152,13 @@ class MlaWarpgroup(ConsumerWarpgroup):
         warpgroup.commit_group()
 
     def wait_qk(self) -> None:
-        """Waits for the scores in all threads of the warpgroup: P is stored where some of the keys were."""
+        """Wait for the scores in all threads of the warpgroup: P is stored where some of the keys were."""
         warpgroup.wait_group(0)
         self.sync_warpgroup()
 
     @cute.jit
     def issue_other_pv(self, count: Any):
-        """Issues P V of a tile of the other warpgroup."""
+        """Issue P V of a tile of the other warpgroup."""
         group, row = self.uniform_here(self.group), self.row()
         other = 1 - group
         pipeline.NamedBarrier(_P_BARRIER + other, 2 * WARPGROUP).arrive_and_wait()
@@ -174,14 +177,16 @@ class MlaWarpgroup(ConsumerWarpgroup):
             warpgroup.commit_group()
 
     def other_barriers(self, count: Any) -> list[Any]:
-        """Returns the empty mbarriers of a tile of the other warpgroup; computed early, since loads wait for the arrival."""
+        """Return the empty mbarriers of a tile of the other warpgroup; computed early, since loads wait for the
+        arrival."""
         group, kernel = self.uniform_here(self.group), self.kernel
         stages = kernel.stage_of(count, 1 - group, group)[0] * kernel.stages, kernel.rope_stage(1 - group)
         return [self.pipe.sync_object_empty.get_barrier(self.uniform_here(stage)) for stage in stages]
 
     @cute.jit
     def wait_other_pv(self, barriers: Any, some: Any, later: Constexpr):
-        """Waits for that P V, but not for `later` groups of MMAs, and releases the tile's columns and P, if there is `some` tile."""
+        """Wait for P V of the other warpgroup's tile, but not for `later` groups of MMAs, and release the tile's columns
+        and P, if there is `some` tile."""
         warpgroup.wait_group(later)
         arch.sync_warp()  # one thread arrives for a warp
         for barrier in barriers:
@@ -189,7 +194,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
                 arch.mbarrier_arrive(barrier)
 
     def add_pv(self, count: Any) -> None:
-        """Adds P V of the warpgroup's own tile, and releases its columns."""
+        """Add P V of the warpgroup's own tile, and release its columns."""
         group, kernel = self.uniform_here(self.group), self.kernel
         self.rescale()
         warpgroup.fence()
@@ -203,32 +208,31 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.pipe.consumer_release(pipeline.PipelineState(stages, 0, place * kernel.stages, time & 1))
 
     def row(self) -> Any:
-        """Returns the first of the two rows that a thread has, 8 apart."""
+        """Return the first of the two rows that a thread has, 8 apart."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
 
     def of_row(self, half: int) -> Any:
-        """Returns a thread's elements of O of its first or second row: two columns of each eight."""
+        """Return a thread's elements of O of its first or second row: two columns of each eight."""
         layout = cute.make_layout((2, self.kernel.half // 8), stride=(1, 4))
         return cute.make_tensor(self.acc_o.iterator + 2 * half, layout)
 
     @cute.jit
     def rescale(self, begun: Constexpr = False):
-        """Rescales O if row_max of a row of the warp has changed; waits for MMAs that were `begun`."""
+        """Rescale O if row_max of a row of the warp has changed; wait for MMAs that were `begun`."""
         if arch.vote_any_sync((self.correction[0] != 1.0) | (self.correction[1] != 1.0)):
             if const_expr(begun):
                 warpgroup.wait_group(0)
             self.scale_acc()
 
     def scale_acc(self) -> None:
-        """Multiplies O with the correction of each row."""
+        """Multiply O with the correction of each row."""
         self.acc_o.store(self.acc_o.load() * self.correction.load().reshape(((1, 2, 1), 1, 1)))
 
     @cute.jit
     def compute_p(self, count: Int32, keys_left: Int32, work: Any):
-        """Computes P of this warpgroup's tile, in registers and, with -row_max, in shared memory for the other. `keys_left`: keys of the
-        sequence from the tile's first on.
-        """
+        """Compute P of this warpgroup's tile, in registers and, with -row_max, in shared memory for the other.
+        `keys_left`: keys of the sequence from the tile's first on."""
         if keys_left - KV_TILE < work.hidden:
             self.mask(keys_left, work)
         if keys_left < KV_TILE:
@@ -250,7 +254,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def mask(self, keys_left: Int32, work: Any):
-        """Masks the keys behind a query's own."""
+        """Mask the keys behind a query's own."""
         scalars = work.scalars
         column, hidden = arch.lane_idx() % 4 * 2, Float32(-float("inf"))
         for half in range_constexpr(2):
@@ -263,7 +267,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def zero_missing(self, count: Int32, keys_left: Int32):
-        """Zeroes values that do not exist, where anything may be: 0 times NaN is NaN."""
+        """Zero values that do not exist, where anything may be: 0 times NaN is NaN."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         for row in range(max(keys_left, Int32(0)), KV_TILE):
             for i in range_constexpr(self.kernel.value_dim // WARPGROUP):
@@ -300,7 +304,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
     def epilogue(
         self, turn: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any
     ):  # fmt: skip
-        """Writes O / row_sum and LSE, or partial ones if the split has a part of the keys."""
+        """Write O / row_sum and LSE, or partial ones if the split has a part of the keys."""
         row, column = self.row(), rematerialized(arch.lane_idx()) % 4 * 2
         for half in range_constexpr(2):
             total = self.row_sum[half]
@@ -342,9 +346,10 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def write(self, row: Any, dtype: Constexpr, half: Constexpr, pred: Any):
-        """Writes a thread's elements of a row, two of each eight columns, if `pred` holds.
+        """Write a thread's elements of a row, two of each eight columns, if `pred` holds.
 
-        16-bit elements of four threads would be 16 bytes, and memory takes 32 at once. So two threads exchange every other eight columns.
+        16-bit elements of four threads would be 16 bytes, and memory takes 32 at once. So two threads exchange every
+        other eight columns.
         """
         own, thread = self.of_row(half), rematerialized(arch.lane_idx()) % 4
         values, each, start = own, 2, 2 * thread

@@ -1,9 +1,10 @@
 """MLA decode for sm_90a and few rows (swap-AB): the compressed KV tile is operand A, the queries are operand B.
 
-A Q tile has up to 32 queries and heads of a sequence. As operand A they would leave most of the 64 rows of an MMA empty; the 64 keys of a
-KV tile fill them: S^T = C Q^T, and O^T = V^T P^T from the same memory. Of the KV tiles each of two consumer warpgroups has every
-other one, from its scores to its outputs, so that one computes its softmax while the tensor cores work for the other. Where a
-sequence ends, both store their accumulators in the memory of their last tiles, and write the sum of the two.
+A Q tile has up to 32 queries and heads of a sequence. As operand A they would leave most of the 64 rows of an MMA
+empty; the 64 keys of a KV tile fill them: S^T = C Q^T, and O^T = V^T P^T from the same memory. Of the KV tiles each of
+two consumer warpgroups has every other one, from its scores to its outputs, so that one computes its softmax while the
+tensor cores work for the other. Where a sequence ends, both store their accumulators in the memory of their last tiles,
+and write the sum of the two.
 
 The cache is loaded in tiles of 64 columns, into the stages of either warpgroup.
 """
@@ -40,36 +41,38 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         self.tile_bytes = KV_TILE * COLUMN_TILE * (2 if cache_dtype is None else 1)
         queries = 2 * rows * self.column_tiles * COLUMN_TILE
         used = queries * (1 if cache_dtype is None else 2) + 2 * 2 * rows * KV_TILE
-        # the same number for each warpgroup; whole KV tiles of 8 bits, since there is no time to divide while converting
+        # the same number for each warpgroup; whole KV tiles of 8 bits, since there is no time to divide while
+        # converting
         alike = 2 if cache_dtype is None else 2 * self.column_tiles
         self.stages = min(5 * self.column_tiles, (_ROOM - used) // self.tile_bytes) // alike * alike
 
     # --- how tiles lie ---
 
     def q_layout(self, dtype: Any) -> Any:
-        """Returns the layout of Q (row, column)."""
+        """Return the layout of Q (row, column)."""
         return sm90.make_smem_layout_b(
             LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, self.column_tiles * COLUMN_TILE), dtype, 1
         )
 
     def p_layout(self) -> Any:
-        """Returns the layout of P (row, key, warpgroup)."""
+        """Return the layout of P (row, key, warpgroup)."""
         return sm90.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, KV_TILE), self.mma_dtype, 2)
 
     def kv_layout(self) -> Any:
-        """Returns the layout of column tiles (key, column, stage)."""
+        """Return the layout of column tiles (key, column, stage)."""
         dtype = self.dtype if self.cache_dtype is None else self.cache_dtype
         return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, COLUMN_TILE), dtype, self.stages)
 
     def v_layout(self) -> Any:
-        """Returns the layout of values in the same memory (column, key, stage)."""
+        """Return the layout of values in the same memory (column, key, stage)."""
         return sm90.make_smem_layout_a(LayoutEnum.COL_MAJOR, (COLUMN_TILE, self.rows, KV_TILE), self.dtype, self.stages)
 
     def stage_of(self, count: Any, piece: Any) -> tuple[Any, Any]:
-        """Returns the stage of a column tile of KV tile `count`, and how often it was filled before.
+        """Return the stage of a column tile of KV tile `count`, and how often it was filled before.
 
-        Each warpgroup has half of the stages. A wait sees the last bit of how often a stage was filled: a warpgroup that did not see every
-        filling, because the other had some of them, could take the one before the last for the one it waits for.
+        Each warpgroup has half of the stages. A wait sees the last bit of how often a stage was filled: a warpgroup
+        that did not see every filling, because the other had some of them, could take the one before the last for the
+        one it waits for.
         """
         own = self.stages // 2
         blocks, rest = divmod(own, self.column_tiles)
@@ -81,7 +84,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         return (count & 1) * own + index, turn
 
     def stage_state(self, count: Any, piece: Any, loads: int = 0) -> Any:
-        """Returns the pipeline state of a column tile; who `loads` (1) waits for the phase before."""
+        """Return the pipeline state of a column tile; who `loads` (1) waits for the phase before."""
         index, turn = self.stage_of(count, piece)
         return pipeline.PipelineState(self.stages, 0, index, (turn & 1) ^ loads)
 
@@ -115,7 +118,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
 
     @cute.jit
     def produce(self, warp: Int32, q: Any, kv: Any, buffers: Any, pipes: Any, tensors: Any, work: Any):
-        """Loads KV by one warp, and Q by another."""
+        """Load KV by one warp, and Q by another."""
         (load_q, tensor_q), (load_kv, tensor_kv) = q, kv
         if warp == 0:
             parts = self.parts(load_kv, buffers.kv, tensor_kv, (KV_TILE, COLUMN_TILE))
@@ -126,7 +129,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
 
     @cute.jit
     def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
-        """Computes outputs by two warpgroups."""
+        """Compute outputs by two warpgroups."""
         arch.setmaxregister_increase(self.registers[1])
         kind = SwapAbWarpgroup if const_expr(self.cache_dtype is None) else Fp8SwapAbWarpgroup
         steps = kind(self, warp // 4 - 1, buffers, pipes[1], work.scalars.scale, tensors.kv_scale)
@@ -134,7 +137,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
 
     @cute.jit
     def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
-        """Loads all KV tiles of a split."""
+        """Load all KV tiles of a split."""
         smem, gmem = parts
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
@@ -155,7 +158,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
 
     @cute.jit
     def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
-        """Computes the outputs of all sequences of a split."""
+        """Compute the outputs of all sequences of a split."""
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
         _, consumer = pipe_q.make_participants()

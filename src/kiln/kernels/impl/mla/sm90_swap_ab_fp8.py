@@ -1,9 +1,10 @@
-"""A consumer warpgroup of MLA with swap-AB and an 8-bit cache: the KV tile is converted to f16 in registers, as operand A.
+"""A consumer warpgroup of MLA with swap-AB and an 8-bit cache: the KV tile is converted to f16 in registers, as operand
+A.
 
-Nothing is written back: shared memory holds what TMA loaded, for four KV tiles. Two orders differ from the given ones, so that a word of
-four elements becomes two words of operands. Columns of Q: 4 t to 4 t + 3 of sixteen are multiplied as columns 2 t, 2 t + 1, 2 t + 8 and
-2 t + 9. And a thread's two accumulators of a column tile are of neighbouring columns. Rows of Q are scaled by powers of two into
-the range of f16.
+Nothing is written back: shared memory holds what TMA loaded, for four KV tiles. Two orders differ from the given ones,
+so that a word of four elements becomes two words of operands. Columns of Q: 4 t to 4 t + 3 of sixteen are multiplied as
+columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. And a thread's two accumulators of a column tile are of neighbouring columns.
+Rows of Q are scaled by powers of two into the range of f16.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
     """A consumer warpgroup for an 8-bit cache."""
 
     def tiled_mmas(self) -> tuple[Any, Any]:
-        """Returns the MMAs: the same for S and O, with the KV tile in registers."""
+        """Return the MMAs: the same for S and O, with the KV tile in registers."""
         kernel, along = self.kernel, warpgroup.OperandMajorMode.K
         source, tile = warpgroup.OperandSource.RMEM, (KV_TILE, kernel.rows)
         mma = sm90.make_trivial_tiled_mma(
@@ -41,7 +42,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         return mma, mma
 
     def partition_kv(self, scores: Any, outputs: Any) -> None:
-        """Allocates registers for the operands of some column tiles."""
+        """Allocate registers for the operands of some column tiles."""
         self.ahead = _OPERANDS_AHEAD[self.kernel.rows]
         place = cute.recast_ptr(self.smem_kv.iterator, self.smem_kv.iterator.swizzle, dtype=Uint16)
         across, each = KV_TILE // 2, KV_TILE * KV_TILE // 2
@@ -53,7 +54,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
 
     @cute.jit
     def convert_q(self):
-        """Converts Q to f16, in the order of columns in which the KV tile is multiplied."""
+        """Convert Q to f16, in the order of columns in which the KV tile is multiplied."""
         thread = rematerialized(arch.thread_idx()[0]) - WARPGROUP
         lane, first = thread % 32, thread // 32
         tile, columns = self.smem_q, self.kernel.column_tiles * KV_TILE
@@ -92,7 +93,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         return thread // 32 * 16 + thread % 32 // 4 * 2 + half
 
     def places(self, transposed: bool) -> list[tuple[Any, Any]]:
-        """Returns the sixteenths and rows of a column tile that a thread addresses, for two times four matrices."""
+        """Return the sixteenths and rows of a column tile that a thread addresses, for two times four matrices."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         lane, own = thread % 32, thread // 32
         if transposed:
@@ -100,7 +101,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         return [(lane // 16, own * 16 + lane % 16), (lane // 16 + 2, own * 16 + lane % 16)]
 
     def fetch(self, piece: int, index: Any, places: list[tuple[Any, Any]], transposed: bool) -> None:
-        """Begins to load the words of a column tile."""
+        """Begin to load the words of a column tile."""
         load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(transposed, 4), Uint16)
         for two in range(2):
             sixteenth, row = places[two]
@@ -109,7 +110,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
             cute.copy(load, cute.make_tensor(source.iterator.with_alignment(16), source.layout), target)
 
     def mma_operand(self, piece: int, transposed: bool) -> Any:
-        """Converts a loaded column tile to operands A of four MMAs of 16 columns, or `transposed` of 16 keys."""
+        """Convert a loaded column tile to operands A of four MMAs of 16 columns, or `transposed` of 16 keys."""
         to, raw = self.operands[piece % self.ahead], cute.recast_tensor(self.held[piece % 2], Int32)
         words = cute.recast_tensor(cute.make_tensor(to.iterator, cute.make_layout((32,))), Int32)
         for k in range(4):
@@ -123,7 +124,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         return to
 
     def multiply(self, column_tiles: int, fetch: Any, transposed: bool, issue_mma: Any) -> None:
-        """Multiplies column tiles: while the MMAs of one run, the next is converted, and the one after that loaded."""
+        """Multiply column tiles: while the MMAs of one run, the next is converted, and the one after that loaded."""
         fetch(0)
         for piece in range(column_tiles):
             if piece + 1 < column_tiles:

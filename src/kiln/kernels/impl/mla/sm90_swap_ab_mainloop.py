@@ -54,12 +54,12 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.words = self.memory(Int32, (words // KV_TILE, KV_TILE), words)
 
     def memory(self, dtype: Any, shape: tuple[int, int], each: int) -> Any:
-        """Returns the memory of the KV stages as tiles of another shape and type."""
+        """Return the memory of the KV stages as tiles of another shape and type."""
         layout = cute.make_layout((*shape, self.kernel.stages), stride=(1, shape[0], each))
         return cute.make_tensor(cute.recast_ptr(self.smem_kv.iterator, dtype=dtype), layout)
 
     def tiled_mmas(self) -> tuple[Any, Any]:
-        """Returns the MMAs of S^T = C Q^T and O^T = V^T P^T."""
+        """Return the MMAs of S^T = C Q^T and O^T = V^T P^T."""
         kernel, along, across = self.kernel, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         return tuple(
             sm90.make_trivial_tiled_mma(
@@ -69,19 +69,20 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         )  # pyright: ignore[reportReturnType]
 
     def partition_kv(self, scores: Any, outputs: Any) -> None:
-        """Partitions the KV tile as operand A of both MMAs."""
+        """Partition the KV tile as operand A of both MMAs."""
         values = cute.make_tensor(self.smem_kv.iterator, self.kernel.v_layout().outer)
         self.k = self.mma_qk.make_fragment_A(scores.partition_A(self.smem_kv))
         self.v = self.mma_pv.make_fragment_A(outputs.partition_A(values))
 
     def process_tile(self, count: Any, keys_left: Any, work: Any, again: Any) -> None:
-        """Processes KV tile `count`. `keys_left`: keys of the sequence from its first on; `again`: whether this warpgroup has one more."""
+        """Process KV tile `count`. `keys_left`: keys of the sequence from its first on; `again`: whether this warpgroup
+        has one more."""
         self.compute_s(count)
         self.compute_p(count, keys_left, work)
         self.update_o(count, again)
 
     def compute_s(self, count: Any) -> None:
-        """Computes S^T of a KV tile."""
+        """Compute S^T of a KV tile."""
         count, first = self.uniform_here(count), self.uniform_here(Int32(0))
         for piece in range(self.kernel.column_tiles):
             state = self.kernel.stage_state(count, piece)
@@ -96,7 +97,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         warpgroup.wait_group(0)
 
     def update_o(self, count: Any, again: Any) -> None:
-        """Adds V^T P^T of a KV tile, and releases it, if this warpgroup has tiles `again`."""
+        """Add V^T P^T of a KV tile, and release it, if this warpgroup has tiles `again`."""
         count = self.uniform_here(count)
         self.rescale()
         self.issue_pv(count)
@@ -104,7 +105,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.release(count, again)
 
     def issue_pv(self, count: Any) -> None:
-        """Issues V^T P^T of a KV tile."""
+        """Issue V^T P^T of a KV tile."""
         group = self.uniform_here(self.group)
         warpgroup.fence()
         self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
@@ -115,28 +116,28 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         warpgroup.commit_group()
 
     def acc_o_tile(self, piece: int) -> Any:
-        """Returns the accumulator of a column tile."""
+        """Return the accumulator of a column tile."""
         return cute.make_tensor(self.acc_o.iterator + piece * cute.size(self.acc_s), cute.make_layout(self.acc_s.shape))
 
     @cute.jit
     def release(self, count: Any, wanted: Any):
-        """Releases a KV tile."""
+        """Release a KV tile."""
         if wanted:
             for piece in range_constexpr(self.kernel.column_tiles):
                 self.pipe.consumer_release(self.kernel.stage_state(count, piece))
 
     def lane(self) -> Any:
-        """Returns the lane, as a value that is computed here."""
+        """Return the lane, as a value that is computed here."""
         return rematerialized(arch.lane_idx())
 
     def first_key(self) -> Any:
-        """Returns the first of the two keys of a tile that a thread has, 8 apart."""
+        """Return the first of the two keys of a tile that a thread has, 8 apart."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
 
     @cute.jit
     def rescale(self):
-        """Rescales O if row_max of a row of the warp has changed."""
+        """Rescale O if row_max of a row of the warp has changed."""
         changed = self.correction[0] != 1.0
         for i in range_constexpr(1, self.kernel.rows // 4):
             changed = changed | (self.correction[i] != 1.0)
@@ -148,7 +149,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def compute_p(self, count: Int32, keys_left: Int32, work: Any):
-        """Computes P of a tile, in shared memory. `keys_left`: keys of the sequence from the tile's first on."""
+        """Compute P of a tile, in shared memory. `keys_left`: keys of the sequence from the tile's first on."""
         if keys_left - KV_TILE < work.hidden:
             self.mask(keys_left, work)
         self.warp_max()
@@ -169,7 +170,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def mask(self, keys_left: Int32, work: Any):
-        """Masks the keys behind a query's own."""
+        """Mask the keys behind a query's own."""
         tile, rows, scalars = work.tile, work.rows, work.scalars
         first = self.lane() % 4 * 2 + tile * self.kernel.rows
         key = self.first_key()
@@ -183,7 +184,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def zero_missing(self, count: Int32, keys_left: Int32):
-        """Zeroes values that do not exist, where anything may be: 0 times NaN is NaN."""
+        """Zero values that do not exist, where anything may be: 0 times NaN is NaN."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         across = cute.size(self.words, mode=[0])  # words of a key in a column tile
         each = across * (self.kernel.column_tiles - 1)
@@ -193,7 +194,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def warp_max(self):
-        """Stores the largest scores of each warp's keys in shared memory."""
+        """Store the largest scores of each warp's keys in shared memory."""
         lane, own, group = self.lane(), self.first_key() // 16, self.uniform_here(self.group)
         for i in range_constexpr(self.kernel.rows // 4):
             most = arch.fmax(self.acc_s[(i % 2, 0, i // 2), 0, 0], self.acc_s[(i % 2, 1, i // 2), 0, 0])
@@ -204,7 +205,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.sync_warpgroup()
 
     def scale_of(self, i: int) -> Any:
-        """Returns the scale of the scores of one of a thread's rows."""
+        """Return the scale of the scores of one of a thread's rows."""
         return self.scale
 
     def softmax(self) -> None:
@@ -231,7 +232,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     def epilogue(
         self, count: Int32, blocks: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any
     ):  # fmt: skip
-        """Combines the accumulators of both warpgroups, and writes O / row_sum and LSE, or partial ones of a part of the keys."""
+        """Combine the accumulators of both warpgroups, and write O / row_sum and LSE, or partial ones of a part of the
+        keys."""
         last = count + blocks - 1
         # this warpgroup's last tile, if it has one
         own = last - ((last ^ self.group) & 1)
@@ -252,7 +254,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def split_weights(self, last: Int32, both: Any):
-        """Computes the factor of each warpgroup's accumulator of a row, and the binary LSE, in place of the largest scores.
+        """Compute the factor of each warpgroup's accumulator of a row, and the binary LSE, in place of the largest
+        scores.
 
         `both`: one warpgroup has the last tile, and the other the one before it.
         """
@@ -277,7 +280,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     def write_combined(
         self, first: Constexpr, last: Int32, both: Any, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any,
     ):  # fmt: skip
-        """Writes rows whose accumulators are in the memory of the last tile and, if `both` warpgroups have one, of the one before it."""
+        """Write rows whose accumulators are in the memory of the last tile and, if `both` warpgroups have one, of the
+        one before it."""
         thread = rematerialized(arch.thread_idx()[0]) - WARPGROUP
         lanes = self.kernel.value_dim // _WIDTH
         column, at = thread % lanes * _WIDTH, thread // lanes
@@ -314,12 +318,12 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                             tensors.partial[slot, number, self.kernel.value_dim] = self.smem_max[row, 1, 0]
 
     def inverse(self, total: Any) -> Any:
-        """Returns the factor of the outputs."""
+        """Return the factor of the outputs."""
         return arch.rcp_approx(total)
 
     @cute.jit
     def store_row_sum(self):
-        """Stores -row_max and row_sum in shared memory."""
+        """Store -row_max and row_sum in shared memory."""
         lane, number, group = self.lane(), self.first_key() // 16, self.uniform_here(self.group)
         for i in range_constexpr(self.kernel.rows // 4):
             row = lane % 4 * 2 + 8 * (i // 2) + i % 2
@@ -333,7 +337,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def store_acc(self, own: Int32, first: Constexpr):
-        """Stores the accumulators of some rows where this warpgroup's last KV tile was."""
+        """Store the accumulators of some rows where this warpgroup's last KV tile was."""
         lane, at = self.lane(), self.uniform_here(own)
         # in other banks than the rows of other threads
         places = [(self.column(half) ^ (lane % 4 * 8)) + lane % 4 * 2 * KV_TILE for half in range(2)]
@@ -349,18 +353,18 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                 )
 
     def column(self, half: int) -> Any:
-        """Returns the column of a column tile of which a thread has accumulators, the first or the second."""
+        """Return the column of a column tile of which a thread has accumulators, the first or the second."""
         return self.first_key() + 8 * half
 
     def total(self, row: Any, group: Any) -> Any:
-        """Returns the row_sum of a warpgroup."""
+        """Return the row_sum of a warpgroup."""
         total = self.smem_row_sum[row, 0, group]
         for number in range(1, 4):
             total = total + self.smem_row_sum[row, number, group]
         return total
 
     def read_acc(self, row: Any, column: Any, count: Any) -> Any:
-        """Loads some columns of the accumulator of the warpgroup whose last tile is `count`."""
+        """Load some columns of the accumulator of the warpgroup whose last tile is `count`."""
         index = self.kernel.stage_state(count, column // KV_TILE).index
         at = (column % KV_TILE) ^ (row // 2 % 4 * 8)
         place = cute.domain_offset((at, row, index), self.smem_acc).iterator.with_alignment(16)
@@ -370,7 +374,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         return held
 
     def write(self, row: Any, dtype: Any, column: Any, values: Any) -> None:
-        """Writes some columns of a row."""
+        """Write some columns of a row."""
         store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=_WIDTH * dtype.width)
         rounded = cute.make_rmem_tensor((_WIDTH,), dtype)
         rounded.store(values.load().to(dtype))

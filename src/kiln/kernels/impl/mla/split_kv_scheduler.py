@@ -1,7 +1,8 @@
-"""The split-KV scheduler of MLA: divides the KV tiles of all sequences evenly, on the device, which alone knows the lengths.
+"""The split-KV scheduler of MLA: divides the KV tiles of all sequences evenly, on the device, which alone knows the
+lengths.
 
-The KV tiles of all sequences stand in one line, and behind each sequence a few that stand for the cost of starting and ending one.
-Each split of the line is for one CTA; `combine.py` merges sequences that lie in several splits.
+The KV tiles of all sequences stand in one line, and behind each sequence a few that stand for the cost of starting and
+ending one. Each split of the line is for one CTA; `combine.py` merges sequences that lie in several splits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from .... import Int32, cute
 from ....cute import arch
 
 SPLIT_FIELDS = 4
-"""Values of a split: its first sequence, where its tiles begin in the line, tiles of each split, tiles of that sequence."""
+"""Values of a split: its first sequence, where its tiles begin in the line, tiles of each split, tiles of that
+sequence."""
 KV_TILE = 64
 """Keys of a tile: the page size."""
 _SEQUENCE_OVERHEAD = 3
@@ -22,37 +24,38 @@ _LENGTHS_PER_LANE = 4
 
 
 class KvRange(NamedTuple):
-    """The tiles of a sequence that a split has: from `first` to before `last` of `count`; none, if these are equal. `whole`: these are all
-    that the rows of a Q tile see.
-    """
+    """The KV tiles of a sequence that a split has, from `first` to before `last`."""
 
     first: Any
     last: Any
     count: Any
+    """KV tiles of the sequence."""
     whole: Any
+    """Whether the split has all KV tiles that the rows of a Q tile see."""
 
 
 @cute.jit
 def kv_length(lengths: cute.Tensor, sequence: Int32, most: Int32):
-    """Returns the keys of a sequence, at most as many as its pages hold: wrong lengths must not lead out of arrays."""
+    """Return the keys of a sequence, at most as many as its pages hold: wrong lengths must not lead out of arrays."""
     return max(Int32(0), min(lengths[sequence], most))
 
 
 @cute.jit
 def kv_tiles(length: Int32):
-    """Returns the KV tiles of a sequence; 1 without keys, wholly masked."""
+    """Return the KV tiles of a sequence; 1 without keys, wholly masked."""
     return max(Int32(1), cute.ceil_div(length, KV_TILE))
 
 
 @cute.jit
 def next_start(start: Int32, count: Int32):
-    """Returns where the next sequence begins."""
+    """Return where the next sequence begins."""
     return start + count + _SEQUENCE_OVERHEAD
 
 
 @cute.jit
 def kv_range(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int32):
-    """Returns the tiles of a sequence that the split at `begin` has, where no row of the Q tile sees the last `unseen` keys.
+    """Return the tiles of a sequence that the split at `begin` has, where no row of the Q tile sees the last `unseen`
+    keys.
 
     Those are left out where the split has the whole sequence: parts of it are combined, and must exist.
     """
@@ -67,7 +70,8 @@ def kv_range(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int
 
 @cute.jit
 def _extent(lengths: cute.Tensor, most: Int32, sequence: Int32, batch: Int32):
-    """Returns the extent of a sequence in the line; 0 if it does not exist. Loads unconditionally, so that no load waits for another."""
+    """Return the extent of a sequence in the line; 0 if it does not exist. Loads unconditionally, so that no load waits
+    for another."""
     own = next_start(Int32(0), kv_tiles(kv_length(lengths, min(sequence, batch - 1), most)))
     return own if sequence < batch else Int32(0)
 
@@ -76,7 +80,8 @@ def _extent(lengths: cute.Tensor, most: Int32, sequence: Int32, batch: Int32):
 def find_split(
     lengths: cute.Tensor, most: Int32, number: Int32, num_splits: Int32, fields: cute.Tensor, splits: cute.Tensor, stores: Any
 ):  # fmt: skip
-    """Finds a split by one warp and stores its `SPLIT_FIELDS` in `fields`, and with `stores` in its row of `splits` (split, field)."""
+    """Find a split by one warp and store its `SPLIT_FIELDS` in `fields`, and with `stores` in its row of `splits`
+    (split, field)."""
     lane = arch.lane_idx()
     batch = Int32(lengths.shape[0])
     qk_tiles = cute.ceil_div(batch, 32 * _LENGTHS_PER_LANE)

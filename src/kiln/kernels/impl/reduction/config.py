@@ -13,9 +13,9 @@ MAX_PARTS = 65535
 class ReductionConfig:
     """The config of a reduction.
 
-    A CTA of `threads` reduces some rows, `row_threads` of them each (0: by the length of the rows; columns choose for themselves). A
-    thread has `vectors` loads in flight. `parts` CTAs share a row or column, and a second kernel reduces their partial results (0: as
-    many as keep the device busy).
+    A CTA of `threads` reduces some rows, `row_threads` of them each (0: by the length of the rows; columns choose for
+    themselves). A thread has `vectors` loads in flight. `parts` CTAs share a row or column, and a second kernel reduces
+    their partial results (0: as many as keep the device busy).
     """
 
     threads: int = 256
@@ -25,7 +25,7 @@ class ReductionConfig:
 
     @arrays.checked_once
     def check(self) -> None:
-        """Raises if the config cannot work."""
+        """Raise if the config cannot work."""
         for name, least, most in (("threads", 32, 1024), ("row_threads", 0, self.threads), ("vectors", 1, 16)):
             value = getattr(self, name)
             arrays.require(

@@ -75,7 +75,8 @@ class Launch(NamedTuple):
 def _reduce(
     problem: ReductionProblem, config: ReductionConfig, sources: list[Any], view: Any, out: Any, from_partials: bool
 ) -> None:
-    """Reduces an array or partial results: by one kernel, or by one that writes partial results and another that reduces them."""
+    """Reduce an array or partial results: by one kernel, or by one that writes partial results and another that reduces
+    them."""
     launch_of: Any = _row_launch if isinstance(view, RowsToReduce) else _column_launch
     kind, spec, numbers, parts, shape = launch_of(problem, config, sources, view, from_partials)
     kernel = launches.cached_kernel(kind, spec)
@@ -99,7 +100,7 @@ def _reduce(
 def _row_launch(
     problem: ReductionProblem, config: ReductionConfig, sources: list[Any], view: RowsToReduce, from_partials: bool
 ) -> Launch:
-    """Returns how the rows of an array or of partial results are reduced."""
+    """Return how the rows of an array or of partial results are reduced."""
     device, operation = devices.current(), problem.operation
     extents, strides = (*view.kept, view.repeats), (*view.kept_strides, view.repeat_stride)
     layouts = [arrays.layout_of(x) for x in sources]
@@ -137,7 +138,7 @@ def _row_launch(
 def _column_launch(
     problem: ReductionProblem, config: ReductionConfig, sources: list[Any], view: ColumnsToReduce, from_partials: bool
 ) -> Launch:
-    """Returns how the columns of an array or of partial results are reduced."""
+    """Return how the columns of an array or of partial results are reduced."""
     operation = problem.operation
     steps = [s for s, e in ((view.batch_stride, view.batches), (view.row_stride, view.rows)) if e != 1]
     width = min(width_of(arrays.layout_of(x), view.n, *steps) for x in sources)
@@ -162,7 +163,7 @@ def _column_launch(
 
 
 def _parts(ctas: int, chunks: int, device: Device) -> int:
-    """Returns how many CTAs share a reduction: as many as keep the device busy, evenly, in one wave."""
+    """Return how many CTAs share a reduction: as many as keep the device busy, evenly, in one wave."""
     fewest = max(1, -(-3 * device.sm_count // ctas))
     choices = range(fewest, max(fewest, 5 * device.sm_count // ctas) + 1)
     if fewest > 128:  # one more or less makes no difference

@@ -1,8 +1,8 @@
 """The reduction kernels: along contiguous elements (rows), or across them (columns).
 
-Each thread folds its elements into one state for each position of a vector; states are merged within the thread, the warp and the CTA in
-a fixed order, so that the same input gives the same result. A reduction may be split over CTAs: each writes its state, and a second
-kernel merges them, in order.
+Each thread folds its elements into one state for each position of a vector; states are merged within the thread, the
+warp and the CTA in a fixed order, so that the same input gives the same result. A reduction may be split over CTAs:
+each writes its state, and a second kernel merges them, in order.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ class Operation:
         return self.index.max
 
     def initial(self, width: int = 0, position: Any = None) -> State:
-        """Returns states of no elements, for each position of a vector or (0) one; `position` is that of the first to come."""
+        """Return states of no elements, for each position of a vector or (0) one; `position` is that of the first to
+        come."""
         kinds = ((self.identity, self.dtype), (self.no_position if position is None else position, self.index))
         states = [cute.full((width,), x, kind) if width else kind(x) for x, kind in kinds]
         return tuple(states[: len(self.types)])
 
     def advance(self, state: State, values: Any, position: Any) -> State:
-        """Returns states with elements that come after all those seen, at one position: of equals, the first stays."""
+        """Return states with elements that come after all those seen, at one position: of equals, the first stays."""
         if not self.finds_position:
             return self.merge(state, (values,))
         best, places = state
@@ -79,23 +80,23 @@ class Operation:
         return cute.where(taken, values, best), cute.where(taken, cute.full_like(places, position), places)
 
     def beats(self, a: Any, b: Any) -> Any:
-        """Returns whether `a` comes before `b`; a NaN comes before every number."""
+        """Return whether `a` comes before `b`; a NaN comes before every number."""
         first = a > b if self.name.endswith("max") else a < b
         return first | ((a != a) & (b == b)) if self.dtype.is_float else first
 
     def chosen(self, a: Any, b: Any) -> Any:
-        """Returns the one of two values that comes first."""
+        """Return the one of two values that comes first."""
         if self.dtype.is_float:
             choose = cute.math.max if self.name.endswith("max") else cute.math.min
             return choose(a, b, propagate_nan=True)
         return where(self.beats(b, a), b, a)
 
     def is_chosen(self, value: Any, chosen: Any) -> Any:
-        """Returns whether a value is the one chosen among some: an equal, or a NaN, which is never passed over."""
+        """Return whether a value is the one chosen among some: an equal, or a NaN, which is never passed over."""
         return (value == chosen) | (value != value) if self.dtype.is_float else value == chosen
 
     def merge(self, a: State, b: State) -> State:
-        """Returns one state of two; of equals, the one with the lower position."""
+        """Return one state of two; of equals, the one with the lower position."""
         if self.adds:
             return (a[0] + b[0],)
         value = self.chosen(a[0], b[0])
@@ -104,7 +105,7 @@ class Operation:
         return value, smaller(self.place(a, value), self.place(b, value))
 
     def place(self, state: State, chosen: Any) -> Any:
-        """Returns the position of a state if its value was chosen."""
+        """Return the position of a state if its value was chosen."""
         nowhere = (
             self.index(self.no_position)
             if isinstance(chosen, self.dtype)
@@ -113,7 +114,7 @@ class Operation:
         return where(self.is_chosen(state[0], chosen), state[1], nowhere)
 
     def result(self, state: State, count: Any, dtype: Any) -> Any:
-        """Returns the result for a state of `count` elements."""
+        """Return the result for a state of `count` elements."""
         if self.finds_position:
             return state[1].to(dtype)
         if self.name == "mean":
@@ -123,24 +124,24 @@ class Operation:
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    """Returns `a` where the condition holds, else `b`; of numbers or vectors."""
+    """Return `a` where the condition holds, else `b`; of numbers or vectors."""
     if isinstance(condition, Boolean):
         return select_(condition, a, b)
     return cute.where(condition, a, b)
 
 
 def computed(value: Any, dtype: Any) -> Any:
-    """Converts a number or vector to the type of the computation."""
+    """Convert a number or vector to the type of the computation."""
     return as_f32(value) if dtype is Float32 and isinstance(value, cute.TensorSSA) else value.to(dtype)
 
 
 def smaller(a: Any, b: Any) -> Any:
-    """Returns the smaller of two positions, or of each of two vectors of them."""
+    """Return the smaller of two positions, or of each of two vectors of them."""
     return where(b < a, b, a)
 
 
 def folded(operation: Operation, state: State, width: int) -> State:
-    """Merges the states of the positions of a vector."""
+    """Merge the states of the positions of a vector."""
     merged = tuple(part[0] for part in state)
     for i in range(1, width):
         merged = operation.merge(merged, tuple(part[i] for part in state))
@@ -148,7 +149,7 @@ def folded(operation: Operation, state: State, width: int) -> State:
 
 
 def across_lanes(operation: Operation, state: State, lanes: int) -> State:
-    """Merges the states of neighbouring lanes, in all of them."""
+    """Merge the states of neighbouring lanes, in all of them."""
     offsets = [1 << k for k in reversed(range((lanes - 1).bit_length()))]
     value = state[0]
     for offset in offsets:
@@ -166,11 +167,12 @@ def across_lanes(operation: Operation, state: State, lanes: int) -> State:
 class ReductionSpecialisation:
     """What a kernel is specialised for.
 
-    `lanes` are the threads along the contiguous mode, of a row or of a vector of columns. A `split` reduction writes states, not
-    results; `from_partials` reads them. `exact`: every access is in bounds.
+    `lanes` are the threads along the contiguous mode, of a row or of a vector of columns. A `split` reduction writes
+    states, not results; `from_partials` reads them. `exact`: every access is in bounds.
 
-    Of rows: `plain`: one mode is kept, and one is reduced. `rows_at_once`: rows that a thread has at a time, of one chunk each; 0: rows
-    have several chunks. Of columns: `even`: the rows of each CTA are a multiple of those that it reads at a time.
+    Of rows: `plain`: one mode is kept, and one is reduced. `rows_at_once`: rows that a thread has at a time, of one
+    chunk each; 0: rows have several chunks. Of columns: `even`: the rows of each CTA are a multiple of those that it
+    reads at a time.
     """
 
     operation: Operation
@@ -197,20 +199,20 @@ class Reduction:
         self.operation, self.threads, self.lanes, self.width = spec.operation, spec.threads, spec.lanes, spec.width
 
     def sources(self, addresses: Any) -> list[Any]:
-        """Returns the pointers of elements, and of positions where states are read."""
+        """Return the pointers of elements, and of positions where states are read."""
         pointers = [arrays.pointer(addresses[0], self.spec.dtype, 1)]
         if self.spec.from_partials and self.operation.finds_position:
             pointers.append(arrays.pointer(addresses[1], self.operation.index, 1))
         return pointers
 
     def targets(self, addresses: Any) -> list[Any]:
-        """Returns the pointers of results, or of the values of states."""
+        """Return the pointers of results, or of the values of states."""
         kinds = self.operation.types if self.spec.split else (self.spec.out,)
         rest = addresses[len(addresses) - len(kinds) :]
         return [arrays.pointer(address, kind, 1) for address, kind in zip(rest, kinds, strict=True)]
 
     def read(self, sources: list[Any], offset: Any, inside: Any) -> State:
-        """Reads some neighbouring elements or states; the identity where they are not `inside` (None: they are)."""
+        """Read some neighbouring elements or states; the identity where they are not `inside` (None: they are)."""
         operation = self.operation
         state: list[Any] = []
         for source, kind, instead in zip(
@@ -229,12 +231,12 @@ class Reduction:
         return tuple(state)
 
     def as_state(self, read: State) -> State:
-        """Converts what was read to the types of the computation."""
+        """Convert what was read to the types of the computation."""
         return (computed(read[0], self.operation.dtype), *read[1:])
 
     @cute.jit
     def write(self, targets: Any, state: Any, place: Any, count: Any):
-        """Writes a state, or its result."""
+        """Write a state, or its result."""
         if const_expr(self.spec.split):
             for target, part in zip(targets, state, strict=True):
                 (target + place).store(part)
@@ -245,8 +247,8 @@ class Reduction:
 class RowSizes(NamedTuple):
     """The rows of a launch: `n` contiguous elements, `repeats` of them in a row; rows lie in two modes.
 
-    A CTA reduces `chunks_per_cta` chunks of a row; `count` is the number of elements of a result. The first row begins `lead` elements
-    behind a vector.
+    A CTA reduces `chunks_per_cta` chunks of a row; `count` is the number of elements of a result. The first row begins
+    `lead` elements behind a vector.
     """
 
     kept: Any
@@ -277,7 +279,7 @@ class RowReduction(Reduction):
 
     @cute.jit
     def __call__(self, addresses: Any, sizes: Any, ctas: Int32, parts: Int32, stream: Int64):
-        """Launches `parts` times so many CTAs. `addresses`: elements or states, results or states."""
+        """Launch `parts` times so many CTAs. `addresses`: elements or states, results or states."""
         self.kernel(self.sources(addresses), self.targets(addresses), sizes).launch(
             grid=(ctas, parts, 1), block=(self.threads, 1, 1), stream=stream
         )
@@ -317,15 +319,15 @@ class RowReduction(Reduction):
                 self.write(targets, state, at, sizes.count)
 
     def start(self) -> State:
-        """Returns the initial states: one if positions are wanted, else one for each position of a vector."""
+        """Return the initial states: one if positions are wanted, else one for each position of a vector."""
         return self.operation.initial(0 if self.searches else self.width)
 
     def thread_state(self, state: State) -> State:
-        """Merges a thread's states."""
+        """Merge a thread's states."""
         return state if self.searches else folded(self.operation, state, self.width)
 
     def base(self, row: Any, row_count: Any, sizes: Any) -> Any:
-        """Returns the offset of a row; of the first, if the row does not exist."""
+        """Return the offset of a row; of the first, if the row does not exist."""
         place = where(row < row_count, row, Int32(0))
         strides = sizes.kept_strides
         if self.spec.plain:
@@ -333,7 +335,7 @@ class RowReduction(Reduction):
         return Int64(place // sizes.kept[1]) * strides[0] + Int64(place % sizes.kept[1]) * strides[1]
 
     def piece(self, sources: list[Any], base: Any, sizes: Any, repeat: Any, number: Any) -> Piece:
-        """Begins to read a thread's part of a chunk of a row."""
+        """Begin to read a thread's part of a chunk of a row."""
         operation, width, lanes = self.operation, self.width, self.lanes
         lane = arch.thread_idx()[0] % lanes
         before = operation.index(repeat) * sizes.n
@@ -352,7 +354,7 @@ class RowReduction(Reduction):
 
     @cute.jit
     def edge(self, source: Any, pred: Any):
-        """Reads an element at the edge of a row; the identity where there is none."""
+        """Read an element at the edge of a row; the identity where there is none."""
         value = self.operation.dtype(self.operation.identity)
         if pred:
             value = source.load().to(self.operation.dtype)
@@ -360,7 +362,7 @@ class RowReduction(Reduction):
 
     @cute.jit
     def accumulate(self, state: Any, piece: Any):
-        """Returns states with a part of a chunk."""
+        """Return states with a part of a chunk."""
         operation = self.operation
         if const_expr(self.searches):
             state = self.search(state, [vector[0] for vector in piece.vectors], piece.position)
@@ -378,7 +380,8 @@ class RowReduction(Reduction):
 
     @cute.jit
     def search(self, state: Any, values: Any, position: Any):
-        """Returns the first of the best of those seen and of a chunk, whose first element has a position; searched only if it is better."""
+        """Return the first of the best of those seen and of a chunk, whose first element has a position; searched only
+        if it is better."""
         operation, width = self.operation, self.width
         best = values[0]
         for value in values[1:]:
@@ -398,7 +401,7 @@ class RowReduction(Reduction):
 
     @cute.jit
     def across_warps(self, state: Any, thread: Any):
-        """Merges the states of the warps of a row."""
+        """Merge the states of the warps of a row."""
         warps = self.lanes // WARP
         lane, warp = thread % WARP, thread // WARP
         buffers = [
@@ -414,8 +417,8 @@ class RowReduction(Reduction):
 
 
 class ColumnSizes(NamedTuple):
-    """The columns of a launch: batches of `rows` rows of `n` contiguous elements. A CTA reduces `rows_per_cta` rows; `count` is the
-    number of elements of a result."""
+    """The columns of a launch: batches of `rows` rows of `n` contiguous elements. A CTA reduces `rows_per_cta` rows;
+    `count` is the number of elements of a result."""
 
     rows: Any
     row_stride: Any
@@ -430,7 +433,8 @@ class ColumnReduction(Reduction):
 
     @cute.jit
     def __call__(self, addresses: Any, sizes: Any, batches: Int32, parts: Int32, stream: Int64):
-        """Launches `parts` CTAs for the columns that one has, in each batch. `addresses`: elements or states, results or states."""
+        """Launch `parts` CTAs for the columns that one has, in each batch. `addresses`: elements or states, results or
+        states."""
         grid = (cute.ceil_div(sizes.n, self.lanes * self.width), parts, batches)
         self.kernel(self.sources(addresses), self.targets(addresses), sizes).launch(
             grid=grid, block=(self.threads, 1, 1), stream=stream

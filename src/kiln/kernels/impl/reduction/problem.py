@@ -39,7 +39,7 @@ class ColumnsToReduce(NamedTuple):
 
 
 def _groups(shape: Sequence[int], strides: Sequence[int], reduced: frozenset[int]) -> list[tuple[bool, int, int]]:
-    """Returns (reduced?, extent, stride) of the fewest modes, in order."""
+    """Return (reduced?, extent, stride) of the fewest modes, in order."""
     groups: list[tuple[bool, int, int]] = []
     for mode, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         if extent == 1:
@@ -53,7 +53,7 @@ def _groups(shape: Sequence[int], strides: Sequence[int], reduced: frozenset[int
 
 
 def _layout(groups: list[tuple[bool, int, int]]) -> RowsToReduce | ColumnsToReduce | None:
-    """Returns a view of an array that kernels can reduce; None if it must be copied."""
+    """Return a view of an array that kernels can reduce; None if it must be copied."""
     kept = [(e, s) for kind, e, s in groups if not kind]
     reduced = [(e, s) for kind, e, s in groups if kind]
     if any(s < 0 for _, _, s in groups):
@@ -74,7 +74,7 @@ def _layout(groups: list[tuple[bool, int, int]]) -> RowsToReduce | ColumnsToRedu
 
 @functools.lru_cache(maxsize=256)
 def types_of(name: str, dtype: Any) -> tuple[Any, Any]:
-    """Returns the type of the computation, and that of the result."""
+    """Return the type of the computation, and that of the result."""
     require(
         dtype is Boolean or dtype.width >= 8,
         f"{name} of {dtype.__name__} elements",

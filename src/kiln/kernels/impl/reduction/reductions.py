@@ -14,7 +14,7 @@ __all__ = ["argmax", "argmin", "max", "mean", "min", "sum"]
 
 
 def _axes(x: Any, axis: Any, name: str) -> tuple[int, ...]:
-    """Returns the modes of a reduction, from 0 on."""
+    """Return the modes of a reduction, from 0 on."""
     if axis is None:
         return tuple(range(x.ndim))
     listed = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -78,31 +78,32 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any)
 
 @kernel_function("x", "out")
 def sum(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Returns the sum over some axes (None: all). Floats in f32 (f64 in f64), integers exactly in Int64; of nothing 0."""
+    """Return the sum over some axes (None: all). Floats in f32 (f64 in f64), integers exactly in Int64; of nothing
+    0."""
     return _reduce("sum", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def mean(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Returns the mean over some axes (None: all). That of integers is Float32; of nothing NaN."""
+    """Return the mean over some axes (None: all). That of integers is Float32; of nothing NaN."""
     return _reduce("mean", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def max(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Returns the largest element over some axes (None: all); NaN if one is."""
+    """Return the largest element over some axes (None: all); NaN if one is."""
     return _reduce("max", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def min(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Returns the smallest element over some axes (None: all); NaN if one is."""
+    """Return the smallest element over some axes (None: all); NaN if one is."""
     return _reduce("min", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def argmax(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Returns the position of the largest element along an axis or (None) in all elements in row-major order, as Int64.
+    """Return the position of the largest element along an axis or (None) in all elements in row-major order, as Int64.
 
     Of equal elements the first, and the first NaN if there is one.
     """
@@ -111,5 +112,5 @@ def argmax(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None,
 
 @kernel_function("x", "out")
 def argmin(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Returns the position of the smallest element, as `argmax` does."""
+    """Return the position of the smallest element, as `argmax` does."""
     return _reduce("argmin", x, axis, keepdims, out, config)

@@ -15,7 +15,7 @@ class RopeConfig:
     heads: int = 2
 
     def check(self) -> None:
-        """Raises if the config cannot work."""
+        """Raise if the config cannot work."""
         arrays.require_threads(self)
         arrays.require(
             isinstance(self.heads, int) and 1 <= self.heads <= 16,

@@ -1,7 +1,7 @@
 """The RoPE kernel.
 
-A thread rotates a few neighbouring pairs by the angles of one position in several heads of a token: it reads their cosines and sines
-once.
+A thread rotates a few neighbouring pairs by the angles of one position in several heads of a token: it reads their
+cosines and sines once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .config import RopeConfig
 class RopeSpecialisation:
     """What a kernel is specialised for.
 
-    `types`: element types of x, the result, cosines, sines and positions. `indexed`: modes of the array of positions. `wide`: thread
-    indices are 64-bit.
+    `types`: element types of x, the result, cosines, sines and positions. `indexed`: modes of the array of positions.
+    `wide`: thread indices are 64-bit.
     """
 
     types: tuple[Any, ...]
@@ -70,9 +70,11 @@ class RopeKernel:
     def __call__(
         self, addresses: Any, batch: Int32, tokens: Int32, table: Int32, first: Int64, strides: Any, ctas: Int32, stream: Int64
     ):  # fmt: skip
-        """Launches so many CTAs. `addresses`: x, the result, cosines, sines, positions if there are any. `table`: rows of cosines.
+        """Launch so many CTAs. `addresses`: x, the result, cosines, sines, positions if there are any. `table`: rows of
+        cosines.
 
-        `strides`: of batch, token and head of x and of the result; of rows of cosines and sines; of batch and token of positions.
+        `strides`: of batch, token and head of x and of the result; of rows of cosines and sines; of batch and token of
+        positions.
         """
         spec = self.spec
         pointers = [
@@ -113,11 +115,12 @@ class RopeKernel:
 
     @property
     def halved(self) -> bool:
-        """Whether half of a thread's pairs are in the first half of a head: neighbouring threads then access neighbouring vectors."""
+        """Whether half of a thread's pairs are in the first half of a head: neighbouring threads then access
+        neighbouring vectors."""
         return self.spec.interleaved and self.spec.width > 1
 
     def angles(self, row: Any, chunk: Any) -> Any:
-        """Loads the cosines or sines of a thread's pairs."""
+        """Load the cosines or sines of a thread's pairs."""
         width, pairs = self.spec.width, self.spec.pairs
         if not self.halved:
             return as_f32(self.vector(row + chunk * width).load())
@@ -126,20 +129,21 @@ class RopeKernel:
         return cute.TensorSSA.from_elements([x for half in halves for x in half.to_elements()], Float32)
 
     def vector(self, pointer: Any, width: int | None = None) -> Any:
-        """Returns the tensor of as many elements as a thread has pairs, or of `width`."""
+        """Return the tensor of as many elements as a thread has pairs, or of `width`."""
         width = width or self.spec.width
         aligned = pointer.with_alignment(min(16, width * pointer.dtype.width // 8))
         return cute.make_tensor(aligned, cute.make_layout(width))
 
     def load_atom(self, dtype: Any) -> Any:
-        """Returns the copy that reads a vector; its lines leave L2 after written ones, so that memory takes both faster."""
+        """Return the copy that reads a vector; its lines leave L2 after written ones, so that memory takes both
+        faster."""
         wide = self.spec.width * dtype.width == 128
         priority = CacheEvictionPriority.EVICT_LAST if wide else CacheEvictionPriority.EVICT_NORMAL
         return vector_atom(dtype, self.spec.width, priority)
 
     @cute.jit
     def rotate(self, source: Any, target: Any, strides: Any, angles: Any, chunk: Any, head: Any):
-        """Rotates the thread's pairs in its heads: all are read before one is written."""
+        """Rotate the thread's pairs in its heads: all are read before one is written."""
         spec, width = self.spec, self.spec.width
         first, second = chunk * width, spec.pairs + chunk * width
         if const_expr(spec.interleaved and not self.halved):
@@ -167,7 +171,7 @@ class RopeKernel:
 
     @cute.jit
     def copy(self, source: Any, target: Any, strides: Any, at: Any, head: Any):
-        """Copies elements behind the pairs."""
+        """Copy elements behind the pairs."""
         for k in range_constexpr(self.spec.thread_heads):
             if head + k < self.spec.heads:
                 value = self.vector(source + (k * strides[2] + at)).load()
@@ -175,13 +179,13 @@ class RopeKernel:
 
 
 def deinterleaved(a: Any, b: Any) -> tuple[Any, Any]:
-    """Splits two vectors of neighbours into the first and the second elements of pairs."""
+    """Split two vectors of neighbours into the first and the second elements of pairs."""
     both = [*a.to_elements(), *b.to_elements()]
     return cute.TensorSSA.from_elements(both[::2], Float32), cute.TensorSSA.from_elements(both[1::2], Float32)
 
 
 def interleaved_pairs(a: Any, b: Any) -> tuple[Any, Any]:
-    """Interleaves the first and the second elements of pairs."""
+    """Interleave the first and the second elements of pairs."""
     both = [x for pair in zip(a.to_elements(), b.to_elements(), strict=True) for x in pair]
     half = len(both) // 2
     return cute.TensorSSA.from_elements(both[:half], Float32), cute.TensorSSA.from_elements(both[half:], Float32)

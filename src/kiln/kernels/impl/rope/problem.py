@@ -13,10 +13,11 @@ from ...dispatch.problem import MAX_VECTOR_BYTES, Problem, TensorLayout
 
 @dataclasses.dataclass(frozen=True)
 class RopeProblem(Problem):
-    """The rotation of pairs of elements of (batch, tokens, heads, D) by the angles of their positions, (positions, pairs).
+    """The rotation of pairs of elements of (batch, tokens, heads, D) by the angles of their positions, (positions,
+    pairs).
 
-    `index` are the positions of all tokens (batch, tokens), or where each sequence begins (batch,); None: all begin at one place.
-    Elements behind the pairs stay as they are; they are copied unless the result is `in_place`.
+    `index` are the positions of all tokens (batch, tokens), or where each sequence begins (batch,); None: all begin at
+    one place. Elements behind the pairs stay as they are; they are copied unless the result is `in_place`.
     """
 
     x: TensorLayout

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def as_rows(x: Any) -> Any:
-    """Returns an array whose rows kernels can read: itself or a contiguous copy; None for None."""
+    """Return an array whose rows kernels can read: itself or a contiguous copy; None for None."""
     return x if x is None or matrix_of(arrays.layout_of(x)) is not None else arrays.contiguous(x)
 
 
 def target_for(x: Any) -> Any:
-    """Returns an array whose rows kernels can write: itself or a new one."""
+    """Return an array whose rows kernels can write: itself or a new one."""
     return x if matrix_of(arrays.layout_of(x)) is not None else arrays.empty(x, tuple(x.shape), None)
 
 
@@ -27,7 +27,7 @@ def run_rows(
     name: str, function: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], scalars: tuple[float, ...],
     best_config: Callable[..., Any], config: Any, column_outs: Sequence[Any] = (), row_values: Sequence[Any] = (),
 ) -> None:  # fmt: skip
-    """Computes a row function; arrays whose rows kernels cannot access are copied."""
+    """Compute a row function; arrays whose rows kernels cannot access are copied."""
     column_types = tuple(arrays.element_type(x) for x in column_outs)
 
     def problem_of(*groups: Sequence[Any]) -> RowFunctionProblem:

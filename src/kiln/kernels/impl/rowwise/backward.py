@@ -1,9 +1,9 @@
 """Gradients of softmax, RMSNorm and LayerNorm.
 
-Statistics of a row are computed again from the row, which must be read anyway: nothing but the inputs is needed of the forward pass.
-Gradients of weights and biases are reduced over rows: rows are streamed (`streaming.py`), and each CTA adds those of its rows. Rows
-that are too long for that, or are accessed element by element, are read again by a kernel that reduces over rows, given the
-statistics that the first has written. The order of additions is fixed.
+Statistics of a row are computed again from the row, which must be read anyway: nothing but the inputs is needed of the
+forward pass. Gradients of weights and biases are reduced over rows: rows are streamed (`streaming.py`), and each CTA
+adds those of its rows. Rows that are too long for that, or are accessed element by element, are read again by a kernel
+that reduces over rows, given the statistics that the first has written. The order of additions is fixed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SoftmaxBackward(RowKernel):
 
 
 def quarters(values: Any) -> list[Any]:
-    """Splits a vector into vectors of at most four elements: their accumulators take fewer registers."""
+    """Split a vector into vectors of at most four elements: their accumulators take fewer registers."""
     if len(values) <= 4:
         return [values]
     pieces = values.reshape((4, len(values) // 4))
@@ -96,16 +96,18 @@ class RmsNormBackward(NormBackward):
 class LayerNormBackward(NormBackward):
     """The gradients of LayerNorm.
 
-    Statistics are the number of elements, their mean, the sum of squared deviations, sum(g) and sum(g * deviation) for g = dy * weight.
+    Statistics are the number of elements, their mean, the sum of squared deviations, sum(g) and sum(g * deviation) for
+    g = dy * weight.
     """
 
     fields = 5
     counts_elements = True
 
     def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
-        """Returns statistics with a thread's part; deviations are first from the mean of the thread's first vector.
+        """Return statistics with a thread's part; deviations are first from the mean of the thread's first vector.
 
-        It is near enough to lose no accuracy: of e elements in vectors of w, at most e / w of the squares is subtracted again.
+        It is near enough to lose no accuracy: of e elements in vectors of w, at most e / w of the squares is subtracted
+        again.
         """
         count = part.elements()
         first, *_ = part.first()
@@ -165,7 +167,7 @@ class LayerNormBackward(NormBackward):
 def norm_backward(
     name: str, function: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, config: Any, *more: Any
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Returns the gradients of x, weight and bias of a norm; `more` are gradients of further uses of x."""
+    """Return the gradients of x, weight and bias of a norm; `more` are gradients of further uses of x."""
     arrays.require(
         isinstance(bias, (bool, int)),
         f"{name}: bias is {type(bias).__name__}, and must be a bool",
@@ -188,7 +190,8 @@ def norm_backward(
 
 @kernel_function("dy", "y", "out")
 def softmax_backward(dy: Any, y: Any, *, out: Any = None, config: Any = None) -> Any:
-    """Returns the gradient of the input of `softmax` from that of its result `y`: y * (dy - sum(y * dy)), along the last mode."""
+    """Return the gradient of the input of `softmax` from that of its result `y`: y * (dy - sum(y * dy)), along the last
+    mode."""
     if out is None:
         out = arrays.empty_like(dy)
     run_rows("softmax_backward", SoftmaxBackward, [y, dy], [out], [], (), softmax_backward_config, config)
@@ -199,7 +202,7 @@ def softmax_backward(dy: Any, y: Any, *, out: Any = None, config: Any = None) ->
 def rms_norm_backward(
     dy: Any, x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
-    """Returns the gradients of `x` and `weight` (None without) of `rms_norm` from that of its result.
+    """Return the gradients of `x` and `weight` (None without) of `rms_norm` from that of its result.
 
     That of `x` is written to `out`. That of `weight` has its type; it is summed in f32, in a fixed order.
     """
@@ -210,7 +213,7 @@ def rms_norm_backward(
 def layer_norm_backward(
     dy: Any, x: Any, weight: Any = None, *, bias: bool = False, eps: float = 1e-5, out: Any = None, config: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Returns the gradients of `x`, `weight` (None without) and the bias of `layer_norm` from that of its result.
+    """Return the gradients of `x`, `weight` (None without) and the bias of `layer_norm` from that of its result.
 
     That of the bias, of the type of `x`, is None unless `bias` is True.
     """

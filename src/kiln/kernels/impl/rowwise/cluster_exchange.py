@@ -9,10 +9,10 @@ from ....cute import arch
 
 
 def send(slot: Any, barrier: Any, rank: Any, values: list[Any]) -> None:
-    """Stores f32 values in the shared memory of a CTA of the cluster, and counts their bytes at its mbarrier.
+    """Store f32 values in the shared memory of a CTA of the cluster, and count their bytes at its mbarrier.
 
-    Asynchronous stores wait for nothing; a cluster barrier, or an arrival with release at cluster scope, would wait until all of the
-    thread's stores to global memory are complete. The arrival releases the slot, which was read.
+    Asynchronous stores wait for nothing; a cluster barrier, or an arrival with release at cluster scope, would wait
+    until all of the thread's stores to global memory are complete. The arrival releases the slot, which was read.
     """
     target, remote_barrier = mapa(slot, rank), mapa(barrier, rank)
     arch.inline_ptx(
@@ -32,7 +32,7 @@ def send(slot: Any, barrier: Any, rank: Any, values: list[Any]) -> None:
 
 
 def mapa(pointer: Any, rank: Any) -> Any:
-    """Returns the address of a place in shared memory in the CTA of that rank."""
+    """Return the address of a place in shared memory in the CTA of that rank."""
     return arch.inline_ptx(
         "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};",
         write_only_types=[Int32],

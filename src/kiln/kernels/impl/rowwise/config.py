@@ -13,14 +13,14 @@ MAX_REGISTER_ELEMENTS, MAX_THREAD_ELEMENTS = 64, 128
 MAX_STREAMED_ELEMENTS = 64
 """Most elements of a row that a thread of a streaming kernel has."""
 EXCHANGE_DEPTH = 4
-"""Rows whose statistics a streaming kernel keeps. A CTA that sends those of a row knows that all CTAs have sent those of two rows
-before, and that their warps have read those of four rows before."""
+"""Rows whose statistics a streaming kernel keeps. A CTA that sends those of a row knows that all CTAs have sent those
+of two rows before, and that their warps have read those of four rows before."""
 STAGES = 2
 """Rows that a CTA of a double-buffered kernel has in shared memory."""
 
 
 def check_threads(config: Any, device: devices.Device) -> None:
-    """Raises if threads, threads of a row or the cluster size of a config cannot work."""
+    """Raise if threads, threads of a row or the cluster size of a config cannot work."""
     for name in ("threads", "row_threads", "cluster"):
         value = getattr(config, name)
         arrays.require(
@@ -42,7 +42,7 @@ def check_threads(config: Any, device: devices.Device) -> None:
 
 
 def check_smem(config: Any, used: int, device: devices.Device, hint: str) -> None:
-    """Raises if a config uses more shared memory than a CTA has."""
+    """Raise if a config uses more shared memory than a CTA has."""
     arrays.require(
         used <= device.smem, f"{config} takes {used} bytes of shared memory, and a CTA has {device.smem}", hint=hint
     )
@@ -52,17 +52,21 @@ def check_smem(config: Any, used: int, device: devices.Device, hint: str) -> Non
 class RowwiseConfig:
     """The config of kernels that hold a row in the registers and shared memory of a CTA or cluster.
 
-    `row_threads` of the `threads` of a CTA hold a row, or the part of a row that one of `cluster` CTAs has. Up to `smem_vectors`
-    vectors of each thread are in shared memory, the others in registers. At least `ctas_per_sm` CTAs fit on an SM, which limits
-    registers. With several `rows_per_cta` a CTA loads the next row while it computes one, which is wholly in its shared memory.
+    A vector is what one instruction loads, up to 16 bytes.
     """
 
     threads: int = 128
+    """Threads of a CTA."""
     row_threads: int = 32
+    """Threads of a CTA that hold a row, or the part of it that the CTA has."""
     cluster: int = 1
+    """CTAs that share a row."""
     smem_vectors: int = 0
+    """The most vectors of a thread that are in shared memory; the others are in registers."""
     ctas_per_sm: int = 1
+    """CTAs that fit on an SM at least, which limits registers."""
     rows_per_cta: int = 1
+    """With several, a CTA loads the next row while it computes one; the rows are wholly in shared memory."""
 
     @property
     def rows(self) -> int:
@@ -70,41 +74,43 @@ class RowwiseConfig:
         return self.threads // self.row_threads
 
     def ctas(self, rows: int) -> int:
-        """Returns how many CTAs so many rows take."""
+        """Return how many CTAs so many rows take."""
         return -(-rows // (self.rows * self.rows_per_cta)) * self.cluster
 
     def vectors(self, n: int, width: int) -> int:
-        """Returns the vectors of `width` elements of a row of `n` that a thread holds; 0 if the row does not fit."""
+        """Return the vectors of `width` elements of a row of `n` that a thread holds; 0 if the row does not fit."""
         vectors = -(-n // (self.cluster * self.row_threads * width))
         in_registers = (vectors - min(vectors, self.smem_vectors)) * width
         return vectors if in_registers <= MAX_REGISTER_ELEMENTS and vectors * width <= MAX_THREAD_ELEMENTS else 0
 
     def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
-        """Returns the shared memory of a CTA that reads so many sources of `bits`-bit elements."""
+        """Return the shared memory of a CTA that reads so many sources of `bits`-bit elements."""
         row = sources * min(self.smem_vectors, self.vectors(n, width)) * self.threads * width * bits // 8
         stages = STAGES if self.rows_per_cta > 1 else 1
         return stages * (row + 8 * 4 * self.cluster * (self.threads // WARP or 1))
 
     @arrays.checked_once
     def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
-        """Raises if the config cannot work for rows of `n` elements of `bits` bits, accessed `width` at a time."""
+        """Raise if the config cannot work for rows of `n` elements of `bits` bits, accessed `width` at a time."""
         check_threads(self, device)
         arrays.require(self.smem_vectors >= 0, f"{self}: smem_vectors is {self.smem_vectors}, and must not be negative")
         arrays.require(
             self.vectors(n, width) > 0 or self.smem_vectors == 0,
-            f"{self}: a thread holds at most {MAX_THREAD_ELEMENTS} elements, {MAX_REGISTER_ELEMENTS} of them in registers, and a row of {n} has more",
+            f"{self}: a thread holds at most {MAX_THREAD_ELEMENTS} elements, {MAX_REGISTER_ELEMENTS} of them in "
+            f"registers, and a row of {n} has more",
             hint="more threads or a larger cluster; with smem_vectors=0 the row is read twice",
         )
         arrays.require(
             self.smem_vectors == 0 or width * bits >= 32,
-            f"{self}: asynchronous copies take 4 bytes or more, and {width} elements of {bits} bits can be copied at once",
+            f"{self}: asynchronous copies take 4 bytes or more, and {width} elements of {bits} bits can be copied at "
+            "once",
             hint="smem_vectors=0, or aligned rows",
         )
         self.check_rows_per_cta(n, width)
         check_smem(self, self.smem_bytes(n, width, bits, sources), device, "more in registers, or a larger cluster")
 
     def check_rows_per_cta(self, n: int, width: int) -> None:
-        """Raises if CTAs cannot have `rows_per_cta` rows."""
+        """Raise if CTAs cannot have `rows_per_cta` rows."""
         arrays.require(
             isinstance(self.rows_per_cta, int) and self.rows_per_cta >= 1,
             f"{self}: rows_per_cta is {self.rows_per_cta!r}, and must be at least 1",
@@ -119,19 +125,20 @@ class RowwiseConfig:
 
 @dataclasses.dataclass(frozen=True)
 class UnalignedRowwiseConfig(RowwiseConfig):
-    """The config of kernels for unaligned rows. A thread holds `rows_per_cta` rows at the same time, and prefetches columns of
-    `prefetch` vectors."""
+    """The config of kernels for unaligned rows. A thread holds `rows_per_cta` rows at the same time, and prefetches
+    columns of `prefetch` vectors."""
 
     prefetch: int = 1
 
     def ctas(self, rows: int, width: int = 1) -> int:
-        """Returns how many CTAs so many rows take. Rows that a thread holds together are `width` apart."""
+        """Return how many CTAs so many rows take. Rows that a thread holds together are `width` apart."""
         if self.rows_per_cta == 1:
             return super().ctas(rows)
         return -(-rows // (width * self.rows_per_cta)) * width * self.cluster
 
     def vectors(self, n: int, width: int) -> int:
-        """Returns the most vectors of a row that a thread holds; a few elements of each row are edges, outside of vectors."""
+        """Return the most vectors of a row that a thread holds; a few elements of each row are edges, outside of
+        vectors."""
         return max(1, -(-(n // width) // (self.cluster * self.row_threads)))
 
     def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
@@ -157,19 +164,22 @@ class UnalignedRowwiseConfig(RowwiseConfig):
 
 
 class StreamedRow(NamedTuple):
-    """The sizes of a row that is streamed: elements in vectors, elements of a vector, bits of the narrowest element of a source.
-
-    Of each element so many bits of all sources and columns are in shared memory. Statistics of `fields` values are exchanged, and
-    `column_outs` reductions over rows are accumulated.
-    """
+    """The sizes of a row that is streamed through shared memory."""
 
     n: int
+    """Elements of the row that are accessed in vectors."""
     width: int
+    """Elements of a vector."""
     bits: int
+    """Bits of the narrowest element type of a source."""
     source_bits: int
+    """Bits of an element of all sources together."""
     column_bits: int
+    """Bits of an element of all column vectors together."""
     fields: int
+    """Statistics of a row that are exchanged."""
     column_outs: int
+    """Reductions over rows."""
 
     @property
     def units(self) -> int:
@@ -181,16 +191,20 @@ class StreamedRow(NamedTuple):
 class StreamingRowwiseConfig:
     """The config of persistent kernels that stream rows through shared memory.
 
-    `row_threads` of the `threads` of a CTA have a row, or the part of a row that one of `cluster` CTAs has. Each thread has the
-    vectors of a row in shared memory, or on the way there, and `prefetch` more. `overlapped`: those of the next row, too, whose
-    statistics are accumulated while those of the present row are exchanged.
+    Each thread has its vectors of a row in shared memory, or on the way there.
     """
 
     threads: int = 512
+    """Threads of a CTA."""
     row_threads: int = 512
+    """Threads of a CTA that have a row, or the part of it that the CTA has."""
     cluster: int = 1
+    """CTAs that share a row."""
     prefetch: int = 1
+    """Vectors that a thread loads ahead of those of a row."""
     overlapped: bool = False
+    """Whether the next row is in shared memory, too: its statistics are accumulated while those of the present row are
+    exchanged."""
     ctas_per_sm = 1
 
     @property
@@ -204,15 +218,16 @@ class StreamingRowwiseConfig:
         return self.threads // max(WARP, self.row_threads)
 
     def vectors(self, row: StreamedRow) -> int:
-        """Returns the vectors of a row that a thread has."""
+        """Return the vectors of a row that a thread has."""
         return -(-row.units // (self.cluster * self.row_threads))
 
     def stages(self, row: StreamedRow) -> int:
-        """Returns the vectors of a thread in shared memory."""
+        """Return the vectors of a thread in shared memory."""
         return (2 if self.overlapped else 1) * self.vectors(row) + self.prefetch
 
     def smem_bytes(self, row: StreamedRow) -> int:
-        """Returns the shared memory of a CTA: stages and columns, statistics and their mbarriers, accumulators to be added."""
+        """Return the shared memory of a CTA: stages and columns, statistics and their mbarriers, accumulators to be
+        added."""
         sources = self.threads * self.stages(row) * row.source_bits
         columns = self.row_threads * self.vectors(row) * row.column_bits
         warps = self.threads // min(WARP, self.row_threads) + (self.cluster if self.cluster > 1 else 0)
@@ -221,18 +236,20 @@ class StreamingRowwiseConfig:
         return row.width * (sources + columns) // 8 + exchanged + folded + 32
 
     def check(self, row: StreamedRow, device: devices.Device) -> None:
-        """Raises if the config cannot work for a row."""
+        """Raise if the config cannot work for a row."""
         check_threads(self, device)
         elements = self.vectors(row) * row.width
         arrays.require(
             elements <= MAX_STREAMED_ELEMENTS,
-            f"{self}: a thread has at most {MAX_STREAMED_ELEMENTS} elements, and of a row of {row.n} it would have {elements}",
+            f"{self}: a thread has at most {MAX_STREAMED_ELEMENTS} elements, and of a row of {row.n} it would have "
+            f"{elements}",
             hint="more threads or a larger cluster",
         )
         arrays.require(self.prefetch >= 0, f"{self}: prefetch is {self.prefetch}, and must not be negative")
         arrays.require(
             row.width * row.bits >= 32,
-            f"{self}: asynchronous copies take 4 bytes or more, and {row.width} elements of {row.bits} bits can be copied at once",
+            f"{self}: asynchronous copies take 4 bytes or more, and {row.width} elements of {row.bits} bits can be "
+            "copied at once",
             hint="a RowwiseConfig, or aligned rows",
         )
         check_smem(self, self.smem_bytes(row), device, "less prefetch, or a larger cluster")

@@ -45,7 +45,7 @@ LONG_ROWS_MANY_STATISTICS = {1: (True, 1), 2: (True, 1), 4: (False, 4), 8: (Fals
 
 
 def default_config(problem: RowFunctionProblem, device: Device, columns: int) -> RowwiseConfig:
-    """Returns the config of a resident row, with or without `columns` of weights."""
+    """Return the config of a resident row, with or without `columns` of weights."""
     n, units = problem.n, problem.units
     if not problem.wide:  # narrow accesses, many to a thread
         threads = min(512, arrays.power_of_two(-(-n // 32)))
@@ -67,7 +67,8 @@ def default_config(problem: RowFunctionProblem, device: Device, columns: int) ->
 
 
 def even_threads(units: int, most: int, prefer_fewer: bool = False) -> int:
-    """Returns the threads that divide `units` vectors best, 2 to `most` each: the fewest idle; of equals the more, or fewer."""
+    """Return the threads that divide `units` vectors best, 2 to `most` each: the fewest idle; of equals the more, or
+    fewer."""
     return min(
         (512, 256, 128, 64),
         key=lambda t: (not 2 <= -(-units // t) <= most, -(-units // t) * t, t if prefer_fewer else -t),
@@ -75,7 +76,7 @@ def even_threads(units: int, most: int, prefer_fewer: bool = False) -> int:
 
 
 def forward_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
-    """Returns the config of softmax and norms: from 2 KB on as few idle threads as can be."""
+    """Return the config of softmax and norms: from 2 KB on as few idle threads as can be."""
     units, columns = problem.units, len(problem.present)
     if problem.wide and 128 < units <= 1024 and units & (units - 1):
         if columns > 1:  # few threads with many vectors divide the fixed cost of a row among more elements
@@ -93,7 +94,8 @@ def forward_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig
 
 
 def softmax_config(problem: RowFunctionProblem, device: Device) -> Any:
-    """Returns the config of softmax: rows of 64 to 128 KB in one CTA, longer ones streamed, since exponentials overlap."""
+    """Return the config of softmax: rows of 64 to 128 KB in one CTA, longer ones streamed, since exponentials
+    overlap."""
     cluster = arrays.power_of_two(-(-problem.units // 4096))
     if not problem.wide or problem.units <= 4096 or cluster > device.cluster:
         return forward_config(problem, device)
@@ -103,7 +105,7 @@ def softmax_config(problem: RowFunctionProblem, device: Device) -> Any:
 
 
 def norm_config(problem: RowFunctionProblem, device: Device) -> Any:
-    """Returns the config of norms: rows of more than 64 KB in many small CTAs (RMSNorm), or streamed.
+    """Return the config of norms: rows of more than 64 KB in many small CTAs (RMSNorm), or streamed.
 
     LayerNorm is streamed, which keeps its columns in shared memory.
     """
@@ -119,7 +121,7 @@ def norm_config(problem: RowFunctionProblem, device: Device) -> Any:
 
 
 def smem_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
-    """Returns the config for several sources: rows in shared memory, half as much of one to a CTA."""
+    """Return the config for several sources: rows in shared memory, half as much of one to a CTA."""
     if not problem.wide or problem.units <= 1024:
         return default_config(problem, device, 0)
     for vectors in (2048, 4096):
@@ -133,7 +135,8 @@ def smem_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
 
 
 def quantized_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
-    """Returns the config of quantised rows: four vectors to a thread, which saves results, or more where that idles no threads.
+    """Return the config of quantised rows: four vectors to a thread, which saves results, or more where that idles no
+    threads.
 
     More is computed for each byte than elsewhere. Few rows get more threads each.
     """
@@ -166,10 +169,11 @@ def quantized_config(problem: RowFunctionProblem, device: Device) -> RowwiseConf
 
 
 def quantized_norm_config(units: int, sources: int, centred: bool) -> RowwiseConfig | None:
-    """Returns the config of quantised norms of many rows, four to eight vectors to a thread; None: as other quantised rows.
+    """Return the config of quantised norms of many rows, four to eight vectors to a thread; None: as other quantised
+    rows.
 
-    LayerNorm (`centred`) reduces twice and computes most for each byte: CTAs double-buffer rows. With a fused add there are more
-    bytes, and rows are in registers, which takes the fewest instructions.
+    LayerNorm (`centred`) reduces twice and computes most for each byte: CTAs double-buffer rows. With a fused add there
+    are more bytes, and rows are in registers, which takes the fewest instructions.
     """
     choices = [t for t in (WARP, 64, 128, 256, 512) if 4 <= -(-units // t) <= (6 if t == WARP else 8)]
     if not choices:
@@ -192,11 +196,13 @@ def quantized_norm_config(units: int, sources: int, centred: bool) -> RowwiseCon
 
 
 def streaming_config(row: StreamedRow, device: Device, unaligned: bool) -> StreamingRowwiseConfig | None:
-    """Returns the config for streaming rows: a CTA of 512 threads on each SM, four vectors to a thread; None if they cannot be.
+    """Return the config for streaming rows: a CTA of 512 threads on each SM, four vectors to a thread; None if they
+    cannot be.
 
-    Two vectors where that makes a row half of the threads of a CTA or all of them, or fewer than a warp. More prefetch is slower where
-    one or two CTAs have a row: the SMs that reach memory first take it from the others, and all wait for the last. Rows that do
-    not fill all threads need registers for predicates, and stages for whole rows; edges take registers, too.
+    Two vectors where that makes a row half of the threads of a CTA or all of them, or fewer than a warp. More prefetch
+    is slower where one or two CTAs have a row: the SMs that reach memory first take it from the others, and all wait
+    for the last. Rows that do not fill all threads need registers for predicates, and stages for whole rows; edges take
+    registers, too.
     """
     units = row.units
     vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 or (unaligned and units <= 1024) else 4
@@ -217,7 +223,8 @@ def streaming_config(row: StreamedRow, device: Device, unaligned: bool) -> Strea
 
 
 def two_pass_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
-    """Returns the config of norm gradients that cannot be streamed: half the threads of softmax, with more values to hold.
+    """Return the config of norm gradients that cannot be streamed: half the threads of softmax, with more values to
+    hold.
 
     With narrow accesses a thread has few elements, so that more threads hide each other's latency.
     """
@@ -235,7 +242,7 @@ def two_pass_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfi
 
 
 def softmax_backward_config(problem: RowFunctionProblem, device: Device) -> Any:
-    """Returns the config of `softmax_backward`: long rows are streamed, where all accesses are as wide as can be."""
+    """Return the config of `softmax_backward`: long rows are streamed, where all accesses are as wide as can be."""
     least = min(x.size for x in (*problem.sources, *problem.outs))
     if problem.width * least == arrays.MAX_VECTOR_BYTES and problem.n > MAX_UNSTREAMED:
         config = streaming_config(problem.streamed, device, problem.streams_unaligned)
@@ -245,7 +252,7 @@ def softmax_backward_config(problem: RowFunctionProblem, device: Device) -> Any:
 
 
 def norm_backward_config(problem: RowFunctionProblem, device: Device) -> Any:
-    """Returns the config of norm gradients: streamed where rows can be, else in two passes."""
+    """Return the config of norm gradients: streamed where rows can be, else in two passes."""
     config = streaming_config(problem.streamed, device, problem.streams_unaligned)
     return config or two_pass_config(problem, device)
 
@@ -256,11 +263,11 @@ def norm_backward_config(problem: RowFunctionProblem, device: Device) -> Any:
 def unaligned_config(
     n: int, width: int, sources: int, columns: int, rows: int, device: Device
 ) -> UnalignedRowwiseConfig | None:
-    """Returns the config of unaligned rows in which few threads idle; None if rows are too short or too long.
+    """Return the config of unaligned rows in which few threads idle; None if rows are too short or too long.
 
-    Short rows are in registers, longer ones in shared memory: of one CTA if two fit on an SM, since CTAs of a cluster wait for each
-    other. With many columns and rows, a thread holds two rows, for which it reads columns once; not with 7 to 8 vectors to a thread,
-    where a cluster would idle.
+    Short rows are in registers, longer ones in shared memory: of one CTA if two fit on an SM, since CTAs of a cluster
+    wait for each other. With many columns and rows, a thread holds two rows, for which it reads columns once; not with
+    7 to 8 vectors to a thread, where a cluster would idle.
     """
     units = n // width
     if units < WARP:

@@ -31,14 +31,14 @@ class SummedPart:
         return getattr(self._part, name)
 
     def values(self, v: int) -> list[Any]:
-        """Returns vector `v` of the sum; to be called once."""
+        """Return vector `v` of the sum; to be called once."""
         result = self._add(self._part.values(v))
         if self._stores:
             self._part.replace(v, 1, result)
         return [as_f32(result)]
 
     def first(self) -> list[Any]:
-        """Returns a vector with elements of the row, if there are any."""
+        """Return a vector with elements of the row, if there are any."""
         return [as_f32(self._add(self._part.first()))]
 
 
@@ -52,20 +52,21 @@ class FusedAdd:
 
     @property
     def stores_sum(self) -> bool:
-        """Whether x + residual stays until it is written; else it is computed again, which is cheaper if that is once."""
+        """Whether x + residual stays until it is written; else it is computed again, which is cheaper if that is
+        once."""
         return self.quantizes and self.resident and self.problem.sources[1] is self.problem.outs[1]
 
     def add(self, values: list[Any]) -> Any:
-        """Returns the rounded sum."""
+        """Return the rounded sum."""
         return (values[0] + values[1]).to(self.problem.outs[1])
 
     def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
-        """Returns the statistics of the sum."""
+        """Return the statistics of the sum."""
         statistics, saved = super().accumulate(before, SummedPart(part, self.add, self.stores_sum))  # type: ignore[misc]
         return statistics, saved if self.stores_sum else None
 
     def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
-        """Returns the norm and the sum."""
+        """Return the norm and the sum."""
         summed = values[1] if self.stores_sum else as_f32(self.add(values))
         return [*super().results([summed], columns, saved, row), summed]  # type: ignore[misc]
 
@@ -104,9 +105,10 @@ def fused_add_rms_norm(
     x: Any, residual: Any, weight: Any = None, eps: float = 1e-6, *, quantize: Any = None, out: Any = None, residual_out: Any = None,
     config: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Returns `rms_norm(x + residual, weight)` and the sum, rounded to the type of `residual` before the norm.
+    """Return `rms_norm(x + residual, weight)` and the sum, rounded to the type of `residual` before the norm.
 
-    `out=x, residual_out=residual` writes both in place. With `quantize` (see `rms_norm`) the scale factors stand between them.
+    `out=x, residual_out=residual` writes both in place. With `quantize` (see `rms_norm`) the scale factors stand
+    between them.
     """
     functions = AddRmsNorm, QuantizedAddRmsNorm
     return _fused_add("fused_add_rms_norm", functions, x, residual, [weight], eps, quantize, out, residual_out, config)
@@ -117,7 +119,7 @@ def fused_add_layer_norm(
     x: Any, residual: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, quantize: Any = None, out: Any = None,
     residual_out: Any = None, config: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Returns `layer_norm(x + residual, weight, bias)` and the sum, as `fused_add_rms_norm` does."""
+    """Return `layer_norm(x + residual, weight, bias)` and the sum, as `fused_add_rms_norm` does."""
     functions, columns = (AddLayerNorm, QuantizedAddLayerNorm), [weight, bias]
     return _fused_add("fused_add_layer_norm", functions, x, residual, columns, eps, quantize, out, residual_out, config)
 
@@ -126,7 +128,8 @@ def fused_add_layer_norm(
 def fused_add_rms_norm_backward(
     dy: Any, dsum: Any, summed: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
-    """Returns the gradients of both terms and of `weight` of `fused_add_rms_norm`, from those of its results and the sum."""
+    """Return the gradients of both terms and of `weight` of `fused_add_rms_norm`, from those of its results and the
+    sum."""
     name = "fused_add_rms_norm_backward"
     return norm_backward(name, RmsNormBackward, dy, summed, weight, False, eps, out, config, dsum)[:2]
 
@@ -135,6 +138,6 @@ def fused_add_rms_norm_backward(
 def fused_add_layer_norm_backward(
     dy: Any, dsum: Any, summed: Any, weight: Any = None, eps: float = 1e-5, *, bias: bool = False, out: Any = None, config: Any = None
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """Returns the gradients of both terms, of `weight`, and with `bias` of the bias of `fused_add_layer_norm`."""
+    """Return the gradients of both terms, of `weight`, and with `bias` of the bias of `fused_add_layer_norm`."""
     name = "fused_add_layer_norm_backward"
     return norm_backward(name, LayerNormBackward, dy, summed, weight, bias, eps, out, config, dsum)

@@ -30,11 +30,11 @@ class Activation:
     """The activation of the gate."""
 
     def value(self, x: Any) -> Any:
-        """Returns the activation of x."""
+        """Return the activation of x."""
         raise NotImplementedError
 
     def slope(self, x: Any) -> tuple[Any, Any]:
-        """Returns the activation of x and its derivative."""
+        """Return the activation of x and its derivative."""
         raise NotImplementedError
 
 
@@ -55,7 +55,7 @@ class GatedBackward(Activation, ElementwiseRows):
 
 
 def sigmoid(x: Any) -> Any:
-    """Returns 1 / (1 + exp(-x)); 0 where the exponential is infinite."""
+    """Return 1 / (1 + exp(-x)); 0 where the exponential is infinite."""
     return inverse(exp2(x * -LOG2_E) + 1.0)
 
 
@@ -75,10 +75,10 @@ _TAIL = (0.5307027145, -0.7265760135, 0.7107068705, -0.142248368, 0.127414796)
 
 
 def normal_distribution(x: Any) -> tuple[Any, Any]:
-    """Returns the normal distribution function of x, and exp(-x^2 / 2).
+    """Return the normal distribution function of x, and exp(-x^2 / 2).
 
-    The tail beyond |x| is a polynomial of 1 / (1 + p |x|) times that exponential, within 1e-7: as accurate as the error function of
-    f32, with a third of the instructions.
+    The tail beyond |x| is a polynomial of 1 / (1 + p |x|) times that exponential, within 1e-7: as accurate as the error
+    function of f32, with a third of the instructions.
     """
     t = inverse(cute.math.abs(x) * (0.3275911 * 0.7071067811865476) + 1.0)
     polynomial: Any = t * _TAIL[0] + _TAIL[1]
@@ -182,7 +182,7 @@ def _gelu(name: str, approximate: str) -> tuple[type[Any], ...]:
 
 
 def _halves(name: str, x: Any) -> list[Any]:
-    """Returns views of both halves of an array along its last mode."""
+    """Return views of both halves of an array along its last mode."""
     n = x.shape[-1] if x.ndim else 1
     arrays.require(
         n % 2 == 0,
@@ -210,7 +210,7 @@ def _backward(name: str, function: type[Any], dy: Any, gate: Any, up: Any, confi
 
 @kernel_function("gate", "up", "out")
 def swiglu(gate: Any, up: Any = None, *, quantize: Any = None, out: Any = None, config: Any = None) -> Any:
-    """Returns `silu(gate) * up`, computed in f32. Without `up` one array holds both, `gate` first, along its last mode.
+    """Return `silu(gate) * up`, computed in f32. Without `up` one array holds both, `gate` first, along its last mode.
 
     With `quantize`, an 8-bit float type, returns the quantised result and the scale factor of each row, f32 (..., 1).
     """
@@ -221,17 +221,17 @@ def swiglu(gate: Any, up: Any = None, *, quantize: Any = None, out: Any = None, 
 def geglu(
     gate: Any, up: Any = None, *, approximate: str = "none", quantize: Any = None, out: Any = None, config: Any = None
 ) -> Any:
-    """Returns `gelu(gate) * up`, as `swiglu` does; `approximate` is PyTorch's."""
+    """Return `gelu(gate) * up`, as `swiglu` does; `approximate` is PyTorch's."""
     return _forward("geglu", _gelu("geglu", approximate), gate, up, quantize, out, config)
 
 
 @kernel_function("dy", "gate", "up")
 def swiglu_backward(dy: Any, gate: Any, up: Any = None, *, config: Any = None) -> Any:
-    """Returns the gradients of the inputs of `swiglu` from that of its result: two arrays, or one that holds both."""
+    """Return the gradients of the inputs of `swiglu` from that of its result: two arrays, or one that holds both."""
     return _backward("swiglu_backward", SwiGluBackward, dy, gate, up, config)
 
 
 @kernel_function("dy", "gate", "up")
 def geglu_backward(dy: Any, gate: Any, up: Any = None, *, approximate: str = "none", config: Any = None) -> Any:
-    """Returns the gradients of the inputs of `geglu`, as `swiglu_backward` does."""
+    """Return the gradients of the inputs of `geglu`, as `swiglu_backward` does."""
     return _backward("geglu_backward", _gelu("geglu_backward", approximate)[2], dy, gate, up, config)

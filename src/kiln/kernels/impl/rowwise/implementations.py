@@ -45,13 +45,14 @@ class RowFunctionArguments(NamedTuple):
 
 
 def _is_unaligned(problem: RowFunctionProblem) -> bool:
-    """Returns whether rows can be accessed in wider vectors if edges are accessed element by element."""
+    """Return whether rows can be accessed in wider vectors if edges are accessed element by element."""
     wider = problem.function.supports_unaligned and problem.unaligned_width > min(m.width for m in problem.matrices)
     return wider and problem.exceeds_32_bits is None
 
 
 def _unaligned_config(problem: RowFunctionProblem, device: Device) -> UnalignedRowwiseConfig | None:
-    """Returns the config for unaligned rows, where that is best. Several 32-bit sources are as fast element by element."""
+    """Return the config for unaligned rows, where that is best. Several 32-bit sources are as fast element by
+    element."""
     if not _is_unaligned(problem) or (len(problem.sources) > 1 and problem.bits > 16):
         return None
     sources, columns = len(problem.sources), len(problem.present)
@@ -97,7 +98,8 @@ class ResidentRows(RowImplementation):
         function = problem.function
         arrays.require(
             config.rows_per_cta == 1 or (function.quantizes and not function.tracks_absmax and function.fields > 0),
-            f"{config}: several rows_per_cta are for quantised rows whose largest result is found after their statistics",
+            f"{config}: several rows_per_cta are for quantised rows whose largest result is found after their "
+            "statistics",
         )
         config.check(problem.n, problem.width, problem.bits, len(problem.sources), device)
 
@@ -122,7 +124,7 @@ class ResidentRows(RowImplementation):
     def reduce_columns(
         self, problem: RowFunctionProblem, args: RowFunctionArguments, reread: list[Any], row_values: list[Any], device: Device
     ) -> None:  # fmt: skip
-        """Computes reductions over rows, which are read again, from their statistics."""
+        """Compute reductions over rows, which are read again, from their statistics."""
         n, width = problem.n, problem.width
         column_ctas = -(-n // (WARP * width))
         step = WeightGradient.threads // WARP * rows_at_once(width)
@@ -229,12 +231,12 @@ class UnalignedRows(RowImplementation):
 
 
 def _f32_array(args: RowFunctionArguments, shape: tuple[int, ...]) -> Any:
-    """Returns a new f32 array on the device of a call."""
+    """Return a new f32 array on the device of a call."""
     return arrays.empty(args.sources[0], shape, arrays.framework_dtype(Float32, args.sources[0]))
 
 
 def _unchanged(x: Any, outs: Sequence[Any]) -> Any:
-    """Returns an array as it is before `outs` are written: itself, or a copy if it overlaps one of them."""
+    """Return an array as it is before `outs` are written: itself, or a copy if it overlaps one of them."""
     if not any(arrays.overlap(x, out) for out in outs):
         return x
     copy = arrays.empty(x, tuple(x.shape), None)
@@ -243,12 +245,12 @@ def _unchanged(x: Any, outs: Sequence[Any]) -> Any:
 
 
 def _sizes(problem: RowFunctionProblem) -> tuple[Any, Any, Any]:
-    """Returns rows, their length, and the row strides of the matrices, as kernels take them."""
+    """Return rows, their length, and the row strides of the matrices, as kernels take them."""
     return Int32(problem.rows), Int32(problem.n), tuple(Int64(m.step) for m in problem.matrices)
 
 
 def _lead(first: Any) -> Any:
-    """Returns how many elements behind a cache line an array begins."""
+    """Return how many elements behind a cache line an array begins."""
     return Int32(arrays.address(first) % CACHE_LINE // arrays.itemsize(first))
 
 

@@ -1,4 +1,5 @@
-"""The second kernel of reductions over rows: it adds the partials that the CTAs of the first have written, a line by each."""
+"""The second kernel of reductions over rows: it adds the partials that the CTAs of the first have written, a line by
+each."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from .row_kernel import wait_for_previous_kernel
 
 
 def partial_pitch(n: Any, width: int) -> Any:
-    """Returns the elements from one line of partials to the next, for unaligned rows: lines begin as their rows do."""
+    """Return the elements from one line of partials to the next, for unaligned rows: lines begin as their rows do."""
     return (n // width + 2) * width
 
 
@@ -65,7 +66,7 @@ class PartialReduction:
 
     @cute.jit
     def add_lines(self, matrix: Any, acc: Any, start: Any, lines: Any, n: Any, unit: Any, lead: Any, skew: Any):
-        """Returns an accumulator with a vector of each of some more lines."""
+        """Return an accumulator with a vector of each of some more lines."""
         width, depth = self.width, self.threads // self.lanes
         registers = cute.make_rmem_tensor((width, self.unroll), Float32)
         registers.fill(0.0)

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class RowFunctionProblem(RowwiseProblem):
-    """A function of each row of some matrices, along their last mode.
-
-    `function` is a `RowKernel`. `columns` are vectors with an element for each column, or None; `column_outs` the types of vectors that
-    are reductions over rows. `best_config` is the choice that measurements found best.
-    """
+    """A function of each row of some matrices, along their last mode."""
 
     name: str
     function: type[Any]
+    """A subclass of `RowKernel`."""
     sources: tuple[TensorLayout, ...]
     outs: tuple[TensorLayout, ...]
     columns: tuple[TensorLayout | None, ...]
+    """Vectors with an element for each column, such as a weight, or None."""
     best_config: Callable[[RowFunctionProblem, Device], Any]
+    """Returns the config that measurements found best."""
     column_outs: tuple[Any, ...] = ()
+    """Element types of reductions over rows, such as the gradient of a weight."""
 
     def __post_init__(self) -> None:
         shape = self.sources[0].shape
@@ -85,13 +85,15 @@ class RowFunctionProblem(RowwiseProblem):
 
     @functools.cached_property
     def unaligned_width(self) -> int:
-        """Elements of a vector access between the edges of rows that are all equally far from vectors; 0 if they are not."""
+        """Elements of a vector access between the edges of rows that are all equally far from vectors; 0 if they are
+        not."""
         alignment = shared_alignment(self.row_arrays, [m.step for m in self.matrices], self.present)
         return 0 if alignment is None else alignment[0]
 
     @functools.cached_property
     def streams_unaligned(self) -> bool:
-        """Whether streaming kernels access rows in vectors between edges: those are wider, and rows long enough for a warp."""
+        """Whether streaming kernels access rows in vectors between edges: those are wider, and rows long enough for a
+        warp."""
         alignment = shared_alignment(self.row_arrays, [m.step for m in self.matrices])
         return alignment is not None and alignment[0] > self.width and self.n >= 2 * WARP * alignment[0]
 

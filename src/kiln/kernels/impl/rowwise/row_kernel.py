@@ -1,11 +1,11 @@
 """Row-wise kernels, and the kernel that holds rows in registers and shared memory.
 
-A row is held by some threads of a CTA, or of the CTAs of a cluster, each of which has every so many-th vector of it: memory is read
-once. Statistics are reduced within a warp by shuffles, then once through shared memory among the warps of all CTAs of the row. Rows
-that are too long are read in chunks, once for the statistics and once for the results.
+A row is held by some threads of a CTA, or of the CTAs of a cluster, each of which has every so many-th vector of it:
+memory is read once. Statistics are reduced within a warp by shuffles, then once through shared memory among the warps
+of all CTAs of the row. Rows that are too long are read in chunks, once for the statistics and once for the results.
 
-Quantised rows compute much for each byte, and CTAs that start together all compute at the same time, while memory waits: a CTA can
-have several rows, and load the next one while it computes (`compute_double_buffered`).
+Quantised rows compute much for each byte, and CTAs that start together all compute at the same time, while memory
+waits: a CTA can have several rows, and load the next one while it computes (`compute_double_buffered`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FP8_MAX = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
 
 
 def launch(call: Any, config: Any, ctas: Any, stream: Any, overlaps: bool = False) -> None:
-    """Launches a kernel of so many CTAs."""
+    """Launch a kernel of so many CTAs."""
     call.launch(
         grid=(ctas, 1, 1),
         block=(config.threads, 1, 1),
@@ -40,89 +40,107 @@ def launch(call: Any, config: Any, ctas: Any, stream: Any, overlaps: bool = Fals
 
 
 def wait_for_previous_kernel(overlaps: bool) -> None:
-    """Waits until the previous kernel is complete, where launches overlap, and lets the CTAs of the next one start."""
+    """Wait until the previous kernel is complete, where launches overlap, and lets the CTAs of the next one start."""
     if overlaps:
         arch.griddepcontrol_wait()
         arch.griddepcontrol_launch_dependents()
 
 
 def row_matrix(address: Any, dtype: Any, rows: Any, n: Any, step: Any, width: int = 1) -> Any:
-    """Returns the matrix at an address; address and row stride `step` are multiples of `width` elements."""
+    """Return the matrix at an address; address and row stride `step` are multiples of `width` elements."""
     layout = cute.make_layout((rows, n), stride=(cute.assume(step, divby=width) if width > 1 else step, 1))
     return cute.make_tensor(arrays.pointer(address, dtype, width), layout)
 
 
 def vector_at(address: Any, dtype: Any, n: Any, width: int = 1) -> Any:
-    """Returns the vector of `n` elements at an address that is a multiple of `width` elements."""
+    """Return the vector of `n` elements at an address that is a multiple of `width` elements."""
     return cute.make_tensor(arrays.pointer(address, dtype, width), cute.make_layout((n,), stride=(1,)))
 
 
 @dataclasses.dataclass(frozen=True)
 class RowProblem:
-    """What a kernel is specialised for: the types of its matrices and columns, the width of accesses, and the config.
-
-    With `vectors` of 0 rows are read in chunks. `exact` rows fill all vectors of all threads. `row_values` are f32 values that are
-    written for each row. Where kernels overlap (`overlaps`), CTAs are launched while the previous kernel ends, and wait for it.
-    """
+    """What a kernel is compiled for: element types, the width of accesses, and the config."""
 
     sources: tuple[Any, ...]
+    """Element types of the matrices that are read."""
     outs: tuple[Any, ...]
+    """Element types of the matrices that are written."""
     columns: tuple[Any, ...]
+    """Element types of column vectors, such as a weight."""
     row_values: int
+    """How many f32 values are written for each row."""
     width: int
+    """Elements of a vector: of one access."""
     vectors: int
+    """Vectors of a row that a thread holds; 0: rows are read in chunks."""
     exact: bool
+    """Whether rows fill all vectors of all threads."""
     config: RowwiseConfig
     overlaps: bool = False
+    """Whether CTAs are launched while the previous kernel ends, and wait for it (PDL)."""
     column_outs: ClassVar[tuple[Any, ...]] = ()
     """Element types of reductions over rows, which only streaming kernels compute."""
 
 
 class RowTensors(NamedTuple):
-    """The arguments of a kernel: matrices, column vectors, and vectors of values of rows or partial reductions of CTAs; scalars; sizes.
-
-    Unaligned rows: the first begins `lead` elements behind a cache line, and each `skew` elements behind the one before.
-    """
+    """The arguments of a kernel."""
 
     sources: list[Any]
+    """Matrices that are read, (row, column)."""
     outs: list[Any]
+    """Matrices that are written."""
     columns: list[Any]
+    """Vectors with an element for each column."""
     row_values: list[Any]
+    """Vectors with a value for each row, which are written."""
     partials: list[Any]
+    """Partial reductions over rows, (CTA or cluster, column)."""
     scalars: Any
     rows: Any
     n: Any
+    """Elements of a row."""
     lead: Any = None
+    """Of unaligned rows: elements from a cache line to the beginning of the first row."""
     skew: Any = None
+    """Of unaligned rows: by how many elements more each row is off than the one before."""
 
 
 class Row(NamedTuple):
-    """What is known of a row when results are computed: the thread's statistics, the row's, the scalars of the call, its length."""
+    """What is known of a row when results are computed."""
 
     own: Statistics
+    """The statistics of this thread's part of the row."""
     statistics: Statistics
+    """The statistics of the whole row."""
     scalars: tuple[Any, ...]
+    """The scalars of the call, such as eps."""
     n: Any
+    """Elements of the row."""
 
 
 class Position(NamedTuple):
-    """Where a thread works: its row, whether that exists, its first vector of so many `units` of a row, its row within the CTA, its
-    index, and the rank of its CTA in the cluster."""
+    """The row and the vectors that a thread works on."""
 
     row: Any
     exists: Any
+    """Whether there is such a row."""
     unit: Any
+    """The first vector of the thread, counted in vectors of the row."""
     units: Any
+    """Vectors of a row."""
     within: Any
+    """The row among those of the CTA."""
     thread: Any
+    """The index of the thread in the CTA."""
     rank: Any
+    """The rank of the CTA in the cluster."""
 
 
 class RowKernel:
     """A function of rows, and the kernel that holds rows on chip to compute it.
 
-    A subclass says what statistics a thread accumulates (`accumulate`), how they are reduced, unless they add up (`initial`,
-    `merge`), and what is written (`results`).
+    A subclass says what statistics a thread accumulates (`accumulate`), how they are reduced, unless they add up
+    (`initial`, `merge`), and what is written (`results`).
     """
 
     fields = 1
@@ -140,9 +158,11 @@ class RowKernel:
     rereads = False
     """Whether `results` takes elements of sources, in their own types, besides saved values."""
     quantizes = False
-    """Whether the first result is divided by a scale factor of its row, so that the largest becomes the largest of its type."""
+    """Whether the first result is divided by a scale factor of its row, so that the largest becomes the largest of its
+    type."""
     tracks_absmax = False
-    """Of a function that quantises: whether statistics give the largest result (`absmax`); else results are computed twice."""
+    """Of a function that quantises: whether statistics give the largest result (`absmax`); else results are computed
+    twice."""
 
     def __init__(self, problem: RowProblem) -> None:
         self.problem = problem
@@ -160,35 +180,38 @@ class RowKernel:
     # -- the function of rows --------------------------------------------------------------------------------------
 
     def initial(self) -> Statistics:
-        """Returns the statistics of no elements: zeros, for those that add up."""
+        """Return the statistics of no elements: zeros, for those that add up."""
         return tuple(Float32(0.0) for _ in range(self.fields))
 
     def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
-        """Returns the statistics with a thread's part of a row, and a saved value of each vector for `results`, or None.
+        """Return the statistics with a thread's part of a row, and a saved value of each vector for `results`, or None.
 
         None for `before` is the same as `initial`. Without statistics there is nothing to do.
         """
         return (), None
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
-        """Returns the statistics of several parts of each of `lanes` lanes, in all of them: their sum, for those that add up."""
+        """Return the statistics of several parts of each of `lanes` lanes, in all of them: their sum, for those that
+        add up."""
         return sum_statistics(parts, lanes)
 
     def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
-        """Returns what is written for one vector of each source, then what is added to the column reductions, if there are any."""
+        """Return what is written for one vector of each source, then what is added to the column reductions, if there
+        are any."""
         raise NotImplementedError
 
     def absmax(self, statistics: Statistics, scalars: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Returns the largest magnitude of the first results of a row, and a common scale of theirs that `results` leaves out."""
+        """Return the largest magnitude of the first results of a row, and a common scale of theirs that `results`
+        leaves out."""
         raise NotImplementedError
 
     def row_values(self, statistics: Statistics, scalars: tuple[Any, ...]) -> list[Any]:
-        """Returns the values to write for a row; for quantised rows the scale factor."""
+        """Return the values to write for a row; for quantised rows the scale factor."""
         return [statistics[-2]] if self.quantizes else []
 
     @cute.jit
     def with_edge(self, own: Any, edge: Any, has_edge: Any):
-        """Returns a thread's statistics with those of its element at the edges."""
+        """Return a thread's statistics with those of its element at the edges."""
         result = own
         if const_expr(len(own) > 0) and has_edge:
             result = self.merge([own, self.accumulate(None, edge)[0]], 1)
@@ -199,7 +222,7 @@ class RowKernel:
     def tensors(
         self, addresses: Any, rows: Any, n: Any, strides: Any, scalars: Any, width: int, column_width: int = 0
     ) -> tuple[RowTensors, Any]:
-        """Returns the tensors at the first addresses, multiples of so many elements, and the other addresses."""
+        """Return the tensors at the first addresses, multiples of so many elements, and the other addresses."""
         problem = self.problem
         types = (*problem.sources, *problem.outs)
         matrices = [row_matrix(p, t, rows, n, s, width) for p, t, s in zip(addresses, types, strides, strict=False)]
@@ -211,7 +234,8 @@ class RowKernel:
 
     @cute.jit
     def __call__(self, addresses: Any, rows: Int32, n: Int32, strides: Any, scalars: Any, ctas: Int32, stream: Int64):
-        """Launches so many CTAs. `addresses`: sources, outs, columns, row values; `strides`: those of rows of the matrices."""
+        """Launch so many CTAs. `addresses`: sources, outs, columns, row values; `strides`: those of rows of the
+        matrices."""
         tensors, rest = self.tensors(addresses, rows, n, strides, scalars, self.width)
         call = self.kernel(tensors._replace(row_values=[vector_at(p, Float32, rows) for p in rest]))
         launch(call, self.config, ctas, stream, self.problem.overlaps)
@@ -244,7 +268,7 @@ class RowKernel:
 
     @cute.jit
     def compute_resident(self, tensors: Any, at: Any, smem: Any, exchange: Any):
-        """Computes a row that is held on chip."""
+        """Compute a row that is held on chip."""
         before = self.vectors - self.smem_vectors
         registers = [self.read(x, at, before) for x in tensors.sources] if const_expr(before > 0) else []
         part = ResidentPart(self, registers, smem, tensors.columns, at.unit, at.units)
@@ -255,10 +279,10 @@ class RowKernel:
 
     @cute.jit
     def compute_double_buffered(self, tensors: Any, exchange: Any):
-        """Computes the rows of a CTA in turn, each of which is wholly in shared memory.
+        """Compute the rows of a CTA in turn, each of which is wholly in shared memory.
 
-        A row is reduced twice: a thread that has the second result knows that all have read what was exchanged first, so one buffer
-        for each exchange is enough.
+        A row is reduced twice: a thread that has the second result knows that all have read what was exchanged first,
+        so one buffer for each exchange is enough.
         """
         thread, first, sources = arch.thread_idx()[0], arch.block_idx()[0] * self.config.rows_per_cta, tensors.sources
         max_exchange = self.exchange_buffer(fields=1)
@@ -280,7 +304,7 @@ class RowKernel:
 
     @cute.jit
     def compute_part(self, tensors: Any, at: Any, part: Any, exchange: Any, max_exchange: Any = None):
-        """Computes a row from the parts that its threads hold."""
+        """Compute a row from the parts that its threads hold."""
         (own, saved), first_results = self.accumulate(None, part), None
         part.release()
         part.prefetch()
@@ -299,7 +323,7 @@ class RowKernel:
 
     @cute.jit
     def compute_chunks(self, tensors: Any, at: Any, exchange: Any):
-        """Computes a row in two passes, chunk by chunk; in three where results are quantised by their own maximum."""
+        """Compute a row in two passes, chunk by chunk; in three where results are quantised by their own maximum."""
         state = self.initial()
         step = self.config.cluster * self.config.row_threads * self.vectors
         for start in range(0, at.units, step):
@@ -320,21 +344,22 @@ class RowKernel:
             self.write(tensors.outs, part, None, row, at._replace(unit=start + at.unit))
 
     def chunk(self, tensors: Any, at: Position, start: Any) -> ResidentPart:
-        """Reads a thread's vectors of the chunk of a row that begins at vector `start`."""
+        """Read a thread's vectors of the chunk of a row that begins at vector `start`."""
         place = at._replace(unit=start + at.unit)
         registers = [self.read(x, place, self.vectors) for x in tensors.sources]
         return ResidentPart(self, registers, [], tensors.columns, place.unit, place.units)
 
     @cute.jit
     def write_row_values(self, row_values: Any, row: Any, at: Any):
-        """Writes the values of a row, once."""
+        """Write the values of a row, once."""
         if const_expr(len(row_values) > 0):
             if at.exists & (at.rank == 0) & (at.thread % self.config.row_threads == 0):
                 for out, value in zip(row_values, self.row_values(row.statistics, row.scalars), strict=True):
                     out[at.row] = value
 
     def largest_result(self, part: ResidentPart, saved: Any, row: Row) -> tuple[Any, Any]:
-        """Returns the largest magnitude of a thread's first results of a row, and these results, if there is room for them."""
+        """Return the largest magnitude of a thread's first results of a row, and these results, if there is room for
+        them."""
         largest: Any = None
         results: list[Any] = []
         for v in range(part.count):
@@ -344,19 +369,20 @@ class RowKernel:
         return total(largest, larger), results if part.saves else None
 
     def results_at(self, v: int, part: ResidentPart, saved: Any, row: Row) -> list[Any]:
-        """Returns the results of vector `v`, from its values or from what was saved of them."""
+        """Return the results of vector `v`, from its values or from what was saved of them."""
         columns = part.columns(v)
         part.prefetch(v + 1)
         values = part.values(v) if saved is None else part.raw(v) if self.rereads else []
         return self.results(values, columns, None if saved is None else saved[v], row)
 
     def row_max(self, value: Any, exchange: Any, at: Position) -> Any:
-        """Returns the largest value of the threads of a row."""
+        """Return the largest value of the threads of a row."""
         ((result,),) = self.reduce_rows([(value,)], exchange, [at.within], at.thread, at.rank, max_statistics)
         return result
 
     def with_scale(self, row: Row, largest: Any) -> Row:
-        """Appends to a row's statistics the scale factor of its results, and its reciprocal. Magnitudes below 1e-12 count as that."""
+        """Append to a row's statistics the scale factor of its results, and its reciprocal. Magnitudes below 1e-12
+        count as that."""
         deferred: Any = Float32(1.0)
         if self.tracks_absmax:
             largest, deferred = self.absmax(row.statistics, row.scalars)
@@ -366,23 +392,23 @@ class RowKernel:
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def full(self, v: int) -> bool:
-        """Returns whether all threads of a row have a vector `v`: all but the last, where one CTA has the row."""
+        """Return whether all threads of a row have a vector `v`: all but the last, where one CTA has the row."""
         return self.exact or (self.resident and self.config.cluster == 1 and v < self.vectors - 1)
 
     def predicate(self, at: Position, unit: Any, v: int) -> Any:
-        """Returns whether a thread's vector `v` exists; None if all do. A row that has its CTAs to itself exists."""
+        """Return whether a thread's vector `v` exists; None if all do. A row that has its CTAs to itself exists."""
         if self.config.rows == 1:
             return None if self.full(v) else unit < at.units
         return at.exists if self.full(v) else (unit < at.units) & at.exists
 
     def tile(self, x: Any, at: Position, unit: Any) -> Any:
-        """Returns a vector of a row in memory; of the first row where the row does not exist."""
+        """Return a vector of a row in memory; of the first row where the row does not exist."""
         row = at.row if self.config.rows == 1 else select_(at.exists, at.row, Int32(0))
         return cute.local_tile(x[row, None], (self.width,), (unit,))
 
     @cute.jit
     def read(self, x: Any, at: Any, count: Any):
-        """Reads the first vectors of a thread's part of a row, zeros behind its end."""
+        """Read the first vectors of a thread's part of a row, zeros behind its end."""
         # narrow accesses are many and must not wait for each other: ptxas branches around those with a cache hint
         wide = self.width * x.element_type.width == 128
         priority = self.priority if wide else CacheEvictionPriority.EVICT_NORMAL
@@ -398,7 +424,7 @@ class RowKernel:
 
     @cute.jit
     def write(self, outs: Any, part: Any, saved: Any, row: Any, at: Any, first_results: Any = None):
-        """Computes and writes results vector by vector, which takes the fewest registers. The first may be known."""
+        """Compute and write results vector by vector, which takes the fewest registers. The first may be known."""
         for v in range_constexpr(self.vectors):
             known = [] if first_results is None else [first_results[v]]
             results = known
@@ -412,13 +438,14 @@ class RowKernel:
                 cute.copy(atom, registers, self.tile(out, at, unit), pred=self.predicate(at, unit, v))
 
     def read_vector(self, x: Any, unit: Any, units: Any, v: int) -> Any:
-        """Reads a thread's vector `v` of a column vector, zeros behind its end."""
+        """Read a thread's vector `v` of a column vector, zeros behind its end."""
         at = unit + v * self.config.row_threads
         tile = cute.local_tile(x, (self.width,), (at,))
         return load_vector(tile, self.width, None if self.full(v) else at < units)
 
     def smem_buffer(self, dtype: Any, thread: Any, *stages: int) -> Any:
-        """Allocates shared memory for rows and returns the thread's part (element, vector, stage...), interleaved by threads."""
+        """Allocate shared memory for rows and return the thread's part (element, vector, stage...), interleaved by
+        threads."""
         width, threads = self.width, self.config.threads
         step = width * threads
         count = self.smem_vectors
@@ -430,7 +457,7 @@ class RowKernel:
         return cute.make_tensor(memory, cute.make_layout(shape, stride=strides))[(*[None] * (len(shape) - 1), thread)]
 
     def fetch(self, x: Any, at: Any) -> Any:
-        """Begins to copy the last vectors of a thread's part of a row to shared memory."""
+        """Begin to copy the last vectors of a thread's part of a row to shared memory."""
         buffer = self.smem_buffer(x.element_type, at.thread)
         self.copy_row(x, at, buffer)
         arch.cp_async_commit_group()
@@ -438,12 +465,12 @@ class RowKernel:
 
     @cute.jit
     def fetch_stage(self, sources: Any, buffers: Any, at: Any, stage: Any):
-        """Begins to copy a row to a stage of shared memory; zeros behind its end."""
+        """Begin to copy a row to a stage of shared memory; zeros behind its end."""
         for x, buffer in zip(sources, buffers, strict=True):
             self.copy_row(x, at, buffer[None, None, stage])
 
     def copy_row(self, x: Any, at: Any, buffer: Any) -> None:
-        """Begins to copy vectors to a thread's shared memory (element, vector)."""
+        """Begin to copy vectors to a thread's shared memory (element, vector)."""
         atom = async_vector_atom(x.element_type, self.width, self.priority)
         for v in range(self.smem_vectors):
             place = self.vectors - self.smem_vectors + v
@@ -458,7 +485,8 @@ class RowKernel:
         return self.config.cluster * max(1, self.config.row_threads // WARP)
 
     def exchange_buffer(self, rows: int = 1, fields: int | None = None) -> Any:
-        """Allocates shared memory for the statistics of the warps of a CTA's rows, `rows` of each thread; None for one warp."""
+        """Allocate shared memory for the statistics of the warps of a CTA's rows, `rows` of each thread; None for one
+        warp."""
         fields = self.fields if fields is None else fields
         if self.row_warps == 1 or fields == 0:
             return None
@@ -467,12 +495,13 @@ class RowKernel:
         return cute.make_tensor(memory, cute.make_layout(shape))
 
     def reduce_row(self, own: Any, exchange: Any, at: Position) -> Any:
-        """Returns the statistics of a row from those of its threads."""
+        """Return the statistics of a row from those of its threads."""
         return self.reduce_rows([own], exchange, [at.within], at.thread, at.rank)[0]
 
     @cute.jit
     def reduce_rows(self, owns: Any, exchange: Any, places: Any, thread: Any, rank: Any, how: Any = None):
-        """Reduces the statistics of several rows of the same threads with one synchronisation, by `how` instead of `merge`."""
+        """Reduce the statistics of several rows of the same threads with one synchronisation, by `how` instead of
+        `merge`."""
         config, merge = self.config, self.merge if const_expr(how is None) else how
         if const_expr(len(owns[0]) == 0):
             return owns

@@ -24,7 +24,8 @@ class RowPart:
 
     __kiln_static__ = True
     edge: Any = None
-    """A thread's element at the edges of an unaligned row, as a part, where a row function is to take it with this one."""
+    """A thread's element at the edges of an unaligned row, as a part, where a row function is to take it with this
+    one."""
     in_registers = False
     """Whether values can be saved until they are written."""
     count: int
@@ -33,26 +34,26 @@ class RowPart:
     """Elements of a vector."""
 
     def values(self, v: int) -> list[Any]:
-        """Returns vector `v` of each source; zeros behind the end of the row."""
+        """Return vector `v` of each source; zeros behind the end of the row."""
         raise NotImplementedError
 
     def in_row(self, v: int) -> Any:
-        """Returns whether the row has vector `v`; None if it has for all threads."""
+        """Return whether the row has vector `v`; None if it has for all threads."""
         raise NotImplementedError
 
     def first(self) -> list[Any]:
-        """Returns a vector of each source with elements of the row, if there are any."""
+        """Return a vector of each source with elements of the row, if there are any."""
         return self.values(0)
 
     def masked(self, v: int, value: Any, instead: float) -> Any:
-        """Returns a value of vector `v` where the row has it, else a number."""
+        """Return a value of vector `v` where the row has it, else a number."""
         pred = self.in_row(v)
         if pred is None:
             return value
         return cute.where(cute.full_like(value, pred, Boolean), value, cute.full_like(value, instead))
 
     def elements(self) -> Any:
-        """Returns how many elements there are: a Python float where that is static."""
+        """Return how many elements there are: a Python float where that is static."""
         predicates = [self.in_row(v) for v in range(self.count)]
         elements: Any = float(self.width) * predicates.count(None)
         for pred in predicates:
@@ -61,11 +62,12 @@ class RowPart:
         return elements
 
     def reread(self) -> None:
-        """Tells that values will be read another time, and need not stay in registers until then."""
+        """Tell that values will be read another time, and need not stay in registers until then."""
 
 
 class PrefetchedColumns:
-    """A thread's elements of column vectors, read some vectors `ahead`: a load behind a store would wait until its value is needed.
+    """A thread's elements of column vectors, read some vectors `ahead`: a load behind a store would wait until its
+    value is needed.
 
     `read` begins to read those of a column at vector `v`, and `value` returns what was read.
     """
@@ -77,18 +79,18 @@ class PrefetchedColumns:
         self._vectors: dict[int, list[Any]] = {}
 
     def prefetch(self, v: int = 0) -> None:
-        """Begins to read those of vector `v` and of some behind it."""
+        """Begin to read those of vector `v` and of some behind it."""
         for u in range(v, min(self._count, v + self._ahead)):
             if u not in self._vectors:
                 self._vectors[u] = [self._read(column, u) for column in self._columns]
 
     def values(self, v: int) -> list[Any]:
-        """Returns the elements of each column vector that stand at vector `v`."""
+        """Return the elements of each column vector that stand at vector `v`."""
         self.prefetch(v)
         return [self._value(vector) for vector in self._vectors[v]]
 
     def clear(self) -> None:
-        """Drops what was read."""
+        """Drop what was read."""
         self._vectors.clear()
 
 
@@ -125,7 +127,7 @@ class ResidentPart(RowPart):
         return [as_f32(x) for x in self.raw(v)]
 
     def raw(self, v: int) -> list[Any]:
-        """Returns vector `v` of each source in its own type."""
+        """Return vector `v` of each source in its own type."""
         return [x.load() for x in self._tensors(v)]
 
     def _tensors(self, v: int) -> list[Any]:
@@ -133,14 +135,14 @@ class ResidentPart(RowPart):
         return [x[None, v] for x in self._registers] if v < before else [x[None, v - before] for x in self._smem]
 
     def replace(self, v: int, source: int, value: Any) -> None:
-        """Stores another vector, of the same type, in place of vector `v` of a source."""
+        """Store another vector, of the same type, in place of vector `v` of a source."""
         self._tensors(v)[source].store(value)
 
     def in_row(self, v: int) -> Any:
         return None if self._kernel.full(v) else self._unit + v * self._kernel.config.row_threads < self._units
 
     def release(self) -> None:
-        """Drops columns that were read, if they are many: they are read again."""
+        """Drop columns that were read, if they are many: they are read again."""
         if self._many_columns:
             self._columns.clear()
 
@@ -162,7 +164,7 @@ class EdgePart(RowPart):
         return [cute.TensorSSA.from_elements([value], Float32) for value in self._elements]
 
     def columns(self, v: int) -> list[Any]:
-        """Returns the element of each column vector."""
+        """Return the element of each column vector."""
         return self._columns
 
     def in_row(self, v: int) -> Any:

@@ -12,15 +12,16 @@ Statistics = tuple[Any, ...]
 
 
 def sum_statistics(parts: list[Statistics], lanes: int) -> Statistics:
-    """Adds the statistics of several parts, over `lanes` lanes."""
+    """Add the statistics of several parts, over `lanes` lanes."""
     return tuple(across(functools.reduce(plus, values), plus, lanes) for values in zip(*parts, strict=True))
 
 
 def max_statistics(parts: list[Statistics], lanes: int) -> Statistics:
-    """Returns the maximum of single-valued statistics of several parts, over `lanes` lanes."""
+    """Return the maximum of single-valued statistics of several parts, over `lanes` lanes."""
     return (across(functools.reduce(maximum, [value for (value,) in parts]), maximum, lanes),)
 
 
 def read_statistics(like: Statistics, slot: Any) -> Statistics:
-    """Returns the statistics that another warp stored; a Python float in `like` is the same for all warps and not stored."""
+    """Return the statistics that another warp stored; a Python float in `like` is the same for all warps and not
+    stored."""
     return tuple(value if isinstance(value, float) else slot[k] for k, value in enumerate(like))

@@ -25,25 +25,25 @@ _MIN_ROW_MAX = -3.0e38
 
 
 def exp2(x: Any) -> Any:
-    """Returns 2 to the power of x; 0 for minus infinity."""
+    """Return 2 to the power of x; 0 for minus infinity."""
     return cute.math.exp2(x, approx=True)
 
 
 def weighted(value: Any, columns: list[Any]) -> Any:
-    """Returns a value times the first column vector, if there is one."""
+    """Return a value times the first column vector, if there is one."""
     return value * columns[0] if columns else value
 
 
 def rstd(square_sum: Any, scalars: tuple[Any, ...]) -> Any:
-    """Returns 1 / sqrt(square_sum / n + eps), given the scalars (eps, 1 / n)."""
+    """Return 1 / sqrt(square_sum / n + eps), given the scalars (eps, 1 / n)."""
     return cute.math.rsqrt(cute.math.fma(square_sum, scalars[1], scalars[0]))
 
 
 class ForwardKernel(RowKernel):
     """A row function that reads each row once and writes it once.
 
-    Written lines leave the L2 cache before lines that were read, though these are not read again: memory then takes both 3 % faster,
-    measured on an H200. CTAs are launched while the previous kernel ends.
+    Written lines leave the L2 cache before lines that were read, though these are not read again: memory then takes
+    both 3 % faster, measured on an H200. CTAs are launched while the previous kernel ends.
     """
 
     priority = CacheEvictionPriority.EVICT_LAST
@@ -180,7 +180,7 @@ class QuantizedLayerNorm(Quantized, LayerNorm):
 
 
 def largest_magnitude(vectors: list[Any]) -> Any:
-    """Returns the largest magnitude of the elements of some vectors, ignoring NaN."""
+    """Return the largest magnitude of the elements of some vectors, ignoring NaN."""
     largest: Any = None
     for value in vectors:
         magnitude = cute.math.abs(value)
@@ -189,9 +189,11 @@ def largest_magnitude(vectors: list[Any]) -> Any:
 
 
 def moments(before: Statistics | None, part: RowPart) -> tuple[Statistics, list[Any]]:
-    """Returns count, mean and sum of squared deviations with a thread's part, and its deviations from a pivot, with the pivot.
+    """Return count, mean and sum of squared deviations with a thread's part, and its deviations from a pivot, with the
+    pivot.
 
-    The pivot is one of the elements: near enough to the others that subtracting from the sum of squares loses no accuracy.
+    The pivot is one of the elements: near enough to the others that subtracting from the sum of squares loses no
+    accuracy.
     """
     pivot = part.first()[0][0]
     vector_sum: Any = None
@@ -211,12 +213,12 @@ def moments(before: Statistics | None, part: RowPart) -> tuple[Statistics, list[
 
 
 def reciprocal(count: Any) -> Any:
-    """Returns 1 over a number of elements; 1 for none."""
+    """Return 1 over a number of elements; 1 for none."""
     return 1.0 / count if isinstance(count, float) else arch.rcp_approx(maximum(count, Float32(1.0)))
 
 
 def merged_moments(parts: list[Statistics], lanes: int) -> Statistics:
-    """Returns the moments of several parts. Where counts are static, they are the same in all parts."""
+    """Return the moments of several parts. Where counts are static, they are the same in all parts."""
     if isinstance(parts[0][0], float):
         count: Any = parts[0][0] * len(parts) * lanes
         means = parts[0][1]
@@ -244,13 +246,13 @@ def merged_moments(parts: list[Statistics], lanes: int) -> Statistics:
 
 
 def norm_scalars(x: Any, eps: float) -> tuple[float, float]:
-    """Returns the scalars of a norm: eps and 1 / n."""
+    """Return the scalars of a norm: eps and 1 / n."""
     return eps, 1.0 / max(1, x.shape[-1]) if x.ndim else 1.0
 
 
 @kernel_function("x", "out")
 def softmax(x: Any, *, out: Any = None, config: Any = None) -> Any:
-    """Returns the softmax along the last mode.
+    """Return the softmax along the last mode.
 
     A row with a NaN or plus infinity, or of minus infinity alone, becomes NaN.
     """
@@ -261,7 +263,7 @@ def softmax(x: Any, *, out: Any = None, config: Any = None) -> Any:
 
 
 def quantized_outs(x: Any, quantize: Any, out: Any) -> tuple[list[Any], list[Any]]:
-    """Returns the array of a result like `x`, or of a quantised one and the array of its scale factors."""
+    """Return the array of a result like `x`, or of a quantised one and the array of its scale factors."""
     if quantize is None:
         return [arrays.empty_like(x) if out is None else out], []
     dtype = arrays.framework_dtype(quantize, x) if isinstance(quantize, NumericMeta) else quantize
@@ -280,7 +282,7 @@ def quantized_outs(x: Any, quantize: Any, out: Any) -> tuple[list[Any], list[Any
 def rms_norm(
     x: Any, weight: Any = None, *, eps: float = 1e-6, quantize: Any = None, out: Any = None, config: Any = None
 ) -> Any:
-    """Returns x / sqrt(mean(x^2) + eps) along the last mode, times a weight for each column.
+    """Return x / sqrt(mean(x^2) + eps) along the last mode, times a weight for each column.
 
     With `quantize`, an 8-bit float type, returns the quantised result and the scale factor of each row, f32 (..., 1).
     """
@@ -294,7 +296,7 @@ def rms_norm(
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, quantize: Any = None, out: Any = None, config: Any = None
 ) -> Any:  # fmt: skip
-    """Returns (x - mean(x)) / sqrt(var(x) + eps) along the last mode, times a weight, plus a bias.
+    """Return (x - mean(x)) / sqrt(var(x) + eps) along the last mode, times a weight, plus a bias.
 
     `quantize` is as in `rms_norm`.
     """

@@ -1,10 +1,10 @@
 """Persistent row-wise kernels that stream rows through shared memory.
 
-Each thread copies its own vectors of the rows to come into pipeline stages in shared memory, and fills a stage again as soon as its
-vector was used for the last time. Warps of a row exchange statistics through shared memory and mbarriers; where the CTAs of a cluster
-share a row, one warp of each reduces those of its CTA and sends them to the others, without waiting for stores to global memory.
-Memory is read once. Reductions over rows, gradients of weights for example, are accumulated in registers until the last row; a second
-kernel adds those of all CTAs in a fixed order.
+Each thread copies its own vectors of the rows to come into pipeline stages in shared memory, and fills a stage again as
+soon as its vector was used for the last time. Warps of a row exchange statistics through shared memory and mbarriers;
+where the CTAs of a cluster share a row, one warp of each reduces those of its CTA and sends them to the others, without
+waiting for stores to global memory. Memory is read once. Reductions over rows, gradients of weights for example, are
+accumulated in registers until the last row; a second kernel adds those of all CTAs in a fixed order.
 """
 
 from __future__ import annotations
@@ -19,43 +19,51 @@ from ...parts.vectors import as_f32, async_vector_atom, load_vector, rounded, ve
 from .cluster_exchange import send
 from .config import EXCHANGE_DEPTH, WARP, StreamingRowwiseConfig
 from .partial_reduction import PartialReduction, partial_pitch
-from .row_kernel import Row, launch, row_matrix, vector_at, wait_for_previous_kernel
+from .row_kernel import Row, RowTensors, launch, row_matrix, vector_at, wait_for_previous_kernel
 from .streaming_unaligned import StreamedEdges
 from .vector_access import AccessedPart, VectorAccess
 
 
 @dataclasses.dataclass(frozen=True)
 class StreamingRowProblem:
-    """What a kernel is specialised for: types (`column_outs` of reductions over rows), the width of accesses, and the config.
-
-    `exact` rows fill all vectors of all threads. Where kernels overlap (`overlaps`), CTAs are launched while the previous kernel ends,
-    and wait for it. With a `period` rows are unaligned (`streaming_unaligned.py`): those so far apart begin equally far from a multiple
-    of `alignment` vectors.
-    """
+    """What a streaming kernel is compiled for: element types, the width of accesses, and the config."""
 
     sources: tuple[Any, ...]
+    """Element types of the matrices that are read."""
     outs: tuple[Any, ...]
+    """Element types of the matrices that are written."""
     columns: tuple[Any, ...]
+    """Element types of column vectors, such as a weight."""
     column_outs: tuple[Any, ...]
+    """Element types of reductions over rows."""
     width: int
+    """Elements of a vector: of one access."""
     vectors: int
+    """Vectors of a row that a thread has."""
     stages: int
+    """Vectors that a thread has room for in shared memory."""
     exact: bool
+    """Whether rows fill all vectors of all threads."""
     config: StreamingRowwiseConfig
     overlaps: bool = False
+    """Whether CTAs are launched while the previous kernel ends, and wait for it (PDL)."""
     period: int = 0
+    """Of unaligned rows (`streaming_unaligned.py`): after how many rows the alignment repeats; 0 if rows are
+    aligned."""
     alignment: int = 1
+    """Of unaligned rows: vectors to a multiple of which the first access of a row is aligned."""
 
 
 class StreamedPart(AccessedPart):
-    """A thread's vectors of a row in its pipeline stages, from stage `start` on; `in_flight` copies end with the last of them."""
+    """A thread's vectors of a row in its pipeline stages, from stage `start` on; `in_flight` copies end with the last
+    of them."""
 
     def __init__(self, rows: Streamed, start: Any, in_flight: int) -> None:
         super().__init__(rows.kernel, rows.unit, rows.units)
         self._rows, self._start, self._in_flight, self._arrived = rows, start, in_flight, 0
 
     def stage(self, v: int) -> Any:
-        """Returns the stage of vector `v`. Where stages hold a multiple of whole rows, rows do not wrap."""
+        """Return the stage of vector `v`. Where stages hold a multiple of whole rows, rows do not wrap."""
         problem = self._rows.kernel.problem
         at = self._start + v
         return at if problem.stages % problem.vectors == 0 else self._rows.kernel.wrap(at)
@@ -67,12 +75,12 @@ class StreamedPart(AccessedPart):
         return self.arrived(v)
 
     def arrived(self, v: int) -> list[Any]:
-        """Returns vector `v` of each source, which is known to have arrived."""
+        """Return vector `v` of each source, which is known to have arrived."""
         stage = self.stage(v)
         return [as_f32(buffer[None, stage].load()) for buffer in self._rows.buffers]
 
     def columns(self, v: int) -> list[Any]:
-        """Returns the elements of each column vector that stand at vector `v`."""
+        """Return the elements of each column vector that stand at vector `v`."""
         return [as_f32(buffer[None, v].load()) for buffer in self._rows.columns]
 
 
@@ -93,19 +101,25 @@ class Exchange:
 
 @dataclasses.dataclass(frozen=True)
 class Streamed:
-    """What a thread of a streaming kernel works on: tensors, its stages and columns in shared memory, its column accumulators, its
-    first vector of a row of `units`, the distance of the rows of the CTA, and the edges of unaligned rows."""
+    """The data of a thread of a streaming kernel."""
 
     __kiln_static__ = True
     kernel: Any
-    tensors: Any
+    tensors: RowTensors
     buffers: Any
+    """The thread's stages of each source in shared memory, (element, stage)."""
     columns: Any
+    """The thread's elements of each column vector in shared memory, (element, vector)."""
     accs: Any
+    """Accumulators of reductions over rows, in registers."""
     unit: Any
+    """The first vector of the thread, counted in vectors of the row."""
     units: Any
+    """Vectors of a row."""
     step: Any
+    """Rows from one row of the thread to its next."""
     edges: Any
+    """`StreamedEdges` of unaligned rows, or None."""
 
 
 class StreamingRowKernel(VectorAccess):
@@ -131,10 +145,10 @@ class StreamingRowKernel(VectorAccess):
         lines: Int32,
         stream: Int64,
     ):
-        """Launches `lines` CTAs or clusters, each of which has a line of partial reductions over rows.
+        """Launch `lines` CTAs or clusters, each of which has a line of partial reductions over rows.
 
-        `addresses`: sources, outs, columns, partials, column outs; `strides`: those of rows; `lead`: elements from a cache line
-        to the first row, for unaligned rows.
+        `addresses`: sources, outs, columns, partials, column outs; `strides`: those of rows; `lead`: elements from a
+        cache line to the first row, for unaligned rows.
         """
         problem, config = self.problem, self.config
         tensors, rest = self.function.tensors(addresses, rows, n, strides, scalars, self.width)
@@ -198,7 +212,7 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def prologue(self, streamed: Any, row: Any, thread: Any):
-        """Fills all stages, clears the column accumulators and loads the columns."""
+        """Fill all stages, clear the column accumulators and load the columns."""
         vectors = self.problem.vectors
         for s in range_constexpr(self.problem.stages):
             self.fetch(streamed, row + s // vectors * streamed.step, s % vectors, s)
@@ -211,7 +225,7 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def main_loop(self, streamed: Any, inner: Any, outer: Any, first: Any, within: Any, lane: Any, rank: Any):
-        """Computes the rows of the CTA."""
+        """Compute the rows of the CTA."""
         problem, overlapped, tensors = self.problem, self.config.overlapped, streamed.tensors
         vectors, stages, edges, step = problem.vectors, problem.stages, streamed.edges, streamed.step
         slot = lane % WARP, within + lane // WARP
@@ -246,13 +260,14 @@ class StreamingRowKernel(VectorAccess):
             start, count = self.wrap(start + vectors), count + 1
 
     def write_order(self) -> list[int]:
-        """Returns the order in which vectors are written. One that may not exist is first: no results are live across its branch."""
+        """Return the order in which vectors are written. One that may not exist is first: no results are live across
+        its branch."""
         order = list(range(self.problem.vectors))
         return order if self.problem.exact else [order[-1], *order[:-1]]
 
     @cute.jit
     def write(self, streamed: Any, part: Any, row: Any, index: Any, v: Any):
-        """Writes a vector of the results of row `index`, and adds to the column accumulators."""
+        """Write a vector of the results of row `index`, and add to the column accumulators."""
         width, outs, place = self.problem.width, streamed.tensors.outs, index
         pred = self.in_row(streamed.unit, streamed.units, v)
         exists = index < streamed.tensors.rows
@@ -272,15 +287,15 @@ class StreamingRowKernel(VectorAccess):
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def wrap(self, stage: Any) -> Any:
-        """Returns a stage index modulo the stages, of which it is less than twice as many."""
+        """Return a stage index modulo the stages, of which it is less than twice as many."""
         return select_(stage >= self.problem.stages, stage - self.problem.stages, stage)
 
     def stage_buffer(self, dtype: Any) -> Any:
-        """Allocates pipeline stages (element, stage, thread): the vectors of a warp lie side by side."""
+        """Allocate pipeline stages (element, stage, thread): the vectors of a warp lie side by side."""
         return self._interleaved(dtype, self.problem.stages, self.config.threads)
 
     def column_buffer(self, dtype: Any) -> Any:
-        """Allocates shared memory for a column vector (element, vector, thread of a row)."""
+        """Allocate shared memory for a column vector (element, vector, thread of a row)."""
         return self._interleaved(dtype, self.problem.vectors, self.config.row_threads)
 
     def _interleaved(self, dtype: Any, vectors: int, threads: int) -> Any:
@@ -290,7 +305,7 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def read_columns(self, x: Any, buffer: Any, streamed: Any):
-        """Copies a thread's elements of a column vector to shared memory."""
+        """Copy a thread's elements of a column vector to shared memory."""
         width, unit, units = self.problem.width, streamed.unit, streamed.units
         for v in range_constexpr(self.problem.vectors):
             if const_expr(streamed.edges is not None):
@@ -303,7 +318,7 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def fetch(self, streamed: Any, row: Any, v: Any, stage: Any):
-        """Begins to copy vector `v` of a row to a stage of the thread; zeros where it does not exist."""
+        """Begin to copy vector `v` of a row to a stage of the thread; zeros where it does not exist."""
         exists, inside = row < streamed.tensors.rows, self.in_row(streamed.unit, streamed.units, v)
         pred = exists if const_expr(inside is None) else inside & exists
         place = select_(exists, row, Int32(0))
@@ -314,7 +329,7 @@ class StreamingRowKernel(VectorAccess):
         arch.cp_async_commit_group()
 
     def refill(self, streamed: Any, part: Any, row: Any, v: int) -> None:
-        """Begins to copy what the stage of vector `v` of a row holds next."""
+        """Begin to copy what the stage of vector `v` of a row holds next."""
         rows_ahead, vector = divmod(v + self.problem.stages, self.problem.vectors)
         self.fetch(streamed, row + rows_ahead * streamed.step, vector, part.stage(v))
 
@@ -331,7 +346,8 @@ class StreamingRowKernel(VectorAccess):
         return self.function.fields - self.function.counts_elements
 
     def exchange(self, threads: int, row_threads: int, first: Any, groups: int, group: Any) -> Exchange:
-        """Allocates the exchange of a group of the CTA, among parts of `threads` of the `row_threads` threads of a row."""
+        """Allocate the exchange of a group of the CTA, among parts of `threads` of the `row_threads` threads of a
+        row."""
         fields, parts, barriers = arrays.power_of_two(self.fields), row_threads // threads, EXCHANGE_DEPTH * groups
         memory = arch.alloc_smem(Float32, fields * parts * self.warp_rows * barriers, 16)
         pointer = arch.alloc_smem(Int64, barriers, 8)
@@ -341,12 +357,13 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def init_barriers(self, barriers: Any, count: Any, arrivals: Any):
-        """Initialises so many mbarriers."""
+        """Initialise so many mbarriers."""
         if arch.thread_idx()[0] < count:
             arch.mbarrier_init(barriers + arch.thread_idx()[0], arrivals)
 
     def accumulate(self, part: Any, exchange: Any, count: Any, slot: Any, edges: Any, coming: bool) -> None:
-        """Accumulates the statistics of a row, the present or the coming one, and stores them for the warps of the CTA."""
+        """Accumulate the statistics of a row, the present or the coming one, and store them for the warps of the
+        CTA."""
         function = self.function
         edge = None if edges is None else edges.part(edges.coming if coming else edges.present)
         if function.takes_edge:
@@ -359,7 +376,7 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def store_statistics(self, statistics: Any, exchange: Any, turn: Any, slot: Any):
-        """Stores a warp's statistics of a row, and arrives at their mbarrier."""
+        """Store a warp's statistics of a row, and arrive at their mbarrier."""
         lane, part = slot
         arch.sync_warp()  # its lanes have read the previous statistics, whose slots may now be used again
         if lane == 0:
@@ -369,7 +386,7 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def send_to_cluster(self, inner: Any, outer: Any, count: Any, rank: Any, streamed: Any):
-        """Reduces this CTA's statistics of a row that CTAs share, and sends them to all. Its warps take turns."""
+        """Reduce this CTA's statistics of a row that CTAs share, and send them to all. Its warps take turns."""
         thread, turn = arch.thread_idx()[0], count % EXCHANGE_DEPTH
         if const_expr(self.config.cluster > 1):
             if thread // WARP == count % inner.parts:
@@ -379,7 +396,7 @@ class StreamingRowKernel(VectorAccess):
                     send(slot, barrier, thread % WARP, list(statistics[self.function.counts_elements :]))
 
     def reduced(self, exchange: Exchange, count: Any, within: Any, streamed: Any) -> Any:
-        """Waits for the statistics of all parts of a row, and returns their reduction."""
+        """Wait for the statistics of all parts of a row, and return their reduction."""
         turn, lanes = count % EXCHANGE_DEPTH, min(WARP, exchange.parts)
         arch.mbarrier_wait(exchange.barriers + turn, count // EXCHANGE_DEPTH % 2)
         parts: list[Any] = []
@@ -392,7 +409,7 @@ class StreamingRowKernel(VectorAccess):
         return self.function.merge(parts, lanes)
 
     def elements(self, first: Any, threads: int, streamed: Any) -> Any:
-        """Returns how many elements so many threads of a row have: a Python float where that is static."""
+        """Return how many elements so many threads of a row have: a Python float where that is static."""
         width, vectors, units = self.problem.width, self.problem.vectors, streamed.units
         if self.problem.exact:
             return float(width * vectors * threads)
@@ -406,7 +423,7 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def write_partials(self, streamed: Any, line: Any, thread: Any):
-        """Writes the reductions over the rows of the CTA."""
+        """Write the reductions over the rows of the CTA."""
         edges, accs, partials = streamed.edges, streamed.accs, streamed.tensors.partials
         if const_expr(self.config.rows > 1):
             edge_accs = [] if const_expr(edges is None) else edges.accs
@@ -424,7 +441,7 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.jit
     def fold(self, accs: Any, row: Any, lane: Any):
-        """Adds the accumulators of all rows of the CTA to those of its first."""
+        """Add the accumulators of all rows of the CTA to those of its first."""
         row_threads, rows = self.config.row_threads, self.config.rows
         memory = arch.alloc_smem(Float32, self.problem.width * self.config.threads, 16)
         for registers in accs:

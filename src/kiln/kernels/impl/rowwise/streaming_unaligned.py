@@ -1,8 +1,8 @@
 """Edges of unaligned rows in streaming kernels.
 
-Rows `period` apart begin equally far from a vector. A CTA takes only such rows: its threads have the same columns in all of them, so
-that columns are shifted once and accumulators stay where they are. The few elements before and behind the vectors of a row are
-edges: one to a lane of the row's first warp, read a row ahead.
+Rows `period` apart begin equally far from a vector. A CTA takes only such rows: its threads have the same columns in
+all of them, so that columns are shifted once and accumulators stay where they are. The few elements before and behind
+the vectors of a row are edges: one to a lane of the row's first warp, read a row ahead.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 def row_period(step: int, width: int, spare: int, lines: int) -> tuple[int, int]:
-    """Returns after how many rows of stride `step` the alignment repeats, and at a multiple of how many vectors rows are read.
+    """Return after how many rows of stride `step` the alignment repeats, and at a multiple of how many vectors rows are
+    read.
 
-    Accesses at multiples of 32 bytes are 7 % faster, measured on an H200. They double the period: the `lines` CTAs or clusters must
-    still share the rows evenly, and threads must have a vector to `spare`.
+    Accesses at multiples of 32 bytes are 7 % faster, measured on an H200. They double the period: the `lines` CTAs or
+    clusters must still share the rows evenly, and threads must have a vector to `spare`.
     """
 
     def period(alignment: int) -> int:
@@ -61,7 +62,8 @@ class StreamedEdges:
         self._pred = (rank == 0) & (lane < WARP) & (self._column < n)  # no other thread has an edge
 
     def take(self, tensors: Any) -> Any:
-        """Reads the columns, clears the accumulators and returns the tensors with the vectors of the CTA's rows as matrices."""
+        """Read the columns, clear the accumulators and return the tensors with the vectors of the CTA's rows as
+        matrices."""
         self._sources, self._outs = ([self.vectors(x) for x in group] for group in (tensors.sources, tensors.outs))
         self.present, self.coming = ([self._register(x) for x in self._sources] for _ in range(2))
         self._columns = [self._register(x) for x in tensors.columns]
@@ -82,11 +84,12 @@ class StreamedEdges:
         cute.copy(vector_atom(register.element_type, 1), tile, register, pred=pred)
 
     def _element(self, x: Any, row: Any) -> Any:
-        """Returns the address of the thread's element, relative to the row's first vector, whose address is known anyway."""
+        """Return the address of the thread's element, relative to the row's first vector, whose address is known
+        anyway."""
         return x[row, None].iterator + select_(self._pred, self._column - self.span.head, Int32(0))
 
     def vectors(self, x: Any) -> Any:
-        """Returns the vectors of the CTA's rows as a matrix whose rows begin at multiples of vectors."""
+        """Return the vectors of the CTA's rows as a matrix whose rows begin at multiples of vectors."""
         width, step = self._kernel.problem.width, x.stride[0]
         pointer = x.iterator + (self._first * step + self.span.head)
         layout = cute.make_layout(
@@ -95,7 +98,7 @@ class StreamedEdges:
         return cute.make_tensor(pointer.with_alignment(width * x.element_type.width // 8), layout)
 
     def line(self, out: Any, line: Any) -> Any:
-        """Returns the vectors of a line of partials."""
+        """Return the vectors of a line of partials."""
         width = self._kernel.problem.width
         pointer = out[line, None].iterator + (self.shift + self.span.head)
         return cute.make_tensor(
@@ -103,24 +106,24 @@ class StreamedEdges:
         )  # fmt: skip
 
     def read(self, registers: list[Any], row: Any) -> None:
-        """Begins to read the elements of a row."""
+        """Begin to read the elements of a row."""
         exists = row < self.rows
         for x, register in zip(self._sources, registers, strict=True):
             self._copy(self._element(x, select_(exists, row, Int32(0))), register, self._pred & exists)
 
     def next_row(self) -> None:
-        """Makes the coming row the present one."""
+        """Make the coming row the present one."""
         for old, new in zip(self.present, self.coming, strict=True):
             old.store(new.load())
 
     def part(self, registers: list[Any]) -> EdgePart:
-        """Returns a thread's element as a part."""
+        """Return a thread's element as a part."""
         values = [as_f32(x.load())[0] for x in registers]
         return EdgePart(values, self._pred, [as_f32(x.load()) for x in self._columns])
 
     @cute.jit
     def write(self, row: Any, index: Any):
-        """Writes the results at the edges of row `index`, and adds to the accumulators."""
+        """Write the results at the edges of row `index`, and add to the accumulators."""
         if self._pred:
             part = self.part(self.present)
             results = self._kernel.function.results(part.values(0), part.columns(0), None, row)
@@ -132,7 +135,7 @@ class StreamedEdges:
 
     @cute.jit
     def write_partials(self, partials: Any, line: Any):
-        """Writes the reductions over the rows of the CTA."""
+        """Write the reductions over the rows of the CTA."""
         if self._pred:
             for out, register in zip(partials, self.accs, strict=True):
                 out[line, self.shift + self._column] = register[0, 0]

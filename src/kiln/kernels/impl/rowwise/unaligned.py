@@ -1,9 +1,9 @@
 """Row-wise kernels for unaligned rows: a row function, applied to rows whose vectors lie between edges.
 
-Threads hold a row, in registers or in shared memory, each some vectors and at most one element at the edges: two parts, which are
-accumulated one by one. A column vector is the same for all rows, so that none of its vectors is aligned with those of a row: three
-neighbouring half vectors are read and shifted together. Rows that begin equally far from a vector are `width` rows apart and
-need the same shift; a thread can hold some of them at a time.
+Threads hold a row, in registers or in shared memory, each some vectors and at most one element at the edges: two parts,
+which are accumulated one by one. A column vector is the same for all rows, so that none of its vectors is aligned with
+those of a row: three neighbouring half vectors are read and shifted together. Rows that begin equally far from a vector
+are `width` rows apart and need the same shift; a thread can hold some of them at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class UnalignedRowProblem(RowProblem):
 def unaligned_problem(
     types: tuple[Any, Any, Any], n: int, width: int, config: UnalignedRowwiseConfig, overlaps: bool
 ) -> UnalignedRowProblem:
-    """Returns what the kernel is specialised for, given the types of sources, outs and columns.
+    """Return what the kernel is specialised for, given the types of sources, outs and columns.
 
     Vectors are aligned with cache lines, or with parts of them, as long as no thread gets one more for that.
     """
@@ -54,7 +54,7 @@ def unaligned_problem(
 
 
 def spare_vectors(columns: Any) -> int:
-    """Returns how many vectors at the end of a row are edges: the half vectors of columns beside them may not exist."""
+    """Return how many vectors at the end of a row are edges: the half vectors of columns beside them may not exist."""
     return 1 if any(x is not None for x in columns) else 0
 
 
@@ -89,7 +89,7 @@ class UnalignedRowKernel(VectorAccess):
     def __call__(
         self, addresses: Any, rows: Int32, n: Int32, lead: Int32, strides: Any, scalars: Any, ctas: Int32, stream: Int64
     ):
-        """Launches so many CTAs. `addresses`: sources, outs, columns; `strides`: those of rows of the matrices."""
+        """Launch so many CTAs. `addresses`: sources, outs, columns; `strides`: those of rows of the matrices."""
         tensors, _ = self.function.tensors(addresses, rows, n, strides, scalars, 1, self.width)
         call = self.kernel(tensors._replace(lead=lead, skew=Int32(strides[0])))
         launch(call, self.config, ctas, stream, self.problem.overlaps)
@@ -114,7 +114,7 @@ class UnalignedRowKernel(VectorAccess):
 
     @cute.jit
     def compute(self, tensors: Any, places: Any, length: Any, begin: Any):
-        """Computes rows that begin equally far from vectors; their `length` is 0 if they do not exist."""
+        """Compute rows that begin equally far from vectors; their `length` is 0 if they do not exist."""
         config, function = self.config, self.function
         sources, outs, columns = tensors.sources, tensors.outs, tensors.columns
         thread, rank = arch.thread_idx()[0], arch.block_idx()[0] % config.cluster
@@ -170,7 +170,8 @@ class UnalignedRowKernel(VectorAccess):
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def read(self, row: Any, span: Span, unit: Any, thread: Any) -> list[Any]:
-        """Reads a thread's vectors of a row, zeros outside of it: the first into registers, others asynchronously into smem."""
+        """Read a thread's vectors of a row, zeros outside of it: the first into registers, others asynchronously into
+        smem."""
         function, dtype, count = self.function, row.element_type, self.vectors - self.function.smem_vectors
         buffer: Any = function.smem_buffer(dtype, thread) if count < self.vectors else None
         held: list[Any] = [None] * self.vectors
@@ -190,16 +191,16 @@ class UnalignedRowKernel(VectorAccess):
         return held
 
     def tile(self, row: Any, span: Span, unit: Any, v: int) -> Any:
-        """Returns a thread's vector of a row in memory."""
+        """Return a thread's vector of a row in memory."""
         return cute.local_tile(span.middle(row), (self.width,), (self.at(unit, v),))
 
     def write(self, row: Any, value: Any, span: Span, unit: Any, v: int) -> None:
-        """Writes a vector, if the row has it."""
+        """Write a vector, if the row has it."""
         atom, registers = vector_atom(row.element_type, self.width), rounded(value, row.element_type)
         cute.copy(atom, registers, self.tile(row, span, unit, v), pred=self.in_row(unit, span.units, v))
 
     def halves(self, column: Any, span: Span, unit: Any) -> Any:
-        """Reads three neighbouring half vectors of a column vector, which contain the elements of a row's vector.
+        """Read three neighbouring half vectors of a column vector, which contain the elements of a row's vector.
 
         For a vector that the row does not have, the first three are read.
         """
@@ -208,7 +209,7 @@ class UnalignedRowKernel(VectorAccess):
         return vectors_at(column, half, 3, first, 1, None)
 
     def shifted(self, halves: Any, head: Any) -> Any:
-        """Returns the vector that begins in the first of three half vectors, at the offset of a row's vectors."""
+        """Return the vector that begins in the first of three half vectors, at the offset of a row's vectors."""
         dtype, width = halves.element_type, self.width
         per_word = 32 // dtype.width
         words = [word for k in range(3) for word in halves[None, k].load().bitcast(Uint32).to_elements()]

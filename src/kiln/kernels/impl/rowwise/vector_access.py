@@ -11,8 +11,8 @@ from .row_part import RowPart
 class VectorAccess:
     """Which vectors of a row a thread has: those of all threads of the row come before the next of each.
 
-    A thread's first vector may lie before an unaligned row, if `problem.alignment` is more than 1; those from `partial` on may lie
-    behind its end.
+    A thread's first vector may lie before an unaligned row, if `problem.alignment` is more than 1; those from `partial`
+    on may lie behind its end.
     """
 
     problem: Any
@@ -20,15 +20,15 @@ class VectorAccess:
     partial: int
 
     def at(self, unit: Any, v: int) -> Any:
-        """Returns the index in the row of a thread's vector `v`."""
+        """Return the index in the row of a thread's vector `v`."""
         return unit + v * (self.config.cluster * self.config.row_threads)
 
     def starts_in_row(self, unit: Any) -> Any:
-        """Returns whether a thread's first vector does not lie before the row; None if it never does."""
+        """Return whether a thread's first vector does not lie before the row; None if it never does."""
         return unit >= 0 if self.problem.alignment > 1 else None
 
     def in_row(self, unit: Any, units: Any, v: int) -> Any:
-        """Returns whether a row of `units` vectors has a thread's vector `v`; None if it has for all threads."""
+        """Return whether a row of `units` vectors has a thread's vector `v`; None if it has for all threads."""
         pred = self.starts_in_row(unit) if v == 0 else None
         if v < self.partial:
             return pred

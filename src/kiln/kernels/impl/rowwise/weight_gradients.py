@@ -1,4 +1,5 @@
-"""Gradients of the weights and biases of norms, for rows that cannot be streamed: reductions over rows, given their statistics."""
+"""Gradients of the weights and biases of norms, for rows that cannot be streamed: reductions over rows, given their
+statistics."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from .row_kernel import row_matrix, vector_at
 
 
 def rows_at_once(width: int) -> int:
-    """Returns of how many rows a thread reads a vector before it adds them: more where vectors are short."""
+    """Return of how many rows a thread reads a vector before it adds them: more where vectors are short."""
     return max(2, 8 // width)
 
 
@@ -72,7 +73,7 @@ class WeightGradient:
 
     @cute.jit
     def add_rows(self, matrices: Any, row_values: Any, accs: Any, start: Any, last: Any, unit: Any, n: Any):
-        """Returns accumulators with vectors of some more rows; rows that do not exist add nothing."""
+        """Return accumulators with vectors of some more rows; rows that do not exist add nothing."""
         loaded = []
         for u in range_constexpr(self.unroll):
             row = start + u * (self.threads // WARP)
@@ -93,5 +94,5 @@ class WeightGradient:
         return accs
 
     def read(self, x: Any, width: int, at: Any, pred: Any) -> Any:
-        """Reads a vector, zeros where it does not exist."""
+        """Read a vector, zeros where it does not exist."""
         return load_vector(cute.local_tile(x, (width,), (at,)), width, pred)

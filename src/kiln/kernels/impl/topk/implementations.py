@@ -31,9 +31,11 @@ _MANY_ROWS = 1 << 15
 
 
 def topk_config(n: int, width: int, k: int, rows: int) -> RowwiseConfig:
-    """Returns the measured config: a warp or less for short rows, whose threads wait for each other, a CTA for longer ones.
+    """Return the measured config: a warp or less for short rows, whose threads wait for each other, a CTA for longer
+    ones.
 
-    With many rows half a warp or less, but twice as many threads as results: else too many elements reach the threshold.
+    With many rows half a warp or less, but twice as many threads as results: else too many elements reach the
+    threshold.
     """
     units = -(-n // width)
     threads = arrays.power_of_two(units)

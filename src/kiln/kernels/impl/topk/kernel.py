@@ -1,10 +1,11 @@
 """The top-k kernel.
 
-Elements that reach a threshold which at least k elements reach are ranked by comparing them with each other (`threshold.py`). Where there
-is no threshold, because a row has fewer threads than results, or too many elements reach it, the results are selected one by one: each
-thread knows the two largest of its elements that come after those already taken; the threads of the row find the largest of these, and
-its owner goes on with its second, or looks for its next two. Elements are compared by ordered integers, equal ones by their columns.
-Rows are in registers; threads read longer ones again when they look for more.
+Elements that reach a threshold which at least k elements reach are ranked by comparing them with each other
+(`threshold.py`). Where there is no threshold, because a row has fewer threads than results, or too many elements reach
+it, the results are selected one by one: each thread knows the two largest of its elements that come after those already
+taken; the threads of the row find the largest of these, and its owner goes on with its second, or looks for its next
+two. Elements are compared by ordered integers, equal ones by their columns. Rows are in registers; threads read longer
+ones again when they look for more.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _UNKNOWN = -1
 
 @dataclasses.dataclass(frozen=True)
 class TopKKernelProblem(RowProblem):
-    """What a kernel is specialised for. `has_threshold`: a row has a thread for each result, so that a threshold can be found."""
+    """What a kernel is specialised for. `has_threshold`: a row has a thread for each result, so that a threshold can be
+    found."""
 
     renormalize: bool = False
     has_threshold: bool = True
@@ -40,7 +42,7 @@ class TopKKernelProblem(RowProblem):
 
 
 def nothing() -> Any:
-    """Returns two elements that do not exist: (key, column, key, column)."""
+    """Return two elements that do not exist: (key, column, key, column)."""
     return Uint32(0), Int32(_NOWHERE), Uint32(0), Int32(_NOWHERE)
 
 
@@ -51,7 +53,7 @@ class TopK(Softmax):
 
     @cute.jit
     def __call__(self, addresses: Any, rows: Int32, n: Int32, k: Int32, step: Int64, ctas: Int32, stream: Int64):
-        """Launches so many CTAs. `addresses`: x, values, indices; the latter are contiguous."""
+        """Launch so many CTAs. `addresses`: x, values, indices; the latter are contiguous."""
         problem = self.problem
         x = row_matrix(addresses[0], problem.sources[0], rows, n, step, self.width)
         values, indices = (
@@ -89,7 +91,8 @@ class TopK(Softmax):
 
     @cute.jit
     def accumulate_row(self, x: Any, held: Any, at: Any, candidates: Any):
-        """Returns a thread's statistics of a row for softmax, unless results are renormalised, and its largest element."""
+        """Return a thread's statistics of a row for softmax, unless results are renormalised, and its largest
+        element."""
         statistics, most, renormalize = self.initial(), Float32(-float("inf")), self.problem.renormalize
         if const_expr(self.resident):
             if const_expr(not renormalize):
@@ -110,7 +113,7 @@ class TopK(Softmax):
         return statistics, most
 
     def elements(self, held: Any, unit: Any, units: Any) -> list[tuple[Any, Any]]:
-        """Returns a thread's elements and their columns; minus infinity behind the end of the row."""
+        """Return a thread's elements and their columns; minus infinity behind the end of the row."""
         elements: list[tuple[Any, Any]] = []
         for v in range(self.vectors):
             at = unit + v * self.config.row_threads
@@ -121,7 +124,8 @@ class TopK(Softmax):
 
     @cute.jit
     def collect(self, candidates: Any, x: Any, held: Any, at: Any, most: Any, k: Any):
-        """Collects the elements that may be among the first `k`; returns whether that was possible for all rows of the warp."""
+        """Collect the elements that may be among the first `k`; returns whether that was possible for all rows of the
+        warp."""
         candidates.begin(at.unit)
         key = candidates.limit(most, k, at.thread)
         candidates.wait()  # the count is cleared before it is increased
@@ -143,7 +147,7 @@ class TopK(Softmax):
     def select_one_by_one(
         self, x: Any, held: Any, values: Any, indices: Any, at: Any, k: Any, top: Any, scale: Any, exchange: Any
     ):  # fmt: skip
-        """Writes the first `k` elements, each of which is found after the one before."""
+        """Write the first `k` elements, each of which is found after the one before."""
         config, problem, lane = self.config, self.problem, at.unit
         slots, warps = None, max(1, config.row_threads // WARP)
         if const_expr(warps > 1):
@@ -184,7 +188,7 @@ class TopK(Softmax):
 
     @cute.jit
     def next(self, x: Any, held: Any, at: Any, key: Any, column: Any):
-        """Returns the first two of a thread's elements that come after one: (key, column, key, column)."""
+        """Return the first two of a thread's elements that come after one: (key, column, key, column)."""
         two = nothing()
         if const_expr(self.resident):
             return self.next_of(two, held, at.unit, at.units, key, column)
@@ -194,7 +198,7 @@ class TopK(Softmax):
         return two
 
     def next_of(self, two: Any, held: Any, unit: Any, units: Any, key: Any, column: Any) -> Any:
-        """Returns the first two of two earlier elements and of some vectors behind them."""
+        """Return the first two of two earlier elements and of some vectors behind them."""
         best, where_best, second, where_second = two
         for v in range_constexpr(self.vectors):
             at = unit + v * self.config.row_threads
@@ -213,7 +217,7 @@ class TopK(Softmax):
 
     @cute.jit
     def first_of_row(self, key: Any, column: Any, slots: Any, j: Any, thread: Any):
-        """Returns the first of the elements of the threads of a row."""
+        """Return the first of the elements of the threads of a row."""
         config = self.config
         key, column = first_of(key, column, min(WARP, config.row_threads))
         if const_expr(config.row_threads > WARP):
@@ -228,7 +232,7 @@ class TopK(Softmax):
 
 
 def first_of(key: Any, column: Any, lanes: int) -> Any:
-    """Returns the first of the elements of some neighbouring lanes."""
+    """Return the first of the elements of some neighbouring lanes."""
     if lanes == WARP:
         most = arch.warp_redux_sync(key, "max")
         return most, arch.warp_redux_sync(select_(key == most, column, Int32(_NOWHERE)), "min")

@@ -1,8 +1,8 @@
 """Top-k by a threshold that is not larger than the k-th element.
 
-Each warp finds the r-th of its lanes' largest elements; the least of these, of w warps, is no larger than the (r w)-th element of the row.
-The few elements that reach it are collected in shared memory, where each is compared with all others: its rank is the number that come
-before it.
+Each warp finds the r-th of its lanes' largest elements; the least of these, of w warps, is no larger than the (r w)-th
+element of the row. The few elements that reach it are collected in shared memory, where each is compared with all
+others: its rank is the number that come before it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _CHUNKS = 16
 
 
 def largest(most: Any, elements: list[tuple[Any, Any]]) -> Any:
-    """Returns the largest of a number and of elements; NaN if one is."""
+    """Return the largest of a number and of elements; NaN if one is."""
     for value, _ in elements:
         most = arch.fmax(most, value, nan=True)
     return most
 
 
 class Candidates:
-    """The elements of a row that reach the threshold, in shared memory: their count, values and columns. Each of `lanes` threads takes
-    `each` of at most `capacity`."""
+    """The elements of a row that reach the threshold, in shared memory: their count, values and columns. Each of
+    `lanes` threads takes `each` of at most `capacity`."""
 
     __kiln_static__ = True
 
@@ -58,7 +58,7 @@ class Candidates:
         self.within = within
 
     def wait(self) -> None:
-        """Waits until all threads of the row have come here."""
+        """Wait until all threads of the row have come here."""
         if self.warps > 1:
             arch.sync_threads()
         else:
@@ -66,29 +66,29 @@ class Candidates:
 
     @cute.jit
     def begin(self, lane: Int32):
-        """Clears the candidates: empty slots come after all elements."""
+        """Clear the candidates: empty slots come after all elements."""
         if lane == 0:
             self.counts[self.within] = Int32(0)
         for n in range_constexpr(self.each):
             self.pairs[lane + n * self.lanes] = Int64(_NONE)
 
     def clear(self, thread: Any) -> None:
-        """Clears the maxima of chunks."""
+        """Clear the maxima of chunks."""
         for n in range(_CHUNKS):
             self.maxima[n, thread] = Float32(-float("inf"))
 
     def note(self, chunk: Any, thread: Any, most: Any) -> None:
-        """Keeps the largest element of a thread's chunk, for the thread itself."""
+        """Keep the largest element of a thread's chunk, for the thread itself."""
         place = chunk % _CHUNKS
         self.maxima[place, thread] = arch.fmax(self.maxima[place, thread], most)
 
     def noted(self, chunk: Any, thread: Any) -> Any:
-        """Returns the largest element of a thread's chunk, or of others with the same slot."""
+        """Return the largest element of a thread's chunk, or of others with the same slot."""
         return self.maxima[chunk % _CHUNKS, thread]
 
     @cute.jit
     def limit(self, most: Float32, k: Int32, thread: Int32):
-        """Returns the key that at least `k` elements of the row reach; `LOWEST` or less if none is known."""
+        """Return the key that at least `k` elements of the row reach; `LOWEST` or less if none is known."""
         key, limit = order(most), Uint32(0)
         has_nan = arch.vote_any_sync(most != most)
         if const_expr(self.lanes >= WARP):
@@ -111,12 +111,12 @@ class Candidates:
         return limit
 
     def fit(self) -> Any:
-        """Returns whether there is room for all candidates."""
+        """Return whether there is room for all candidates."""
         return self.counts[self.within] <= self.capacity
 
     @cute.jit
     def put(self, limit: Float32, elements: Any):
-        """Adds a thread's elements that reach the threshold to the candidates."""
+        """Add a thread's elements that reach the threshold to the candidates."""
         count = Int32(0)
         for value, _ in elements:
             count = count + select_(value >= limit, Int32(1), Int32(0))
@@ -129,17 +129,18 @@ class Candidates:
                         place = place + 1
 
     def store(self, place: Any, value: Any, column: Any) -> None:
-        """Stores a candidate."""
+        """Store a candidate."""
         self.pairs[place] = (Int64(column) << 32) | Int64(Uint32(value.bitcast(Int32)))
 
     def pair(self, place: Any) -> tuple[Any, Any]:
-        """Returns the value and the column of a candidate."""
+        """Return the value and the column of a candidate."""
         pair = self.pairs[place]
         return Int32(pair).bitcast(Float32), Int32(pair >> 32)
 
     @cute.jit
     def write(self, values: Any, indices: Any, at: Any, k: Int32, top: Float32, scale: Float32, exchange: Any):
-        """Writes the first `k`: exponentials relative to `top`, times `scale`; or relative to the first, over their sum."""
+        """Write the first `k`: exponentials relative to `top`, times `scale`; or relative to the first, over their
+        sum."""
         kernel, count, lane = self.kernel, self.counts[self.within], at.unit
         own = [self.pair(lane + n * self.lanes) for n in range(self.each)]
         places = cute.make_rmem_tensor((self.each,), Int32)

@@ -18,10 +18,11 @@ __all__ = ["topk_softmax"]
 def topk_softmax(
     x: Any, k: int, renormalize: bool = False, *, values: Any = None, indices: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
-    """Returns the `k` largest values of the softmax along the last mode, in f32, the largest first, and their indices, in i32.
+    """Return the `k` largest values of the softmax along the last mode, in f32, the largest first, and their indices,
+    in i32.
 
-    Of equal elements the first counts. `renormalize` divides them by their sum, as for the weights of experts. `values` and `indices`
-    are contiguous arrays to write to; indices may be i64.
+    Of equal elements the first counts. `renormalize` divides them by their sum, as for the weights of experts. `values`
+    and `indices` are contiguous arrays to write to; indices may be i64.
     """
     arrays.require(x.ndim >= 1, "topk_softmax of an array without modes")
     arrays.require(

@@ -164,7 +164,7 @@ class AttentionBackward(Implementation):
 
     repeats = True
     model: Any
-    """The module of the cost model, with `default_config` and `expected`, and `parts` if it has named terms."""
+    """The module of the cost model, with `default_config` and `expected`, and `cost_terms` if it has named terms."""
     variations: dict[str, tuple[int, ...]]
     """Values of config fields that a tuner tries."""
 
@@ -180,7 +180,7 @@ class AttentionBackward(Implementation):
         return self.model.expected(problem, config, device)
 
     def cost_terms(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> dict[str, float]:
-        return self.model.parts(problem, config, device) if hasattr(self.model, "parts") else {}
+        return self.model.cost_terms(problem, config, device) if hasattr(self.model, "cost_terms") else {}
 
     def check(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> None:
         config.check(self.head_dims(problem), device.smem)

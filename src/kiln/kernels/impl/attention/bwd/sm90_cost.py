@@ -1,4 +1,4 @@
-"""Roofline model of the Hopper backward kernel for head_dim up to 128.
+"""Roofline model of the Hopper backward kernel for head_dim up to 128, and the configs to choose from.
 
 An SM computes its KV tiles one after the other, in steps of a query tile. The time of a step was measured for the
 configs to choose from; that of others is scaled by their busiest unit. Coefficients are in `kernels/tuned/h200.json`;
@@ -14,6 +14,8 @@ from ....tuned import coefficients
 from .sm90_config import TILE_N, WARPGROUPS, Sm90AttentionBackwardConfig, mean_visible_queries, padded_head_dim
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
@@ -46,14 +48,19 @@ _UNMEASURED_SLOWDOWN: float = _MODEL["unmeasured_slowdown"]
 """The time of a config that was not measured, relative to what its busiest unit says beside a measured one."""
 
 
-def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardConfig:
-    """Return the cheapest measured config for a problem."""
+def candidates(problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardConfig]:
+    """Return the configs to choose from, the cheapest first."""
     of, head_dim = problem.attention, padded_head_dim(problem.attention.head_dims)
     lengths_vary, modified = of.varlen or of.has_seqused_k, of.has_softcap or of.has_alibi or problem.functions
     if head_dim == 64 and (lengths_vary or modified):
-        return Sm90AttentionBackwardConfig(64, operands_in_regs=1)  # larger tiles would spill
+        return iter((Sm90AttentionBackwardConfig(64, operands_in_regs=1),))  # larger tiles would spill
     configs = (measured.config for measured in MEASURED if measured.head_dim == head_dim)
-    return min(configs, key=lambda config: expected(problem, config, device))
+    return iter(sorted(configs, key=lambda config: expected(problem, config, device)))
+
+
+def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardConfig:
+    """Return the cheapest config for a problem."""
+    return next(candidates(problem, device))
 
 
 def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
@@ -63,7 +70,9 @@ def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardCon
     return tiles * (steps * step_us + cta_us) + other_us
 
 
-def parts(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> dict[str, float]:
+def cost_terms(
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
+) -> dict[str, float]:
     """Return the microseconds that each unit of an SM is busy; they work at the same time."""
     tiles, steps = _work(problem, config)
     sm_steps = tiles * steps / device.sm_count

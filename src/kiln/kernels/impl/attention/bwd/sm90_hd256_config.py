@@ -140,7 +140,7 @@ def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256C
     ]
 
 
-def parts(
+def cost_terms(
     problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
 ) -> dict[str, float]:
     """Return the microseconds that each unit of an SM is busy in both kernels."""

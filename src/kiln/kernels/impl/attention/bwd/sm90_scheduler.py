@@ -97,9 +97,7 @@ class BackwardTileScheduler:
             group = group * self.group_size
         first, rest = number // (self.tiles * group) * group, number % (self.tiles * group)
         group_heads = min(group, _uniform(self.heads) * self.batch() - first)
-        head, tile = first + rest % group_heads, rest // group_heads
-        if const_expr(self.kernel.computes_dq and self.kernel.masks_right and not self.kernel.masks_left):
-            tile = self.tiles - 1 - tile  # the longest first
+        head = first + rest % group_heads
         batch = head // self.heads
         layer, first_q, first_k, first_q_tile = batch, Int32(0), Int32(0), Int32(0)
         seqlen_q, rows_k = _uniform(self.seqlen_q), Int32(self.seqlen_k)
@@ -110,6 +108,9 @@ class BackwardTileScheduler:
         seqlen_k = rows_k
         if const_expr(tensors.seqused_k is not None):
             seqlen_k = clamp_offset(tensors.seqused_k[batch], rows_k)
+        tile = rest // group_heads
+        if const_expr(self.kernel.computes_dq and self.kernel.masks_right and not self.kernel.masks_left):
+            tile = self.tiles - 1 - tile  # the longest first
         return Work(
             tile, head % self.heads, layer, first_q, seqlen_q, first_k, seqlen_k, rows_k, first_q_tile, batch
         )  # fmt: skip
@@ -124,13 +125,14 @@ class BackwardTileScheduler:
         """Return the streamed tiles that a resident tile sees."""
         kernel, (shift, before, after) = self.kernel, self.band(work)
         lengths = (work.seqlen_q, work.seqlen_k) if kernel.computes_dq else (work.seqlen_k, work.seqlen_q)
-        begin, first, end = work.tile * kernel.resident_rows, Int32(0), lengths[1]
+        first, end = Int32(0), lengths[1]
         if const_expr(kernel.masks_before):
-            first = max(Int32(0), begin + shift - before) // kernel.streamed_rows
+            first = max(Int32(0), work.tile * kernel.resident_rows + shift - before) // kernel.streamed_rows
         if const_expr(kernel.masks_after):
-            end = min(end, min(begin + kernel.resident_rows, lengths[0]) + shift + after)
+            last_row = min(work.tile * kernel.resident_rows + kernel.resident_rows, lengths[0])
+            end = min(end, last_row + shift + after)
         count = max(cute.ceil_div(max(end, Int32(0)), kernel.streamed_rows) - first, Int32(0))
-        if begin >= lengths[0]:
+        if work.tile * kernel.resident_rows >= lengths[0]:
             count = Int32(0)
         return Span(first, count)
 
@@ -165,10 +167,11 @@ class BackwardTileScheduler:
     def step(self, number: Int32, work: Any, span: Any):
         """Return the streamed head and tile of a step: all heads of a tile in turn, so that a CTA with fewer tiles does
         not come to another head before those it waits for."""
-        last = span.first + span.count - 1
         if const_expr(self.kernel.computes_dq):
-            return work.head // self.group_size, last - number
-        return work.head * self.group_size + number % self.group_size, last - number // self.group_size
+            return work.head // self.group_size, span.first + span.count - 1 - number
+        head = number % self.group_size
+        tile = span.first + span.count - 1 - number // self.group_size
+        return work.head * self.group_size + head, tile
 
     def dq_layer(self, work: Any) -> Any:
         """Return the dQ accumulator that a KV tile adds to."""

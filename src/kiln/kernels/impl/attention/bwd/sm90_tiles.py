@@ -112,14 +112,17 @@ class BackwardTiles:
     ):  # fmt: skip
         """Load the streamed tiles of a step; with Q comes LSE of its rows, and with dO delta."""
         head, tile = scheduler.step(number, work, span)
+        rows: Any = None
+        if const_expr(not self.computes_dq):
+            rows = cute.local_tile(
+                lse_delta[None, work.layer, head, None], (1, self.streamed_rows), (None, work.first_q_tile + tile)
+            )
         for which, ((atom, stages, tiles), producer) in enumerate(zip(sources, producers)):
             stage = producer.acquire_and_advance()
             cute.copy(atom, tiles[None, tile, head, work.layer], stages[None, stage.index], tma_bar_ptr=stage.barrier)
             if const_expr(not self.computes_dq):
-                rows = cute.local_tile(
-                    lse_delta[which, work.layer, head, None], (self.streamed_rows,), (work.first_q_tile + tile,)
-                )
-                source = cute.make_tensor(rows.iterator.with_alignment(16), cute.make_layout(self.streamed_rows))
+                pointer = rows[0, None, which].iterator.with_alignment(16)
+                source = cute.make_tensor(pointer, cute.make_layout(self.streamed_rows))
                 bulk = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
                 with arch.elect_one():
                     cute.copy(bulk, source, smem_lse_delta[None, which, stage.index], mbar_ptr=stage.barrier)

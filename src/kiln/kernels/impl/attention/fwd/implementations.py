@@ -119,7 +119,7 @@ class Sm90Attention(Implementation):
         return sm90_cost.expected(problem, config, device)
 
     def cost_terms(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> dict[str, float]:
-        return sm90_cost.parts(problem, config, device)
+        return sm90_cost.cost_terms(problem, config, device)
 
     def check(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> None:
         config.check(*problem.head_dims, device.smem, problem.dtype.width)

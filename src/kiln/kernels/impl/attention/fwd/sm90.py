@@ -28,12 +28,14 @@ from ....parts.pipelines import tma_pipe
 from ....parts.wgmma import K_MAJOR, MN_MAJOR, make_wgmma
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm90_config import WARPGROUP_M, padded_head_dim
-from .sm90_epilogue import Sm90Epilogue
+from .sm90_epilogue import Outputs, Sm90Epilogue
 from .sm90_mma import AttentionMma
-from .sm90_scheduler import QueryTileScheduler, Work
+from .sm90_scheduler import KvSpan, QueryTileScheduler, Work
 from .sm90_softmax import ScoreRows, ScoreTile, Sm90Softmax
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .sm90_config import Sm90AttentionConfig
 
 WARPGROUP = 128
@@ -52,32 +54,6 @@ class Smem(NamedTuple):
     k: Any
     v: Any
     o: Any
-
-
-class Consumer(NamedTuple):
-    """What a consumer warpgroup passes with. `v_state` is the stage of V that the current P V reads."""
-
-    warpgroup: Any
-    smem_v: Any
-    mma: AttentionMma
-    softmax: Sm90Softmax
-    scores: ScoreTile
-    turns: Any
-    q: Any
-    k: Any
-    v: Any
-    pipe_v: Any
-    v_state: Any
-
-
-class KvLoop(NamedTuple):
-    """What stays the same over the KV tiles of a query tile."""
-
-    span: Any
-    rows: ScoreRows
-    rows_of: Any
-    """A function that returns the rows, read again from smem where registers are few."""
-    q_stage: Any
 
 
 class PingpongTurns:
@@ -100,12 +76,42 @@ class PingpongTurns:
         self.next_turn.arrive()
 
 
+class Consumer(NamedTuple):
+    """The fragments, the softmax and the pipelines of a consumer warpgroup."""
+
+    warpgroup: Any
+    """The number of the warpgroup among the consumers."""
+    smem_v: Any
+    mma: AttentionMma
+    softmax: Sm90Softmax
+    scores: ScoreTile
+    turns: PingpongTurns
+    q: pipeline.PipelineConsumer
+    k: pipeline.PipelineConsumer
+    v: pipeline.PipelineConsumer
+    pipe_v: pipeline.PipelineTmaAsync
+    """The pipeline that `v` consumes. A stage of V is waited for in one step and released in the next, by `v_state`."""
+    v_state: pipeline.PipelineState
+    """The stage of V that the current P V reads, one behind `v`."""
+
+
+class KvLoop(NamedTuple):
+    """What the steps of the main loop share: the KV tiles and the query rows of a query tile."""
+
+    span: KvSpan
+    rows: ScoreRows
+    rows_of: Callable[[], ScoreRows]
+    """Returns `rows`, read again from smem where registers are few."""
+    q_stage: Any
+    """The stage of Q, to release."""
+
+
 class Sm90ForwardKernel:
     """The kernel for one config and kind of problem.
 
-    `masks` are (right, left, softcap). With `separate_o`, O has smem of its own; otherwise it replaces Q. `group_size`
-    query heads are packed into a tile. 8-bit V comes transposed, as `TransposeV` writes it: (batch or 1, element, head,
-    key)."""
+    `masks` says whether keys right of a window (causal), keys left of it, and softcap are compiled in. With
+    `separate_o`, O has smem of its own; otherwise it replaces Q. `group_size` query heads are packed into a tile. 8-bit
+    V comes transposed, as `TransposeV` writes it: (batch or 1, element, head, key)."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionConfig, masks: tuple[bool, bool, bool],
@@ -255,14 +261,13 @@ class Sm90ForwardKernel:
             descaled = tensors.q_descale is not None
             softmax = Sm90Softmax(self, mma, scalars.scale_log2, descaled and not (self.has_softcap or self.score_mod))
             scores = ScoreTile(self, mma.acc_s, scalars, tensors.alibi_slopes, descaled)
-            epilogue = Sm90Epilogue(self, mma, softmax, group, o, smem.o)
+            epilogue = Sm90Epilogue(self, mma, softmax, group, smem.o, Outputs(o, out, lse), tensors)
             v_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.kv_stages)
             consumer = Consumer(
                 group, smem.v, mma, softmax, scores, PingpongTurns(config, group), consumer_q, consumer_k, consumer_v,
                 pipe_v, v_state,
             )  # fmt: skip
-            group_k = q.tensor.shape[2] // k.tensor.shape[2]
-            self.consume(consumer, epilogue, receiver, broadcast, scheduler, group_k, out, lse, tensors)
+            self.consume(consumer, epilogue, scheduler, broadcast, receiver)
 
     def allocate(self, allocator: Any) -> Smem:
         """Allocate the tiles in smem."""
@@ -276,10 +281,11 @@ class Sm90ForwardKernel:
 
     @cute.jit
     def consume(
-        self, consumer: Any, epilogue: Any, receiver: Any, broadcast: Any, scheduler: Any, group_k: Any,
-        out: cute.Tensor, lse: Any, tensors: Any,
+        self, consumer: Consumer, epilogue: Sm90Epilogue, scheduler: QueryTileScheduler,
+        broadcast: pipeline.WorkBroadcast, receiver: pipeline.PipelineConsumer,
     ):  # fmt: skip
-        """Compute all query tiles of the CTA, as one consumer warpgroup."""
+        """Compute all query tiles of the CTA, as one consumer warpgroup. `receiver` gets the producer's `broadcast` of
+        query tiles, and `scheduler` tells which KV tiles they see."""
         config, group = self.config, consumer.warpgroup
         if const_expr(config.pingpong) and group == config.consumer_warpgroups - 1:
             PingpongTurns(config, group).pass_on()
@@ -289,7 +295,7 @@ class Sm90ForwardKernel:
             span = scheduler.span(work, group if config.skips_hidden_tiles else None)
             rows = self.score_rows(work, group)
             consumer.softmax.reset()
-            self.descale(consumer, tensors, scheduler.scalars, work, group_k)
+            self.descale(consumer, scheduler, work)
             if const_expr(config.skips_hidden_tiles and self.masks_right):
                 last = scheduler.span(work).last
                 self.skip_tiles(consumer, last - span.last, work.seqlen_k - last * config.tile_n, True)
@@ -300,9 +306,9 @@ class Sm90ForwardKernel:
             loop = KvLoop(span, rows, rows_of, q_stage)
             self.prologue(consumer, loop, work)
             self.main_loop(consumer, loop)
-            self.tail(consumer, loop, scheduler, broadcast, stage.index)
+            self.tail(consumer, scheduler, broadcast, stage.index)
             # work is read again, not kept in registers that the main loop needs
-            epilogue.finish(scheduler.read(broadcast, stage.index), out, lse, tensors.sinks, tensors.v_descale)
+            epilogue.finish(scheduler.read(broadcast, stage.index))
             if const_expr(self.q_release == "after store"):
                 epilogue.wait_for_store()
                 q_stage.release()
@@ -319,16 +325,17 @@ class Sm90ForwardKernel:
         return ScoreRows(first, work.head, work.batch, work.seqlen_q, work.seqlen_k)
 
     @cute.jit
-    def descale(self, consumer: Any, tensors: Any, scalars: Any, work: Any, group_k: Any):
-        """Take over the scale factors of fp8 Q and K for a query tile."""
-        if const_expr(tensors.q_descale is not None):
-            head_k = work.head // group_k
-            descale = tensors.q_descale[work.batch, head_k] * tensors.k_descale[work.batch, head_k]
-            consumer.softmax.tile_scale[0] = nonzero_scale(scalars.scale_log2 * descale)
+    def descale(self, consumer: Consumer, scheduler: QueryTileScheduler, work: Work):
+        """Load the scale factors of fp8 Q and K for a query tile."""
+        q_descale, k_descale = scheduler.tensors.q_descale, scheduler.tensors.k_descale
+        if const_expr(q_descale is not None):
+            head_k = work.head // (scheduler.heads // q_descale.shape[1])
+            descale = q_descale[work.batch, head_k] * k_descale[work.batch, head_k]
+            consumer.softmax.tile_scale[0] = nonzero_scale(scheduler.scalars.scale_log2 * descale)
             consumer.scores.qk_descale[0] = descale
 
     @cute.jit
-    def prologue(self, consumer: Any, loop: Any, work: Any):
+    def prologue(self, consumer: Consumer, loop: KvLoop, work: Work):
         """Compute S and P of the last KV tile, which is always masked."""
         last = loop.span.last
         if const_expr(self.config.q_in_regs):
@@ -349,7 +356,7 @@ class Sm90ForwardKernel:
         self.clear_v(consumer, v_stage.index, work.seqlen_k - last * self.config.tile_n)
 
     @cute.jit
-    def main_loop(self, consumer: Any, loop: Any):
+    def main_loop(self, consumer: Consumer, loop: KvLoop):
         """Go through the KV tiles before the last one, backwards."""
         last, count, masked, unmasked = loop.span
         if const_expr(self.single_loop):
@@ -370,8 +377,9 @@ class Sm90ForwardKernel:
         if const_expr(self.q_release == "after main loop"):
             loop.q_stage.release()
 
-    def kv_step(self, consumer: Any, loop: Any, kv_tile: Any, remaining: Any, is_masked: Any) -> None:
-        """Compute S and P of a KV tile, and beside them O += P V of the tile before it."""
+    def kv_step(self, consumer: Consumer, loop: KvLoop, kv_tile: Any, remaining: Any, is_masked: Any) -> None:
+        """Compute S and P of a KV tile, and beside them O += P V of the tile of the step before. `remaining` steps
+        follow."""
         mma, softmax, scores, lazy = consumer.mma, consumer.softmax, consumer.scores, self.config.lazy_rescale
         k_stage = consumer.k.wait_and_advance()
         if self.config.pingpong:
@@ -397,8 +405,9 @@ class Sm90ForwardKernel:
         softmax.convert_p()
 
     @cute.jit
-    def tail(self, consumer: Any, loop: Any, scheduler: Any, broadcast: Any, index: Any):
-        """Compute the last O += P V, and skip KV tiles that only other warpgroups see."""
+    def tail(self, consumer: Consumer, scheduler: QueryTileScheduler, broadcast: pipeline.WorkBroadcast, index: Int32):
+        """Compute the last O += P V, and skip KV tiles that only other warpgroups see. `index` is the stage of
+        `broadcast` with the query tile."""
         warpgroup.fence()
         consumer.mma.issue_pv(consumer.v_state.index)
         warpgroup.wait_group(0)
@@ -411,7 +420,7 @@ class Sm90ForwardKernel:
             self.skip_tiles(consumer, skipped, Int32(0), False)
 
     @cute.jit
-    def skip_tiles(self, consumer: Any, count: Any, rows: Any, clears: bool):
+    def skip_tiles(self, consumer: Consumer, count: Any, rows: Any, clears: bool):
         """Release KV tiles that this warpgroup does not see; it still helps to clear V, of which the first one has
         `rows` rows."""
         # ptxas must see that all threads of a warp agree, to keep WGMMA descriptors in uniform registers
@@ -424,14 +433,14 @@ class Sm90ForwardKernel:
             consumer.v_state.advance()
 
     @cute.jit
-    def release_q(self, loop: Any, remaining: Int32):
-        """Let the next Q be loaded after the last S, if that is when."""
+    def release_q(self, loop: KvLoop, remaining: Int32):
+        """Release Q after the last S, if `q_release` says so."""
         if const_expr(self.q_release == "after last S"):
             if remaining == 0:
                 loop.q_stage.release()
 
     @cute.jit
-    def clear_v(self, consumer: Any, stage: Any, rows: Any):
+    def clear_v(self, consumer: Consumer, stage: Any, rows: Any):
         """Zero the rows of a V tile that do not exist: their P is 0, but they may be NaN. All consumer warpgroups do
         that together."""
         if const_expr(self.lengths_vary and not self.is_fp8):

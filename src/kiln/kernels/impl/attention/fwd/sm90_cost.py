@@ -68,10 +68,10 @@ def default_config(problem: AttentionProblem, device: Device) -> Sm90AttentionCo
 
 def expected(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> float:
     """Return the microseconds of an attention."""
-    return sum(parts(problem, config, device).values())
+    return sum(cost_terms(problem, config, device).values())
 
 
-def parts(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> dict[str, float]:
+def cost_terms(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> dict[str, float]:
     """Return the terms of the cost in microseconds, one after the other."""
     measured, (mflops, tiles) = coefficients_of(problem, config), units(problem, config, device)
     terms = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Int32, const_expr, cute, pipeline, range_constexpr
 from .....cute import arch
@@ -16,31 +16,46 @@ from ....parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP_M
 
 if TYPE_CHECKING:
+    from ....parts.kv_producer import TmaTensor
+    from ..args import AttentionTensors
     from .sm90 import Sm90ForwardKernel
     from .sm90_mma import AttentionMma
+    from .sm90_scheduler import Work
     from .sm90_softmax import Sm90Softmax
 
 _WARPGROUP = 128
 
 
+class Outputs(NamedTuple):
+    """Where results go."""
+
+    tma_o: TmaTensor
+    """O for TMA stores."""
+    o: cute.Tensor
+    """O (batch, row, head, element)."""
+    lse: Any
+    """LSE (batch, head, query), or (head, query) with varlen; None if nobody wants it."""
+
+
 class Sm90Epilogue:
-    """Writes the outputs of a warpgroup to its part of `smem_o` (row, element, warpgroup), and from there to `o`, a TMA
-    operand."""
+    """Writes O of a warpgroup to its part of `smem_o` (row, element, warpgroup), and from there to gmem; and LSE."""
 
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90ForwardKernel, mma: AttentionMma, softmax: Sm90Softmax, warpgroup: Any, o: Any, smem_o: Any
-    ) -> None:
+        self, kernel: Sm90ForwardKernel, mma: AttentionMma, softmax: Sm90Softmax, warpgroup: Any, smem_o: Any,
+        outputs: Outputs, tensors: AttentionTensors,
+    ) -> None:  # fmt: skip
         self.kernel, self.mma, self.softmax, self.warpgroup = kernel, mma, softmax, warpgroup
-        self.o, self.smem_o = o, smem_o
+        self.smem_o, self.outputs, self.tensors = smem_o, outputs, tensors
         self.barrier = pipeline.NamedBarrier(1 + warpgroup, _WARPGROUP)
         self.stores = pipeline.PipelineTmaStore.create(num_stages=1)
 
     @cute.jit
-    def finish(self, work: Any, out: cute.Tensor, lse: Any, sinks: Any, v_descale: Any):
+    def finish(self, work: Work):
         """Normalize the output accumulator, write LSE, and begin to store O."""
-        kernel, acc_o = self.kernel, self.mma.acc_o
+        kernel, acc_o, (tma_o, out, lse) = self.kernel, self.mma.acc_o, self.outputs
+        sinks, v_descale = self.tensors.sinks, self.tensors.v_descale
         thread = rematerialized(arch.thread_idx()[0]) % _WARPGROUP
         first = work.tile * kernel.config.tile_m + self.warpgroup * WARPGROUP_M
         for half in range_constexpr(2):
@@ -67,15 +82,15 @@ class Sm90Epilogue:
         rows = work.seqlen_q * kernel.group_size - first
         if const_expr(kernel.varlen):
             if rows >= WARPGROUP_M:
-                tensor = cute.domain_offset((kernel.row_coord(work.first_q), 0, 0, 0), self.o.tensor)
+                tensor = cute.domain_offset((kernel.row_coord(work.first_q), 0, 0, 0), tma_o.tensor)
                 self._store_tile(work, tensor, Int32(0))
             else:
                 tile = self.smem_o[None, None, self.warpgroup]
                 store_vectors(tile, rows, out.shape[3], _WARPGROUP, out, partial(self._coord, work, first))
         else:
-            self._store_tile(work, self.o.tensor, work.batch)
+            self._store_tile(work, tma_o.tensor, work.batch)
 
-    def _coord(self, work: Any, first: Any, row: Any, column: Any) -> tuple[Any, ...]:
+    def _coord(self, work: Work, first: Any, row: Any, column: Any) -> tuple[Any, ...]:
         """Return the coordinate in O of an element of the warpgroup's rows; `first` is their first row."""
         query, head = self.kernel.query_and_head(first + row, work.head)
         return 0, work.first_q + query, head, column
@@ -93,14 +108,14 @@ class Sm90Epilogue:
         self.barrier.arrive_and_wait()
 
     @cute.jit
-    def _store_tile(self, work: Any, tensor: cute.Tensor, batch: Int32):
+    def _store_tile(self, work: Work, tensor: cute.Tensor, batch: Int32):
         """Store the warpgroup's rows by TMA, which leaves out those that the array does not have."""
         if self._is_store_warp():
-            kernel = self.kernel
+            kernel, atom = self.kernel, self.outputs.tma_o.atom
             tiles = cute.local_tile(tensor, (kernel.row_shape, kernel.head_dim_v), (None, 0, None, None))
-            source, target = partition(self.o.atom, self.smem_o, tiles)
+            source, target = partition(atom, self.smem_o, tiles)
             row = kernel.row_coord(work.tile * kernel.config.consumer_warpgroups + self.warpgroup)
-            cute.copy(self.o.atom, source[None, self.warpgroup], target[None, row, work.head, batch])
+            cute.copy(atom, source[None, self.warpgroup], target[None, row, work.head, batch])
             self.stores.producer_commit()
 
     def _is_store_warp(self) -> Any:

@@ -1,0 +1,417 @@
+"""MMAs of the tensor cores of sm_100 to sm_110 (`tcgen05.mma`): the operations, their shapes and layouts.
+
+One thread issues an MMA for one CTA, or for a pair of CTAs (`CtaGroup.TWO`). The "threads" of its layouts are therefore
+CTAs: `tiled_mma.get_slice(v)` takes the place of the CTA in its pair, and `thr_id` is 1:0 or 2:1. Of A and C a CTA of a
+pair has half of the rows, of B half of the columns. B, and A unless it is in tensor memory, are read from shared memory
+through descriptors; accumulators are in tensor memory (`tensor_memory.py`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ....base_dsl import trace as tracing
+from ....base_dsl.bindings import ir
+from ....base_dsl.diagnostics import DSLNotImplemented, type_error
+from ....base_dsl.typing import (
+    BFloat16,
+    Boolean,
+    Float4E2M1FN,
+    Float6E2M3FN,
+    Float6E3M2FN,
+    Float8E4M3FN,
+    Float8E5M2,
+    Float8E8M0FNU,
+    Float16,
+    Float32,
+    Int8,
+    Int32,
+    TFloat32,
+    Uint8,
+)
+from ....hardware import mma_shapes
+from ...atoms import mma as atoms
+from ...layout.composed_layout import ComposedLayout
+from ...layout.layout import Layout, make_layout
+from ...tensor.pointer import AddressSpace, Pointer, pointer_to
+from ...tensor.tensor import TracedTensor
+from ..common import CtaGroup, OperandMajorMode
+from ..ptx_types import PTX_NAMES
+from ..smem_layouts import SmemLayoutAtomKind
+from ..warp import type_text
+from . import tensor_memory
+
+__all__ = [
+    "BlockScaledMmaOp", "CtaGroup", "Field", "MmaF8F6F4Op", "MmaF16BF16Op", "MmaFP8Op", "MmaI8Op", "MmaMXF4NVF4Op",
+    "MmaMXF4Op", "MmaMXF8F6F4Op", "MmaMXF8Op", "MmaOp", "MmaTF32Op", "OperandMajorMode", "OperandSource",
+    "SM103MmaMXF4NVF4Op", "SM103MmaMXF4Op", "SmemLayoutAtomKind",
+]  # fmt: skip
+
+
+class OperandSource(enum.Enum):
+    """The memory that operand A of an MMA is read from."""
+
+    TMEM = enum.auto()
+    SMEM = enum.auto()
+
+
+class Field(enum.Enum):
+    """The fields of an MMA that programs set while they run."""
+
+    NEGATE_A = "negate_a"
+    NEGATE_B = "negate_b"
+    ACCUMULATE = "accumulate"
+    """Whether A B is added to D; if not, D is overwritten."""
+    SFA = "sfa"
+    """The pointer to the scale factors of A in tensor memory."""
+    SFB = "sfb"
+    """The pointer to the scale factors of B in tensor memory."""
+    METADATA = "metadata"
+    DISABLE_OUTPUT_LANE = "disable_output_lane"
+
+
+_FLAGS = (Field.ACCUMULATE.value, Field.NEGATE_A.value, Field.NEGATE_B.value)
+_SCALES = (Field.SFA.value, Field.SFB.value)
+
+
+_PTX = {
+    **PTX_NAMES, Float6E2M3FN: "e2m3", Float6E3M2FN: "e3m2", Float4E2M1FN: "e2m1",
+}  # fmt: skip
+
+
+def _ptx_name(dtype: Any) -> str:
+    return _PTX[dtype] if isinstance(dtype, type) and dtype in _PTX else type_text(dtype)
+
+
+def _by_cta(rows: int, columns: int, ctas: int) -> Layout:
+    """Return (CTA, value) -> index in an operand of (rows, columns) whose rows the CTAs share."""
+    part = rows // ctas
+    return make_layout((ctas, (part, columns)), stride=(part, (1, rows)))
+
+
+class Tcgen05MmaTrait(atoms.MmaTrait):
+    """`tcgen05.mma` of one CTA or of a pair. Flags and scale factors are values that loops and branches carry."""
+
+    accumulate: Any = False
+    negate_a: Any = False
+    negate_b: Any = False
+    sfa: Any = None
+    sfb: Any = None
+
+    def __init__(self, op: MmaOp) -> None:
+        m, n, k = op.shape_mnk
+        ctas = op.cta_group.value
+        layouts = (_by_cta(m, k, ctas), _by_cta(n, k, ctas), _by_cta(m, n, ctas))
+        threads = make_layout(ctas, stride=ctas - 1)
+        super().__init__(op.shape_mnk, threads, layouts, (op.a_dtype, op.b_dtype, op.acc_dtype))
+        self.op = op
+        scaled = isinstance(op, BlockScaledMmaOp)
+        self._pointers = _SCALES if scaled else ()
+
+    def with_fields(self, **fields: Any) -> Tcgen05MmaTrait:
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        for name, value in fields.items():
+            if name in _FLAGS:
+                setattr(copy, name, value if isinstance(value, bool) else Boolean(value))
+            elif name in self._pointers:
+                setattr(copy, name, self._scales(name, value))
+            else:
+                known = ", ".join(f"tcgen05.Field.{each.upper()}" for each in (*_FLAGS, *self._pointers))
+                raise type_error(f"{type(self.op).__name__} has no field {name!r}", known)
+        return copy
+
+    def _scales(self, name: str, value: Any) -> Pointer:
+        wanted = self.op.sf_dtype  # pyright: ignore[reportAttributeAccessIssue]
+        if not isinstance(value, Pointer) or value.memspace is not AddressSpace.tmem or value.dtype is not wanted:
+            raise type_error(
+                f"tcgen05.Field.{name.upper()} is set to {value}",
+                f"a pointer to {wanted.__name__} in tensor memory: the iterator of a tensor of scale factors",
+            )
+        return value
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        """Return the values of the fields, also of static ones, which a region may change."""
+        if tracing.current() is None:
+            return []
+        flags = [Boolean(getattr(self, name)).ir_value() for name in _FLAGS]
+        return flags + [self._pointer(name).ir_value() for name in self._pointers]
+
+    def _pointer(self, name: str) -> Pointer:
+        found = getattr(self, name)
+        if found is not None:
+            return found
+        return pointer_to(self.op.sf_dtype, 0, AddressSpace.tmem)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Tcgen05MmaTrait:
+        if not values:
+            return self
+        fields: dict[str, Any] = {
+            name: Boolean._make(value) for name, value in zip(_FLAGS, values[: len(_FLAGS)], strict=True)
+        }
+        for name, value in zip(self._pointers, values[len(_FLAGS) :], strict=True):
+            fields[name] = self._pointer(name).__new_from_mlir_values__([value])
+        return self.with_fields(**fields)
+
+    def make_fragment(self, operand: str, of: Any) -> Any:
+        """Return an operand of `gemm`: C, and A of `OperandSource.TMEM`, as a tensor at address 0 of tensor memory, of
+        which programs take the layout."""
+        shape = of.shape if isinstance(of, (TracedTensor, Layout, ComposedLayout)) else of
+        if operand == "C":
+            return _at_zero(self.op.acc_dtype, tensor_memory.accumulator_layout(self.op, shape))
+        if operand == "A" and self.op.a_src is OperandSource.TMEM:
+            return _at_zero(self.op.a_dtype, tensor_memory.operand_layout(self.op, shape))
+        raise _not_yet(f"make_fragment_{operand} of {type(self.op).__name__}")
+
+    def call(self, d: Any, a: Any, b: Any, c: Any) -> None:
+        raise _not_yet(f"a call of {type(self.op).__name__}")
+
+    def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
+        raise _not_yet(f"cute.gemm with {type(self.op).__name__}")
+
+
+def _at_zero(dtype: Any, layout: Layout) -> TracedTensor:
+    return TracedTensor(pointer_to(dtype, 0, AddressSpace.tmem), layout)
+
+
+def _not_yet(what: str) -> Exception:
+    return DSLNotImplemented(f"{what} is not implemented yet: Kiln has the layouts of tcgen05, not its instructions")
+
+
+class MmaOp(atoms.MmaOp):
+    """`tcgen05.mma` of some element types, shape (M, N, K) of the whole CTA group, and places of operands."""
+
+    descriptive_name: ClassVar[str] = "tcgen05 MMA Operation"
+    admissible_archs: ClassVar[tuple[str, ...]] = ("sm_100a", "sm_100f", "sm_103a", "sm_103f", "sm_110a", "sm_110f")
+    kind: ClassVar[str]
+    """PTX's `.kind`, by which `hardware/mma_shapes.py` has element types and shapes."""
+    _TYPES: ClassVar[tuple[Any, ...]]
+    """The element types of A and B."""
+    _K: ClassVar[int] = 32
+
+    def __init__(
+        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, shape_mnk: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
+        b_major_mode: Any,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        for what, value, kind in (
+            ("cta_group", cta_group, CtaGroup), ("a_src", a_src, OperandSource),
+            ("a_major_mode", a_major_mode, OperandMajorMode), ("b_major_mode", b_major_mode, OperandMajorMode),
+        ):  # fmt: skip
+            if not isinstance(value, kind):
+                names = " or ".join(f"{kind.__name__}.{member.name}" for member in kind)
+                raise type_error(f"{what} of {name} is {value!r}", names)
+        for what, dtype in (("a_dtype", a_dtype), ("b_dtype", b_dtype)):
+            if dtype not in self._TYPES:
+                known = ", ".join(t.__name__ for t in self._TYPES)
+                raise type_error(f"{what} of {name} is {type_text(dtype)}", f"one of {known}")
+        if a_src is OperandSource.TMEM and a_major_mode is not OperandMajorMode.K:
+            raise type_error(
+                f"a_major_mode of {name} is {a_major_mode.name} and a_src is TMEM", "A in tensor memory is K-major"
+            )
+        self.a_dtype, self.b_dtype, self.acc_dtype = a_dtype, b_dtype, acc_dtype
+        self.shape_mnk = self._shape(shape_mnk)
+        self.cta_group, self.a_src = cta_group, a_src
+        self.a_major_mode, self.b_major_mode = a_major_mode, b_major_mode
+        if rule := mma_shapes.kind_refusal(
+            "tcgen05", self.kind, *self.shape_mnk, _ptx_name(a_dtype), _ptx_name(b_dtype), _ptx_name(acc_dtype),
+            *self._scale_factors(), cta_group=cta_group.value, a_major=a_major_mode.value, b_major=b_major_mode.value,
+        ):  # fmt: skip
+            raise type_error(f"{name}: {rule}")
+
+    def _scale_factors(self) -> tuple[str | None, int | None]:
+        """Return the type of the scale factors in PTX and the elements that share one."""
+        return None, None
+
+    def _shape(self, shape: Any) -> tuple[int, int, int]:
+        if not isinstance(shape, (tuple, list)) or len(shape) not in (2, 3):
+            raise type_error(f"the shape of {type(self).__name__} is {shape!r}", f"(M, N, {self._K})")
+        m, n, k = (*shape, self._K)[:3]
+        if k != self._K:
+            raise type_error(f"K of {type(self).__name__} is {k!r}", f"{self._K}")
+        return (m, n, k)
+
+    def make_trait(self) -> Tcgen05MmaTrait:
+        return Tcgen05MmaTrait(self)
+
+    def __str__(self) -> str:
+        m, n, k = self.shape_mnk
+        return (
+            f"{self.descriptive_name}\n  A data type = {self.a_dtype.__name__}\n  B data type = {self.b_dtype.__name__}"
+            f"\n  Accumulator data type = {self.acc_dtype.__name__}\n  CTA group = {self.cta_group.value}"
+            f"\n  A source location = {self.a_src.name}\n  A major mode = {self.a_major_mode.name}"
+            f"\n  B major mode = {self.b_major_mode.name}\n  Instruction shape MNK = ({m}, {n}, {k})"
+        )
+
+
+class MmaF16BF16Op(MmaOp):
+    """Float16 accumulated in Float16 or Float32, or BFloat16 in Float32. K = 16."""
+
+    kind = "f16"
+    descriptive_name = "tcgen05 F16/BF16 MMA Operation"
+    _TYPES = (Float16, BFloat16)
+    _K = 16
+
+    def __init__(
+        self, ab_dtype: Any, acc_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
+        b_major_mode: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
+
+
+class MmaTF32Op(MmaOp):
+    """Float32 of which 10 bits of mantissa count, accumulated in Float32. K = 8."""
+
+    kind = "tf32"
+    descriptive_name = "tcgen05 TF32 MMA Operation"
+    _TYPES = (TFloat32,)
+    _K = 8
+
+    def __init__(
+        self, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
+    ) -> None:
+        super().__init__(
+            TFloat32, TFloat32, Float32, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode
+        )  # fmt: skip
+
+
+class MmaF8F6F4Op(MmaOp):
+    """Floats of 8, 6 and 4 bits, also mixed, accumulated in Float32 or Float16. K = 32."""
+
+    kind = "f8f6f4"
+    descriptive_name = "tcgen05 F8F6F4 MMA Operation"
+    _TYPES = (Float8E4M3FN, Float8E5M2, Float6E2M3FN, Float6E3M2FN, Float4E2M1FN)
+
+    def __init__(
+        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any,
+        a_major_mode: Any, b_major_mode: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(a_dtype, b_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
+
+
+class MmaFP8Op(MmaF8F6F4Op):
+    """`MmaF8F6F4Op` for A and B of one 8-bit type, under its older name."""
+
+    descriptive_name = "tcgen05 F8 MMA Operation"
+    _TYPES = (Float8E4M3FN, Float8E5M2)
+
+    def __init__(
+        self, ab_dtype: Any, acc_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
+        b_major_mode: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
+
+
+class MmaI8Op(MmaOp):
+    """Int8 or Uint8, accumulated in Int32; sm_100a and sm_110a only. K = 32."""
+
+    kind = "i8"
+    descriptive_name = "tcgen05 I8 MMA Operation"
+    admissible_archs = ("sm_100a", "sm_110a")
+    _TYPES = (Int8, Uint8)
+
+    def __init__(
+        self, ab_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
+    ) -> None:
+        super().__init__(ab_dtype, ab_dtype, Int32, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
+
+
+class BlockScaledMmaOp(MmaOp):
+    """An MMA that multiplies each `sf_vec_size` elements along K of A and of B by a scale factor."""
+
+    _SCALE_TYPES: ClassVar[tuple[Any, ...]] = (Float8E8M0FNU,)
+
+    def __init__(
+        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, sf_dtype: Any, sf_vec_size: int, shape_mnk: Any,
+        cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any,
+    ) -> None:  # fmt: skip
+        if sf_dtype not in self._SCALE_TYPES:
+            raise type_error(
+                f"sf_dtype of {type(self).__name__} is {type_text(sf_dtype)}",
+                f"one of {', '.join(t.__name__ for t in self._SCALE_TYPES)}",
+            )
+        self.sf_dtype, self.sf_vec_size = sf_dtype, sf_vec_size
+        super().__init__(a_dtype, b_dtype, acc_dtype, shape_mnk, cta_group, a_src, a_major_mode, b_major_mode)
+
+    def _scale_factors(self) -> tuple[str | None, int | None]:
+        return "ue8m0" if self.sf_dtype is Float8E8M0FNU else "ue4m3", self.sf_vec_size
+
+
+class MmaMXF8F6F4Op(BlockScaledMmaOp):
+    """Floats of 8, 6 and 4 bits, also mixed, with a Float8E8M0FNU for each 32. K = 32."""
+
+    kind = "mxf8f6f4"
+    descriptive_name = "tcgen05 MXF8F6F4 BlockScaled MMA Operation"
+    _TYPES = MmaF8F6F4Op._TYPES
+
+    def __init__(
+        self, a_dtype: Any, b_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
+        b_major_mode: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            a_dtype, b_dtype, Float32, Float8E8M0FNU, 32, instruction_shape, cta_group, a_src, a_major_mode,
+            b_major_mode,
+        )  # fmt: skip
+
+
+class MmaMXF8Op(MmaMXF8F6F4Op):
+    """`MmaMXF8F6F4Op` for A and B of one 8-bit type, under its older name."""
+
+    descriptive_name = "tcgen05 MXF8 BlockScaled MMA Operation"
+    _TYPES = (Float8E4M3FN, Float8E5M2)
+
+    def __init__(
+        self, ab_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
+    ) -> None:
+        super().__init__(ab_dtype, ab_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
+
+
+class _Fp4MmaOp(BlockScaledMmaOp):
+    """Float4E2M1FN with scale factors; A and B are K-major."""
+
+    _TYPES = (Float4E2M1FN,)
+    _K = 64
+    _VECTOR: ClassVar[int] = 32
+
+    def __init__(self, sf_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any) -> None:
+        super().__init__(
+            Float4E2M1FN, Float4E2M1FN, Float32, sf_dtype, self._VECTOR, instruction_shape, cta_group, a_src,
+            OperandMajorMode.K, OperandMajorMode.K,
+        )  # fmt: skip
+
+
+class MmaMXF4Op(_Fp4MmaOp):
+    """Float4E2M1FN with a Float8E8M0FNU for each 32. K = 64."""
+
+    kind = "mxf4"
+    descriptive_name = "tcgen05 MXF4 BlockScaled MMA Operation"
+
+    def __init__(self, instruction_shape: Any, cta_group: Any, a_src: Any) -> None:
+        super().__init__(Float8E8M0FNU, instruction_shape, cta_group, a_src)
+
+
+class MmaMXF4NVF4Op(_Fp4MmaOp):
+    """Float4E2M1FN with a Float8E8M0FNU or Float8E4M3FN for each 16. K = 64."""
+
+    kind = "mxf4nvf4"
+    descriptive_name = "tcgen05 MXF4NVF4 BlockScaled MMA Operation"
+    _SCALE_TYPES = (Float8E8M0FNU, Float8E4M3FN)
+    _VECTOR = 16
+
+
+class SM103MmaMXF4Op(MmaMXF4Op):
+    """`MmaMXF4Op` of sm_103 with K = 96."""
+
+    descriptive_name = "tcgen05 SM103 MXF4 BlockScaled MMA Operation"
+    admissible_archs = ("sm_103a", "sm_103f")
+    _K = 96
+
+
+class SM103MmaMXF4NVF4Op(MmaMXF4NVF4Op):
+    """`MmaMXF4NVF4Op` of sm_103 with K = 96."""
+
+    descriptive_name = "tcgen05 SM103 MXF4NVF4 BlockScaled MMA Operation"
+    admissible_archs = ("sm_103a", "sm_103f")
+    _K = 96

@@ -1,0 +1,130 @@
+"""Layouts of the scale factors of block-scaled MMAs, in global, shared and tensor memory.
+
+Scale factors lie in chunks of 512 bytes, of 128 rows (of A, or columns of B) and four scale factors of each: that of
+row r with number s is at byte 16 (r % 32) + 4 (r / 32) + s. An element's coordinate along K counts elements, so a scale
+factor has a mode of stride 0, as long as the vector that shares it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._support import unavailable
+from ..base_dsl.diagnostics import type_error
+from ..cute import ceil_div, make_layout, size, tile_to_shape
+from ..cute.nvgpu.common import OperandMajorMode
+
+__all__ = [
+    "BlockScaledBasicChunk", "make_smem_layout_sfa", "make_smem_layout_sfb", "make_tmem_layout_sfa",
+    "make_tmem_layout_sfb", "tile_atom_to_shape_SF",
+]  # fmt: skip
+
+_ROWS = 128
+_SCALES = 4
+_CHUNK = _ROWS * _SCALES
+_LANE = 1 << 18
+"""The bytes from a lane of tensor memory to the next, as pointers count."""
+_SUBPARTITION = 32
+
+
+class BlockScaledBasicChunk:
+    """The layout of the scale factors of 128 rows and four vectors of `sf_vec_size` elements along K."""
+
+    def __init__(self, sf_vec_size: int, major_mode: OperandMajorMode = OperandMajorMode.K) -> None:
+        if sf_vec_size not in (16, 32):
+            raise type_error(f"sf_vec_size is {sf_vec_size!r}", "16 or 32")
+        self.sf_vec_size, self.major_mode = sf_vec_size, major_mode
+
+    @property
+    def layout(self) -> Any:
+        """The layout of (row, element along K), or of (element along K, row) for the major mode MN."""
+        rows = make_layout((32, 4), stride=(16, 4))
+        vectors = make_layout((self.sf_vec_size, _SCALES), stride=(0, 1))
+        return make_layout([rows, vectors] if self.major_mode is OperandMajorMode.K else [vectors, rows])
+
+
+def tile_atom_to_shape_SF(Shape: Any, sf_vec_size: int, *, loc: Any = None, ip: Any = None) -> Any:
+    """Return the layout of the scale factors of an operand (MN, K, L): whole chunks, along K first, then MN, then L."""
+    chunk = BlockScaledBasicChunk(sf_vec_size).layout
+    steps = (_ROWS, sf_vec_size * _SCALES)
+    whole = tuple(ceil_div(size(extent), step) * step for extent, step in zip(Shape, steps, strict=False))
+    return tile_to_shape(chunk, (*whole, *Shape[2:]), (1, 0, *range(2, len(Shape))))
+
+
+def _steps(inside: int, further: int, step: int, chunk: int) -> tuple[Any, Any]:
+    """Return shape and stride of the MMAs along K, `inside` of which share a chunk."""
+    if inside == 1:
+        return further, 0 if further == 1 else chunk
+    if further == 1:
+        return inside, step
+    return (inside, further), (step, chunk)
+
+
+def _smem_layout(tiled_mma: Any, rows: int, rest: int, depth: int, sf_vec_size: int, stages: int) -> Any:
+    scales = tiled_mma.shape_mnk[2] // sf_vec_size
+    """The scale factors of a row in one MMA."""
+    words = depth // sf_vec_size // _SCALES
+    groups = -(-rows // _ROWS)
+    whole = _CHUNK * words * groups
+    steps, step_strides = _steps(_SCALES // scales, words, scales, _CHUNK)
+    first = (((32, 4), groups), (sf_vec_size, scales))
+    strides = (((16, 4), 0 if groups == 1 else _CHUNK * words), (0, 0 if scales == 1 else 1))
+    return make_layout(
+        (first, rest, steps, stages), stride=(strides, 0 if rest == 1 else whole, step_strides, whole * rest)
+    )
+
+
+def _tmem_layout(tiled_mma: Any, rows: int, rest: int, depth: int, sf_vec_size: int) -> Any:
+    scales = tiled_mma.shape_mnk[2] // sf_vec_size
+    words = depth // sf_vec_size // _SCALES
+    columns = -(-rows // _ROWS) * (_ROWS // 32)
+    steps, step_strides = _steps(_SCALES // scales, words, scales, _SCALES * columns)
+    first = (((32, columns), 4), (sf_vec_size, scales))
+    strides = (((_LANE, _SCALES), _SUBPARTITION * _LANE), (0, 0 if scales == 1 else 1))
+    whole = _SCALES * columns * words
+    return make_layout((first, rest, steps), stride=(strides, 0 if rest == 1 else whole, step_strides))
+
+
+def _tile_a(tiled_mma: Any, mma_tiler_mnk: Any) -> tuple[int, int, int]:
+    """Return a CTA's rows of A in one MMA, the number of MMAs along M, and the elements along K."""
+    m, _, k = (size(extent) for extent in mma_tiler_mnk)
+    return tiled_mma.shape_mnk[0] // size(tiled_mma.thr_id), m // tiled_mma.shape_mnk[0], k
+
+
+def _tile_b(tiled_mma: Any, mma_tiler_mnk: Any) -> tuple[int, int, int]:
+    """Return the columns of B in one MMA, all of which each CTA of a pair needs, the number of MMAs along N, and K."""
+    _, n, k = (size(extent) for extent in mma_tiler_mnk)
+    return tiled_mma.shape_mnk[1], n // tiled_mma.shape_mnk[1], k
+
+
+def make_smem_layout_sfa(
+    tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return the layout of a CTA's scale factors of A in shared memory: ((M, K) of an MMA, rest of M, rest of K,
+    stages)."""
+    return _smem_layout(tiled_mma, *_tile_a(tiled_mma, mma_tiler_mnk), sf_vec_size, num_stages)
+
+
+def make_smem_layout_sfb(
+    tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return the layout of a CTA's scale factors of B in shared memory; N is rounded up to a multiple of 128."""
+    return _smem_layout(tiled_mma, *_tile_b(tiled_mma, mma_tiler_mnk), sf_vec_size, num_stages)
+
+
+def make_tmem_layout_sfa(
+    tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, smem_layout: Any, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return the layout of the scale factors of A in tensor memory, where each 32 lanes hold all of them."""
+    return _tmem_layout(tiled_mma, *_tile_a(tiled_mma, mma_tiler_mnk), sf_vec_size)
+
+
+def make_tmem_layout_sfb(
+    tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, smem_layout: Any, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return the layout of the scale factors of B in tensor memory, where each 32 lanes hold all of them."""
+    return _tmem_layout(tiled_mma, *_tile_b(tiled_mma, mma_tiler_mnk), sf_vec_size)
+
+
+def __getattr__(name: str) -> object:
+    return unavailable.name(__name__, name)

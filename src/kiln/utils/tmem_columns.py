@@ -1,0 +1,27 @@
+"""How many columns of tensor memory to allocate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cute.nvgpu.tcgen05 import find_tmem_tensor_col_offset
+
+__all__ = ["get_num_tmem_alloc_cols"]
+
+_LEAST, _MOST = 32, 512
+
+
+def get_num_tmem_alloc_cols(
+    tmem_tensors: Any, rounding: bool = True, *, arch: str = "sm_100", loc: Any = None, ip: Any = None
+) -> int:
+    """Return the columns that tensors in tensor memory take side by side, rounded up to a number that can be allocated:
+    a power of two from 32 to 512."""
+    tensors = tmem_tensors if isinstance(tmem_tensors, (list, tuple)) else [tmem_tensors]
+    columns = sum(find_tmem_tensor_col_offset(tensor) for tensor in tensors)
+    if rounding:
+        columns = max(_LEAST, 1 << (columns - 1).bit_length())
+    if not _LEAST <= columns <= _MOST:
+        raise ValueError(
+            f"TMEM allocation columns {columns} exceeds the maximum capacity of {_MOST} or less than {_LEAST}"
+        )
+    return columns
