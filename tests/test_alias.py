@@ -241,3 +241,16 @@ def test_programs_may_ask_for_the_version_of_what_they_import():
     assert version("nvidia-cutlass-dsl") == version("nvidia_cutlass_dsl") == kiln.__version__
     with pytest.raises(PackageNotFoundError):
         version("nvidia-cutlass")
+
+
+def test_a_dialect_that_the_bindings_lack_is_no_attribute(monkeypatch):
+    from kiln import mlir
+
+    dialects = importlib.import_module("cutlass._mlir.dialects")
+    for name in ("cutlass._mlir.dialects.torch", f"{mlir.PACKAGE}.dialects.torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, f"{mlir.PACKAGE}.dialects._torch_ops_gen", None)
+    monkeypatch.delattr(f"{mlir.PACKAGE}.dialects.torch", raising=False)
+    monkeypatch.delitem(vars(dialects), "torch", raising=False)
+    assert not hasattr(dialects, "torch")
+    assert hasattr(dialects, "arith")

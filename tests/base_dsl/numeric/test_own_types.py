@@ -122,3 +122,60 @@ def test_a_width_that_is_not_that_of_the_values_is_refused():
 
         class Wrong(Float32, metaclass=FloatMeta, width=32, mlir_type=T.f64):
             pass
+
+
+class Pair(Float32, metaclass=FloatMeta, width=64, mlir_type=T.f64):
+    """Two numbers of 16 bits in one: the second counts in units of 65536."""
+
+    def __init__(self, x, high=None, *, loc=None, ip=None):
+        if high is not None:
+            x = (x, high)
+        if isinstance(x, tuple):
+            x = x[0] + 65536.0 * x[1]
+        elif isinstance(x, kiln.Numeric) and not isinstance(x, Pair):
+            x = Float64(x) + 0.5  # other than a conversion of the base
+        kiln.Numeric.__init__(self, x)
+
+
+class Named(Pair):
+    pass
+
+
+@pytest.mark.parametrize("own", [Pair, Named])
+def test_their_init_makes_the_value(own):
+    assert (own((1.0, 2.0)).value, own(1.0, 2.0).value, own(x=3.0, high=1).value) == (131073.0, 131073.0, 65539.0)
+    assert (own(own(1.0, 2.0)).value, own(Float32(1.0)).value) == (131073.0, 1.5)
+    assert type(Float32(1.0).to(own)) is own and Float32(1.0).to(own).value == 1.5
+    with pytest.raises(TypeError, match="positional argument"):
+        Float32(1.0, 2.0)  # type: ignore[call-arg]
+
+
+def test_what_is_stored_is_made_by_their_init():
+    @cute.jit
+    def store(x: cute.Tensor, y: Float32):
+        x = cute.recast_tensor(x, Pair)
+        x._dtype = Pair
+        x[0] = (1.0, 2.0)
+        x[1] = y
+        x[2] = Pair(y + 1.0, 1.0)
+        x[3] = x[0]
+        with pytest.raises(kiln.base_dsl.diagnostics.DSLUserCodeTypeError, match="elements of a tensor are Pair"):
+            x._dtype = Float64
+
+    x = np.zeros(4)
+    store(x, 4.0)
+    assert x.tolist() == [131073.0, 4.5, 65541.0, 131073.0]
+
+
+def test_code_for_tensors_of_them_takes_arrays_of_the_types_they_are_made_of():
+    @cute.jit
+    def double(x: cute.Tensor, y: Pair):
+        assert x.element_type is Pair
+        x[0] = Pair(Float64(x[0].ir_value()).ir_value()) + y
+
+    x = np.array([3.0])
+    made = cute.compile(
+        double, cute.runtime.make_fake_tensor(Pair, (1,), (1,), memspace=cute.AddressSpace.generic), Pair(0.0)
+    )
+    made(x, Pair(1.0, 1.0))
+    assert x[0] == 65540.0

@@ -62,6 +62,8 @@ class NumericMeta(type):
     _abstract: bool
     _model: NumericMeta | None
     """Of a program's own type: the type of Kiln's that has the same values."""
+    _initializes: bool
+    """Of a program's own type: whether its `__init__` makes the value of what `T(x)` is given."""
     _mlir_name: str
     _ir_type: Any
     _vector_types: dict[int, Any]
@@ -76,11 +78,17 @@ class NumericMeta(type):
         **kwargs: Any,
     ) -> Any:  # fmt: skip
         namespace.setdefault("__slots__", ())
+        initializes = model is not None and (
+            "__init__" in namespace or any(getattr(base, "_initializes", False) for base in bases)
+        )
+        if initializes:
+            namespace.setdefault("__new__", lambda cls, *args, **kwargs: object.__new__(cls))
         namespace |= {
             "width": width,
             "bytes": (width + 7) // 8,
             "_abstract": abstract,
             "_model": model,
+            "_initializes": initializes,
             "_mlir_name": mlir,
             "_ir_type": None,
             "_vector_types": {},

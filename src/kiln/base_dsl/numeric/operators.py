@@ -24,6 +24,8 @@ from .promotion import common_type, float_of, holding_both, operand_type, refuse
 def convert(x: Any, t: Any) -> Any:
     """Return a typed scalar as what `t(x)` is."""
     s = type(x)
+    if t._initializes:
+        return x if s is t else t(x)
     value = x._value
     if type(value) in PLAIN:
         return t._lift(value if s is t else host.cast(t, value))

@@ -53,6 +53,17 @@ class Numeric(metaclass=NumericMeta, abstract=True):
                 return convert(x, cls)
         return cls._lift(host.cast(cls, x))
 
+    def __init__(self, x: Any = 0, *, loc: Any = None, ip: Any = None) -> None:
+        """Set the value of a program's own type, whose `__init__` calls this; `T(x)` of other types has set it."""
+        own = type(self)
+        if own._initializes:
+            made = x if isinstance(x, own) else own._model(x, ip=ip)  # pyright: ignore[reportOptionalCall]
+            for name in ("_value", "_nonneg", "_divisibility"):
+                if hasattr(made, name):
+                    setattr(self, name, getattr(made, name))
+            if not self.is_static and (current := state.trace) is not None:
+                current.numbers.append(self)
+
     @classmethod
     def _of_family(cls, value: Any) -> Any:
         made = as_numeric(value)

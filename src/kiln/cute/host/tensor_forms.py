@@ -122,7 +122,11 @@ class TensorSignature:
 
     def misfit(self, array: Array, alignment: int) -> str:
         """Return why an array cannot be passed where this is expected; empty if it can."""
-        if array.dtype is not self.dtype and not (self.dtype is TFloat32 and array.dtype is Float32):
+        stored = (
+            self.dtype,
+            Float32 if self.dtype is TFloat32 else self.dtype._model,
+        )  # a program's own type has a model
+        if array.dtype not in stored:
             return f"its elements are {array.dtype.__name__}"
         if len(array.shape) != len(self.shape):
             return f"it has {len(array.shape)} modes"

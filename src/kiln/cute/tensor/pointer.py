@@ -564,6 +564,8 @@ def element_value(value: Any, dtype: Any) -> ir.Value:
     kind = type(value)
     if kind is dtype:
         return value.ir_value()
+    if dtype._initializes:
+        return dtype(value).ir_value()
     if isinstance(kind, NumericMeta):
         raise type_error(
             f"a value of type {kind.__name__} is stored in a tensor of {dtype.__name__}",

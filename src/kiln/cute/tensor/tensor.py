@@ -91,8 +91,18 @@ class Tensor:
         """The numeric type of the elements."""
         return self.element_type
 
-    _dtype = dtype
-    """The same, by the name that programs for CuTe DSL also use."""
+    @property
+    def _dtype(self) -> Any:
+        """The same, by the name that programs for CuTe DSL also use, and assign after a recast to a type of their own."""
+        return self.element_type
+
+    @_dtype.setter
+    def _dtype(self, dtype: Any) -> None:
+        if dtype is not self.element_type:
+            raise type_error(
+                f"the elements of a tensor are {self.element_type.__name__}, and {dtype} is assigned",
+                "use cute.recast_tensor(t, dtype)",
+            )
 
     @property
     def memspace(self) -> AddressSpace:
