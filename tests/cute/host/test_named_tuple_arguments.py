@@ -15,6 +15,14 @@ from kiln.cute.runtime import from_dlpack, make_ptr
 STATIC = (int, str, bool, type(None))
 
 
+@pytest.fixture(params=[False, True], ids=["python", "tvm-ffi"])
+def tvm_ffi(request):
+    """Whether functions are compiled for TVM-FFI, which passes plain tuples, addresses, and None for constants."""
+    if request.param:
+        pytest.importorskip("tvm_ffi")
+    return request.param
+
+
 class Options(NamedTuple):
     values: cute.Tensor
     factor: Int32
@@ -86,28 +94,37 @@ def arrays():
 
 @pytest.mark.parametrize("kind", [Options, WithProtocols])
 @pytest.mark.parametrize("calls", [1, 3], ids=["first", "again"])
-def test_calls_of_a_compiled_function(kind, calls):
+def test_calls_of_a_compiled_function(kind, calls, tvm_ffi):
     values, start, out = arrays()
     with kiln.target("cpu"):
         pointer = make_ptr(Int32, start.ctypes.data, cute.AddressSpace.generic, assumed_align=4)
-        compiled = cute.compile(run, from_dlpack(out), kind(from_dlpack(values), Int32(1), pointer, True))
+        options = "--enable-tvm-ffi" if tvm_ffi else ""
+        example = kind(from_dlpack(values), Int32(1), pointer, True)
+        compiled = cute.compile(run, from_dlpack(out), example, options=options)
         address = start.ctypes.data
-        for made in (kind, lambda *fields: tuple(fields)):
-            for fields in ((values, 2, pointer, True), (values, 2, address, None)):
+        plain = lambda *fields: tuple(fields)
+        for made in (kind, plain) if tvm_ffi else (kind,):
+            for fields in ((values, 2, pointer, True), (values, 2, address, None))[: 1 + tvm_ffi]:
                 for _ in range(calls):
                     out[:] = 0
                     compiled(out, made(*fields))
                     assert out.tolist() == [-3, -5, -7, -9]
         with pytest.raises(kiln.DSLBaseError):
-            compiled(out, kind(values, 2, address, False))  # another constant than the one that was compiled in
+            compiled(out, kind(values, 2, pointer, False))  # another constant than the one that was compiled in
+        if not tvm_ffi:
+            for wrong in (plain(values, 2, pointer, True), kind(values, 2, address, True)):
+                with pytest.raises(kiln.DSLBaseError):
+                    compiled(out, wrong)
 
 
-def test_nested_ones():
+def test_nested_ones(tvm_ffi):
     values, _, out = arrays()
     with kiln.target("cpu"):
         inner = Options(from_dlpack(values), Int32(3))
-        compiled = cute.compile(run_nested, from_dlpack(out), Nested(inner, Int32(0)))
+        options = "--enable-tvm-ffi" if tvm_ffi else ""
+        compiled = cute.compile(run_nested, from_dlpack(out), Nested(inner, Int32(0)), options=options)
         compiled(out, Nested(Options(values, 3), 10))
         assert out.tolist() == [13, 16, 19, 22]
-        compiled(out, ((values, 2, None, None), 1))
-        assert out.tolist() == [3, 5, 7, 9]
+        if tvm_ffi:
+            compiled(out, ((values, 2, None, None), 1))
+            assert out.tolist() == [3, 5, 7, 9]
