@@ -245,7 +245,8 @@ def scale_factors(found: re.Match[str]) -> Any:
     if what == ["make_s2t_copy"]:
         return tiled
     if what[0] == "get_s2t_smem_desc_tensor":
-        return getattr(tcgen05, what[0])(tiled, tiled.get_slice(0).partition_S(smem)).layout
+        descriptors: Any = getattr(tcgen05, what[0])
+        return descriptors(tiled, tiled.get_slice(0).partition_S(smem)).layout
     if what[1] == "tiler_mn":
         return mode_texts(tiled.tiler_mn)
     if what[1].startswith("partition"):

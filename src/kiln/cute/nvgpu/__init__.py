@@ -6,7 +6,7 @@ from ..._support import lazy
 from .common import *
 
 _UNITS = ("common", "cpasync", "tcgen05", "warp", "warpgroup")
-_PLACES = dict.fromkeys(("make_tiled_tma_atom_A", "make_tiled_tma_atom_B"), ".tma_atom")
+_PLACES = {"make_tiled_tma_atom_A": ".tma_atom", "make_tiled_tma_atom_B": ".tma_atom"}
 """Names of modules that load when they are used."""
 
 __getattr__ = lazy.names(__name__, _PLACES, _UNITS)
