@@ -30,7 +30,7 @@ def _on_the_gpu():
     return
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a worker may come back to this module, and an operator is made once in a process
 def operator():
     import kiln.torch as kt
 
