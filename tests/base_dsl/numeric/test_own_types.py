@@ -157,7 +157,7 @@ def test_what_is_stored_is_made_by_their_init():
         x._dtype = Pair
         x[0] = (1.0, 2.0)
         x[1] = y
-        x[2] = Pair(y + 1.0, 1.0)
+        x[2] = Pair(y + 1.0, 1.0)  # pyright: ignore[reportCallIssue]
         x[3] = x[0]
         with pytest.raises(kiln.base_dsl.diagnostics.DSLUserCodeTypeError, match="elements of a tensor are Pair"):
             x._dtype = Float64
@@ -177,5 +177,5 @@ def test_code_for_tensors_of_them_takes_arrays_of_the_types_they_are_made_of():
     made = cute.compile(
         double, cute.runtime.make_fake_tensor(Pair, (1,), (1,), memspace=cute.AddressSpace.generic), Pair(0.0)
     )
-    made(x, Pair(1.0, 1.0))
+    made(x, Pair(1.0, 1.0))  # pyright: ignore[reportCallIssue]
     assert x[0] == 65540.0
