@@ -55,6 +55,8 @@ class FunctionState(host.FunctionState):
     """Whether lanes of a warp meet in it."""
     copies: bool = False
     """Whether it makes asynchronous copies."""
+    tensor_memory: bool = False
+    """Whether its blocks have tensor memory."""
     spins: bool = False
     """Whether it spins on memory: the blocks of a launch should then be resident together."""
 

@@ -236,6 +236,18 @@ def mbarrier(word: Ptr[u64], arrivals: u32, bytes_: i32) -> None:
     word[0] = pending | expected << 20 | missing << 40 | parity << 63
 
 
+@inline
+def block_of_rank(block, rank):
+    """Return the record of another block of a cluster."""
+    return Ptr[BlockRecord](Ptr(block.cluster) + u64(rank) * block.chunk)
+
+
+@inline
+def peer_of(block):
+    """Return the record of the other block of a pair."""
+    return block_of_rank(block, block.rank ^ 1)
+
+
 @waiting.export
 def cluster_arrive(frame: Ptr[FrameHeader]) -> None:
     """Arrive at the cluster's barrier."""
