@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...hardware import mma_shapes
-from . import tcgen05_descriptors, tensor_memory
+from . import tcgen05_definitions, tcgen05_descriptors, tensor_memory
 from .wgmma import SWIZZLES
 
 LANES = range(32)
@@ -528,6 +528,9 @@ def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> 
 
 
 tcgen05_matrix_descriptor = tcgen05_descriptors.tcgen05_matrix_descriptor
+tcgen05_mma = tcgen05_definitions.tcgen05_mma
+tcgen05_mma_ws = tcgen05_definitions.tcgen05_mma_ws
+tcgen05_mma_block_scale = tcgen05_definitions.tcgen05_mma_block_scale
 
 
 def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:
