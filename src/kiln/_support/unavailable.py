@@ -44,13 +44,6 @@ NAMES = {
         "smem_descriptor_to_int",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
-    "pipeline": (
-        _BLACKWELL,
-        "PipelineAsyncUmma",
-        "PipelineClcFetchAsync",
-        "PipelineTmaUmma",
-        "PipelineUmmaAsync",
-    ),
     "utils": (
         _BLACKWELL,
         "ClcDynamicPersistentTileScheduler",
