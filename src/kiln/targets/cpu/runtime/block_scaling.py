@@ -8,7 +8,7 @@ counts, which 64 bits hold.
 
 from __future__ import annotations
 
-from ....native import Library, Ptr, i32, i64, inline, local, native, u8, u32, u64
+from ....native import Library, Ptr, i32, i64, inline, local, native, u32, u64
 from .records import PAYLOAD
 from .tensor_core import NONE, SPECIAL, to_f32
 
