@@ -77,7 +77,7 @@ def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value,
     return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
 
 
-class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale"):
+class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale", waits=True):
     """Compute D = (A SFA) (B SFB) + C in a warp, where `scale_vector` elements along K share a scale factor (sm_120a).
 
     `kind` is PTX's: mxf8f6f4 (k 32; each element of A and B is a byte, as in `mma_sync`), mxf4 or mxf4nvf4 (k 64). `c`
