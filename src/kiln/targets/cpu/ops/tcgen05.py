@@ -19,12 +19,15 @@ from ..expand import Expander
 from ..runtime import umma
 from ..runtime.record_access import Fields
 from ..runtime.records import Mma
+from .umma import refused_mma
 
 HANDLERS = Handlers()
 
 
 def refused_operation(why: int, what: str) -> tuple[str, str]:
     """Return the message and hint for an operation that the runtime refused with a code."""
+    if why & 255 >= umma.FIRST_CODE:
+        return refused_mma(why, what)
     return f"{what}: refused with code {why}", ""
 
 
