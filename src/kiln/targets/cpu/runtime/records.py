@@ -143,9 +143,9 @@ class Operation:
     blocks: u32  # of the cluster, as bits, at whose mbarriers it arrives; 0: at `mbarrier` alone
     block: Ptr[BlockRecord]  # of the thread that issued it
     extra: Ptr  # further operands: an `Mma`, or the registers of a store
-    column: u32  # in tensor memory
-    lane: u32
-    shape: u32
+    descriptor: u64  # of an operand in shared memory
+    tmem_address: u32
+    form: u32  # of an access to tensor memory (`tensor_memory.py`)
 
 
 @struct
@@ -180,8 +180,9 @@ class Warpgroup:
 class PairMeeting:
     """Warps of both CTAs of a pair that allocate tensor memory together (`tcgen05.py`)."""
 
-    waiting: Array[Ptr[Meeting], 2]  # of each CTA, if it has come
-    columns: Array[u32, 2]
+    waiting: Array[Ptr[Meeting], 2]  # the warp of each CTA that waits for one of the other
+    columns: Array[u32, 2]  # that it asks for
+    turn: u32  # changes when columns are allocated or freed
 
 
 @struct
