@@ -36,13 +36,6 @@ NAMES = {
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
-    "pipeline": (
-        _BLACKWELL,
-        "PipelineAsyncUmma",
-        "PipelineClcFetchAsync",
-        "PipelineTmaUmma",
-        "PipelineUmmaAsync",
-    ),
     "utils": (
         _BLACKWELL,
         "ClcDynamicPersistentTileScheduler",

@@ -11,7 +11,7 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import integer_constant
-from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta, Uint32
+from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric, NumericMeta, Uint32
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import pretty_str
@@ -90,6 +90,8 @@ class Pointer(TensorIterator):
     """
 
     __slots__ = ("_alignment", "_apart", "_base", "_dtype", "_inside", "_memspace", "_offset", "_readonly", "_swizzle")
+    _traced: Any
+    """The class of pointers that are made from it in a trace."""
 
     def __init__(
         self, value: ir.Value, dtype: Any, memspace: AddressSpace = AddressSpace.generic, alignment: int = 0, *,
@@ -110,7 +112,7 @@ class Pointer(TensorIterator):
         tracing.hold(self)
 
     def _copy(self, **changes: Any) -> Pointer:
-        made = object.__new__(Pointer)  # also of an address from Python: inside a trace it is a pointer like any other
+        made = object.__new__(self._traced)  # also of an address from Python: inside a trace it is a plain pointer
         # name by name: every slice is a copy, and a loop over the names takes three times as long
         made._base, made._offset, made._inside = self._base, self._offset, self._inside
         made._dtype, made._memspace, made._alignment = self._dtype, self._memspace, self._alignment
@@ -303,6 +305,12 @@ class Pointer(TensorIterator):
         """The address as `!llvm.ptr`."""
         return self.to_llvm_ptr()
 
+    def raw_ptr(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """Return the same address as a `cutlass.Pointer`, which is indexed and accesses vectors."""
+        from .raw_pointer import raw_pointer
+
+        return raw_pointer(self)
+
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
         """Return the element it points to."""
         return self.element(0)
@@ -468,6 +476,9 @@ def _tmem_bytes(address: Any, alignment: int) -> Any:
     return Int64(columns if alignment % _TMEM_COLUMN == 0 else columns | Uint32(_unsigned_shift(word, _TMEM_BYTE_AT)))
 
 
+Pointer._traced = Pointer
+
+
 def type_name(dtype: Any) -> str:
     """Return an element type as pointers print it: `f32`, `i8`."""
     return dtype._mlir_name
@@ -609,11 +620,12 @@ def require_writable(pointer: Pointer) -> None:
 
 
 def element_value(value: Any, dtype: Any) -> ir.Value:
-    """Return a value to be stored as an IR value: Python numbers convert, typed values must have the element type."""
+    """Return a value to be stored as an IR value: Python numbers convert, and Booleans to integers; other typed values
+    must have the element type."""
     kind = type(value)
     if kind is dtype:
         return value.ir_value()
-    if dtype._initializes:
+    if dtype._initializes or (kind is Boolean and dtype.is_integer):
         return dtype(value).ir_value()
     if isinstance(kind, NumericMeta):
         raise type_error(
