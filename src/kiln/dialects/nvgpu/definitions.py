@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...hardware import mma_shapes
-from . import tcgen05_definitions, tcgen05_descriptors, tensor_memory
+from . import block_scaling, tcgen05_definitions, tcgen05_descriptors, tensor_memory
 from .wgmma import SWIZZLES
 
 LANES = range(32)
@@ -356,17 +356,11 @@ def decode(kind: str, element: int) -> float | int:
         return struct.unpack("<f", (element << 16).to_bytes(4, "little"))[0]
     if kind == "e5m2":  # the upper half of an f16
         return struct.unpack("<e", (element << 8).to_bytes(2, "little"))[0]
-    if kind == "e4m3":
-        return _e4m3(element)
+    if kind in ("e4m3", "e3m2", "e2m3"):
+        return block_scaling.decode(kind, element)
+    if kind == "e2m1":  # in the middle of a byte
+        return block_scaling.decode(kind, element >> 2 & 15)
     return struct.unpack("<e", element.to_bytes(2, "little"))[0]
-
-
-def _e4m3(byte: int) -> float:
-    """Return an 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; 0x7F and 0xFF are NaN."""
-    sign, exponent, mantissa = -1.0 if byte & 128 else 1.0, byte >> 3 & 15, byte & 7
-    if byte & 127 == 127:
-        return math.nan
-    return sign * (mantissa * 2.0**-9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10))
 
 
 def mma_sync(
@@ -381,13 +375,15 @@ def mma_sync(
     hardware. Integers wrap, or stop at the ends of their range (`saturate`).
     """
     m, n, k = shape
-    if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator) is None:
+    kind = mma_shapes.warp_kind(a_type, b_type)
+    if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator, kind=kind) is None:
         raise ValueError(mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator))
+    a_bits, b_bits = (mma_shapes.container_bits(element, kind) for element in (a_type, b_type))
     left, right, start = (_zeros(rows, columns) for rows, columns in ((m, k), (k, n), (m, n)))
     for lane in LANES:
-        for element, (row, column) in zip(a[lane], a_places(m, k, mma_shapes.BITS[a_type], lane), strict=True):
+        for element, (row, column) in zip(a[lane], a_places(m, k, a_bits, lane), strict=True):
             left[row][column] = decode(a_type, element)
-        for element, (row, column) in zip(b[lane], b_places(k, mma_shapes.BITS[b_type], lane), strict=True):
+        for element, (row, column) in zip(b[lane], b_places(k, b_bits, lane), strict=True):
             right[row][column] = decode(b_type, element)
         for number, (row, column) in zip(c[lane], c_places(m, lane), strict=True):
             start[row][column] = number
@@ -404,6 +400,48 @@ def mma_sync(
         return total if accumulator != "f16" else _to_f16(total)
 
     return [[sum_of(row, column) for row, column in c_places(m, lane)] for lane in LANES]
+
+
+def mma_block_scale(
+    kind: str, types: tuple[str, str, str], vector: int, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
+    c: Sequence[Sequence[float]], scale_a: Sequence[int], scale_b: Sequence[int], selectors: tuple[int, int, int, int],
+) -> list[list[float]]:  # fmt: skip
+    """Compute `mma.sync` with block scales, m16n8: D = (A SFA) (B SFB) + C; `block_scaling.py` has the arithmetic.
+
+    `types` are those of A, B and the scale factors, `vector` the elements along K that share a scale factor. Elements
+    of A and B are bits, bytes for mxf8f6f4 and halves of bytes else; a lane's scale factors are a word. `selectors` are
+    byte and thread of the scale factors of A, then those of B.
+    """
+    k = 32 if kind == "mxf8f6f4" else 64
+    if rule := mma_shapes.kind_refusal("mma.sync", kind, 16, 8, k, *types[:2], "f32", types[2], vector):
+        raise ValueError(rule)
+    left, right, start = (_zeros(rows, columns) for rows, columns in ((16, k), (k, 8), (16, 8)))
+    for lane in LANES:
+        for element, (row, column) in zip(a[lane], a_places(16, k, 256 // k, lane), strict=True):
+            left[row][column] = element
+        for element, (row, column) in zip(b[lane], b_places(k, 256 // k, lane), strict=True):
+            right[row][column] = element
+        for number, (row, column) in zip(c[lane], c_places(16, lane), strict=True):
+            start[row][column] = number
+
+    def numbers(element: str, codes: Sequence[int]) -> list[float]:
+        shift = 2 if kind == "mxf8f6f4" and element == "e2m1" else 0
+        bits = mma_shapes.BITS[element]
+        return [block_scaling.decode(element, code >> shift & ((1 << bits) - 1)) for code in codes]
+
+    def scales(word: int, byte: int) -> list[float]:
+        return [block_scaling.decode(types[2], word >> 8 * (byte + n) & 255) for n in range(k // vector)]
+
+    byte_a, thread_a, byte_b, thread_b = selectors
+
+    def sum_of(row: int, column: int) -> float:
+        return block_scaling.scaled_sum(
+            kind, types, vector, numbers(types[0], left[row]), numbers(types[1], [line[column] for line in right]),
+            start[row][column], scales(scale_a[row % 8 * 4 + 2 * thread_a + row // 8], byte_a),
+            scales(scale_b[column * 4 + thread_b], byte_b),
+        )  # fmt: skip
+
+    return [[sum_of(row, column) for row, column in c_places(16, lane)] for lane in LANES]
 
 
 def _zeros(rows: int, columns: int) -> list[list[Any]]:

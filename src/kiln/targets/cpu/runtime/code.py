@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import engines, groups, reductions, registers, tensor_memory, threads, tma
+from .block_scaling import warp_mmas
 from .launches import launching
 from .tensor_maps import accelerator
 from .threads import waiting
@@ -14,4 +15,4 @@ assert tma.accelerator is reductions.accelerator is accelerator
 
 assert tensor_memory.tcgen05 is tcgen05
 
-__all__ = ["accelerator", "launching", "tcgen05", "waiting", "wgmmas"]
+__all__ = ["accelerator", "launching", "tcgen05", "waiting", "warp_mmas", "wgmmas"]
