@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....base_dsl.compiler import report_at
-from ....base_dsl.diagnostics import DSLNotImplemented
 from ....dialects import cute, nvgpu
 from ....dialects.nvgpu.tma import FIELDS, REDUCTIONS
 from ....hardware.tensor_maps import ELEMENTS
@@ -144,14 +142,14 @@ def _places(
 
 def load(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, target: ir.Value, mbarrier: ir.Value,
-    coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), mask: ir.Value | None = None,
+    coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), mask: ir.Value | None = None, cta_group: int = 1,
 ) -> None:  # fmt: skip
     """Load a box to shared memory of this block, or of the blocks in `mask` (i16)."""
     x.function.copies = True
     wide = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
     places, hooks = _places(x, op, b, coordinates, offsets), hooks_of(x, op)
-    hooks.box(b, map_, target, mbarrier, places, "load", wide)
-    operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(int(bool(offsets))), wide]
+    hooks.box(b, map_, target, mbarrier, places, "load", wide, cta_group)
+    operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(int(bool(offsets))), wide, b.i32(cta_group)]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_load", operands, int_type(64)), "TMA load")
     hooks.mbarrier_after(b, mbarrier)
 
@@ -172,12 +170,8 @@ def store(
 
 @HANDLERS.expands(nvgpu.tma.TmaLoad)
 def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: Builder) -> None:
-    if op.cta_group == 2:
-        raise report_at(
-            op.location, DSLNotImplemented, "the CPU target does not copy for two CTAs together (CtaGroup.TWO)"
-        )
-    many = op.mask if op.multicast else None
-    load(x, op, b, op.map, op.target, op.mbarrier, cute.unpack(op.coordinates), cute.unpack(op.offsets), many)
+    many, group = op.mask if op.multicast else None, op.cta_group or 1
+    load(x, op, b, op.map, op.target, op.mbarrier, cute.unpack(op.coordinates), cute.unpack(op.offsets), many, group)
 
 
 @HANDLERS.expands(nvgpu.tma.TmaStore)

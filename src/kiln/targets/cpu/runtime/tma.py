@@ -290,12 +290,27 @@ def set_coordinates(operation, coordinates, offsets, reduction):
     operation.reduction = reduction
 
 
+@inline
+def barrier_distance(block, mbarrier, receiver, cta_group):
+    """Return the bytes from an mbarrier to that of the block that receives a multicast box."""
+    source = i64(address(mbarrier) - address(block.cluster.smem)) // block.chunk
+    there = receiver
+    if cta_group == 2:
+        there = receiver & ~1 | source & 1
+    else:
+        source = i64(block.rank)
+    return (there - source) * block.chunk
+
+
 @accelerator.export
 def tma_load(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
-    rank: i32, im2col: i32, mask: i32,
+    rank: i32, im2col: i32, mask: i32, cta_group: i32,
 ) -> i64:  # fmt: skip
-    """Issue a load of a box to shared memory of this block, or of the blocks of a mask; return 0 or why not."""
+    """Issue a load of a box to shared memory of this block, or of the blocks of a mask; return 0 or why not.
+
+    With `cta_group` 2 the mbarrier may be the peer's; those of a mask are then in the CTA of each pair that it is in.
+    """
     why = refused(frame.block, map, target, coordinates[0], rank, im2col)
     if why != 0:
         return why
@@ -311,7 +326,7 @@ def tma_load(
         for rank_there in range(blocks):
             if u32(mask) >> rank_there & 1 != 0:
                 distance = (i64(rank_there) - block.rank) * block.chunk
-                there = Ptr[u64](Ptr(mbarrier) + distance)
+                there = Ptr[u64](Ptr(mbarrier) + barrier_distance(block, mbarrier, i64(rank_there), cta_group))
                 give(frame, BULK_QUEUE, BYTES, load_box, target + distance, map, bytes_, bytes_, there, more)
     return 0
 
