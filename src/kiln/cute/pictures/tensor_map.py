@@ -27,9 +27,6 @@ __all__ = ["atom_svg", "tile_layout", "tma_svg"]
 
 _MOST_BOXES = 1024
 
-_DRAWN = {"none": 0, "32b": 1, "64b": 2, "128b": 3}
-"""Swizzles of tiles that are drawn, and the address bits that they change."""
-
 
 @dataclass(frozen=True)
 class _Tensor:
@@ -99,8 +96,8 @@ def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None =
     """
     check_type(element_type)
     shape = tuple(product(t) for t in _tiler(layout, tile))
-    if swizzle is not None and swizzle not in _DRAWN:
-        raise LayoutError(f"a swizzle is one of {', '.join(_DRAWN)}, got {swizzle}")
+    if swizzle is not None and swizzle not in SWIZZLES:
+        raise LayoutError(f"a swizzle is one of {', '.join(SWIZZLES)}, got {swizzle}")
     strides = [flatten_to_tuple(d) for d in wrap(layout.stride)][: len(shape)]
     contiguous = next((i for i, d in enumerate(strides) if is_one(d[0])), None)
     if contiguous is None:
@@ -108,9 +105,7 @@ def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None =
     bits = element_bits(element_type)
     row = shape[contiguous] * bits // 8
     if swizzle is None:
-        swizzle = next(
-            (name for name, span in reversed(SWIZZLES.items()) if name in _DRAWN and span and row % span == 0), "none"
-        )
+        swizzle = next((name for name in ("128b", "64b", "32b") if row % SWIZZLES[name] == 0), "none")
     span = min(SWIZZLES[swizzle] * 8 // bits or shape[contiguous], shape[contiguous])
     parts: list[Any] = [None] * len(shape)
     step = span
@@ -121,8 +116,15 @@ def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None =
             f"rows of {row} bytes are no multiple of the {SWIZZLES[swizzle]} bytes of the swizzle {swizzle}"
         )
     parts[contiguous] = make_layout((span, shape[contiguous] // span), stride=(1, step))
-    pattern = _DRAWN[swizzle]
-    return ComposedLayout(Swizzle(pattern, 4, 3), 0, make_layout(parts)) if pattern else make_layout(parts)
+    pattern = _pattern(swizzle)
+    return ComposedLayout(pattern, 0, make_layout(parts)) if pattern.num_bits else make_layout(parts)
+
+
+def _pattern(swizzle: str) -> Swizzle:
+    """Return the swizzle of byte addresses that a map has by name."""
+    if swizzle == "128b_32b":
+        return Swizzle(2, 5, 2)
+    return Swizzle({"none": 0, "32b": 1, "64b": 2, "128b": 3}[swizzle], 4, 3)
 
 
 def _map_svg(
@@ -302,7 +304,7 @@ def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any) -
 def _memory_of_box(facts: TensorMapFacts) -> Panel:
     """Return the shared memory of a box: which piece of which of its rows lies where."""
     row = facts.box[0] * facts.shared_bits // 8
-    swizzle = Swizzle(2, 5, 2) if facts.swizzle == "128b_32b" else Swizzle(_DRAWN[facts.swizzle], 4, 3)
+    swizzle = _pattern(facts.swizzle)
     cells: dict[int, Cell] = {}
     groups: list[int] = []
     for at in range(0, min(facts.bytes, lines_shown(facts.bytes) * LINE), PIECE):
