@@ -39,3 +39,17 @@ def test_products(shape, a, b, sums):
     if torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("some products are of sm_90")
     cases.products(run, shape, a, b, sums, exact=True)
+
+
+@pytest.mark.parametrize(("a", "b", "sums"), cases.NARROW_PRODUCTS)
+def test_narrow_products(a, b, sums):
+    if torch.cuda.get_device_capability()[0] != 12:
+        pytest.skip("mma.sync of floats below 8 bits is of sm_120 and sm_121")
+    cases.narrow_products(run, a, b, sums)
+
+
+@pytest.mark.parametrize("case", cases.SCALED_PRODUCTS, ids=lambda case: "-".join(map(str, case[:5])))
+def test_scaled_products(case):
+    if torch.cuda.get_device_capability()[0] != 12:
+        pytest.skip("mma.sync with block scales is of sm_120 and sm_121")
+    cases.scaled_products(run, *case)

@@ -388,3 +388,100 @@ def products(run, shape, a, b, sums, exact):
     once = definitions.mma_sync(shape, a, b, sums, x, y, c.tolist())
     twice = definitions.mma_sync(shape, a, b, sums, x, y, once)
     np.testing.assert_array_equal(out, np.concatenate([np.array(part, c.dtype) for part in (once, twice)], 1))
+
+
+# --- narrow floats and block scales (sm_120) -------------------------------------------------------------------------
+
+NARROW_PRODUCTS = [("e2m1", "e4m3", "f32"), ("e3m2", "e2m3", "f16"), ("e5m2", "e2m1", "f32")]
+SCALED_PRODUCTS = [
+    ("mxf8f6f4", "e4m3", "e5m2", "ue8m0", 32, (0, 0, 0, 0)),
+    ("mxf8f6f4", "e2m1", "e3m2", "ue8m0", 32, (3, 1, 2, 3)),
+    ("mxf8f6f4", "e2m3", "e4m3", "ue8m0", 32, (1, 0, 1, 2)),
+    ("mxf4", "e2m1", "e2m1", "ue8m0", 32, (2, 1, 0, 1)),
+    ("mxf4nvf4", "e2m1", "e2m1", "ue8m0", 32, (0, 0, 2, 0)),
+    ("mxf4nvf4", "e2m1", "e2m1", "ue8m0", 16, (0, 1, 0, 3)),
+    ("mxf4nvf4", "e2m1", "e2m1", "ue4m3", 16, (0, 0, 0, 0)),
+]
+"""Kind, types of A, B and scale factors, elements that share one, and byte and thread of those of A and of B."""
+
+
+def narrow_products(run, a, b, sums):
+    """`mma.sync` of kind::f8f6f4 on all codes of its types, in bytes; sums of few numbers are the same in every order."""
+    shape, element = (16, 8, 32), _ELEMENTS[sums]
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        left, right = (vector_of([part[t, n] for n in range(count)], cute.Int32) for part, count in ((x, 4), (y, 2)))
+        start = vector_of([z[t, n] for n in range(4)], element)
+        for n, value in enumerate(elements_of(nvgpu.mma.mma_sync(shape, a, b, left, right, start), element)):
+            out[t, n] = value
+
+    rng = np.random.default_rng(5)
+    x, y = rng.integers(0, 256, (32, 16), dtype=np.uint8), rng.integers(0, 256, (32, 8), dtype=np.uint8)
+    x[rng.random(x.shape) < 0.8] = 0
+    c = rng.integers(-2, 3, (32, 4)).astype(NUMPY[sums])
+    out = np.zeros_like(c)
+    run(kernel, x.view(np.int32), y.view(np.int32), c, out)
+    want = definitions.mma_sync(shape, a, b, sums, x.tolist(), y.tolist(), c.tolist())
+    np.testing.assert_array_equal(out, np.array(want, c.dtype))
+
+
+def _scale_factors(rng, kind, far):
+    """Words of scale factors: near 1, or from the whole range with a NaN."""
+    if not far:
+        low, high = (124, 131) if kind == "ue8m0" else (0x30, 0x48)
+        return rng.integers(low, high, (32, 4), dtype=np.uint8)
+    made = rng.integers(0, 255 if kind == "ue8m0" else 127, (32, 4), dtype=np.uint8)
+    made[9, :] = 255  # NaN in both types
+    return made
+
+
+def scaled_products(run, kind, a, b, scale, vector, selectors):
+    """`mma.sync` with block scales: alone, and twice of which one adds to the other; on ordinary and on far numbers."""
+    k = 32 if kind == "mxf8f6f4" else 64
+    shape = (16, 8, k)
+
+    @cute.kernel
+    def kernel(words: cute.Tensor, z: cute.Tensor, out: cute.Tensor):
+        t, row = arch.thread_idx()[0], arch.block_idx()[0]
+        left, right = (vector_of([words[row, t, n] for n in held], cute.Int32) for held in (range(4), range(4, 6)))
+        start = vector_of([z[row, t, n] for n in range(4)], cute.Float32)
+
+        def product(added):
+            factors = [words[row, t, n].ir_value() for n in (6, 7)]
+            return nvgpu.mma.mma_block_scale(shape, kind, a, b, scale, vector, left, right, added, *factors, *selectors)
+
+        made = product(start)
+        arch.sync_warp()
+        chained = product(product(start))
+        for n, value in enumerate((*elements_of(made, cute.Float32), *elements_of(chained, cute.Float32))):
+            out[row, t, n] = value
+
+    rng = np.random.default_rng(k + vector)
+    rows = 4
+    x, y = (rng.integers(0, 256, (rows, 32, count), dtype=np.uint8) for count in (16, 8))
+    for side, element in ((x, a), (y, b)):  # numbers that are not finite only in the last rows
+        if element in ("e4m3", "e5m2"):
+            side[:2] &= 0xBB
+    y[1][rng.random(y[1].shape) < 0.7] = 0
+    c = rng.standard_normal((rows, 32, 4)).astype(np.float32)
+    c[2:] = rng.integers(0, 1 << 32, (2, 32, 4), dtype=np.uint64).astype(np.uint32).view(np.float32)
+    p, q = (np.stack([_scale_factors(rng, scale, n >= 2) for n in range(rows)]) for _ in range(2))
+    out = np.zeros((rows, 32, 8), np.float32)
+    run(kernel, np.concatenate([x, y, p, q], 2).view(np.int32), c, out, grid=rows)
+    for row in range(rows):
+        halves = [
+            side[row] if k == 32 else np.stack([side[row] & 15, side[row] >> 4], 2).reshape(32, -1) for side in (x, y)
+        ]
+        words = [side[row].view(np.uint32)[:, 0].tolist() for side in (p, q)]
+
+        def defined(added, halves=halves, words=words):
+            sides = [side.tolist() for side in halves]
+            return definitions.mma_block_scale(kind, (a, b, scale), vector, *sides, added, *words, selectors)
+
+        once = defined(c[row].tolist())
+        want = np.concatenate([np.array(part, np.float32) for part in (once, defined(once))], 1)
+        np.testing.assert_array_equal(
+            out[row].view(np.uint32), np.where(np.isnan(want), 0x7FFFFFFF, want.view(np.uint32))
+        )

@@ -105,6 +105,19 @@ WARP_KIND_ROWS = (
 """Warp MMA of sm_120 and sm_121 that PTX spells with `.kind`."""
 
 
+def warp_kind(a: str, b: str) -> str | None:
+    """Return the `.kind` that PTX wants on `mma.sync` without scale factors: "f8f6f4" with floats below 8 bits."""
+    return "f8f6f4" if {a, b} & {"e2m3", "e3m2", "e2m1"} else None
+
+
+def container_bits(element: str, kind: str | None) -> int:
+    """Return the bits that an element of A or B takes in a register of `mma.sync`.
+
+    The kinds f8f6f4 and mxf8f6f4 have a byte for each element: 6 bits are its lowest, and 4 bits lie in its middle.
+    """
+    return 8 if kind in ("f8f6f4", "mxf8f6f4") else BITS[element]
+
+
 def _grid(rows: Iterable[int], columns: Iterable[int], k: int) -> tuple[Shape, ...]:
     columns = tuple(columns)
     return tuple((m, n, k) for m in rows for n in columns)

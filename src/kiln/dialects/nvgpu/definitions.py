@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...hardware import mma_shapes
-from . import tcgen05_descriptors
+from . import block_scaling, tcgen05_definitions, tcgen05_descriptors, tensor_memory
 from .wgmma import SWIZZLES
 
 LANES = range(32)
@@ -356,17 +356,11 @@ def decode(kind: str, element: int) -> float | int:
         return struct.unpack("<f", (element << 16).to_bytes(4, "little"))[0]
     if kind == "e5m2":  # the upper half of an f16
         return struct.unpack("<e", (element << 8).to_bytes(2, "little"))[0]
-    if kind == "e4m3":
-        return _e4m3(element)
+    if kind in ("e4m3", "e3m2", "e2m3"):
+        return block_scaling.decode(kind, element)
+    if kind == "e2m1":  # in the middle of a byte
+        return block_scaling.decode(kind, element >> 2 & 15)
     return struct.unpack("<e", element.to_bytes(2, "little"))[0]
-
-
-def _e4m3(byte: int) -> float:
-    """Return an 8-bit float with 4 bits of exponent (bias 7) and 3 of mantissa; 0x7F and 0xFF are NaN."""
-    sign, exponent, mantissa = -1.0 if byte & 128 else 1.0, byte >> 3 & 15, byte & 7
-    if byte & 127 == 127:
-        return math.nan
-    return sign * (mantissa * 2.0**-9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10))
 
 
 def mma_sync(
@@ -381,13 +375,15 @@ def mma_sync(
     hardware. Integers wrap, or stop at the ends of their range (`saturate`).
     """
     m, n, k = shape
-    if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator) is None:
+    kind = mma_shapes.warp_kind(a_type, b_type)
+    if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator, kind=kind) is None:
         raise ValueError(mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator))
+    a_bits, b_bits = (mma_shapes.container_bits(element, kind) for element in (a_type, b_type))
     left, right, start = (_zeros(rows, columns) for rows, columns in ((m, k), (k, n), (m, n)))
     for lane in LANES:
-        for element, (row, column) in zip(a[lane], a_places(m, k, mma_shapes.BITS[a_type], lane), strict=True):
+        for element, (row, column) in zip(a[lane], a_places(m, k, a_bits, lane), strict=True):
             left[row][column] = decode(a_type, element)
-        for element, (row, column) in zip(b[lane], b_places(k, mma_shapes.BITS[b_type], lane), strict=True):
+        for element, (row, column) in zip(b[lane], b_places(k, b_bits, lane), strict=True):
             right[row][column] = decode(b_type, element)
         for number, (row, column) in zip(c[lane], c_places(m, lane), strict=True):
             start[row][column] = number
@@ -404,6 +400,48 @@ def mma_sync(
         return total if accumulator != "f16" else _to_f16(total)
 
     return [[sum_of(row, column) for row, column in c_places(m, lane)] for lane in LANES]
+
+
+def mma_block_scale(
+    kind: str, types: tuple[str, str, str], vector: int, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
+    c: Sequence[Sequence[float]], scale_a: Sequence[int], scale_b: Sequence[int], selectors: tuple[int, int, int, int],
+) -> list[list[float]]:  # fmt: skip
+    """Compute `mma.sync` with block scales, m16n8: D = (A SFA) (B SFB) + C; `block_scaling.py` has the arithmetic.
+
+    `types` are those of A, B and the scale factors, `vector` the elements along K that share a scale factor. Elements
+    of A and B are bits, bytes for mxf8f6f4 and halves of bytes else; a lane's scale factors are a word. `selectors` are
+    byte and thread of the scale factors of A, then those of B.
+    """
+    k = 32 if kind == "mxf8f6f4" else 64
+    if rule := mma_shapes.kind_refusal("mma.sync", kind, 16, 8, k, *types[:2], "f32", types[2], vector):
+        raise ValueError(rule)
+    left, right, start = (_zeros(rows, columns) for rows, columns in ((16, k), (k, 8), (16, 8)))
+    for lane in LANES:
+        for element, (row, column) in zip(a[lane], a_places(16, k, 256 // k, lane), strict=True):
+            left[row][column] = element
+        for element, (row, column) in zip(b[lane], b_places(k, 256 // k, lane), strict=True):
+            right[row][column] = element
+        for number, (row, column) in zip(c[lane], c_places(16, lane), strict=True):
+            start[row][column] = number
+
+    def numbers(element: str, codes: Sequence[int]) -> list[float]:
+        shift = 2 if kind == "mxf8f6f4" and element == "e2m1" else 0
+        bits = mma_shapes.BITS[element]
+        return [block_scaling.decode(element, code >> shift & ((1 << bits) - 1)) for code in codes]
+
+    def scales(word: int, byte: int) -> list[float]:
+        return [block_scaling.decode(types[2], word >> 8 * (byte + n) & 255) for n in range(k // vector)]
+
+    byte_a, thread_a, byte_b, thread_b = selectors
+
+    def sum_of(row: int, column: int) -> float:
+        return block_scaling.scaled_sum(
+            kind, types, vector, numbers(types[0], left[row]), numbers(types[1], [line[column] for line in right]),
+            start[row][column], scales(scale_a[row % 8 * 4 + 2 * thread_a + row // 8], byte_a),
+            scales(scale_b[column * 4 + thread_b], byte_b),
+        )  # fmt: skip
+
+    return [[sum_of(row, column) for row, column in c_places(16, lane)] for lane in LANES]
 
 
 def _zeros(rows: int, columns: int) -> list[list[Any]]:
@@ -424,6 +462,95 @@ def _to_f16(value: float) -> float:
     return value if not math.isfinite(value) else round_float(Fraction(value), "rn", 11, -24, 15)
 
 
+# --- tensor memory ----------------------------------------------------------------------------------------------------
+# `memory` is that of a CTA: words by lane and column. Addresses are those of instructions.
+
+
+def _access(
+    address: int, shape: str, repeat: int, split: int, pack: bool
+) -> list[tuple[int, int, list[tuple[int, int]]]]:
+    """Return (thread, register, cells) of all registers that a warp loads or stores."""
+    lane, column = address >> 16, address & 0xFFFF
+    found: list[tuple[int, int, list[tuple[int, int]]]] = []
+    for thread in LANES:
+        for register in range(tensor_memory.ld_registers(shape, repeat)):
+            cells = [tensor_memory.ld_cell(shape, thread, register, split)]
+            if pack:
+                cells = tensor_memory.packed_ld_cells(shape, thread, register, split)
+            found.append((thread, register, [(lane + cell.lane, column + cell.column) for cell in cells]))
+    return found
+
+
+def tcgen05_ld(
+    memory: Any, address: int, shape: str, repeat: int, split: int = 0, pack: bool = False
+) -> list[list[int]]:
+    """Compute `tcgen05.ld`: the registers of each thread of a warp."""
+    registers = [[0] * tensor_memory.ld_registers(shape, repeat) for _ in LANES]
+    for thread, register, cells in _access(address, shape, repeat, split, pack):
+        words = [int(memory[cell]) for cell in cells]
+        registers[thread][register] = words[0] & 0xFFFF | (words[1] & 0xFFFF) << 16 if pack else words[0]
+    return registers
+
+
+def tcgen05_ld_red(
+    memory: Any, address: int, shape: str, repeat: int, reduction: str, type_: str, split: int = 0, abs_: bool = False,
+    nan: bool = False,
+) -> list[list[int]]:  # fmt: skip
+    """Compute `tcgen05.ld.red`: the registers of each thread, and then the least or largest of them.
+
+    NaN do not count, unless `nan` says that one makes the result NaN; a zero with a sign is less than one without.
+    """
+    best = min if reduction == "min" else max
+
+    def reduced(words: list[int]) -> int:
+        if type_ != "f32":
+            return best(words, key=signed if type_ == "s32" else int)
+        words = [word & 0x7FFFFFFF if abs_ else word for word in words]
+        numbers = [word for word in words if word & 0x7FFFFFFF <= 0x7F800000]
+        if not numbers or (nan and len(numbers) < len(words)):
+            return 0x7FFFFFFF
+        return best(numbers, key=lambda word: -(word & 0x7FFFFFFF) - 1 if word >> 31 else word)
+
+    loaded = tcgen05_ld(memory, address, shape, repeat, split)
+    return [[*words, reduced(words)] for words in loaded]
+
+
+def tcgen05_st(
+    memory: Any, address: int, registers: Sequence[Sequence[int]], shape: str, repeat: int, split: int = 0,
+    unpack: bool = False,
+) -> None:  # fmt: skip
+    """Compute `tcgen05.st` of the registers of each thread of a warp."""
+    for thread, register, cells in _access(address, shape, repeat, split, unpack):
+        word = registers[thread][register]
+        for half, cell in enumerate(cells):
+            memory[cell] = int(memory[cell]) & ~0xFFFF | word >> 16 * half & 0xFFFF if unpack else word
+
+
+def tcgen05_cp(
+    memory: Any, shared: bytes, address: int, descriptor: int, shape: str, format_: str | None = None
+) -> None:
+    """Compute `tcgen05.cp` of rows of shared memory.
+
+    Each 16 bytes are copied, or are 16 elements of 4 or 6 bits, which become bytes: those of 4 bits from bit 2 on,
+    those of 6 bits from bit 0 on, as kind::f8f6f4 takes them.
+    """
+    bits = {None: 8, "b4x16_p64": 4, "b6x16_p32": 6}[format_]
+    for row, word, cell in tensor_memory.cp_cells(shape):
+        start = tcgen05_descriptors.operand_address(descriptor, "k", 8, row, word // 4 * 16)
+        packed = int.from_bytes(shared[start : start + 16], "little")
+        made = [packed >> bits * n & (1 << bits) - 1 for n in range(word % 4 * 4, word % 4 * 4 + 4)]
+        place = (address >> 16) + cell.lane, (address & 0xFFFF) + cell.column
+        memory[place] = sum(byte << (8 * n + 2 * (bits == 4)) for n, byte in enumerate(made))
+
+
+def tcgen05_shift(memory: Any, address: int) -> None:
+    """Compute `tcgen05.shift.down`: 8 columns of each lane but the last move to the next lane."""
+    lane, column = address >> 16, address & 0xFFFF
+    for there in reversed(range(lane + 1, tensor_memory.LANES)):
+        for which in range(column, column + 8):
+            memory[there, which] = memory[there - 1, which]
+
+
 # --- WGMMA ----------------------------------------------------------------------------------------
 # An operand lies in shared memory as a descriptor says. A thread's elements of D, and of A where it comes from registers, are those
 # that `mma.sync` spreads: warp w of the group has rows 16 w to 16 w + 15.
@@ -439,6 +566,9 @@ def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> 
 
 
 tcgen05_matrix_descriptor = tcgen05_descriptors.tcgen05_matrix_descriptor
+tcgen05_mma = tcgen05_definitions.tcgen05_mma
+tcgen05_mma_ws = tcgen05_definitions.tcgen05_mma_ws
+tcgen05_mma_block_scale = tcgen05_definitions.tcgen05_mma_block_scale
 
 
 def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:

@@ -11,7 +11,7 @@ from ...base_dsl.trace import emit_value
 from ...hardware import mma_shapes
 from ...mlir import ir
 from ..declaration import Operand, OptionalAttr, Result, attributes
-from ..definition import Pointer, one_of
+from ..definition import I32, Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 _ACCUMULATORS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
@@ -25,7 +25,8 @@ class MmaSync(CuteNvgpu.Operation, name="mma_sync"):
     `a` and `b` are vectors of i32 registers (f32 is also possible for tf32; f64 for f64), `c` and `result` vectors of
     elements: f32, f16, i32 or f64. Products are exact; those of f16, bf16, tf32 and 8-bit floats are accumulated in
     f32 and rounded to the element type of `result` at the end. `hardware/mma_shapes.py` lists which shapes and types
-    go together; types have the names they have in PTX.
+    go together; types have the names they have in PTX. With a float of 4 or 6 bits (sm_120a) each element of A and B
+    is a byte: 6 bits are its lowest, 4 bits lie in its middle.
     """
 
     a: Operand[Any]
@@ -52,10 +53,15 @@ def _wrong_mma(
         return f"has C of {c} and D of {result}: both are alike"
     if not isinstance(c, ir.VectorType) or str(c.element_type) not in _ACCUMULATORS:
         return f"has an accumulator of {c}: a vector of {', '.join(_ACCUMULATORS)}"
-    if rule := mma_shapes.refusal("mma.sync", shape, a_type, b_type, _ACCUMULATORS[str(c.element_type)]):
+    accumulator, kind = _ACCUMULATORS[str(c.element_type)], mma_shapes.warp_kind(a_type, b_type)
+    if kind is None:
+        rule = mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator)
+    else:
+        rule = mma_shapes.kind_refusal("mma.sync", kind, m, n, k, a_type, b_type, accumulator)
+    if rule:
         return rule
     for what, type_, element, size in (("A", a, a_type, m * k), ("B", b, b_type, k * n)):
-        wanted = size * mma_shapes.BITS[element] // 32
+        wanted = size * mma_shapes.container_bits(element, kind) // 32
         words = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
         if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in words:
             return f"has {what} of {type_}: a vector of {' or '.join(words)}"
@@ -69,6 +75,74 @@ def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value,
     m, n, k = shape
     attrs = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
     return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
+
+
+class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale"):
+    """Compute D = (A SFA) (B SFB) + C in a warp, where `scale_vector` elements along K share a scale factor (sm_120a).
+
+    `kind` is PTX's: mxf8f6f4 (k 32; each element of A and B is a byte, as in `mma_sync`), mxf4 or mxf4nvf4 (k 64). `c`
+    and `result` are four f32. A lane gives the scale factors of a row or column, k / `scale_vector` bytes of type
+    `scale_type` (ue8m0, ue4m3), in `scale_a` and `scale_b` from byte `byte_a` or `byte_b` on. With g = lane / 4 and
+    t = lane % 4, those of row g of A come from the lane t = 2 `thread_a`, those of row g + 8 from the next, those of
+    column g of B from the lane t = `thread_b`.
+    """
+
+    a: Operand[Any]
+    b: Operand[Any]
+    c: Operand[Any]
+    scale_a: Operand[I32]
+    scale_b: Operand[I32]
+    result: Result[Any]
+    m: ir.IntegerAttr
+    n: ir.IntegerAttr
+    k: ir.IntegerAttr
+    kind: one_of("mxf8f6f4", "mxf4", "mxf4nvf4")
+    a_type: ir.StringAttr
+    b_type: ir.StringAttr
+    scale_type: ir.StringAttr
+    scale_vector: one_of(16, 32)
+    byte_a: one_of(0, 1, 2, 3)
+    thread_a: one_of(0, 1)
+    byte_b: one_of(0, 1, 2, 3)
+    thread_b: one_of(0, 1, 2, 3)
+
+    def check(self) -> str:
+        shape, elements = (self.m, self.n, self.k), (self.a_type, self.b_type, self.scale_type)
+        types = tuple(value.type for value in (self.a, self.b, self.c, self.result))
+        if rule := _wrong_scaled_mma(shape, self.kind, elements, self.scale_vector, types):
+            return rule
+        scales = self.k // self.scale_vector
+        for name, byte in (("byte_a", self.byte_a), ("byte_b", self.byte_b)):
+            if byte % scales:
+                return f"has {name}={byte}: {scales} scale factors start at a multiple of {scales} bytes"
+        return ""
+
+
+@functools.lru_cache(maxsize=64)
+def _wrong_scaled_mma(
+    shape: tuple[int, int, int], kind: str, elements: tuple[str, str, str], vector: int, types: tuple[ir.Type, ...]
+) -> str:
+    a_type, b_type, scale = elements
+    if rule := mma_shapes.kind_refusal("mma.sync", kind, *shape, a_type, b_type, "f32", scale, vector):
+        return rule
+    for what, type_, wanted in zip("ABCD", types, ("4xi32", "2xi32", "4xf32", "4xf32"), strict=True):
+        if str(type_) != f"vector<{wanted}>":
+            return f"has {what} of {type_}: it is vector<{wanted}>"
+    return ""
+
+
+def mma_block_scale(
+    shape: tuple[int, int, int], kind: str, a_type: str, b_type: str, scale_type: str, scale_vector: int, a: ir.Value,
+    b: ir.Value, c: ir.Value, scale_a: ir.Value, scale_b: ir.Value, byte_a: int = 0, thread_a: int = 0,
+    byte_b: int = 0, thread_b: int = 0,
+) -> ir.Value:  # fmt: skip
+    """Return a lane's part of (A SFA) (B SFB) + C; `shape` is (m, n, k)."""
+    m, n, k = shape
+    attrs = attributes(
+        m=m, n=n, k=k, kind=kind, a_type=a_type, b_type=b_type, scale_type=scale_type, scale_vector=scale_vector,
+        byte_a=byte_a, thread_a=thread_a, byte_b=byte_b, thread_b=thread_b,
+    )  # fmt: skip
+    return emit_value("cute_nvgpu.mma_block_scale", c.type, (a, b, c, scale_a, scale_b), attrs)
 
 
 @functools.lru_cache(maxsize=64)

@@ -28,3 +28,13 @@ def test_matrices_in_shared_memory(together):
 @pytest.mark.parametrize(("shape", "a", "b", "sums"), cases.PRODUCTS, ids=cases.NAMES)
 def test_products(shape, a, b, sums):
     cases.products(run, shape, a, b, sums, exact=False)
+
+
+@pytest.mark.parametrize(("a", "b", "sums"), cases.NARROW_PRODUCTS)
+def test_narrow_products(a, b, sums):
+    cases.narrow_products(run, a, b, sums)
+
+
+@pytest.mark.parametrize("case", cases.SCALED_PRODUCTS, ids=lambda case: "-".join(map(str, case[:5])))
+def test_scaled_products(case):
+    cases.scaled_products(run, *case)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ....dialects import nvgpu
 from ....hardware import mma_shapes
@@ -19,24 +19,14 @@ from ....mlir import context, ir
 from ...lowering.builder import Builder, function, global_, int_type, parsed_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
+from ..runtime import block_scaling
+from ..runtime.block_scaling import A_AT, B_AT, C_AT, SCALE_A_AT, SCALE_B_AT
 from ..runtime.record_access import leave
 from ..runtime.records import PAYLOAD
 from ..sanitizer.hooks import hooks_of
 from .warp import lane_of, meet, once_for_warp, slot
 
 HANDLERS = Handlers()
-
-A_AT, B_AT, C_AT = 0, 64, 96
-"""Where fragments lie in a lane's slot."""
-
-
-def bits_of(element: str) -> int:
-    """Bits of an element of A or B.
-
-    Matrices of bits are matrices of words whose product is the number of bits that both (`and`) or only one (`xor`)
-    has.
-    """
-    return 32 if element.startswith("b1") else mma_shapes.BITS[element]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +51,16 @@ class Mma:
         """The type in which products are accumulated."""
         return "i32" if self.d == "i32" else _compute_type(self.a)
 
+    def bits_of(self, element: str) -> int:
+        """Return the bits of an element of A or B in a register.
+
+        Matrices of bits are matrices of words whose product is the number of bits that both (`and`) or only one
+        (`xor`) has.
+        """
+        if element.startswith("b1"):
+            return 32
+        return mma_shapes.container_bits(element, mma_shapes.warp_kind(self.a, self.b))
+
 
 # --- mma.sync --------------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ def _vector(count: int, element: ir.Type) -> ir.Type:
 
 
 def _table(x: Expander, name: str) -> str:
-    """Return the name of a global constant with the 256 values of an 8-bit float as f32."""
+    """Return the name of a global constant with the values of the 256 bytes that hold a narrow float, as f32."""
     symbol = f"kiln.{name}"
     if symbol not in x.module.declared:
         x.module.declared.add(symbol)
@@ -153,7 +153,7 @@ def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: M
     from ....dialects.nvgpu import definitions  # when there is a product: it loads the dialect
 
     # the rows that lane 0 holds; lane t holds those `step` t further on
-    places, (next_, *_) = ([row for row, _ in definitions.b_places(kind.k, bits_of(kind.b), t)] for t in range(2))
+    places, (next_, *_) = ([row for row, _ in definitions.b_places(kind.k, kind.bits_of(kind.b), t)] for t in range(2))
     step = next_ - places[0]
     type_ = parsed_type(_compute_type(kind.b))
 
@@ -198,7 +198,7 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
 
     type_, is_integer = parsed_type(_compute_type(kind.a)), kind.sum == "i32"
     row_type, d_type = _vector(kind.n, type_), parsed_type(kind.d)
-    in_a = [definitions.a_places(kind.m, kind.k, bits_of(kind.a), t) for t in range(4)]
+    in_a = [definitions.a_places(kind.m, kind.k, kind.bits_of(kind.a), t) for t in range(4)]
     held = len(in_a[0])
     a = b.alloca(type_, kind.m * kind.k, 64)  # as the lanes hold it
     rows = b.alloca(type_, kind.k * kind.n, 64)  # of B
@@ -292,6 +292,39 @@ def _mma_function(x: Expander, kind: Mma) -> str:
 @HANDLERS.expands(nvgpu.mma.MmaSync)
 def _mma_sync(x: Expander, op: nvgpu.mma.MmaSync, b: Builder) -> ir.Value:
     return mma(x, op, b, _kind_of(op), op.a, op.b, op.c)
+
+
+def _scaled_kind(op: nvgpu.mma.MmaBlockScale) -> int:
+    return block_scaling.kind_of(
+        op.kind, op.a_type, op.b_type, op.scale_type, op.scale_vector, op.byte_a, op.thread_a, op.byte_b, op.thread_b
+    )
+
+
+def _scaled_function(x: Expander, kind: int) -> str:
+    """Return the function that multiplies with scale factors for all lanes; `kind` as `block_scaling.kind_of` has it."""
+
+    def body(b: Builder, slots: ir.Value) -> None:
+        x.call(b, "kiln_cpu_mma_block_scale", [slots, b.i32(kind)])
+
+    _outlined(x, f"kiln.mma_block_scale.{kind}", body)
+    return f"kiln.mma_block_scale.{kind}"
+
+
+def scaled_mma(
+    x: Expander, op: ir.Operation, b: Builder, kind: int, operands: Sequence[tuple[ir.Value, int]], type_: ir.Type
+) -> ir.Value:
+    """Return a lane's part of D = (A SFA) (B SFB) + C; operands lie in the slot as those of `mma_block_scale` do."""
+    meeting = meet(x, op, b, f"mma_block_scale.{kind}", b.i32(-1), operands)
+    first = once_for_warp(x, op, b, "mma_block_scale", meeting)
+    first.call(_scaled_function(x, kind), [], [meeting.inside(first).at("payload")])
+    result = b.load(type_, b.byte_gep(slot(b, meeting, lane_of(x, b)), C_AT), 4)
+    leave(b, meeting)
+    return result
+
+
+@HANDLERS.expands(nvgpu.mma.MmaBlockScale)
+def _mma_block_scale(x: Expander, op: nvgpu.mma.MmaBlockScale, b: Builder) -> ir.Value:
+    return scaled_mma(x, op, b, _scaled_kind(op), operands_at(op), op.c.type)
 
 
 # --- ldmatrix, stmatrix ----------------------------------------------------------------------------------------------
@@ -487,7 +520,7 @@ def _stmatrix(x: Expander, op: nvgpu.mma.StMatrix | nvgpu.mma.StMatrixBytes, b: 
     store_matrices(x, op, b, op.pointer, op.value, _matrices_of(op))
 
 
-WarpOperation = nvgpu.mma.MmaSync | nvgpu.mma.LdMatrix | nvgpu.mma.StMatrix
+WarpOperation = nvgpu.mma.MmaSync | nvgpu.mma.MmaBlockScale | nvgpu.mma.LdMatrix | nvgpu.mma.StMatrix
 """Operations that `passes/matrix_fusion.py` executes for a whole warp at once."""
 
 
@@ -499,6 +532,8 @@ def warp_operation(x: Expander, op: WarpOperation) -> str:
     """Return the function that does an operation for all lanes, given their slots."""
     if isinstance(op, nvgpu.mma.MmaSync):
         return _mma_function(x, _kind_of(op))
+    if isinstance(op, nvgpu.mma.MmaBlockScale):
+        return _scaled_function(x, _scaled_kind(op))
     return _movement(x, _matrices_of(op))
 
 
@@ -506,6 +541,8 @@ def operands_at(op: WarpOperation) -> list[tuple[ir.Value, int]]:
     """Return the operands of an operation, and where a lane leaves them in its slot."""
     if isinstance(op, nvgpu.mma.MmaSync):
         return [(op.a, A_AT), (op.b, B_AT), (op.c, C_AT)]
+    if isinstance(op, nvgpu.mma.MmaBlockScale):
+        return [(op.a, A_AT), (op.b, B_AT), (op.c, C_AT), (op.scale_a, SCALE_A_AT), (op.scale_b, SCALE_B_AT)]
     if isinstance(op, nvgpu.mma.StMatrix):
         return [(op.pointer, _POINTER_AT), (op.value, _REGISTERS_AT)]
     return [(op.pointer, _POINTER_AT)]
@@ -513,4 +550,4 @@ def operands_at(op: WarpOperation) -> list[tuple[ir.Value, int]]:
 
 def result_at(op: WarpOperation) -> int:
     """Return where a lane finds the result in its slot."""
-    return C_AT if isinstance(op, nvgpu.mma.MmaSync) else _REGISTERS_AT
+    return C_AT if isinstance(op, (nvgpu.mma.MmaSync, nvgpu.mma.MmaBlockScale)) else _REGISTERS_AT

@@ -1,6 +1,6 @@
 """Fusion of consecutive matrix operations, so that lanes meet once for several of them.
 
-Where `mma_sync`, `ldmatrix` and `stmatrix` follow each other with nothing between them but arithmetic and registers,
+Where `mma_sync`, `mma_block_scale`, `ldmatrix` and `stmatrix` follow each other with nothing between them but arithmetic and registers,
 the lanes of a warp meet at the first. The one that goes on does the work of all, operation by operation: for each lane
 what comes before the operation, then the operation itself, as if the warp were one thread. That is one of the orders in
 which threads may run; a meeting of 32 lanes costs more than a small MMA.
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....base_dsl.target import size_and_alignment
-from ....dialects.nvgpu.mma import LdMatrix, MmaSync, StMatrix
+from ....dialects.nvgpu.mma import LdMatrix, MmaBlockScale, MmaSync, StMatrix
 from ....mlir import ir
 from ...lowering.builder import Builder, function, int_type, ptr_type
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
@@ -26,7 +26,7 @@ from ..ops.warp import meet, once_for_warp
 from ..runtime.record_access import leave
 from ..runtime.records import PAYLOAD
 
-OPERATIONS = {kind.OPERATION_NAME: kind for kind in (MmaSync, LdMatrix, StMatrix)}
+OPERATIONS = {kind.OPERATION_NAME: kind for kind in (MmaSync, MmaBlockScale, LdMatrix, StMatrix)}
 """The operations that runs consist of."""
 
 _BETWEEN = ("arith.", "math.", "vector.")

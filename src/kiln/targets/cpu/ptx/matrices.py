@@ -6,12 +6,13 @@ import re
 
 from ....hardware import mma_shapes
 from ....mlir import context, ir
-from ...lowering.builder import int_type, parsed_type
+from ...lowering.builder import constant_values, int_type, parsed_type
 from ...lowering.expansion import Handlers
 from ..ops import mma, wgmma
+from ..runtime import block_scaling
 from ..sanitizer.hooks import hooks_of
 from .machine import Machine, Refused
-from .syntax import Immediate, Operand, Statement
+from .syntax import Immediate, Operand, Statement, Vector
 
 INSTRUCTIONS = Handlers()
 
@@ -37,15 +38,22 @@ def _mma(m: Machine, s: Statement) -> ir.Value:
     types = modifiers[-6:-2] if bits else modifiers[-4:]
     if shape is None or "sync" not in modifiers or modifiers.count("row") != 1 or modifiers.count("col") != 1:
         raise Refused("this mma")
-    if "sp" in modifiers or any(part.startswith("kind") for part in modifiers):
+    if "sp" in modifiers:
         raise Refused("this kind of mma")
+    if "block_scale" in modifiers:
+        return _mma_block_scale(m, s, shape)
     d, a, b, c = types
+    named = next((part.removeprefix("kind::") for part in modifiers if part.startswith("kind::")), None)
     rows, columns, inner = map(int, shape.groups())
     if bits and (a, b) == ("b1", "b1"):
         a = b = f"b1.{bits}"
     if d != c or a not in mma_shapes.BITS or b not in mma_shapes.BITS:
         raise Refused(f"an mma of {a} and {b} with accumulators in {d} and {c}")
-    if rule := mma_shapes.refusal("mma.sync", (rows, columns, inner), a, b, d):
+    if named is None and mma_shapes.warp_kind(a, b) is None:
+        rule = mma_shapes.refusal("mma.sync", (rows, columns, inner), a, b, d)
+    else:
+        rule = mma_shapes.kind_refusal("mma.sync", named or "none", rows, columns, inner, a, b, d)
+    if rule:
         raise Refused(f"this mma: {rule}")
     inner //= 32 if bits else 1
     saturates = "satfinite" in modifiers
@@ -54,10 +62,38 @@ def _mma(m: Machine, s: Statement) -> ir.Value:
     accumulator = {"s32": "i32"}.get(d, d)
     kind = mma.Mma(rows, columns, inner, a, b, accumulator, saturates)
     register = "f64" if a == "f64" else "i32"
-    counts = [size * mma.bits_of(a) // (64 if a == "f64" else 32) // 32 for size in (rows * inner, inner * columns)]
+    counts = [size * kind.bits_of(a) // (64 if a == "f64" else 32) // 32 for size in (rows * inner, inner * columns)]
     left, right = (_vector(m, o, count, register) for o, count in zip(s.operands[1:3], counts))
     start = _vector(m, s.operands[3], rows * columns // 32, accumulator)
     return _as_bits(m, mma.mma(m.x, m.op, m.b, kind, left, right, start))
+
+
+def _mma_block_scale(m: Machine, s: Statement, shape: re.Match[str]) -> ir.Value:
+    modifiers, types = s.modifiers, s.modifiers[-5:]
+    named = next((part.removeprefix("kind::") for part in modifiers if part.startswith("kind::")), "")
+    sizes = next((part.removeprefix("scale_vec::") for part in modifiers if part.startswith("scale_vec::")), "")
+    size = {"1X": 1, "2X": 2, "4X": 4, "": {"mxf8f6f4": 1, "mxf4": 2}.get(named, 0)}.get(sizes, 0)
+    d, a, b, c, scale = types
+    rows, columns, inner = map(int, shape.groups())
+    if d != c or not size:
+        raise Refused("an mma with block scales of this size and these accumulators")
+    if rule := mma_shapes.kind_refusal("mma.sync", named, rows, columns, inner, a, b, d, scale, inner // size):
+        raise Refused(f"this mma: {rule}")
+    chosen: list[int] = []
+    for operand in (s.operands[5], s.operands[7]):
+        parts = operand.parts if isinstance(operand, Vector) else ()
+        known = [constant_values(m.bits(part, 16)) for part in parts]
+        if len(parts) != 2 or any(not values for values in known):
+            raise Refused("an mma whose byte and thread of scale factors are not constants")
+        chosen += [values[0] for values in known if values]
+    kind = block_scaling.kind_of(named, a, b, scale, inner // size, *chosen)
+    start = _vector(m, s.operands[3], 4, "f32")
+    operands = [
+        (_vector(m, s.operands[1], 4, "i32"), block_scaling.A_AT), (_vector(m, s.operands[2], 2, "i32"), block_scaling.B_AT),
+        (start, block_scaling.C_AT), (m.bits(s.operands[4], 32), block_scaling.SCALE_A_AT),
+        (m.bits(s.operands[6], 32), block_scaling.SCALE_B_AT),
+    ]  # fmt: skip
+    return _as_bits(m, mma.scaled_mma(m.x, m.op, m.b, kind, operands, start.type))
 
 
 _SOURCES = {

@@ -75,8 +75,8 @@ def _made_registers(x: Expander, vector: ir.Value) -> list[ir.Value] | None:
 def _mma_sync(x: Expander, op: nvgpu.mma.MmaSync, b: DeviceBuilder) -> object:
     a_type, b_type, d_type = op.a_type, op.b_type, _name(element_of(op.result.type))
     d_type = _ACCUMULATORS.get(d_type, d_type)
-    shape = (op.m, op.n, op.k)
-    x.require(op, _feature(shape, a_type, b_type, d_type))
+    shape, kind = (op.m, op.n, op.k), mma_shapes.warp_kind(a_type, b_type)
+    x.require(op, _feature(shape, a_type, b_type, d_type, kind))
     groups = [
         _registers(x, b, op.a, as_bits=a_type == "tf32"), _registers(x, b, op.b, as_bits=b_type == "tf32"),
         _registers(x, b, op.c, as_bits=False),
@@ -86,13 +86,33 @@ def _mma_sync(x: Expander, op: nvgpu.mma.MmaSync, b: DeviceBuilder) -> object:
     kinds = tuple((len(group), _name(group[0].type)) for group in (groups[2], *groups))
     # All threads of the warp take part: it must not be moved into a branch. LLVM's intrinsics compile faster, but they do not
     # touch memory: LLVM moves what was read a step ahead down to where they need it.
-    x.results[op.result] = b.asm(*_mma_text(shape, a_type, b_type, d_type, kinds), operands, outputs)
+    modifiers = "" if kind is None else f".kind::{kind}"
+    types = f"{modifiers}.{d_type}.{a_type}.{b_type}.{d_type}"
+    x.results[op.result] = b.asm(*_mma_text(shape, types, kinds), operands, outputs)
+    return KEEP
+
+
+@HANDLERS.expands(nvgpu.mma.MmaBlockScale)
+def _mma_block_scale(x: Expander, op: nvgpu.mma.MmaBlockScale, b: DeviceBuilder) -> object:
+    shape, elements = (op.m, op.n, op.k), (op.a_type, op.b_type)
+    x.require(op, _feature(shape, *elements, "f32", op.kind, op.scale_type, op.scale_vector))
+    groups = [_registers(x, b, value, as_bits=False) for value in (op.a, op.b, op.c)]
+    operands = [*(part for group in groups for part in group), op.scale_a, op.scale_b]
+    kinds = tuple((len(group), _name(group[0].type)) for group in (groups[2], *groups))
+    types = f".kind::{op.kind}.block_scale.scale_vec::{op.k // op.scale_vector}X.f32.{op.a_type}.{op.b_type}.f32"
+    selectors = ((op.byte_a, op.thread_a), (op.byte_b, op.thread_b))
+    text = _mma_text(shape, f"{types}.{op.scale_type}", kinds, selectors)
+    x.results[op.result] = b.asm(*text, operands, [part.type for part in groups[2]])
     return KEEP
 
 
 @functools.lru_cache(maxsize=64)
-def _feature(shape: mma_shapes.Shape, a_type: str, b_type: str, d_type: str) -> features.Feature:
-    row = mma_shapes.find("mma.sync", shape, a_type, b_type, d_type)
+def _feature(
+    shape: mma_shapes.Shape, a_type: str, b_type: str, d_type: str, kind: str | None, scale: str | None = None,
+    vector: int | None = None,
+) -> features.Feature:  # fmt: skip
+    columns: dict[str, str | int | None] = {"kind": kind, "scale_type": scale, "scale_vector": vector}
+    row = mma_shapes.find("mma.sync", shape, a_type, b_type, d_type, **columns)
     assert row is not None, "the verifier lets no other pass"
     return row.feature
 
@@ -104,16 +124,20 @@ def _name(type_: ir.Type) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _mma_text(
-    shape: mma_shapes.Shape, a_type: str, b_type: str, d_type: str, kinds: tuple[tuple[int, str], ...]
+    shape: mma_shapes.Shape, types: str, kinds: tuple[tuple[int, str], ...], selectors: tuple[tuple[int, int], ...] = ()
 ) -> tuple[str, str]:
-    """Return an instruction and its constraints; `kinds` counts the registers of each type of D, A, B and C."""
+    """Return an instruction and its constraints; `kinds` counts the registers of each type of D, A, B and C, and
+    `selectors` are byte and thread of the scale factors of A and B."""
     names: list[str] = []
     letters: list[str] = []
     for place, (count, kind) in enumerate(kinds):
         names.append("{" + ", ".join(f"${len(letters) + i}" for i in range(count)) + "}")
         letters += [_LETTERS[kind] if place else f"={_LETTERS[kind]}"] * count
+    for byte, thread in selectors:
+        names += [f"${len(letters)}", f"{{{byte}, {thread}}}"]
+        letters.append("r")
     m, n, k = shape
-    code = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{d_type}.{a_type}.{b_type}.{d_type} {', '.join(names)};"
+    code = f"mma.sync.aligned.m{m}n{n}k{k}.row.col{types} {', '.join(names)};"
     return code, ",".join(letters)
 
 
