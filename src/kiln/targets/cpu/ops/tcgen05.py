@@ -22,6 +22,7 @@ from ..runtime.engine_table import TCGEN05_ST_QUEUE
 from ..runtime.record_access import Fields, leave
 from ..runtime.records import Mma
 from ..sanitizer.hooks import hooks_of
+from .umma import refused_mma
 from .warp import lane_of, meet_word
 
 HANDLERS = Handlers()
@@ -29,6 +30,8 @@ HANDLERS = Handlers()
 
 def refused_operation(why: int, what: str) -> tuple[str, str]:
     """Return the message and hint for an operation that the runtime refused with a code."""
+    if why & 255 >= umma.FIRST_CODE:
+        return refused_mma(why, what)
     number, first, second = why & 0xFF, why >> 8 & 0xFFFFFF, why >> 32
     last = first + max(second, 1) - 1
     said = {
