@@ -5,5 +5,6 @@ ELEMENTS = {
     "tf32": 32, "tf32_ftz": 32, "16u4_align8b": 4, "16u4_align16b": 4, "16u6_align16b": 6,
 }  # fmt: skip
 """Element types, and their bits."""
-SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128}
-"""How pieces of 16 bytes are permuted in shared memory, and the bytes a row of the pattern has."""
+SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128, "128b_32b": 128}
+"""How pieces of 16 bytes are permuted in shared memory, and the bytes a row of the pattern has. 128b_32b (sm_100)
+permutes pieces of 32 bytes."""

@@ -109,9 +109,11 @@ def swizzle_kind(swizzle: Swizzle, tensor: Any) -> str:
     """Return the swizzle of maps that shared memory seen through a swizzle (of byte addresses) asks for."""
     if swizzle.num_bits == 0:
         return "none"
+    if (swizzle.num_bits, swizzle.num_base, swizzle.num_shift) == (2, 5, 2):
+        return "128b_32b"
     if (swizzle.num_base, swizzle.num_shift) != (4, 3) or swizzle.num_bits > 3:
         raise refuse(
-            f"TMA has the swizzles S<1,4,3>, S<2,4,3> and S<3,4,3> of bytes, got {swizzle}",
+            f"TMA has the swizzles S<1,4,3>, S<2,4,3>, S<3,4,3> and S<2,5,2> of bytes, got {swizzle}",
             tensor,
             "make_smem_layout_atom of cute.nvgpu.warpgroup gives layouts with one of them",
         )

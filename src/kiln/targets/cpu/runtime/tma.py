@@ -20,6 +20,9 @@ BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
 """Bits of elements, by the driver's numbers of their types."""
 ROW = TENSOR_MAP_BOX * 8
 """Bytes of the longest row: elements of 8 bytes."""
+SWIZZLE_128B_32B = 4
+"""The driver's number of the swizzle of 128 bytes in pieces of 32."""
+WIDE_PIECES = 6
 NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM = range(1, 10)
 """Codes for refused copies: the low byte of what `tma_load` and `tma_store` return, with further numbers above."""
 
@@ -54,7 +57,8 @@ def box_bytes(map: Ptr[TensorMap]) -> u32:
 def row_distance(map, bits):
     """Return the bytes from a row of a box to the next in shared memory."""
     row = u32(map.box[0]) * bits >> 3
-    return u64(row) if map.swizzle == 0 else max(u64(row), u64(16) << map.swizzle)
+    span = u64(128) if map.swizzle == SWIZZLE_128B_32B else u64(16) << map.swizzle
+    return u64(row) if map.swizzle == 0 else max(u64(row), span)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -62,8 +66,11 @@ def row_distance(map, bits):
 
 @inline
 def swizzled(at, mask):
-    """Return where a byte of shared memory lies: bits 4 on of its address are changed by bits 7 on."""
-    return at ^ ((at >> 7 & mask) << 4)
+    """Return where a byte of shared memory lies: bits 4 on of its address are changed by bits 7 on.
+
+    With the mask `WIDE_PIECES` pieces of 32 bytes stay together: bits 5 and 6 are changed by bits 7 and 8.
+    """
+    return at ^ ((at >> (u64(6) if mask == WIDE_PIECES else u64(7)) & mask) << 4)
 
 
 @inline
@@ -221,7 +228,7 @@ def for_each_pixel(map, bits, coordinates, offsets, shared, act):
 @inline
 def mask_of(map):
     """Return the mask of address bits that a swizzle uses."""
-    return (u64(1) << map.swizzle) - 1
+    return u64(WIDE_PIECES) if map.swizzle == SWIZZLE_128B_32B else (u64(1) << map.swizzle) - 1
 
 
 @native

@@ -10,6 +10,7 @@ from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE
 from ..runtime.tensor_maps import BYTES, MAGIC, TensorMap
 from ..runtime.tma import (
     ROW,
+    SWIZZLE_128B_32B,
     bits_of,
     box_bytes,
     for_each_pixel,
@@ -82,7 +83,8 @@ def rows(map: Ptr[TensorMap], coordinates: Ptr[i32], offsets: Ptr[i16], shared: 
 @inline
 def swizzle_code(map):
     """Return the swizzle of a map as `tiles.tile` takes it: it applies to absolute addresses."""
-    return u32(map.swizzle) | u32(4 << BITS | 3 << 2 * BITS)
+    wide = u32(2 | 5 << BITS | 2 << 2 * BITS)
+    return wide if map.swizzle == SWIZZLE_128B_32B else u32(map.swizzle) | u32(4 << BITS | 3 << 2 * BITS)
 
 
 @native
