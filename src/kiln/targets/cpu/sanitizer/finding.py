@@ -70,6 +70,8 @@ class Finding:
         return made
 
 
+_OF_EXITS = ("barrier-exited", "lanes-exited")
+"""Rules that a thread which a fault has ended breaks, too."""
 _TRIED_CALLS = 2
 """The first calls of a compiled function are tried under several schedules."""
 
@@ -106,6 +108,8 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
             warnings.warn(str(warning), DSLWarning, stacklevel=2)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
+        if failure is not None and not isinstance(failure, DeadlockFault):
+            found = [finding for finding in found if finding.rule not in _OF_EXITS]
         # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
         found.sort(key=_cause)
         if failure is not None and not found:
