@@ -487,7 +487,7 @@ class ArgumentRules:
     def _container(self, value: Any, annotation: Any, path: str) -> Node:
         if not isinstance(value, tuple):
             value = value.copy()  # another thread may change it
-        inner = element_annotations(annotation, len(value))
+        inner = element_annotations(annotation, value)
         if isinstance(value, dict):
             keys = list(value)
             children = [self.node(value[k], None, f"{path}[{k!r}]") for k in keys]
@@ -548,18 +548,22 @@ def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
     return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
 
 
-def element_annotations(annotation: Any, count: int) -> list[Any]:
-    """Return the annotations for the elements of a tuple or list."""
+def element_annotations(annotation: Any, value: Any) -> list[Any]:
+    """Return the annotations for the elements of a tuple or list.
+
+    None for a tuple in a trace that stands in place of a number: shapes may be nested deeper than annotations say.
+    """
     arguments = typing.get_args(annotation)
     origin = typing.get_origin(annotation)
     if origin in (tuple, list) and arguments:
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return [arguments[0]] * count
-        if origin is list:
-            return [arguments[0]] * count
-        if len(arguments) == count:
-            return list(arguments)
-    return [None] * count
+        if origin is list or (len(arguments) == 2 and arguments[1] is Ellipsis):
+            return [arguments[0]] * len(value)
+        if len(arguments) == len(value):
+            if not _in_trace():
+                return list(arguments)
+            pairs = zip(value, arguments, strict=True)
+            return [None if isinstance(v, (tuple, list)) and is_numeric_type(a) else a for v, a in pairs]
+    return [None] * len(value)
 
 
 def slot_struct(formats: str) -> struct.Struct:
