@@ -134,7 +134,7 @@ def test_what_is_wrong_is_a_fault_with_its_line():
     ):
         with pytest.raises(TensorMemoryFault, match=words) as raised:
             run(kernel, np.array(numbers, np.uint32).view(np.int32), block=32)
-        assert "test_umma.py" in str(raised.value)
+        assert "test_umma_kernels.py" in str(raised.value)
 
 
 def test_the_definitions_of_the_dialect_are_those_of_tcgen05():
