@@ -21,7 +21,7 @@ IDESC = descriptors.instruction_descriptor("f16", "f16", "f16", "f32", 128, N)
 WS = descriptors.instruction_descriptor("f16", "f16", "f16", "f32", 32, 64, ws=True)
 HIGH = descriptors.matrix_descriptor_fields(16, 1024, "128b") >> 32
 MULTIPLY = f"""{{
-    .reg .pred leader, p;
+    .reg .pred leader, p, come;
     .reg .b32 idesc, low;
     .reg .b64 a, b;
     elect.sync _|leader, -1;
@@ -32,11 +32,17 @@ MULTIPLY = f"""{{
     setp.ne.b32 p, $3, 0;
     @leader tcgen05.mma.cta_group::1.kind::f16 [$0], a, b, idesc, p;
     @leader tcgen05.mma.cta_group::1.kind::f16.collector::a::discard [$0], a, b, idesc, 1;
+    WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 come, [$7], 0, 10000000;
+    @come bra DONE;
+    bra WAIT;
+    DONE:
     @leader tcgen05.mma.cta_group::1.kind::f16 [$0 + 32], [$0 + 0x60], b, idesc, {{$4, $5, $5, $5}}, 0, 1;
     @leader tcgen05.mma.ws.cta_group::1.kind::f16.collector::b0::fill [$0 + 64], a, b, {WS:#x}, 0;
     @leader tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$6];
 }}"""
-"""Two MMAs of an A in shared memory, one of an A in tensor memory without lane 0, one that is weight stationary."""
+"""Two MMAs of an A in shared memory; when another warp has come, one of an A in tensor memory without lane 0, and one
+that is weight stationary."""
 
 
 def registers(count: int) -> ir.Type:
@@ -54,13 +60,14 @@ def test_an_attention_program_in_ptx():
     def kernel(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
         smem = arch.alloc_smem(cute.Int32, 8192, 1024)
         words = cute.make_tensor(smem, cute.make_layout(8192))
-        bar, place = mbarriers(1), holder()
+        bar, place = mbarriers(2), holder()
         t = arch.thread_idx()[0]
         for row, matrix, start in ((t, a, 0), (t % 64, b, 4096)):
             for i in range(8):  # 16 elements: two of the 16-byte chunks, in the order of the swizzle
                 words[start + row * 32 + ((i // 4) ^ (row % 8)) * 4 + i % 4] = matrix[row, i]
         if t == 0:
-            mbarrier.mbarrier_init(bar.ir_value(), word(1))
+            for each in (bar, bar + 1):
+                mbarrier.mbarrier_init(each.ir_value(), word(1))
         arch.fence_view_async_shared()
         if t < 32:
             asm(
@@ -82,8 +89,10 @@ def test_an_attention_program_in_ptx():
             low = [(cute.Int32(smem.toint()) + at & 0x3FFFF) >> 4 for at in (0, 16384)]
             low[0] = low[0] | 1 << 16
             zero = cute.Int32(0)
-            operands = [address, *low, zero, cute.Int32(1), zero, bar.toint()]
-            asm(None, operands, MULTIPLY, "r,r,r,r,r,r,r")
+            operands = [address, *low, zero, cute.Int32(1), zero, bar.toint(), (bar + 1).toint()]
+            asm(None, operands, MULTIPLY, "r,r,r,r,r,r,r,r")
+        if t == 64:
+            arch.mbarrier_arrive(bar + 1)
         wait(bar)
         for part in range(3):
             loaded = asm(registers(REGISTERS), [mine + part * 32], load, f"{width},r")
