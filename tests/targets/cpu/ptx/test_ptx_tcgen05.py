@@ -141,3 +141,45 @@ def test_what_is_refused(text):
 
     with pytest.raises(DSLNotImplemented, match=REFUSED[text]):
         run(kernel, np.zeros(1, np.int32))
+
+
+def test_a_cluster_takes_over_tiles_by_ptx():
+    request = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [$0], [$1];"
+    read = """{
+        .reg .pred p;
+        .reg .b128 answer;
+        ld.shared.b128 answer, [$4];
+        clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 p, answer;
+        selp.u32 $3, 1, 0, p;
+        @p clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {$0, $1, $2, _}, answer;
+        @p clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 $0, answer;
+    }"""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor, owners: cute.Tensor):
+        response, bar = arch.alloc_smem(cute.Int32, 4, 16), mbarriers(1)
+        mbarrier.mbarrier_init(bar.ir_value(), word(1))
+        own = cute.Int32(arch.block_idx()[0])
+        x, goes_on = own, cute.Boolean(True)
+        for i in range(cute.Int32(8)):  # a loop that ends: one that waits for memory would let all blocks be resident
+            if goes_on:
+                out[x] += 1
+                owners[x] = own
+                arch.mbarrier_arrive_and_expect_tx(bar, 16)
+                asm(None, [response.toint(), bar.toint()], request, "r,r")
+                wait(bar, i % 2)
+                made = asm(registers(4), [response.toint()], read, "=r,=r,=r,=r,r")
+                found = []
+                for n in (0, 3):
+                    position = {"position": ir.DenseI64ArrayAttr.get([n])}
+                    value = tracing.emit_value("llvm.extractvalue", cute.Int32.mlir_type, (made,), position)
+                    found.append(cute.Int32._make(value))
+                x, goes_on = found[0], found[1] != 0
+                arch.fence_view_async_shared()
+
+    taken = 0
+    schedules = [(1, 0), (1, 1), (2, 2), (1, 3)]
+    for out, owners in runs(kernel, np.zeros(8, np.int32), np.zeros(8, np.int32), grid=8, block=1, schedules=schedules):
+        assert (out == 1).all()
+        taken += int((owners != np.arange(8)).sum())
+    assert taken
