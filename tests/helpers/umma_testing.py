@@ -365,11 +365,13 @@ def random_memory(case: Case, near: bool, seed: int = 0) -> Ctas:
     return ctas
 
 
-def differences(case: Case, near: bool, accumulate: bool, count: int = 60, seed: int = 0) -> list[Any]:
-    """Execute an MMA of random operands; return elements of D, of `count` random ones, that differ from the definition,
-    and cells beside D that changed."""
+def differences(
+    case: Case, near: bool, accumulate: bool, count: int = 60, seed: int = 0, ctas: Ctas | None = None
+) -> list[Any]:
+    """Execute an MMA of random operands, or those of `ctas`; return elements of D, of `count` random ones, that differ
+    from the definition, and cells beside D that changed."""
     rng = np.random.default_rng(seed + 1)
-    ctas = random_memory(case, near, seed)
+    ctas = random_memory(case, near, seed) if ctas is None else ctas
     elements = list(zip(rng.integers(0, case.m, count).tolist(), rng.integers(0, case.n, count).tolist(), strict=True))
     wanted = case.defined(ctas, accumulate, elements)
     before = [tmem.copy() for tmem in ctas.tmem]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from umma_testing import BITS, Case, Ctas, differences, multiply
 
+from kiln.dialects.nvgpu import tcgen05_definitions as definitions
 from kiln.dialects.nvgpu import tcgen05_descriptors as descriptors
 from kiln.targets.cpu.ops.umma import refused_mma
 from kiln.targets.cpu.runtime import umma
@@ -107,6 +108,26 @@ def test_random_operands(name):
         assert differences(case, near=True, accumulate=True, count=count) == []
     if LONG or number % 3:
         assert differences(case, near=False, accumulate=number % 4 > 0, count=count, seed=1) == []
+
+
+@pytest.mark.parametrize(("kind", "type_"), [("f16", "bf16"), ("tf32", "tf32"), ("f8f6f4", "e5m2"), ("mxf4", "e2m1")])
+def test_zeros_of_a_beside_large_elements_of_b(kind, type_):
+    """The largest exponent is that of a term which is not zero: terms and D are far below the elements of B."""
+    case = Case(kind, type_, type_, 128, 16, **(MX if kind == "mxf4" else {}))
+    rng, ctas = np.random.default_rng(2), Ctas(1)
+    exponent, fraction = definitions.FORMATS[type_]
+    fraction += BITS[type_] - 1 - exponent - fraction  # of tf32, with its padding
+    a = rng.integers(0, 1 << BITS[type_], (128, case.k)) & (1 << fraction + 1) - 1  # the two smallest exponents
+    b = rng.integers(0, 1 << BITS[type_], (16, case.k)) & ~(1 << fraction + exponent - 1)
+    zero = np.arange(case.k) % (32 if kind == "mxf4" else 2) < (16 if kind == "mxf4" else 1)
+    a[:, zero] = 0
+    b[:, zero] |= (1 << exponent) - 2 << fraction
+    d = rng.integers(0, 1 << 31, (128, 16)) & 0x007FFFFF | rng.integers(1, 200, (128, 16)) << 23
+    case.place(ctas, a, b, d)
+    if case.scale:
+        scales = [np.tile([200, 90], (rows, 1)) for rows in (128, 16)]
+        case.place_scales(ctas, *scales)
+    assert differences(case, near=False, accumulate=True, count=40, ctas=ctas) == []
 
 
 def small_integers(rng: np.random.Generator, type_: str, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
