@@ -293,6 +293,8 @@ def _accessed(
     """Let the first lane that goes on check the access of a warp, in an instrumented build."""
     if x.module.sanitizer is not None:
         hooks_of(x, op).tensor_access(once(b, meeting), address, form, stores)
+        if not stores:
+            hooks_of(x, op).tensor_used(b)
 
 
 def load(

@@ -300,6 +300,11 @@ class Hooks:
         """In the first lane that goes on after a warp has met at a load or store."""
         self._tensor(b, "tensor_access", address, form, int(stores), self._site(f"tcgen05.{'st' if stores else 'ld'}"))
 
+    def tensor_used(self, b: Builder) -> None:
+        """After a load, if the thread uses its values at once."""
+        if "kiln.loaded" not in self.op.attributes:
+            self._tensor(b, "tensor_used")
+
     def tensor_waits(self, b: Builder, stores: bool) -> None:
         """Before the lanes of a warp meet at a wait for loads or stores."""
         self._tensor(b, "tensor_waits", int(stores))

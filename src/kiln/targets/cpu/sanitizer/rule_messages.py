@@ -159,7 +159,7 @@ def _what_is_missing(case: Case) -> str:
 
 def _unwaited(case: Case) -> Words:
     """Return the words for a load or store of tensor memory that nobody waited for."""
-    loads = case.rule == "tmem-unwaited-load"
+    loads = case.engine == engine_table.TCGEN05_LD
     done, call = ("load", "fence_view_async_tmem_load()") if loads else ("store", "fence_view_async_tmem_store()")
     text = f"{case.me} {case.access} after {case.other}, whose warp has not waited until the {done} is complete"
     return Words(

@@ -158,6 +158,7 @@ class Thread:
     next_flight: u32  # the entry to reuse if all are taken
     next_touched: u32
     wgmma_fences: u32  # whether there was a `wgmma_fence`
+    loaded: u32  # the time of the last load of its warp from tensor memory, of the first lane
 
 
 @struct

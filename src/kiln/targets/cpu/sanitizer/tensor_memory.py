@@ -85,12 +85,20 @@ def goes_before(before: Ptr[Access], me: u32, tag: u32, now: u32, wrote: bool) -
 
 @native
 def conflict(rule: u32, before: Ptr[Access], site: u32, rank: u32, row: u32, column: u32) -> None:
-    """Report two accesses that are not ordered; if only a wait for a load or store is missing, say so."""
+    """Report two accesses that are not ordered; if only a wait for a load or store is missing, say so.
+
+    Where all lanes have used what they loaded before they went on, the load is complete without a wait.
+    """
     st = state.place
     engine = before.tid // st.threads
     if before.group == st.group and ((engine == TCGEN05_LD) | (engine == TCGEN05_ST)):
         if ordered(before.group, before.tid % st.threads, before.clock, 0):
-            rule = u32(RULE["tmem-unwaited-load"]) if engine == TCGEN05_LD else u32(RULE["tmem-unwaited"])
+            rule = u32(RULE["tmem-unwaited"])
+            used = engine == TCGEN05_LD
+            for lane in range(u32(1), u32(32)):
+                used = used and ordered(before.group, before.tid + lane, before.clock, 0)
+            if used:
+                rule = u32(RULE["tmem-unwaited-load"])
     say(report(rule, site, before.site, before.group, before.tid), rank, row, column)
 
 
@@ -251,7 +259,18 @@ def tensor_access(place: u32, form: u32, stores: u32, site: u32) -> None:
     touch_lanes(rank, lane, lanes, column, count, me, clock, tag, stores == 0, site)
     if form & 15 == 4:
         touch_lanes(rank, lane, lanes, column + (form >> SPLIT_SHIFT), count, me, clock, tag, stores == 0, site)
+    if stores == 0:
+        st.current.loaded = clock
     as_lane(who)
+
+
+@detector.export
+def tensor_used() -> None:
+    """The running lane uses what its warp has loaded, and so waits for that."""
+    st = state.place
+    lane = st.tid % st.per_block % 32
+    if st.active != 0 and lane != 0:
+        raise_to(ref(st.current).own + TCGEN05_LD, st.thread_array[st.tid - lane].loaded)
 
 
 @detector.export
