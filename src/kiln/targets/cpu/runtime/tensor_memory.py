@@ -498,7 +498,7 @@ def tcgen05_cp(frame: Ptr[FrameHeader], place: u32, descriptor: u64, form: u32) 
     """Issue a copy of rows of shared memory; return 0 or why not."""
     block, shape = frame.block, form & 15
     why = refused_columns(block, place, 4 * chosen(PIECES, shape), form >> GROUP_SHIFT)
-    descriptor = relative(block, descriptor)
+    descriptor = relative(address(block.smem), descriptor)
     if why == 0:
         size, last = u32(address(block) - address(block.smem)), u32(0)
         for row in range(chosen(ROWS, shape)):

@@ -236,12 +236,12 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
 
 
 @native
-def relative(block: Ptr[BlockRecord], descriptor: u64) -> u64:
-    """Return a descriptor whose addresses count from the start of shared memory, for one that a thread of `block` made.
+def relative(smem: u64, descriptor: u64) -> u64:
+    """Return a descriptor whose addresses count from the start of shared memory, which is at `smem` for the issuing CTA.
 
-    Such a descriptor has 18 bits of addresses of the host. The same one is good for both CTAs of a pair.
+    The descriptors of programs have 18 bits of addresses of the host. The result is good for both CTAs of a pair.
     """
-    base = u32(address(block.smem))
+    base = u32(smem)
     start = (field(descriptor, 0) - base) & 0x3FFFF
     made = (descriptor & ~u64(0xFFFF)) | u64(start >> 4)
     if descriptor >> 52 & 1 != 0:
@@ -350,7 +350,7 @@ def read_a(mma, descriptor, block, bytes_, d, first, rows, k, per, take_shared, 
 def read_b(mma, block, k, per, take_shared, raw):
     """Read B of all CTAs, a row of `COLUMNS` for each k; return whether some of it lies outside."""
     outside = u32(0)
-    own, descriptor = columns_of(mma) // mma.cta_group, relative(block, mma.b)
+    own, descriptor = columns_of(mma) // mma.cta_group, relative(address(block.smem), mma.b)
     for cta in range(mma.cta_group):
         from_ = cta_of(block, mma, cta)
         along_n = mma.idesc >> 16 & 1 != 0
@@ -447,7 +447,7 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     ra, ea, sa, ga = local(u32, BLOCK * K), local(i32, BLOCK * K), local(u32, BLOCK * K), local(i32, BLOCK * K)
     fa = local(f32, BLOCK * K)
     sfa, sfb = local(i32, BLOCK), local(i32, 4 * COLUMNS)
-    outside, a_descriptor = local(u32, 1), relative(block, mma.a)
+    outside, a_descriptor = local(u32, 1), relative(address(block.smem), mma.a)
 
     def take_a(place, at, step, raw):
         take_elements(a_type, place, at, step, raw)
@@ -525,7 +525,7 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i64, COLUMNS)
     ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
     scale, value, nan = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
-    outside, a_descriptor = local(u32, 1), relative(block, mma.a)
+    outside, a_descriptor = local(u32, 1), relative(address(block.smem), mma.a)
     exact = mma.idesc >> 23 & 1 == 0
     c = (ec, sc, gc)
 
@@ -619,7 +619,7 @@ def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     """Carry out an MMA of kind i8; return 1 if an operand is not in shared memory."""
     a_type, b_type, n = type_of(mma, 7), type_of(mma, 10), columns_of(mma)
     a, b, line = local(u32, BLOCK * K), local(u32, COLUMNS * K), local(u32, COLUMNS)
-    total, outside, a_descriptor = local(i32, COLUMNS), local(u32, 1), relative(block, mma.a)
+    total, outside, a_descriptor = local(i32, COLUMNS), local(u32, 1), relative(address(block.smem), mma.a)
 
     def take_bytes(place, at, step, raw):
         take(place, u32(1), at, step, raw)
