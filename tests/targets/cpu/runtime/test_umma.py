@@ -93,6 +93,7 @@ def cases() -> dict[str, Case]:
     four = 2 << 40 | 3 << 48 | 1 << 39 | 1 << 8 | 2 << 16 | 1 << 24 | 0b0011 << 32
     found["zero-columns"] = Case("f16", "f16", "f16", 32, 128, ws=True, zero_columns=four)
     found["zero-columns-i8"] = Case("i8", "s8", "s8", 64, 64, "s32", ws=True, zero_columns=four)
+    found["k-major-128b_32b"] = Case("tf32", "tf32", "tf32", 128, 16, swizzle="128b_32b")
     found["columns-256"] = Case("f8f6f4", "e4m3", "e4m3", 128, 256, a_in_tmem=True)
     return found
 
@@ -174,6 +175,20 @@ def test_small_integers_are_what_numpy_computes(name):
     np.testing.assert_array_equal(
         words.view({"s32": np.int32, "f16": np.float16}.get(case.accumulator, np.float32)), wanted
     )
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+def test_integers_at_the_ends_of_their_range(saturate):
+    case = Case("i8", "s8", "u8", 64, 16, "s32", saturate=saturate)
+    rng, ctas = np.random.default_rng(4), Ctas(1)
+    a, b = rng.integers(-128, 128, (64, 32)), rng.integers(0, 256, (16, 32))
+    d = np.where(rng.random((64, 16)) < 0.5, (1 << 31) - 1, -(1 << 31)) // rng.integers(1, 3, (64, 16))
+    case.place(ctas, a & 255, b, d & 0xFFFFFFFF)
+    assert multiply(case, ctas, accumulate=True) == 0
+    exact = a @ b.T + d
+    assert (exact >= 1 << 31).any() and (exact < -(1 << 31)).any()
+    wanted = np.clip(exact, -(1 << 31), (1 << 31) - 1) if saturate else exact.astype(np.int32)
+    np.testing.assert_array_equal(np.array(ctas.tmem)[case.cells()].view(np.int32), wanted)
 
 
 def code_of(case: Case, **changes: int) -> tuple[int, str]:
