@@ -446,7 +446,7 @@ def test_operands_of_the_arch_function():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], 32;", "is not known to the CPU target"),
+        ("tex.1d.v4.f32.s32 {$0, $0, $0, $0}, [$0, {$0}];", "is not known to the CPU target"),
         ("{ .reg .b16 h; add.rz.f16 h, h, h; }", "rounding .rz of"),
         ("mov.u32 $0, undeclared;", "undeclared is not declared"),
         ("bra nowhere;", "no such label"),
