@@ -78,7 +78,7 @@ class TensorInitType(enum.Enum):
 
 @dataclasses.dataclass
 class RandomInitConfig:
-    """Integers from `min_val` to `max_val`, both included, each as likely."""
+    """Integers from `min_val` up to `max_val`, which is excluded, each as likely, as `torch.Tensor.random_` draws."""
 
     min_val: int = -2
     max_val: int = 2
@@ -137,7 +137,7 @@ def _filled(shape: tuple[int, ...], config: Any, dtype: torch.dtype, device: tor
     low, high = config.min_val, config.max_val
     if not (dtype.is_signed or dtype.is_floating_point) and low < 0:
         low, high = 0, high - low
-    return torch.randint(low, high + 1, shape, dtype=torch.int32, device=device)
+    return torch.randint(low, max(high, low + 1), shape, dtype=torch.int32, device=device)
 
 
 def matrix(
@@ -247,7 +247,7 @@ def create_cute_tensor_for_fp8(
     has bytes, into which the values of `source_f32_tensor` are converted.
     """
     tensor = from_dlpack(storage_tensor, assumed_align=assumed_align)
-    if dtype in (Float8E4M3FN, Float8E5M2):
+    if dtype.width == tensor.element_type.width:  # bytes of 8-bit floats, and Float32 as TFloat32
         tensor.element_type = dtype
     if mark_dynamic_layout:
         tensor = tensor.mark_layout_dynamic(leading_dim=leading_dim)

@@ -166,10 +166,11 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         return flags + [self._pointer(name).ir_value() for name in self._pointers] + masks
 
     def _pointer(self, name: str) -> Pointer:
+        """Return a field as it crosses regions: of no known alignment, whatever it is set to inside."""
         found = getattr(self, name)
-        if found is not None:
-            return found
-        return pointer_to(self.op.sf_dtype, 0, AddressSpace.tmem)  # pyright: ignore[reportAttributeAccessIssue]
+        if found is None:
+            found = pointer_to(self.op.sf_dtype, 0, AddressSpace.tmem)  # pyright: ignore[reportAttributeAccessIssue]
+        return found.with_alignment(1)
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Tcgen05MmaTrait:
         if not values:
