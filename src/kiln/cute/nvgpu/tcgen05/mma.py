@@ -225,7 +225,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         a, sfa = self._with_scales("A", a)
         b, sfb = self._with_scales("B", b)
         accumulators = self._accumulator(d)
-        if c is not d and not (_same_place(accumulators, self._accumulator(c)) and c.layout == d.layout):
+        if c is not d and (_differ(accumulators, self._accumulator(c)) or str(c.layout) != str(d.layout)):
             raise type_error(
                 "tcgen05.mma adds to its accumulator: C and D are the same tensor",
                 "cute.gemm(tiled_mma, acc, a, b, acc); set(tcgen05.Field.ACCUMULATE, False) overwrites it",
@@ -369,9 +369,11 @@ def _value(place: Any, tensor: TracedTensor, call: tuple[int, ...]) -> ir.Value:
     return place.element(offset).ir_value()
 
 
-def _same_place(first: Pointer, second: Pointer) -> bool:
-    same = first._offset == second._offset
-    return first._base == second._base and isinstance(same, bool) and same
+def _differ(first: Pointer, second: Pointer) -> bool:
+    """Return whether two pointers are known to be different: slices at one dynamic coordinate are equal, unseen."""
+    if first._base != second._base or not isinstance(first._offset, int) or not isinstance(second._offset, int):
+        return False
+    return first._offset != second._offset
 
 
 def _at_zero(dtype: Any, layout: Layout) -> TracedTensor:
