@@ -487,7 +487,7 @@ class ArgumentRules:
     def _container(self, value: Any, annotation: Any, path: str) -> Node:
         if not isinstance(value, tuple):
             value = value.copy()  # another thread may change it
-        inner = element_annotations(annotation, value)
+        inner = element_annotations(annotation, len(value), value)
         if isinstance(value, dict):
             keys = list(value)
             children = [self.node(value[k], None, f"{path}[{k!r}]") for k in keys]
@@ -548,22 +548,27 @@ def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
     return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
 
 
-def element_annotations(annotation: Any, value: Any) -> list[Any]:
+def element_annotations(annotation: Any, count: int, values: Any = ()) -> list[Any]:
     """Return the annotations for the elements of a tuple or list.
 
-    None for a tuple in a trace that stands in place of a number: shapes may be nested deeper than annotations say.
+    `values` are the elements: where a shape has a mode (a tuple) and `Tuple[Int32, Int32]` names a number, the number
+    is each of the mode's.
     """
     arguments = typing.get_args(annotation)
     origin = typing.get_origin(annotation)
     if origin in (tuple, list) and arguments:
-        if origin is list or (len(arguments) == 2 and arguments[1] is Ellipsis):
-            return [arguments[0]] * len(value)
-        if len(arguments) == len(value):
-            if not _in_trace():
-                return list(arguments)
-            pairs = zip(value, arguments, strict=True)
-            return [None if isinstance(v, (tuple, list)) and is_numeric_type(a) else a for v, a in pairs]
-    return [None] * len(value)
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return [arguments[0]] * count
+        if origin is list:
+            return [arguments[0]] * count
+        if len(arguments) == count:
+            modes = [isinstance(value, tuple) for value in values] if isinstance(values, tuple) else []
+            several = modes if len(modes) == count else [False] * count
+            return [
+                tuple[inner, ...] if is_mode and is_numeric_type(inner) else inner
+                for inner, is_mode in zip(arguments, several, strict=True)
+            ]
+    return [None] * count
 
 
 def slot_struct(formats: str) -> struct.Struct:

@@ -110,10 +110,12 @@ class Parameters:
 
     def _check_elements(self, rules: ArgumentRules, value: Any, annotation: Any, path: str) -> None:
         """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""
+        if getattr(value, "value_type", None) is annotation:
+            return  # a pointer to such a number, as members of a structure in shared memory are
         if rules.breaks(value, annotation):
             raise promises.broken(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
-            for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, value))):
+            for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, len(value), value))):
                 if inner is not None:
                     self._check_elements(rules, element, inner, f"{path}[{number}]")
 
