@@ -294,7 +294,7 @@ def tensor_map_replace(map_: ir.Value, field: str, value: ir.Value, ordinal: int
     emit("cute_nvgpu.tensor_map_replace", (), (map_, value), attributes(field=field, ordinal=ordinal))
 
 
-class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish"):
+class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish", waits=True):
     """Copy a tensor map from shared to global memory and release it to copies of the GPU that acquire it.
 
     All threads of the warp execute it together.

@@ -1,4 +1,4 @@
-"""TMA copies: checks of the memory that boxes are copied from and to, row by row."""
+"""TMA copies: checks of the memory that boxes are copied from and to, row by row. Also answers of launch control."""
 
 # pyright: reportReturnType=false, reportArgumentType=false
 # native code: None is null where a pointer is declared, and a Python number becomes one of the type
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u32, u64
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE
+from ..runtime.launch_control import ANSWER
 from ..runtime.tensor_maps import BYTES, MAGIC, TensorMap
 from ..runtime.tma import (
     ATOMS_OF_32,
@@ -127,7 +128,7 @@ def in_shared(
 @detector.export
 def box(
     map: Ptr[TensorMap], shared: u64, mbarrier: u64, coordinates: Ptr[i32], offsets: Ptr[i16], count: u32, what: u32, mask: i32,
-    low: u32, high: u32, shared_site: u32, global_site: u32, map_site: u32, mbarrier_site: u32, swizzles: u32,
+    low: u32, high: u32, shared_site: u32, global_site: u32, map_site: u32, mbarrier_site: u32, swizzles: u32, cta_group: u32,
 ) -> None:  # fmt: skip
     """Check a copy before it is issued.
 
@@ -149,7 +150,7 @@ def box(
             if (mask < 0 and rank == mine) or (mask >= 0 and u32(mask) >> rank & 1 != 0):
                 distance = u64(i64(rank) - mine) * st.chunk
                 owner = (mbarrier - st.arena) // st.chunk
-                step = i64(0) if mask < 0 else mbarrier_distance(owner, mine, rank, mask)
+                step = i64(0) if mask < 0 else mbarrier_distance(owner, mine, rank, cta_group)
                 there = mbarrier + u64(step) * st.chunk
                 bulk(there, mbarrier_site)
                 engine = u32(BULK_LOAD << ENGINE_SHIFT)
@@ -173,3 +174,24 @@ def box(
         thread = st.current
         thread.stored = thread.epoch[BULK_SOURCE]
         thread.stored_site = shared_site
+
+
+@detector.export
+def request(
+    response: u64, mbarrier: u64, multicast: u32, low: u32, high: u32, site: u32, mbarrier_site: u32
+) -> None:  # fmt: skip
+    """Check a request of launch control, whose answer comes to this block or to all of its cluster."""
+    st = state.place
+    if st.active == 0:
+        return
+    cluster = st.sizes.cluster[0] * st.sizes.cluster[1] * st.sizes.cluster[2]
+    mine = st.tid // st.per_block % cluster
+    engine = u32(BULK_LOAD << ENGINE_SHIFT)
+    for rank in range(cluster):
+        if multicast != 0 or rank == mine:
+            distance = u64(i64(rank) - mine) * st.chunk
+            bulk(mbarrier + distance, mbarrier_site)
+            shared_access(response + distance, ANSWER, engine | u32(SHARED | WRITE), site, low, high, True)
+            flags = engine | u32(SHARED | ATOMIC | NO_INIT)
+            shared_access(mbarrier + distance, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
+            mbarrier_arrive(mbarrier + distance, 0, ANSWER, mbarrier_site, 1 + BULK_LOAD)

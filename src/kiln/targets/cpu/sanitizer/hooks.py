@@ -206,7 +206,7 @@ class Hooks:
 
     def box(
         self, b: Builder, map_: ir.Value, shared: ir.Value, mbarrier: ir.Value | None, places: Sequence[ir.Value], what: str,
-        mask: ir.Value | int = -1,
+        mask: ir.Value | int = -1, cta_group: int = 1,
     ) -> None:  # fmt: skip
         """Before a TMA copy; `places` are coordinates and im2col offsets in memory, and the number of coordinates."""
         names = {"load": ("box to", "box of"), "store": ("box from", "box in"), "reduce": ("box from", "box into")}
@@ -216,7 +216,7 @@ class Hooks:
         arrival = 0 if mbarrier is None else self._mbarrier_site(mbarrier, "mbarrier arrive")
         facts = self.sanitizer.facts[self.x.function.name]
         facts.writes_unknown |= what != "load"
-        numbers = [list(names).index(what), mask, low, high, site, *sites, arrival, int(facts.swizzled)]
+        numbers = [list(names).index(what), mask, low, high, site, *sites, arrival, int(facts.swizzled), cta_group]
         self._call(b, "box", map_, shared, b.null() if mbarrier is None else mbarrier, *places, *numbers)
 
     def edit(self, b: Builder, map_: ir.Value) -> None:
@@ -230,6 +230,13 @@ class Hooks:
         self.access(b, source, 128, write=False, alignment=128)
         self.access(b, target, 128, write=True, alignment=16, what="edit of a tensor map")
         self._call(b, "view", RELEASED_MAPS)
+
+    def request(self, b: Builder, response: ir.Value, mbarrier: ir.Value, multicast: bool) -> None:
+        """Before a request to cancel a cluster, whose answer is written to `response`."""
+        self.sanitizer.use(BULK_LOAD)
+        low, high, site = self.sanitizer.shared_place(self.x, self.op, response, "answer to")
+        arrival = self._mbarrier_site(mbarrier, "mbarrier arrive")
+        self._call(b, "request", response, mbarrier, int(multicast), low, high, site, arrival)
 
     def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
         """Before an asynchronous store whose bytes an mbarrier counts."""
