@@ -20,7 +20,7 @@ from ..tensor.iterator import AddressSpace, Coordinates
 from ..tensor.pointer import Pointer
 from ..tensor.tensor import TracedTensor
 from .tensor_map import describe, extents
-from .tma_ops import TILE_MAKER, CopyBulkTensorTileG2SMulticastOp, TmaOp, TmaTrait
+from .tma_ops import TILE_MAKER, CopyBulkTensorTileG2SMulticastOp, KernelMap, TmaOp, TmaTrait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,8 +71,9 @@ def make_tiled_tma_atom(
     """Return the atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by
     `smem_layout_`, and its coordinate tensor.
 
-    The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in
-    host functions, which encode the tensor map. Of `num_multicast` blocks each copies an equal part of a tile.
+    The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Host functions
+    encode the tensor map; a kernel that calls it writes the map to memory itself (`copy_tensormap`). Of
+    `num_multicast` blocks each copies an equal part of a tile.
     `internal_type` is the element type of the map.
     """
     tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
@@ -93,10 +94,14 @@ def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multica
         raise type_error(f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
     facts = describe(tensor, smem_layout, tile, multicast, internal_type, op.by_rows)
     sizes, strides, scales = extents(facts, tensor)
-    map_ = nvgpu.tma.tensor_map_encode(
-        tensor.iterator.ir_value(), [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides],
-        element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor),
-    )  # fmt: skip
+    shape = [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides]
+    if _in_kernel():
+        map_ = KernelMap(Int64(tensor.iterator.toint()).ir_value(), *shape)
+    else:
+        map_ = nvgpu.tma.tensor_map_encode(
+            tensor.iterator.ir_value(), *shape, element=facts.element, box=facts.box, swizzle=facts.swizzle,
+            tensor=str(tensor),
+        )  # fmt: skip
     trait = op.trait(tensor.element_type, facts, map_)
     if internal_type is not None:
         # a byte for each element of 4 or 6 bits, or elements seen as those of the map
@@ -104,6 +109,10 @@ def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multica
         trait.smem_types = (internal_type,) if unpacked else (tensor.element_type, internal_type)
     atom = CopyAtom(op, trait)
     return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
+
+
+def _in_kernel() -> bool:
+    return tracing.require("a TMA atom").function.kind == "kernel"
 
 
 def check_request(op: Any, maker: str, multicast: Any) -> None:
@@ -118,7 +127,7 @@ def check_request(op: Any, maker: str, multicast: Any) -> None:
         raise type_error(f"{name} makes no atoms of {type(op).__name__}", f"{op.maker} does")
     if not isinstance(multicast, int) or multicast < 1:
         raise type_error(f"num_multicast is {multicast!r}: a static number from 1 on")
-    if tracing.require(f"{name}()").function.kind == "kernel":
+    if maker != TILE_MAKER and _in_kernel():
         raise runtime_error(
             f"{name} was called in a kernel: the tensor map is encoded on the host",
             "call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
