@@ -104,3 +104,4 @@ def test_bytes_for_8_bit_floats():
     tensor = create_cute_tensor_for_fp8(storage, kiln.Float8E4M3FN, 1, source_f32_tensor=values)
     assert tensor.element_type is kiln.Float8E4M3FN
     assert storage.view(torch.float8_e4m3fn).float().tolist() == [[0.5, 1.0, -2.0, 288.0]]
+    assert create_cute_tensor_for_fp8(values, kiln.TFloat32, 1).element_type is kiln.TFloat32

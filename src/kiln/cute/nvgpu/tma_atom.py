@@ -80,15 +80,20 @@ def make_tiled_tma_atom(
     if gmem_coord_tensor is not None:
         raise type_error("make_tiled_tma_atom takes no gmem_coord_tensor")
     if isinstance(cta_tiler, Layout) and any(isinstance(s, ScaledBasis) for s in flatten_to_tuple(cta_tiler.stride)):
-        return _atom(op, tensor, smem_layout_, cta_tiler, num_multicast, internal_type)  # coordinates of the tensor
+        return atom_of_values(
+            op, tensor, smem_layout_, cta_tiler, num_multicast, internal_type
+        )  # coordinates of the tensor
     tiler = wrap(tuple(cta_tiler) if isinstance(cta_tiler, list) else cta_tiler)
     if len(tiler) > len(tensor.layout):
         raise type_error(f"a tile {cta_tiler} has more modes than {tensor}: one for each of the first")
     tile = composition(make_identity_layout(tensor.shape), tiler)
-    return _atom(op, tensor, smem_layout_, tile, num_multicast, internal_type)
+    return atom_of_values(op, tensor, smem_layout_, tile, num_multicast, internal_type)
 
 
-def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: Any, internal_type: Any) -> TmaInfo:
+def atom_of_values(
+    op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: Any, internal_type: Any
+) -> TmaInfo:
+    """Return the atom of tiles whose values lie at the coordinates `tile` of a tensor, see `make_tiled_tma_atom`."""
     check_request(op, TILE_MAKER, multicast)
     if internal_type is not None and not isinstance(internal_type, NumericMeta):
         raise type_error(f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
@@ -171,7 +176,7 @@ def _operand(
             raise type_error(f"{name} of a multicast needs cluster_shape_vmnk")
         shape = getattr(cluster_shape_vmnk, "shape", cluster_shape_vmnk)
         multicast = product_each(shape)[2 if operand == "A" else 1]
-    return _atom(op, tensor, smem_layout, part.layout, multicast, internal_type)
+    return atom_of_values(op, tensor, smem_layout, part.layout, multicast, internal_type)
 
 
 def make_tiled_tma_atom_A(

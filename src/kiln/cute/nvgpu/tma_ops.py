@@ -61,6 +61,10 @@ class TmaOp(CopyOp):
     by_rows = False
     """Whether an instruction takes four rows of a matrix by their numbers."""
 
+    def _to_ir(self) -> TmaOp:
+        """Return the operation itself, which stands for its type in functions that make atoms."""
+        return self
+
     def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
         raise type_error(
             f"make_copy_atom of {type(self).__name__}: its atoms belong to a tensor", f"cute.nvgpu.cpasync.{self.maker}"
@@ -388,6 +392,13 @@ class TmaLoadTrait(TmaTrait):
                 )  # fmt: skip
 
         _by_one_thread(pred, move)
+
+
+class CopyBulkTensorTileG2SNonExecTrait:
+    """Returns the trait that `atom_make_non_exec_tiled_tma_load` made: mbarriers are given to each copy anyway."""
+
+    def __new__(cls, value: TmaTrait) -> Any:  # type: ignore[misc]
+        return value
 
 
 def _mask(mask: Any) -> ir.Value:

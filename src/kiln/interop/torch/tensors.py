@@ -247,8 +247,7 @@ def create_cute_tensor_for_fp8(
     has bytes, into which the values of `source_f32_tensor` are converted.
     """
     tensor = from_dlpack(storage_tensor, assumed_align=assumed_align)
-    if dtype in (Float8E4M3FN, Float8E5M2):
-        tensor.element_type = dtype
+    tensor.element_type = dtype  # also where torch has none: TFloat32 is a view of Float32
     if mark_dynamic_layout:
         tensor = tensor.mark_layout_dynamic(leading_dim=leading_dim)
     if dtype in (Float8E4M3FN, Float8E5M2) and source_f32_tensor is not None:
