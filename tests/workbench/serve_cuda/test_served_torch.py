@@ -89,6 +89,9 @@ def test_tensors_say_they_are_on_cuda_and_moving_copies(torch_program):
         x.record_stream(stream)
         torch.cuda._sleep(1000)
         torch.cuda.profiler.start(); torch.cuda.profiler.stop()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], record_shapes=True) as profiled:
+            torch.ones(4, device="cuda") + 1
+        assert "aten::add" in profiled.key_averages().table(sort_by="cuda_time_total", row_limit=20)
         assert torch.cuda.cudart().cudaProfilerStart() == 0 and torch.cuda.cudart().cudaMemGetInfo(0)[1] > 0
         memory = torch.cuda.caching_allocator_alloc(64)
         torch.cuda.caching_allocator_delete(memory)

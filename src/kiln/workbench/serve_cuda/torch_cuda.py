@@ -27,6 +27,8 @@ def serve(torch: Any) -> None:
     cuda.profiler.start = cuda.profiler.stop = _nothing
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(cuda.nvtx, name, lambda *_, **__: 0)
+    with leaning_on("torch profiler"):
+        _serve_profiler(torch.profiler)
     with leaning_on("torch generators"):
         generators.serve(torch)
     tensors.serve_default_device()
@@ -36,6 +38,16 @@ def serve(torch: Any) -> None:
         tensors.serve_other_ways()
     callbacks.serve()
     tensors.install()
+
+
+def _serve_profiler(profiler: Any) -> None:
+    """Let programs profile the device: what runs is work of the CPU."""
+    start = profiler.profile.__init__
+
+    def init(self: Any, *, activities: Any = None, **more: Any) -> None:
+        start(self, activities=activities and {profiler.ProfilerActivity.CPU}, **more)
+
+    profiler.profile.__init__ = init
 
 
 class _DeviceContext:
