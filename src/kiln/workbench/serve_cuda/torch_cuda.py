@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import types
 from typing import TYPE_CHECKING, Any
@@ -25,10 +26,9 @@ def serve(torch: Any) -> None:
         for name in names:
             setattr(module, name, getattr(cuda, name))
     cuda.profiler.start = cuda.profiler.stop = _nothing
+    _serve_profiler(torch.autograd.profiler.profile)
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(cuda.nvtx, name, lambda *_, **__: 0)
-    with leaning_on("torch profiler"):
-        _serve_profiler(torch.profiler)
     with leaning_on("torch generators"):
         generators.serve(torch)
     tensors.serve_default_device()
@@ -40,14 +40,17 @@ def serve(torch: Any) -> None:
     tensors.install()
 
 
-def _serve_profiler(profiler: Any) -> None:
-    """Let programs profile the device: what runs is work of the CPU."""
-    start = profiler.profile.__init__
+def _serve_profiler(profile: Any) -> None:
+    """Have torch's profiler record the CPU where it is asked for CUDA: kernels of the served device run there."""
+    init = profile.__init__
 
-    def init(self: Any, *, activities: Any = None, **more: Any) -> None:
-        start(self, activities=activities and {profiler.ProfilerActivity.CPU}, **more)
+    @functools.wraps(init)
+    def on_cpu(self: Any, *args: Any, **options: Any) -> None:
+        if options.get("use_device") == "cuda":
+            options.update(use_device=None, use_cpu=True)
+        init(self, *args, **options)
 
-    profiler.profile.__init__ = init
+    profile.__init__ = on_cpu
 
 
 class _DeviceContext:
