@@ -113,3 +113,4 @@ def test_bytes_for_8_bit_floats():
     single = create_cute_tensor_for_fp8(torch.zeros(1, 4), kiln.TFloat32, 1)
     assert single.element_type is kiln.TFloat32
     assert storage.view(torch.float8_e4m3fn).float().tolist() == [[0.5, 1.0, -2.0, 288.0]]
+    assert create_cute_tensor_for_fp8(values, kiln.TFloat32, 1).element_type is kiln.TFloat32
