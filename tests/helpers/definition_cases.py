@@ -450,9 +450,7 @@ def scaled_products(run, kind, a, b, scale, vector, selectors):
 
         def product(added):
             factors = [words[row, t, n].ir_value() for n in (6, 7)]
-            return nvgpu.mma.mma_block_scale(
-                shape, kind, a, b, scale, vector, left, right, added, *factors, *selectors
-            )
+            return nvgpu.mma.mma_block_scale(shape, kind, a, b, scale, vector, left, right, added, *factors, *selectors)
 
         made = product(start)
         arch.sync_warp()
@@ -473,7 +471,9 @@ def scaled_products(run, kind, a, b, scale, vector, selectors):
     out = np.zeros((rows, 32, 8), np.float32)
     run(kernel, np.concatenate([x, y, p, q], 2).view(np.int32), c, out, grid=rows)
     for row in range(rows):
-        halves = [side[row] if k == 32 else np.stack([side[row] & 15, side[row] >> 4], 2).reshape(32, -1) for side in (x, y)]
+        halves = [
+            side[row] if k == 32 else np.stack([side[row] & 15, side[row] >> 4], 2).reshape(32, -1) for side in (x, y)
+        ]
         words = [side[row].view(np.uint32)[:, 0].tolist() for side in (p, q)]
 
         def defined(added, halves=halves, words=words):
@@ -482,4 +482,6 @@ def scaled_products(run, kind, a, b, scale, vector, selectors):
 
         once = defined(c[row].tolist())
         want = np.concatenate([np.array(part, np.float32) for part in (once, defined(once))], 1)
-        np.testing.assert_array_equal(out[row].view(np.uint32), np.where(np.isnan(want), 0x7FFFFFFF, want.view(np.uint32)))
+        np.testing.assert_array_equal(
+            out[row].view(np.uint32), np.where(np.isnan(want), 0x7FFFFFFF, want.view(np.uint32))
+        )

@@ -57,7 +57,6 @@ NAMES = {
         "ClcDynamicPersistentTileSchedulerParams",
         "TmemAllocator",
     ),
-    "utils.blockscaled_layout": (_BLACKWELL, "sm120_make_smem_layout_sfa", "sm120_make_smem_layout_sfb"),
 }
 """Placeholders in modules that exist: the reason, then the names."""
 

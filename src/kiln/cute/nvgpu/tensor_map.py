@@ -46,6 +46,8 @@ from ..tensor.pointer import element_bits
 if TYPE_CHECKING:
     from ..tensor.tensor import TracedTensor
 
+_UNPACKED_ROW = 128
+"""The elements in a row of a box that unpacks them to bytes, as the driver asks for."""
 _KINDS = {
     Float16: "f16", BFloat16: "bf16", Float32: "f32", TFloat32: "tf32", Float64: "f64", Int16: "u16", Uint16: "u16",
     Int32: "s32", Uint32: "u32", Int64: "s64", Uint64: "u64", Int4: "16u4_align8b", Float4E2M1FN: "16u4_align8b",
@@ -59,7 +61,7 @@ class TensorMapFacts:
     element: str
     """The element type, as the dialect names it."""
     bits: int
-    """The bits of an element."""
+    """The bits of an element in global memory, which an mbarrier counts."""
     swizzle: str
     """The swizzle of the box's rows in shared memory, as the dialect names it."""
     modes: tuple[tuple[int, ...], ...]
@@ -70,6 +72,11 @@ class TensorMapFacts:
     """The elements of the tensor that the instructions of all blocks of a multicast copy together."""
     ratio: tuple[int, int]
     """The bits of the tensor's and of the map's elements, in lowest terms: the scale of coordinates of mode 0."""
+
+    @property
+    def shared_bits(self) -> int:
+        """The bits of an element in shared memory, where narrow ones may lie in bytes."""
+        return 8 if self.element.endswith("align16b") else self.bits
 
     im2col: ClassVar[bool] = False
     """Whether its boxes are pixels of images."""
@@ -126,10 +133,13 @@ def describe(
     dtype = tensor.element_type
     own = dtype if internal_type is None else internal_type
     element, wide, narrow = element_kind(own, tensor), element_bits(dtype), element_bits(own)
+    unpacks = wide == 4 and narrow == 8  # each 16 elements of 4 bits become 16 bytes of shared memory
+    if unpacks:
+        element, narrow = "16u4_align16b", wide
     ratio = (wide // gcd(wide, narrow), narrow // gcd(wide, narrow))
     plain, swizzle = taken_apart(smem_layout, tile, tensor)
     kind = swizzle_kind(swizzle, tensor)
-    groups = _merged(_run(tensor, plain, tile), tensor, ratio, SWIZZLES[kind] * 8 // narrow)
+    groups = _merged(_run(tensor, plain, tile), tensor, ratio, SWIZZLES[kind] * 8 // (8 if unpacks else narrow))
     inside = {mode for group in groups for mode, _ in group}
     for mode, (s, d) in enumerate(zip(*_flat(tensor.layout), strict=True)):
         if mode not in inside and not is_one(s) and not is_zero(d):
@@ -277,7 +287,13 @@ def _check_box(facts: TensorMapFacts, tensor: TracedTensor) -> None:
 def check_rows(facts: TensorMapFacts, tensor: TracedTensor) -> None:
     """Raise an error for rows of boxes that the driver would reject, or that lie in shared memory otherwise than the
     layout of the tile says."""
-    row = facts.box[0] * facts.bits
+    row = facts.box[0] * facts.shared_bits
+    if facts.shared_bits != facts.bits and (facts.box[0] != _UNPACKED_ROW or facts.swizzle not in ("none", "128b")):
+        raise refuse(
+            f"internal_type unpacks elements of {facts.bits} bits to bytes in boxes with rows of {_UNPACKED_ROW} elements, "
+            f"without a swizzle or with 128b, and the box is {facts.box} with the swizzle {facts.swizzle}",
+            tensor,
+        )
     if row % (8 * _UNIT):
         raise refuse(
             f"rows of a box are multiples of {_UNIT} bytes, and {facts.box} has rows of {row / 8:g} bytes", tensor

@@ -73,7 +73,9 @@ def make_tiled_tma_atom(
 
     The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in
     host functions, which encode the tensor map. Of `num_multicast` blocks each copies an equal part of a tile.
-    `internal_type` is the element type of the map.
+    `internal_type` is the element type of the map. Int8 or Uint8 for a tensor of 4-bit elements unpacks them: each 16
+    take 16 bytes of shared memory, the first 8 of them without gaps (sm_100 and newer; loads only). An mbarrier then
+    counts the bytes of global memory.
     """
     tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
     if gmem_coord_tensor is not None:
@@ -97,7 +99,8 @@ def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multica
         tensor.iterator.ir_value(), [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides],
         element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor),
     )  # fmt: skip
-    atom = CopyAtom(op, op.trait(tensor.element_type, facts, map_))
+    held = internal_type if facts.shared_bits != facts.bits else tensor.element_type
+    atom = CopyAtom(op, op.trait(held, facts, map_))
     return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
 
 

@@ -317,6 +317,11 @@ class TmaStoreTrait(TmaTrait):
         self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], reduction: str | None
     ) -> None:
         super().__init__(value_type, facts, map_, images)
+        if facts.shared_bits != facts.bits:
+            raise type_error(
+                f"a TMA store of elements of {facts.bits} bits that lie in bytes of shared memory",
+                "loads unpack elements, stores do not pack them: leave internal_type out",
+            )
         self.reduction = reduction
 
     def copy(self, src: Any, dst: Any, pred: Any, *, tma_desc_ptr: Any = None, cache_policy: Any = None) -> None:

@@ -78,7 +78,10 @@ class TensorInitType(enum.Enum):
 
 @dataclasses.dataclass
 class RandomInitConfig:
-    """Integers from `min_val` to `max_val`, both included, each as likely."""
+    """Integers from `min_val` up to `max_val`, each as likely; `max_val` itself is left out.
+
+    Programs with scale factors of powers of two ask for 1 and 2 as (1, 3).
+    """
 
     min_val: int = -2
     max_val: int = 2
@@ -137,7 +140,7 @@ def _filled(shape: tuple[int, ...], config: Any, dtype: torch.dtype, device: tor
     low, high = config.min_val, config.max_val
     if not (dtype.is_signed or dtype.is_floating_point) and low < 0:
         low, high = 0, high - low
-    return torch.randint(low, high + 1, shape, dtype=torch.int32, device=device)
+    return torch.randint(low, max(high, low + 1), shape, dtype=torch.int32, device=device)
 
 
 def matrix(

@@ -40,7 +40,7 @@ from ...tensor.tensor import TracedTensor
 from ..common import CtaGroup, OperandMajorMode
 from ..ptx_types import PTX_NAMES
 from ..smem_layouts import SmemLayoutAtomKind
-from ..warp import type_text
+from ..warp.mma import type_text
 from . import tensor_memory
 
 __all__ = [
@@ -76,13 +76,8 @@ _FLAGS = (Field.ACCUMULATE.value, Field.NEGATE_A.value, Field.NEGATE_B.value)
 _SCALES = (Field.SFA.value, Field.SFB.value)
 
 
-_PTX = {
-    **PTX_NAMES, Float6E2M3FN: "e2m3", Float6E3M2FN: "e3m2", Float4E2M1FN: "e2m1",
-}  # fmt: skip
-
-
 def _ptx_name(dtype: Any) -> str:
-    return _PTX[dtype] if isinstance(dtype, type) and dtype in _PTX else type_text(dtype)
+    return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else type_text(dtype)
 
 
 def _by_cta(rows: int, columns: int, ctas: int) -> Layout:

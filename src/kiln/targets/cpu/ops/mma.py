@@ -29,7 +29,6 @@ from .warp import lane_of, meet, once_for_warp, slot
 HANDLERS = Handlers()
 
 
-
 @dataclasses.dataclass(frozen=True)
 class Mma:
     """One kind of `mma_sync`."""

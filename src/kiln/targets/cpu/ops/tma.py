@@ -50,9 +50,9 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
         ),
         tma.ELEMENT: (
-            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the "
-            "CPU target does not copy",
-            "encode it with interleave none and elements without padding; a GPU takes the others",
+            f"{what}: the tensor map has an interleaved layout (16b, 32b), which the CPU target does not copy, or elements "
+            "that loads unpack to bytes, and this is a store",
+            "encode it with interleave none, and for stores with elements without padding",
         ),
         tma.START: (
             f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} "

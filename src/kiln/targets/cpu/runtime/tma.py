@@ -51,9 +51,21 @@ def box_bytes(map: Ptr[TensorMap]) -> u32:
 
 
 @inline
-def row_distance(map, bits):
+def shared_bits(map):
+    """Return the bits of an element in shared memory: those that are unpacked lie 16 to 16 bytes."""
+    return u32(8) if map.element > PACKED else bits_of(map)
+
+
+@inline
+def row_bytes(map):
+    """Return the bytes of a row of a box in shared memory."""
+    return u32(map.box[0]) * shared_bits(map) >> 3
+
+
+@inline
+def row_distance(map):
     """Return the bytes from a row of a box to the next in shared memory."""
-    row = u32(map.box[0]) * bits >> 3
+    row = row_bytes(map)
     return u64(row) if map.swizzle == 0 else max(u64(row), u64(16) << map.swizzle)
 
 
@@ -118,6 +130,16 @@ def part_inside(start, count, size):
 
 
 @native
+def unpack_row(row: Ptr, packed: Ptr, count: u32, bits: u32) -> None:
+    """Spread elements so that each 16 of them lie in 16 bytes, without gaps, and zeros follow."""
+    bytes_ = bits * 2
+    for group in range(count >> 4):
+        target = row + group * 16
+        memcpy(target, packed + group * bytes_, bytes_)
+        memset(target + bytes_, 0, 16 - bytes_)
+
+
+@native
 def load_row(map: Ptr[TensorMap], bits: u32, source: u64, start: i32, inside: bool, target: u64, mask: u64) -> None:
     """Load a row of a box: `source` is where the tensor's row begins, `start` the coordinate in it."""
     whole = u32(map.box[0]) * bits >> 3
@@ -125,8 +147,8 @@ def load_row(map: Ptr[TensorMap], bits: u32, source: u64, start: i32, inside: bo
     if not inside:
         count = u32(0)
     first = source + u64(i64(start) * bits >> 3)
-    rounds = map.element == TF32 or map.element == TF32_FTZ
-    if count == map.box[0] and not rounds:
+    rounds, unpacks = map.element == TF32 or map.element == TF32_FTZ, map.element > PACKED
+    if count == map.box[0] and not rounds and not unpacks:
         to_shared(target, Ptr(first), whole, mask)
     else:
         row = local(u8, ROW)
@@ -136,7 +158,12 @@ def load_row(map: Ptr[TensorMap], bits: u32, source: u64, start: i32, inside: bo
         memcpy(row + skipped, Ptr(first + skipped), taken)
         if rounds:
             round_row(Ptr[u32](row + skipped), count)
-        to_shared(target, row, whole, mask)
+        if unpacks:
+            spread = local(u8, ROW)
+            unpack_row(spread, row, u32(map.box[0]), bits)
+            to_shared(target, spread, row_bytes(map), mask)
+        else:
+            to_shared(target, row, whole, mask)
 
 
 @native
@@ -173,7 +200,7 @@ def extent(map, mode):
 @inline
 def for_each_row(map, bits, coordinates, shared, act):
     """Call `act` with (where the row begins in the tensor, whether it is inside, where it lies in shared memory)."""
-    distance = row_distance(map, bits)
+    distance = row_distance(map)
     at = shared
     for l in range(extent(map, 4)):
         for k in range(extent(map, 3)):
@@ -192,7 +219,7 @@ def for_each_row(map, bits, coordinates, shared, act):
 @inline
 def for_each_pixel(map, bits, coordinates, offsets, shared, act):
     """Call `act` as `for_each_row` does for the pixels of an im2col box, row by row and image by image."""
-    distance = row_distance(map, bits)
+    distance = row_distance(map)
     spatial = u32(map.rank) - 2
     at, place_of = shared, local(i64, MODES)
     for mode in range(1, u32(map.rank)):
@@ -260,7 +287,7 @@ def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i3
         return RANK | i64(map.rank) << 8
     if address(shared) & 127 != 0:
         return ALIGNMENT | i64(address(shared) & 127) << 8
-    if map.element > PACKED or map.interleave != 0:
+    if map.interleave != 0:
         return ELEMENT
     if im2col != 0 and map.im2col == 0:
         return IM2COL
@@ -268,7 +295,7 @@ def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i3
     if i64(start) * bits & 127 != 0:
         return START | i64(bits) << 8 | i64(start) << 32
     room = address(block) - address(shared)  # the record lies where shared memory ends
-    space = u64(box_bytes(map)) // (u32(map.box[0]) * bits >> 3) * row_distance(map, bits)
+    space = u64(box_bytes(map)) // (u32(map.box[0]) * bits >> 3) * row_distance(map)
     if address(shared) >= address(block.smem) and address(shared) < address(block) and space > room:
         return ROOM | i64(space) << 8 | i64(room) << 32
     return 0
@@ -316,6 +343,8 @@ def tma_store(
 ) -> i64:  # fmt: skip
     """Issue a store of a box to global memory, or a reduction into it; return 0 or why not."""
     why = refused(frame.block, map, source, coordinates[0], rank, im2col)
+    if why == 0 and map.element > PACKED:
+        why = i64(ELEMENT)  # elements are unpacked by loads only
     if why != 0:
         return why
     if reduction != 0:

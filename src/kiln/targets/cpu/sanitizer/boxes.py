@@ -17,7 +17,9 @@ from ..runtime.tma import (
     from_shared,
     mask_of,
     part_inside,
+    row_bytes,
     row_distance,
+    shared_bits,
     swizzled,
 )
 from .mbarriers import bulk, mbarrier_arrive
@@ -99,8 +101,8 @@ def part_in_shared(map: Ptr[TensorMap], at: u64, bytes_: u32, flags: u32, site: 
 @native
 def in_shared(map: Ptr[TensorMap], shared: u64, flags: u32, site: u32, low: u32, high: u32, swizzles: u32) -> None:
     """Check a box in shared memory: all of it, or the pieces of rows that are shorter than the swizzle's span."""
-    bits, bytes_, mask = bits_of(map), box_bytes(map), mask_of(map)
-    row, distance = u32(map.box[0]) * bits >> 3, row_distance(map, bits)
+    mask, row, distance = mask_of(map), row_bytes(map), row_distance(map)
+    bytes_ = box_bytes(map) // bits_of(map) * shared_bits(map)
     if distance == row:
         part_in_shared(map, shared, bytes_, flags, site, low, high, swizzles)
     else:
