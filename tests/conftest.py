@@ -60,6 +60,26 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a function marked `quick(n)` only n cases run, evenly spaced, unless KILN_LONG_TESTS=1: CI has 20 minutes."""
+    if os.environ.get("KILN_LONG_TESTS", "") not in ("", "0") or any("::" in argument for argument in config.args):
+        return
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("quick"):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left: set[pytest.Item] = set()
+    for cases in functions.values():
+        marker = cases[0].get_closest_marker("quick")
+        assert marker is not None
+        count = marker.args[0]
+        kept = {index * len(cases) // count for index in range(count)} if count < len(cases) else set(range(len(cases)))
+        left.update(case for index, case in enumerate(cases) if index not in kept)
+    if left:
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
+
+
 def pytest_collection_finish() -> None:
     """Searches for garbage leave aside what tests are made of: half a million objects, 0.4 s each time one asks for all."""
     gc.collect()

@@ -74,16 +74,23 @@ _LAZY = (
     "base_dsl",
     "cuda",
     "experimental",
+    "vector",
 )
 
 
 _PLACES = {
     "AddressSpace": ".cute.tensor.pointer",
+    **dict.fromkeys(("Array", "make_array_view"), ".cute.tensor.array"),
     "CUDA_VERSION": ".cuda",
+    "GridConstant": ".cute.program.wrapped_values",
     "Layout": ".cute.layout",
     "Pointer": ".cute.program.wrapped_values",
+    "Swizzle": ".cute.layout.swizzle",
     "Vector": ".cute.program.wrapped_values",
     "export": ".interop.aot.exporting",
+    "full": ".cute.tensor.tensor_ssa",
+    "inttoptr": ".cute.tensor.raw_pointer",
+    "print_nd_vector": ".cute.program.wrapped_values",
     **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), ".cute.program.control"),
     "target_version": ".cuda",
     "tuned": ".tunings",

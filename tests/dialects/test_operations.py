@@ -44,8 +44,7 @@ NOT_DEFINED = {
     "tensor_map_encode": _MAPS, "tensor_map_replace": _MAPS, "tensor_map_address": _TELLS, "tensor_map_release": _WAITS,
     "tensor_map_acquire": _WAITS, "dynamic_smem_size": _TELLS, "map_shared": _TELLS, "prefetch": _HINT, "warp_uniform": _HINT, "hold_registers": _HINT, "set_max_register": _HINT,
     "tcgen05_alloc": _ALLOCATES, "tcgen05_dealloc": _ALLOCATES, "tcgen05_relinquish_alloc_permit": _ALLOCATES,
-    "tcgen05_commit": _WAITS, "tcgen05_wait": _WAITS, "tcgen05_fence": _WAITS, "tcgen05_cp": _TMEM, "tcgen05_shift": _TMEM,
-    "tcgen05_ld": _TMEM, "tcgen05_ld_red": _TMEM, "tcgen05_st": _TMEM, "tcgen05_mma": _TMEM, "tcgen05_mma_block_scale": _TMEM, "tcgen05_mma_ws": _TMEM,
+    "tcgen05_commit": _WAITS, "tcgen05_wait": _WAITS, "tcgen05_fence": _WAITS, "tcgen05_mma": _TMEM, "tcgen05_mma_block_scale": _TMEM, "tcgen05_mma_ws": _TMEM,
     "clc_try_cancel": "asks the hardware for work", "clc_query_cancel": "reads an answer whose bits are the hardware's own",
     "elect_one": "chooses any lane", "driver_launch": "runs a kernel",
 }  # fmt: skip

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 NEWEST = ROOT / ".venv" / "versions" / "newest" / "bin" / "python"
 
 
+@pytest.mark.quick(0)
 @pytest.mark.torch
 def test_a_call_with_the_newest_packages():
     """With the environment that the stage made, where it is there; else with the newest that is installed."""

@@ -368,8 +368,9 @@ def test_a_pipeline_is_a_row_of_two_kinds_of_arrival(counted):
         ("PipelineTmaStore.create(num_stages=True)", "num_stages of a pipeline is True"),
         (
             "PipelineTmaMultiConsumersAsync.create(num_stages=2, tx_count=16, producer_group=sides['producer_group'], "
-            "consumer_group_umma=sides['consumer_group'], consumer_group_async=sides['consumer_group']).consumer_release(state)",
-            "released by TCGen05Mma",
+            "consumer_group_umma=sides['consumer_group'], consumer_group_async=sides['consumer_group'])"
+            ".consumer_release(state, pipeline.PipelineOp.TmaLoad)",
+            "released by TmaLoad",
         ),
         ("CooperativeGroup(pipeline.Agent.Thread, 1.5)", "size of a CooperativeGroup is 1.5"),
     ],

@@ -268,6 +268,7 @@ def test_the_report_survives_a_compiler_that_cannot_be_imported(monkeypatch):
     assert findings["cache", "compiled code"].state == "broken"
 
 
+@pytest.mark.quick(0)
 def test_which_cutlass_wins(child, tmp_path):
     def states():
         report = json.loads(child("-m", "kiln", "doctor", "--json").stdout)

@@ -28,7 +28,6 @@ MODULES = {
 """Modules below `kiln` that have placeholders only, and so do their submodules; with the reason."""
 
 NAMES = {
-    "cute.arch": (_BLACKWELL, "clc_response", "issue_clc_query"),
     "cute.nvgpu.cpasync": (
         _INTERNAL,
         "CopyBulkTensorTileG2SMulticastNonExecTrait",
@@ -36,26 +35,11 @@ NAMES = {
         "CopyBulkTensorTileS2GNonExecTrait",
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
-    "cute.nvgpu.tcgen05": (
-        _BLACKWELL,
-        "commit",
-        "get_s2t_smem_desc_tensor",
-        "make_umma_smem_desc",
-        "smem_descriptor_to_int",
-    ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
-    "pipeline": (
-        _BLACKWELL,
-        "PipelineAsyncUmma",
-        "PipelineClcFetchAsync",
-        "PipelineTmaUmma",
-        "PipelineUmmaAsync",
-    ),
     "utils": (
         _BLACKWELL,
         "ClcDynamicPersistentTileScheduler",
         "ClcDynamicPersistentTileSchedulerParams",
-        "TmemAllocator",
     ),
 }
 """Placeholders in modules that exist: the reason, then the names."""

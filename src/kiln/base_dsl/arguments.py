@@ -367,6 +367,10 @@ class ArgumentRules:
         """Return a node for a kind of value of this language, or None."""
         return None
 
+    def seen_as(self, annotation: Any) -> Callable[[Any], Any] | None:
+        """Return the function from a value in a trace to what a parameter annotated so gets; None: the value itself."""
+        return None
+
     def quick(self, kind: type, annotation: Any) -> Quick | None:
         """Return a function from values of exactly this type to (key, leaves), without a node; None if there is none.
 

@@ -76,6 +76,10 @@ INTERNALS = {
         "torch", "types such as torch.FloatTensor and Tensor.record_stream, replaced: workbench/serve_cuda/tensors.py",
         "on the CPU target there are no types such as torch.cuda.FloatTensor", since="2.6",
     ),
+    "torch flex attention": Internal(
+        "torch", "torch.nn.attention.flex_attention._validate_device, replaced: workbench/serve_cuda/flex_attention.py",
+        "on the CPU target flex_attention has no gradients", since="2.6",
+    ),
     "torch autocast": Internal(
         "torch", "torch._C._ExcludeDispatchKeyGuard with keys of autocast: interop/torch/operators.py",
         "operators with autocast= turn autocast off by torch.autocast, which takes longer", since="2.6",

@@ -11,7 +11,7 @@ from .diagnostics import type_error
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
 
 class Parameters:
@@ -23,6 +23,7 @@ class Parameters:
         self._annotations: dict[str, Any] | None = None
         self._may_be_none = {name for name, p in self.signature.parameters.items() if p.default is None}
         self._judged: list[tuple[int, str, Any]] | None = None
+        self._views: list[tuple[int, str, Callable[[Any], Any]]] | None = None
         self.simple = all(
             p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values()
         )
@@ -88,6 +89,23 @@ class Parameters:
                 continue
             if value is not None:
                 self._check_elements(rules, value, annotation, name)
+
+    def seen(
+        self, rules: ArgumentRules, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return the arguments of a call in a trace as the annotations show them: a tensor as an array, say."""
+        if self._views is None:
+            found = [(name, rules.seen_as(self.annotations.get(name))) for name in self.names]
+            self._views = [(n, name, view) for n, (name, view) in enumerate(found) if view is not None]
+        if not self._views:
+            return args, kwargs
+        args, kwargs = list(args), dict(kwargs)
+        for position, name, view in self._views:
+            if name in kwargs:
+                kwargs[name] = view(kwargs[name])
+            elif position < len(args):
+                args[position] = view(args[position])
+        return args, kwargs
 
     def _check_elements(self, rules: ArgumentRules, value: Any, annotation: Any, path: str) -> None:
         """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""

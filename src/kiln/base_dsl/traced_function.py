@@ -113,6 +113,7 @@ class TracedFunction:
 
     def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run the rewritten function; lambdas passed in are rewritten too, for they cannot be decorated."""
+        args, kwargs = self.parameters.seen(self.dsl, args, kwargs)
         kwargs = {name: _rewritten_lambda(value) for name, value in kwargs.items()}
         return self.rewritten(*map(_rewritten_lambda, args), **kwargs)
 

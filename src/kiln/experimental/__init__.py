@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from .._support import lazy
 
-__getattr__ = lazy.names(__name__, {}, ("primitives",))
+__getattr__ = lazy.names(__name__, {}, ("cuda", "primitives", "task_scheduling"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .._support import unavailable
-from .asynchronous import PipelineAsync, PipelineCpAsync, PipelineTmaAsync, PipelineTmaMultiConsumersAsync
+from .asynchronous import PipelineAsync, PipelineCpAsync, PipelineTmaAsync
 from .barriers import (
     MbarrierArray,
     NamedBarrier,
@@ -15,20 +14,20 @@ from .barriers import (
     pipeline_init_wait,
     sync,
 )
+from .clc import PipelineClcFetchAsync
 from .copy_groups import PipelineCpAsyncGroups, PipelineTmaStore
 from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
 from .order import PipelineOrder
 from .participants import PipelineConsumer, PipelineProducer
 from .state import PipelineState, make_pipeline_state
+from .umma import PipelineAsyncUmma, PipelineTmaMultiConsumersAsync, PipelineTmaUmma, PipelineUmmaAsync
 from .work_broadcast import WorkBroadcast
 
 __all__ = [
-    "Agent", "CooperativeGroup", "MbarrierArray", "NamedBarrier", "PipelineAsync", "PipelineConsumer",
-    "PipelineCpAsync", "PipelineCpAsyncGroups", "PipelineOp", "PipelineOrder", "PipelineProducer", "PipelineState",
-    "PipelineTmaAsync", "PipelineTmaMultiConsumersAsync", "PipelineTmaStore", "PipelineUserType", "SyncObject", "WorkBroadcast",
-    "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state", "pipeline_init_arrive", "pipeline_init_wait", "sync",
+    "Agent", "CooperativeGroup", "MbarrierArray", "NamedBarrier", "PipelineAsync", "PipelineAsyncUmma",
+    "PipelineClcFetchAsync", "PipelineConsumer", "PipelineCpAsync", "PipelineCpAsyncGroups", "PipelineOp",
+    "PipelineOrder", "PipelineProducer", "PipelineState", "PipelineTmaAsync", "PipelineTmaMultiConsumersAsync",
+    "PipelineTmaStore", "PipelineTmaUmma", "PipelineUmmaAsync", "PipelineUserType", "SyncObject", "WorkBroadcast",
+    "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state", "pipeline_init_arrive",
+    "pipeline_init_wait", "sync",
 ]  # fmt: skip
-
-
-def __getattr__(name: str) -> object:
-    return unavailable.name(__name__, name)

@@ -2,14 +2,16 @@
 
 A side of a pipeline has a kind of arrival and the group that arrives; a pipeline has two sides:
 
-| pipeline                         | buffers are full by  | and empty by    |
-|----------------------------------|----------------------|-----------------|
-| `PipelineAsync`                  | `ThreadArrival`      | `ThreadArrival` |
-| `PipelineCpAsync`                | `CopyArrival`        | `ThreadArrival` |
-| `PipelineTmaAsync`               | `TransactionArrival` | `WarpArrival`   |
-| `PipelineTmaMultiConsumersAsync` | `TransactionArrival` | `ThreadArrival` |
-
-A commit by the tensor cores would be one more kind, whose `arrive` hands the mbarrier to the MMAs issued before it.
+| pipeline                         | buffers are full by  | and empty by                    |
+|----------------------------------|----------------------|---------------------------------|
+| `PipelineAsync`                  | `ThreadArrival`      | `ThreadArrival`                 |
+| `PipelineCpAsync`                | `CopyArrival`        | `ThreadArrival`                 |
+| `PipelineTmaAsync`               | `TransactionArrival` | `WarpArrival`                   |
+| `PipelineTmaUmma`                | `TransactionArrival` | `UmmaArrival`                   |
+| `PipelineUmmaAsync`              | `UmmaArrival`        | `ThreadArrival`                 |
+| `PipelineAsyncUmma`              | `ThreadArrival`      | `UmmaArrival`                   |
+| `PipelineTmaMultiConsumersAsync` | `TransactionArrival` | `UmmaArrival`, `ThreadArrival`  |
+| `PipelineClcFetchAsync`          | `ClcArrival`         | `ThreadArrival`                 |
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base_dsl.diagnostics import type_error
+from ..base_dsl.typing import Int16
 from ..cute import arch
+from ..cute.atoms.copying import guarded
+from ..cute.deferred_dialects import nvgpu
 from ..hardware.limits import MBARRIER_BYTES
 from .groups import PipelineOp
 
 if TYPE_CHECKING:
+    from ..cute.nvgpu.common import CtaGroup
     from ..cute.tensor.pointer import Pointer
 
 
@@ -95,3 +101,42 @@ class TransactionArrival(Arrival):
     def arrive(self, barrier: Pointer, mask: Any) -> None:
         with arch.elect_one():
             arch.mbarrier_arrive_and_expect_tx(barrier, self.tx_count)
+
+
+class ClcArrival(TransactionArrival):
+    """Lane i of the warp announces the bytes of an answer of cluster launch control in CTA i of the cluster.
+
+    The answer is written to all CTAs, and the mbarrier of each counts its bytes.
+    """
+
+    op = PipelineOp.ClcLoad
+
+    def __init__(self, tx_count: Any, ctas: int) -> None:
+        super().__init__(tx_count)
+        self._ctas = ctas
+
+    def arrive(self, barrier: Pointer, mask: Any) -> None:
+        if self._ctas == 1:
+            super().arrive(barrier, None)
+        else:
+            lane = arch.lane_idx()
+            guarded(lane < self._ctas, lambda: arch.mbarrier_arrive_and_expect_tx(barrier, self.tx_count, lane))
+
+
+class UmmaArrival(Arrival):
+    """The tensor cores arrive when all MMAs and copies that the thread issued before are complete (`tcgen05.commit`).
+
+    One thread of the warp commits, the one that `elect_one` also chose for the MMAs. With a `mask` the arrival goes to
+    the mbarrier with the same offset in each CTA whose bit is set.
+    """
+
+    op = PipelineOp.TCGen05Mma
+    threads_of_a_warp = 1
+
+    def __init__(self, cta_group: CtaGroup) -> None:
+        self.cta_group = cta_group
+
+    def arrive(self, barrier: Pointer, mask: Any) -> None:
+        masks = () if mask is None else (Int16(mask).ir_value(),)
+        with arch.elect_one():
+            nvgpu.tcgen05.tcgen05_commit(barrier.ir_value(), *masks, cta_group=self.cta_group.value)

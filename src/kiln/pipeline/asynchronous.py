@@ -13,7 +13,7 @@ from ..cute.arch.warp import elected
 from ..cute.atoms.copying import guarded
 from ..cute.tensor.pointer import Pointer
 from .arrivals import Arrival, CopyArrival, ThreadArrival, TransactionArrival, WarpArrival
-from .barriers import MbarrierArray, SyncObject, agent_sync, alloc_reserved_mbarrier, in_cluster
+from .barriers import MbarrierArray, agent_sync, alloc_reserved_mbarrier, in_cluster
 from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
 from .multicast import releases, sharers
 from .participants import PipelineConsumer, PipelineProducer
@@ -98,7 +98,7 @@ class PipelineAsync:
         self, state: PipelineState, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None
     ) -> None:
         """Wait until a stage is empty; if an engine fills it, announce its bytes."""
-        _unless(try_acquire_token, lambda: self.sync_object_empty.wait(state.index, state.phase))
+        unless(try_acquire_token, lambda: self.sync_object_empty.wait(state.index, state.phase))
         if self.sync_object_full.announces:
             self.sync_object_full.arrive(state.index, self.producer_mask)
 
@@ -125,7 +125,7 @@ class PipelineAsync:
         self, state: PipelineState, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None
     ) -> None:
         """Wait until a buffer is full."""
-        _unless(try_wait_token, lambda: self.sync_object_full.wait(state.index, state.phase))
+        unless(try_wait_token, lambda: self.sync_object_full.wait(state.index, state.phase))
 
     def consumer_try_wait(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> Boolean:
         """Return whether a stage is full."""
@@ -169,7 +169,7 @@ class PipelineAsync:
         return (type(self), self.num_stages)
 
 
-def _unless(token: Any, wait: Any) -> None:
+def unless(token: Any, wait: Any) -> None:
     """Wait unless an earlier try succeeded (its token holds)."""
     if token is None:
         wait()
@@ -244,60 +244,4 @@ class PipelineTmaAsync(PipelineAsync):
         """Arrive for this warp: it has used the stage."""
         if not elected():
             arch.sync_warp()  # one thread arrives for all: the others must have read the stage before
-        super().consumer_release(state)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class PipelineTmaMultiConsumersAsync(PipelineAsync):
-    """A pipeline whose stages TMA fills for two kinds of consumers: the tensor cores of sm_100, and threads.
-
-    `consumer_release` says which kind releases. A stage is empty when both have released it, each as often as its group
-    says.
-    """
-
-    @classmethod
-    def create(  # type: ignore[override]
-        cls,
-        *,
-        num_stages: int,
-        producer_group: CooperativeGroup,
-        consumer_group_umma: CooperativeGroup,
-        consumer_group_async: CooperativeGroup,
-        tx_count: int,
-        barrier_storage: Pointer | None = None,
-        cta_layout_vmnk: Any = None,
-        mcast_mode_mn: tuple[int, int] = (1, 1),
-        tidx: Any = None,
-        enable_multicast_signaling: bool = False,
-        defer_sync: bool = False,
-        force_deprecated_per_lane_signaling: bool | None = None,
-        name: str = "",
-        loc: Any = None,
-        ip: Any = None,
-    ) -> Any:
-        """Create a pipeline of one CTA as `PipelineTmaAsync.create` does. The threads' group counts threads."""
-        if in_cluster(cta_layout_vmnk):
-            raise type_error(
-                f"a pipeline with consumers of two kinds over the blocks {cta_layout_vmnk}",
-                "it belongs to one block: leave out cta_layout_vmnk",
-            )
-        each = cls._CONSUMER.threads_of_a_warp
-        both = CooperativeGroup(Agent.Thread, consumer_group_umma.arrivals(1) + consumer_group_async.arrivals(each))
-        sides = (TransactionArrival(tx_count), producer_group), (cls._CONSUMER, both)
-        return cls(*cls._barriers(num_stages, *sides, barrier_storage, defer_sync), num_stages)
-
-    @property
-    def sync_object_empty_async(self) -> SyncObject:
-        """The mbarriers at which threads arrive."""
-        return self.sync_object_empty
-
-    def consumer_release(  # type: ignore[override]
-        self, state: PipelineState, op_type: PipelineOp = PipelineOp.TCGen05Mma, *, loc: Any = None, ip: Any = None
-    ) -> None:
-        """Arrive for this thread (`PipelineOp.AsyncThread`), or for the tensor cores once they are done."""
-        if op_type is not PipelineOp.AsyncThread:
-            raise type_error(
-                f"a buffer is released by {getattr(op_type, 'name', op_type)}",
-                "threads release it: consumer_release(state, PipelineOp.AsyncThread); tensor cores do on sm_100",
-            )
         super().consumer_release(state)

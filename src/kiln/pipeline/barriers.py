@@ -126,6 +126,10 @@ class MbarrierArray(SyncObject):
         """The bytes that complete a phase, besides arrivals."""
         return getattr(self._arrival, "tx_count", 0)
 
+    def arrived_by(self, arrival: Arrival) -> MbarrierArray:
+        """Return the same mbarriers, at which agents of another kind arrive, too; the group counts both kinds."""
+        return MbarrierArray(self._base, self._num_stages, arrival, self._group)
+
     def init(self) -> None:
         """Initialise the mbarriers with one thread; the others may use them after a barrier."""
         first = (arch.warp_idx() == 0) & (arch.lane_idx() == 0)

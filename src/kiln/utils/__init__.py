@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .smem_capacity import get_smem_capacity_in_bytes
     from .tensor_helpers import is_fp8_dtype
     from .tensor_map_manager import TensorMapManager, TensorMapUpdateMode
+    from .tmem_allocator import TmemAllocator, TmemBufferPool
     from .tmem_columns import get_num_tmem_alloc_cols
 
 _SCHEDULERS = (
@@ -46,6 +47,8 @@ _PLACES = {
     "SmemPartition": ".smem_allocator",
     "TensorMapManager": ".tensor_map_manager",
     "TensorMapUpdateMode": ".tensor_map_manager",
+    "TmemAllocator": ".tmem_allocator",
+    "TmemBufferPool": ".tmem_allocator",
     "block_copy": ".block_copies",
     "compute_epilogue_tile_shape": ".blackwell_helpers",
     "create_cute_tensor_for_fp8": "..torch",

@@ -11,7 +11,7 @@ from blackwell_questions import answers
 
 import kiln
 from kiln import cute
-from kiln.base_dsl.diagnostics import DSLNotImplemented, DSLUserCodeTypeError
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import CtaGroup, OperandMajorMode, tcgen05
 from kiln.cute.nvgpu.tcgen05 import OperandSource, Pack, Repetition
 from kiln.utils import blockscaled_layout, get_num_tmem_alloc_cols, sm100
@@ -167,18 +167,22 @@ def test_refusals(make: Any, message: str) -> None:
         make()
 
 
-def test_what_has_no_instructions_yet() -> None:
-    @cute.jit
-    def f():
+def test_operands_in_the_wrong_memory_are_refused() -> None:
+    @cute.kernel
+    def k():
         mma = sm100.make_trivial_tiled_mma(kiln.Float16, K, K, kiln.Float32, ONE, (128, 64))
         acc = mma.make_fragment_C(mma.partition_shape_C((128, 64)))
-        with pytest.raises(DSLNotImplemented, match="cute.gemm with MmaF16BF16Op"):
+        with pytest.raises(DSLUserCodeTypeError, match="tcgen05.mma takes A by descriptors of shared memory"):
             cute.gemm(mma, acc, acc, acc, acc)
         load = tcgen05.make_tmem_copy(cute.make_copy_atom(tcgen05.Ld32x32bOp(), kiln.Float32), acc)
-        with pytest.raises(DSLNotImplemented, match="a copy with Ld32x32bOp"):
+        with pytest.raises(DSLUserCodeTypeError, match="the registers of a copy with Ld32x32bOp"):
             cute.copy(load, acc, acc)
         with pytest.raises(DSLUserCodeTypeError, match=r"mode 0 is \(128,64\)"):
             mma.make_fragment_C((128, 64))
+
+    @cute.jit
+    def f():
+        k().launch(grid=(1, 1, 1), block=(32, 1, 1))
 
     cute.compile(f)
 

@@ -432,6 +432,7 @@ def test_the_target_in_force_is_seen(monkeypatch):
 # --- lifetime --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 def test_nothing_is_kept():
     @cute.jit
     def use(x: cute.Tensor, n: Int32):
@@ -459,6 +460,7 @@ def test_nothing_is_kept():
     assert function() is None
 
 
+@pytest.mark.quick(1)
 def test_memory_is_flat(taker):
     x = np.zeros((3, 4), np.float32)
     prepared = from_dlpack(x)

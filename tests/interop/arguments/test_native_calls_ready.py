@@ -119,6 +119,7 @@ print("ready")
 """
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("cached", [False, True])
 def test_no_call_prepares_anything(cached, tmp_path, monkeypatch):
     """In a process of its own, with an empty cache and with a full one."""

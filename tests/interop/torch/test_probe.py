@@ -63,6 +63,7 @@ torch_layout.find_layout = lambda tensors: real(tensors)._replace({field})
 DIRECT, RECORDS, VERSIONS = "torch direct calls", "torch records", "torch versions"
 
 
+@pytest.mark.quick(2)
 @needs_native
 @pytest.mark.parametrize(
     ("wrong", "expected", "logged"),

@@ -239,6 +239,7 @@ def test_sass_has_the_lines_of_the_cubin(run, model):
     assert (resources["block"], resources["smem"] + resources["dynamic"], resources["blocks"]) == ((32, 1, 1), 4096, 32)
 
 
+@pytest.mark.quick(2)
 @needs_ptxas
 @needs_nvdisasm
 @pytest.mark.parametrize("name", ['a"b', "c\\d", "é%22", "n\nl", "plain"], ids=ascii)

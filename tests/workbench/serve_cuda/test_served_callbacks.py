@@ -250,3 +250,37 @@ print(y.device, x.grad.device, x.grad.tolist())
     )
     done = child("program.py")
     assert done.stdout.split("\n")[0] == "cuda:0 cuda:0 [2.0, 2.0, 2.0]", done.stdout + done.stderr
+
+
+def test_flex_attention(torch_program):
+    torch_program("""
+        import torch
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        def exact(q, k, v, g, bias):
+            q, k, v = (x.detach().cpu().double().requires_grad_() for x in (q, k, v))
+            s = q @ k.transpose(-1, -2) / 4 + bias.cpu().double()
+            s = s.masked_fill(~torch.ones(s.shape[-2:], dtype=bool).tril(), -torch.inf)
+            o = torch.softmax(s, -1) @ v
+            return [o, *torch.autograd.grad(o, (q, k, v), g.cpu().double())]
+
+        q, k, v = (torch.randn(1, 2, 32, 16, device="cuda", requires_grad=True) for _ in range(3))
+        bias = torch.randn(32, device="cuda")
+        mask = create_block_mask(lambda b, h, i, j: i >= j, 1, 2, 32, 32, device="cuda")
+        assert mask.kv_num_blocks.is_cuda and mask.full_kv_indices.is_cuda
+        assert not create_block_mask(lambda b, h, i, j: i >= j, 1, 2, 32, 32, "cpu").kv_num_blocks.is_cuda
+
+        o = flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[j], block_mask=mask)
+        g = torch.randn_like(o)
+        for got, wanted in zip([o, *torch.autograd.grad(o, (q, k, v), g)], exact(q, k, v, g, bias)):
+            assert got.is_cuda
+            torch.testing.assert_close(got.detach().cpu().double(), wanted.detach(), atol=1e-5, rtol=1e-4)
+
+        bias.requires_grad_()
+        try:
+            flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[j])
+        except NotImplementedError as e:
+            assert "'bias'" in str(e), e
+        else:
+            raise AssertionError("a gradient that nobody computes")
+    """)

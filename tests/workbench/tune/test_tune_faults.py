@@ -45,6 +45,7 @@ def processes_with(mark: str) -> list[str]:
     return [pid for pid in found if int(pid) != os.getpid()]
 
 
+@pytest.mark.quick(0)
 def test_c5_ten_faults_are_ten_records(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,8 +12,10 @@ from . import (
     control,
     fence,
     inline_assembly,
+    launch_control,
     mbarrier,
     smem,
+    tensor_memory,
     thread,
     values,
     warp,
@@ -26,8 +28,10 @@ from .cluster import *
 from .control import *
 from .fence import *
 from .inline_assembly import *
+from .launch_control import *
 from .mbarrier import *
 from .smem import *
+from .tensor_memory import *
 from .thread import *
 from .values import *
 from .warp import *
@@ -41,8 +45,10 @@ __all__ += cluster.__all__
 __all__ += control.__all__
 __all__ += fence.__all__
 __all__ += inline_assembly.__all__
+__all__ += launch_control.__all__
 __all__ += mbarrier.__all__
 __all__ += smem.__all__
+__all__ += tensor_memory.__all__
 __all__ += thread.__all__
 __all__ += values.__all__
 __all__ += warp.__all__

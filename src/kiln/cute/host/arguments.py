@@ -22,6 +22,7 @@ from ..layout.int_tuple import Coord, IntTuple, Shape
 from ..layout.layout import Layout, Stride, Tile
 from ..layout.offset_width import extent_width
 from ..layout.swizzle import Swizzle
+from ..tensor import array as arrays_in_trace
 from ..tensor.pointer import AddressSpace, Pointer, natural_alignment
 from ..tensor.tensor import Tensor, TracedTensor
 from . import runtime
@@ -387,6 +388,13 @@ _SHAPE_LIKE = (Shape, Stride, Coord, Tile, IntTuple)
 _known: dict[int, tuple[Any, str]] = {}
 
 
+def seen_as(annotation: Any) -> Callable[[Any], Any] | None:
+    """Return how a parameter annotated so sees a tensor or an array; None for other annotations."""
+    if annotation is arrays_in_trace.Array or annotation is Tensor:
+        return lambda value: arrays_in_trace.seen_as(value, annotation)
+    return None
+
+
 def annotation_kind(annotation: Any) -> str:
     """Return "static" (Constexpr), "shape" (Shape, Stride, Coord, Tile, IntTuple, also beside None) or ""."""
     known = _known.get(id(annotation))
@@ -413,7 +421,7 @@ _SHAPES = frozenset((promises.NUMBER, promises.SEQUENCE, promises.NONE, LAYOUT))
 
 def kind_of(value: Any) -> str:
     """Return the kind of a value of this language (see `promises`), empty for others."""
-    if isinstance(value, Tensor) or is_array(type(value)):
+    if isinstance(value, (Tensor, arrays_in_trace.Array)) or is_array(type(value)):
         return TENSOR
     if isinstance(value, Pointer):
         return POINTER
@@ -433,7 +441,7 @@ def kinds_promised(annotation: Any) -> promises.Kinds | None:
         return found | {POINTER} if found is not None and found >= {promises.NUMBER, TENSOR} else found
     if not isinstance(annotation, type):
         return None
-    if issubclass(annotation, Tensor):
+    if issubclass(annotation, (Tensor, arrays_in_trace.Array)):
         return frozenset((TENSOR,))
     if issubclass(annotation, Pointer):
         return frozenset((POINTER,))

@@ -11,7 +11,7 @@ from ..layout.layout import Layout, is_static, rank, size
 from ..layout.leaf import LayoutError
 from ..layout.swizzle import Swizzle
 from ..nvgpu.common import OperandMajorMode
-from ..nvgpu.matrix_descriptor import PIECE, descriptor_offsets
+from ..nvgpu.matrix_descriptor import PIECE, SmemSwizzle, descriptor_offsets
 from ..tensor.pointer import element_bits
 from .draw import cell_color, document, heading
 from .smem import GREY, ROWS, Cell, Panel, arrow, check_type, memory_panel, rect, text_at
@@ -45,7 +45,7 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
     if rows < 1 or size(mn) % rows or size(k) % depth:
         raise LayoutError(f"calls take {rows} x {depth} of an operand, which ({size(mn)},{size(k)}) is no multiple of")
     wide = 1 << swizzle.num_bits
-    offsets = descriptor_offsets(composition(mn, rows), composition(k, depth), bits, major, wide)
+    offsets = descriptor_offsets(composition(mn, rows), composition(k, depth), bits, major, SmemSwizzle("", wide))
     if isinstance(offsets, str):
         raise LayoutError(f"the tensor cores cannot read {smem_layout}, {major.name}-major: {offsets}")
     piece = PIECE * 8 // bits

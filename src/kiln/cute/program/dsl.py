@@ -84,6 +84,9 @@ class CuteDSL(ScfDSL):
     def convert(self, value: Any, annotation: Any) -> Node | None:
         return host_arguments.argument_node(value, annotation)
 
+    def seen_as(self, annotation: Any) -> Any:
+        return host_arguments.seen_as(annotation)
+
     def is_static_annotation(self, annotation: Any) -> bool:
         return host_arguments.annotation_kind(annotation) == "static"
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int8, Numeric, NumericMeta
 from ..host.addresses import make_ptr
 from ..tensor import pointer
+from ..tensor.printing import printf
+from ..tensor.raw_pointer import as_raw_pointer
 from ..tensor.tensor_ssa import TensorSSA
 
 
@@ -29,12 +32,9 @@ class Pointer(metaclass=_Wrapping):
     _wrapped = pointer.Pointer
 
     def __new__(cls, base: Any, *, dtype: Any = None, space: Any = None, loc: Any = None, ip: Any = None) -> Any:
-        if isinstance(base, pointer.Pointer):
-            return base if dtype in (None, base.dtype) else pointer.recast_ptr(base, base.swizzle, dtype)
-        found = pointer.AddressSpace(space) if isinstance(space, int) else space
-        if found is None and hasattr(base, "type"):
-            found = pointer.space_of_llvm_pointer(base.type)
-        return make_ptr(Int8 if dtype is None else dtype, base, found)
+        if tracing.current() is None:
+            return make_ptr(Int8 if dtype is None else dtype, base, space)
+        return as_raw_pointer(base, dtype, space)
 
 
 class Vector(metaclass=_Wrapping):
@@ -53,3 +53,15 @@ class Vector(metaclass=_Wrapping):
             raise type_error(f"Vector takes a value of a vector type, not {type(v).__name__}")
         kind = dtype or NumericMeta.from_mlir_type(type_.element_type)  # pyright: ignore[reportOptionalMemberAccess]
         return TensorSSA(v, (type_.shape[0],), kind)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+class GridConstant:
+    """The annotation of a kernel parameter that is passed by value in constant memory: `GridConstant[TensorMap]`."""
+
+    def __class_getitem__(cls, kind: Any) -> Any:
+        return kind
+
+
+def print_nd_vector(v: TensorSSA, *, loc: Any = None, ip: Any = None) -> None:
+    """Print the elements of a vector when the program runs."""
+    printf("{}", v)

@@ -11,7 +11,7 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import integer_constant
-from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric, NumericMeta, Uint32
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import pretty_str
@@ -30,6 +30,10 @@ __all__ = ["AddressSpace", "Pointer", "recast_ptr"]
 
 _FAR = (AddressSpace.gmem, AddressSpace.generic)
 _SMEM, _TMEM = AddressSpace.smem, AddressSpace.tmem  # a name of a class of names takes longer to look up
+_TMEM_COLUMN = 4
+"""The bytes of a column of tensor memory."""
+_TMEM_BYTE_AT = 30
+"""The bit of an address of tensor memory where the byte of the column stands."""
 
 
 @functools.cache
@@ -86,6 +90,8 @@ class Pointer(TensorIterator):
     """
 
     __slots__ = ("_alignment", "_apart", "_base", "_dtype", "_inside", "_memspace", "_offset", "_readonly", "_swizzle")
+    _traced: Any
+    """The class of pointers that are made from it in a trace."""
 
     def __init__(
         self, value: ir.Value, dtype: Any, memspace: AddressSpace = AddressSpace.generic, alignment: int = 0, *,
@@ -106,7 +112,7 @@ class Pointer(TensorIterator):
         tracing.hold(self)
 
     def _copy(self, **changes: Any) -> Pointer:
-        made = object.__new__(Pointer)  # also of an address from Python: inside a trace it is a pointer like any other
+        made = object.__new__(self._traced)  # also of an address from Python: inside a trace it is a plain pointer
         # name by name: every slice is a copy, and a loop over the names takes three times as long
         made._base, made._offset, made._inside = self._base, self._offset, self._inside
         made._dtype, made._memspace, made._alignment = self._dtype, self._memspace, self._alignment
@@ -228,7 +234,7 @@ class Pointer(TensorIterator):
         if min_align <= self._alignment:
             return self
         rounded = (self._address() + (min_align - 1)) & -min_align
-        return pointer_from_address(rounded, self._dtype, self._memspace, min_align, self._swizzle)
+        return _at_byte(rounded, self._dtype, self._memspace, min_align, self._swizzle)
 
     def with_alignment(self, alignment: int) -> Pointer:
         """Return the same address, taken to be a multiple of `alignment` bytes."""
@@ -255,27 +261,55 @@ class Pointer(TensorIterator):
         return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
 
     def toint(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """Return the address: 32 bits in shared and tensor memory, else 64."""
+        """Return the address: 32 bits in shared and tensor memory, else 64.
+
+        In tensor memory it is `lane << 16 | column`, with the byte of the column in the two highest bits.
+        """
+        if self._memspace is _TMEM:
+            address, byte = self.tmem_address()
+            return address if isinstance(byte, int) and byte == 0 else address | Int32(byte) << _TMEM_BYTE_AT
         address = self._address()
-        if self._memspace in (AddressSpace.smem, AddressSpace.tmem, AddressSpace.dsmem):
+        if self._memspace in (AddressSpace.smem, AddressSpace.dsmem):
             # On the CPU target these are the lowest bits of a host address, so the sign can be set.
             return Int32._make(Int32(address).ir_value(), False, self._alignment)
         return address
 
+    def tmem_address(self) -> tuple[Int32, Any]:
+        """Return the address `lane << 16 | column` in tensor memory, and the byte of the column, an int if it is known.
+
+        The IR has byte addresses, `lane << 18 | column << 2 | byte`: a sum of offsets never loses a carry.
+        """
+        bits = self._offset * element_bits(self._dtype) if isinstance(self._offset, int) else None
+        if bits is None or cute.info(self._base.type).alignment % _TMEM_COLUMN:
+            whole = Int32(self._address())
+            return _unsigned_shift(whole, 2), whole & (_TMEM_COLUMN - 1)
+        columns, inside = divmod(bits, 8 * _TMEM_COLUMN)
+        base = _unsigned_shift(Int32(Int64._make(cute.ptr_to_int(self._base), True)), 2)
+        return base + columns if columns else base, inside // 8
+
     def _address(self) -> Any:
-        """Return the address, 64 bits in every memory."""
+        """Return the address, 64 bits in every memory; of tensor memory in bytes."""
         return Int64._make(cute.ptr_to_int(self.ir_value()), True, self._alignment)
 
     def to_llvm_ptr(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
         """Return the address as `!llvm.ptr`."""
         space = _LLVM_SPACES.get(self._memspace, 0)
         type_ = ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr", context())
-        return tracing.emit_value("builtin.unrealized_conversion_cast", type_, (self.ir_value(),))
+        value = self.ir_value()
+        if self._memspace is _TMEM:
+            value = cute.int_to_ptr(Int64(Uint32(self.toint())).ir_value(), value.type)
+        return tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,))
 
     @property
     def llvm_ptr(self) -> ir.Value:
         """The address as `!llvm.ptr`."""
         return self.to_llvm_ptr()
+
+    def raw_ptr(self, *, loc: Any = None, ip: Any = None) -> Any:
+        """Return the same address as a `cutlass.Pointer`, which is indexed and accesses vectors."""
+        from .raw_pointer import raw_pointer
+
+        return raw_pointer(self)
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
         """Return the element it points to."""
@@ -423,7 +457,26 @@ class Pointer(TensorIterator):
 
     def __kiln_print__(self) -> list[Any]:
         space, bits = self._memspace.name, type_name(self._dtype)
-        return ["raw_ptr(0x", Formatted(self._address(), "016x"), f": {bits}, {space}, align<{self._alignment}>)"]
+        address = Int64(Uint32(self.toint())) if self._memspace is _TMEM else self._address()
+        return ["raw_ptr(0x", Formatted(address, "016x"), f": {bits}, {space}, align<{self._alignment}>)"]
+
+
+def _unsigned_shift(value: Int32, by: int) -> Int32:
+    type_ = Int32.mlir_type
+    shifted = tracing.emit_value("arith.shrui", type_, (value.ir_value(), tracing.constant(type_, by)))
+    return Int32._make(shifted, True)
+
+
+def _tmem_bytes(address: Any, alignment: int) -> Any:
+    """Return an address of tensor memory, `byte << 30 | lane << 16 | column`, in bytes."""
+    if isinstance(address, int):
+        return (address << 2 | address >> _TMEM_BYTE_AT & (_TMEM_COLUMN - 1)) & 0xFFFFFFFF
+    word = Int32(address)
+    columns = Uint32(word << 2)
+    return Int64(columns if alignment % _TMEM_COLUMN == 0 else columns | Uint32(_unsigned_shift(word, _TMEM_BYTE_AT)))
+
+
+Pointer._traced = Pointer
 
 
 def type_name(dtype: Any) -> str:
@@ -436,6 +489,12 @@ def pointer_from_address(
 ) -> Pointer:
     """Return the pointer with an address that is known when the program runs."""
     alignment = alignment or natural_alignment(dtype)
+    if memspace is _TMEM:
+        address = _tmem_bytes(address, alignment)
+    return _at_byte(address, dtype, memspace, alignment, swizzle)
+
+
+def _at_byte(address: Any, dtype: Any, memspace: AddressSpace, alignment: int, swizzle: Swizzle | None) -> Pointer:
     type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
     wide = Int64(address) if not isinstance(address, Integer) or type(address).width != 64 else address
     return Pointer(cute.int_to_ptr(wide.ir_value(), type_), dtype, memspace, alignment, swizzle=swizzle)
@@ -495,9 +554,10 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
     type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
     if not str(value.type).startswith("!llvm.ptr"):
         return pointer_from_address(value, dtype, memspace, alignment)
-    return Pointer(
-        tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,)), dtype, memspace, alignment
-    )
+    made = tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,))
+    if memspace is _TMEM:
+        return pointer_from_address(Int32(Int64._make(cute.ptr_to_int(made))), dtype, memspace, alignment)
+    return Pointer(made, dtype, memspace, alignment)
 
 
 def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 0) -> ir.Value:
@@ -560,11 +620,12 @@ def require_writable(pointer: Pointer) -> None:
 
 
 def element_value(value: Any, dtype: Any) -> ir.Value:
-    """Return a value to be stored as an IR value: Python numbers convert, typed values must have the element type."""
+    """Return a value to be stored as an IR value: Python numbers convert, and Booleans to integers; other typed values
+    must have the element type."""
     kind = type(value)
     if kind is dtype:
         return value.ir_value()
-    if dtype._initializes:
+    if dtype._initializes or (kind is Boolean and dtype.is_integer):
         return dtype(value).ir_value()
     if isinstance(kind, NumericMeta):
         raise type_error(

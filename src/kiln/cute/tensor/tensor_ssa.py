@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -202,7 +203,9 @@ class TensorSSA:
     def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
         if isinstance(coord, list):
             coord = tuple(coord)
-        if isinstance(coord, (slice, float, bool)) or coord is Ellipsis:
+        if isinstance(coord, slice) or (isinstance(coord, tuple) and any(isinstance(c, slice) for c in coord)):
+            return self._range(coord if isinstance(coord, tuple) else (coord,))
+        if isinstance(coord, (float, bool)) or coord is Ellipsis:
             raise type_error(f"a vector is indexed by {type(coord).__name__}", "write None for a whole mode")
         layout = make_layout(self._shape)
         if has_underscore(coord):
@@ -226,6 +229,29 @@ class TensorSSA:
         if any(not 0 <= p < self._count for p in positions):
             raise IndexError(f"index {coord} is out of range for a value of shape {pretty_str(self._shape)}")
         return TensorSSA(self._pick(positions), part.shape, self._dtype)
+
+    def _range(self, coord: tuple[Any, ...]) -> TensorSSA:
+        """Return the part whose coordinates Python slices name: `v[1:3]`, `m[:, 1:3]`; an integer drops its mode."""
+        if len(coord) != len(self._shape) or not all(isinstance(s, int) for s in self._shape):
+            raise type_error(
+                f"a value of shape {pretty_str(self._shape)} is sliced with {len(coord)} indices", "one for each mode"
+            )
+        try:
+            ranges = [
+                range(*c.indices(s)) if isinstance(c, slice) else range(s)[operator.index(c)]
+                for c, s in zip(coord, self._shape, strict=True)
+            ]
+        except TypeError:
+            raise type_error(
+                "a part of a vector is taken at a dynamic index", "indices of registers must be known when compiling"
+            ) from None
+        layout = make_layout(self._shape)
+        chosen = [(r,) if isinstance(r, int) else r for r in ranges]
+        positions = [crd2idx(tuple(reversed(c)), layout) for c in itertools.product(*reversed(chosen))]
+        shape = tuple(len(r) for r in ranges if not isinstance(r, int))
+        if not positions:
+            raise type_error(f"the slice {coord} of a value of shape {pretty_str(self._shape)} is empty")
+        return TensorSSA(self._pick(positions), shape, self._dtype)
 
     def _pick(self, positions: Sequence[int]) -> ir.Value:
         if len(positions) == 1:
@@ -391,16 +417,24 @@ class TensorSSA:
         return self._with(emit.float_unary("math.absf", t, x._value, self._count), t)
 
     def reduce(
-        self, op: ReductionOp, init_val: Any, reduction_profile: Any = 0, *, loc: Any = None, ip: Any = None
-    ) -> Any:
-        """Combine elements, beginning with `init_val`.
+        self, op: ReductionOp | str, init_val: Any = None, reduction_profile: Any = 0, *, loc: Any = None,
+        ip: Any = None,
+    ) -> Any:  # fmt: skip
+        """Combine elements, beginning with `init_val`; without it all elements, beginning with the first.
 
         `reduction_profile` has None for each mode that is kept and an integer for each that is reduced; an integer
         alone reduces everything, to one number. Elements are combined in order of their index.
         """
+        if isinstance(op, str) and op.upper() in ReductionOp.__members__:
+            op = ReductionOp[op.upper()]
         if not isinstance(op, ReductionOp):
-            raise type_error(f"reduce() takes a ReductionOp, got {op!r}")
+            raise type_error(f"reduce() takes a ReductionOp, or its name, got {op!r}")
         t = self._dtype
+        if init_val is None:
+            if reduction_profile != 0:
+                raise type_error("reduce() with a reduction profile needs an init_val")
+            first = vector_access.extract(self._value, 0, t)
+            return t._make(self._combine(op, first, range(1, self._count)))
         start = init_val if type(init_val) is t else t(init_val)
         if not isinstance(reduction_profile, tuple) or not has_underscore(reduction_profile):
             if isinstance(reduction_profile, tuple) and len(reduction_profile) != len(_tuple_shape(self._shape)):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...hardware import mma_shapes
-from . import block_scaling, tcgen05_descriptors
+from . import block_scaling, tcgen05_definitions, tcgen05_descriptors, tensor_memory
 from .wgmma import SWIZZLES
 
 LANES = range(32)
@@ -462,6 +462,95 @@ def _to_f16(value: float) -> float:
     return value if not math.isfinite(value) else round_float(Fraction(value), "rn", 11, -24, 15)
 
 
+# --- tensor memory ----------------------------------------------------------------------------------------------------
+# `memory` is that of a CTA: words by lane and column. Addresses are those of instructions.
+
+
+def _access(
+    address: int, shape: str, repeat: int, split: int, pack: bool
+) -> list[tuple[int, int, list[tuple[int, int]]]]:
+    """Return (thread, register, cells) of all registers that a warp loads or stores."""
+    lane, column = address >> 16, address & 0xFFFF
+    found: list[tuple[int, int, list[tuple[int, int]]]] = []
+    for thread in LANES:
+        for register in range(tensor_memory.ld_registers(shape, repeat)):
+            cells = [tensor_memory.ld_cell(shape, thread, register, split)]
+            if pack:
+                cells = tensor_memory.packed_ld_cells(shape, thread, register, split)
+            found.append((thread, register, [(lane + cell.lane, column + cell.column) for cell in cells]))
+    return found
+
+
+def tcgen05_ld(
+    memory: Any, address: int, shape: str, repeat: int, split: int = 0, pack: bool = False
+) -> list[list[int]]:
+    """Compute `tcgen05.ld`: the registers of each thread of a warp."""
+    registers = [[0] * tensor_memory.ld_registers(shape, repeat) for _ in LANES]
+    for thread, register, cells in _access(address, shape, repeat, split, pack):
+        words = [int(memory[cell]) for cell in cells]
+        registers[thread][register] = words[0] & 0xFFFF | (words[1] & 0xFFFF) << 16 if pack else words[0]
+    return registers
+
+
+def tcgen05_ld_red(
+    memory: Any, address: int, shape: str, repeat: int, reduction: str, type_: str, split: int = 0, abs_: bool = False,
+    nan: bool = False,
+) -> list[list[int]]:  # fmt: skip
+    """Compute `tcgen05.ld.red`: the registers of each thread, and then the least or largest of them.
+
+    NaN do not count, unless `nan` says that one makes the result NaN; a zero with a sign is less than one without.
+    """
+    best = min if reduction == "min" else max
+
+    def reduced(words: list[int]) -> int:
+        if type_ != "f32":
+            return best(words, key=signed if type_ == "s32" else int)
+        words = [word & 0x7FFFFFFF if abs_ else word for word in words]
+        numbers = [word for word in words if word & 0x7FFFFFFF <= 0x7F800000]
+        if not numbers or (nan and len(numbers) < len(words)):
+            return 0x7FFFFFFF
+        return best(numbers, key=lambda word: -(word & 0x7FFFFFFF) - 1 if word >> 31 else word)
+
+    loaded = tcgen05_ld(memory, address, shape, repeat, split)
+    return [[*words, reduced(words)] for words in loaded]
+
+
+def tcgen05_st(
+    memory: Any, address: int, registers: Sequence[Sequence[int]], shape: str, repeat: int, split: int = 0,
+    unpack: bool = False,
+) -> None:  # fmt: skip
+    """Compute `tcgen05.st` of the registers of each thread of a warp."""
+    for thread, register, cells in _access(address, shape, repeat, split, unpack):
+        word = registers[thread][register]
+        for half, cell in enumerate(cells):
+            memory[cell] = int(memory[cell]) & ~0xFFFF | word >> 16 * half & 0xFFFF if unpack else word
+
+
+def tcgen05_cp(
+    memory: Any, shared: bytes, address: int, descriptor: int, shape: str, format_: str | None = None
+) -> None:
+    """Compute `tcgen05.cp` of rows of shared memory.
+
+    Each 16 bytes are copied, or are 16 elements of 4 or 6 bits, which become bytes: those of 4 bits from bit 2 on,
+    those of 6 bits from bit 0 on, as kind::f8f6f4 takes them.
+    """
+    bits = {None: 8, "b4x16_p64": 4, "b6x16_p32": 6}[format_]
+    for row, word, cell in tensor_memory.cp_cells(shape):
+        start = tcgen05_descriptors.operand_address(descriptor, "k", 8, row, word // 4 * 16)
+        packed = int.from_bytes(shared[start : start + 16], "little")
+        made = [packed >> bits * n & (1 << bits) - 1 for n in range(word % 4 * 4, word % 4 * 4 + 4)]
+        place = (address >> 16) + cell.lane, (address & 0xFFFF) + cell.column
+        memory[place] = sum(byte << (8 * n + 2 * (bits == 4)) for n, byte in enumerate(made))
+
+
+def tcgen05_shift(memory: Any, address: int) -> None:
+    """Compute `tcgen05.shift.down`: 8 columns of each lane but the last move to the next lane."""
+    lane, column = address >> 16, address & 0xFFFF
+    for there in reversed(range(lane + 1, tensor_memory.LANES)):
+        for which in range(column, column + 8):
+            memory[there, which] = memory[there - 1, which]
+
+
 # --- WGMMA ----------------------------------------------------------------------------------------
 # An operand lies in shared memory as a descriptor says. A thread's elements of D, and of A where it comes from registers, are those
 # that `mma.sync` spreads: warp w of the group has rows 16 w to 16 w + 15.
@@ -477,6 +566,9 @@ def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> 
 
 
 tcgen05_matrix_descriptor = tcgen05_descriptors.tcgen05_matrix_descriptor
+tcgen05_mma = tcgen05_definitions.tcgen05_mma
+tcgen05_mma_ws = tcgen05_definitions.tcgen05_mma_ws
+tcgen05_mma_block_scale = tcgen05_definitions.tcgen05_mma_block_scale
 
 
 def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:

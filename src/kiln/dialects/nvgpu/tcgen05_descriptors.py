@@ -152,7 +152,10 @@ def tcgen05_matrix_descriptor(
 
 
 def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:
-    """Return the shared-memory address of element (row, k) of the operand that an sm_100 descriptor describes."""
+    """Return the shared-memory address of element (row, k) of the operand that an sm_100 descriptor describes.
+
+    With bit 52 a row that does not end in its 128 bytes goes on at the address in the place of `leading`.
+    """
     start, leading, stride = ((descriptor >> at & 0x3FFF) << 4 for at in (0, 16, 32))
     code = descriptor >> 61
     row_bytes = {0: 16, 1: 128, 2: 128, 4: 64, 6: 32}[code]
@@ -160,6 +163,8 @@ def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) ->
     if major == "k":
         piece, inside = divmod(k, chunk)
         along = 16 if code else leading
+        if descriptor >> 52 & 1 and start % 128 + 16 * piece >= 128:
+            start, piece = leading, start // 16 % 8 + piece - 8
         offset = row % 8 * row_bytes + row // 8 * stride + piece * along
     else:
         piece, inside = divmod(row, chunk)
@@ -171,3 +176,23 @@ def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) ->
     if code == 1:
         return found ^ (found >> 7 & 3) << 5
     return found ^ (found >> 7 & row_bytes // 16 - 1) << 4
+
+
+def zero_columns(mask: int, m: int, n: int) -> list[bool]:
+    """Return which columns of B count as zero by a zero-column mask descriptor (`tcgen05.mma.ws`).
+
+    Bit 39 enables it. Spans of zero columns (bits 40 to 47, minus 1) and of columns that are used (48 to 55, minus 1)
+    alternate; each of the 128 / `m` parts of N has the place where it starts (8 bits each from 0 on) and whether it
+    starts with zeros (bits 32 to 35).
+    """
+    if not mask >> 39 & 1:
+        return [False] * n
+    skip, use = (mask >> 40 & 255) + 1, (mask >> 48 & 255) + 1
+    parts = 128 // m
+    zero: list[bool] = []
+    for part in range(parts):
+        start, first = mask >> 8 * part & 255, mask >> 32 + part & 1
+        for column in range(n // parts):
+            at = (column + start) % (skip + use)
+            zero.append(at < skip if first else at >= use)
+    return zero

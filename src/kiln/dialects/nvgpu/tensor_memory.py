@@ -87,17 +87,18 @@ def _half_lane(row: int) -> int:
     return WARP_LANES * quarter + inside
 
 
-def a_parts(row: int, k: int, bits: int, m: int, cta_group: int = 1) -> list[Part]:
-    """Return where element (row, k) of an A in tensor memory lies; a pair with m = 128 needs it twice.
+def a_parts(row: int, k: int, bits: int, m: int, cta_group: int = 1, *, ws: bool = False) -> list[Part]:
+    """Return where element (row, k) of an A in tensor memory lies: in all lanes in which D has elements of its row.
 
     `bits` is what an element takes: 8 for elements of 4 and 6 bits of the kinds f8f6f4 and mxf8f6f4, 4 for those of
     mxf4 and mxf4nvf4.
     """
     column, bit = divmod(k * bits, 32)
-    layout = accumulator_layout(m, cta_group)
+    layout = accumulator_layout(m, cta_group, ws=ws)
     cta, lane = divmod(row, m // cta_group)
-    lanes = [lane, lane + 64] if layout == "B" else [_half_lane(lane)] if layout == "F" else [lane]
-    return [Part(each, column, bit, cta) for each in lanes]
+    if parts := _COLUMN_PARTS.get(layout):
+        return [Part(lane + LANES // parts * part, column, bit, cta) for part in range(parts)]
+    return [Part(_half_lane(lane) if layout == "F" else lane, column, bit, cta)]
 
 
 def scale_parts(row: int, scale: int, first: int = 0) -> list[Part]:

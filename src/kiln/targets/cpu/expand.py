@@ -55,6 +55,10 @@ class FunctionState(host.FunctionState):
     """Whether lanes of a warp meet in it."""
     copies: bool = False
     """Whether it makes asynchronous copies."""
+    tensor_memory: bool = False
+    """Whether its blocks have tensor memory."""
+    cta_group: int = 0
+    """The CTAs that its tcgen05 instructions work for: 1 or 2, or 0 if it has none."""
     spins: bool = False
     """Whether it spins on memory: the blocks of a launch should then be resident together."""
 

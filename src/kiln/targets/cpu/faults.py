@@ -18,6 +18,10 @@ class WarpGroupFault(DSLUserCodeRuntimeError):
     """A WGMMA that cannot be carried out."""
 
 
+class TensorMemoryFault(DSLUserCodeRuntimeError):
+    """An operation of tensor memory that cannot be carried out."""
+
+
 def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) -> BaseException | None:
     """Return the exception for a fault of a kernel; None if it is one that host code has, too
     (`host.faults.report`)."""
@@ -52,6 +56,10 @@ def _explained(record: Context, site: Site) -> tuple[type[DSLUserCodeRuntimeErro
         from .ops.tma import refused_copy  # it loads what compiles
 
         return DSLUserCodeRuntimeError, *refused_copy(number, site.message)
+    if site.kind == "tcgen05":
+        from .ops.tcgen05 import refused_operation
+
+        return TensorMemoryFault, *refused_operation(number, site.message)
     if site.kind == "registers":
         hint = "setmaxregister_decrease goes down and setmaxregister_increase up from what a thread has"
         return WarpGroupFault, f"{site.message} registers by threads that have {number}", hint

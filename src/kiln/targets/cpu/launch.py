@@ -22,7 +22,7 @@ from ..lowering.memory import carrier_type, from_carrier, to_carrier
 from .expand import HIDDEN, Expander, Expansion, FunctionState
 from .passes.loop_versioning import guarded_versions
 from .runtime import scheduler
-from .runtime.records import SMEM_ALIGNMENT
+from .runtime.records import SMEM_ALIGNMENT, TMEM_BYTES
 
 LAUNCH_FUNCTION = "kiln_cpu_launch"
 
@@ -176,7 +176,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     of, needs = x.module.arch.generation, x.module.needs.get(name, Needs())
     site = x.module.site(op, "launch", needs.encoded(of), name)
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
-    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[i64] * 11, *[i32] * 8, ptr], [])
+    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[i64] * 11, *[i32] * 9, ptr], [])
     block = b.address_of_function(block_name(name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     instrumented = x.module.sanitizer is not None or x.module.banks is not None
     static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops)
@@ -195,6 +195,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
         serial,
         frame,
         b.i32(int(state.meets)),
+        b.i32(TMEM_BYTES if state.tensor_memory else 0),
         resident,
         b.address_of(x.module.string(name)),
     ]

@@ -7,6 +7,7 @@ bindings: it waits for the program to do so.
     marks.py       the mark of a CPU tensor that counts as one on the GPU
     tensors.py     the torch function mode that makes and moves marked tensors
     callbacks.py   Python that torch calls back: backward functions, kernels of operators, compiled functions
+    flex_attention.py  `torch.nn.attention.flex_attention`
     half_matmul.py GEMMs of 16-bit floats, rounded once as a GPU does
     generators.py  random numbers of the device
     torch_cuda.py  `torch.cuda`

@@ -17,7 +17,7 @@ import torch
 from kiln.base_dsl.packages import leaning_on
 
 from .marks import MARK, is_marked, mark, tensors_in
-from .tensors import HostCuda
+from .tensors import HostCuda, in_force
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def _in_force() -> Iterator[None]:
     """While open, the mode sees the calls of torch that this thread makes."""
-    if torch._C._len_torch_function_stack():  # pyright: ignore[reportAttributeAccessIssue]
+    if in_force():
         yield
         return
     with HostCuda():
@@ -35,7 +35,7 @@ def _in_force() -> Iterator[None]:
 
 def _probe_modes() -> None:
     """Raise AttributeError if torch lacks what `_in_force` needs."""
-    _ = torch._C._len_torch_function_stack  # pyright: ignore[reportAttributeAccessIssue]
+    in_force()
 
 
 def serve() -> None:
@@ -69,6 +69,8 @@ def _serve_autograd() -> None:
         made = forward.__get__(None, cls)(*args, **kwargs)
         if any(map(is_marked, tensors_in((args, kwargs)))):
             for tensor in tensors_in(made):
+                if hasattr(tensor, "fake_device") and not in_force():
+                    continue  # of a call that the mode passed on, which traces on the host
                 mark(tensor, True)
                 if tensor.grad_fn is not None:
                     setattr(tensor.grad_fn, MARK, True)

@@ -21,6 +21,12 @@ def _torch(module: ModuleType) -> None:
     torch_cuda.serve(module)
 
 
+def _flex_attention(module: ModuleType) -> None:
+    from . import flex_attention  # imports torch
+
+    flex_attention.serve(module)
+
+
 def _jax_tvm_ffi(module: ModuleType) -> None:
     """Call what a program registers for JAX's GPU on the host, which is all that JAX has here."""
     register = module.register_ffi_target
@@ -34,6 +40,7 @@ def _jax_tvm_ffi(module: ModuleType) -> None:
 
 _AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
     "torch": _torch,
+    "torch.nn.attention.flex_attention": _flex_attention,
     "cuda.bindings.driver": bindings.serve_driver,
     "cuda.bindings.runtime": bindings.serve_runtime,
     "jax_tvm_ffi": _jax_tvm_ffi,

@@ -398,6 +398,11 @@ def _old_type(name: str, dtype: torch.dtype) -> type:
 # --- in every thread -------------------------------------------------------------------------------------------------
 
 
+def in_force() -> bool:
+    """Return whether a mode sees the calls of torch that this thread makes."""
+    return torch._C._len_torch_function_stack() > 0  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def install() -> None:
     """Activate the mode in this thread and in every thread started from now on; modes belong to a thread."""
     HostCuda().__enter__()

@@ -74,6 +74,7 @@ def test_masks_of_many_keys(tile_n):
     check(q, k, v, Sm90AttentionConfig(1, tile_n), window=(210, 9))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [{"causal": True}, {"window": (40, 9)}, {"window": (70, None)}], ids=str)
 def test_masks_of_deep_heads(options):
     """Blocks that are masked and whole ones go through one loop: at both ends, at one of them; some rows see no key."""
@@ -503,6 +504,7 @@ def test_nothing_waits_where_there_is_much_besides(monkeypatch):
     check_products(made, moves=8)
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize(
@@ -533,6 +535,7 @@ def test_warps_that_load_have_registers_enough(dtype, dim, page, config, monkeyp
     check_products(compiled((dim, dim), config, more + factors, dtype, **options), moves=8)
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("dim", [64, 128, 256])

@@ -133,6 +133,7 @@ def test_integers_are_exact(a_type, b_type):
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("dtype", "config"), [(np.float32, None), (np.float16, kernels.Sm80GemmConfig((16, 16, 32), (1, 1), 2, 2))]
 )
@@ -264,6 +265,7 @@ def test_arrays_of_any_strides(view):
     close(kernels.gemm(a, b, config=SMALL), exact(a, b))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, ml_dtypes.float8_e4m3fn])
 def test_a_k_of_zero(dtype):
     a, b, bias = np.zeros((2, 40, 0), dtype), np.zeros((0, 24), dtype), normal((24,), np.float32)
@@ -517,6 +519,7 @@ def test_empty_results():
     assert kernels.gemm(np.zeros((0, 8), np.float16), np.zeros((8, 4), np.float16)).shape == (0, 4)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("dtype", "k", "splits"),
     [(np.float16, 72, 1), (np.float16, 37, 2), (np.float32, 20, 2), (np.float32, 9, 1)],

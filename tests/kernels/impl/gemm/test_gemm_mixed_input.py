@@ -46,6 +46,7 @@ def _cpu():
         yield
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("config", "kind", "bits", "dtype"),
     [
@@ -66,6 +67,7 @@ def test_every_value(config, kind, bits, dtype):
     np.testing.assert_array_equal(got.astype(F32), whole.T[-32:].astype(F32))
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("m", "k", "bits", "groups", "config"),
     [
@@ -110,6 +112,7 @@ def test_scales_of_each_gemm_of_a_batch(config):
     np.testing.assert_allclose(got, left @ right, rtol=0, atol=2.0**-9 * (np.abs(left) @ np.abs(right)).max())
 
 
+@pytest.mark.quick(0)
 def test_results_of_16_bits_by_the_copy_engine():
     """And a cluster, whose CTAs share A."""
     config = kernels.Sm90MixedInputConfig((128, 32, 128), (2, 1), 4, 8, transpose_out=True)
@@ -227,6 +230,7 @@ def test_split_k_without_a_stage():
         REGISTRY.choose(problem(9, 8, k=192), H200, H(32, 64, split_k_cluster=4))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("rows", "bits", "groups"),
     [(16, 4, 16), (32, 8, 0), (200, 4, 0), (300, 8, 0), *([(64, 8, 16), (300, 4, 16)] if LONG else [])],

@@ -128,6 +128,7 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.exp(3 * operand(m, depth, F32)), np.exp(3 * operand(depth, -(-n // 128), F32))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("config", "m", "n", "k"),
     [
@@ -245,6 +246,7 @@ def test_everything_in_the_epilogue():
     close(got, np.where(flags, value * column, value), 64.0)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("config", "outs"), [(PAIRED, (F16, F16)), (PINGPONG, (F16, F32)), (TIGHT, (F16, E4M3)), (SWAP_AB, (F16, E4M3))]
 )
@@ -296,6 +298,7 @@ def test_few_rows(layout, m):
         close(kernels.gemm(a, b, activation="relu", config=turns), np.maximum(exact(a, b), 0.0))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "config",
     [
@@ -356,6 +359,7 @@ def test_odd_numbers_of_epilogue_tiles(monkeypatch):
     assert not found
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("config", "seed"),
     [
@@ -687,6 +691,7 @@ if LONG:
     ]
 
 
+@pytest.mark.quick(3)
 @needs_nvdisasm
 @pytest.mark.parametrize(("dtype", "layout", "options"), [x[1:] for x in SHIPPED], ids=[x[0] for x in SHIPPED])
 def test_mmas_do_not_wait_for_each_other(dtype, layout, options):
@@ -705,6 +710,7 @@ FUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick(2)
 @needs_nvdisasm
 @pytest.mark.parametrize(("dtype", "options"), [x[1:] for x in FUSED], ids=[x[0] for x in FUSED])
 def test_epilogues_of_large_tiles_stay_in_registers(dtype, options):

@@ -95,6 +95,7 @@ def test_rows(tokens, heads):
     check(normal(2, tokens, heads, VALUES + 64), Cache(130, 66), num_splits=2)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("heads", [16, 20])
 @pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
 def test_latents_of_8_bits(dtype, heads):
@@ -109,6 +110,7 @@ def test_latents_of_8_bits(dtype, heads):
     check(q, cache, num_splits=3, **factor)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("dtype", "heads"), [(np.float16, 16), (np.float16, 20), (ml_dtypes.bfloat16, 20)])
 def test_a_factor_of_zero(dtype, heads):
     """Latents that are seen weigh the same, others nothing; made operands in registers, or in shared memory, with scales of rows or without."""
@@ -347,6 +349,7 @@ def _powers(instructions: Any) -> list[int]:
     return [n for n, i in enumerate(instructions) if i.name.startswith("MUFU.EX2")]
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("stored", [None, Float8E4M3FN])
@@ -391,6 +394,7 @@ def test_scores_after_the_others_weights(monkeypatch):
     assert [i.operands for i in loop if i.name.startswith("WARPGROUP.DEPBAR")][0].endswith("0x7")
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("stored", [None, Float8E4M3FN])

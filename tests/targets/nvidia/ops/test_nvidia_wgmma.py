@@ -102,6 +102,7 @@ if os.environ.get("KILN_LONG_TESTS"):  # nothing that the code of those above do
     ]  # fmt: skip
 
 
+@pytest.mark.quick(3)
 @needs_nvdisasm
 @pytest.mark.parametrize(("kind", "second", "sums", "n", "options"), CASES)
 def test_a_main_loop_is_products_and_addresses(kind, second, sums, n, options):
@@ -216,6 +217,7 @@ def attention(n, d, rows_in_order=True):
     return kernel
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.parametrize("n", [64, 192])
 def test_sums_that_are_added_to_others_now_and_then(n):

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from ...._support import unavailable
+from typing import Any
+
+from ....base_dsl.diagnostics import type_error
+from ....base_dsl.typing import Int16
+from ...arch.values import kernel_only, pointer
+from ...deferred_dialects import nvgpu
 from ..smem_layouts import make_smem_layout_atom, tile_to_mma_shape
-from . import copy, mma
+from . import copy, descriptors, mma
 from .copy import *
+from .descriptors import *
 from .mma import *
+from .mma import CtaGroup
 from .tensor_memory import find_tmem_tensor_col_offset
 
-__all__ = ["find_tmem_tensor_col_offset", "make_smem_layout_atom", "tile_to_mma_shape"]
+__all__ = ["commit", "find_tmem_tensor_col_offset", "make_smem_layout_atom", "tile_to_mma_shape"]
 __all__ += copy.__all__
+__all__ += descriptors.__all__
 __all__ += mma.__all__
 
 
-def __getattr__(name: str) -> object:
-    return unavailable.name(__name__, name)
+def commit(mbar_ptr: Any, mask: Any = None, cta_group: Any = CtaGroup.ONE, *, loc: Any = None, ip: Any = None) -> None:
+    """Arrive once at an mbarrier when the MMAs and copies that the thread issued before are complete.
+
+    One thread executes it, the one that issued them: `with cute.arch.elect_one():`. With a `mask` of CTAs of the
+    cluster it arrives at the mbarrier with the same offset in each of them.
+    """
+    kernel_only("tcgen05.commit")
+    if not isinstance(cta_group, CtaGroup):
+        raise type_error(f"cta_group of tcgen05.commit is {cta_group!r}", "CtaGroup.ONE or CtaGroup.TWO")
+    masks = () if mask is None else (Int16(mask).ir_value(),)
+    place = pointer(mbar_ptr, "tcgen05.commit", "smem")
+    nvgpu.tcgen05.tcgen05_commit(place, *masks, cta_group=cta_group.value)

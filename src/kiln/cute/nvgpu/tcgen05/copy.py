@@ -15,21 +15,32 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar, NamedTuple
 
-from ....base_dsl.diagnostics import DSLNotImplemented, type_error
+from ....base_dsl import trace as tracing
+from ....base_dsl.bindings import ir
+from ....base_dsl.diagnostics import type_error
+from ....base_dsl.typing import Float32, Int32, Uint32
+from ...arch.values import kernel_only
+from ...arch.warp import elect_one
 from ...atoms.atom import CopyAtom, CopyOp, CopyTrait, TiledCopy, make_cotiled_copy
+from ...deferred_dialects import nvgpu
 from ...layout.algebra import coalesce, composition
+from ...layout.algebra import filter as filter_layout
 from ...layout.inverses import left_inverse
-from ...layout.layout import Layout, cosize, make_layout, size
+from ...layout.layout import Layout, cosize, make_layout, rank, size
 from ...layout.leaf import LayoutError
 from ...layout.recast import recast_layout
-from ...tensor.pointer import AddressSpace, element_bits
+from ...tensor.pointer import AddressSpace, Pointer, element_bits
 from ...tensor.tensor import TracedTensor
-from ..common import CtaGroup
+from ...tensor.vector_access import Registers, extract, pick
+from ..access import calls, memory, require_alignment, under
+from ..common import CtaGroup, OperandMajorMode
+from ..matrix_descriptor import NO_SWIZZLE, plain_operand
+from .descriptors import READER, UmmaDescriptor, from_value
 
 __all__ = [
     "Cp4x32x128bOp", "Ld16x32bx2Op", "Ld16x64bOp", "Ld16x128bOp", "Ld16x256bOp", "Ld32x32bOp", "LdRed16x32bx2Op",
     "LdRed32x32bOp", "Pack", "Repetition", "St16x32bx2Op", "St16x64bOp", "St16x128bOp", "St16x256bOp", "St32x32bOp",
-    "TmemLoadRedOp", "Unpack", "get_tmem_copy_properties", "is_tmem_load", "is_tmem_store", "make_s2t_copy",
+    "TmemLoadRedOp", "Unpack", "get_s2t_smem_desc_tensor", "get_tmem_copy_properties", "is_tmem_load", "is_tmem_store", "make_s2t_copy",
     "make_tmem_copy",
 ]  # fmt: skip
 
@@ -37,6 +48,9 @@ _LANE_BITS = 32 << 16
 """The bits from a lane to the next, as pointers count."""
 _REGISTERS = 128
 """The most registers of one instruction."""
+_CP_ROWS = 32
+_CP_STRIDE = 128
+"""The bytes from 8 rows of 16 bytes to the next 8."""
 
 
 class Repetition(enum.Enum):
@@ -122,7 +136,8 @@ class _TmemOp(CopyOp):
         return make_layout((row, lanes), stride=(1, _LANE_BITS))
 
     def make_trait(self, copy_internal_type: Any) -> TmemCopyTrait:
-        return TmemCopyTrait(self, copy_internal_type)
+        reduces = isinstance(self, (LdRed32x32bOp, LdRed16x32bx2Op))
+        return (TmemReduceTrait if reduces else TmemCopyTrait)(self, copy_internal_type)
 
 
 _POWERS = tuple(each.value for each in Repetition)
@@ -278,10 +293,110 @@ class TmemCopyTrait(CopyTrait):
         return self.memory_side
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
-        raise DSLNotImplemented(
-            f"a copy with {type(self.op).__name__} is not implemented yet: Kiln has the layouts of tcgen05, not its "
-            "instructions"
-        )
+        """Emit one instruction for each call; all threads of the warp execute it."""
+        if isinstance(self.op, _StBase):
+            under(pred, lambda: self._store(src, dst), "a copy of tensor memory")
+        else:
+            under(pred, lambda: self._load(src, dst), "a copy of tensor memory")
+
+    def _instruction(self) -> dict[str, Any]:
+        """Return the shape and repetitions of the instruction."""
+        lanes, bits, _ = self.op.shape
+        count = self.op.repeat.value
+        if isinstance(self.op, (Ld16x32bx2Op, St16x32bx2Op)):
+            return {"shape": "16x32bx2", "repeat": count, "split": getattr(self.op, "half_split_off", 0) or count}
+        return {"shape": f"{lanes}x{bits}b", "repeat": count}
+
+    def _calls(self, memory_tensor: Any, registers: Any) -> tuple[list[ir.Value], Registers]:
+        """Return the addresses of the calls in tensor memory, and the registers of a thread."""
+        name = type(self.op).__name__
+        memory_tensor = _in_tmem(memory_tensor, f"a copy with {name}")
+        registers = memory(registers, f"the registers of a copy with {name}", AddressSpace.rmem)
+        held = size(self.memory_side[1])
+        values = self.op.shape.registers * self.op.repeat.value * 32 // element_bits(self.value_type)
+        for what, tensor in (("tensor memory", memory_tensor), ("registers", registers)):
+            found, wanted = element_bits(tensor.element_type), element_bits(self.value_type)
+            if found != wanted:
+                raise type_error(
+                    f"a copy with {name} of {self.value_type.__name__} has a tensor in {what} of "
+                    f"{tensor.element_type.__name__}",
+                    f"an atom of the type of the elements, or elements of {wanted} bits",
+                )
+        count = calls(memory_tensor, held, "the tensor memory")
+        if calls(registers, values, "the registers") != count:
+            raise type_error(
+                f"a copy with {name} from {memory_tensor.layout} to {registers.layout}: {count} instructions access "
+                f"{count * values} values of a thread",
+                "registers of the shape of partition_D (loads) or partition_S (stores) of another tensor of the tile",
+            )
+        pointer, layout = memory_tensor._iterator, memory_tensor.offset_layout
+        addresses = [pointer.moved(layout(n * held)).tmem_address()[0].ir_value() for n in range(count)]
+        return addresses, Registers(registers._iterator, registers.offset_layout, values)
+
+    def _load(self, src: Any, dst: Any) -> None:
+        kernel_only(f"a copy with {type(self.op).__name__}")
+        addresses, registers = self._calls(src, dst)
+        for number, address in enumerate(addresses):
+            words = nvgpu.tcgen05.tcgen05_ld(address, **self._instruction(), pack=self.op.packed)
+            registers.store(number, self._values(words, registers))
+
+    def _values(self, words: ir.Value, registers: Registers) -> ir.Value:
+        wanted = registers.pointer.dtype.vector_type(registers.values)
+        return words if words.type == wanted else tracing.emit_value("vector.bitcast", wanted, (words,))
+
+    def _store(self, src: Any, dst: Any) -> None:
+        kernel_only(f"a copy with {type(self.op).__name__}")
+        addresses, registers = self._calls(dst, src)
+        wanted = Int32.vector_type(self.op.shape.registers * self.op.repeat.value)
+        for number, address in enumerate(addresses):
+            value = registers.load(number)
+            if not isinstance(value.type, ir.VectorType):
+                value = tracing.emit_value("vector.from_elements", registers.pointer.dtype.vector_type(1), (value,))
+            words = value if value.type == wanted else tracing.emit_value("vector.bitcast", wanted, (value,))
+            nvgpu.tcgen05.tcgen05_st(address, words, **self._instruction(), unpack=self.op.packed or None)
+
+
+class TmemReduceTrait(TmemCopyTrait):
+    """A load that also reduces the columns of each lane: to registers, and to one more for each instruction."""
+
+    def _load(self, src: Any, dst: Any) -> None:
+        op: Any = self.op
+        name = type(op).__name__
+        kernel_only(f"a copy with {name}")
+        if not isinstance(dst, (tuple, list)) or len(dst) != 2:
+            raise type_error(
+                f"a copy with {name} has the destination {dst}", "(registers, one register for each instruction)"
+            )
+        kind = _REDUCED.get(self.value_type)
+        if kind is None:
+            raise type_error(f"{name} reduces Float32, Int32 or Uint32, not {self.value_type.__name__}")
+        addresses, registers = self._calls(src, dst[0])
+        reduced = memory(dst[1], f"the reduction of a copy with {name}", AddressSpace.rmem)
+        if calls(reduced, 1, "the reduction") != len(addresses) or reduced.element_type is not self.value_type:
+            raise type_error(
+                f"a copy with {name} reduces to {reduced}",
+                f"{len(addresses)} elements of {self.value_type.__name__}: one for each instruction",
+            )
+        which, _, of = op.redOp.value.partition(".")
+        for number, address in enumerate(addresses):
+            words = nvgpu.tcgen05.tcgen05_ld_red(
+                address, reduction=which, type=kind, abs=of == "abs", nan=op.nan, **self._instruction()
+            )
+            count = words.type.shape[0]
+            loaded = pick(words, count, range(count - 1), Int32)
+            registers.store(number, self._values(loaded, registers))
+            last = Int32._make(extract(words, count - 1, Int32)).bitcast(self.value_type)
+            reduced._iterator.set_element(reduced.offset_layout(number), last)
+
+
+_REDUCED = {Float32: "f32", Uint32: "u32", Int32: "s32"}
+"""The types of reductions in PTX."""
+
+
+def _in_tmem(x: Any, what: str) -> TracedTensor:
+    if not isinstance(x, TracedTensor) or x.memspace is not AddressSpace.tmem or not isinstance(x._iterator, Pointer):
+        raise type_error(f"{what} takes a tensor in tensor memory, got {x}")
+    return x
 
 
 class Cp4x32x128bOp(CopyOp):
@@ -315,9 +430,56 @@ class SmemToTmemTrait(CopyTrait):
         return self.layout_dst_tv
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
-        raise DSLNotImplemented(
-            "a copy with Cp4x32x128bOp is not implemented yet: Kiln has the layouts of tcgen05, not its instructions"
+        """Issue one instruction for each call, from one thread of the warp."""
+        kernel_only("a copy with Cp4x32x128bOp")
+        target = _in_tmem(dst, "a copy with Cp4x32x128bOp")
+        iterator = src._iterator if isinstance(src, TracedTensor) else None
+        if not isinstance(iterator, UmmaDescriptor) or rank(src.layout[0]) < 1:
+            raise type_error(
+                f"a copy with Cp4x32x128bOp takes its source by descriptors, got {src}",
+                "tcgen05.get_s2t_smem_desc_tensor(tiled_copy, thr_copy.partition_S(tensor in shared memory))",
+            )
+        held, rows = size(self.layout_dst_tv[1]), size(src.layout[0][0])
+        count = calls(target, held, "the destination")
+        if calls(src, rows, "the source") != count:
+            raise type_error(
+                f"a copy with Cp4x32x128bOp from {src.layout} to {target.layout}: not the same number of calls"
+            )
+        source_layout, target_layout = src.offset_layout, target.offset_layout
+        issued = []
+        for number in range(count):
+            address, _ = target._iterator.moved(target_layout(number * held)).tmem_address()
+            issued.append((address.ir_value(), iterator.element(source_layout(number * rows)).ir_value()))
+
+        def issue() -> None:
+            with elect_one():
+                for address, descriptor in issued:
+                    nvgpu.tcgen05.tcgen05_cp(
+                        address, descriptor, shape="32x128b.warpx4", cta_group=self.op.cta_group.value
+                    )
+
+        under(pred, issue, "a copy with Cp4x32x128bOp")
+
+
+def get_s2t_smem_desc_tensor(atom: Any, smem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+    """Return the descriptors of the source of a copy to tensor memory: `partition_S` of the tensor in shared memory."""
+    if not isinstance(atom, CopyAtom) or not isinstance(atom.op, Cp4x32x128bOp):
+        raise type_error(f"get_s2t_smem_desc_tensor takes an atom of Cp4x32x128bOp, got {atom!r}")
+    what = "the source of a copy to tensor memory"
+    tensor = memory(smem_tensor, what, AddressSpace.smem)
+    pointer, layout, swizzle = plain_operand(tensor._iterator, tensor._layout, what, READER)
+    bits = element_bits(pointer.dtype)
+    pieces = recast_layout(128, bits, layout)
+    first = pieces[0][0] if rank(pieces[0]) > 1 else pieces[0]
+    rows = coalesce(filter_layout(first))
+    if swizzle is not NO_SWIZZLE or rows != make_layout(_CP_ROWS, stride=1):
+        raise type_error(
+            f"{what} has the layout {layout}, swizzle {swizzle.name}, and a call of it rows of 16 bytes {rows}",
+            f"mode 0 of partition_S is a packed block of {_CP_ROWS} rows of 16 bytes, without a swizzle",
         )
+    require_alignment(pointer, 0, 16, what)
+    value = nvgpu.tcgen05.tcgen05_matrix_descriptor(pointer.ir_value(), _CP_STRIDE, _CP_STRIDE, "none")
+    return TracedTensor(from_value(value, pointer.dtype, OperandMajorMode.K, "none"), pieces)
 
 
 def make_s2t_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ....base_dsl import trace as tracing
 from ....base_dsl.bindings import ir
-from ....base_dsl.diagnostics import DSLNotImplemented, type_error
+from ....base_dsl.diagnostics import type_error
 from ....base_dsl.typing import (
     BFloat16,
     Boolean,
@@ -32,16 +32,23 @@ from ....base_dsl.typing import (
     Uint8,
 )
 from ....hardware import mma_shapes
+from ...arch.values import kernel_only
+from ...arch.warp import elect_one
 from ...atoms import mma as atoms
+from ...atoms.mma import calls_in_order
+from ...deferred_dialects import nvgpu
 from ...layout.composed_layout import ComposedLayout
-from ...layout.layout import Layout, make_layout
+from ...layout.layout import Layout, make_layout, rank
 from ...tensor.pointer import AddressSpace, Pointer, pointer_to
 from ...tensor.tensor import TracedTensor
+from ..access import memory
 from ..common import CtaGroup, OperandMajorMode
+from ..matrix_descriptor import make_descriptors
 from ..ptx_types import PTX_NAMES
 from ..smem_layouts import SmemLayoutAtomKind
 from ..warp.mma import type_text
 from . import tensor_memory
+from .descriptors import READER, UmmaDescriptor
 
 __all__ = [
     "BlockScaledMmaOp", "CtaGroup", "Field", "MmaF8F6F4Op", "MmaF16BF16Op", "MmaFP8Op", "MmaI8Op", "MmaMXF4NVF4Op",
@@ -74,6 +81,7 @@ class Field(enum.Enum):
 
 _FLAGS = (Field.ACCUMULATE.value, Field.NEGATE_A.value, Field.NEGATE_B.value)
 _SCALES = (Field.SFA.value, Field.SFB.value)
+_LANES = Field.DISABLE_OUTPUT_LANE.value
 
 
 def _ptx_name(dtype: Any) -> str:
@@ -94,6 +102,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
     negate_b: Any = False
     sfa: Any = None
     sfb: Any = None
+    disable_output_lane: Any = None
 
     def __init__(self, op: MmaOp) -> None:
         m, n, k = op.shape_mnk
@@ -113,10 +122,26 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
                 setattr(copy, name, value if isinstance(value, bool) else Boolean(value))
             elif name in self._pointers:
                 setattr(copy, name, self._scales(name, value))
+            elif name == _LANES and not self._pointers:
+                copy.disable_output_lane = self._lane_masks(value)
             else:
-                known = ", ".join(f"tcgen05.Field.{each.upper()}" for each in (*_FLAGS, *self._pointers))
+                own = self._pointers or (_LANES,)
+                known = ", ".join(f"tcgen05.Field.{each.upper()}" for each in (*_FLAGS, *own))
                 raise type_error(f"{type(self.op).__name__} has no field {name!r}", known)
         return copy
+
+    def _lane_masks(self, value: Any) -> tuple[Any, ...] | None:
+        """Return the masks of rows of D that are not written, 32 rows each."""
+        wanted = 4 * self.op.cta_group.value
+        if value is None:
+            return None
+        masks = tuple(value) if isinstance(value, (tuple, list)) else ()
+        if len(masks) != wanted:
+            raise type_error(
+                f"tcgen05.Field.DISABLE_OUTPUT_LANE is set to {value}",
+                f"{wanted} masks of 32 rows of D, whose set bits are rows that are not written",
+            )
+        return tuple(Int32(mask - (1 << 32) if isinstance(mask, int) and mask >> 31 else mask) for mask in masks)
 
     def _scales(self, name: str, value: Any) -> Pointer:
         wanted = self.op.sf_dtype  # pyright: ignore[reportAttributeAccessIssue]
@@ -132,7 +157,8 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         if tracing.current() is None:
             return []
         flags = [Boolean(getattr(self, name)).ir_value() for name in _FLAGS]
-        return flags + [self._pointer(name).ir_value() for name in self._pointers]
+        masks = [mask.ir_value() for mask in self.disable_output_lane or ()]
+        return flags + [self._pointer(name).ir_value() for name in self._pointers] + masks
 
     def _pointer(self, name: str) -> Pointer:
         found = getattr(self, name)
@@ -146,33 +172,204 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         fields: dict[str, Any] = {
             name: Boolean._make(value) for name, value in zip(_FLAGS, values[: len(_FLAGS)], strict=True)
         }
-        for name, value in zip(self._pointers, values[len(_FLAGS) :], strict=True):
+        rest = values[len(_FLAGS) :]
+        for name, value in zip(self._pointers, rest, strict=False):
             fields[name] = self._pointer(name).__new_from_mlir_values__([value])
+        if self.disable_output_lane:
+            fields[_LANES] = tuple(Int32._make(value) for value in rest)
         return self.with_fields(**fields)
 
     def make_fragment(self, operand: str, of: Any) -> Any:
         """Return an operand of `gemm`: C, and A of `OperandSource.TMEM`, as a tensor at address 0 of tensor memory, of
-        which programs take the layout."""
+        which programs take the layout; others as descriptors of a tensor in shared memory."""
         shape = of.shape if isinstance(of, (TracedTensor, Layout, ComposedLayout)) else of
         if operand == "C":
             return _at_zero(self.op.acc_dtype, tensor_memory.accumulator_layout(self.op, shape))
         if operand == "A" and self.op.a_src is OperandSource.TMEM:
             return _at_zero(self.op.a_dtype, tensor_memory.operand_layout(self.op, shape))
-        raise _not_yet(f"make_fragment_{operand} of {type(self.op).__name__}")
+        tensor = memory(of, f"operand {operand} of tcgen05.mma", AddressSpace.smem)
+        self._check_type(operand, tensor.element_type)
+        return make_descriptors(tensor, operand, self._major(operand), READER)
+
+    def _major(self, operand: str) -> OperandMajorMode:
+        return self.op.a_major_mode if operand == "A" else self.op.b_major_mode
+
+    def _check_type(self, operand: str, dtype: Any) -> None:
+        wanted = self.types[operand]
+        if dtype is wanted or (wanted is TFloat32 and dtype is Float32):  # the hardware ignores the lowest bits
+            return
+        if wanted.width < 8 and dtype in (Int8, Uint8):  # elements of 4 or 6 bits as bytes
+            return
+        raise type_error(
+            f"{type(self.op).__name__} takes {wanted.__name__} elements of {operand}, got {dtype.__name__}",
+            "make the operation for the type of the operands, or convert them with .to(T)",
+        )
 
     def call(self, d: Any, a: Any, b: Any, c: Any) -> None:
-        raise _not_yet(f"a call of {type(self.op).__name__}")
+        """Issue one MMA: A and B are one descriptor each, or A is one in tensor memory."""
+        self._multiply(d, a, b, c, [(0, 0)], (None,))
 
     def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
-        raise _not_yet(f"cute.gemm with {type(self.op).__name__}")
+        """Issue all MMAs from one thread of the warp. The first along K adds to D by the field ACCUMULATE, the others
+        always do."""
+        self._multiply(d, a, b, c, calls_in_order(rows, columns), (None,) if depth is None else range(depth))
+
+    def _multiply(self, d: Any, a: Any, b: Any, c: Any, calls: list[tuple[int, int]], steps: Any) -> None:
+        kernel_only("tcgen05.mma")
+        a, sfa = self._with_scales("A", a)
+        b, sfb = self._with_scales("B", b)
+        accumulators = self._accumulator(d)
+        if c is not d and not (_same_place(accumulators, self._accumulator(c)) and c.layout == d.layout):
+            raise type_error(
+                "tcgen05.mma adds to its accumulator: C and D are the same tensor",
+                "cute.gemm(tiled_mma, acc, a, b, acc); set(tcgen05.Field.ACCUMULATE, False) overwrites it",
+            )
+        left, right = self._operand("A", a), self._operand("B", b)
+        issued = []
+        for number, k in enumerate(steps):
+            further = () if k is None else (k,)
+            adds = self.accumulate if number == 0 else True
+            for m, n in calls:
+                place, _ = accumulators.moved(_offset(d, (m, n))).tmem_address()
+                operands = [place.ir_value(), _value(left, a, (m, *further)), _value(right, b, (n, *further))]
+                scales = self._scales_of(sfa, sfb, (m, *further), (n, *further)) if self._pointers else ()
+                issued.append((operands, scales, Boolean(adds).ir_value()))
+        masks = [Int32(mask).ir_value() for mask in self.disable_output_lane or ()]
+        descriptors = [self._descriptor(scales) for _, scales, _ in issued]
+        with elect_one():
+            for (operands, scales, adds), idesc in zip(issued, descriptors, strict=True):
+                self._issue(operands, idesc, scales, adds, masks)
+
+    def _issue(self, operands: list[ir.Value], idesc: ir.Value, scales: Any, adds: ir.Value, masks: Any) -> None:
+        kind, group = self.op.kind, self.op.cta_group.value
+        if isinstance(self.op, BlockScaledMmaOp):
+            addresses = [address.ir_value() for address, _ in scales]
+            nvgpu.tcgen05.tcgen05_mma_block_scale(
+                *operands, idesc, *addresses, adds, kind=kind, block=self.op.sf_vec_size, cta_group=group
+            )
+        else:
+            nvgpu.tcgen05.tcgen05_mma(*operands, idesc, adds, *masks, kind=kind, cta_group=group)
+
+    def _with_scales(self, operand: str, x: Any) -> tuple[Any, Any]:
+        """Return an operand, and the tensor of its scale factors if it is given as a list of both."""
+        if not isinstance(x, (tuple, list)):
+            return x, None
+        if len(x) == 1:
+            return x[0], None
+        if not self._pointers or len(x) != 2:
+            raise type_error(
+                f"{type(self.op).__name__} takes one tensor of {operand}, got {len(x)}",
+                "a list of an operand and its scale factors is for block-scaled MMAs",
+            )
+        scales = x[1]
+        if not isinstance(scales, TracedTensor) or scales.memspace is not AddressSpace.tmem:
+            raise type_error(f"the scale factors of {operand} are {scales}", "a tensor in tensor memory")
+        self._scales(f"sf{operand.lower()}", scales.iterator)
+        return x[0], scales
+
+    def _scales_of(self, sfa: Any, sfb: Any, of_a: tuple[int, ...], of_b: tuple[int, ...]) -> list[tuple[Any, Any]]:
+        """Return the address and the byte of the scale factors of A and of B in one MMA."""
+        found = []
+        for name, tensor, at in (("sfa", sfa, of_a), ("sfb", sfb, of_b)):
+            if tensor is not None:
+                pointer = tensor._iterator.moved(_offset(tensor, at))
+            else:
+                pointer = getattr(self, name)
+            if pointer is None:
+                raise type_error(
+                    f"{type(self.op).__name__} has no scale factors of {name[-1].upper()}",
+                    f"tiled_mma.set(tcgen05.Field.{name.upper()}, tensor.iterator), or [operand, scale factors] in gemm",
+                )
+            found.append(pointer.tmem_address())
+        return found
+
+    def _descriptor(self, scales: Any) -> ir.Value:
+        """Return the instruction descriptor; fields that are known at run time only are added to it."""
+        op, dynamic = self.op, []
+        flags = {}
+        for name, at in (("negate_a", 13), ("negate_b", 14)):
+            value = getattr(self, name)
+            if isinstance(value, bool):
+                flags[name] = value
+            else:
+                dynamic.append(Int32(value) << at)
+        ids = {}
+        for (_, byte), name, at in zip(scales, ("sfa_id", "sfb_id"), (29, 4), strict=False):
+            if isinstance(byte, int):
+                ids[name] = byte
+            else:
+                dynamic.append(byte << at)
+        try:
+            word: Any = op.instruction_descriptor(**flags, **ids)
+        except ValueError as rule:
+            raise type_error(f"{type(op).__name__}: {rule}") from None
+        word = Int32(word - (1 << 32) if word >> 31 else word)
+        for part in dynamic:
+            word = word | part
+        return word.ir_value()
+
+    def _accumulator(self, x: Any) -> Pointer:
+        iterator = x._iterator if isinstance(x, TracedTensor) else None
+        if not isinstance(iterator, Pointer) or iterator.memspace is not AddressSpace.tmem:
+            raise type_error(
+                f"tcgen05.mma has its accumulator in tensor memory, got {x}",
+                "cute.make_tensor(tmem_ptr, tiled_mma.make_fragment_C(shape).layout)",
+            )
+        if iterator.dtype is not self.op.acc_dtype:
+            raise type_error(
+                f"{type(self.op).__name__} accumulates in {self.op.acc_dtype.__name__}, got {x}",
+                f"cute.recast_ptr(tmem_ptr, dtype={self.op.acc_dtype.__name__})",
+            )
+        return iterator
+
+    def _operand(self, operand: str, x: Any) -> Any:
+        """Return what the MMAs of an operand are found from: a descriptor, or a pointer to tensor memory."""
+        iterator = x._iterator if isinstance(x, TracedTensor) else None
+        if operand == "A" and self.op.a_src is OperandSource.TMEM:
+            if not isinstance(iterator, Pointer) or iterator.memspace is not AddressSpace.tmem:
+                raise type_error(
+                    f"{type(self.op).__name__} with OperandSource.TMEM has A in tensor memory, got {x}",
+                    "cute.make_tensor(tmem_ptr, tiled_mma.make_fragment_A(shape).layout)",
+                )
+            self._check_type(operand, iterator.dtype)
+            return iterator
+        if not isinstance(iterator, UmmaDescriptor):
+            raise type_error(
+                f"tcgen05.mma takes {operand} by descriptors of shared memory, got {x}",
+                f"tiled_mma.make_fragment_{operand}(tensor in shared memory)",
+            )
+        self._check_type(operand, iterator.dtype)
+        if iterator.major is not self._major(operand):
+            raise type_error(
+                f"the MMA takes {operand} {self._major(operand).name}-major, and its descriptor is "
+                f"{iterator.major.name}-major",
+                f"make_fragment_{operand} of the same MMA",
+            )
+        return iterator
+
+
+def _offset(tensor: TracedTensor, call: tuple[int, ...]) -> Any:
+    """Return where the part of a call begins: at coordinates of the modes after the first. A tensor of one call has no
+    others."""
+    layout = tensor.offset_layout
+    modes = rank(layout)
+    return layout((0, *call[: modes - 1])) if modes > 1 else 0
+
+
+def _value(place: Any, tensor: TracedTensor, call: tuple[int, ...]) -> ir.Value:
+    offset = _offset(tensor, call)
+    if isinstance(place, Pointer):
+        return place.moved(offset).tmem_address()[0].ir_value()
+    return place.element(offset).ir_value()
+
+
+def _same_place(first: Pointer, second: Pointer) -> bool:
+    same = first._offset == second._offset
+    return first._base == second._base and isinstance(same, bool) and same
 
 
 def _at_zero(dtype: Any, layout: Layout) -> TracedTensor:
     return TracedTensor(pointer_to(dtype, 0, AddressSpace.tmem), layout)
-
-
-def _not_yet(what: str) -> Exception:
-    return DSLNotImplemented(f"{what} is not implemented yet: Kiln has the layouts of tcgen05, not its instructions")
 
 
 class MmaOp(atoms.MmaOp):
@@ -227,6 +424,14 @@ class MmaOp(atoms.MmaOp):
         if k != self._K:
             raise type_error(f"K of {type(self).__name__} is {k!r}", f"{self._K}")
         return (m, n, k)
+
+    def instruction_descriptor(self, **fields: Any) -> int:
+        """Return the instruction descriptor (32 bits); `negate_a` and `negate_b` are its fields. Raises ValueError."""
+        m, n, _ = self.shape_mnk
+        return nvgpu.tcgen05.tcgen05_descriptors.instruction_descriptor(
+            self.kind, _ptx_name(self.a_dtype), _ptx_name(self.b_dtype), _ptx_name(self.acc_dtype), m, n,
+            cta_group=self.cta_group.value, a_major=self.a_major_mode.value, b_major=self.b_major_mode.value, **fields,
+        )  # fmt: skip
 
     def make_trait(self) -> Tcgen05MmaTrait:
         return Tcgen05MmaTrait(self)
@@ -330,8 +535,18 @@ class BlockScaledMmaOp(MmaOp):
         self.sf_dtype, self.sf_vec_size = sf_dtype, sf_vec_size
         super().__init__(a_dtype, b_dtype, acc_dtype, shape_mnk, cta_group, a_src, a_major_mode, b_major_mode)
 
-    def _scale_factors(self) -> tuple[str | None, int | None]:
+    def _scale_factors(self) -> tuple[str, int]:
         return "ue8m0" if self.sf_dtype is Float8E8M0FNU else "ue4m3", self.sf_vec_size
+
+    def instruction_descriptor(self, **fields: Any) -> int:
+        """Return the instruction descriptor (32 bits); `sfa_id` and `sfb_id` are the bytes of scale factors."""
+        m, n, k = self.shape_mnk
+        scale_type, block = self._scale_factors()
+        return nvgpu.tcgen05.tcgen05_descriptors.block_scaled_instruction_descriptor(
+            self.kind, _ptx_name(self.a_dtype), _ptx_name(self.b_dtype), scale_type, m, n, block=block,
+            cta_group=self.cta_group.value, a_major=self.a_major_mode.value, b_major=self.b_major_mode.value,
+            k96=k == 96, **fields,
+        )  # fmt: skip
 
 
 class MmaMXF8F6F4Op(BlockScaledMmaOp):

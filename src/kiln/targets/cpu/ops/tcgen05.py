@@ -1,19 +1,343 @@
-"""tcgen05 and cluster launch control, which the CPU target has no engine for yet."""
+"""tcgen05: tensor memory, and the asynchronous operations on it, which `runtime/tensor_memory.py` carries out."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from ....base_dsl.compiler import report_at
-from ....base_dsl.diagnostics import DSLNotImplemented
+from ....base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ....dialects import nvgpu
 from ....dialects.declaration import OpView
-from ...lowering.builder import Builder
-from ...lowering.expansion import Handlers
+from ....dialects.nvgpu import tcgen05
+from ....dialects.nvgpu.tcgen05_descriptors import matrix_descriptor_fields
+from ....dialects.nvgpu.tensor_memory import ld_registers
+from ....mlir import ir
+from ...lowering.builder import Builder, int_type, parsed_type
+from ...lowering.expansion import AnyOp, Handlers
 from ..expand import Expander
+from ..runtime import tensor_memory, umma
+from ..runtime.engine_table import TCGEN05_ST_QUEUE
+from ..runtime.record_access import Fields, leave
+from ..runtime.records import Mma
+from ..sanitizer.hooks import hooks_of
+from .warp import lane_of, meet_word
 
 HANDLERS = Handlers()
-_UNITS = {nvgpu.tcgen05.__name__: "tcgen05", nvgpu.launch_control.__name__: "cluster launch control"}
+
+
+def refused_operation(why: int, what: str) -> tuple[str, str]:
+    """Return the message and hint for an operation that the runtime refused with a code."""
+    number, first, second = why & 0xFF, why >> 8 & 0xFFFFFF, why >> 32
+    last = first + max(second, 1) - 1
+    said = {
+        tensor_memory.MISSING: (
+            f"is executed by {first} lanes of a warp, the others having ended",
+            "all 32 lanes execute it together: move it out of the branch, or let blocks have whole warps",
+        ),
+        tensor_memory.DIFFERENT: (
+            "is executed with operands that differ between the lanes of a warp",
+            "all 32 lanes give the same address, or the same number of columns",
+        ),
+        tensor_memory.SIZE: (f"is of {first} columns", "columns are allocated by powers of two from 32 to 512"),
+        tensor_memory.GROWS: (
+            f"of {first} columns, after the CTA allocated {second}",
+            "allocate the largest part first: no allocation of a CTA is larger than an earlier one",
+        ),
+        tensor_memory.RELINQUISHED: (
+            "by a CTA that has given up its permit to allocate",
+            "call relinquish_tmem_alloc_permit() after the last allocation",
+        ),
+        tensor_memory.PAIR_SIZE: (
+            f"of {first} columns, and the other CTA of the pair allocates {second}",
+            "both CTAs of a pair allocate the same number of columns, in the same order",
+        ),
+        tensor_memory.CLUSTER: (
+            f"for a pair of CTAs, and the cluster has {first}",
+            "launch the kernel with clusters of an even number of CTAs, or use CtaGroup.ONE",
+        ),
+        tensor_memory.NOT_ALLOCATED: (
+            f"of {first} columns at address {second & 0xFFFFFFFF:#x}, where no allocation of that size starts",
+            "free what alloc returned: the same address and the same number of columns, once",
+        ),
+        tensor_memory.COLUMNS: (
+            f"accesses columns {first} to {last}, which the CTA has not allocated, or not all of them",
+            "stay inside the columns from the address that alloc returned, and before dealloc",
+        ),
+        tensor_memory.OWNER: (
+            f"accesses lanes from {first} on in warp {second}",
+            f"warp {second} accesses lanes {second % 4 * 32} to {second % 4 * 32 + 31}: 32 times its number modulo 4",
+        ),
+        tensor_memory.LANE: (
+            f"has an address with lane {first}",
+            "this instruction starts at lane 0" if second == 128 else f"its lane is a multiple of {second}",
+        ),
+        tensor_memory.OUTSIDE: (
+            f"reads up to byte {second} of shared memory, and the CTA has {first}",
+            "look at start, leading and stride of the descriptor",
+        ),
+        tensor_memory.LEAK: (
+            f"is of memory that the CTA has not freed when it ends: {first} columns",
+            "call dealloc for every allocation, by a warp, before the CTA ends",
+        ),
+        tensor_memory.RECEIVER: (f"has a mask with CTAs that a cluster of {first} does not have", "set only their bits"),
+    }  # fmt: skip
+    if number not in said:
+        return f"{what}: refused with code {why}", ""
+    text, hint = said[number]
+    return f"{what} {text}", hint
+
+
+def _frame(x: Expander, op: AnyOp, cta_group: int = 0) -> ir.Value:
+    """Return the frame of the running thread, whose block has tensor memory; a kernel has one CTA group."""
+    if cta_group and x.function.cta_group not in (0, cta_group):
+        message = f"{op.operation.name} has cta_group {cta_group} in a kernel with cta_group {x.function.cta_group}"
+        hint = "all tcgen05 instructions of a kernel have the same one: alloc, mma, cp and commit included"
+        raise report_at(op.location, CompilerDiagnosticError, message, hint=hint)
+    x.function.cta_group = x.function.cta_group or cta_group
+    x.function.copies = x.function.tensor_memory = True
+    return x.frame_of(op)
+
+
+def _site(x: Expander, op: AnyOp, what: str) -> int:
+    return x.module.site(op, "tcgen05", what, x.function.name, ("i64",))
+
+
+def _may_fail(x: Expander, op: AnyOp, b: Builder, why: ir.Value, what: str) -> None:
+    """End the thread with a fault if a code is not 0."""
+    site = _site(x, op, what)
+    failed = b.if_(b.compare("ne", why, 0))
+    x.fault(failed, site, [why])
+    x.end(failed)
+
+
+# --- allocation ------------------------------------------------------------------------------------------------------
+
+
+def alloc(x: Expander, op: AnyOp, b: Builder, pointer: ir.Value, columns: ir.Value, cta_group: int) -> None:
+    """Allocate tensor memory for a warp, and write its address to shared memory; wait until there is some."""
+    frame, i64 = _frame(x, op, cta_group), int_type(64)
+    first = b.if_(b.compare("eq", lane_of(x, b), 0))
+    hooks_of(x, op).access(first, pointer, 4, write=True, alignment=4, what="address of tensor memory", written=False)
+    meeting = meet_word(x, op, b, "tcgen05_alloc", b.i32(-1), columns)
+    waits, fails = (b.i32(site) for site in (x.site_of(op, "tcgen05_alloc"), _site(x, op, "tcgen05.alloc")))
+    operands = [frame, pointer, columns, b.i32(cta_group), waits, fails]
+
+    def again(c: Builder) -> tuple[ir.Value, ...]:
+        status = x.call(c, "kiln_cpu_tcgen05_alloc", operands, i64)
+        return c.compare("eq", status, tensor_memory.AGAIN), status
+
+    loop, _ = b.while_(again, [i64])
+    x.suspend(loop)
+    _may_fail(x, op, b, loop.point.block.owner.operation.results[0], "tcgen05.alloc")
+    leave(b, meeting)
+
+
+@HANDLERS.expands(tcgen05.Tcgen05Alloc)
+def _alloc(x: Expander, op: tcgen05.Tcgen05Alloc, b: Builder) -> None:
+    alloc(x, op, b, op.pointer, op.columns, op.cta_group)
+
+
+def dealloc(x: Expander, op: AnyOp, b: Builder, address: ir.Value, columns: ir.Value, cta_group: int) -> None:
+    """Free tensor memory of a warp's block."""
+    frame = _frame(x, op, cta_group)
+    meeting = meet_word(x, op, b, "tcgen05_dealloc", b.i32(-1), address)
+    operands = [frame, address, columns, b.i32(cta_group)]
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_dealloc", operands, int_type(64)), "tcgen05.dealloc")
+    leave(b, meeting)
+
+
+@HANDLERS.expands(tcgen05.Tcgen05Dealloc)
+def _dealloc(x: Expander, op: tcgen05.Tcgen05Dealloc, b: Builder) -> None:
+    dealloc(x, op, b, op.address, op.columns, op.cta_group)
+
+
+@HANDLERS.calls(tcgen05.Tcgen05RelinquishAllocPermit, "cta_group")
+def relinquish(x: Expander, op: AnyOp, b: Builder, cta_group: int) -> None:
+    """Let the block allocate no more tensor memory."""
+    frame = _frame(x, op, cta_group)
+    meeting = _together(x, op, b, "tcgen05_relinquish_alloc_permit", b.i32(0))
+    x.call(b, "kiln_cpu_tcgen05_relinquish", [frame])
+    leave(b, meeting)
+
+
+def _together(x: Expander, op: AnyOp, b: Builder, name: str, word: ir.Value) -> Fields:
+    """Let all lanes of a warp meet, which must bring the same word."""
+    meeting = meet_word(x, op, b, name, b.i32(-1), word)
+    why = x.call(b, "kiln_cpu_tcgen05_together", [_frame(x, op), word], int_type(64))
+    _may_fail(x, op, b, why, name.replace("_", ".", 1))
+    return meeting
+
+
+# --- MMA -------------------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.expands(tcgen05.Tcgen05MatrixDescriptor)
+def _matrix_descriptor(x: Expander, op: tcgen05.Tcgen05MatrixDescriptor, b: Builder) -> ir.Value:
+    """Return a descriptor whose address counts from the start of the block's shared memory, as for WGMMA."""
+    x.kernel_only(op)
+    fields = matrix_descriptor_fields(op.leading, op.stride, op.swizzle, absolute_leading=bool(op.next_chunk))
+    low = _address_field(x, b, op.pointer)
+    for pointer in op.next_chunk:
+        low = b.binary("ori", low, b.binary("shli", _address_field(x, b, pointer), 16))
+    return b.binary("ori", low, fields - (fields >> 63 << 64))
+
+
+def _address_field(x: Expander, b: Builder, pointer: ir.Value) -> ir.Value:
+    here, start = (b.value("llvm.ptrtoint", int_type(64), (p,)) for p in (pointer, x.function.smem))
+    return b.binary("andi", b.binary("shrui", b.binary("subi", here, start), 4), 0x3FFF)
+
+
+def issue_mma(
+    x: Expander, op: AnyOp, b: Builder, kind: str, operands: dict[str, ir.Value], accumulate: ir.Value, flags: int,
+    masks: Sequence[ir.Value] = (), **fields: Any,
+) -> None:  # fmt: skip
+    """Issue an MMA; `operands` and `fields` are those of `records.Mma`."""
+    frame, memory = (
+        _frame(x, op, fields["cta_group"]),
+        x.at_entry(op.location).alloca(int_type(64), ctypes.sizeof(Mma) // 8),
+    )
+    record = Fields(b, memory, Mma)
+    a = operands["a"]
+    if a.type == int_type(32):
+        flags |= umma.A_IN_TENSOR_MEMORY
+        operands["a"] = b.value("arith.extui", int_type(64), (a,))
+    adds = b.value("arith.extui", int_type(32), (accumulate,))
+    record.store("kind", umma.KINDS.index(kind))
+    record.store("flags", b.binary("ori", adds, flags))
+    for name in ("d", "a", "b", "idesc", "sfa", "sfb", "vector", "scale_input_d", "zero_columns", "cta_group"):
+        record.store(name, operands.get(name, fields.get(name, 0)))
+    record.store("site", _site(x, op, "tcgen05.mma"))
+    for number in range(8):
+        b.store(masks[number] if number < len(masks) else b.i32(0), record.at("masks", 4 * number))
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_mma", [frame, memory], int_type(64)), "tcgen05.mma")
+
+
+@HANDLERS.expands(tcgen05.Tcgen05Mma)
+def _mma(x: Expander, op: tcgen05.Tcgen05Mma, b: Builder) -> None:
+    operands = {"d": op.d, "a": op.a, "b": op.b, "idesc": op.idesc}
+    flags, masks = umma.SHIFTS_A * op.a_shift, op.disable_output_lane
+    scale = op.scale_input_d or 0
+    issue_mma(x, op, b, op.kind, operands, op.accumulate, flags, masks, cta_group=op.cta_group, scale_input_d=scale)
+
+
+@HANDLERS.expands(tcgen05.Tcgen05MmaWs)
+def _mma_ws(x: Expander, op: tcgen05.Tcgen05MmaWs, b: Builder) -> None:
+    operands = {"d": op.d, "a": op.a, "b": op.b, "idesc": op.idesc}
+    for mask in op.zero_column_mask:
+        operands["zero_columns"] = mask
+    issue_mma(x, op, b, op.kind, operands, op.accumulate, umma.WS, cta_group=1)
+
+
+@HANDLERS.expands(tcgen05.Tcgen05MmaBlockScale)
+def _mma_block_scale(x: Expander, op: tcgen05.Tcgen05MmaBlockScale, b: Builder) -> None:
+    operands = {"d": op.d, "a": op.a, "b": op.b, "idesc": op.idesc, "sfa": op.sfa, "sfb": op.sfb}
+    issue_mma(x, op, b, op.kind, operands, op.accumulate, 0, cta_group=op.cta_group, vector=op.block)
+
+
+# --- copy, shift, commit ---------------------------------------------------------------------------------------------
+
+
+@HANDLERS.calls(tcgen05.Tcgen05Cp, "address", "descriptor", "shape", "format", "cta_group")
+def cp(
+    x: Expander, op: AnyOp, b: Builder, address: ir.Value, descriptor: ir.Value, shape: str, format_: str | None,
+    cta_group: int,
+) -> None:  # fmt: skip
+    """Copy rows of shared memory to tensor memory."""
+    form = b.i32(tensor_memory.copy_form(shape, format_, cta_group))
+    operands = [_frame(x, op, cta_group), address, descriptor, form]
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_cp", operands, int_type(64)), "tcgen05.cp")
+
+
+@HANDLERS.calls(tcgen05.Tcgen05Shift, "address", "cta_group")
+def shift(x: Expander, op: AnyOp, b: Builder, address: ir.Value, cta_group: int) -> None:
+    """Shift columns of tensor memory down by a lane."""
+    operands = [_frame(x, op, cta_group), address, b.i32(cta_group)]
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_shift", operands, int_type(64)), "tcgen05.shift")
+
+
+@HANDLERS.calls(tcgen05.Tcgen05Commit, "mbarrier", "mask", "cta_group")
+def commit(x: Expander, op: AnyOp, b: Builder, mbarrier: ir.Value, masks: Sequence[ir.Value], cta_group: int) -> None:
+    """Arrive at mbarriers when all that the thread issued is complete."""
+    blocks = b.i32(-1)
+    for mask in masks:
+        blocks = b.value("arith.extui", int_type(32), (mask,))
+    operands = [_frame(x, op, cta_group), mbarrier, blocks]
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_commit", operands, int_type(64)), "tcgen05.commit")
+
+
+# --- registers -------------------------------------------------------------------------------------------------------
+
+
+def _registers(x: Expander, op: AnyOp, count: int) -> ir.Value:
+    """Return memory for registers of a thread."""
+    return x.at_entry(op.location).alloca(int_type(32), count)
+
+
+def load(
+    x: Expander, op: AnyOp, b: Builder, address: ir.Value, shape: str, repeat: int, split: int | None, packs: bool,
+    reduction: int | None = None,
+) -> ir.Value:  # fmt: skip
+    """Return the registers of a thread, a vector of i32; with a `reduction`, one more.
+
+    A thread loads when it comes; none goes on before all have loaded.
+    """
+    frame, form = _frame(x, op), tensor_memory.form_of(shape, repeat, split or 0, packs)
+    count = ld_registers(shape, repeat) + (reduction is not None)
+    name, memory = "tcgen05_ld" if reduction is None else "tcgen05_ld_red", _registers(x, op, count)
+    operands = [frame, address, b.i32(form), *([] if reduction is None else [b.i32(reduction)]), memory]
+    what = name.replace("_", ".")
+    _may_fail(x, op, b, x.call(b, f"kiln_cpu_{name}", operands, int_type(64)), what)
+    leave(b, _together(x, op, b, name, address))
+    return b.load(parsed_type(f"vector<{count}xi32>"), memory, 4)
+
+
+@HANDLERS.expands(tcgen05.Tcgen05Ld)
+def _ld(x: Expander, op: tcgen05.Tcgen05Ld, b: Builder) -> ir.Value:
+    return load(x, op, b, op.address, op.shape, op.repeat, op.split, bool(op.pack))
+
+
+@HANDLERS.expands(tcgen05.Tcgen05LdRed)
+def _ld_red(x: Expander, op: tcgen05.Tcgen05LdRed, b: Builder) -> ir.Value:
+    reduction = tensor_memory.reduction_of(op.reduction, op.type, bool(op.abs), bool(op.nan))
+    return load(x, op, b, op.address, op.shape, op.repeat, op.split, False, reduction)
+
+
+def store(
+    x: Expander, op: AnyOp, b: Builder, address: ir.Value, value: ir.Value, shape: str, repeat: int, split: int | None,
+    unpacks: bool,
+) -> None:  # fmt: skip
+    """Store the registers of a thread, a vector of i32."""
+    frame, form = _frame(x, op), tensor_memory.form_of(shape, repeat, split or 0, unpacks)
+    memory = _registers(x, op, ld_registers(shape, repeat))
+    leave(b, _together(x, op, b, "tcgen05_st", address))
+    b.store(value, memory, 4)
+    operands = [frame, address, b.i32(form), memory]
+    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_st", operands, int_type(64)), "tcgen05.st")
+
+
+@HANDLERS.expands(tcgen05.Tcgen05St)
+def _st(x: Expander, op: tcgen05.Tcgen05St, b: Builder) -> None:
+    store(x, op, b, op.address, op.value, op.shape, op.repeat, op.split, bool(op.unpack))
+
+
+@HANDLERS.calls(tcgen05.Tcgen05Wait, "kind")
+def wait(x: Expander, op: AnyOp, b: Builder, kind: str) -> None:
+    """Wait until the warp's loads or stores are complete."""
+    frame = _frame(x, op)
+    if kind == "st":
+        x.call(b, "kiln_cpu_commit", [frame, b.i32(TCGEN05_ST_QUEUE)])
+        x.call(b, "kiln_cpu_wait_for_groups", [frame, b.i32(TCGEN05_ST_QUEUE), b.i32(0)])
+    leave(b, _together(x, op, b, f"tcgen05_wait.{kind}", b.i32(0)))
+
+
+@HANDLERS.expands(tcgen05.Tcgen05Fence)
+def _fence(x: Expander, op: tcgen05.Tcgen05Fence, _b: Builder) -> None:
+    x.kernel_only(op)
+
+
+_UNITS = {nvgpu.launch_control.__name__: "cluster launch control"}
 
 
 def _refuse(_x: Expander, op: OpView, _b: Builder) -> NoReturn:

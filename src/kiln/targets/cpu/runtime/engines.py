@@ -14,14 +14,19 @@ source that is overwritten too early shows.
 | `cp.reduce.async.bulk` (`reductions.py`) | BULK_QUEUE | `reduce_bytes` | BYTES, GROUP |
 | `cp.async.bulk.tensor` (`tma.py`) | BULK_QUEUE | `load_box`, `store_box` | BYTES, GROUP |
 | `wgmma` | WGMMA_QUEUE | `wgmma.next_wgmma` | by the counts of its warpgroup (`wgmma.py`) |
+| `tcgen05.mma`, `.cp`, `.shift` (`tcgen05.py`) | TCGEN05_QUEUE | `umma.multiply`, `copy_rows`, `shift_rows` | GROUP |
+| `tcgen05.commit` | TCGEN05_QUEUE | `nothing` | ARRIVAL, at the mbarriers of several CTAs |
+| `tcgen05.st` | TCGEN05_ST_QUEUE | `store_registers` | GROUP |
+
+The operations that a thread issues to an ordered queue, TCGEN05_QUEUE, are carried out in order.
 """
 # pyright: reportReturnType=false
 
 from __future__ import annotations
 
 from ....native import Ptr, address, i32, inline, local, native, ref, size_of, u32, u64
-from ...host.libc import free, memcpy, memset, realloc
-from .engine_table import BULK_QUEUE, COPY_QUEUE
+from ...host.libc import free, malloc, memcpy, memset, realloc
+from .engine_table import BULK_QUEUE, COPY_QUEUE, QUEUES
 from .records import WARP, WARPGROUP, WARPS, BlockRecord, FrameHeader, Operation, Sizes
 from .schedule_order import random, schedule
 from .threads import mbarrier, waiting
@@ -55,9 +60,22 @@ def nothing(operation: Ptr[Operation]) -> None:
 def announce(operation, completion):
     """Signal the completion of an operation."""
     if completion == ARRIVAL:
-        mbarrier(operation.mbarrier, 1, 0)
+        if operation.blocks == 0:
+            mbarrier(operation.mbarrier, 1, 0)
+        else:
+            arrive_in_blocks(operation)
     elif completion == BYTES:
         mbarrier(operation.mbarrier, 0, -i32(operation.bytes))
+
+
+@native
+def arrive_in_blocks(operation: Ptr[Operation]) -> None:
+    """Arrive at the mbarrier with the same offset in each block of a mask."""
+    first, chunk = operation.block.cluster.smem, u64(operation.block.chunk)
+    offset = (address(operation.mbarrier) - address(first)) % chunk
+    for rank in range(u32(32)):
+        if operation.blocks >> rank & 1 != 0:
+            mbarrier(Ptr[u64](first + (u64(rank) * chunk + offset)), 1, 0)
 
 
 @native
@@ -65,17 +83,32 @@ def carry_out(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
     operation.work(operation)
     announce(operation, operation.completion)
     operation.queue = DONE
+    free(operation.extra)
     block.operations_left -= 1
+
+
+@inline
+def is_ordered(queue):
+    """Return whether the operations of a thread in a queue are carried out in order."""
+    found = False
+    for number, each in tuple(enumerate(QUEUES)):
+        if each.ordered:
+            found = found or queue == number
+    return found
 
 
 @native
 def land(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
-    """Carry out an operation; an ARRIVAL first carries out the earlier operations of its thread."""
-    if operation.completion == ARRIVAL:
+    """Carry out an operation, and first the earlier ones of its thread that it comes after.
+
+    These are the groups before an ARRIVAL, and all of an ordered queue.
+    """
+    ordered = is_ordered(operation.queue)
+    if operation.completion == ARRIVAL or ordered:
         earlier = block.operations
         while address(earlier) < address(operation):
             mine = earlier.queue == operation.queue and earlier.thread == operation.thread
-            if mine and earlier.completion == GROUP:
+            if mine and (ordered or earlier.completion == GROUP):
                 carry_out(block, earlier)
             earlier = earlier + 1
     carry_out(block, operation)
@@ -103,16 +136,25 @@ def describe(operation, work, target, source, bytes_, size, place):
     operation.bytes = bytes_
     operation.size = size
     operation.mbarrier = place
+    operation.blocks = 0
+    operation.extra = None
 
 
 @inline
 def give(
-    frame, queue: int, completion: int, work, target=None, source=None, bytes_=0, size=0, mbarrier=None, more=None
-):
-    """Issue an operation to an engine; the schedule decides when it is carried out. `more` sets further fields."""
+    frame, queue: int, completion: int, work, target=None, source=None, bytes_=0, size=0, mbarrier=None, more=None,
+    extra=None, extra_bytes=0,
+):  # fmt: skip
+    """Issue an operation to an engine; the schedule decides when it is carried out.
+
+    `more` sets further fields; `extra_bytes` bytes at `extra` are operands, which may change after this.
+    """
     if schedule.value == 0:
         now = local(Operation)
         describe(now, work, target, source, bytes_, size, mbarrier)
+        now.block = frame.block
+        if extra is not None:
+            now.extra = extra
         if more is not None:
             more(now)
         work(now)
@@ -122,6 +164,10 @@ def give(
         describe(later, work, target, source, bytes_, size, mbarrier)
         if more is not None:
             more(later)
+        if extra is not None:
+            later.extra = malloc(extra_bytes)
+            memcpy(later.extra, extra, extra_bytes)
+        later.block = frame.block
         later.queue = queue
         later.completion = completion
         later.thread = frame.thread

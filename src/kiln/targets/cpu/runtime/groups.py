@@ -73,6 +73,7 @@ def initialize(
         block.chunk = sizes.chunk
         block.smem = smem_of(arena, sizes, rank)
         block.dynamic = smem_of(arena, sizes, rank) + static
+        block.tmem = Ptr[u32](smem_of(arena, sizes, rank) + (sizes.chunk - sizes.tmem))
         block.dynamic_smem = sizes.dynamic
         block.used = 0
         block.operations = None

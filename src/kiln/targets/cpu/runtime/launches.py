@@ -130,15 +130,15 @@ def launch(
     grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64,
     cluster_x: u64, cluster_y: u64, cluster_z: u64,
     dynamic: u64, room: i64, held: u32, static: u32, most_threads: u32, most_cluster: u32, serial: i32, frame: u32, meets: i32,
-    resident: i32, name: Ptr,
+    tmem: u32, resident: i32, name: Ptr,
 ) -> None:  # fmt: skip
     """Run a grid.
 
     `dynamic` are the bytes of shared memory that the launch asks for, at most `room`; `held` of them are those that the
     kernel allocates, which take `static` bytes here. `most_threads` and `most_cluster` limit the threads of a block and
     the blocks of a cluster. `serial` has bit 0 if blocks run in order, bit 1 if a block may take long. `frame` are the
-    bytes of a thread's frame, 0 for kernels whose threads never wait. `meets` says whether lanes meet. `resident` is 1
-    if all blocks must be resident together, 2 if that is desirable.
+    bytes of a thread's frame, 0 for kernels whose threads never wait. `meets` says whether lanes meet. `tmem` are the
+    bytes of tensor memory of a block. `resident` is 1 if all blocks must be resident together, 2 if that is desirable.
     """
     if has_fault(context):
         return
@@ -162,13 +162,14 @@ def launch(
     sizes.dynamic = max(u32(dynamic), held)
     sizes.smem = static + round_up(sizes.dynamic - held)
     sizes.chunk = sizes.smem
+    sizes.tmem = tmem
     sizes.group = 1
     if frame != 0:
         count = u32(block_x * block_y * block_z)
         bytes_ = sizes.smem + BLOCK_BYTES + count * frame
         if meets != 0:
             bytes_ += (count + (WARP - 1) >> 5) * WARP_BYTES
-        sizes.chunk = round_up(bytes_)
+        sizes.chunk = round_up(bytes_ + tmem)
         together = resident == 1 or (resident == 2 and blocks <= MAX_RESIDENT)
         sizes.group = u32(blocks if together else cluster_x * cluster_y * cluster_z)
     total = blocks // sizes.group

@@ -20,8 +20,9 @@ LAUNCH = jit.Part(_code("launch", "launching"), (runtime.REPORTS, runtime.SIGNAL
 WAITING = jit.Part(_code("waiting", "waiting"), (runtime.REPORTS, LAUNCH))
 ACCELERATOR = jit.Part(_code("accelerator", "accelerator"), (LAUNCH, WAITING))
 WGMMA = jit.Part(_code("wgmma", "wgmmas"), (runtime.REPORTS, LAUNCH))
+TCGEN05 = jit.Part(_code("tcgen05", "tcgen05"), (runtime.REPORTS, LAUNCH, WAITING))
 WARP_MMA = jit.Part(_code("warp_mma", "warp_mmas"))
-PARTS = (*runtime.PARTS, LAUNCH, WAITING, ACCELERATOR, WGMMA, WARP_MMA)
+PARTS = (*runtime.PARTS, LAUNCH, WAITING, ACCELERATOR, WGMMA, TCGEN05, WARP_MMA)
 
 
 def _variable(name: str, kind: Any) -> Any:

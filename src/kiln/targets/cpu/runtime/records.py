@@ -5,12 +5,13 @@ wait record in its frame: it is blocked while `*wait_address & wait_mask == wait
 group can make progress, while some are left, is exactly a deadlock. A thread that only tries a wait leaves a *soft*
 record: before a deadlock is declared, it is woken once with the result that the wait failed.
 
-The memory of a group is one chunk for each block: shared memory, then the block's record, its frames and its meetings.
+The memory of a group is one chunk for each block: shared memory, then the block's record, its frames, its meetings, and
+tensor memory if the kernel has any.
 """
 
 from __future__ import annotations
 
-from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP, WARPGROUP
+from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, TMEM_ALLOCATION, TMEM_LANES, WARP, WARPGROUP
 from ....native import Array, Fn, Ptr, i16, i32, size_of, struct, u8, u32, u64
 from ...host.call_context import Context
 from .engine_table import QUEUES
@@ -23,6 +24,9 @@ TALLIES = 8
 """Phases of a barrier whose tallies are kept, since a thread may read its own late."""
 FREE, OPEN, COMPLETE = 0, 1, 2
 """States of a meeting."""
+TMEM_SLOT, TMEM_COLUMNS = TMEM_ALLOCATION
+"""Columns of tensor memory that are allocated together, and all columns of a block."""
+TMEM_BYTES = 4 * TMEM_LANES * TMEM_COLUMNS
 SMEM_ALIGNMENT = 1024
 """Alignment of a block's shared memory, static and dynamic, and of its chunk."""
 
@@ -100,6 +104,26 @@ class Meeting:
 
 
 @struct
+class Mma:
+    """The operands of a `tcgen05.mma` (`umma.py`), as the issuing thread gave them."""
+
+    kind: u32  # a number of `umma.KINDS`
+    flags: u32  # `umma.ACCUMULATE` and those beside it
+    cta_group: u32
+    idesc: u32
+    a: u64  # a descriptor, or an address in tensor memory
+    b: u64
+    d: u32
+    sfa: u32
+    sfb: u32
+    vector: u32  # elements along K that share a scale factor; 0: no scale factors
+    scale_input_d: u32
+    site: i32
+    zero_columns: u64  # the zero-column mask of `tcgen05.mma.ws`
+    masks: Array[u32, 8]  # rows of D that are not written, as bits; the even CTA's first
+
+
+@struct
 class Operation:
     """An operation issued to an asynchronous engine (`engines.py`)."""
 
@@ -116,6 +140,12 @@ class Operation:
     coordinates: Array[i32, 5]  # of a box (`tma.py`)
     offsets: Array[i16, 3]
     reduction: i32
+    blocks: u32  # of the cluster, as bits, at whose mbarriers it arrives; 0: at `mbarrier` alone
+    block: Ptr[BlockRecord]  # of the thread that issued it
+    extra: Ptr  # further operands: an `Mma`, or the registers of a store
+    descriptor: u64  # of an operand in shared memory
+    tmem_address: u32
+    form: u32  # of an access to tensor memory (`tensor_memory.py`)
 
 
 @struct
@@ -147,6 +177,15 @@ class Warpgroup:
 
 
 @struct
+class PairMeeting:
+    """Warps of both CTAs of a pair that allocate tensor memory together (`tcgen05.py`)."""
+
+    waiting: Array[Ptr[Meeting], 2]  # the warp of each CTA that waits for one of the other
+    columns: Array[u32, 2]  # that it asks for
+    turn: u32  # changes when columns are allocated or freed
+
+
+@struct
 class BlockRecord:
     """State that the threads of a block share besides shared memory; frames and meetings follow it in memory."""
 
@@ -158,6 +197,7 @@ class BlockRecord:
     chunk: u32  # bytes from one block of the group to the next
     smem: Ptr
     dynamic: Ptr  # where dynamic shared memory starts
+    tmem: Ptr[u32]  # tensor memory, lane by lane: cell (lane, column) is tmem[lane * TMEM_COLUMNS + column]
     index: Array[u32, 3]  # in the grid, x y z
     block_dim: Array[u32, 3]
     grid_dim: Array[u32, 3]
@@ -180,6 +220,12 @@ class BlockRecord:
     arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
     warps: Array[Warp, WARPS]
     warpgroups: Array[Warpgroup, WARPS * WARP // WARPGROUP]
+    tmem_used: u32  # slots of tensor memory that are allocated, as bits
+    tmem_starts: u32  # slots in which an allocation starts
+    tmem_least: u32  # slots of the smallest allocation so far; 0: none
+    tmem_relinquished: u32
+    tmem_site: i32  # of the last allocation
+    pair: PairMeeting  # of the CTAs of a pair: in the even one
     registers_free: u32  # released by warps
     registers_known: u32  # low half: of the pool, high half: asked for by all threads; both divided by 8
 
@@ -195,6 +241,7 @@ class Sizes:
     chunk: u32  # bytes of a block's chunk
     group: u32  # blocks of a group
     dynamic: u32  # bytes of dynamic shared memory, as the launch gave them
+    tmem: u32  # bytes of tensor memory of a block; 0 if the kernel has none
 
 
 HEADER = -(-size_of(FrameHeader) // 16) * 16

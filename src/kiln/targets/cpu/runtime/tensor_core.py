@@ -1,15 +1,19 @@
-"""The arithmetic of WGMMA: D = A B + C, bit for bit as in a model of the hardware.
+"""The arithmetic of WGMMA and tcgen05.mma: D = A B + C, bit for bit as in a model of the hardware.
 
-PTX leaves order and rounding of `wgmma` open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909)
-adds all products of an element of D and C at once: each term is truncated (towards zero) F bits below the largest
-exponent among them. The exponent of a product is the sum of its factors', where subnormal factors have that of the
-smallest normal number. The truncated terms are added exactly, and the sum is truncated to f32, or rounded to the
-nearest f16. F is 25; with 8-bit floats it is 13, and f32 keeps that many bits of its fraction. Integers wrap.
+PTX leaves order and rounding open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909) adds all
+products of an element of D and C at once: each term is truncated (towards zero) F bits below the largest exponent among
+them. The exponent of a product is the sum of its factors', where subnormal factors have that of the smallest normal
+number. The truncated terms are added exactly, and the sum is truncated to f32, or rounded to the nearest f16. F is 25;
+with 8-bit floats of WGMMA it is 13, and f32 keeps that many bits of its fraction. Integers wrap.
 
-An element is stored as exponent, significand and sign (0 or -1). A has 64 rows of k, B a row of `COLUMNS` for each k,
-so that loops over columns run on vectors. A term is a product of significands, shifted right. If no exponent of an
-operand is beyond `NEAR`, terms are computed in f32 instead, which is faster and gives the same result: the product of
-two elements is exact there, and so is its product with a power of two unless that is far below 1.
+An element is stored as exponent, significand and sign (0 or -1). A has up to 64 rows of k, B a row of `COLUMNS` for
+each k, so that loops over columns run on vectors. A term is a product of significands, shifted right. If no exponent of
+an operand is beyond `NEAR`, terms are computed in f32 instead, which is faster and gives the same result: the product
+of two elements is exact there, and so is its product with a power of two unless that is far below 1. A sum in 32 bits
+has room for 16 terms, so that those of k from 16 on have a sum of their own.
+
+Callers give an `exchange`, which loads a row of C and stores one of D: from registers here for WGMMA, from tensor
+memory in `tcgen05_mma.py`.
 """
 # pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
 
@@ -20,11 +24,17 @@ from .records import Wgmma
 
 ROWS, COLUMNS, K = 64, 256, 32
 """Rows of A and D; most columns of B and D; most elements of A and B along K."""
-FLOATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2)}
+FLOATS = {
+    "f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2), "e3m2": (3, 2), "e2m3": (2, 3), "e2m1": (2, 1),
+}  # fmt: skip
 """Bits of exponent and fraction."""
 INPUTS = (*FLOATS, "s8", "u8")
 """Element types of A and B; numbers of them are bits of `Wgmma.kind`."""
-F16, BF16, TF32, E4M3, E5M2, S8, U8 = range(len(INPUTS))
+F16, BF16, TF32, E4M3, E5M2, E3M2, E2M3, E2M1, S8, U8 = range(len(INPUTS))
+EXPONENT_BITS, FRACTION_BITS = (sum(row[i] << 4 * n for n, row in enumerate(FLOATS.values())) for i in range(2))
+"""Bits of exponent and fraction of all types, 4 bits for each."""
+INFINITE, ONE_NAN, FINITE = range(3)
+"""What the highest exponent means: infinities and NaN; NaN with a fraction of ones, else numbers; numbers."""
 ACCUMULATORS = ("f32", "f16", "i32")
 IN_F32, IN_F16, IN_I32 = range(len(ACCUMULATORS))
 A_SHIFT, B_SHIFT, D_SHIFT, N_SHIFT = 0, 4, 8, 12
@@ -55,19 +65,24 @@ def bytes_of(type_):
 
 @inline
 def fraction_of(type_):
-    return u32(7) if type_ == BF16 else u32(3) if type_ == E4M3 else u32(2) if type_ == E5M2 else u32(10)
+    return u32(FRACTION_BITS >> (type_ * 4)) & 15
 
 
 @inline
 def exponent_bits_of(type_):
-    return u32(4) if type_ == E4M3 else u32(8) if (type_ == BF16) | (type_ == TF32) else u32(5)
+    return u32(EXPONENT_BITS >> (type_ * 4)) & 15
 
 
 @inline
-def split(bits, exponent_bits, fraction, all_finite, raised, exponents, significands, signs, at):
+def highest_of(type_):
+    return u32(INFINITE) if type_ <= TF32 or type_ == E5M2 else u32(ONE_NAN) if type_ == E4M3 else u32(FINITE)
+
+
+@inline
+def split(bits, exponent_bits, fraction, highest, negate, raised, exponents, significands, signs, at):
     """Store a float's exponent, significand (shifted left by `raised` bits) and sign; return whether it is not finite.
 
-    `all_finite`: all but the highest exponent and fraction together are numbers.
+    `highest` says what the highest exponent means; with `negate` (1) the sign is the other one.
     """
     field_mask = (u32(1) << (exponent_bits & 31)) - 1
     field = (bits >> (fraction & 31)) & field_mask
@@ -77,10 +92,10 @@ def split(bits, exponent_bits, fraction, all_finite, raised, exponents, signific
     exponent = max(i32(field), i32(1)) - bias
     exponent = exponent if significand != 0 else i32(NONE)
     full = rest == (u32(1) << (fraction & 31)) - 1
-    special = (field == field_mask) & (full | (all_finite == 0))
+    special = (field == field_mask) & ((full & (highest == ONE_NAN)) | (highest == INFINITE))
     exponents[at] = i32(SPECIAL) if special else exponent
     significands[at] = u32(rest != 0) if special else significand << (raised & 31)
-    signs[at] = -i32((bits >> ((fraction + exponent_bits) & 31)) & 1)
+    signs[at] = -i32(((bits >> ((fraction + exponent_bits) & 31)) & 1) ^ negate)
     return special
 
 
@@ -134,25 +149,26 @@ def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
 
 
 @inline
-def read(smem, bytes_, descriptor, type_, along_mn, rows, k, raw, row_step, k_step):
-    """Read an operand, and return whether a part of it is not in shared memory."""
+def read(smem, bytes_, piece, descriptor, take, per, along_mn, first, rows, k, raw, row_step, k_step):
+    """Read `rows` rows from row `first` on of an operand, and return whether a part of it is not in shared memory.
+
+    `piece` says where 16 bytes of it lie, which have `per` elements, and `take(place, at, step, raw)` reads these.
+    """
     outside = u32(0)
-    size = bytes_of(type_)
-    per = u32(16) // size
     if along_mn:
         for minor in range(k):
             for major in range(rows // per):
-                where = piece(descriptor, True, major, minor)
+                where = piece(descriptor, True, first // per + major, minor)
                 outside |= u32(where + 16 > bytes_)
                 place = smem + (where if where + 16 <= bytes_ else u32(0))
-                take(place, size, major * per * row_step + minor * k_step, row_step, raw)
+                take(place, major * per * row_step + minor * k_step, row_step, raw)
     else:
         for minor in range(rows):
-            for major in (u32(0), u32(1)):
-                where = piece(descriptor, False, major, minor)
+            for major in range(k // per):
+                where = piece(descriptor, False, major, first + minor)
                 outside |= u32(where + 16 > bytes_)
                 place = smem + (where if where + 16 <= bytes_ else u32(0))
-                take(place, size, minor * row_step + major * per * k_step, k_step, raw)
+                take(place, minor * row_step + major * per * k_step, k_step, raw)
     return outside
 
 
@@ -176,11 +192,11 @@ def read_registers(wgmma, type_, k, raw):
 
 
 @inline
-def split_all(raw, first, count, type_, raised, parts, special):
+def split_all(raw, first, count, type_, negate, raised, parts, special):
     """Split elements; return 1 if one of them is not finite, or `special` is 1."""
-    width, fraction, all_finite = exponent_bits_of(type_), fraction_of(type_), u32(type_ == E4M3)
+    width, fraction, highest = exponent_bits_of(type_), fraction_of(type_), highest_of(type_)
     for i in range(first, first + count):
-        special |= u32(split(raw[i], width, fraction, all_finite, raised, *parts, i))
+        special |= u32(split(raw[i], width, fraction, highest, negate, raised, *parts, i))
     return special
 
 
@@ -211,47 +227,6 @@ def integers(raw, first, count, type_):
 
 
 # --- sums ------------------------------------------------------------------------------------------------------------
-
-
-@inline
-def exchange(wgmma, row, size, line, out: bool):
-    """Load a row of C from registers, or store one of D.
-
-    Thread 4 g + t of a warp has columns 2 t and 2 t + 1 of each eight.
-    """
-    half = ((row >> 3) & 1) * 2
-    for t in (u32(0), u32(1), u32(2), u32(3)):
-        held = wgmma.d[(row >> 4) * 32 + (row & 7) * 4 + t]
-        for j in range(((wgmma.kind >> N_SHIFT) & 511) >> 3):
-            column, at = j * 8 + t * 2, j * 4 + half
-            if size == 4:
-                pair, here = Ptr[u64](Ptr[u32](held) + at), Ptr[u64](line + column)
-                if out:
-                    pair[0] = here[0]
-                else:
-                    here[0] = pair[0]
-            else:
-                for c in (0, 1):
-                    if out:
-                        Ptr[u16](held)[at + c] = u16(line[column + c])
-                    else:
-                        line[column + c] = u32(Ptr[u16](held)[at + c])
-
-
-@native
-def multiply_integers(wgmma: Ptr[Wgmma], a: Ptr[i32], b: Ptr[i32]) -> None:
-    n = (wgmma.kind >> N_SHIFT) & 511
-    line = local(i32, COLUMNS)
-    for row in range(u32(ROWS)):
-        for column in range(u32(COLUMNS)):
-            line[column] = 0
-        if wgmma.accumulate != 0:
-            exchange(wgmma, row, 4, Ptr[u32](line), out=False)
-        for k in range(u32(K)):
-            left = a[row * K + k]  # k is K, of bytes
-            for column in range(n):
-                line[column] += left * b[k * COLUMNS + column]
-        exchange(wgmma, row, 4, Ptr[u32](line), out=True)
 
 
 @native
@@ -307,28 +282,27 @@ def special_sum(
 
 
 @inline
-def load_c(wgmma, row, size, wide, n, line, c):
+def load_c(exchange, d, accumulate, row, size, wide, n, line, c):
     """Load a row of C and split its elements; return 1 if one is not finite."""
     for column in range(n):
         line[column] = 0
-    if wgmma.accumulate != 0:
-        exchange(wgmma, row, size, line, out=False)
+    if accumulate != 0:
+        exchange(d, row, size, n, line, out=False)
     special = u32(0)
     if wide:  # where bits are is known while this is compiled
         for column in range(n):
-            special |= u32(split(line[column], u32(8), u32(23), u32(0), u32(0), *c, column))
+            special |= u32(split(line[column], u32(8), u32(23), u32(INFINITE), u32(0), u32(0), *c, column))
     else:
         for column in range(n):
-            special |= u32(split(line[column], u32(5), u32(10), u32(0), u32(0), *c, column))
+            special |= u32(split(line[column], u32(5), u32(10), u32(INFINITE), u32(0), u32(0), *c, column))
     return special
 
 
 @inline
-def largest_exponents(k, n, ea, own, eb, ec, largest, total):
+def largest_exponents(k, n, ea, own, eb, ec, largest):
     """Find the largest exponent among the terms of each sum of a row."""
     for column in range(n):
         largest[column] = ec[column]
-        total[column] = 0
     for first in range(u32(0), k, len(TOGETHER)):
         for column in range(n):
             most = largest[column]
@@ -343,11 +317,12 @@ def add_near(k, n, fraction, fa, own, fb, largest, total, power):
     for column in range(n):
         power[column] = u32(max(min(fraction - largest[column], i32(127)), i32(-126)) + 127) << 23
     for first in range(u32(0), k, len(TOGETHER)):
+        into = total + (first >> 4) * COLUMNS
         for column in range(n):
-            sum_, to_point = total[column], Ptr[f32](power)[column]
+            sum_, to_point = into[column], Ptr[f32](power)[column]
             for i in TOGETHER:
                 sum_ += truncated(fa[own + first + i] * fb[(first + i) * COLUMNS + column] * to_point)
-            total[column] = sum_
+            into[column] = sum_
 
 
 @inline
@@ -355,15 +330,16 @@ def add_far(k, n, a, own, b, largest, total):
     """Add the products of a row as significands that are shifted right."""
     (ea, sa, ga), (eb, sb, gb) = a, b
     for first in range(u32(0), k, len(TOGETHER)):
+        into = total + (first >> 4) * COLUMNS
         for column in range(n):
-            sum_, most = total[column], largest[column]
+            sum_, most = into[column], largest[column]
             for i in TOGETHER:
                 at = (first + i) * COLUMNS + column
                 lower = u32(min(most - ea[own + first + i] - eb[at], i32(31)))
                 sign = ga[own + first + i] ^ gb[at]
                 term = i32((sa[own + first + i] * sb[at]) >> (lower & 31))
                 sum_ += (term ^ sign) - sign
-            total[column] = sum_
+            into[column] = sum_
 
 
 @inline
@@ -376,15 +352,14 @@ def c_term(column, largest, c, shifts):
 
 
 @inline
-def round_to_f32(n, fraction, kept, total, largest, c, shifts, scale, value, line):
-    """Truncate the sums of a row to f32."""
+def round_to_f32(n, exact, kept, exponent, scale, value, line):
+    """Truncate the sums of a row to f32; `exact(column, type)` is one as i64 or f64, in units of 2^`exponent[column]`."""
     mask = ~((u64(1) << (52 - u64(kept))) - 1)
     small = u32(0)
     for column in range(n):
-        scale[column] = u64(i64(max(largest[column], i32(-900)) - fraction + 1023)) << 52
+        scale[column] = u64(i64(max(exponent[column], i32(-900)) + 1023)) << 52
     for column in range(n):
-        exact = f64(total[column]) + f64(c_term(column, largest, c, shifts))
-        value[column] = exact * Ptr[f64](scale)[column]
+        value[column] = exact(column, f64) * Ptr[f64](scale)[column]
     for column in range(n):
         bits = Ptr[u64](value)[column]
         small |= u32((bits << 1 != 0) & (bits << 1 >> 53 < 1023 - 126))
@@ -393,8 +368,126 @@ def round_to_f32(n, fraction, kept, total, largest, c, shifts, scale, value, lin
         Ptr[f32](line)[column] = f32(Ptr[f64](scale)[column])
     if small != 0:
         for column in range(n):
-            exact = i64(total[column]) + c_term(column, largest, c, shifts)
-            line[column] = to_f32(exact, largest[column] - fraction, kept)
+            line[column] = to_f32(exact(column, i64), exponent[column], kept)
+
+
+@inline
+def add_scales(n, row_scale, column_scales, c, scale):
+    """Store the exponents of the scale factors of a row's sums, and count exponents of C from there; return 1 if a
+    scale factor is NaN."""
+    ec, nan = c[0], u32(0)
+    for column in range(n):
+        both = row_scale + column_scales[column]
+        nan |= u32(both >= SPECIAL - (1 << 10))
+        scale[column] = both
+        ec[column] = ec[column] - both if ec[column] != SPECIAL else ec[column]
+    return nan
+
+
+@inline
+def multiply_rows(
+    exchange, d, accumulate, rows, n, k, fraction, wide, special, near, a, b, down=None, row_scales=None, column_scales=None
+):  # fmt: skip
+    """Compute `rows` rows of D, of `n` columns.
+
+    `a` and `b` have exponents, significands, signs and, with `near`, elements as f32. `exchange(d, row, size, n, line,
+    out=)` loads and stores a row. C is divided by 2^`down`. `row_scales` are exponents of scale factors of rows,
+    `column_scales(d, row)` those of columns; SPECIAL is one that is NaN.
+    """
+    (ea, sa, ga, fa), (eb, sb, gb, fb) = a, b
+    size = u32(4) if wide else u32(2)
+    point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
+    shifts = (max(fraction - i32(point), i32(0)), max(i32(point) - fraction, i32(0)))
+    kept = u32(min(fraction, i32(23)))
+    line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i32, 2 * COLUMNS)
+    ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
+    scale, value, power = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
+    scales, exponent = local(i32, COLUMNS), local(i32, COLUMNS)
+    c = (ec, sc, gc)
+    for row in range(rows):
+        own = row * k
+        c_special = load_c(exchange, d, accumulate, row, size, wide, n, line, c)
+        if down is not None:
+            for column in range(n):
+                ec[column] = ec[column] - down if ec[column] != SPECIAL else ec[column]
+        if row_scales is not None:
+            c_special |= add_scales(n, row_scales[row], column_scales(d, row), c, scales)
+        largest_exponents(k, n, ea, own, eb, ec, largest)
+        for column in range(2 * COLUMNS):
+            total[column] = 0
+        if near:
+            add_near(k, n, fraction, fa, own, fb, largest, total, power)
+        else:
+            add_far(k, n, (ea, sa, ga), own, (eb, sb, gb), largest, total)
+        for column in range(n):
+            exponent[column] = largest[column] - fraction
+            if row_scales is not None:
+                exponent[column] = largest[column] - fraction + scales[column]
+
+        def exact(column, type_):
+            both = type_(total[column]) + type_(total[COLUMNS + column])
+            return both + type_(c_term(column, largest, c, shifts))
+
+        if wide:
+            round_to_f32(n, exact, kept, exponent, scale, value, line)
+        else:
+            for column in range(n):
+                line[column] = to_f16(exact(column, i64), exponent[column])
+        if (special | c_special) != 0:
+            for column in range(n):
+                a_row, b_column = (ea + own, sa + own, ga + own), (eb + column, sb + column, gb + column)
+                found = special_sum(k, *a_row, *b_column, ec[column], sc[column], gc[column])
+                if row_scales is not None:
+                    found = u32(3) if scales[column] >= SPECIAL - (1 << 10) else found
+                if found != 0:
+                    infinite = ((u32(1) << width) - 1) << point
+                    sign = u32(found == 2) << (point + width)
+                    line[column] = (u32(1) << (point + width)) - 1 if found == 3 else infinite | sign
+        exchange(d, row, size, n, line, out=True)
+
+
+# --- WGMMA -----------------------------------------------------------------------------------------------------------
+
+
+@inline
+def exchange(wgmma, row, size, n, line, out: bool):
+    """Load a row of C from registers, or store one of D.
+
+    Thread 4 g + t of a warp has columns 2 t and 2 t + 1 of each eight.
+    """
+    half = ((row >> 3) & 1) * 2
+    for t in (u32(0), u32(1), u32(2), u32(3)):
+        held = wgmma.d[(row >> 4) * 32 + (row & 7) * 4 + t]
+        for j in range(n >> 3):
+            column, at = j * 8 + t * 2, j * 4 + half
+            if size == 4:
+                pair, here = Ptr[u64](Ptr[u32](held) + at), Ptr[u64](line + column)
+                if out:
+                    pair[0] = here[0]
+                else:
+                    here[0] = pair[0]
+            else:
+                for c in (0, 1):
+                    if out:
+                        Ptr[u16](held)[at + c] = u16(line[column + c])
+                    else:
+                        line[column + c] = u32(Ptr[u16](held)[at + c])
+
+
+@native
+def multiply_integers(wgmma: Ptr[Wgmma], a: Ptr[i32], b: Ptr[i32]) -> None:
+    n = (wgmma.kind >> N_SHIFT) & 511
+    line = local(i32, COLUMNS)
+    for row in range(u32(ROWS)):
+        for column in range(u32(COLUMNS)):
+            line[column] = 0
+        if wgmma.accumulate != 0:
+            exchange(wgmma, row, 4, n, Ptr[u32](line), out=False)
+        for k in range(u32(K)):
+            left = a[row * K + k]  # k is K, of bytes
+            for column in range(n):
+                line[column] += left * b[k * COLUMNS + column]
+        exchange(wgmma, row, 4, n, Ptr[u32](line), out=True)
 
 
 @native
@@ -406,36 +499,8 @@ def multiply_floats(
     n = (wgmma.kind >> N_SHIFT) & 511
     fraction = i32(25) if (wgmma.kind & 15) <= TF32 else i32(13)
     wide = (wgmma.kind >> D_SHIFT) & 15 == IN_F32
-    size = u32(4) if wide else u32(2)
-    point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
-    shifts = (max(fraction - i32(point), i32(0)), max(i32(point) - fraction, i32(0)))
-    kept = u32(min(fraction, i32(23)))
-    line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i32, COLUMNS)
-    ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
-    scale, value, power = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
-    for row in range(u32(ROWS)):
-        c, own = (ec, sc, gc), row * k
-        c_special = load_c(wgmma, row, size, wide, n, line, c)
-        largest_exponents(k, n, ea, own, eb, ec, largest, total)
-        if near:
-            add_near(k, n, fraction, fa, own, fb, largest, total, power)
-        else:
-            add_far(k, n, (ea, sa, ga), own, (eb, sb, gb), largest, total)
-        if wide:
-            round_to_f32(n, fraction, kept, total, largest, c, shifts, scale, value, line)
-        else:
-            for column in range(n):
-                exact = i64(total[column]) + c_term(column, largest, c, shifts)
-                line[column] = to_f16(exact, largest[column] - fraction)
-        if (special | c_special) != 0:
-            for column in range(n):
-                a_row, b_column = (ea + own, sa + own, ga + own), (eb + column, sb + column, gb + column)
-                found = special_sum(k, *a_row, *b_column, ec[column], sc[column], gc[column])
-                if found != 0:
-                    infinite = ((u32(1) << width) - 1) << point
-                    sign = u32(found == 2) << (point + width)
-                    line[column] = (u32(1) << (point + width)) - 1 if found == 3 else infinite | sign
-        exchange(wgmma, row, size, line, out=True)
+    a, b = (ea, sa, ga, fa), (eb, sb, gb, fb)
+    multiply_rows(exchange, wgmma, wgmma.accumulate, u32(ROWS), n, k, fraction, wide, special, near, a, b)
 
 
 @native
@@ -445,12 +510,21 @@ def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
     a_type, b_type = (kind >> A_SHIFT) & 15, (kind >> B_SHIFT) & 15
     n, k = (kind >> N_SHIFT) & 511, u32(32) // bytes_of(a_type)
     ra, rb = local(u32, ROWS * K), local(u32, COLUMNS * K)
+    size = bytes_of(a_type)
     outside = u32(0)
+
+    def read_operand(smem, bytes_, descriptor, along_mn, rows, raw, row_step, k_step):
+        def take_here(place, at, step, raw):
+            take(place, size, at, step, raw)
+
+        per = u32(16) // size
+        return read(smem, bytes_, piece, descriptor, take_here, per, along_mn, u32(0), rows, k, raw, row_step, k_step)
+
     if kind & A_IN_REGISTERS != 0:
         read_registers(wgmma, a_type, k, ra)
     else:
-        outside = read(smem, bytes_, wgmma.a_descriptor, a_type, kind & A_ALONG_M != 0, u32(ROWS), k, ra, k, 1)
-    outside |= read(smem, bytes_, wgmma.b_descriptor, b_type, kind & B_ALONG_N != 0, n, k, rb, 1, COLUMNS)
+        outside = read_operand(smem, bytes_, wgmma.a_descriptor, kind & A_ALONG_M != 0, u32(ROWS), ra, k, 1)
+    outside |= read_operand(smem, bytes_, wgmma.b_descriptor, kind & B_ALONG_N != 0, n, rb, 1, COLUMNS)
     if outside != 0:
         return 1
     if a_type >= S8:
@@ -463,10 +537,10 @@ def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
     eb, sb, gb, fb = local(i32, COLUMNS * K), local(u32, COLUMNS * K), local(i32, COLUMNS * K), local(f32, COLUMNS * K)
     a_fraction, b_fraction = fraction_of(a_type), fraction_of(b_type)
     raised = (u32(25) if a_type <= TF32 else u32(13)) - a_fraction - b_fraction
-    special = split_all(ra, u32(0), ROWS * k, a_type, u32(0), (ea, sa, ga), u32(0))
+    special = split_all(ra, u32(0), ROWS * k, a_type, u32(0), u32(0), (ea, sa, ga), u32(0))
     far = is_far(ea, u32(0), ROWS * k, u32(0))
     for row in range(k):
-        special = split_all(rb, row * COLUMNS, n, b_type, raised, (eb, sb, gb), special)
+        special = split_all(rb, row * COLUMNS, n, b_type, u32(0), raised, (eb, sb, gb), special)
         far = is_far(eb, row * COLUMNS, n, far)
     if far == 0:
         as_floats((ea, sa, ga), u32(0), ROWS * k, a_fraction, u32(0), ra, fa)

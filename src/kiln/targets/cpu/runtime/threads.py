@@ -11,12 +11,15 @@ it has read what it wants, so 32 records are enough for any interleaving of mask
 from __future__ import annotations
 
 from ....hardware.limits import MBARRIER_ARRIVALS
-from ....native import Library, Ptr, i32, inline, native, popcount, ref, u32, u64
-from .records import BARRIERS, COMPLETE, FREE, OPEN, WARP, Barrier, BlockRecord, FrameHeader, Meeting, Warp
+from ....native import Library, Ptr, i32, i64, inline, local, native, popcount, ref, u32, u64
+from ...host.reports import fault, has_fault
+from .records import BARRIERS, COMPLETE, FREE, OPEN, TMEM_SLOT, WARP, Barrier, BlockRecord, FrameHeader, Meeting, Warp
 
 waiting = Library("waiting", prefix="kiln_cpu_")
 
 ALL = 0xFFFFFFFF
+TMEM_LEAK = 15
+"""The code of a fault: tensor memory is allocated when its block ends (`tensor_memory.py`)."""
 GO_ON, SUSPEND, COME_AGAIN = 0, 1, 2
 """What a thread does after it arrived at a barrier: continue, suspend, or suspend and call again."""
 
@@ -108,6 +111,10 @@ def exit(frame: Ptr[FrameHeader]) -> None:
     warp.live = live
     if live == 0:
         block.live_warps -= 1
+        if block.live_warps == 0 and block.tmem_used != 0 and not has_fault(block.context):
+            index, columns = block.index, local(i64, 1)
+            columns[0] = i64(popcount(block.tmem_used)) * TMEM_SLOT << 8 | TMEM_LEAK
+            fault(block.context, block.tmem_site, index[0], index[1], index[2], -1, -1, -1, 1, columns)
     used = block.used
     if used != 0:
         for number in range(BARRIERS):
@@ -234,6 +241,18 @@ def mbarrier(word: Ptr[u64], arrivals: u32, bytes_: i32) -> None:
         pending = expected
         parity ^= 1
     word[0] = pending | expected << 20 | missing << 40 | parity << 63
+
+
+@inline
+def block_of_rank(block, rank):
+    """Return the record of another block of a cluster."""
+    return Ptr[BlockRecord](Ptr(block.cluster) + u64(rank) * block.chunk)
+
+
+@inline
+def peer_of(block):
+    """Return the record of the other block of a pair."""
+    return block_of_rank(block, block.rank ^ 1)
 
 
 @waiting.export

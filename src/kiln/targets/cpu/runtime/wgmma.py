@@ -137,6 +137,8 @@ def hand_over(block, group):
         operation.work = next_wgmma
         operation.target = Ptr(group)
         operation.source = Ptr(block)
+        operation.blocks = 0
+        operation.extra = None
 
 
 @wgmmas.export

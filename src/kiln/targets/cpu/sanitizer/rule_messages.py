@@ -127,6 +127,10 @@ _WAITS = {
     engine_table.BULK_STORE: "the thread that stores commits its group and waits for it, cp_async_bulk_wait_group(0), and a barrier follows",
     engine_table.BULK_SOURCE: "the thread that stores commits its group and waits until it is read, cp_async_bulk_wait_group(0, read=True), and a barrier follows",
     engine_table.WGMMA: "wait for the WGMMA first: warpgroup.wait_group(n) that covers its group, then the barrier or mbarrier that frees the memory",
+    engine_table.TCGEN05: "the thread that issued it calls tcgen05.commit(mbarrier); wait for that mbarrier first",
+    engine_table.TCGEN05_CP: "the thread that issued it calls tcgen05.commit(mbarrier); wait for that mbarrier first",
+    engine_table.TCGEN05_LD: "the warp that loads waits for its loads, fence_view_async_tmem_load(), and a barrier or mbarrier follows",
+    engine_table.TCGEN05_ST: "the warp that stores waits for its stores, fence_view_async_tmem_store(), and a barrier or mbarrier follows",
 }
 """What completes the operations of each engine."""
 

@@ -44,6 +44,7 @@ def test_lengths(queries, keys):
     check(normal(1, queries, 1, 32), normal(1, keys, 1, 32), normal(1, keys, 1, 32))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dim", [8, 16, 24, 136])
 def test_more_queries_than_threads(dim):
     """Sums of rows are of more rows than a block of threads has threads, in blocks of several rows of a thread."""

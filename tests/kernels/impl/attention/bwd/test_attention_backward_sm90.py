@@ -228,6 +228,7 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
             assert len(here) == sum(seen) == adders[tile]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("said", [0, 1, 256])
 def test_a_number_of_keys_that_is_too_small(said, monkeypatch):
     """Arrays have the lengths they have; what is known of queries lies within what was made for it."""
@@ -425,6 +426,7 @@ def bent(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return 0.05 * s * s + s - 0.25 * b + 0.5 * h - 0.001 * (q - k)
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize(

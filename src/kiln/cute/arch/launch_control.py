@@ -1,0 +1,35 @@
+"""Cluster launch control: a running cluster takes over the work of one that has not started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.typing import Int32
+from ..deferred_dialects import nvgpu
+from ..tensor.vector_access import extract
+from .values import kernel_only, pointer
+
+__all__ = ["clc_response", "issue_clc_query"]
+
+
+def issue_clc_query(
+    mbar_ptr: Any, clc_response_ptr: Any, multicast: bool = True, loc: Any = None, ip: Any = None
+) -> None:
+    """Request that a cluster which has not started be canceled; one thread of the cluster executes it.
+
+    The response, 16 bytes at a multiple of 16, is written to shared memory and completes 16 bytes at the mbarrier; with
+    `multicast` in every CTA of the cluster.
+    """
+    kernel_only("issue_clc_query")
+    where = pointer(clc_response_ptr, "issue_clc_query", "smem")
+    nvgpu.launch_control.clc_try_cancel(
+        where, pointer(mbar_ptr, "issue_clc_query", "smem"), multicast=multicast or None
+    )
+
+
+def clc_response(result_addr: Any, loc: Any = None, ip: Any = None) -> tuple[Int32, Int32, Int32, Int32]:
+    """Return the x, y and z of the first CTA of the canceled cluster, and 1; the last is 0 if none was canceled."""
+    kernel_only("clc_response")
+    words = nvgpu.launch_control.clc_query_cancel(pointer(result_addr, "clc_response", "smem"))
+    x, y, z, found = (Int32._make(extract(words, number, Int32), True) for number in range(4))
+    return x, y, z, found

@@ -1,0 +1,115 @@
+"""Tensor memory of sm_100 to sm_110: allocation, and waiting for loads and stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Int32, Uint32
+from ...hardware import architectures
+from ..deferred_dialects import nvgpu
+from ..tensor.pointer import AddressSpace, Pointer, pointer_from_address, recast_ptr
+from .values import choice, i32, kernel_only, pointer
+
+__all__ = [
+    "alloc_tmem", "dealloc_tmem", "fence_view_async_tmem_load", "fence_view_async_tmem_store",
+    "get_max_tmem_alloc_cols", "get_min_tmem_alloc_cols", "relinquish_tmem_alloc_permit", "retrieve_tmem_ptr",
+]  # fmt: skip
+
+_LEAST_COLUMNS = 32
+
+
+def _columns(arch: Any, what: str) -> int:
+    found = architectures.generation_of(str(arch))
+    if not found.tmem_columns:
+        raise type_error(f"{what} has no tensor memory for the architecture {arch!r}", "sm_100, sm_103 or sm_110")
+    return found.tmem_columns
+
+
+def get_max_tmem_alloc_cols(compute_capability: str) -> int:
+    """Return the number of columns of tensor memory that a CTA can allocate at most."""
+    return _columns(compute_capability, "get_max_tmem_alloc_cols")
+
+
+def get_min_tmem_alloc_cols(compute_capability: str) -> int:
+    """Return the number of columns of tensor memory that a CTA can allocate at least."""
+    _columns(compute_capability, "get_min_tmem_alloc_cols")
+    return _LEAST_COLUMNS
+
+
+def check_columns(num_columns: Any, what: str, arch: Any = "sm_100") -> None:
+    """Raise an error for a number of columns that cannot be allocated, if it is known."""
+    most = _columns(arch, what)
+    if not isinstance(num_columns, int):
+        return
+    if not _LEAST_COLUMNS <= num_columns <= most or num_columns & (num_columns - 1):
+        raise type_error(
+            f"num_columns of {what} is {num_columns}", f"a power of two from {_LEAST_COLUMNS} to {most} columns"
+        )
+
+
+def _group(is_two_cta: Any) -> int:
+    return 2 if is_two_cta else 1
+
+
+def alloc_tmem(
+    num_columns: Any, smem_ptr_to_write_address: Any, is_two_cta: bool | None = None, *, arch: str = "sm_100",
+    loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Allocate columns of tensor memory and write the address to shared memory; one warp executes it.
+
+    `num_columns` is a power of two from 32 to 512. With `is_two_cta` one warp of each CTA of the pair executes it, and
+    both CTAs get the same columns. It waits until the columns are free.
+    """
+    kernel_only("alloc_tmem")
+    check_columns(num_columns, "alloc_tmem", arch)
+    place = pointer(smem_ptr_to_write_address, "alloc_tmem", "smem")
+    nvgpu.tcgen05.tcgen05_alloc(place, i32(num_columns), cta_group=_group(is_two_cta))
+
+
+def retrieve_tmem_ptr(
+    element_type: Any, alignment: int, ptr_to_buffer_holding_addr: Any, *, loc: Any = None, ip: Any = None
+) -> Pointer:
+    """Return the pointer to tensor memory whose address `alloc_tmem` wrote to shared memory."""
+    kernel_only("retrieve_tmem_ptr")
+    holder = ptr_to_buffer_holding_addr
+    if not isinstance(holder, Pointer) or holder.memspace not in (AddressSpace.smem, AddressSpace.generic):
+        raise type_error(
+            f"retrieve_tmem_ptr takes a pointer to shared memory, got {holder}", "what alloc_tmem wrote to"
+        )
+    address = recast_ptr(holder, dtype=Int32).load() if holder.dtype not in (Int32, Uint32) else holder.load()
+    return pointer_from_address(address, element_type, AddressSpace.tmem, alignment)
+
+
+def relinquish_tmem_alloc_permit(is_two_cta: bool | None = None, *, loc: Any = None, ip: Any = None) -> None:
+    """Give up the right to allocate tensor memory, so that other CTAs of the SM can; one warp executes it."""
+    kernel_only("relinquish_tmem_alloc_permit")
+    nvgpu.tcgen05.tcgen05_relinquish_alloc_permit(cta_group=_group(is_two_cta))
+
+
+def dealloc_tmem(
+    tmem_ptr: Any, num_columns: Any, is_two_cta: bool | None = None, *, arch: str = "sm_100", loc: Any = None,
+    ip: Any = None,
+) -> None:  # fmt: skip
+    """Free the columns that one `alloc_tmem` allocated; one warp executes it, in a pair one of each CTA."""
+    kernel_only("dealloc_tmem")
+    check_columns(num_columns, "dealloc_tmem", arch)
+    if not isinstance(tmem_ptr, Pointer) or tmem_ptr.memspace is not AddressSpace.tmem:
+        raise type_error(f"dealloc_tmem takes a pointer to tensor memory, got {tmem_ptr}", "retrieve_tmem_ptr(...)")
+    address, _ = tmem_ptr.tmem_address()
+    nvgpu.tcgen05.tcgen05_dealloc(address.ir_value(), i32(num_columns), cta_group=_group(is_two_cta))
+
+
+def _wait(what: str, kind: Any) -> None:
+    kernel_only(what)
+    nvgpu.tcgen05.tcgen05_wait(kind={"load": "ld", "store": "st"}[choice("kind", kind, ("load", "store"))])
+
+
+def fence_view_async_tmem_load(*, kind: Any = "load", loc: Any = None, ip: Any = None) -> None:
+    """Wait until the loads of tensor memory that the warp issued are complete."""
+    _wait("fence_view_async_tmem_load", kind)
+
+
+def fence_view_async_tmem_store(*, kind: Any = "store", loc: Any = None, ip: Any = None) -> None:
+    """Wait until the stores to tensor memory that the warp issued are complete."""
+    _wait("fence_view_async_tmem_store", kind)

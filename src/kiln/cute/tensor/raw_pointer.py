@@ -1,0 +1,256 @@
+"""`cutlass.Pointer`: a pointer as C has it, which is indexed, accesses vectors and names its memory by a number.
+
+It is a pointer of the language, so whatever takes the one takes the other. Vectors are accessed as widely as the known
+alignment allows; `alignment=` promises more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Boolean, Int8, Int32, Numeric
+from ..deferred_dialects import cute, nvgpu
+from ..layout.layout import make_layout
+from ..layout.swizzle import Swizzle
+from . import vector_access
+from .pointer import (
+    AddressSpace,
+    Pointer,
+    address_at,
+    element_bits,
+    element_value,
+    pointer_from_address,
+    pointer_to,
+    recast_ptr,
+    require_writable,
+    space_of_llvm_pointer,
+)
+from .tensor_ssa import TensorSSA
+
+_TMEM = AddressSpace.tmem
+
+
+class RawPointer(Pointer):
+    """A pointer of the language with the accesses of C: `p[i]`, `p.load(count=4)`, `p.store(vector)`.
+
+    In tensor memory `p + n` adds the bytes of n elements to the address, as LLVM does; a CuTe pointer moves by columns.
+    """
+
+    __slots__ = ()
+
+    @property
+    def space(self) -> AddressSpace:
+        """The memory it points into."""
+        return self._memspace
+
+    def _plus(self, offset: Any, by_thread: bool = False) -> Pointer:
+        return super()._plus(offset, by_thread) if self._memspace is not _TMEM else self + offset
+
+    def __add__(self, offset: Any) -> Any:
+        if self._memspace is not _TMEM or not isinstance(offset, (int, Numeric)):
+            return super().__add__(offset)
+        moved = Int32(self.toint()) + Int32(offset) * (element_bits(self._dtype) // 8)
+        return raw_pointer(pointer_from_address(moved, self._dtype, _TMEM))
+
+    __radd__ = __add__
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.element(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        (self + index).store(value)
+
+    def toint(self, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+        """Return the address as an integer of a type; by default of 32 bits in shared and tensor memory, else of 64."""
+        return super().toint() if dtype is None else dtype(self._address())
+
+    def tospace(self, space: Any, *, loc: Any = None, ip: Any = None) -> RawPointer:
+        """Return the address in another memory: `AddressSpace.generic`, or back (`cvta`)."""
+        return cast_space(self, address_space(space))
+
+    def load(
+        self, count: int | None = None, *, alignment: int | None = None, is_volatile: bool = False,
+        is_nontemporal: bool = False, is_invariant: bool = False, is_invariant_group: bool = False, loc: Any = None,
+        ip: Any = None,
+    ) -> Any:  # fmt: skip
+        """Return the element it points to or, with a `count`, a vector of elements."""
+        modifiers = "volatile" if is_volatile else "nc" if is_invariant and self._memspace is AddressSpace.gmem else ""
+        return load(self, count, alignment, modifiers)
+
+    def store(
+        self, value: Any, *, alignment: int | None = None, is_volatile: bool = False, is_nontemporal: bool = False,
+        is_invariant_group: bool = False, loc: Any = None, ip: Any = None,
+    ) -> None:  # fmt: skip
+        """Write an element, or the elements of a vector."""
+        store(self, value, alignment, "volatile" if is_volatile else "")
+
+    def masked_load(
+        self, mask: Any, pass_thru: Any = None, *, alignment: int | None = None, loc: Any = None, ip: Any = None
+    ) -> TensorSSA:
+        """Return the elements where the mask holds, and those of `pass_thru` (default 0) elsewhere, which are not read."""
+        holds, dtype = _mask(mask), self._dtype
+        others = _elements(0 if pass_thru is None else pass_thru, dtype, len(holds))
+        pointer = _promised(self, alignment)
+        values = [_if(m, lambda i=i: pointer.element(i), lambda i=i: others[i]) for i, m in enumerate(holds)]
+        return TensorSSA.from_elements(values, dtype)
+
+    def masked_store(
+        self, value: Any, mask: Any, *, alignment: int | None = None, loc: Any = None, ip: Any = None
+    ) -> None:
+        """Write the elements of a vector where the mask holds."""
+        require_writable(self)
+        holds = _mask(mask)
+        values, pointer = _elements(value, self._dtype, len(holds)), _promised(self, alignment)
+        for i, m in enumerate(holds):
+            _if(m, lambda i=i: pointer.set_element(i, values[i]), None)
+
+    def apply_swizzle(self, swizzle: Swizzle, *, loc: Any = None, ip: Any = None) -> RawPointer:
+        """Return the pointer to the swizzled byte address."""
+        if not swizzle.num_bits:
+            return self
+        seen = recast_ptr(self, swizzle)
+        alignment = min(self._alignment, 1 << swizzle.num_base)
+        return raw_pointer(Pointer(address_at(seen, 0), self._dtype, self._memspace, alignment))
+
+    def load_swizzled(
+        self, swizzle: Swizzle, count: int | None = None, *, alignment: int | None = None, loc: Any = None,
+        ip: Any = None,
+    ) -> Any:  # fmt: skip
+        """Return elements that lie at the swizzled addresses of those from here on."""
+        return load(_seen(self, swizzle), count, alignment, "")
+
+    def store_swizzled(
+        self, swizzle: Swizzle, value: Any, *, alignment: int | None = None, loc: Any = None, ip: Any = None
+    ) -> None:
+        """Write elements to the swizzled addresses of those from here on."""
+        store(_seen(self, swizzle), value, alignment, "")
+
+
+RawPointer._traced = RawPointer
+
+
+def raw_pointer(pointer: Pointer) -> RawPointer:
+    """Return a pointer of the language as a `RawPointer`."""
+    if type(pointer) is RawPointer:
+        return pointer
+    made = pointer._copy()
+    made.__class__ = RawPointer
+    return made  # pyright: ignore[reportReturnType]
+
+
+def cast_space(pointer: Pointer, space: AddressSpace) -> RawPointer:
+    """Return the same place in memory as a pointer into another address space."""
+    if pointer.memspace is space:
+        return raw_pointer(pointer)
+    type_ = cute.ptr_type(pointer.dtype.mlir_type, space.name, pointer.alignment)
+    made = cute.cast_ptr(pointer.ir_value(), type_)
+    return raw_pointer(Pointer(made, pointer.dtype, space, pointer.alignment, swizzle=pointer.swizzle))
+
+
+def address_space(space: Any) -> AddressSpace:
+    """Return an address space, given by itself, by its number or by None (generic)."""
+    if space is None:
+        return AddressSpace.generic
+    try:
+        return space if isinstance(space, AddressSpace) else AddressSpace(int(space))
+    except (TypeError, ValueError):
+        names = ", ".join(f"{s.name} {s.value}" for s in AddressSpace)
+        raise type_error(f"the address space is {space!r}", f"one of {names}") from None
+
+
+def inttoptr(value: Any, mem_space: Any = None, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> RawPointer:
+    """Return the pointer with an address, an integer, into a memory space to elements of a type (default Int8)."""
+    return raw_pointer(pointer_from_address(value, Int8 if dtype is None else dtype, address_space(mem_space)))
+
+
+def as_raw_pointer(value: Any, dtype: Any = None, space: Any = None) -> RawPointer:
+    """Return a pointer, an array, an LLVM pointer or an address as a `RawPointer`, of another element type if given."""
+    value = value.data_ptr() if hasattr(value, "data_ptr") else value
+    if isinstance(value, Pointer):
+        made = value if dtype in (None, value.dtype) else recast_ptr(value, value.swizzle, dtype)
+        return raw_pointer(made)
+    if space is None and hasattr(value, "type") and not isinstance(value, Numeric):
+        space = space_of_llvm_pointer(value.type)
+    return raw_pointer(pointer_to(Int8 if dtype is None else dtype, value, address_space(space)))
+
+
+def _promised(pointer: Pointer, alignment: int | None) -> Pointer:
+    if alignment is None:
+        return pointer
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise type_error(f"alignment is {alignment!r}", "a power of two, in bytes")
+    return pointer.with_alignment(max(alignment, pointer.alignment))
+
+
+def _seen(pointer: Pointer, swizzle: Swizzle) -> Pointer:
+    """Return a pointer whose accesses see memory through a swizzle of byte addresses; one of no bits is none."""
+    return recast_ptr(pointer, swizzle if swizzle.num_bits else None)
+
+
+def load(pointer: Pointer, count: int | None, alignment: int | None, modifiers: str) -> Any:
+    """Return the element at a pointer, or a vector of `count`; `modifiers` are those of PTX `ld`."""
+    pointer, dtype = _promised(pointer, alignment), pointer.dtype
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise type_error(f"a vector of {count!r} elements is loaded", "the count is a Python integer of at least 1")
+    if modifiers and pointer.memspace is not AddressSpace.rmem:
+        values = [
+            dtype._make(
+                nvgpu.memory.ordered_load((pointer + i).ir_value(), modifiers, type_=dtype.mlir_type)  # one at a time
+            )
+            for i in range(count or 1)
+        ]
+        return values[0] if count is None else TensorSSA.from_elements(values, dtype)
+    if count is None:
+        return pointer.element(0)
+    return TensorSSA(vector_access.load(pointer, make_layout(count), count), (count,), dtype)
+
+
+def store(pointer: Pointer, value: Any, alignment: int | None, modifiers: str) -> None:
+    """Write an element or a vector at a pointer; `modifiers` are those of PTX `st`."""
+    pointer, dtype = _promised(pointer, alignment), pointer.dtype
+    if not isinstance(value, TensorSSA):
+        value = TensorSSA.from_elements((dtype._make(element_value(value, dtype)),), dtype)
+    if value.dtype is not dtype:
+        raise type_error(
+            f"a vector of {value.dtype.__name__} is stored to memory of {dtype.__name__}",
+            f"convert it: v.to({dtype.__name__})",
+        )
+    require_writable(pointer)
+    if modifiers and pointer.memspace is not AddressSpace.rmem:
+        for i, x in enumerate(value.to_elements()):
+            nvgpu.memory.ordered_store((pointer + i).ir_value(), x.ir_value(), modifiers)
+        return
+    vector_access.store(pointer, make_layout(value.numel()), value.numel(), value.value)
+
+
+def _mask(mask: Any) -> list[Any]:
+    mask = mask.load(0, mask.shape[0]) if hasattr(mask, "data_ptr") else mask
+    if not isinstance(mask, TensorSSA) or mask.dtype is not Boolean:
+        raise type_error(f"a mask is a Vector or Array of Boolean, got {mask}")
+    return list(mask.to_elements())
+
+
+def _elements(value: Any, dtype: Any, count: int) -> list[Any]:
+    """Return the elements of a vector of `count`, or one number as often."""
+    if not isinstance(value, TensorSSA):
+        return [dtype(value)] * count
+    if value.numel() != count or value.dtype is not dtype:
+        raise type_error(f"a vector {value} is masked by {count} Booleans in memory of {dtype.__name__}")
+    return list(value.to_elements())
+
+
+def _if(condition: Any, then: Any, orelse: Any) -> Any:
+    """Emit a branch on a Boolean whose sides return a number each, or nothing without `orelse`."""
+    results: Sequence[ir.Type] = () if orelse is None else (orelse().dtype.mlir_type,)
+    branch = tracing.emit("scf.if", results, (condition.ir_value(),), regions=2)
+    for region, make in zip(branch.regions, (then, orelse), strict=True):
+        if make is None:
+            continue
+        with ir.InsertionPoint(region.blocks.append()):
+            made = make()
+            tracing.emit("scf.yield", (), () if orelse is None else (made.ir_value(),))
+    return None if orelse is None else orelse().dtype._make(branch.result)

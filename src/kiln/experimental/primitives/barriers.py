@@ -1,0 +1,89 @@
+"""Primitives of CTA barriers, cluster barriers and distributed shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Boolean, Int32
+from ...cute import arch
+from ...cute.arch.block_barrier import _check
+from ...cute.arch.values import choice, kernel_only
+from ...cute.tensor.array import Array
+from ...cute.tensor.raw_pointer import raw_pointer
+from .addresses import shared
+
+
+def barrier(*, barrier_id: Any = None, number_of_threads: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Wait at a barrier of the CTA for some threads, by default all; whole warps arrive."""
+    arch.barrier(barrier_id=barrier_id, number_of_threads=number_of_threads)
+
+
+def barrier_cta_sync(barrier_id: Any = 0, *, thread_count: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Wait at a barrier of the CTA (`barrier.cta.sync`); threads of a warp may arrive on different paths."""
+    _emit("barrier_cta_sync", "barrier.cta.sync", barrier_id, thread_count)
+
+
+def barrier_cta_sync_aligned(barrier_id: Any = 0, *, thread_count: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Wait at a barrier of the CTA, all threads of a warp together (`barrier.cta.sync.aligned`)."""
+    arch.barrier(barrier_id=barrier_id, number_of_threads=thread_count)
+
+
+def barrier_cta_arrive(barrier_id: Any, thread_count: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Arrive at a barrier of the CTA without waiting; the count includes the threads that wait."""
+    if thread_count is None:
+        raise type_error("barrier_cta_arrive() needs a thread_count", "the threads that arrive and those that wait")
+    _emit("barrier_cta_arrive", "barrier.cta.arrive", barrier_id, thread_count)
+
+
+def _emit(what: str, instruction: str, barrier_id: Any, thread_count: Any) -> None:
+    kernel_only(what)
+    _check(barrier_id, thread_count)
+    values = [barrier_id] if thread_count is None else [barrier_id, thread_count]
+    reads = [Int32(x) for x in values if not isinstance(x, int)]
+    places = iter(range(len(reads)))
+    operands = ", ".join(str(x) if isinstance(x, int) else f"{{$r{next(places)}}}" for x in values)
+    arch.inline_ptx(f"{instruction} {operands};", read_only_args=reads)
+
+
+def barrier_cta_red(
+    pred: Any, barrier_id: Any = 0, kind: Any = "and", *, thread_count: Any = None, loc: Any = None, ip: Any = None
+) -> Any:
+    """Wait at a barrier and return whether all (`and`) or any (`or`) predicates hold, or (`popc`) how many do."""
+    kernel_only("barrier_cta_red")
+    _check(barrier_id, thread_count)
+    how = choice("kind", kind, ("and", "or", "popc"))
+    reads = [Int32(Boolean(pred)), Int32(barrier_id), *([] if thread_count is None else [Int32(thread_count)])]
+    operands = ", ".join(["{$r1}", *(["{$r2}"] if thread_count is not None else []), "q"])
+    start = "{ .reg .pred p, q; setp.ne.u32 q, {$r0}, 0; "
+    if how == "popc":
+        code = f"{start}barrier.cta.red.popc.u32 {{$w0}}, {operands}; }}"
+        return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=reads)
+    code = f"{start}barrier.cta.red.{how}.pred p, {operands}; selp.u32 {{$w0}}, 1, 0, p; }}"
+    return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=reads) != 0
+
+
+def barrier_cluster_arrive(*, loc: Any = None, ip: Any = None) -> None:
+    """Arrive at the cluster's barrier; earlier writes are visible after the wait (`.release`)."""
+    arch.cluster_arrive()
+
+
+def barrier_cluster_arrive_relaxed(*, loc: Any = None, ip: Any = None) -> None:
+    """Arrive at the cluster's barrier without ordering memory."""
+    arch.cluster_arrive_relaxed()
+
+
+def barrier_cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
+    """Wait until all threads of the cluster have arrived (`.acquire`)."""
+    arch.cluster_wait()
+
+
+def cluster_ctarank(*, loc: Any = None, ip: Any = None) -> Int32:
+    """Return the rank of this CTA in its cluster."""
+    return arch.block_idx_in_cluster()
+
+
+def mapa(addr: Any, cta_rank: Any, *, addrspace: int = 7, loc: Any = None, ip: Any = None) -> Any:
+    """Return the address (or Array) in the shared memory of another CTA that corresponds to one in this CTA's."""
+    made = raw_pointer(arch.map_dsmem_ptr(shared(addr, "mapa"), cta_rank))
+    return addr.at(made) if isinstance(addr, Array) else made

@@ -1,0 +1,161 @@
+"""Primitives of asynchronous copies: `cp.async`, bulk copies, TMA, and tensor maps in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Int16, Int32, Int64
+from ...cute import arch
+from ...cute.arch.values import choice, i32, kernel_only
+from ...cute.deferred_dialects import nvgpu
+from .addresses import far, is_remote, policy, shared, typed
+from .names import CpReduceOp, CpReduceType
+
+_WIDE_FIELDS = ("global_address", "global_stride")
+
+
+def cp_async_shared_global(
+    dst: Any, src: Any, size: int, modifier: Any, *, cp_size: Any = None, loc: Any = None, ip: Any = None
+) -> None:
+    """Copy 4, 8 or 16 bytes to shared memory later (`cp.async`): `cp_size` bytes are read, the rest is zero."""
+    what = "cp_async_shared_global"
+    cache = choice("modifier", modifier, ("ca", "cg"))
+    if size not in (4, 8, 16) or (cache == "cg" and size != 16):
+        raise type_error(f"{what}() of {size!r} bytes with {cache}", "4, 8 or 16 bytes with ca, 16 with cg")
+    target, source = shared(dst, what).ir_value(), far(src, what)
+    nvgpu.async_copy.cp_async(target, source, i32(size if cp_size is None else cp_size), size, cache)
+
+
+def cp_async_commit_group(*, loc: Any = None, ip: Any = None) -> None:
+    """Commit this thread's `cp.async` copies since the last group as a group."""
+    arch.cp_async_commit_group()
+
+
+def cp_async_wait_group(n: int, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait until at most `n` of this thread's groups are pending."""
+    arch.cp_async_wait_group(n)
+
+
+# --- bulk copies ------------------------------------------------------------------------------------------------------
+
+
+def cp_async_bulk_shared_cluster_global(
+    dst: Any, src: Any, mbar: Any, size: Any, *, multicast_mask: Any = None, l2_cache_hint: Any = None, loc: Any = None,
+    ip: Any = None,
+) -> None:  # fmt: skip
+    """Copy bytes (a multiple of 16) from global to shared memory later; the mbarrier counts them."""
+    what = "cp_async_bulk_shared_cluster_global"
+    mask = None if multicast_mask is None else Int16(multicast_mask).ir_value()
+    target, barrier = shared(dst, what).ir_value(), shared(mbar, what).ir_value()
+    nvgpu.async_copy.bulk_load(target, far(src, what), i32(size), barrier, mask=mask, policy=policy(l2_cache_hint))
+
+
+def cp_async_bulk_shared_cluster_shared_cta(
+    dst: Any, src: Any, mbar: Any, size: Any, *, loc: Any = None, ip: Any = None
+) -> None:
+    """Copy bytes from this CTA's shared memory to another CTA's later; the mbarrier there counts them."""
+    what = "cp_async_bulk_shared_cluster_shared_cta"
+    target, barrier = shared(dst, what), shared(mbar, what)
+    if not is_remote(target) or not is_remote(barrier):
+        raise type_error(f"{what}() takes dst and mbar of a CTA of the cluster", "mapa(address, rank)")
+    nvgpu.async_copy.bulk_send(target.ir_value(), shared(src, what).ir_value(), i32(size), barrier.ir_value())
+
+
+def cp_async_bulk_global_shared_cta(
+    dst_mem: Any, src_mem: Any, size: Any, *, l2_cache_hint: Any = None, byte_mask: Any = None, loc: Any = None,
+    ip: Any = None,
+) -> None:  # fmt: skip
+    """Copy `size` bytes from shared to global memory later, as part of the thread's current bulk group."""
+    what = "cp_async_bulk_global_shared_cta"
+    if byte_mask is not None:
+        raise type_error(f"{what}() with a byte_mask", "Kiln copies whole rows only")
+    source = shared(src_mem, what).ir_value()
+    nvgpu.async_copy.bulk_store(far(dst_mem, what), source, i32(size), policy=policy(l2_cache_hint))
+
+
+def cp_reduce_async_bulk_global_shared_cta(
+    dst: Any, src: Any, size: Any, *, op: Any = CpReduceOp.ADD, type: Any = CpReduceType.BF16, noftz: bool = False,
+    l2_cache_hint: Any = None, loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Combine `size` bytes of shared memory with global memory later, as part of the thread's current bulk group."""
+    what, kind = "cp_reduce_async_bulk_global_shared_cta", str(type.value)
+    element = {"b32": "u32", "b64": "u64"}.get(kind, kind)
+    source = shared(src, what).ir_value()
+    how = {"reduction": op.value, "element": element, "policy": policy(l2_cache_hint)}
+    nvgpu.async_copy.bulk_store(far(dst, what), source, i32(size), **how)
+
+
+def cp_async_bulk_prefetch(
+    src_mem: Any, size: Any, *, l2_cache_hint: Any = None, loc: Any = None, ip: Any = None
+) -> None:
+    """Prefetch bytes (a multiple of 16) of global memory into the L2 cache."""
+    source = far(src_mem, "cp_async_bulk_prefetch")
+    nvgpu.async_copy.bulk_prefetch(source, i32(size), policy=policy(l2_cache_hint))
+
+
+def cp_async_bulk_commit_group(*, loc: Any = None, ip: Any = None) -> None:
+    """Commit this thread's bulk copies since the last group as a group."""
+    arch.cp_async_bulk_commit_group()
+
+
+def cp_async_bulk_wait_group(n: int, *, read: bool | None = None, loc: Any = None, ip: Any = None) -> None:
+    """Wait until at most `n` of this thread's bulk groups are pending, or (`read`) have unread sources."""
+    arch.cp_async_bulk_wait_group(n, read=read)
+
+
+# --- TMA --------------------------------------------------------------------------------------------------------------
+
+
+def prefetch_tensormap(ptr: Any, *, space: str | None = "const", loc: Any = None, ip: Any = None) -> None:
+    """Prefetch a tensor map."""
+    nvgpu.tma.tensor_map_prefetch(far(ptr, "prefetch_tensormap"))
+
+
+def cp_async_bulk_tensor_shared_cta_global(
+    dst: Any, desc: Any, coords: Any, mbar: Any, im2col_offsets: Any = (), *, l2_cache_hint: Any = None,
+    mode: Any = None, loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Copy the box at `coords` (innermost first) of a tensor map to shared memory; the mbarrier counts its bytes."""
+    _load("cp_async_bulk_tensor_shared_cta_global", dst, desc, coords, mbar, im2col_offsets, l2_cache_hint)
+
+
+def cp_async_bulk_tensor_shared_cluster_global(
+    dst: Any, desc: Any, coords: Any, mbar: Any, im2col_offsets: Any = (), *, multicast_mask: Any = None,
+    l2_cache_hint: Any = None, mode: Any = None, group: Any = None, loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Copy a box to the shared memory of this CTA, or with a mask to all CTAs of the cluster whose bits are set."""
+    what = "cp_async_bulk_tensor_shared_cluster_global"
+    mask = None if multicast_mask is None else Int16(multicast_mask).ir_value()
+    pair = None if group is None else int(choice("group", group, ("cta_1", "cta_2"))[-1])
+    _load(what, dst, desc, coords, mbar, im2col_offsets, l2_cache_hint, mask=mask, cta_group=pair)
+
+
+def _load(what: str, dst: Any, desc: Any, coords: Any, mbar: Any, offsets: Any, hint: Any, **how: Any) -> None:
+    target, barrier = shared(dst, what).ir_value(), shared(mbar, what).ir_value()
+    places, pixels = [i32(c) for c in coords], [Int16(c).ir_value() for c in offsets or ()]
+    nvgpu.tma.tma_load(far(desc, what), target, barrier, places, offsets=pixels, policy=policy(hint), **how)
+
+
+def cp_async_bulk_tensor_global_shared_cta(
+    desc: Any, src: Any, coords: Any, *, l2_cache_hint: Any = None, mode: Any = None, loc: Any = None, ip: Any = None
+) -> None:
+    """Copy a box from shared memory to the tensor of a map later, as part of the thread's current bulk group."""
+    what = "cp_async_bulk_tensor_global_shared_cta"
+    im2col = mode is not None and choice("mode", mode, ("tile", "im2col")) == "im2col"
+    source, places = shared(src, what).ir_value(), [i32(c) for c in coords]
+    nvgpu.tma.tma_store(far(desc, what), source, places, im2col=im2col, policy=policy(l2_cache_hint))
+
+
+def tensormap_replace(
+    field: Any, desc: Any, *, new_value: Any = None, ord: int | None = None, new_value_attr: Any = None,
+    loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Replace a field of a tensor map in global or shared memory (sm_90a); `ord` is the mode, 0 the innermost."""
+    kernel_only("tensormap_replace")
+    name = choice("field", field, nvgpu.tma.FIELDS)
+    value = new_value if new_value is not None else new_value_attr
+    if value is None:
+        raise type_error("tensormap_replace() needs a new_value")
+    number = (Int64 if name in _WIDE_FIELDS else Int32)(getattr(value, "value", value)).ir_value()
+    nvgpu.tma.tensor_map_replace(typed(desc, "tensormap_replace").ir_value(), name, number, ord or 0)

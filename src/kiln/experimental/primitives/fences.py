@@ -1,0 +1,80 @@
+"""Primitives of fences and proxies, dependent grids and registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import type_error
+from ...cute import arch
+from ...cute.arch.values import choice, kernel_only
+from ...cute.deferred_dialects import nvgpu
+from .addresses import far
+from .names import GridDepAction
+
+_PROXIES = ("alias", "async", "async_global", "async_shared", "tensormap", "generic")
+_SCOPES = ("cta", "cluster", "gpu", "sys")
+
+
+def fence_mbarrier_init(*, loc: Any = None, ip: Any = None) -> None:
+    """Make initialised mbarriers visible to the cluster and to asynchronous copies."""
+    arch.mbarrier_init_fence()
+
+
+def fence_proxy(kind: Any, *, space: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Order accesses of this thread through one proxy with those through another."""
+    name = choice("kind", kind, _PROXIES).replace("_", ".")
+    where = None if space is None else choice("space", space, ("shared_cta", "shared_cluster")).removeprefix("shared_")
+    arch.fence_proxy(name, space=where)
+
+
+def _tensor_map_scope(what: str, scope: Any, from_proxy: Any, to_proxy: Any) -> str:
+    kernel_only(what)
+    ways = (
+        choice("from_proxy", from_proxy or "generic", _PROXIES),
+        choice("to_proxy", to_proxy or "tensormap", _PROXIES),
+    )
+    if ways != ("generic", "tensormap"):
+        raise type_error(f"{what}() from {ways[0]} to {ways[1]}", "from GENERIC to TENSORMAP")
+    return choice("scope", scope, _SCOPES)
+
+
+def fence_proxy_release(
+    scope: Any, *, from_proxy: Any = None, to_proxy: Any = None, loc: Any = None, ip: Any = None
+) -> None:
+    """Release this thread's writes to tensor maps to copies that acquire them."""
+    nvgpu.tma.tensor_map_release(_tensor_map_scope("fence_proxy_release", scope, from_proxy, to_proxy))
+
+
+def fence_proxy_acquire(
+    scope: Any, addr: Any, size: Any = 128, *, from_proxy: Any = None, to_proxy: Any = None, loc: Any = None,
+    ip: Any = None,
+) -> None:  # fmt: skip
+    """Acquire what was released to the tensor map at an address: later copies see it."""
+    if size != 128:
+        raise type_error(f"fence_proxy_acquire() of {size!r} bytes", "a tensor map has 128")
+    name = _tensor_map_scope("fence_proxy_acquire", scope, from_proxy, to_proxy)
+    nvgpu.tma.tensor_map_acquire(far(addr, "fence_proxy_acquire"), name)
+
+
+def fence_sync_restrict(order: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Order this thread's accesses to shared memory with those of the cluster; Kiln's fence orders all accesses."""
+    arch.fence_acq_rel_cluster()
+
+
+def griddepcontrol(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait for the grids this one depends on, or allow those that depend on it to start."""
+    if kind in (GridDepAction.WAIT, "wait"):
+        arch.griddepcontrol_wait()
+    else:
+        arch.griddepcontrol_launch_dependents()
+
+
+def setmaxregister(reg_count: int, action: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Release or request registers of each thread of the warpgroup (`setmaxnreg`)."""
+    more = choice("action", action, ("increase", "decrease")) == "increase"
+    (arch.setmaxregister_increase if more else arch.setmaxregister_decrease)(reg_count)
+
+
+def exit(*, loc: Any = None, ip: Any = None) -> None:
+    """End this thread; barriers no longer count it."""
+    arch.inline_ptx("exit;")

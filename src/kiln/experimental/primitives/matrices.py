@@ -1,0 +1,55 @@
+"""Primitives of matrices in shared memory: `ldmatrix`, `stmatrix`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Int32
+from ...cute.arch.values import choice
+from ...cute.deferred_dialects import nvgpu
+from ...cute.tensor.tensor_ssa import TensorSSA
+from .addresses import shared
+
+
+def ldmatrix(
+    ptr: Any, num: int, layout: Any, *, shape: Any = None, src_format: Any = None, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return `num` words of each lane (Int32, or a Vector of them) from matrices whose rows the lanes point to.
+
+    8x8 matrices of 16 bits, COL transposed; 16x16 matrices of bytes (sm_100a) take two words each.
+    """
+    where = shared(ptr, "ldmatrix").ir_value()
+    transposed = choice("layout", layout, ("row", "col")) == "col"
+    kind = choice("shape", shape or "m8n8", ("m8n8", "m8n16", "m16n16"))
+    source = choice("src_format", src_format or "b16", ("b16", "b8", "b4x16_p64", "b6x16_p32"))
+    unpack = {"b4x16_p64": 4, "b6x16_p32": 6}.get(source)
+    words = Int32.vector_type(num)
+    if kind == "m16n16":
+        if not transposed or num not in (2, 4):
+            raise type_error(f"ldmatrix() of 16x16 matrices to {num} words, layout {layout}", "2 or 4 words, COL")
+        made = nvgpu.mma.ldmatrix_bytes(where, words, num // 2, unpack)
+    elif num in (1, 2, 4) and (source == "b16" or (unpack and not transposed)):
+        made = nvgpu.mma.ldmatrix(where, words, num, transposed, unpack)
+    else:
+        raise type_error(f"ldmatrix() of {num} words of {kind} matrices of {source}", "1, 2 or 4 words of b16")
+    found = TensorSSA(made, (num,), Int32)
+    return found[0] if num == 1 else found
+
+
+def stmatrix(ptr: Any, src: Any, layout: Any, *, shape: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Store the words of each lane to matrices whose rows the lanes point to, as the inverse of `ldmatrix` (sm_90)."""
+    where = shared(ptr, "stmatrix").ir_value()
+    if not isinstance(src, TensorSSA):
+        parts = src if isinstance(src, (list, tuple)) else [src]
+        src = TensorSSA.from_elements([Int32(x) for x in parts], Int32)
+    words = src.bitcast(Int32) if src.dtype is not Int32 else src
+    count, transposed = words.numel(), choice("layout", layout, ("row", "col")) == "col"
+    if count not in (1, 2, 4):
+        raise type_error(f"stmatrix() of {count} words", "1, 2 or 4")
+    if choice("shape", shape or "m8n8", ("m8n8", "m16n8")) == "m8n8":
+        nvgpu.mma.stmatrix(where, words.value, count, transposed or None)
+    elif transposed:
+        nvgpu.mma.stmatrix_bytes(where, words.value, count)
+    else:
+        raise type_error("stmatrix() of 16x8 matrices of bytes in ROW layout", "they are stored transposed: COL")

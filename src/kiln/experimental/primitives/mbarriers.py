@@ -1,0 +1,113 @@
+"""Primitives of mbarriers: 64 bits of shared memory that count arrivals and bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Boolean, Int32, Int64
+from ...cute import arch
+from ...cute.arch.values import choice, i32
+from ...cute.deferred_dialects import nvgpu
+from ...hardware.limits import MBARRIER_ARRIVALS
+from .addresses import is_remote, shared, word
+from .names import MBarrierWait
+
+
+def _barrier(addr: Any, what: str) -> Any:
+    made = shared(addr, what)
+    if is_remote(made):
+        raise type_error(f"{what}() of an mbarrier of another CTA", "only arrivals and expect_tx reach other CTAs")
+    return made
+
+
+def mbarrier_init(addr: Any, count: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Initialise an mbarrier that expects `count` arrivals a phase; `fence_mbarrier_init` and a barrier follow."""
+    if isinstance(count, int) and not 1 <= count <= MBARRIER_ARRIVALS:
+        raise type_error(f"mbarrier_init() of {count} arrivals", f"1 to {MBARRIER_ARRIVALS}")
+    arch.mbarrier_init(_barrier(addr, "mbarrier_init"), count)
+
+
+def mbarrier_inval(addr: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Invalidate an mbarrier, so that its memory can be used for something else."""
+    nvgpu.mbarrier.mbarrier_inval(_barrier(addr, "mbarrier_inval").ir_value())
+
+
+def _arrive(what: str, addr: Any, operand: Any, scope: Any, relaxed: bool | None) -> Int64 | None:
+    """Emit an arrival; return the state of the phase before it for an mbarrier of this CTA."""
+    where, tx = shared(addr, what), what.endswith("expect_tx")
+    remote = is_remote(where)
+    how = "" if scope is None else choice("scope", scope, ("cta", "cluster"))
+    order = ""
+    if remote or relaxed or how == "cluster":
+        order = f".{'relaxed' if relaxed else 'release'}.{'cluster' if remote else how or 'cta'}"
+    suffix = "" if operand is None else ", {$r1}"
+    space = "shared::cluster" if remote else "shared::cta"
+    target = "_" if remote else "{$w0}"
+    code = f"mbarrier.arrive{'.expect_tx' * tx}{order}.{space}.b64 {target}, [{{$r0}}]{suffix};"
+    reads = [word(where), *([] if operand is None else [Int32(operand)])]
+    return arch.inline_ptx(code, write_only_types=[] if remote else [Int64], read_only_args=reads)
+
+
+def mbarrier_arrive(
+    addr: Any, *, count: Any = None, scope: Any = None, relaxed: bool | None = None, loc: Any = None, ip: Any = None
+) -> Int64 | None:
+    """Arrive at an mbarrier of this CTA, and return its state; or of another CTA (`mapa`), at cluster scope."""
+    return _arrive("mbarrier_arrive", addr, None if isinstance(count, int) and count == 1 else count, scope, relaxed)
+
+
+def mbarrier_arrive_expect_tx(
+    addr: Any, tx_count: Any, *, scope: Any = None, relaxed: bool | None = None, loc: Any = None, ip: Any = None
+) -> Int64 | None:
+    """Add bytes to the tx-count of the phase and arrive; the copies that bring the bytes follow."""
+    return _arrive("mbarrier_arrive_expect_tx", addr, tx_count, scope, relaxed)
+
+
+def mbarrier_expect_tx(addr: Any, tx_count: Any, *, scope: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Add bytes to the tx-count of the phase, without an arrival."""
+    where = shared(addr, "mbarrier_expect_tx")
+    space = "cluster.shared::cluster" if is_remote(where) else "cta.shared::cta"
+    code = f"mbarrier.expect_tx.relaxed.{space}.b64 [{{$r0}}], {{$r1}};"
+    arch.inline_ptx(code, read_only_args=[word(where), Int32(tx_count)])
+
+
+def mbarrier_try_wait_parity(
+    addr: Any, phase: Any, *, time_limit: Any = 10_000_000, scope: Any = None, order: Any = None, loc: Any = None,
+    ip: Any = None,
+) -> Boolean:  # fmt: skip
+    """Return whether the phase of a parity is complete; may wait for it, `time_limit` nanoseconds at most."""
+    where = _barrier(addr, "mbarrier_try_wait_parity")
+    if scope is not None and choice("scope", scope, ("cta", "cluster")) == "cluster":
+        return _wait(where, "try_wait.parity.acquire.cluster", Int32(phase), Int32(time_limit))
+    limit = () if time_limit is None else (i32(time_limit),)
+    return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where.ir_value(), i32(phase), *limit))
+
+
+def _wait(where: Any, kind: str, *operands: Any) -> Boolean:
+    places = ", ".join(f"{{$r{n + 1}}}" for n in range(len(operands)))
+    code = f"{{ .reg .pred p; mbarrier.{kind}.shared::cta.b64 p, [{{$r0}}], {places}; selp.u32 {{$w0}}, 1, 0, p; }}"
+    return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=[word(where), *operands]) != 0
+
+
+def mbarrier_wait_parity(
+    addr: Any, phase: Any, kind: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
+) -> Boolean:
+    """Return whether the phase of a parity is complete: now (TEST), or after a while (TRY)."""
+    wait = arch.mbarrier_test_wait if kind in (MBarrierWait.TEST, "test") else arch.mbarrier_try_wait
+    return wait(_barrier(addr, "mbarrier_wait_parity"), phase)
+
+
+def mbarrier_try_wait_timelimit(
+    addr: Any, state: Any, ticks: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
+) -> Boolean:
+    """Return whether the phase of a state that an arrival returned is complete; may wait for it, `ticks` ns at most."""
+    return _wait(_barrier(addr, "mbarrier_try_wait_timelimit"), "try_wait", Int64(state), Int32(ticks))
+
+
+def cp_async_mbarrier_arrive(addr: Any, *, noinc: bool | None = None, loc: Any = None, ip: Any = None) -> None:
+    """Arrive when this thread's `cp.async` copies so far are complete; `noinc`: the arrival is one of those expected."""
+    where = _barrier(addr, "cp_async_mbarrier_arrive")
+    if noinc:
+        nvgpu.async_copy.cp_async_mbarrier_arrive(where.ir_value())
+    else:
+        arch.inline_ptx("cp.async.mbarrier.arrive.shared::cta.b64 [{$r0}];", read_only_args=[word(where)])

@@ -1,0 +1,87 @@
+"""Primitives of words: atomic operations, permutations and conversions of bits; and printing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int32, Int64, Numeric, Uint32, Uint64
+from ...cute import arch
+from ...cute.arch.values import choice, number
+from ...cute.tensor.pointer import AddressSpace
+from ...cute.tensor.printing import printf
+from .addresses import typed, word
+from .names import AtomicOp, PermuteMode
+
+_RED_TYPES = {
+    "s32": Int32, "u32": Uint32, "b32": Uint32, "u64": Uint64, "b64": Uint64, "f16": Float16, "bf16": BFloat16,
+    "f32": Float32, "f64": Float64,
+}  # fmt: skip
+_ORDERS, _SCOPES = ("relaxed", "release"), ("cta", "cluster", "gpu", "sys")
+
+
+def print_runtime(fmt: str, *args: Any, loc: Any = None, ip: Any = None) -> None:
+    """Print a line when the program runs, in kernels and in host code; `{}` are the places of numbers."""
+    printf(fmt.removesuffix("\n"), *args)
+
+
+def red(
+    op: Any, type: Any, ptr: Any, value: Any, *, mem_order: Any = None, mem_scope: Any = None, shared_space: Any = None,
+    cache_hint: Any = None, loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Combine the element at a pointer with a value atomically, without returning the old one (`red`)."""
+    where = typed(ptr, "red")
+    name, kind = (
+        choice("op", op, ("add", "min", "max", "inc", "dec", "and", "or", "xor")),
+        choice("type", type, tuple(_RED_TYPES)),
+    )
+    if kind in ("f16", "bf16", "f32", "f64") and name != "add":
+        raise type_error(f"red() by {name} of {kind}", "floats are added")
+    order = choice("mem_order", mem_order or "relaxed", _ORDERS)
+    scope = choice("mem_scope", mem_scope or "gpu", _SCOPES)
+    near = where.memspace is AddressSpace.smem
+    space = ".shared::cta" if near else ".global" if where.memspace is AddressSpace.gmem else ""
+    noftz = ".noftz" if kind in ("f16", "bf16") else ""
+    code = f"red.{order}.{scope}{space}.{name}{noftz}.{kind} [{{$r0}}], {{$r1}};"
+    address = word(where) if near else Int64(where.toint())
+    arch.inline_ptx(code, read_only_args=[address, _RED_TYPES[kind](value)])
+
+
+def atomicrmw(
+    op: Any, ptr: Any, a: Any, *, b: Any = None, mem_order: Any = None, syncscope: Any = None, space: Any = None,
+    results: Any = None, loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Combine the element at a pointer with `a` in one step and return the old element. CAS writes `b` where it is `a`."""
+    if op is AtomicOp.CAS:
+        return arch.atomic_cas(ptr, a, b, sem=mem_order, scope=syncscope)
+    return arch.atomic_rmw(op.value, ptr, a, sem=mem_order, scope=syncscope)
+
+
+def convert_and_pack_integer(
+    src_a: Any, src_b: Any, convert_type: Any, *, src_c: Any = None, is_signed: bool | None = None, loc: Any = None,
+    ip: Any = None,
+) -> Int32:  # fmt: skip
+    """Return two words saturated to `convert_type` (16 bits), `src_a` in the upper half; narrower ones move up `src_c`."""
+    target = f"{'s' if is_signed is None or is_signed else 'u'}{convert_type.width}"
+    reads = [src_a, src_b] if src_c is None else [src_a, src_b, src_c]
+    places = ", ".join(f"{{$r{n}}}" for n in range(len(reads)))
+    code = f"cvt.pack.sat.{target}.s32{'' if src_c is None else '.b32'} {{$w0}}, {places};"
+    return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=[Int32(x) for x in reads])
+
+
+def mov_b32(a: Any, *, target_type: Any = Int32, loc: Any = None, ip: Any = None) -> Any:
+    """Return the bits of a 32-bit number as another type."""
+    value: Numeric = number(a)
+    if type(value).mlir_type == target_type.mlir_type:
+        return target_type._make(value.ir_value())
+    return target_type._make(tracing.emit_value("arith.bitcast", target_type.mlir_type, (value.ir_value(),)))
+
+
+def prmt(lo: Any, selector: Any, mode: Any, *, hi: Any = None, loc: Any = None, ip: Any = None) -> Int32:
+    """Return four of the eight bytes of two words, chosen by `selector` in a mode."""
+    if mode is PermuteMode.DEFAULT:
+        return Int32(arch.prmt(lo, 0 if hi is None else hi, selector))
+    reads = [Int32(lo), Int32(0 if hi is None else hi), Int32(selector)]
+    code = f"prmt.b32.{mode.value} {{$w0}}, {{$r0}}, {{$r1}}, {{$r2}};"
+    return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=reads)

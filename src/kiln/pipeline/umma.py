@@ -1,0 +1,228 @@
+"""Pipelines of the tensor cores of sm_100 to sm_110, which arrive at mbarriers themselves (`tcgen05.commit`).
+
+In a pair of CTAs (V of `cta_layout_vmnk` is 2) the even CTA, the leader, issues the MMAs for both. Its mbarriers say
+that a stage is full: TMA of both CTAs completes there, and threads of both arrive there. What the tensor cores release
+they release in both CTAs, and in every CTA that shares A or B by multicast.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..base_dsl.diagnostics import type_error
+from ..cute.atoms.copying import guarded
+from ..cute.nvgpu.common import CtaGroup
+from ..cute.tensor.pointer import Pointer
+from .arrivals import ThreadArrival, TransactionArrival, UmmaArrival
+from .asynchronous import PipelineAsync, unless
+from .barriers import MbarrierArray
+from .groups import Agent, CooperativeGroup, PipelineOp
+from .multicast import consumers_mask, cta_group, is_leader, leader, pair_mask, sharers
+from .state import PipelineState
+
+__all__ = ["PipelineAsyncUmma", "PipelineTmaMultiConsumersAsync", "PipelineTmaUmma", "PipelineUmmaAsync"]
+
+
+def _leads(group: CtaGroup) -> Any:
+    return True if group is CtaGroup.ONE else is_leader()
+
+
+def _shared_with(group: CooperativeGroup, enabled: bool, cta_layout_vmnk: Any, mode: tuple[int, int]) -> Any:
+    """Return the group of consumers, counted in all CTAs that release stages of this one if multicast signaling is
+    enabled; else the program has counted them."""
+    return CooperativeGroup(group.agent, group.size * sharers(cta_layout_vmnk, mode)) if enabled else group
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PipelineTmaUmma(PipelineAsync):
+    """A pipeline whose stages TMA fills and MMAs of sm_100 read.
+
+    The producer is one warp. `producer_acquire` announces the bytes of both CTAs of a pair in the leader, and copies
+    with `CtaGroup.TWO` that get the stage's mbarrier complete there; in the other CTA it only waits. The warp that
+    issued the MMAs calls `consumer_release`; the stage is empty when they are complete.
+    """
+
+    is_leader_cta: Any = True
+    cta_group: CtaGroup = CtaGroup.ONE
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls,
+        *,
+        num_stages: int,
+        producer_group: CooperativeGroup,
+        consumer_group: CooperativeGroup,
+        tx_count: int,
+        barrier_storage: Pointer | None = None,
+        cta_layout_vmnk: Any = None,
+        mcast_mode_mn: tuple[int, int] = (1, 1),
+        enable_multicast_signaling: bool = False,
+        defer_sync: bool = False,
+        name: str = "",
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
+        """Create a pipeline as `PipelineAsync.create` does. `tx_count`: the bytes of all copies into a stage, those of
+        both CTAs of a pair.
+
+        `cta_layout_vmnk`: the layout of the cluster's CTAs. `mcast_mode_mn`: whether A is multicast along N, and B along
+        M. The consumers' group counts the commits in all CTAs (a pair commits once) that share a row or column with
+        this one; with `enable_multicast_signaling`, those of this CTA only.
+        """
+        group = cta_group(cta_layout_vmnk)
+        consumers = _shared_with(consumer_group, enable_multicast_signaling, cta_layout_vmnk, mcast_mode_mn)
+        sides = (TransactionArrival(tx_count), producer_group), (UmmaArrival(group), consumers)
+        full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync, cta_layout_vmnk)
+        mask = consumers_mask(cta_layout_vmnk, mcast_mode_mn)
+        return cls(full, empty, num_stages, None, mask, _leads(group), group)
+
+    def producer_acquire(
+        self, state: PipelineState, try_acquire_token: Any = None, *, expected_tx: Any = None, loc: Any = None,
+        ip: Any = None,
+    ) -> None:  # fmt: skip
+        """Wait until a stage is empty; in the leader, announce its bytes, `tx_count` or `expected_tx` of them."""
+        unless(try_acquire_token, lambda: self.sync_object_empty.wait(state.index, state.phase))
+        bytes_ = self.sync_object_full.tx_count if expected_tx is None else expected_tx
+        guarded(self.is_leader_cta, lambda: self.sync_object_full.arrive_and_expect_tx(state.index, bytes_))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PipelineUmmaAsync(PipelineAsync):
+    """A pipeline whose stages, usually accumulators in tensor memory, MMAs of sm_100 fill and threads read.
+
+    The warp that issued the MMAs calls `producer_commit`; the stage is full when they are complete, in both CTAs of a
+    pair. Each thread that calls `consumer_release` arrives in the leader. Only the leader's warp acquires and commits.
+    """
+
+    cta_group: CtaGroup = CtaGroup.ONE
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls,
+        *,
+        num_stages: int,
+        producer_group: CooperativeGroup,
+        consumer_group: CooperativeGroup,
+        barrier_storage: Pointer | None = None,
+        cta_layout_vmnk: Any = None,
+        defer_sync: bool = False,
+        name: str = "",
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
+        """Create a pipeline as `PipelineAsync.create` does. The consumers' group counts the threads of both CTAs."""
+        group = cta_group(cta_layout_vmnk)
+        pair = group is CtaGroup.TWO
+        sides = (UmmaArrival(group), producer_group), (ThreadArrival(publishes=False), consumer_group)
+        full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync, cta_layout_vmnk)
+        masks = (pair_mask(), leader()) if pair else (None, None)
+        return cls(full, empty, num_stages, *masks, group)
+
+    def producer_tail(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+        """Wait until all stages are empty. The other CTA of a pair returns at once: nobody arrives there."""
+        leads = _leads(self.cta_group)
+        for _ in range(self.num_stages):
+            guarded(leads, lambda: self.sync_object_empty.wait(state.index, state.phase))
+            state.advance()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PipelineAsyncUmma(PipelineAsync):
+    """A pipeline whose stages threads fill and MMAs of sm_100 read.
+
+    Each thread that calls `producer_commit` arrives in the leader; before it, `fence_proxy` (shared memory) or
+    `fence_view_async_tmem_store` (tensor memory) makes what it wrote visible to the tensor cores. `consumer_release` is
+    called by the warp that issued the MMAs.
+    """
+
+    cta_group: CtaGroup = CtaGroup.ONE
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls,
+        *,
+        num_stages: int,
+        producer_group: CooperativeGroup,
+        consumer_group: CooperativeGroup,
+        barrier_storage: Pointer | None = None,
+        cta_layout_vmnk: Any = None,
+        defer_sync: bool = False,
+        name: str = "",
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
+        """Create a pipeline as `PipelineAsync.create` does. The producers' group counts the threads of both CTAs."""
+        group = cta_group(cta_layout_vmnk)
+        pair = group is CtaGroup.TWO
+        sides = (ThreadArrival(), producer_group), (UmmaArrival(group), consumer_group)
+        full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync, cta_layout_vmnk)
+        masks = (leader(), pair_mask()) if pair else (None, None)
+        return cls(full, empty, num_stages, *masks, group)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PipelineTmaMultiConsumersAsync(PipelineTmaUmma):
+    """A pipeline whose stages TMA fills for two kinds of consumers: MMAs of sm_100, and threads.
+
+    `consumer_release` says which kind releases. A stage is empty when both have released it, each as often as its group
+    says.
+    """
+
+    _THREADS = ThreadArrival(publishes=False)
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls,
+        *,
+        num_stages: int,
+        producer_group: CooperativeGroup,
+        consumer_group_umma: CooperativeGroup,
+        consumer_group_async: CooperativeGroup,
+        tx_count: int,
+        barrier_storage: Pointer | None = None,
+        cta_layout_vmnk: Any = None,
+        mcast_mode_mn: tuple[int, int] = (1, 1),
+        tidx: Any = None,
+        enable_multicast_signaling: bool = False,
+        defer_sync: bool = False,
+        force_deprecated_per_lane_signaling: bool | None = None,
+        name: str = "",
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
+        """Create a pipeline of one CTA as `PipelineTmaUmma.create` does. The threads' group counts threads."""
+        if sharers(cta_layout_vmnk, (1, 1)) > 1 or cta_group(cta_layout_vmnk) is not CtaGroup.ONE:
+            raise type_error(
+                f"a pipeline with consumers of two kinds over the blocks {cta_layout_vmnk}",
+                "it belongs to one block: leave out cta_layout_vmnk",
+            )
+        umma, threads = UmmaArrival(CtaGroup.ONE), cls._THREADS
+        count = consumer_group_umma.arrivals(umma.threads_of_a_warp)
+        both = CooperativeGroup(Agent.Thread, count + consumer_group_async.arrivals(threads.threads_of_a_warp))
+        sides = (TransactionArrival(tx_count), producer_group), (umma, both)
+        return cls(*cls._barriers(num_stages, *sides, barrier_storage, defer_sync), num_stages)
+
+    @property
+    def sync_object_empty_umma(self) -> MbarrierArray:
+        """The mbarriers of empty stages, for the tensor cores to arrive at."""
+        return self.sync_object_empty
+
+    @property
+    def sync_object_empty_async(self) -> MbarrierArray:
+        """The same mbarriers, for threads to arrive at."""
+        return self.sync_object_empty.arrived_by(self._THREADS)
+
+    def consumer_release(  # type: ignore[override]
+        self, state: PipelineState, op_type: PipelineOp = PipelineOp.TCGen05Mma, *, loc: Any = None, ip: Any = None
+    ) -> None:
+        """Arrive for this thread (`PipelineOp.AsyncThread`), or for the tensor cores once their MMAs are complete."""
+        if op_type is PipelineOp.TCGen05Mma:
+            super().consumer_release(state)
+        elif op_type is PipelineOp.AsyncThread:
+            self.sync_object_empty_async.arrive(state.index)
+        else:
+            raise type_error(
+                f"a stage is released by {getattr(op_type, 'name', op_type)}",
+                "PipelineOp.TCGen05Mma (the warp that issued MMAs) or PipelineOp.AsyncThread (each thread that read it)",
+            )

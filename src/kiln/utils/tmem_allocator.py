@@ -1,0 +1,142 @@
+"""`TmemAllocator`: allocates tensor memory of a CTA, or of a pair of CTAs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base_dsl.diagnostics import runtime_error, type_error
+from ..base_dsl.typing import Float32
+from ..cute import arch
+from ..cute.arch.tensor_memory import check_columns
+from ..cute.atoms.copying import guarded
+from ..cute.layout.layout import Layout, cosize
+from ..cute.layout.recast import recast_layout
+from ..cute.tensor.pointer import AddressSpace, Pointer, element_bits, recast_ptr
+from ..cute.tensor.tensor import make_tensor
+
+__all__ = ["TmemAllocator", "TmemBufferPool"]
+
+_ALIGNMENT = 16
+_WARP = 32
+_COLUMN = 32
+"""The bits of a column."""
+
+
+class TmemAllocator:
+    """Allocates tensor memory: one warp of the CTA does, and all threads may call the methods.
+
+    The address is handed on in shared memory, at the pointer `alloc_result_dst_smem_ptr` to an Int32. `allocate`, then
+    `wait_for_alloc` and `retrieve_ptr` in the threads that use the memory; `free` when all of them are done.
+    With `is_two_cta` both CTAs of a pair allocate and free the same columns together; the mbarrier
+    `two_cta_tmem_dealloc_mbar_ptr` then keeps each from freeing before its peer is done, and is initialised here.
+    """
+
+    __kiln_static__ = True
+
+    def __init__(
+        self, alloc_result_dst_smem_ptr: Any, barrier_for_retrieve: Any = None, allocator_warp_id: Any = 0,
+        is_two_cta: bool = False, num_allocated_columns: int = 0, two_cta_tmem_dealloc_mbar_ptr: Any = None, *,
+        arch: str = "sm_100", loc: Any = None, ip: Any = None,
+    ) -> None:  # fmt: skip
+        holder = alloc_result_dst_smem_ptr
+        if not isinstance(holder, Pointer) or holder.memspace is not AddressSpace.smem:
+            raise type_error(
+                f"alloc_result_dst_smem_ptr of TmemAllocator is {holder}",
+                "a pointer to an Int32 in shared memory, where the address is written",
+            )
+        self._holder = holder
+        self._barrier = barrier_for_retrieve
+        self._warp = allocator_warp_id
+        self._pair = bool(is_two_cta)
+        self._columns = num_allocated_columns
+        self._done = two_cta_tmem_dealloc_mbar_ptr
+        self._arch = arch
+        if self._pair:
+            if self._done is None:
+                raise type_error(
+                    "TmemAllocator(is_two_cta=True) has no two_cta_tmem_dealloc_mbar_ptr",
+                    "a pointer to an mbarrier (8 bytes) in shared memory: both CTAs of a pair free together",
+                )
+            self._in_allocator_warp(self._init_done)
+
+    def _init_done(self) -> None:
+        with arch.elect_one():
+            arch.mbarrier_init(self._done, _WARP)
+            arch.mbarrier_init_fence()
+
+    def _in_allocator_warp(self, body: Any) -> None:
+        guarded(arch.make_warp_uniform(arch.warp_idx()) == self._warp, body)
+
+    def check_valid_num_columns(self, num_columns: Any) -> bool:
+        """Return whether a number of columns can be allocated: a power of two from 32 to 512."""
+        most, least = arch.get_max_tmem_alloc_cols(self._arch), arch.get_min_tmem_alloc_cols(self._arch)
+        return isinstance(num_columns, int) and least <= num_columns <= most and num_columns & (num_columns - 1) == 0
+
+    def allocate(self, num_columns: Any, *, loc: Any = None, ip: Any = None) -> None:
+        """Allocate columns: a power of two from 32 to 512. Only the allocator's warp does; the others go on."""
+        check_columns(num_columns, "TmemAllocator.allocate", self._arch)
+        self._in_allocator_warp(lambda: arch.alloc_tmem(num_columns, self._holder, self._pair, arch=self._arch))
+        self._columns = num_columns
+
+    def wait_for_alloc(self, *, loc: Any = None, ip: Any = None) -> None:
+        """Wait at the barrier `barrier_for_retrieve` until the memory is allocated."""
+        if self._barrier is None:
+            raise runtime_error(
+                "TmemAllocator has no barrier_for_retrieve to wait at",
+                "pass a pipeline.NamedBarrier to its constructor",
+            )
+        self._barrier.arrive_and_wait()
+
+    def retrieve_ptr(self, dtype: Any = Float32, *, loc: Any = None, ip: Any = None) -> Pointer:
+        """Return the pointer to the allocated memory."""
+        return arch.retrieve_tmem_ptr(dtype, _ALIGNMENT, self._holder)
+
+    def reserve(self, num_columns: int, *, loc: Any = None, ip: Any = None) -> TmemBufferPool:
+        """Allocate columns, wait for them, and return them as a pool to take tensors from."""
+        self.allocate(num_columns)
+        self.wait_for_alloc()
+        return TmemBufferPool(self.retrieve_ptr(), num_columns)
+
+    def relinquish_alloc_permit(self, *, loc: Any = None, ip: Any = None) -> None:
+        """Give up the right to allocate more, so that other CTAs of the SM can."""
+        self._in_allocator_warp(lambda: arch.relinquish_tmem_alloc_permit(self._pair))
+
+    def free(self, tmem_ptr: Any, num_columns: Any = 0, *, loc: Any = None, ip: Any = None) -> None:
+        """Free memory when all accesses to it are complete: `num_columns` columns, by default what was allocated."""
+        columns = num_columns if not isinstance(num_columns, int) or num_columns else self._columns
+        if isinstance(columns, int) and columns == 0:
+            raise runtime_error("TmemAllocator.free() before allocate()", "pass num_columns, what was allocated")
+
+        def free() -> None:
+            if self._pair:
+                arch.mbarrier_arrive(self._done, arch.block_idx_in_cluster() ^ 1)
+                arch.mbarrier_wait(self._done, 0)
+            arch.dealloc_tmem(tmem_ptr, columns, self._pair, arch=self._arch)
+
+        self._in_allocator_warp(free)
+
+
+class TmemBufferPool:
+    """Columns of tensor memory from which tensors are taken, one beside the other."""
+
+    __kiln_static__ = True
+
+    def __init__(self, ptr: Pointer, num_columns: int) -> None:
+        self._ptr, self._columns, self._used = ptr, num_columns, 0
+
+    def allocate(self, num_columns: int, dtype: Any = Float32, *, loc: Any = None, ip: Any = None) -> Pointer:
+        """Return a pointer to the next columns."""
+        if self._used + num_columns > self._columns:
+            raise type_error(
+                f"{num_columns} columns are taken from a pool of {self._columns}, of which {self._used} are in use",
+                "reserve more columns",
+            )
+        first = self._used
+        self._used += num_columns
+        return recast_ptr(recast_ptr(self._ptr, dtype=Float32) + first, dtype=dtype)
+
+    def allocate_tensor(self, layout: Any, dtype: Any = Float32, *, loc: Any = None, ip: Any = None) -> Any:
+        """Return a tensor of a layout, as that of `make_fragment_C`, in the next columns."""
+        plain = layout if isinstance(layout, Layout) else layout.outer
+        columns = cosize(recast_layout(_COLUMN, element_bits(dtype), plain)) & 0xFFFF
+        return make_tensor(self.allocate(columns, dtype), layout)

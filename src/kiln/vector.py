@@ -1,0 +1,23 @@
+"""Functions of vectors (`cutlass.Vector`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base_dsl.diagnostics import type_error
+from .cute.tensor.tensor_ssa import TensorSSA
+
+__all__ = ["broadcast_to", "outerproduct"]
+
+
+def broadcast_to(v: TensorSSA, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    """Return a vector repeated along the modes that are missing in front, or of extent 1."""
+    return v.broadcast_to(tuple(shape) if isinstance(shape, list) else shape)
+
+
+def outerproduct(a: TensorSSA, b: TensorSSA, acc: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    """Return the matrix of products a[i] b[j], of shape (len(a), len(b)), added to `acc` if given."""
+    if len(a.shape) != 1 or len(b.shape) != 1:
+        raise type_error(f"outerproduct() takes vectors of one mode, got shapes {a.shape} and {b.shape}")
+    made = a.reshape((a.numel(), 1)) * b.reshape((1, b.numel()))
+    return made if acc is None else made + acc
