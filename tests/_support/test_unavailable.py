@@ -36,17 +36,17 @@ def test_placeholders_in_modules_that_exist(below, name):
 
 def test_what_a_placeholder_can_be_used_for():
     from cutlass.cute.nvgpu.cpasync import CopyBulkTensorTileS2GNonExecTrait
-    from cutlass.utils.gemm import sm100
-    from cutlass.utils.gemm.sm100 import Kind
+    from cutlass.base_dsl import tvm_ffi_builder as internal
+    from cutlass.base_dsl.tvm_ffi_builder import Kind
 
     @dataclasses.dataclass(frozen=True)
     class Mine(CopyBulkTensorTileS2GNonExecTrait):
         more: int = 1
 
-    def function(kind: sm100.Kind | None = sm100.Kind.ONE, other: sm100.List[Kind] = ()) -> None: ...
+    def function(kind: internal.Kind | None = internal.Kind.ONE, other: internal.List[Kind] = ()) -> None: ...
 
-    assert sm100.Kind.ONE != sm100.Kind.TWO
-    assert not isinstance(function, sm100.Kind)
+    assert internal.Kind.ONE != internal.Kind.TWO
+    assert not isinstance(function, internal.Kind)
     with pytest.raises(DSLNotImplemented, match="S2GNonExecTrait is not available: it is an internal"):
         Mine()
 

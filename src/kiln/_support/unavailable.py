@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 else:
     Loader = object
 
-_BLACKWELL = "Kiln has no Blackwell instructions yet"
 _INTERNAL = "it is an internal of another implementation of the interface"
 
 MODULES = {
     "base_dsl.ast_preprocessor": _INTERNAL,
     "base_dsl.tvm_ffi_builder": _INTERNAL,
-    "utils.gemm": _BLACKWELL,
 }
 """Modules below `kiln` that have placeholders only, and so do their submodules; with the reason."""
 
@@ -36,11 +34,6 @@ NAMES = {
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
-    "utils": (
-        _BLACKWELL,
-        "ClcDynamicPersistentTileScheduler",
-        "ClcDynamicPersistentTileSchedulerParams",
-    ),
 }
 """Placeholders in modules that exist: the reason, then the names."""
 

@@ -13,7 +13,7 @@ from nvidia_testing import compile_for, needs_ptxas
 import kiln
 from kiln import cute, utils
 from kiln.base_dsl.diagnostics import DSLNotImplemented
-from kiln.cute.nvgpu import CopyUniversalOp, cpasync, warp
+from kiln.cute.nvgpu import CopyUniversalOp, warp
 from kiln.cute.runtime import from_dlpack
 from kiln.utils import blackwell_helpers, blockscaled_layout
 
@@ -271,82 +271,3 @@ def test_operands_without_scale_factors_are_refused():
     ):  # fmt: skip
         with pytest.raises(Exception, match=f"(?s){says}"), kiln.target("cpu"):
             function(case)
-
-
-def unpacking(rows: int, swizzle: bool = True, store: bool = False):
-    """A TMA load of 4-bit elements, each 16 of which take 16 bytes of shared memory."""
-    layout = cute.make_layout((rows, 128), stride=(128, 1))
-    if swizzle:
-        kind = cute.nvgpu.warpgroup.SmemLayoutAtomKind.K_SW128
-        atom = cute.nvgpu.warpgroup.make_smem_layout_atom(kind, kiln.Int8)
-        layout = cute.tile_to_shape(atom, (rows, 128), (0, 1))
-    op = cpasync.CopyBulkTensorTileS2GOp() if store else cpasync.CopyBulkTensorTileG2SOp()
-
-    @cute.kernel
-    def kernel(atom: cute.CopyAtom, tensor: cute.Tensor, out: cute.Tensor):
-        thread = cute.arch.thread_idx()[0]
-        smem = utils.SmemAllocator()
-        if kiln.const_expr(swizzle):
-            tile = smem.allocate_tensor(kiln.Int8, layout.outer, 1024, swizzle=layout.inner)
-        else:
-            tile = smem.allocate_tensor(kiln.Int8, layout, 1024)
-        mbarrier = smem.allocate_array(kiln.Int64, 1)
-        if thread == 0:
-            cute.arch.mbarrier_init(mbarrier, 1)
-            cute.arch.mbarrier_init_fence()
-        cute.arch.sync_threads()
-        source = cute.local_tile(tensor, (rows, 128), (0, 1))
-        shared, where = cpasync.tma_partition(
-            atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(source, 0, 2)
-        )
-        if thread == 0:
-            cute.arch.mbarrier_arrive_and_expect_tx(mbarrier, rows * 64)  # bytes of global memory
-        cute.copy(atom, where, shared, tma_bar_ptr=mbarrier)
-        cute.arch.mbarrier_wait(mbarrier, 0)
-        for i in range(thread, rows * 128, 32):
-            out[i // 128, i % 128] = tile[i // 128, i % 128]
-
-    @cute.jit
-    def function(x: cute.Tensor, out: cute.Tensor):
-        atom, tensor = cpasync.make_tiled_tma_atom(op, x, layout, (rows, 128), internal_type=kiln.Int8)
-        kernel(atom, tensor, out).launch(grid=1, block=32)
-
-    return function
-
-
-def aligned(x: np.ndarray) -> np.ndarray:
-    """The same array at a multiple of 32 bytes."""
-    room = np.zeros(x.nbytes + 32, np.uint8)
-    made = room[-room.ctypes.data % 32 :][: x.nbytes].view(x.dtype).reshape(x.shape)
-    made[...] = x
-    return made
-
-
-@pytest.mark.parametrize("swizzle", [False, True])
-def test_tma_unpacks_elements_of_4_bits(swizzle: bool):
-    rng = np.random.default_rng(2)
-    packed = aligned(rng.integers(0, 256, (20, 128), dtype=np.uint8))
-    x = from_dlpack(packed, assumed_align=32)
-    x.element_type = F4
-    out = np.full((24, 128), -1, np.int8)
-    with kiln.target("cpu"), kiln.sanitize():
-        unpacking(24, swizzle)(x, from_dlpack(out))
-    wanted = np.zeros((24, 8, 16), np.uint8)  # rows past the end are zeros
-    wanted[:20, :, :8] = packed[:, 64:].reshape(20, 8, 8)
-    np.testing.assert_array_equal(out.view(np.uint8).reshape(24, 8, 16)[..., :8], wanted[..., :8])
-
-
-def test_tma_unpacks_loads_of_128_elements_only():
-    x = from_dlpack(aligned(np.zeros((16, 128), np.uint8)), assumed_align=32)
-    x.element_type = F4
-    out = from_dlpack(np.zeros((16, 128), np.int8))
-    with pytest.raises(Exception, match="a TMA store of elements of 4 bits that lie in bytes of shared memory"):
-        unpacking(16, store=True)(x, out)
-
-    @cute.jit
-    def narrow(x: cute.Tensor):
-        layout = cute.make_layout((16, 64), stride=(64, 1))
-        cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, (16, 64), internal_type=kiln.Int8)
-
-    with pytest.raises(Exception, match="rows of 128 elements"):
-        narrow(x)
