@@ -53,6 +53,9 @@ def test_contents():
     normal = make((4000,), torch.float32, None, kinds.GAUSSIAN, kiln_torch.GaussianInitConfig(1.0, 0.5, 2.0))
     assert abs(normal.mean().item() - 2) < 0.1 and abs(normal.std().item() - 1) < 0.1
     assert make((2,), torch.float16, None, kinds.SKIP).shape == (2,)
+    for ends, values in (((1, 3), [1, 2]), ((5, 5), [5])):
+        config = kiln_torch.RandomInitConfig(*ends)
+        assert make((100,), torch.float32, None, kinds.RANDOM, config).unique().tolist() == values
     with pytest.raises(TypeError, match="ScalarInitConfig"):
         make((2,), torch.float32, None, kinds.SCALAR, kiln_torch.RandomInitConfig())
 
