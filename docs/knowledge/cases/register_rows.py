@@ -1,4 +1,4 @@
-"""Sums of two rows in each thread, stored by a loop over the rows of the thread's part of an accumulator, or over its columns."""
+"""Sums of two rows in each thread, stored by a loop over the rows of its part of an accumulator, or its columns."""
 
 import numpy as np
 from arrays import empty, normal, tensor
