@@ -23,7 +23,6 @@ _INTERNAL = "it is an internal of another implementation of the interface"
 MODULES = {
     "base_dsl.ast_preprocessor": _INTERNAL,
     "base_dsl.tvm_ffi_builder": _INTERNAL,
-    "utils.gemm": _BLACKWELL,
 }
 """Modules below `kiln` that have placeholders only, and so do their submodules; with the reason."""
 
@@ -36,11 +35,6 @@ NAMES = {
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
-    "utils": (
-        _BLACKWELL,
-        "ClcDynamicPersistentTileScheduler",
-        "ClcDynamicPersistentTileSchedulerParams",
-    ),
     "utils.blockscaled_layout": (_BLACKWELL, "sm120_make_smem_layout_sfa", "sm120_make_smem_layout_sfb"),
 }
 """Placeholders in modules that exist: the reason, then the names."""

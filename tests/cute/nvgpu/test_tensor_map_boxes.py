@@ -293,7 +293,7 @@ REFUSED = {
     ),
     "swizzle of elements": (
         lambda: made(Float16, k_major(512, 256), cute.make_composed_layout(cute.make_swizzle(3, 3, 3), 0, cute.make_layout((8, 64), stride=(64, 1))), (8, 64)),
-        r"S<1,4,3>, S<2,4,3> and S<3,4,3> of bytes, got S<3,3,3>",
+        r"S<1,4,3>, S<2,4,3>, S<3,4,3> and S<2,5,2> of bytes, got S<3,3,3>",
     ),
     "row of the swizzle": (
         lambda: made(Float16, k_major(512, 256), cute.make_composed_layout(cute.make_swizzle(1, 4, 3), 0, cute.make_layout((8, 64), stride=(64, 1))), (8, 64)),

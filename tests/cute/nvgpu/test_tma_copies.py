@@ -98,6 +98,7 @@ def arrays(shape, tile, major, dtype):
         ((100, 72), (32, 64), "K", Float16, "SW128", False),
         ((104, 70), (64, 32), "M", Float16, "SW32", True),
         ((72, 40), (64, 16), "M", Float16, "SW128", False),
+        ((68, 20), (32, 16), "M", Float32, "SW128_32B", True),
         ((33, 144), (16, 128), "K", BFloat16, "SW64", True),
         ((70, 48, 3), (16, 32), "K", Float32, "SW128", True),
         ((64, 50, 2), (32, 8), "M", Float8E4M3FN, "SW32", True),

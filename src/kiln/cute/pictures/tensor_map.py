@@ -105,7 +105,7 @@ def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None =
     bits = element_bits(element_type)
     row = shape[contiguous] * bits // 8
     if swizzle is None:
-        swizzle = next((name for name, span in reversed(SWIZZLES.items()) if span and row % span == 0), "none")
+        swizzle = next((name for name in ("128b", "64b", "32b") if row % SWIZZLES[name] == 0), "none")
     span = min(SWIZZLES[swizzle] * 8 // bits or shape[contiguous], shape[contiguous])
     parts: list[Any] = [None] * len(shape)
     step = span
@@ -116,8 +116,15 @@ def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None =
             f"rows of {row} bytes are no multiple of the {SWIZZLES[swizzle]} bytes of the swizzle {swizzle}"
         )
     parts[contiguous] = make_layout((span, shape[contiguous] // span), stride=(1, step))
-    pattern = {"none": 0, "32b": 1, "64b": 2, "128b": 3}[swizzle]
-    return ComposedLayout(Swizzle(pattern, 4, 3), 0, make_layout(parts)) if pattern else make_layout(parts)
+    pattern = _pattern(swizzle)
+    return ComposedLayout(pattern, 0, make_layout(parts)) if pattern.num_bits else make_layout(parts)
+
+
+def _pattern(swizzle: str) -> Swizzle:
+    """Return the swizzle of byte addresses that a map has by name."""
+    if swizzle == "128b_32b":
+        return Swizzle(2, 5, 2)
+    return Swizzle({"none": 0, "32b": 1, "64b": 2, "128b": 3}[swizzle], 4, 3)
 
 
 def _map_svg(
@@ -296,8 +303,8 @@ def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any) -
 
 def _memory_of_box(facts: TensorMapFacts) -> Panel:
     """Return the shared memory of a box: which piece of which of its rows lies where."""
-    row = facts.box[0] * facts.bits // 8
-    swizzle = Swizzle(SWIZZLES[facts.swizzle].bit_length() - 5 if SWIZZLES[facts.swizzle] else 0, 4, 3)
+    row = facts.box[0] * facts.shared_bits // 8
+    swizzle = _pattern(facts.swizzle)
     cells: dict[int, Cell] = {}
     groups: list[int] = []
     for at in range(0, min(facts.bytes, lines_shown(facts.bytes) * LINE), PIECE):

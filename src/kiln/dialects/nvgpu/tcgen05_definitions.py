@@ -22,8 +22,16 @@ from . import tcgen05_descriptors, tensor_memory
 from .tensor_memory import Cell
 
 FORMATS = {
-    "f32": (8, 23), "f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2), "e3m2": (3, 2), "e2m3": (2, 3), "e2m1": (2, 1),
-}  # fmt: skip
+    "f32": (8, 23),
+    "f16": (5, 10),
+    "bf16": (8, 7),
+    "tf32": (8, 10),
+    "e4m3": (4, 3),
+    "e5m2": (5, 2),
+    "e3m2": (3, 2),
+    "e2m3": (2, 3),
+    "e2m1": (2, 1),
+}
 """Bits of exponent and fraction; a sign comes first."""
 _SPECIALS = {"f32", "f16", "bf16", "tf32", "e5m2"}
 """Types whose highest exponent means infinities and NaN. e4m3 has one NaN, the narrower types have none."""
@@ -116,8 +124,13 @@ def _exponent(value: Fraction) -> int:
 
 
 def mma_floats(
-    a: Sequence[Number], b: Sequence[Number], d: Number | None, accumulator: str, sfa: Number | None = None, sfb: Number | None = None
-) -> int:  # fmt: skip
+    a: Sequence[Number],
+    b: Sequence[Number],
+    d: Number | None,
+    accumulator: str,
+    sfa: Number | None = None,
+    sfb: Number | None = None,
+) -> int:
     """Return the bits of an element of D, of the kinds f16, tf32, f8f6f4 and (with scale factors) mxf8f6f4."""
     terms = [times(x, y) for x, y in zip(a, b, strict=True)]
     if sfa is not None and sfb is not None:
@@ -150,7 +163,7 @@ def mma_integers(a: Sequence[int], b: Sequence[int], d: int, saturate: bool) -> 
 
 
 class Memory(NamedTuple):
-    """What an MMA reads and writes: for each CTA of the pair its shared memory, and its tensor memory by lane, column."""
+    """What an MMA reads and writes: of each CTA the shared memory, and the tensor memory by lane and column."""
 
     smem: Sequence[Sequence[int]]
     tmem: Sequence[Sequence[Sequence[int]]]
@@ -169,9 +182,7 @@ def _narrow_bits(kind: str, type_: str) -> int:
     return packed.get(type_, 0) if kind in ("f8f6f4", "mxf8f6f4") else 0
 
 
-def shared_element(
-    memory: Sequence[int], descriptor: int, kind: str, type_: str, major: str, row: int, k: int
-) -> int:  # fmt: skip
+def shared_element(memory: Sequence[int], descriptor: int, kind: str, type_: str, major: str, row: int, k: int) -> int:
     """Return the bits of an element of an operand in shared memory.
 
     16 elements of 4 or 6 bits of the kinds f8f6f4 and mxf8f6f4 take 16 bytes: they are packed, and padding follows.
@@ -305,9 +316,13 @@ def _tf32(type_: str, bits: Sequence[int]) -> Sequence[int]:
 
 
 def _written(
-    mma: _Mma, accumulate: bool, elements: Iterable[tuple[int, int]] | None, masks: Sequence[int] = (), scale_input_d: int = 0,
+    mma: _Mma,
+    accumulate: bool,
+    elements: Iterable[tuple[int, int]] | None,
+    masks: Sequence[int] = (),
+    scale_input_d: int = 0,
     zero_columns: Sequence[bool] = (),
-) -> Iterator[tuple[Cell, int]]:  # fmt: skip
+) -> Iterator[tuple[Cell, int]]:
     fields = mma.fields
     if elements is None:
         elements = ((row, column) for row in range(fields.m) for column in range(fields.n))
@@ -322,15 +337,26 @@ def _written(
 
 
 def tcgen05_mma(
-    kind: str, idesc: int, memory: Memory, d: int, a: int, b: int, accumulate: bool, *, cta_group: int = 1, a_in_tmem: bool = False,
-    disable_output_lane: Sequence[int] = (), scale_input_d: int = 0, elements: Iterable[tuple[int, int]] | None = None,
-) -> dict[Cell, int]:  # fmt: skip
+    kind: str,
+    idesc: int,
+    memory: Memory,
+    d: int,
+    a: int,
+    b: int,
+    accumulate: bool,
+    *,
+    cta_group: int = 1,
+    a_in_tmem: bool = False,
+    disable_output_lane: Sequence[int] = (),
+    scale_input_d: int = 0,
+    elements: Iterable[tuple[int, int]] | None = None,
+) -> dict[Cell, int]:
     """Compute `tcgen05.mma` of the kinds f16, tf32, f8f6f4 and i8: the cells that it writes, and their new words.
 
-    `d` and the `a` of an A in tensor memory are addresses, `b` and other `a` descriptors. A pair reads A and B from both
-    CTAs with the same descriptors: of A the rows of that CTA's half of D, of B half of the columns. Bits of
-    `disable_output_lane` are lanes, 128 for each CTA. D is multiplied by 2^-`scale_input_d`, without rounding (that of
-    integers is cut off). The upper half of a cell with an f16 is kept. `elements` are those of D to compute, else all.
+    `d` and the `a` of an A in tensor memory are addresses, `b` and other `a` descriptors. A pair reads A and B from
+    both CTAs with the same descriptors: of A the rows of that CTA's half of D, of B half of the columns. Bits of
+    `disable_output_lane` are lanes, 128 for each CTA. D is multiplied by 2^-`scale_input_d` without rounding (integers
+    are cut off). The upper half of a cell with an f16 is kept. `elements` are those of D to compute, else all.
     """
     fields = tcgen05_descriptors.decode(kind, idesc)
     mma = _Mma(fields, idesc, memory, d, a, b, cta_group, False, a_in_tmem, 0, 0, 0)
@@ -338,10 +364,19 @@ def tcgen05_mma(
 
 
 def tcgen05_mma_ws(
-    kind: str, idesc: int, memory: Memory, d: int, a: int, b: int, accumulate: bool, *, a_in_tmem: bool = False,
-    zero_column_mask: int = 0, elements: Iterable[tuple[int, int]] | None = None,
-) -> dict[Cell, int]:  # fmt: skip
-    """Compute `tcgen05.mma.ws`: as `tcgen05_mma` of one CTA, with other layouts of D, and columns of B that are zero."""
+    kind: str,
+    idesc: int,
+    memory: Memory,
+    d: int,
+    a: int,
+    b: int,
+    accumulate: bool,
+    *,
+    a_in_tmem: bool = False,
+    zero_column_mask: int = 0,
+    elements: Iterable[tuple[int, int]] | None = None,
+) -> dict[Cell, int]:
+    """Compute `tcgen05.mma.ws`: `tcgen05_mma` of one CTA with other layouts of D, and columns of B that are zero."""
     fields = tcgen05_descriptors.decode(kind, idesc)
     zero = tcgen05_descriptors.zero_columns(zero_column_mask, fields.m, fields.n)
     mma = _Mma(fields, idesc, memory, d, a, b, 1, True, a_in_tmem, 0, 0, 0)
@@ -349,9 +384,21 @@ def tcgen05_mma_ws(
 
 
 def tcgen05_mma_block_scale(
-    kind: str, block: int, idesc: int, memory: Memory, d: int, a: int, b: int, sfa: int, sfb: int, accumulate: bool, *, cta_group: int = 1,
-    a_in_tmem: bool = False, elements: Iterable[tuple[int, int]] | None = None,
-) -> dict[Cell, int]:  # fmt: skip
+    kind: str,
+    block: int,
+    idesc: int,
+    memory: Memory,
+    d: int,
+    a: int,
+    b: int,
+    sfa: int,
+    sfb: int,
+    accumulate: bool,
+    *,
+    cta_group: int = 1,
+    a_in_tmem: bool = False,
+    elements: Iterable[tuple[int, int]] | None = None,
+) -> dict[Cell, int]:
     """Compute `tcgen05.mma` with scale factors for `block` elements of A and B, at addresses `sfa` and `sfb`."""
     fields = tcgen05_descriptors.decode(kind, idesc)
     mma = _Mma(fields, idesc, memory, d, a, b, cta_group, False, a_in_tmem, block, sfa, sfb)

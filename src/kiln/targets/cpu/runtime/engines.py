@@ -153,6 +153,7 @@ def give(
         now = local(Operation)
         describe(now, work, target, source, bytes_, size, mbarrier)
         now.block = frame.block
+        now.thread = frame.thread
         if extra is not None:
             now.extra = extra
         if more is not None:

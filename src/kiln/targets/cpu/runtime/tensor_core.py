@@ -25,7 +25,8 @@ from .records import Wgmma
 ROWS, COLUMNS, K = 64, 256, 32
 """Rows of A and D; most columns of B and D; most elements of A and B along K."""
 FLOATS = {
-    "f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2), "e3m2": (3, 2), "e2m3": (2, 3), "e2m1": (2, 1),
+    "f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2), "e3m2": (3, 2),
+    "e2m3": (2, 3), "e2m1": (2, 1),
 }  # fmt: skip
 """Bits of exponent and fraction."""
 INPUTS = (*FLOATS, "s8", "u8")
@@ -353,7 +354,7 @@ def c_term(column, largest, c, shifts):
 
 @inline
 def round_to_f32(n, exact, kept, exponent, scale, value, line):
-    """Truncate the sums of a row to f32; `exact(column, type)` is one as i64 or f64, in units of 2^`exponent[column]`."""
+    """Truncate the sums of a row to f32; `exact(column, type)` is one in units of 2^`exponent[column]`."""
     mask = ~((u64(1) << (52 - u64(kept))) - 1)
     small = u32(0)
     for column in range(n):
@@ -386,13 +387,13 @@ def add_scales(n, row_scale, column_scales, c, scale):
 
 @inline
 def multiply_rows(
-    exchange, d, accumulate, rows, n, k, fraction, wide, special, near, a, b, down=None, row_scales=None, column_scales=None
+    exchange, d, accumulate, rows, n, k, fraction, wide, special, near, a, b, down=None, scale_factors=None
 ):  # fmt: skip
     """Compute `rows` rows of D, of `n` columns.
 
     `a` and `b` have exponents, significands, signs and, with `near`, elements as f32. `exchange(d, row, size, n, line,
-    out=)` loads and stores a row. C is divided by 2^`down`. `row_scales` are exponents of scale factors of rows,
-    `column_scales(d, row)` those of columns; SPECIAL is one that is NaN.
+    out=)` loads and stores a row. C is divided by 2^`down`. `scale_factors` are (rows, columns): exponents of those
+    of rows, and `columns(d, row)` for those of columns; SPECIAL is one that is NaN.
     """
     (ea, sa, ga, fa), (eb, sb, gb, fb) = a, b
     size = u32(4) if wide else u32(2)
@@ -404,24 +405,30 @@ def multiply_rows(
     scale, value, power = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
     scales, exponent = local(i32, COLUMNS), local(i32, COLUMNS)
     c = (ec, sc, gc)
+    for column in range(n):
+        total[COLUMNS + column] = 0
     for row in range(rows):
         own = row * k
         c_special = load_c(exchange, d, accumulate, row, size, wide, n, line, c)
         if down is not None:
             for column in range(n):
                 ec[column] = ec[column] - down if ec[column] != SPECIAL else ec[column]
-        if row_scales is not None:
-            c_special |= add_scales(n, row_scales[row], column_scales(d, row), c, scales)
+        if scale_factors is not None:
+            of_rows, of_columns = scale_factors
+            c_special |= add_scales(n, of_rows[row], of_columns(d, row), c, scales)
         largest_exponents(k, n, ea, own, eb, ec, largest)
-        for column in range(2 * COLUMNS):
+        for column in range(n):
             total[column] = 0
+        if k > 16:
+            for column in range(n):
+                total[COLUMNS + column] = 0
         if near:
             add_near(k, n, fraction, fa, own, fb, largest, total, power)
         else:
             add_far(k, n, (ea, sa, ga), own, (eb, sb, gb), largest, total)
         for column in range(n):
             exponent[column] = largest[column] - fraction
-            if row_scales is not None:
+            if scale_factors is not None:
                 exponent[column] = largest[column] - fraction + scales[column]
 
         def exact(column, type_):
@@ -437,7 +444,7 @@ def multiply_rows(
             for column in range(n):
                 a_row, b_column = (ea + own, sa + own, ga + own), (eb + column, sb + column, gb + column)
                 found = special_sum(k, *a_row, *b_column, ec[column], sc[column], gc[column])
-                if row_scales is not None:
+                if scale_factors is not None:
                     found = u32(3) if scales[column] >= SPECIAL - (1 << 10) else found
                 if found != 0:
                     infinite = ((u32(1) << width) - 1) << point

@@ -2,31 +2,661 @@
 
 `tensor_memory.py` issues MMAs. `refused` sees one when it is issued, `multiply` carries it out, later under a schedule
 seed. Tensor memory of a block is `block.tmem`, and `threads.peer_of(block)` is the other block of a pair.
+
+D lies in blocks of up to 64 lanes, one after the other: a block has rows of D in its lanes, and all columns or, in the
+layouts B, E and G, a part of them. An A in tensor memory, and scale factors, are read from the lanes of the warp that
+D's row is in. `dialects/nvgpu/tcgen05_definitions.py` defines all of it in plain Python; `tensor_core.py` has the sums
+of products, this file those of fp4 with scale factors, and of integers.
 """
-# pyright: reportReturnType=false, reportArgumentType=false
+# pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
 
 from __future__ import annotations
 
-from ....native import Library, Ptr, i64, native
-from .records import BlockRecord, Mma, Operation
+from ....native import Library, Ptr, address, f32, f64, i16, i32, i64, inline, local, native, u8, u32, u64
+from ...host.reports import fault
+from .records import TMEM_COLUMNS, TMEM_SLOT, BlockRecord, Mma, Operation
+from .tensor_core import (
+    COLUMNS,
+    E2M1,
+    E3M2,
+    INPUTS,
+    NONE,
+    SPECIAL,
+    K,
+    as_floats,
+    bytes_of,
+    field,
+    fraction_of,
+    integers,
+    is_far,
+    load_c,
+    multiply_rows,
+    read,
+    round_to_f32,
+    split_all,
+    take,
+)
+from .threads import block_of_rank
 
 KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 """Kinds of MMAs; `Mma.kind` is a number of one."""
+OF_F16, OF_TF32, OF_F8, OF_I8, OF_MXF8, OF_MXF4, OF_NVF4 = range(len(KINDS))
 ACCUMULATE, A_IN_TENSOR_MEMORY, WS, SHIFTS_A = (1 << bit for bit in range(4))
 """Bits of `Mma.flags`."""
 FIRST_CODE = 64
-"""The first code for a refused MMA, of a byte: the bytes above it are numbers for the message (`ops/tcgen05.py`)."""
+"""The first code for a refused MMA, of a byte: the bytes above it are numbers for the message (`ops/umma.py`)."""
+SPARSE, SHIFTED, INSTRUCTION, RESERVED, SCALE_ID, NO_PAIR, OPERAND, LANE, COLUMN, OUTSIDE = range(
+    FIRST_CODE, FIRST_CODE + 10
+)
+"""Codes: .sp and .ashift, which are not emulated; an instruction descriptor that names no instruction, or has reserved
+bits; a scale factor id that the kind has not; a pair without a second CTA; a wrong matrix descriptor; an address with a
+wrong lane, or columns that are not allocated; an operand that is not in shared memory."""
+KIND_AT, PAIR_AT, WS_AT, BLOCK_AT, OPERAND_AT, COUNT_AT, VALUE_AT = 8, 11, 12, 13, 16, 20, 32
+"""Where the numbers of a message are: kind, whether a pair or .ws, elements for a scale factor divided by 16, the
+operand (`OPERANDS`), its columns, and a descriptor or an address."""
+OPERANDS = ("D", "A", "B", "SFA", "SFB")
+D_OPERAND, A_OPERAND, B_OPERAND, SFA_OPERAND, SFB_OPERAND = range(len(OPERANDS))
 
 tcgen05 = Library("tcgen05", prefix="kiln_cpu_")
 """Native code that kernels with tcgen05 operations call."""
+
+TYPES = {
+    OF_F16: ("f16", "bf16"),
+    OF_TF32: (None, None, "tf32"),
+    OF_I8: ("u8", "s8"),
+    OF_F8: ("e4m3", "e5m2", None, "e2m3", "e3m2", "e2m1"),
+    OF_MXF4: (None, "e2m1"),
+}
+TYPES[OF_MXF8], TYPES[OF_NVF4] = TYPES[OF_F8], TYPES[OF_MXF4]
+NO_TYPE = 15
+TYPE_NUMBERS = tuple(
+    sum(
+        (INPUTS.index(name) if name else NO_TYPE) << 4 * code
+        for code, name in enumerate((*TYPES[kind], *[None] * 8)[:8])
+    )
+    for kind in range(len(KINDS))
+)
+"""Types of A and B by their codes in instruction descriptors, 4 bits for each; by kind."""
+BLOCK = 64
+"""Most rows of D in a block of lanes."""
+FP4_K, FP4_SCALES = 96, 6
+
+
+# --- descriptors -----------------------------------------------------------------------------------------------------
+
+
+@inline
+def rows_of(mma):
+    """Return M of an instruction, of both CTAs of a pair."""
+    return (mma.idesc >> 24 & 31) * 16
+
+
+@inline
+def columns_of(mma):
+    return (mma.idesc >> 17 & 63) * 8
+
+
+@inline
+def type_of(mma, shift):
+    """Return the number of an element type: that of A is at bit 7 of the instruction descriptor, that of B at 10."""
+    known = u32(TYPE_NUMBERS[0])
+    for kind in tuple(range(1, len(KINDS))):
+        known = u32(TYPE_NUMBERS[kind]) if mma.kind == kind else known
+    return (known >> ((mma.idesc >> shift & 7) * 4)) & 15
+
+
+@inline
+def depth_of(mma):
+    """Return K of an instruction."""
+    fp4 = u32(96) if mma.idesc >> 31 != 0 else u32(64)
+    return fp4 if mma.kind >= OF_MXF4 else u32(16) if mma.kind == OF_F16 else u32(8) if mma.kind == OF_TF32 else u32(32)
+
+
+@inline
+def parts_of(mma):
+    """Return how many parts of N lie below each other in the lanes: layouts B and E have 2, G has 4."""
+    own = rows_of(mma) // mma.cta_group
+    divided = (mma.flags & WS != 0) | (mma.cta_group == 2)
+    return u32(128) // own if divided else u32(1)
+
+
+@inline
+def scales_of(mma):
+    """Return how many scale factors a row of A or column of B has; 0 for kinds without."""
+    return depth_of(mma) // mma.vector if mma.vector != 0 else u32(0)
+
+
+@native
+def wrong_instruction(mma: Ptr[Mma]) -> bool:
+    """Return whether no instruction has these types, shape and majors (`hardware/mma_shapes.py` lists all)."""
+    kind, group, m, n = mma.kind, mma.cta_group, rows_of(mma), columns_of(mma)
+    ws, scaled, k96 = mma.flags & WS != 0, kind >= OF_MXF8, (mma.idesc >> 31 != 0) & (kind >= OF_MXF8)
+    a_type, b_type, d_type = type_of(mma, 7), type_of(mma, 10), mma.idesc >> 4 & 3
+    wrong = (a_type == NO_TYPE) | (b_type == NO_TYPE) | ((kind == OF_F16) & (a_type != b_type))
+    if not scaled:
+        wide = u32(2) if kind == OF_I8 else u32(1)
+        halves = ((kind == OF_F16) & (a_type == 0)) | (kind == OF_F8)
+        wrong |= (d_type != wide) & ((d_type != 0) | (not halves))
+    if ws:
+        wrong |= scaled | ((m != 32) & (m != 64) & (m != 128)) | ((n != 64) & (n != 128) & (n != 256))
+    else:
+        least = (u32(128) if scaled else u32(64)) if group == 1 else u32(128)
+        most = u32(128) * group
+        step = u32(8) * group
+        if kind == OF_I8:
+            step = u32(16) * group if (group == 2) | (n >= 32) else u32(8)
+        wrong |= ((m != least) & (m != most)) | (n == 0) | (n > 256) | (n % step != 0)
+        wrong |= k96 & ((kind < OF_MXF4) | (m != most))
+    a_mn, b_mn = mma.idesc >> 15 & 1 != 0, mma.idesc >> 16 & 1 != 0
+    bytes_ = (kind == OF_F8) | (kind == OF_I8) | (kind == OF_MXF8)
+    wrong |= ((kind >= OF_MXF4) & (a_mn | b_mn)) | (b_mn & bytes_ & (n % (16 * group) != 0))
+    if scaled:
+        exact = (mma.idesc >> 23 & 1) == 0  # ue4m3
+        wrong |= exact & ((kind != OF_NVF4) | (mma.vector != 16))
+        wrong |= (mma.vector == 16) & (kind != OF_NVF4)
+    return wrong
+
+
+@inline
+def about(mma, code, operand, value):
+    """Return a code with the numbers for its message."""
+    facts = (mma.kind << KIND_AT) | ((mma.cta_group - 1) << PAIR_AT) | (u32(mma.flags & WS != 0) << WS_AT)
+    facts |= ((mma.vector >> 4) << BLOCK_AT) | (u32(operand) << OPERAND_AT)
+    return i64(u64(facts | code) | (u64(u32(value)) << VALUE_AT))
+
+
+@native
+def wrong_descriptor(descriptor: u64) -> bool:
+    """Return whether the fixed bits of a matrix descriptor, its base offset or its swizzle are not those of sm_100."""
+    swizzle = u32(descriptor >> 61)
+    odd = (swizzle == 3) | (swizzle == 5) | (swizzle == 7)
+    absolute = descriptor >> 52 & 1 != 0
+    return odd | (descriptor >> 46 & 7 != 1) | (descriptor >> 49 & 7 != 0) | (absolute & (swizzle != 2))
+
+
+@native
+def wrong_place(block: Ptr[BlockRecord], mma: Ptr[Mma], operand: u32, place: u32, columns: u32, lanes: u32) -> i64:
+    """Return 0, or the code of an address in tensor memory: its lane is not in `lanes`, or columns are not allocated
+    in all CTAs."""
+    lane, column = place >> 16 & 0x3FFF, place & 0xFFFF
+    if lane & ~lanes != 0:
+        return about(mma, LANE, operand, place)
+    found = column + columns <= TMEM_COLUMNS
+    first, last = column // TMEM_SLOT, (column + columns - 1) // TMEM_SLOT
+    slots = ((u32(1) << (last - first + 1)) - 1) << first
+    for cta in range(mma.cta_group):
+        found &= cta_of(block, mma, cta).tmem_used & slots == slots
+    return i64(0) if found else about(mma, COLUMN, operand, place) | i64(columns) << COUNT_AT
 
 
 @native
 def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
     """Return 0, or a code for why an MMA that a thread of `block` issues cannot be carried out."""
-    return 0
+    idesc, scaled = mma.idesc, mma.kind >= OF_MXF8
+    if idesc >> 2 & 1 != 0:
+        return about(mma, SPARSE, 0, idesc)
+    if mma.flags & SHIFTS_A != 0:
+        return about(mma, SHIFTED, 0, idesc)
+    if wrong_instruction(mma):
+        return about(mma, INSTRUCTION, 0, idesc)
+    reserved = u32(0x4B) if scaled else u32(0x20800043)
+    if not scaled:
+        reserved |= u32(3 << 13) if mma.kind == OF_I8 else u32(1 << 3)  # negation of floats, saturation of integers
+        reserved |= u32(0) if mma.flags & WS != 0 else u32(3 << 30)  # limits the reuse of B, which changes no value
+    if idesc & reserved != 0:
+        return about(mma, RESERVED, 0, idesc & reserved)
+    if scaled:
+        ids = (idesc >> 29 & 3) | (idesc >> 4 & 3)
+        wrong = (ids & 1 != 0) if scales_of(mma) % 2 == 0 else u32(0) != 0
+        if wrong | ((scales_of(mma) == 4) & (ids != 0)):
+            return about(mma, SCALE_ID, 0, idesc)
+    if mma.cta_group == 2 and block.cluster_x * block.cluster_y * block.cluster_z % 2 != 0:
+        return about(mma, NO_PAIR, 0, idesc)
+    if wrong_descriptor(mma.b):
+        return about(mma, OPERAND, B_OPERAND, mma.b >> 32)
+    half = u32(16) if (rows_of(mma) == 64) & (mma.cta_group == 1) & (mma.flags & WS == 0) else u32(0)
+    why = wrong_place(block, mma, u32(D_OPERAND), mma.d, columns_of(mma) // parts_of(mma), half)
+    if why == 0:
+        if mma.flags & A_IN_TENSOR_MEMORY == 0:
+            if wrong_descriptor(mma.a):
+                why = about(mma, OPERAND, A_OPERAND, mma.a >> 32)
+        else:
+            why = wrong_place(block, mma, u32(A_OPERAND), u32(mma.a), u32(12) if depth_of(mma) == 96 else u32(8), half)
+    if why == 0 and scaled:
+        count, n = scales_of(mma), columns_of(mma)
+        further = u32(4) if (idesc >> 29 & 3) + count > 4 else u32(0)
+        why = wrong_place(block, mma, u32(SFA_OPERAND), mma.sfa, further + rows_of(mma) // mma.cta_group // 32, u32(0))
+        if why == 0:
+            further = (n + 127) // 128 * 4 if (idesc >> 4 & 3) + count > 4 else u32(0)
+            why = wrong_place(block, mma, u32(SFB_OPERAND), mma.sfb, further + (n // parts_of(mma) + 31) // 32, u32(0))
+    return why
+
+
+# --- operands --------------------------------------------------------------------------------------------------------
+
+
+@native
+def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
+    """Return where 16 bytes of an operand lie, from the start of shared memory, by a descriptor of sm_100.
+
+    They are number `major` along the contiguous mode, in row `minor` of the other one.
+    """
+    start, leading, stride = field(descriptor, 0), field(descriptor, 16), field(descriptor, 32)
+    swizzle = u32(descriptor >> 61)
+    wide = u32(1) if swizzle == 0 else u32(8) if swizzle <= 2 else u32(4) if swizzle == 4 else u32(2)
+    where = start
+    if along_mn:
+        deep = u32(2) if swizzle == 1 else u32(3)
+        within, above = minor & ((u32(1) << deep) - 1), minor >> deep
+        if wide == 1:
+            where = start + major * stride + within * 16 + above * leading
+        else:
+            where = start + major % wide * 16 + major // wide * leading + within * wide * 16 + above * stride
+    else:
+        column = major * (leading if wide == 1 else u32(16))
+        if descriptor >> 52 & 1 != 0 and (start & 127) + column >= 128:  # the row goes on in another buffer
+            column = (start & 127) + column - 128
+            start = leading
+        where = start + column + (minor & 7) * wide * 16 + (minor >> 3) * stride
+    if swizzle == 1:
+        return where ^ (((where >> 7) & 3) << 5)
+    return where ^ (((where >> 7) & (wide - 1)) << 4)
+
+
+@inline
+def take_packed(place, bits: int, count: int, at, step, raw):
+    """Read elements of so many bits that lie in 16 bytes without gaps."""
+    for i in tuple(range(count)):
+        first, shift = i * bits // 8, i * bits % 8
+        low = u32(Ptr[u8](place)[first])
+        if shift + bits > 8:
+            low |= u32(Ptr[u8](place)[first + 1]) << 8
+        raw[at + i * step] = (low >> shift) & ((1 << bits) - 1)
+
+
+@inline
+def take_elements(type_, place, at, step, raw):
+    """Read the elements of 16 bytes of shared memory; of 4 and 6 bits there are 16, and padding."""
+    if type_ == E2M1:
+        take_packed(place, 4, 16, at, step, raw)
+    elif (type_ > E2M1 - 3) & (type_ < E2M1):
+        take_packed(place, 6, 16, at, step, raw)
+    else:
+        take(place, bytes_of(type_), at, step, raw)
+
+
+@inline
+def lane_at(d, row):
+    """Return the lane of a row of a block of lanes; `d` is what `exchange` gets."""
+    _, lane, gap, _, _ = d
+    return lane + row + (row >> 4) * gap
+
+
+@inline
+def exchange(d, row, size, n, line, out: bool):
+    """Load a row of C from tensor memory, or store one of D. Elements of 16 bits are the lower halves of cells."""
+    tmem, _, _, masks, column = d
+    lane = lane_at(d, row)
+    cells = tmem + (lane * TMEM_COLUMNS + column)
+    if out:
+        if (masks[lane >> 5] >> (lane & 31)) & 1 == 0:
+            if size == 4:
+                for i in range(n):
+                    cells[i] = line[i]
+            else:
+                for i in range(n):
+                    cells[i] = (cells[i] & 0xFFFF0000) | line[i]
+    elif size == 4:
+        for i in range(n):
+            line[i] = cells[i]
+    else:
+        for i in range(n):
+            line[i] = cells[i] & 0xFFFF
+
+
+@inline
+def read_a(mma, block, bytes_, d, first, rows, k, per, take_shared, take_tensor, raw):
+    """Read rows of A, from row `first` of the CTA on, or from the lanes of `d`; return whether some lie outside."""
+    outside = u32(0)
+    if mma.flags & A_IN_TENSOR_MEMORY == 0:
+        along_m = mma.idesc >> 15 & 1 != 0
+        outside = read(block.smem, bytes_, piece, mma.a, take_shared, per, along_m, first, rows, k, raw, k, 1)
+    else:
+        start = block.tmem + (u32(mma.a) >> 16 & 0x3FFF) * TMEM_COLUMNS + (u32(mma.a) & 0xFFFF)
+        for row in range(rows):
+            _, lane, gap, _, _ = d
+            held = start + (row + (row >> 4) * gap + (lane & ~u32(16))) * TMEM_COLUMNS
+            for part in range(k // per):
+                take_tensor(Ptr(held) + part * 16, row * k + part * per, 1, raw)
+    return outside
+
+
+@inline
+def read_b(mma, block, k, per, take_shared, raw):
+    """Read B of all CTAs, a row of `COLUMNS` for each k; return whether some of it lies outside."""
+    outside = u32(0)
+    own = columns_of(mma) // mma.cta_group
+    for cta in range(mma.cta_group):
+        from_ = cta_of(block, mma, cta)
+        along_n = mma.idesc >> 16 & 1 != 0
+        bytes_ = smem_bytes(from_)
+        into = raw + cta * own
+        outside |= read(from_.smem, bytes_, piece, mma.b, take_shared, per, along_n, u32(0), own, k, into, 1, COLUMNS)
+    return outside
+
+
+@inline
+def clear_columns(mma, k, raw):
+    """Clear the columns of B that a zero-column mask names (`tcgen05_descriptors.zero_columns`)."""
+    mask = mma.zero_columns
+    if mask >> 39 & 1 != 0:
+        n, own = columns_of(mma), columns_of(mma) // parts_of(mma)
+        skip, use = u32(mask >> 40 & 255) + 1, u32(mask >> 48 & 255) + 1
+        for column in range(n):
+            part = column // own
+            at = (column % own + u32(mask >> u64(part * 8) & 255)) % (skip + use)
+            zeros_first = mask >> u64(part + 32) & 1 != 0
+            if (at < skip) if zeros_first else (at >= use):
+                for row in range(k):
+                    raw[row * COLUMNS + column] = 0
+
+
+@inline
+def cta_of(block, mma, cta):
+    """Return the record of a CTA of an MMA."""
+    return block_of_rank(block, (block.rank & ~u32(1)) + cta if mma.cta_group == 2 else block.rank)
+
+
+@inline
+def smem_bytes(block):
+    return u32(address(block) - address(block.smem))
+
+
+@inline
+def for_each_block(mma, block, work):
+    """Call `work(cta, d, n, first_row, first_column, rows)` for each block of lanes that D has."""
+    own, parts = rows_of(mma) // mma.cta_group, parts_of(mma)
+    rows = min(own, u32(BLOCK))
+    half = (own == 64) & (parts == 1)  # layout F: 16 of each 32 lanes
+    gap = u32(16) if half else u32(0)
+    count = u32(1) if half else u32(128) // rows
+    n = columns_of(mma) // parts
+    for cta in range(mma.cta_group):
+        of = cta_of(block, mma, cta)
+        for number in range(count):
+            lane = number * rows + (mma.d >> 16 & 16)
+            d = (of.tmem, lane, gap, mma.masks + cta * 4, mma.d & 0xFFFF)
+            work(of, d, n, u32(0) if parts > 1 else number * rows, number * n if parts > 1 else u32(0), rows)
+
+
+# --- scale factors ---------------------------------------------------------------------------------------------------
+
+
+@inline
+def scale_byte(mma, of, place, lane_group, row, number, rows):
+    """Return a scale factor of a row of A (column of B), of the copy in a warp's lanes."""
+    lane, column = (place >> 16 & 0x3FFF) + lane_group * 32 + (row & 31), (place & 0xFFFF) + (row >> 5)
+    word = of.tmem[lane * TMEM_COLUMNS + column + (number >> 2) * ((rows + 127) // 128 * 4)]
+    return (word >> ((number & 3) * 8)) & 255
+
+
+@inline
+def scale_exponent(byte, exact):
+    """Return the exponent of a scale factor: of ue4m3 (`exact`), or of ue8m0; SPECIAL for NaN, NONE for zero."""
+    number = byte & 127
+    field_ = number >> 3
+    narrow = i32(max(field_, u32(1))) - 7
+    narrow = i32(SPECIAL) if number == 127 else i32(NONE) if number == 0 else narrow
+    wide = i32(SPECIAL) if byte == 255 else i32(byte) - 127
+    return narrow if exact else wide
+
+
+@inline
+def scale_significand(byte, exact):
+    """Return the significand of a scale factor, with three bits behind the point."""
+    return ((byte & 7) | (u32(byte & 0x78 != 0) << 3)) if exact else u32(8)
+
+
+# --- floats ----------------------------------------------------------------------------------------------------------
+
+
+@native
+def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
+    """Carry out an MMA of the kinds f16, tf32, f8f6f4 or mxf8f6f4; return 1 if an operand is not in shared memory."""
+    a_type, b_type, k, n = type_of(mma, 7), type_of(mma, 10), depth_of(mma), columns_of(mma)
+    per = u32(16) // bytes_of(a_type)
+    rb, eb, sb, gb = local(u32, COLUMNS * K), local(i32, COLUMNS * K), local(u32, COLUMNS * K), local(i32, COLUMNS * K)
+    fb = local(f32, COLUMNS * K)
+    ra, ea, sa, ga = local(u32, BLOCK * K), local(i32, BLOCK * K), local(u32, BLOCK * K), local(i32, BLOCK * K)
+    fa = local(f32, BLOCK * K)
+    sfa, sfb = local(i32, BLOCK), local(i32, 4 * COLUMNS)
+    outside = local(u32, 1)
+
+    def take_a(place, at, step, raw):
+        take_elements(a_type, place, at, step, raw)
+
+    def take_b(place, at, step, raw):
+        take_elements(b_type, place, at, step, raw)
+
+    def take_tensor(place, at, step, raw):
+        take(place, bytes_of(a_type), at, step, raw)
+        if a_type >= E3M2:  # in bits 0 to 5 of a byte, in 2 to 5 those of e2m1
+            for i in tuple(range(16)):
+                raw[at + i] = raw[at + i] >> 2 & 15 if a_type == E2M1 else raw[at + i] & 63
+
+    outside[0] = read_b(mma, block, k, per, take_b, rb)
+    if outside[0] != 0:
+        return 1
+    clear_columns(mma, k, rb)
+    a_fraction, b_fraction = fraction_of(a_type), fraction_of(b_type)
+    raised = u32(25) - a_fraction - b_fraction
+    b_special, b_far = u32(0), u32(0)
+    for row in range(k):
+        b_special = split_all(rb, row * COLUMNS, n, b_type, mma.idesc >> 14 & 1, raised, (eb, sb, gb), b_special)
+        b_far = is_far(eb, row * COLUMNS, n, b_far)
+    if b_far == 0:
+        for row in range(k):
+            as_floats((eb, sb, gb), row * COLUMNS, n, b_fraction, raised, rb, fb)
+    wide = (mma.idesc >> 4 & 3 == 1) | (mma.kind == OF_MXF8)
+    exact = mma.idesc >> 23 & 1 == 0
+
+    def of_block(of, d, columns, first_row, first_column, rows):
+        found = read_a(mma, of, smem_bytes(of), d, first_row, rows, k, per, take_a, take_tensor, ra)
+        outside[0] |= found
+        if found == 0:
+            special = split_all(ra, u32(0), rows * k, a_type, mma.idesc >> 13 & 1, u32(0), (ea, sa, ga), b_special)
+            far = is_far(ea, u32(0), rows * k, b_far)
+            if far == 0:
+                as_floats((ea, sa, ga), u32(0), rows * k, a_fraction, u32(0), ra, fa)
+            a, b = (ea, sa, ga, fa), tuple(part + first_column for part in (eb, sb, gb, fb))
+            common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, k, i32(25), wide, special, far == 0, a, b)
+            if mma.kind == OF_MXF8:
+                load_scales(of, d, columns, first_row, rows)
+                multiply_rows(*common, scale_factors=(sfa, scales_of_columns))
+            else:
+                multiply_rows(*common, down=i32(mma.scale_input_d))
+
+    def load_scales(of, d, columns, first_row, rows):
+        for row in range(rows):
+            byte = scale_byte(mma, of, mma.sfa, lane_at(d, row) >> 5, first_row + row, mma.idesc >> 29 & 3, u32(128))
+            sfa[row] = scale_exponent(byte, exact)
+        for group in range(u32(4)):
+            for column in range(columns):
+                byte = scale_byte(mma, of, mma.sfb, group, column, mma.idesc >> 4 & 3, n)
+                sfb[group * COLUMNS + column] = scale_exponent(byte, exact)
+
+    def scales_of_columns(d, row):
+        return sfb + (lane_at(d, row) >> 5) * COLUMNS
+
+    for_each_block(mma, block, of_block)
+    return outside[0]
+
+
+@native
+def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
+    """Carry out an MMA of the kinds mxf4 or mxf4nvf4; return 1 if an operand is not in shared memory.
+
+    A term is an exact product of 16 elements times two scale factors, with the exponents of these. In units of 2^-35 of
+    the largest exponent it has less than 47 bits: 12 of the product (of elements times 2), 8 of the scale factors.
+    """
+    k, n = depth_of(mma), columns_of(mma)
+    per, scales, terms = u32(32), scales_of(mma), depth_of(mma) // 16
+    share = mma.vector // 16  # terms that have the same scale factor
+    raw, b, a = local(u32, COLUMNS * FP4_K), local(i16, COLUMNS * FP4_K), local(i16, BLOCK * FP4_K)
+    exponents, significands = local(i32, 4 * FP4_SCALES * COLUMNS), local(i32, 4 * FP4_SCALES * COLUMNS)
+    term, at_term = local(i32, FP4_SCALES * COLUMNS), local(i32, FP4_SCALES * COLUMNS)
+    line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i64, COLUMNS)
+    ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
+    scale, value, nan = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
+    outside = local(u32, 1)
+    exact = mma.idesc >> 23 & 1 == 0
+    c = (ec, sc, gc)
+
+    def take_fp4(place, at, step, raw):
+        take_packed(place, 4, 32, at, step, raw)
+
+    def twice(bits, negate):
+        """Return an e2m1 times 2: 0, 1, 2, 3, 4, 6, 8 or 12, or minus that."""
+        size = (u64(0xC8643210) >> u64((bits & 7) * 4)) & 15
+        return -i32(size) if (bits >> 3 & 1) ^ negate != 0 else i32(size)
+
+    outside[0] = read_b(mma, block, k, per, take_fp4, raw)
+    for row in range(k):
+        for column in range(n):
+            b[row * COLUMNS + column] = i16(twice(raw[row * COLUMNS + column], mma.idesc >> 14 & 1))
+
+    def of_block(of, d, columns, first_row, first_column, rows):
+        outside[0] |= read_a(mma, of, smem_bytes(of), d, first_row, rows, k, per, take_fp4, take_fp4, raw)
+        for i in range(rows * k):
+            a[i] = i16(twice(raw[i], mma.idesc >> 13 & 1))
+        for group in range(u32(4)):
+            for number in range(scales):
+                for column in range(columns):
+                    byte = scale_byte(mma, of, mma.sfb, group, column, (mma.idesc >> 4 & 3) + number, n)
+                    at = (group * FP4_SCALES + number) * COLUMNS + column
+                    exponents[at] = scale_exponent(byte, exact)
+                    significands[at] = i32(scale_significand(byte, exact))
+        for row in range(rows):
+            group = lane_at(d, row) >> 5
+            special = load_c(exchange, d, mma.flags & ACCUMULATE, row, u32(4), True, columns, line, c)
+            for column in range(columns):
+                largest[column] = ec[column]
+                nan[column] = 0
+            for number in range(terms):
+                at, own = (group * FP4_SCALES + number // share) * COLUMNS, row * k + number * 16
+                byte = scale_byte(
+                    mma, of, mma.sfa, group, first_row + row, (mma.idesc >> 29 & 3) + number // share, u32(128)
+                )
+                x, x_size = scale_exponent(byte, exact), i32(scale_significand(byte, exact))
+                first = b + (number * 16 * COLUMNS + first_column)
+                for column in range(columns):
+                    dot = i16(0)
+                    for i in tuple(range(16)):
+                        dot = i16(dot + a[own + i] * first[i * COLUMNS + column])
+                    y = exponents[at + column]
+                    size = i32(dot) * (x_size * significands[at + column])
+                    term[number * COLUMNS + column] = size
+                    at_term[number * COLUMNS + column] = x + y
+                    largest[column] = max(largest[column], x + y if size != 0 else i32(NONE))
+                    nan[column] |= u32((x == SPECIAL) | (y == SPECIAL))
+            for column in range(columns):
+                sum_ = shifted(i64(u64(sc[column]) << 12), largest[column] - ec[column], gc[column])
+                for number in range(terms):
+                    size = term[number * COLUMNS + column]
+                    sign = size >> 31
+                    raised = i64((size ^ sign) - sign) << 27
+                    sum_ += shifted(raised, largest[column] - at_term[number * COLUMNS + column], sign)
+                total[column] = sum_
+                largest[column] = largest[column] - 35
+                special |= nan[column]
+
+            def exact_sum(column, type_):
+                return type_(total[column])
+
+            round_to_f32(columns, exact_sum, u32(23), largest, scale, value, line)
+            if special != 0:
+                for column in range(columns):
+                    if nan[column] != 0 or (ec[column] == SPECIAL and sc[column] != 0):
+                        line[column] = 0x7FFFFFFF
+                    elif ec[column] == SPECIAL:
+                        line[column] = 0x7F800000 | (u32(gc[column]) & 0x80000000)
+            exchange(d, row, u32(4), columns, line, out=True)
+
+    if outside[0] == 0:
+        for_each_block(mma, block, of_block)
+    return outside[0]
+
+
+@inline
+def shifted(size, lower, sign):
+    """Return a size shifted right, negative where `sign` is -1."""
+    found = size >> i64(min(max(lower, i32(0)), i32(63)))
+    return (found ^ i64(sign)) - i64(sign)
+
+
+# --- integers --------------------------------------------------------------------------------------------------------
+
+
+@native
+def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
+    """Carry out an MMA of kind i8; return 1 if an operand is not in shared memory."""
+    a_type, b_type, n = type_of(mma, 7), type_of(mma, 10), columns_of(mma)
+    a, b, line = local(u32, BLOCK * K), local(u32, COLUMNS * K), local(u32, COLUMNS)
+    total, outside = local(i32, COLUMNS), local(u32, 1)
+
+    def take_bytes(place, at, step, raw):
+        take(place, u32(1), at, step, raw)
+
+    outside[0] = read_b(mma, block, u32(K), u32(16), take_bytes, b)
+    clear_columns(mma, u32(K), b)
+    for row in range(u32(K)):
+        integers(b, row * COLUMNS, n, b_type)
+
+    def of_block(of, d, columns, first_row, first_column, rows):
+        outside[0] |= read_a(mma, of, smem_bytes(of), d, first_row, rows, u32(K), u32(16), take_bytes, take_bytes, a)
+        integers(a, u32(0), rows * K, a_type)
+        for row in range(rows):
+            for column in range(columns):
+                total[column] = 0
+                line[column] = 0
+            for k in range(u32(K)):
+                left = i32(a[row * K + k])
+                for column in range(columns):
+                    total[column] += left * i32(b[k * COLUMNS + first_column + column])
+            if mma.flags & ACCUMULATE != 0:
+                exchange(d, row, u32(4), columns, line, out=False)
+            for column in range(columns):
+                old = i64(i32(line[column]))
+                sign = old >> 63
+                scaled = ((old ^ sign) - sign) >> i64(mma.scale_input_d & 31)
+                sum_ = (scaled ^ sign) - sign + total[column]
+                if mma.idesc >> 3 & 1 != 0:
+                    sum_ = max(min(sum_, i64((1 << 31) - 1)), i64(-(1 << 31)))
+                line[column] = u32(sum_)
+            exchange(d, row, u32(4), columns, line, out=True)
+
+    if outside[0] == 0:
+        for_each_block(mma, block, of_block)
+    return outside[0]
+
+
+# --- the operation ---------------------------------------------------------------------------------------------------
 
 
 @native
 def multiply(operation: Ptr[Operation]) -> None:
     """Carry out the MMA `operation.extra`, which a thread of `operation.block` issued."""
+    mma, block = Ptr[Mma](operation.extra), operation.block
+    outside = u32(0)
+    if mma.kind == OF_I8:
+        outside = multiply_integers(mma, block)
+    elif mma.kind >= OF_MXF4:
+        outside = multiply_fp4(mma, block)
+    else:
+        outside = multiply_floats(mma, block)
+    if outside != 0:
+        index, size, thread, why = block.index, block.block_dim, operation.thread, local(i64, 1)
+        why[0] = about(mma, OUTSIDE, 0, mma.idesc)
+        x, rest = thread % size[0], thread // size[0]
+        site = mma.site
+        fault(block.context, site, index[0], index[1], index[2], x, rest % size[1], rest // size[1], 1, why)

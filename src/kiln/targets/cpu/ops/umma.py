@@ -1,0 +1,62 @@
+"""What is wrong with a `tcgen05.mma` that the runtime refused (`runtime/umma.py`)."""
+
+from __future__ import annotations
+
+from ....dialects.nvgpu import tcgen05_descriptors
+from ..runtime import umma
+
+
+def refused_mma(why: int, what: str) -> tuple[str, str]:
+    """Return the message and hint for a refused MMA, from its code and the numbers with it."""
+    code, value = why & 255, why >> umma.VALUE_AT & 0xFFFFFFFF
+    kind = umma.KINDS[why >> umma.KIND_AT & 7]
+    operand = umma.OPERANDS[why >> umma.OPERAND_AT & 7]
+    name = f"{what} of kind::{kind}"
+    if code == umma.INSTRUCTION:
+        block = (why >> umma.BLOCK_AT & 3) * 16 or None
+        cta_group, ws = 1 + (why >> umma.PAIR_AT & 1), bool(why >> umma.WS_AT & 1)
+        rule = tcgen05_descriptors.decode(kind, value).refusal(cta_group, block, ws=ws)
+        return f"{name} has the instruction descriptor {value:#010x}, whose {rule}", _DESCRIPTOR
+    if code == umma.LANE:
+        hint = "only D of M = 64 and one CTA, and its A, may start at lane 16"
+        return f"{name} has {operand} at lane {value >> 16 & 0x3FFF} of tensor memory: it must be 0", hint
+    if code == umma.COLUMN:
+        first, count = value & 0xFFFF, why >> umma.COUNT_AT & 0x3FF
+        where = f"{operand} in columns {first} to {first + count - 1} of tensor memory"
+        return (
+            f"{name} has {where}, which are not all allocated",
+            "operands lie inside the columns from the address that alloc returned, in both CTAs of a pair",
+        )
+    if code == umma.OPERAND:
+        hint = "tcgen05_matrix_descriptor makes it: bits 46 to 48 are 1, 49 to 51 are 0, 61 to 63 are 0, 1, 2, 4 or 6"
+        return f"{name} has a wrong descriptor of {operand}, whose upper half is {value:#010x}", hint
+    message, hint = _MESSAGES[code]
+    return f"{name} {message.format(f'{value:#010x}')}", hint
+
+
+_DESCRIPTOR = "tcgen05_descriptors.instruction_descriptor makes one that fits its kind"
+_MESSAGES = {
+    umma.SPARSE: (
+        "has the instruction descriptor {}, whose bit 2 asks for a sparse A: the CPU target has no sparse MMA",
+        "clear bit 2, and give A without compression",
+    ),
+    umma.SHIFTED: (
+        "shifts the rows of A (.ashift), which the CPU target does not: the PTX manual leaves the direction open",
+        "write A to the lanes that it is read from",
+    ),
+    umma.RESERVED: ("has reserved bits {} of the instruction descriptor set: they must be 0", _DESCRIPTOR),
+    umma.SCALE_ID: (
+        "has the instruction descriptor {}, whose scale factor ids do not fit: 0 with four scale factors, "
+        "0 or 2 with two or six",
+        "ids select the byte of a 32-bit cell in which the scale factors of an instruction start",
+    ),
+    umma.NO_PAIR: (
+        "has cta_group::2, and the cluster has an odd number of CTAs",
+        "launch with a cluster of an even size, (2, 1, 1) say",
+    ),
+    umma.OUTSIDE: (
+        "has an operand that does not lie in the shared memory of its CTA",
+        "look at start, leading and stride of the descriptors: operands end where the shared memory does",
+    ),
+}
+"""Codes of `runtime/umma.py`: messages, with a place for a value, and hints."""
