@@ -48,7 +48,7 @@ def _roles(task: Task) -> None:
     for call in task.schedule.calls():
         if call.work is None and call.name not in RESERVED:
             continue
-        if isinstance(call.resource, WorkQueue):
+        if isinstance(call.resource, WorkQueue) or (call.work is not None and call.work.is_auxiliary):
             continue
         role = "dst_resources" if is_producing(call) else "src_resources"
         for resource in call.resource.members:
