@@ -54,6 +54,7 @@ _JUNCTIONS = frozenset(
 # Names below the alias whose place in Kiln is another one. "{mlir}" is the package of the MLIR bindings.
 _MOVED = {
     "_mlir_helpers.arith": "kiln.cute.arch.mlir_helpers",
+    "_mlir_helpers.dialect_proxy": "kiln.cute.arch.mlir_helpers",
     "_mlir_helpers.math": "kiln.cute.arch.mlir_helpers",
     "base_dsl.arch": "kiln.hardware.architectures",
     "base_dsl.enums": "kiln.hardware.architectures",

@@ -33,7 +33,6 @@ _TELLS = "tells where a thread is, or the time"
 _HINT = "changes no value"
 _MAPS = "writes a tensor map, whose bits are the target's own"
 _ALLOCATES = "allocates tensor memory"
-_TMEM = "`tensor_memory.py` has its places; no target computes it yet that a definition could be compared with"
 NOT_DEFINED = {
     "barrier": _WAITS, "barrier_arrive": _WAITS, "sync_warp": _WAITS, "fence": _WAITS, "cluster_arrive": _WAITS,
     "cluster_wait": _WAITS, "nanosleep": _WAITS, "grid_dependency": _WAITS, "cp_async_commit": _WAITS, "cp_async_wait": _WAITS,
@@ -44,7 +43,7 @@ NOT_DEFINED = {
     "tensor_map_encode": _MAPS, "tensor_map_replace": _MAPS, "tensor_map_address": _TELLS, "tensor_map_release": _WAITS,
     "tensor_map_acquire": _WAITS, "dynamic_smem_size": _TELLS, "map_shared": _TELLS, "prefetch": _HINT, "warp_uniform": _HINT, "hold_registers": _HINT, "set_max_register": _HINT,
     "tcgen05_alloc": _ALLOCATES, "tcgen05_dealloc": _ALLOCATES, "tcgen05_relinquish_alloc_permit": _ALLOCATES,
-    "tcgen05_commit": _WAITS, "tcgen05_wait": _WAITS, "tcgen05_fence": _WAITS, "tcgen05_mma": _TMEM, "tcgen05_mma_block_scale": _TMEM, "tcgen05_mma_ws": _TMEM,
+    "tcgen05_commit": _WAITS, "tcgen05_wait": _WAITS, "tcgen05_fence": _WAITS,
     "clc_try_cancel": "asks the hardware for work", "clc_query_cancel": "reads an answer whose bits are the hardware's own",
     "elect_one": "chooses any lane", "driver_launch": "runs a kernel",
 }  # fmt: skip

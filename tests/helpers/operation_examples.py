@@ -227,6 +227,8 @@ def _tma_load() -> tuple[str, dict[str, str]]:
         load(operands.replace("%at, %off", "%wide_at, %none"), types.replace(f"{_FOUR}, {_TWO}", "tuple<i64>, tuple<>")):
         "has coordinates of i64: they are i32",
         load(operands.replace("%at", "%one_at"), types.replace(_FOUR, "tuple<i32>")): "has 2 offsets: two less than coordinates",
+        load(given="to_leader = true"): "signals the leader of a pair without cta_group 2",
+        load(given="gather4 = true"): "takes four rows and has 4 coordinates: x and four rows",
     }  # fmt: skip
 
 
@@ -238,6 +240,8 @@ def _tma_store() -> tuple[str, dict[str, str]]:
         right.replace(operands, operands.replace("%s", "%g")).replace(types, types.replace(_SMEM, _PTR)): "has its source in gmem",
         right.replace(operands, operands.replace("%at", "%n")).replace(types, types.replace(_FOUR, "i32")):
         "takes its coordinates as a tuple",
+        right.replace("hint = true", "scatter4 = true"): "scatters rows that are pixels or reduced",
+        right.replace('reduction = "add", hint', "scatter4"): "takes four rows and has 4 coordinates",
     }  # fmt: skip
 
 

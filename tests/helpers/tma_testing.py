@@ -157,9 +157,11 @@ class Box:
 
     def swizzled(self, plain: np.ndarray) -> np.ndarray:
         """Bytes, whole patterns of them, that are moved by a swizzle; the other way round it is the same."""
-        mask = {0: 0, 32: 1, 64: 3, 128: 7}[SWIZZLES[self.swizzle]]
+        mask, first = (
+            (3, 5) if self.swizzle == "128b_32b" else ({0: 0, 32: 1, 64: 3, 128: 7}[SWIZZLES[self.swizzle]], 4)
+        )
         index = np.arange(plain.size)
-        return plain[index ^ ((index >> 7 & mask) << 4)]
+        return plain[index ^ ((index >> 7 & mask) << first)]
 
     def store(self, memory: np.ndarray, shared: np.ndarray, at: tuple[int, ...], combine: Any = None) -> np.ndarray:
         """Global memory after a store of a box from `space` bytes; `combine` takes the old and the new bytes of an element."""

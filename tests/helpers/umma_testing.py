@@ -55,6 +55,7 @@ class Ctas:
         for n, record in enumerate(self.records):
             record.cluster, record.chunk, record.rank = at + SMEM, CHUNK, n
             record.smem, record.tmem = at + n * CHUNK, self.tmem[n].ctypes.data
+            record.tmem_used = 0xFFFF
             record.cluster_x, record.cluster_y, record.cluster_z = count, 1, 1
             self.smem[n][:] = rng.integers(0, 256, SMEM)
             self.tmem[n][:] = 0xFFFFFFFF

@@ -35,11 +35,6 @@ NAMES = {
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
-    "utils": (
-        _BLACKWELL,
-        "ClcDynamicPersistentTileScheduler",
-        "ClcDynamicPersistentTileSchedulerParams",
-    ),
     "utils.blockscaled_layout": (_BLACKWELL, "sm120_make_smem_layout_sfa", "sm120_make_smem_layout_sfb"),
 }
 """Placeholders in modules that exist: the reason, then the names."""

@@ -153,7 +153,7 @@ class ProtocolNode(Node):
                 if hasattr(self.value, "__get_mlir_types__"):
                     self._types = list(self.value.__get_mlir_types__())
                 else:
-                    self._types = [v.type for v in self.value.__extract_mlir_values__()]
+                    self._types = [v.type for v in tree.values_of(self.value)]
         return self._types
 
     @property
@@ -176,7 +176,7 @@ class ProtocolNode(Node):
         return [ctypes.string_at(a, value_bytes(t)) for a, t in zip(addresses, self.types(), strict=True)]
 
     def values(self) -> list[ir.Value]:
-        return list(self.value.__extract_mlir_values__())
+        return list(tree.values_of(self.value))
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return tree.rebuilt(self.value, [next(values) for _ in self.types()])

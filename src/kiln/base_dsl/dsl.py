@@ -30,6 +30,7 @@ from .diagnostics import (
 from .target import get_target
 from .typing import Numeric
 from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
+from .value_trees import debug_print_mlir_values, set_dynamic_debug  # noqa: F401  # pyright: ignore[reportUnusedImport] - the same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

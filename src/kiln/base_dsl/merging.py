@@ -12,7 +12,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from . import trace
+from . import trace, value_trees
 from . import typing as T
 from .bindings import ir
 from .tree import (
@@ -34,6 +34,7 @@ from .tree import (
     same_state,
     set_attribute,
     static_equal,
+    values_of,
 )  # fmt: skip
 
 
@@ -291,7 +292,7 @@ def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[
         a, b = joined
     elif not static_protocol_equal(a, b):
         raise Mismatch(path, a, b)
-    first, second = extracted(a.__extract_mlir_values__), extracted(b.__extract_mlir_values__)
+    first, second = extracted(lambda: values_of(a)), extracted(lambda: values_of(b))
     if len(first.types) != len(second.types):
         raise Mismatch(path, a, b)
     if first.values is not None and first.values == second.values and static_protocol_equal(a, b):
@@ -376,7 +377,7 @@ def open_value(
             return next
         make: Callable[[Iterator[Any]], Any]
         if is_protocol(v):
-            parts: list[ir.Value] = v.__extract_mlir_values__()  # pyright: ignore[reportAttributeAccessIssue]
+            parts = values_of(v)
             leaves.extend(parts)
             if not parts:
                 return lambda _: v
@@ -465,9 +466,11 @@ def _match(opened: Any, x: Any, out: list[ir.Value], path: str, kept: Kept) -> N
             x = coerced
         elif not static_protocol_equal(opened, x):
             raise Mismatch(path, opened, x)
-        mine, theirs = opened.__extract_mlir_values__(), x.__extract_mlir_values__()
+        mine, theirs = values_of(opened), values_of(x)
         if [v.type for v in mine] != [v.type for v in theirs]:
-            raise Mismatch(path, opened, x)
+            found: Any = opened.__extract_mlir_values__(), x.__extract_mlir_values__()
+            why = value_trees.difference(*found) if isinstance(found[0], dict) else ""
+            raise Mismatch(path, opened, x, why)
         out.extend(theirs)
     elif isinstance(opened, (tuple, list, dict)) or (is_plain_object(opened) and has_dynamic(opened)):
         if type(x) is not type(opened):

@@ -197,7 +197,7 @@ def frozen(x: Any, memo: dict[int, Any] | None = None, kept: Kept = NOTHING_KEPT
         made = memo[id(x)] = {} if type(x) is dict else copy.copy(x)
         made.update((k, frozen(e, memo, kept)) for k, e in x.items())
     elif is_protocol(x) and not has_attributes(x):
-        values = x.__extract_mlir_values__()
+        values = values_of(x)
         made = rebuilt(x, values) if values else x
     else:
         made = memo[id(x)] = _bare(type(x))
@@ -240,6 +240,35 @@ def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool
     )
 
 
+_structured: set[type] = set()
+"""Classes with the value protocols whose values are trees of dicts and lists (`value_trees`)."""
+
+
+def values_of(x: Any) -> list[ir.Value]:
+    """Return the MLIR values of an object with the value protocols."""
+    found = x.__extract_mlir_values__()
+    if type(found) is not dict and not any(type(v) in (dict, list) for v in found):
+        return found
+    from . import value_trees
+
+    _structured.add(type(x))
+    return value_trees.flat(found)
+
+
+def _as_extracted(x: Any, values: list[ir.Value]) -> Any:
+    """Return values in the structure in which an object gives its own."""
+    if type(x) not in _structured:
+        return values
+    from . import value_trees
+
+    active = trace.current()
+    if active is None:
+        return value_trees.refilled(x.__extract_mlir_values__(), iter(values))
+    with active.detached():  # the values of `x` may belong to another function
+        template = x.__extract_mlir_values__()
+    return value_trees.refilled(template, iter(values))
+
+
 def rebuilt(x: Any, values: list[ir.Value]) -> Any:
     """Return an object with the value protocols, made of other values.
 
@@ -247,6 +276,7 @@ def rebuilt(x: Any, values: list[ir.Value]) -> Any:
     values for example, stay out of the program (see `detached`).
     """
     active = trace.current()
+    values = _as_extracted(x, values)
     if active is None:
         return x.__new_from_mlir_values__(values)
     active.rebuilding += 1
@@ -371,4 +401,4 @@ def extracted(extract: Callable[[], list[ir.Value]]) -> ExtractedValues:
 
 def value_types(x: Any) -> list[ir.Type]:
     """Return the types of the MLIR values of an object with the value protocols. Nothing is added to the program."""
-    return extracted(x.__extract_mlir_values__).types if trace.current() is not None else x.__extract_mlir_values__()
+    return extracted(lambda: values_of(x)).types if trace.current() is not None else values_of(x)

@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import Any
 
-from . import merging, tree
+from . import merging, tree, value_trees
 from . import trace as tracing
 
 
@@ -24,13 +24,17 @@ def dsl_user_op(opFunc: Any) -> Any:
     return run
 
 
-def extract_mlir_values(obj: Any) -> list[Any]:
-    """Return the MLIR values a value is made of."""
-    return list(obj.__extract_mlir_values__()) if tree.is_protocol(obj) else merging.open_value(obj, promote=False)[1]
+def extract_mlir_values(obj: Any, *, structured: bool = False) -> Any:
+    """Return the MLIR values a value is made of; `structured`: as a tree of dicts and lists, a number as its value."""
+    if structured:
+        return value_trees.structure(obj)
+    return list(tree.values_of(obj)) if tree.is_protocol(obj) else merging.open_value(obj, promote=False)[1]
 
 
-def new_from_mlir_values(obj: Any, values: Any) -> Any:
-    """Return a value like `obj` made of other MLIR values."""
+def new_from_mlir_values(obj: Any, values: Any, *, structured: bool = False) -> Any:
+    """Return a value like `obj` made of other MLIR values; `structured`: of a tree of them."""
+    if structured:
+        return value_trees.from_structure(obj, values)
     if hasattr(type(obj), "__new_from_mlir_values__"):
         return tree.rebuilt(obj, list(values))
     active = tracing.current()

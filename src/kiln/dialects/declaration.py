@@ -144,7 +144,8 @@ class OpView:
     one.
 
     `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is the prefix of
-    its optional attributes in the IR. A view reads operands, results and attributes by their declared names.
+    its optional attributes in the IR; `waits` says that a thread may wait in it for others. A view reads operands,
+    results and attributes by their declared names.
     """
 
     dialect: "type[Dialect]"
@@ -156,6 +157,8 @@ class OpView:
     OPTIONAL: "dict[str, Any]"
     """Optional attributes, by their names in the IR."""
     TRAITS: "Sequence[Any]"
+    WAITS: bool
+    """Whether a thread may wait in it for others."""
     takes_more_operands: bool
     """Whether its last operand is variadic."""
     Types: Any
@@ -214,9 +217,12 @@ class OpView:
     def parent(self) -> Any:
         return self.operation.parent
 
-    def __init_subclass__(cls, name: str = "", traits: "Sequence[Any]" = (), prefix: str = "") -> None:
+    def __init_subclass__(
+        cls, name: str = "", traits: "Sequence[Any]" = (), prefix: str = "", waits: bool = False
+    ) -> None:
         if not name:
             return
+        cls.WAITS = waits
         cls.OPERATION_NAME = f"{cls.dialect.DIALECT_NAMESPACE}.{name}"
         cls.OPERANDS, cls.RESULTS, cls.ATTRIBUTES, cls.OPTIONAL, cls.TRAITS = {}, {}, {}, {}, traits
         for owner in reversed(cls.__mro__):

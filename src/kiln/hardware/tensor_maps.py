@@ -5,6 +5,8 @@ ELEMENTS = {
     "tf32": 32, "tf32_ftz": 32, "16u4_align8b": 4, "16u4_align16b": 4, "16u6_align16b": 6,
 }  # fmt: skip
 """Element types, and their bits."""
+SHARED_BITS = {**ELEMENTS, "16u4_align16b": 8, "16u6_align16b": 8}
+"""The bits of an element in shared memory, where 16 elements of 4 or 6 bits may take 16 bytes, the last ones unused."""
 SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128, "128b_32b": 128}
-"""How pieces of 16 bytes are permuted in shared memory, and the bytes a row of the pattern has. 128b_32b (sm_100)
-permutes pieces of 32 bytes."""
+"""How pieces of 16 bytes (of 32 bytes: "128b_32b", sm_100) are permuted in shared memory, and the bytes a row of the
+pattern has."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .layout_enum import LayoutEnum
     from .reductions import reduce_in_block, reduce_in_warp
     from .schedulers import (
+        ClcDynamicPersistentTileScheduler,
+        ClcDynamicPersistentTileSchedulerParams,
         GroupedGemmTileSchedulerHelper,
         PersistentTileSchedulerParams,
         StaticPersistentGroupTileScheduler,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from .tmem_columns import get_num_tmem_alloc_cols
 
 _SCHEDULERS = (
+    "ClcDynamicPersistentTileScheduler", "ClcDynamicPersistentTileSchedulerParams",
     "GroupedGemmTileSchedulerHelper", "PersistentTileSchedulerParams", "StaticPersistentGroupTileScheduler",
     "StaticPersistentRuntimeTileScheduler", "StaticPersistentTileScheduler", "WorkTileInfo",
     "create_initial_search_state", "swizzled_tile",

@@ -9,7 +9,7 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
-from .. import merging, tree
+from .. import merging, tree, value_trees
 from .. import trace as tracing
 from ..bindings import ir
 from ..diagnostics import DSLBaseError, DSLUserCodeError, error, type_error
@@ -360,6 +360,8 @@ class _LoopState:
                 trace.watched.append(merged_objects.watched_copy(entry.name, entry.opened, self.rec.span))
         for flag in self.rec.exits:
             self.scope.set(flag, False)
+        if value_trees.debug is not None:
+            value_trees.report_loop(self.rec.title, self.rec.span, [(e.name, e.opened) for e in self.entries])
 
     def leaves_now(self) -> list[ir.Value]:
         """Return every carried leaf as it is now."""

@@ -8,7 +8,30 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.typing import Float32, Numeric
 from .arithmetic import rcp_approx
 
-__all__ = ["bitcast", "rcp"]
+__all__ = ["DialectAutoConvertProxy", "bitcast", "rcp"]
+
+
+class DialectAutoConvertProxy:
+    """A dialect of the bindings whose functions take values of the language, too."""
+
+    def __init__(self, dialect: Any) -> None:
+        self._dialect = dialect
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._dialect, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return found(*map(_as_value, args), **{key: _as_value(value) for key, value in kwargs.items()})
+
+        return call
+
+
+def _as_value(x: Any) -> Any:
+    if hasattr(x, "to_llvm_ptr"):
+        return x.to_llvm_ptr()
+    return x.ir_value() if hasattr(x, "ir_value") else x
 
 
 def bitcast(src: Any, res_elem_type: Any, *, loc: Any = None, ip: Any = None) -> Any:

@@ -125,7 +125,7 @@ class PointerNode(Node):
 
 def value_node(value: Any) -> Node:
     """Return the node of a value in a trace that defines its own MLIR values."""
-    own = list(value.__extract_mlir_values__())
+    own = list(tree.values_of(value))
     return ValuesNode(own, lambda values: tree.rebuilt(value, [next(values) for _ in own]))
 
 

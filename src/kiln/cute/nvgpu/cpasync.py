@@ -43,6 +43,9 @@ from .tma_atom import (
     prefetch_descriptor,
 )
 from .tma_ops import (
+    CopyBulkTensor2DGather4G2SMulticastOp,
+    CopyBulkTensor2DGather4G2SOp,
+    CopyBulkTensor2DScatter4S2GOp,
     CopyBulkTensorIm2ColG2SMulticastOp,
     CopyBulkTensorIm2ColG2SOp,
     CopyBulkTensorIm2ColS2GOp,
@@ -56,6 +59,7 @@ from .tma_partition import tma_partition
 
 __all__ = [
     "CopyBulkG2SMulticastOp", "CopyBulkG2SOp", "CopyBulkS2GOp", "CopyBulkS2SOp",
+    "CopyBulkTensor2DGather4G2SMulticastOp", "CopyBulkTensor2DGather4G2SOp", "CopyBulkTensor2DScatter4S2GOp",
     "CopyBulkTensorIm2ColG2SMulticastOp", "CopyBulkTensorIm2ColG2SOp", "CopyBulkTensorIm2ColS2GOp", "CopyBulkTensorTileG2SMulticastOp",
     "CopyBulkTensorTileG2SOp", "CopyBulkTensorTileS2GOp", "CopyDsmemStoreOp", "CopyG2SOp", "CopyReduceBulkS2GOp",
     "CopyReduceBulkS2SOp", "CopyReduceBulkTensorTileS2GOp", "LoadCacheMode", "ReductionKind", "ReductionOp", "TmaInfo",

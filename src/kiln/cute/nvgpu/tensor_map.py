@@ -6,7 +6,7 @@ of modes of the tensor is the box of one instruction; the rest of the tile takes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,7 +32,7 @@ from ...hardware.limits import TENSOR_MAP_BOX as BOX
 from ...hardware.limits import TENSOR_MAP_RANK as _RANK
 from ...hardware.limits import TENSOR_MAP_STRIDE
 from ...hardware.limits import TENSOR_MAP_UNIT as _UNIT
-from ...hardware.tensor_maps import SWIZZLES
+from ...hardware.tensor_maps import SHARED_BITS, SWIZZLES
 from ..layout.algebra import coalesce, composition, flat_modes
 from ..layout.basis import ScaledBasis
 from ..layout.composed_layout import ComposedLayout
@@ -46,6 +46,10 @@ from ..tensor.pointer import element_bits
 if TYPE_CHECKING:
     from ..tensor.tensor import TracedTensor
 
+PADDED_ELEMENTS = 128
+"""The elements of a row of a box, of types with padding in shared memory."""
+_ROWS = 4
+"""The rows of an instruction that takes them by their numbers."""
 _KINDS = {
     Float16: "f16", BFloat16: "bf16", Float32: "f32", TFloat32: "tf32", Float64: "f64", Int16: "u16", Uint16: "u16",
     Int32: "s32", Uint32: "u32", Int64: "s64", Uint64: "u64", Int4: "16u4_align8b", Float4E2M1FN: "16u4_align8b",
@@ -70,6 +74,8 @@ class TensorMapFacts:
     """The elements of the tensor that the instructions of all blocks of a multicast copy together."""
     ratio: tuple[int, int]
     """The bits of the tensor's and of the map's elements, in lowest terms: the scale of coordinates of mode 0."""
+    by_rows: bool = field(default=False, kw_only=True)
+    """Whether an instruction takes four rows of a matrix by their numbers; its box has one row."""
 
     im2col: ClassVar[bool] = False
     """Whether its boxes are pixels of images."""
@@ -84,9 +90,19 @@ class TensorMapFacts:
         return coordinates, []
 
     @property
+    def shared_bits(self) -> int:
+        """The bits of shared memory that an element takes: more than `bits` where elements have padding."""
+        return SHARED_BITS[self.element]
+
+    @property
+    def unit(self) -> int:
+        """The elements of the contiguous mode at multiples of which boxes start."""
+        return PADDED_ELEMENTS if self.shared_bits != self.bits else 128 // self.bits
+
+    @property
     def bytes(self) -> int:
-        """The bytes of a box."""
-        return prod(self.box) * self.bits // 8
+        """The bytes of a box in shared memory."""
+        return prod(self.box) * self.shared_bits // 8
 
 
 def refuse(rule: str, tensor: Any, hint: str = "") -> Exception:
@@ -105,6 +121,14 @@ def element_kind(dtype: Any, tensor: Any) -> str:
     return kind
 
 
+def unpacked_kind(dtype: Any, internal_type: Any) -> str | None:
+    """Return the element type of maps whose copies give each element of 4 or 6 bits a byte of shared memory, which an
+    internal type of 8 bits asks for; None for others."""
+    if internal_type is None or element_bits(internal_type) != 8:
+        return None
+    return {4: "16u4_align16b", 6: "16u6_align16b"}.get(dtype.width)
+
+
 def swizzle_kind(swizzle: Swizzle, tensor: Any) -> str:
     """Return the swizzle of maps that shared memory seen through a swizzle (of byte addresses) asks for."""
     if swizzle.num_bits == 0:
@@ -121,17 +145,20 @@ def swizzle_kind(swizzle: Swizzle, tensor: Any) -> str:
 
 
 def describe(
-    tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: int, internal_type: Any
+    tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: int, internal_type: Any, by_rows: bool = False
 ) -> TensorMapFacts:
     """Return the map of a tensor of which tiles lie in shared memory by a layout. `tile` maps the coordinates of a
-    tile to those of the tensor."""
+    tile to those of the tensor. `by_rows`: instructions take four rows by their numbers."""
     dtype = tensor.element_type
-    own = dtype if internal_type is None else internal_type
-    element, wide, narrow = element_kind(own, tensor), element_bits(dtype), element_bits(own)
+    if element := unpacked_kind(dtype, internal_type):
+        wide = narrow = dtype.width
+    else:
+        own = dtype if internal_type is None else internal_type
+        element, wide, narrow = element_kind(own, tensor), element_bits(dtype), element_bits(own)
     ratio = (wide // gcd(wide, narrow), narrow // gcd(wide, narrow))
     plain, swizzle = taken_apart(smem_layout, tile, tensor)
     kind = swizzle_kind(swizzle, tensor)
-    groups = _merged(_run(tensor, plain, tile), tensor, ratio, SWIZZLES[kind] * 8 // narrow)
+    groups = _merged(_run(tensor, plain, tile), tensor, ratio, SWIZZLES[kind] * 8 // SHARED_BITS[element])
     inside = {mode for group in groups for mode, _ in group}
     for mode, (s, d) in enumerate(zip(*_flat(tensor.layout), strict=True)):
         if mode not in inside and not is_one(s) and not is_zero(d):
@@ -140,6 +167,20 @@ def describe(
         [*groups[: _RANK - 1], [x for group in groups[_RANK - 1 :] for x in group]] if len(groups) > _RANK else groups
     )
     box = [prod(extent for _, extent in group) for group in groups]
+    if by_rows:
+        if len(box) != 2 or box[1] % _ROWS or multicast > 1:
+            raise refuse(
+                f"gather4 and scatter4 take four rows of a matrix, and the box of the tile is {tuple(box)} with "
+                f"num_multicast={multicast}",
+                tensor,
+                "a tensor (rows, columns) with contiguous columns, tiles of a multiple of four rows, num_multicast=1",
+            )
+        facts = TensorMapFacts(
+            element, narrow, kind, tuple(tuple(mode for mode, _ in group) for group in groups),
+            (box[0] * ratio[0] // ratio[1], 1), _ROWS * box[0], ratio, by_rows=True,
+        )  # fmt: skip
+        _check_box(facts, tensor)
+        return facts
     values = prod(box)
     box[0] = box[0] * ratio[0] // ratio[1]
     modes = tuple(tuple(mode for mode, _ in group) for group in groups)
@@ -279,7 +320,14 @@ def _check_box(facts: TensorMapFacts, tensor: TracedTensor) -> None:
 def check_rows(facts: TensorMapFacts, tensor: TracedTensor) -> None:
     """Raise an error for rows of boxes that the driver would reject, or that lie in shared memory otherwise than the
     layout of the tile says."""
-    row = facts.box[0] * facts.bits
+    row = facts.box[0] * facts.shared_bits
+    if facts.shared_bits != facts.bits and facts.box[0] != PADDED_ELEMENTS:
+        raise refuse(
+            f"rows of a box have {PADDED_ELEMENTS} elements of {facts.bits} bits where each takes a byte of shared "
+            f"memory, and {facts.box} has {facts.box[0]}",
+            tensor,
+            f"tiles and swizzles of {PADDED_ELEMENTS} bytes in the contiguous mode",
+        )
     if row % (8 * _UNIT):
         raise refuse(
             f"rows of a box are multiples of {_UNIT} bytes, and {facts.box} has rows of {row / 8:g} bytes", tensor
@@ -287,7 +335,7 @@ def check_rows(facts: TensorMapFacts, tensor: TracedTensor) -> None:
     span = SWIZZLES[facts.swizzle]
     if span and row > 8 * span:
         raise refuse(f"rows of a box are at most {span} bytes with the swizzle {facts.swizzle}, got {row // 8}", tensor)
-    if row < 8 * span and prod(facts.box[1:]) > 1:
+    if row < 8 * span and (prod(facts.box[1:]) > 1 or facts.by_rows):
         raise refuse(
             f"with the swizzle {facts.swizzle} rows of a box lie {span} bytes apart in shared memory, and those of the box {facts.box} "
             f"are {row // 8} bytes long and lie next to each other in the tile's layout",
@@ -303,7 +351,7 @@ def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], lis
     mode of the tensor, how far a step along it moves the coordinate.
     """
     shapes, steps = _flat(tensor.layout)
-    bits = element_bits(tensor.element_type)
+    bits = facts.bits if facts.shared_bits != facts.bits else element_bits(tensor.element_type)
     sizes: list[Any] = []
     strides: list[Any] = []
     scales: dict[int, Any] = {}

@@ -91,13 +91,18 @@ def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multica
     check_request(op, TILE_MAKER, multicast)
     if internal_type is not None and not isinstance(internal_type, NumericMeta):
         raise type_error(f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
-    facts = describe(tensor, smem_layout, tile, multicast, internal_type)
+    facts = describe(tensor, smem_layout, tile, multicast, internal_type, op.by_rows)
     sizes, strides, scales = extents(facts, tensor)
     map_ = nvgpu.tma.tensor_map_encode(
         tensor.iterator.ir_value(), [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides],
         element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor),
     )  # fmt: skip
-    atom = CopyAtom(op, op.trait(tensor.element_type, facts, map_))
+    trait = op.trait(tensor.element_type, facts, map_)
+    if internal_type is not None:
+        # a byte for each element of 4 or 6 bits, or elements seen as those of the map
+        unpacked = facts.shared_bits != facts.bits
+        trait.smem_types = (internal_type,) if unpacked else (tensor.element_type, internal_type)
+    atom = CopyAtom(op, trait)
     return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
 
 

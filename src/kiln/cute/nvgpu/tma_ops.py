@@ -18,7 +18,7 @@ from ..atoms.atom import CopyOp, CopyTrait
 from ..deferred_dialects import nvgpu
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import dynamic_leaves, pretty_str, product, with_dynamic_leaves
-from ..layout.layout import make_layout
+from ..layout.layout import make_layout, size
 from ..layout.leaf import leaf_add
 from ..tensor.iterator import Coordinates
 from ..tensor.leaf_values import leaf_like, leaf_value
@@ -58,6 +58,8 @@ class TmaOp(CopyOp):
 
     maker = TILE_MAKER
     """The function that makes its atoms."""
+    by_rows = False
+    """Whether an instruction takes four rows of a matrix by their numbers."""
 
     def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
         raise type_error(
@@ -92,6 +94,21 @@ class CopyBulkTensorTileG2SMulticastOp(_TmaLoadOp):
     multicast = True
 
 
+class CopyBulkTensor2DGather4G2SOp(_TmaLoadOp):
+    """Copy rows of a matrix, four with an instruction, by their numbers to shared memory (`gather4`, sm_100).
+
+    `cute.copy(..., row_indices=...)` has a row of the matrix for each row of the tile; rows outside it are zeros.
+    """
+
+    by_rows = True
+
+
+class CopyBulkTensor2DGather4G2SMulticastOp(CopyBulkTensor2DGather4G2SOp):
+    """Copy rows of a matrix by their numbers to every CTA of the cluster whose bit is set in a mask."""
+
+    multicast = True
+
+
 class _TmaStoreOp(TmaOp):
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
         return TmaStoreTrait(value_type, facts, map_, images, None)
@@ -99,6 +116,15 @@ class _TmaStoreOp(TmaOp):
 
 class CopyBulkTensorTileS2GOp(_TmaStoreOp):
     """Copy a tile from shared memory to a tensor in global memory, as part of the chosen thread's bulk group."""
+
+
+class CopyBulkTensor2DScatter4S2GOp(_TmaStoreOp):
+    """Copy rows from shared memory to rows of a matrix, four with an instruction, by their numbers (`scatter4`, sm_100).
+
+    `cute.copy(..., row_indices=...)` has a row of the matrix for each row of the tile; rows outside it are not stored.
+    """
+
+    by_rows = True
 
 
 class CopyReduceBulkTensorTileS2GOp(TmaOp):
@@ -144,6 +170,7 @@ class TmaTrait(CopyTrait):
         self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], ctas: int = 1
     ) -> None:
         self.facts, self.map, self.images = facts, map_, images
+        self.smem_types = (value_type,)
         layout = make_layout((ctas, facts.values), stride=(facts.values if ctas > 1 else 0, 1))
         super().__init__(value_type, make_layout(ctas), layout, layout)
 
@@ -197,11 +224,12 @@ class TmaTrait(CopyTrait):
         over, under = self.facts.ratio
         if over != under:
             found[0] = found[0] * over // under
-        if isinstance(found[0], int) and found[0] * self.facts.bits % 128:
+        if isinstance(found[0], int) and found[0] % self.facts.unit:
             raise type_error(
                 f"a box starts at the coordinate {pretty_str(tuple(found))}: its first mode has elements of {self.facts.bits} bits, "
-                f"{found[0] * self.facts.bits / 8:g} bytes from the tensor's start, and boxes start at multiples of 16 bytes",
-                f"start at a multiple of {128 // self.facts.bits} elements; threads copy what lies elsewhere",
+                f"{found[0] * self.facts.bits / 8:g} bytes from the tensor's start, and boxes start at multiples of "
+                f"{self.facts.unit * self.facts.bits // 8} bytes",
+                f"start at a multiple of {self.facts.unit} elements; threads copy what lies elsewhere",
             )
         coordinates, offsets = self.facts.place(found, self.images)
         return [i32(c) for c in coordinates], [Int16(o).ir_value() for o in offsets]
@@ -209,9 +237,9 @@ class TmaTrait(CopyTrait):
     def boxes(self, tensor: Any, what: str) -> list[ir.Value]:
         """Return the address of each box in shared memory, before the swizzle, which TMA applies itself."""
         memory(tensor, what, AddressSpace.smem)
-        if tensor.element_type is not self.value_type:
+        if tensor.element_type not in self.smem_types:
             raise type_error(
-                f"{what} has {tensor.element_type.__name__} elements, and the atom copies {self.value_type.__name__}",
+                f"{what} has {tensor.element_type.__name__} elements, and the atom copies {self.smem_types[0].__name__}",
                 "a copy does not convert; recast_tensor sees the same memory as another type",
             )
         layout, seen = tensor.layout, tensor.iterator.swizzle
@@ -234,6 +262,32 @@ class TmaTrait(CopyTrait):
                 )
             found.append((base + offset).ir_value())
         return found
+
+    def rows(self, tensor: TracedTensor, row_indices: Any) -> list[list[ir.Value]]:
+        """Return the four rows of each instruction, from the rows of a tile that a program gives."""
+        if not self.facts.by_rows:
+            if row_indices is not None:
+                raise type_error("row_indices in a copy of tiles", "an atom of CopyBulkTensor2DGather4G2SOp takes them")
+            return []
+        # the tile's own rows, counted from its first one
+        numbers = [self._row(tensor.layout(i * self.facts.values)) for i in range(self._count(tensor, "the tile"))]
+        count = max(numbers) + 4
+        given: Any = () if row_indices is None else row_indices
+        found = size(given) if hasattr(given, "layout") else len(given)
+        if found != count:
+            raise type_error(
+                f"row_indices has {found} rows for a tile of {count} rows",
+                "a row of the matrix for each row of the tile: cute.copy(atom, ..., row_indices=indices)",
+            )
+        return [[i32(given[first + i]) for i in range(4)] for first in numbers]
+
+    def _row(self, offset: Any) -> int:
+        row = offset[1] if isinstance(offset, tuple) else 0
+        if not isinstance(row, int):
+            raise type_error(
+                f"a tile of rows starts at {pretty_str(offset)}", "its rows are static: slice the tile first"
+            )
+        return row
 
     def pairs(self, boxes: list[Any], places: list[Place]) -> list[tuple[Any, Place]]:
         """Return each box with its place."""
@@ -262,7 +316,10 @@ def _by_one_thread(pred: Any, move: Any) -> None:
 
 
 class TmaLoadTrait(TmaTrait):
-    """Boxes from a tensor to shared memory, of this block or of several."""
+    """Boxes from a tensor to shared memory, of this block or of several.
+
+    For a pair of CTAs the mbarrier of the even one is signalled, whichever the program gives.
+    """
 
     def __init__(
         self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], multicast: bool,
@@ -274,7 +331,7 @@ class TmaLoadTrait(TmaTrait):
 
     def copy(
         self, src: Any, dst: Any, pred: Any, *, tma_bar_ptr: Any = None, mcast_mask: Any = None,
-        tma_desc_ptr: Any = None, cache_policy: Any = None,
+        tma_desc_ptr: Any = None, cache_policy: Any = None, row_indices: Any = None,
     ) -> None:  # fmt: skip
         kernel_only("copy")
         if tma_bar_ptr is None:
@@ -288,6 +345,8 @@ class TmaLoadTrait(TmaTrait):
                 "cute.copy(atom, ..., mcast_mask=cute.make_layout_image_mask(cluster_layout, coordinate, mode))",
             )
         places, boxes = self.places(src, "the source"), self.boxes(dst, "the destination")
+        for place, rows in zip(places, self.rows(src, row_indices)):
+            place[0][1:] = rows
         pairs = self.pairs(boxes, places)
         barrier, map_ = pointer(tma_bar_ptr, "tma_bar_ptr", "smem"), self.address(tma_desc_ptr)
         policy = policy_of(cache_policy)
@@ -296,8 +355,9 @@ class TmaLoadTrait(TmaTrait):
         def move() -> None:
             for box, (coordinates, offsets) in pairs:
                 nvgpu.tma.tma_load(
-                    map_, box, barrier, coordinates, offsets=offsets, mask=mask, policy=policy, cta_group=self.cta_group
-                )
+                    map_, box, barrier, coordinates, offsets=offsets, mask=mask, policy=policy,
+                    cta_group=self.cta_group, to_leader=self.cta_group == 2, gather4=self.facts.by_rows,
+                )  # fmt: skip
 
         _by_one_thread(pred, move)
 
@@ -319,15 +379,21 @@ class TmaStoreTrait(TmaTrait):
         super().__init__(value_type, facts, map_, images)
         self.reduction = reduction
 
-    def copy(self, src: Any, dst: Any, pred: Any, *, tma_desc_ptr: Any = None, cache_policy: Any = None) -> None:
+    def copy(
+        self, src: Any, dst: Any, pred: Any, *, tma_desc_ptr: Any = None, cache_policy: Any = None,
+        row_indices: Any = None,
+    ) -> None:  # fmt: skip
         kernel_only("copy")
         places, boxes = self.places(dst, "the destination"), self.boxes(src, "the source")
+        for place, rows in zip(places, self.rows(dst, row_indices)):
+            place[0][1:] = rows
         pairs, map_, policy = self.pairs(boxes, places), self.address(tma_desc_ptr), policy_of(cache_policy)
 
         def move() -> None:
             for box, (coordinates, _) in pairs:
                 nvgpu.tma.tma_store(
-                    map_, box, coordinates, reduction=self.reduction, im2col=self.facts.im2col, policy=policy
-                )
+                    map_, box, coordinates, reduction=self.reduction, im2col=self.facts.im2col, policy=policy,
+                    scatter4=self.facts.by_rows,
+                )  # fmt: skip
 
         _by_one_thread(pred, move)

@@ -303,7 +303,7 @@ def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any) -
 
 def _memory_of_box(facts: TensorMapFacts) -> Panel:
     """Return the shared memory of a box: which piece of which of its rows lies where."""
-    row = facts.box[0] * facts.bits // 8
+    row = facts.box[0] * facts.shared_bits // 8
     swizzle = _pattern(facts.swizzle)
     cells: dict[int, Cell] = {}
     groups: list[int] = []

@@ -34,7 +34,7 @@ class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
 cluster_arrive = ClusterArrive.build
 
 
-class ClusterWait(CuteNvgpu.Operation, name="cluster_wait"):
+class ClusterWait(CuteNvgpu.Operation, name="cluster_wait", waits=True):
     """Wait until all threads of the cluster have arrived, with acquire order."""
 
 

@@ -33,7 +33,7 @@ class Nanosleep(CuteNvgpu.Operation, name="nanosleep"):
 nanosleep = Nanosleep.build
 
 
-class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register"):
+class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
     """Release or request registers, down or up to `count` (a multiple of 8 in 24 to 256) for each thread.
 
     All warps of a warpgroup execute it.

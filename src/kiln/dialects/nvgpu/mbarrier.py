@@ -91,7 +91,7 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
 mbarrier_expect_tx = MbarrierExpectTx.build
 
 
-class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
+class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True):
     """Test whether the phase of parity `phase` is complete; may wait a while for it. Acquires what was released.
 
     `limit` is the most nanoseconds it may wait; without it the hardware decides.
@@ -109,7 +109,7 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait"):
 mbarrier_try_wait = MbarrierTryWait.build
 
 
-class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):
+class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=True):
     """Test whether the phase of parity `phase` is complete, without waiting. Acquires what was released."""
 
     pointer: Operand[Pointer]
@@ -123,7 +123,7 @@ class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait"):
 mbarrier_test_wait = MbarrierTestWait.build
 
 
-class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait"):
+class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait", waits=True):
     """Wait until the phase of parity `phase` is complete."""
 
     pointer: Operand[Pointer]

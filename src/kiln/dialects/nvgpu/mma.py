@@ -18,7 +18,7 @@ _ACCUMULATORS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
 """PTX names of the accumulator types."""
 
 
-class MmaSync(CuteNvgpu.Operation, name="mma_sync"):
+class MmaSync(CuteNvgpu.Operation, name="mma_sync", waits=True):
     """Compute D = A B + C in a warp: A is `m` x `k`, B `k` x `n`, C and D `m` x `n`, distributed as in PTX's
     `mma.sync`.
 
@@ -77,7 +77,7 @@ def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value,
     return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
 
 
-class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale"):
+class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale", waits=True):
     """Compute D = (A SFA) (B SFB) + C in a warp, where `scale_vector` elements along K share a scale factor (sm_120a).
 
     `kind` is PTX's: mxf8f6f4 (k 32; each element of A and B is a byte, as in `mma_sync`), mxf4 or mxf4nvf4 (k 64). `c`
@@ -155,7 +155,7 @@ def _wrong_address(op: "LdMatrix | LdMatrixBytes | StMatrix | StMatrixBytes") ->
     return wrong_space(op.pointer, "rows", "smem")
 
 
-class LdMatrix(CuteNvgpu.Operation, name="ldmatrix"):
+class LdMatrix(CuteNvgpu.Operation, name="ldmatrix", waits=True):
     """Load `count` (1, 2, 4) 8x8 matrices of 16-bit elements from shared memory: a vector of `count` i32 registers.
 
     Lane 8 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets elements 2 (l % 4) and the
@@ -183,7 +183,7 @@ def ldmatrix(
     return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), attrs)
 
 
-class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):
+class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes", waits=True):
     """Load `count` (1, 2) 16x16 matrices of bytes from shared memory, transposed: a vector of 2 `count` i32 registers.
 
     Lane 16 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets of each matrix the bytes in
@@ -205,7 +205,7 @@ def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | 
     return emit_value("cute_nvgpu.ldmatrix_bytes", type_, (pointer,), attributes(count=count, unpack=unpack))
 
 
-class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
+class StMatrix(CuteNvgpu.Operation, name="stmatrix", waits=True):
     """Store `count` 8x8 matrices from `count` i32 registers, as the inverse of `ldmatrix` (sm_90 and later)."""
 
     pointer: Operand[Pointer]
@@ -220,7 +220,7 @@ class StMatrix(CuteNvgpu.Operation, name="stmatrix"):
 stmatrix = StMatrix.build
 
 
-class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes"):
+class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes", waits=True):
     """Store `count` (1, 2, 4) 16x8 matrices of bytes to shared memory, transposed, from `count` i32 registers.
 
     Lane 8 j + c gives the address of column c of matrix j, 16 bytes aligned to 16. The bytes of lane l are rows l / 4

@@ -23,7 +23,7 @@ def _wrong_barrier(op: "Barrier | BarrierArrive", least: int) -> str:
     return ""
 
 
-class Barrier(CuteNvgpu.Operation, name="barrier"):
+class Barrier(CuteNvgpu.Operation, name="barrier", waits=True):
     """Wait at barrier `id` (0 to 15) of the block until `threads` threads, a multiple of 32, have arrived there.
 
     `threads` 0 means all threads of the block that have not exited. What any of them wrote to memory before is visible
@@ -53,7 +53,7 @@ class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
 barrier_arrive = BarrierArrive.build
 
 
-class SyncWarp(CuteNvgpu.Operation, name="sync_warp"):
+class SyncWarp(CuteNvgpu.Operation, name="sync_warp", waits=True):
     """Wait until the threads of the warp whose bits are set in `mask` are here; orders their memory accesses."""
 
     mask: Operand[I32]

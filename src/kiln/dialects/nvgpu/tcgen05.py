@@ -35,7 +35,7 @@ def _wrong_columns(columns: ir.Value) -> str:
     return f"is of {count} columns: a power of two from {least} to {most}"
 
 
-class Tcgen05Alloc(CuteNvgpu.Operation, name="tcgen05_alloc"):
+class Tcgen05Alloc(CuteNvgpu.Operation, name="tcgen05_alloc", waits=True):
     """Allocate `columns` columns of tensor memory for a CTA, or for both of a pair, and write the address to shared
     memory.
 
@@ -54,7 +54,7 @@ class Tcgen05Alloc(CuteNvgpu.Operation, name="tcgen05_alloc"):
 tcgen05_alloc = Tcgen05Alloc.build
 
 
-class Tcgen05Dealloc(CuteNvgpu.Operation, name="tcgen05_dealloc"):
+class Tcgen05Dealloc(CuteNvgpu.Operation, name="tcgen05_dealloc", waits=True):
     """Free the tensor memory at `address`, which an allocation of `columns` columns returned.
 
     One warp executes it, in a pair one warp of each CTA. All of it must be freed before the CTA exits.
@@ -71,7 +71,7 @@ class Tcgen05Dealloc(CuteNvgpu.Operation, name="tcgen05_dealloc"):
 tcgen05_dealloc = Tcgen05Dealloc.build
 
 
-class Tcgen05RelinquishAllocPermit(CuteNvgpu.Operation, name="tcgen05_relinquish_alloc_permit"):
+class Tcgen05RelinquishAllocPermit(CuteNvgpu.Operation, name="tcgen05_relinquish_alloc_permit", waits=True):
     """Give up the right to allocate: the CTA allocates no more, so that another CTA of the SM can."""
 
     cta_group: CtaGroup
@@ -310,7 +310,7 @@ def _wrong_access(shape: str, repeat: int, split: "int | None", type_: ir.Type, 
     return "" if words and list(type_.shape) == [count] else f"has registers of {type_}: a vector of {count} i32"
 
 
-class Tcgen05Ld(CuteNvgpu.Operation, name="tcgen05_ld"):
+class Tcgen05Ld(CuteNvgpu.Operation, name="tcgen05_ld", waits=True):
     """Load registers of a warp from tensor memory: a vector of i32, valid after `tcgen05_wait` of "ld".
 
     All threads give the same address; warp w accesses lanes 32 (w % 4) to 32 (w % 4) + 31. `tensor_memory.ld_cell`
@@ -343,7 +343,7 @@ def tcgen05_ld(
     return emit_value("cute_nvgpu.tcgen05_ld", type_, (address,), attrs)
 
 
-class Tcgen05LdRed(CuteNvgpu.Operation, name="tcgen05_ld_red"):
+class Tcgen05LdRed(CuteNvgpu.Operation, name="tcgen05_ld_red", waits=True):
     """Load as `tcgen05_ld` does, and reduce a lane's columns: a vector of the loaded registers, then the reduction.
 
     `type` is that of the cells. Of f32, `abs` takes absolute values, and with `nan` a NaN makes the reduction NaN.
@@ -379,7 +379,7 @@ def tcgen05_ld_red(
     return emit_value("cute_nvgpu.tcgen05_ld_red", type_, (address,), attrs)
 
 
-class Tcgen05St(CuteNvgpu.Operation, name="tcgen05_st"):
+class Tcgen05St(CuteNvgpu.Operation, name="tcgen05_st", waits=True):
     """Store registers of a warp, a vector of i32, to tensor memory; complete after `tcgen05_wait` of "st".
 
     Fields are those of `tcgen05_ld`; with `unpack` the halves of a register go to the lower halves of two cells.
@@ -399,7 +399,7 @@ class Tcgen05St(CuteNvgpu.Operation, name="tcgen05_st"):
 tcgen05_st = Tcgen05St.build
 
 
-class Tcgen05Wait(CuteNvgpu.Operation, name="tcgen05_wait"):
+class Tcgen05Wait(CuteNvgpu.Operation, name="tcgen05_wait", waits=True):
     """Wait until all loads ("ld") or stores ("st") of tensor memory that the thread has issued are complete."""
 
     kind: one_of("ld", "st")

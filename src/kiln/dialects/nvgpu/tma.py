@@ -22,7 +22,7 @@ from .dialect import CuteNvgpu, wrong_space
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 FIELDS = (
     "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "elemtype", "interleave_layout",
-    "swizzle_mode", "fill_mode",
+    "swizzle_mode", "fill_mode", "swizzle_atomicity",
 )  # fmt: skip
 """What `tensor_map_replace` can replace; those with an ordinal: box_dim, global_dim, global_stride, element_stride."""
 
@@ -48,8 +48,9 @@ class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
     the rule, the value and `tensor`, a text that identifies the tensor.
 
     Rows of a box lie next to each other in shared memory; with a `swizzle` they lie at least its span (32, 64, 128
-    bytes) apart, and the rest of a span is not written. `fill` is read outside the tensor; `nan` is 0x7ff7 in every 16
-    bits.
+    bytes) apart, and the rest of a span is not written. A swizzle permutes pieces of 16 bytes, "128b_32b" (sm_100) of
+    32. `fill` is read outside the tensor; `nan` is 0x7ff7 in every 16 bits. Of the elements "16u4_align16b" and
+    "16u6_align16b" 16 take 16 bytes of shared memory, the last 8 or 4 of them unused (sm_100).
 
     With `pixel_box` (im2col: lower corners, then upper corners, of the modes between the first and the last) a copy
     takes `box[0]` channels of `box[1]` pixels.
@@ -128,6 +129,12 @@ def _wrong_coordinates(value: ir.Value) -> str:
     return "" if set(kinds) == {"i32"} else f"has coordinates of {', '.join(kinds)}: they are i32"
 
 
+def _wrong_rows(by_number: Any, coordinates: ir.Value) -> str:
+    """Return what is wrong with the coordinates of a copy of four rows."""
+    count = len(unpack(coordinates))
+    return f"takes four rows and has {count} coordinates: x and four rows" if by_number and count != 5 else ""
+
+
 def _wrong_offsets(offsets: ir.Value, coordinates: ir.Value) -> str:
     if not is_pack(offsets):
         return "takes its offsets as a tuple (`pack`)"
@@ -150,8 +157,12 @@ class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
 
     `multicast`: copy to every CTA of the cluster whose bit is set in `mask` (i16), and signal the mbarrier there, both
     at the same offsets in shared memory. `hint`: `policy` (i64) is the cache policy. `offsets` (a tuple of i16, empty
-    without im2col) are the distances of the pixels from those of the box. `cta_group` 2: the mbarrier may be that of
-    the other CTA of a pair (sm_100).
+    without im2col) are the distances of the pixels from those of the box.
+
+    `cta_group` 2 (sm_100): the mbarrier may be that of the other CTA of this pair, and a CTA that receives a multicast
+    signals that of the CTA of its own pair whose rank is even or odd as that of the mbarrier's CTA. `to_leader`: the
+    mbarrier at the same offset in the even CTA of this pair is meant. `gather4` (sm_100): the map has two modes and
+    boxes of one row, and coordinates are (x, row, row, row, row): four rows land as a box of four would.
     """
 
     map: Operand[Pointer]
@@ -164,21 +175,27 @@ class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
     multicast: OptionalAttr[ir.BoolAttr]
     hint: OptionalAttr[ir.BoolAttr]
     cta_group: OptionalAttr[one_of(1, 2)]
+    to_leader: OptionalAttr[ir.BoolAttr]
+    gather4: OptionalAttr[ir.BoolAttr]
 
     def check(self) -> str:
         wrong = _wrong_map(self.map) or wrong_space(self.target, "target", "smem")
         wrong = wrong or wrong_space(self.mbarrier, "mbarrier", "smem") or _wrong_coordinates(self.coordinates)
-        return wrong or _wrong_offsets(self.offsets, self.coordinates)
+        if self.to_leader and self.cta_group != 2:
+            return wrong or "signals the leader of a pair without cta_group 2"
+        return wrong or _wrong_rows(self.gather4, self.coordinates) or _wrong_offsets(self.offsets, self.coordinates)
 
 
 def tma_load(
     map_: ir.Value, target: ir.Value, mbarrier: ir.Value, coordinates: Sequence[ir.Value], *, offsets: Sequence[ir.Value] = (),
-    mask: ir.Value | None = None, policy: ir.Value | None = None, cta_group: int | None = None,
+    mask: ir.Value | None = None, policy: ir.Value | None = None, cta_group: int | None = None, to_leader: bool = False,
+    gather4: bool = False,
 ) -> None:  # fmt: skip
     """Add a `tma_load`; coordinates are i32, offsets i16."""
     attrs = attributes(
-        multicast=None if mask is None else True, hint=None if policy is None else True, cta_group=cta_group
-    )
+        multicast=None if mask is None else True, hint=None if policy is None else True, cta_group=cta_group,
+        to_leader=to_leader or None, gather4=gather4 or None,
+    )  # fmt: skip
     operands = (map_, target, mbarrier, pack(coordinates), pack(offsets), optional(mask, 16), optional(policy, 64))
     emit("cute_nvgpu.tma_load", (), operands, attrs)
 
@@ -187,7 +204,8 @@ class TmaStore(CuteNvgpu.Operation, name="tma_store"):
     """Asynchronously copy a box of a tensor from shared to global memory, as part of the thread's current bulk group.
 
     Elements outside the tensor are not written; no coordinate is negative. `reduction`: each element is combined
-    atomically with the one in memory (see PTX's `cp.reduce.async.bulk.tensor` for its types). Otherwise as `tma_load`.
+    atomically with the one in memory (see PTX's `cp.reduce.async.bulk.tensor` for its types). `scatter4` (sm_100):
+    coordinates are those of `gather4`, and four rows are stored. Otherwise as `tma_load`.
     """
 
     map: Operand[Pointer]
@@ -197,19 +215,23 @@ class TmaStore(CuteNvgpu.Operation, name="tma_store"):
     reduction: OptionalAttr[one_of(*REDUCTIONS)]
     im2col: OptionalAttr[ir.BoolAttr]
     hint: OptionalAttr[ir.BoolAttr]
+    scatter4: OptionalAttr[ir.BoolAttr]
 
     def check(self) -> str:
-        return (
-            _wrong_map(self.map) or wrong_space(self.source, "source", "smem") or _wrong_coordinates(self.coordinates)
-        )
+        wrong = _wrong_map(self.map) or wrong_space(self.source, "source", "smem")
+        if self.scatter4 and (self.im2col or self.reduction is not None):
+            return wrong or "scatters rows that are pixels or reduced: it stores rows of a matrix"
+        return wrong or _wrong_coordinates(self.coordinates) or _wrong_rows(self.scatter4, self.coordinates)
 
 
 def tma_store(
     map_: ir.Value, source: ir.Value, coordinates: Sequence[ir.Value], *, reduction: str | None = None, im2col: bool = False,
-    policy: ir.Value | None = None,
+    policy: ir.Value | None = None, scatter4: bool = False,
 ) -> None:  # fmt: skip
     """Add a `tma_store`; coordinates are i32."""
-    attrs = attributes(reduction=reduction, im2col=im2col or None, hint=None if policy is None else True)
+    attrs = attributes(
+        reduction=reduction, im2col=im2col or None, hint=None if policy is None else True, scatter4=scatter4 or None
+    )
     operands = (map_, source, pack(coordinates), optional(policy, 64))
     emit("cute_nvgpu.tma_store", (), operands, attrs)
 
@@ -272,7 +294,7 @@ def tensor_map_replace(map_: ir.Value, field: str, value: ir.Value, ordinal: int
     emit("cute_nvgpu.tensor_map_replace", (), (map_, value), attributes(field=field, ordinal=ordinal))
 
 
-class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish"):
+class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish", waits=True):
     """Copy a tensor map from shared to global memory and release it to copies of the GPU that acquire it.
 
     All threads of the warp execute it together.

@@ -100,7 +100,7 @@ class WgmmaCommit(CuteNvgpu.Operation, name="wgmma_commit"):
 wgmma_commit = WgmmaCommit.build
 
 
-class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait"):
+class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait", waits=True):
     """Wait until at most `count` of the warpgroup's latest groups are pending."""
 
     count: ir.IntegerAttr

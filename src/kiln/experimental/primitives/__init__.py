@@ -45,5 +45,4 @@ _UNITS = {
 }  # fmt: skip
 
 _PLACES = {name: f".{unit}" for unit, found in _UNITS.items() for name in found}
-__all__ = [*_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]
 __getattr__ = lazy.names(__name__, _PLACES, tuple(_UNITS))

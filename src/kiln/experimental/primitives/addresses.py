@@ -10,7 +10,7 @@ from ...base_dsl.typing import Int32, Int64
 from ...cute import arch
 from ...cute.arch.values import kernel_only
 from ...cute.tensor.pointer import AddressSpace
-from ...cute.tensor.raw_pointer import RawPointer, as_raw_pointer, cast_space
+from ...cute.tensor.raw_pointer import RawPointer, as_raw_pointer
 
 _SHARED = (AddressSpace.smem, AddressSpace.dsmem, AddressSpace.generic)
 
@@ -21,8 +21,15 @@ def typed(address: Any, what: str) -> RawPointer:
     address = address.get_ptr() if hasattr(address, "get_ptr") else address
     if not hasattr(address, "memspace") and not str(getattr(address, "type", "")).startswith("!llvm.ptr"):
         raise type_error(f"{what}() takes a Pointer or an Array, got {type(address).__name__}")
-    made = as_raw_pointer(address)
-    return cast_space(made, AddressSpace.smem) if made.memspace is AddressSpace.dsmem else made
+    return as_raw_pointer(_uncast(address))
+
+
+def _uncast(address: Any) -> Any:
+    """Return the pointer that an LLVM pointer into the cluster's shared memory was cast from: addresses are the same."""
+    made_by = getattr(getattr(address, "owner", None), "name", "")
+    if str(getattr(address, "type", "")) == "!llvm.ptr<7>" and made_by == "llvm.addrspacecast":
+        return address.owner.operands[0]
+    return address
 
 
 def shared(address: Any, what: str) -> RawPointer:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
-from ...dialects import cute
+from ...dialects import cute, nvgpu
 from ...hardware.architectures import DEFAULT, Arch, Architecture
 from ...hardware.limits import Needs
 from ...mlir import ir
@@ -57,6 +57,8 @@ class FunctionState(host.FunctionState):
     """Whether it makes asynchronous copies."""
     tensor_memory: bool = False
     """Whether its blocks have tensor memory."""
+    launch_control: bool = False
+    """Whether its clusters take the work of others."""
     cta_group: int = 0
     """The CTAs that its tcgen05 instructions work for: 1 or 2, or 0 if it has none."""
     spins: bool = False
@@ -135,14 +137,7 @@ class Expansion(host.Expansion):
         keep_loop_annotations(module)
 
 
-_SUSPENDS = {
-    f"cute_nvgpu.{name}"
-    for name in (
-        "barrier", "sync_warp", "shuffle", "vote", "redux", "elect_one", "match", "mbarrier_wait", "mbarrier_try_wait",
-        "mbarrier_test_wait", "mma_sync", "ldmatrix", "ldmatrix_bytes", "stmatrix", "stmatrix_bytes", "cluster_wait",
-        "wgmma_wait", "set_max_register",
-    )
-}  # fmt: skip
+_SUSPENDS = {operation.OPERATION_NAME for operation in nvgpu.OPERATIONS if operation.WAITS}
 
 
 class Expander(host.Expander):

@@ -60,6 +60,10 @@ def _explained(record: Context, site: Site) -> tuple[type[DSLUserCodeRuntimeErro
         from .ops.tcgen05 import refused_operation
 
         return TensorMemoryFault, *refused_operation(number, site.message)
+    if site.kind == "launch control":
+        from .ops.launch_control import refused_request
+
+        return DSLUserCodeRuntimeError, *refused_request(number)
     if site.kind == "registers":
         hint = "setmaxregister_decrease goes down and setmaxregister_increase up from what a thread has"
         return WarpGroupFault, f"{site.message} registers by threads that have {number}", hint

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...dialects import cute
+from ...hardware.devices import device_of
 from ...hardware.limits import Needs
 from ...mlir import context, ir
 from ..host.expand import host_type
@@ -176,7 +177,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     of, needs = x.module.arch.generation, x.module.needs.get(name, Needs())
     site = x.module.site(op, "launch", needs.encoded(of), name)
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
-    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[i64] * 11, *[i32] * 9, ptr], [])
+    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[i64] * 11, *[i32] * 10, ptr], [])
     block = b.address_of_function(block_name(name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     instrumented = x.module.sanitizer is not None or x.module.banks is not None
     static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops)
@@ -196,6 +197,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
         frame,
         b.i32(int(state.meets)),
         b.i32(TMEM_BYTES if state.tensor_memory else 0),
+        b.i32(device_of(x.module.arch.name).sm_count if state.launch_control else 0),
         resident,
         b.address_of(x.module.string(name)),
     ]

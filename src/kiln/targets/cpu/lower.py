@@ -20,6 +20,7 @@ from .ops import (
     cluster,
     control,
     cute,
+    launch_control,
     llvm_operations,
     mbarrier,
     memory,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _KERNELS = combined(
     cute.HANDLERS, sync.HANDLERS, warp.HANDLERS, memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, cluster.HANDLERS,
-    tma.HANDLERS, mma.HANDLERS, wgmma.HANDLERS, tcgen05.HANDLERS, control.HANDLERS, llvm_operations.HANDLERS,
+    tma.HANDLERS, mma.HANDLERS, wgmma.HANDLERS, tcgen05.HANDLERS, launch_control.HANDLERS, control.HANDLERS, llvm_operations.HANDLERS,
 )  # fmt: skip
 HANDLERS = combined(Handlers(host.HANDLERS | cute.OVERRIDES), _KERNELS)
 """How the CPU target expands operations, besides inline PTX."""

@@ -1,7 +1,7 @@
 """Tile schedulers: the rules that give CTAs their tiles. Names load when they are first used.
 
-Two levels. `StaticPersistentTileScheduler` and `StaticPersistentGroupTileScheduler` are CuTe's: objects that a kernel
-advances from tile to tile. The others turn tile numbers into coordinates and leave the loop to the kernel, which may
+Two levels. `StaticPersistentTileScheduler`, `StaticPersistentGroupTileScheduler` and `ClcDynamicPersistentTileScheduler`
+are CuTe's: objects that a kernel advances from tile to tile. The others turn tile numbers into coordinates and leave the loop to the kernel, which may
 load ahead, skip tiles, or fetch numbers from an atomic counter:
 
     idx, num_tiles = scheduler.first(), scheduler.num_tiles(tiles)
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from ..._support import lazy
 
 if TYPE_CHECKING:
+    from .clc import ClcDynamicPersistentTileScheduler, ClcDynamicPersistentTileSchedulerParams
     from .grouped_gemm import (
         GroupedGemmTileSchedulerHelper,
         StaticPersistentGroupTileScheduler,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .work_tile import WorkTileInfo
 
 _PLACES = {
+    **dict.fromkeys(("ClcDynamicPersistentTileScheduler", "ClcDynamicPersistentTileSchedulerParams"), ".clc"),
     **dict.fromkeys(
         ("GroupedGemmTileSchedulerHelper", "StaticPersistentGroupTileScheduler", "create_initial_search_state"),
         ".grouped_gemm",

@@ -74,12 +74,12 @@ def _making_mask(create: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(create)
     def create_block_mask(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
-        if given.get("device") is None:
-            given["device"] = "cuda"
-        made = _as_one_call(create)(**given)
+        arguments = signature.bind(*args, **kwargs).arguments
+        if arguments.get("device") is None:
+            arguments["device"] = "cuda"
+        made = _as_one_call(create)(**arguments)
         for tensor in tensors_in(list(vars(made).values())):
-            mark(tensor, torch.device(given["device"]).type == "cuda")
+            mark(tensor, torch.device(arguments["device"]).type == "cuda")
         return made
 
     return create_block_mask

@@ -165,6 +165,52 @@ def test_multicast():
         np.testing.assert_array_equal(got, [whole, whole])
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["own half", "multicast"])
+def test_loads_of_a_pair_signal_one_of_its_mbarriers(many):
+    """Both CTAs of a pair load half of a tile; the mbarrier of the even one counts the bytes of both.
+
+    With multicast the two even CTAs of a cluster of four load for all: the mbarrier of the pair that receives counts.
+    """
+    box, ctas = Box("f16", (64, 32), (64, 16), "128b"), 4 if many else 2
+
+    @cute.kernel
+    def kernel(map_: Map, out: cute.Tensor):
+        t, rank = arch.thread_idx()[0], arch.block_idx_in_cluster()
+        shared, full = tile(4096), arch.alloc_smem(cute.Int64, 1)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if t == 0:
+            if rank % 2 == 0:
+                arch.mbarrier_arrive_and_expect_tx(full, 8192 if many else 4096)
+            leader = arch.map_dsmem_ptr(full, rank & ~1)
+            if not many or rank % 2 == 0:
+                part = rank // 2 if many else rank
+                at = shared.iterator + part * 2048
+                given = {"mask": cute.Int16(15).ir_value()} if many else {}
+                place = coordinates(0, part * 16)
+                nvgpu.tma.tma_load(map_.address(), at.ir_value(), leader.ir_value(), place, cta_group=2, **given)
+        if rank % 2 == 0:
+            arch.mbarrier_wait(full, 0)
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        for i in range(t, 4096, 32):
+            out[rank, i] = shared[i]
+
+    @cute.jit
+    def main(tensor: cute.Tensor, out: cute.Tensor):
+        kernel(box.encode(tensor), out).launch(grid=ctas, block=32, cluster=(ctas, 1, 1))
+
+    memory = np.random.default_rng(4).integers(0, 256, box.memory, np.uint8)
+    whole = Box("f16", (64, 32), (64, 32), "128b").load(memory, (0, 0))
+    for _, got in launched(main, memory, np.zeros((ctas, 4096), np.uint8), seeds=range(3)):
+        for rank in range(ctas):
+            mine = slice(0, 4096) if many else slice(2048 * rank, 2048 * rank + 2048)
+            np.testing.assert_array_equal(got[rank, mine], whole[mine])
+
+
 def editing(where: str):
     """A program that copies a map, moves it to another row, publishes it and loads through it."""
     box = Box("u32", (32, 8), (32, 4))

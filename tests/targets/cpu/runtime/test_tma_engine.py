@@ -55,20 +55,21 @@ def encoded(box: Box, memory: np.ndarray) -> np.ndarray:
     return record
 
 
-def load(box: Box, record: np.ndarray, at, offsets=()) -> np.ndarray:
-    group, shared, word = Group((32, 1, 1)), aligned(box.space), ctypes.c_uint64(1 | 1 << 20)
+def load(box: Box, record: np.ndarray, at, offsets=(), way: int | None = None, bytes_: int = 0) -> np.ndarray:
+    group, shared, word = Group((32, 1, 1)), aligned(max(box.space, 1024)), ctypes.c_uint64(1 | 1 << 20)
     shared[:] = 0xEE
-    word.value |= box.bytes << 40
+    word.value |= (bytes_ or box.bytes) << 40
+    way = int(bool(offsets)) if way is None else way
     failed = exported("tma_load", P, P, P, P, P, P, N, N, N)(
         ctypes.addressof(group.frame(0)), record.ctypes.data, shared.ctypes.data, ctypes.addressof(word),
-        (N * 5)(*at), (ctypes.c_int16 * 3)(*offsets), len(at), int(bool(offsets)), -1,
+        (N * 5)(*at), (ctypes.c_int16 * 3)(*offsets), len(at), way, -1,
     )  # fmt: skip
     assert not failed
     assert word.value == 1 | 1 << 20  # all bytes have come
     return shared
 
 
-def store(box: Box, record: np.ndarray, shared: np.ndarray, at, reduction: int = 0, im2col: bool = False) -> int:
+def store(box: Box, record: np.ndarray, shared: np.ndarray, at, reduction: int = 0, im2col: int = 0) -> int:
     return exported("tma_store", P, P, P, P, P, N, N, N)(
         ctypes.addressof(Group((32, 1, 1)).frame(0)), record.ctypes.data, shared.ctypes.data, (N * 5)(*at),
         (ctypes.c_int16 * 3)(), len(at), int(im2col), reduction,
@@ -201,6 +202,59 @@ def test_packed_elements():
     memory[:] = r.integers(0, 256, memory.size)
     got = load(box, encoded(box, memory), (32, 3))
     np.testing.assert_array_equal(got[:32], [*memory[96 + 16 : 128], *[0] * 16])
+
+
+@pytest.mark.parametrize(("element", "bits", "swizzle"), [("16u4_align16b", 4, "128b"), ("16u6_align16b", 6, "none")])
+def test_elements_with_padding(element, bits, swizzle):
+    """16 elements take 16 bytes of shared memory, the first 8 or 12 of which they fill; a row of 128 has 128 bytes."""
+    box, r = Box(element, (256, 8), (128, 4), swizzle), np.random.default_rng(6)
+    memory = aligned(box.memory)
+    memory[:] = r.integers(0, 256, memory.size)
+    record, filled = encoded(box, memory), 2 * bits
+    rows = memory.reshape(8, 2, 8, filled)
+    for at in ((128, 3), (0, 6), (256, 0)):
+        want = np.zeros((4, 8, 16), np.uint8)
+        inside = rows[at[1] : at[1] + 4, at[0] // 128 : at[0] // 128 + 1].reshape(-1, 8, filled)
+        want[: len(inside), :, :filled] = inside
+        got = load(box, record, at, bytes_=512)
+        np.testing.assert_array_equal(got[:512], box.swizzled(np.pad(want.reshape(-1), (0, 512)))[:512])
+    at = (N * 5)(64, 0)
+    offsets, frame, word = (ctypes.c_int16 * 3)(), Group((32, 1, 1)).frame(0), ctypes.c_uint64(0)
+    shared = aligned(1024)
+    why = exported("tma_load", P, P, P, P, P, P, N, N, N)(
+        ctypes.addressof(frame), record.ctypes.data, shared.ctypes.data, ctypes.addressof(word), at, offsets, 2, 0, -1
+    )
+    assert why == tma.PADDED | 64 << 32
+    assert store(box, record, shared, (0, 0)) == tma.ELEMENT
+
+
+@pytest.mark.parametrize(
+    ("element", "width", "swizzle"),
+    [("f16", 64, "128b"), ("f32", 8, "32b"), ("u8", 48, "none"), ("f32", 32, "128b_32b")],
+)
+def test_rows_by_their_numbers(element, width, swizzle):
+    """`gather4` and `scatter4`: four rows of a matrix, which may be outside, land as a box of four rows would."""
+    box, r = Box(element, (96, 10), (width, 1), swizzle), np.random.default_rng(8)
+    memory = aligned(box.memory)
+    memory[:] = r.integers(0, 256, memory.size)
+    record, numbers, start = encoded(box, memory), (7, 2, 12, 2), 16
+    first = start * box.bits // 8
+    rows = np.pad(memory.reshape(10, -1), ((0, 3), (0, 0)))[list(numbers), first : first + box.row]
+    plain = np.full(1024, 0xEE, np.uint8)
+    for i, row in enumerate(rows):
+        plain[i * box.distance : i * box.distance + box.row] = row
+    want = box.swizzled(plain)
+    shared = load(box, record, (start, *numbers), way=tma.GATHER4, bytes_=4 * box.row)
+    np.testing.assert_array_equal(shared, want)
+    into = (1, 9, -1, 4)
+    expected = memory.reshape(10, -1).copy()
+    for number, row in zip(into, rows):
+        if number >= 0:
+            expected[number, first : first + box.row] = row
+    assert store(box, record, shared, (start, *into), im2col=tma.GATHER4) == 0
+    np.testing.assert_array_equal(memory.reshape(10, -1), expected)
+    wide = Box(element, (96, 10), (width, 2), swizzle)
+    assert store(wide, encoded(wide, memory), shared, (0, *into), im2col=tma.GATHER4) == tma.ROWS | 2 << 8 | 2 << 32
 
 
 def test_numbers_as_the_map_has_them():

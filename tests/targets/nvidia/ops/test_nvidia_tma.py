@@ -146,6 +146,45 @@ def test_copies_of_two_ctas_are_a_feature_of_the_architecture():
         compiled(body, arch_="sm_103")
 
 
+_ROWS = (0, 5, 1, 2, 9)
+_AT_ROWS = "[$, {$, $, $, $, $}]"
+NEWER: dict[str, tuple[Any, list[str]]] = {
+    "load for the leader of a pair": (
+        lambda m, s, f, _g: tma.tma_load(m, s, f, coordinates(*AT), mask=i16(3), cta_group=2, to_leader=True),
+        [
+            "mapa.shared::cluster.u32 $, $, $;",
+            f"{_LOAD}.multicast::cluster.cta_group::2 [$], [$, {{$, $}}], [$], $;",
+        ],
+    ),
+    "gather": (
+        lambda m, s, f, _g: (
+            tma.tma_load(m, s, f, coordinates(*_ROWS), gather4=True),
+            tma.tma_load(m, s, f, coordinates(*_ROWS), gather4=True, cta_group=2),
+        ),
+        [
+            f"{_LOAD.replace('cluster', 'cta').replace('tile', 'tile::gather4')} [$], {_AT_ROWS}, [$];",
+            f"{_LOAD.replace('tile', 'tile::gather4')}.cta_group::2 [$], {_AT_ROWS}, [$];",
+        ],
+    ),
+    "scatter": (
+        lambda m, s, _f, _g: tma.tma_store(m, s, coordinates(*_ROWS), scatter4=True),
+        [f"{_STORE.replace('tile', 'tile::scatter4')} {_AT_ROWS}, [$];"],
+    ),
+    "atoms of swizzles": (
+        lambda _m, s, _f, _g: tma.tensor_map_replace(s, "swizzle_atomicity", i32(1)),
+        ["tensormap.replace.tile.swizzle_atomicity.shared::cta.b1024.b32 [$], 1;"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_operations_of_sm_100(name):
+    body, expected = NEWER[name]
+    assert instructions(compiled(body, arch_="sm_100a", cluster=2)) == expected
+    with pytest.raises(DSLArchitectureError, match="sm_100"):
+        compiled(body)
+
+
 def test_a_feature_of_a_newer_ptx_version_is_refused(monkeypatch):
     monkeypatch.setattr(features, "CTA_PAIRS", dataclasses.replace(features.CTA_PAIRS, ptx=94))
     body = lambda m, s, f, _g: tma.tma_load(m, s, f, coordinates(*AT), cta_group=2)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from ....base_dsl.compiler import report_at
-from ....base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
-from ....dialects import nvgpu
-from ....dialects.declaration import OpView
+from ....base_dsl.diagnostics import CompilerDiagnosticError
 from ....dialects.nvgpu import tcgen05
 from ....dialects.nvgpu.tcgen05_descriptors import matrix_descriptor_fields
 from ....dialects.nvgpu.tensor_memory import ld_registers
@@ -338,15 +336,3 @@ def wait(x: Expander, op: AnyOp, b: Builder, kind: str) -> None:
 @HANDLERS.expands(tcgen05.Tcgen05Fence)
 def _fence(x: Expander, op: tcgen05.Tcgen05Fence, _b: Builder) -> None:
     x.kernel_only(op)
-
-
-_UNITS = {nvgpu.launch_control.__name__: "cluster launch control"}
-
-
-def _refuse(_x: Expander, op: OpView, _b: Builder) -> NoReturn:
-    message = f"{_UNITS[type(op).__module__]} runs on the NVIDIA target only so far ({op.operation.name})"
-    hint = 'compile for a GPU: cute.compile(..., target="nvidia", options="--gpu-arch sm_100a")'
-    raise report_at(op.location, DSLNotImplemented, message, hint=hint)
-
-
-HANDLERS.expands(*(kind for kind in nvgpu.OPERATIONS if kind.__module__ in _UNITS))(_refuse)

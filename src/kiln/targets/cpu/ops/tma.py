@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....base_dsl.compiler import report_at
-from ....base_dsl.diagnostics import DSLNotImplemented
 from ....dialects import cute, nvgpu
 from ....dialects.nvgpu.tma import FIELDS, REDUCTIONS
 from ....hardware.tensor_maps import ELEMENTS
@@ -18,8 +16,9 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime import tensor_maps, tma
-from ..runtime.record_access import leave
+from ..runtime.record_access import block_of, leave
 from ..sanitizer.hooks import hooks_of
+from .cluster import peer
 from .sync import fence
 from .warp import lane_of, meet
 
@@ -50,9 +49,18 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
         ),
         tma.ELEMENT: (
-            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the "
-            "CPU target does not copy",
-            "encode it with interleave none and elements without padding; a GPU takes the others",
+            f"{what}: the tensor map has an interleaved layout (16b, 32b), or is stored to and has elements with "
+            "padding, which the CPU target does not copy",
+            "encode it with interleave none; store packed elements without padding",
+        ),
+        tma.PADDED: (
+            f"{what}: the box starts at {other} in the contiguous mode, whose elements of 4 or 6 bits have padding in "
+            "shared memory",
+            "start at a multiple of 128 elements",
+        ),
+        tma.ROWS: (
+            f"{what}: four rows of a tensor map of {more} modes, whose boxes have {other} rows",
+            "a map of two modes with boxes of one row: gather4 and scatter4 take the rows by their numbers",
         ),
         tma.START: (
             f"{what}: the box starts at {other} in the contiguous mode, whose elements have {more} bits: {other * more / 8:g} "
@@ -144,43 +152,53 @@ def _places(
 
 def load(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, target: ir.Value, mbarrier: ir.Value,
-    coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), mask: ir.Value | None = None,
+    coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), mask: ir.Value | None = None, *,
+    gathers: bool = False, pairs: bool = False,
 ) -> None:  # fmt: skip
-    """Load a box to shared memory of this block, or of the blocks in `mask` (i16)."""
+    """Load a box, or four rows, to shared memory of this block, or of the blocks in `mask` (i16).
+
+    `pairs`: mbarriers of a multicast are those of pairs of blocks, see `runtime/tma.py`.
+    """
     x.function.copies = True
     wide = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
+    if pairs and mask is not None:
+        wide = b.binary("ori", wide, b.i32(1 << tma.PAIRS))
     places, hooks = _places(x, op, b, coordinates, offsets), hooks_of(x, op)
     hooks.box(b, map_, target, mbarrier, places, "load", wide)
-    operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(int(bool(offsets))), wide]
+    way = tma.GATHER4 if gathers else tma.PIXELS if offsets else tma.TILE
+    operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(way), wide]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_load", operands, int_type(64)), "TMA load")
     hooks.mbarrier_after(b, mbarrier)
 
 
 def store(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, source: ir.Value, coordinates: Sequence[ir.Value],
-    reduction: str = "", im2col: bool = False,
+    reduction: str = "", im2col: bool = False, scatters: bool = False,
 ) -> None:  # fmt: skip
-    """Store a box to global memory, or reduce it into global memory."""
+    """Store a box, or four rows, to global memory, or reduce a box into global memory."""
     x.function.copies = True
     kind = REDUCTIONS.index(reduction) + 1 if reduction else 0
     places = _places(x, op, b, coordinates, ())
     hooks_of(x, op).box(b, map_, source, None, places, "reduce" if reduction else "store")
-    operands = [x.frame_of(op), map_, source, *places, b.i32(int(im2col)), b.i32(kind)]
+    way = tma.GATHER4 if scatters else tma.PIXELS if im2col else tma.TILE
+    operands = [x.frame_of(op), map_, source, *places, b.i32(way), b.i32(kind)]
     what = f"TMA reduction {reduction}" if reduction else "TMA store"
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_store", operands, int_type(64)), what)
 
 
 @HANDLERS.expands(nvgpu.tma.TmaLoad)
 def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: Builder) -> None:
-    if op.cta_group == 2:
-        raise report_at(
-            op.location, DSLNotImplemented, "the CPU target does not copy for two CTAs together (CtaGroup.TWO)"
-        )
-    many = op.mask if op.multicast else None
-    load(x, op, b, op.map, op.target, op.mbarrier, cute.unpack(op.coordinates), cute.unpack(op.offsets), many)
+    mbarrier, many = op.mbarrier, op.mask if op.multicast else None
+    if op.to_leader:
+        rank = block_of(b, x.frame_of(op)).load("rank")
+        mbarrier = peer(x, op, b, mbarrier, b.binary("andi", rank, b.i32(~1)))
+    load(
+        x, op, b, op.map, op.target, mbarrier, cute.unpack(op.coordinates), cute.unpack(op.offsets), many,
+        gathers=bool(op.gather4), pairs=op.cta_group == 2,
+    )  # fmt: skip
 
 
 @HANDLERS.expands(nvgpu.tma.TmaStore)
 def _store(x: Expander, op: nvgpu.tma.TmaStore, b: Builder) -> None:
     reduction = op.reduction if op.reduction is not None else ""
-    store(x, op, b, op.map, op.source, cute.unpack(op.coordinates), reduction, op.im2col)
+    store(x, op, b, op.map, op.source, cute.unpack(op.coordinates), reduction, op.im2col, bool(op.scatter4))

@@ -17,12 +17,16 @@ def refused_mma(why: int, what: str) -> tuple[str, str]:
         cta_group, ws = 1 + (why >> umma.PAIR_AT & 1), bool(why >> umma.WS_AT & 1)
         rule = tcgen05_descriptors.decode(kind, value).refusal(cta_group, block, ws=ws)
         return f"{name} has the instruction descriptor {value:#010x}, whose {rule}", _DESCRIPTOR
-    if code in (umma.LANE, umma.COLUMN):
-        lane, column = value >> 16 & 0x3FFF, value & 0xFFFF
-        fault = f"{name} has {operand} at lane {lane}, column {column} of tensor memory"
-        if code == umma.LANE:
-            return f"{fault}: its lane must be 0", "D of M = 64 and one CTA, and its A, may start at lane 0 or 16"
-        return f"{fault}: it does not end before column 512", "tensor memory has 512 columns"
+    if code == umma.LANE:
+        hint = "only D of M = 64 and one CTA, and its A, may start at lane 16"
+        return f"{name} has {operand} at lane {value >> 16 & 0x3FFF} of tensor memory: it must be 0", hint
+    if code == umma.COLUMN:
+        first, count = value & 0xFFFF, why >> umma.COUNT_AT & 0x3FF
+        where = f"{operand} in columns {first} to {first + count - 1} of tensor memory"
+        return (
+            f"{name} has {where}, which are not all allocated",
+            "operands lie inside the columns from the address that alloc returned, in both CTAs of a pair",
+        )
     if code == umma.OPERAND:
         hint = "tcgen05_matrix_descriptor makes it: bits 46 to 48 are 1, 49 to 51 are 0, 61 to 63 are 0, 1, 2, 4 or 6"
         return f"{name} has a wrong descriptor of {operand}, whose upper half is {value:#010x}", hint

@@ -25,15 +25,15 @@ def _box(m: Machine, operand: Operand) -> tuple[ir.Value, list[ir.Value]]:
 
 def copy_box(m: Machine, s: Statement) -> None:
     """`cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor`."""
-    if s.starts("tile::", "im2col::", "cta_group"):
-        raise Refused("gathered tiles, wide columns of pixels and pairs of blocks")
+    if s.starts("im2col::"):
+        raise Refused("wide columns of pixels")
     if "prefetch" in s.modifiers:
         return
-    im2col = bool(s.starts("im2col"))
+    im2col, rows = bool(s.starts("im2col")), bool(s.starts("tile::"))
     if "bulk_group" in s.modifiers:
         map_, places = _box(m, s.operands[0])
         reduction = s.one_of(*_REDUCTIONS) if "reduce" in s.modifiers else ""
-        tma_ops.store(m.x, m.op, m.b, map_, m.pointer(s.operands[1], "shared"), places, reduction, im2col)
+        tma_ops.store(m.x, m.op, m.b, map_, m.pointer(s.operands[1], "shared"), places, reduction, im2col, rows)
         return
     shared, box, mbarrier, *more = s.operands
     target, (map_, places) = m.pointer(shared, "shared"), _box(m, box)
@@ -44,7 +44,9 @@ def copy_box(m: Machine, s: Statement) -> None:
             raise Refused("offsets of pixels are a vector")
         offsets = [m.bits(part, 16) for part in packed.parts]
     mask = m.bits(more[0], 16) if "multicast::cluster" in s.modifiers else None
-    tma_ops.load(m.x, m.op, m.b, map_, target, m.pointer(mbarrier, "shared"), places, offsets, mask)
+    signalled = m.pointer(mbarrier, "shared")
+    pairs = "cta_group::2" in s.modifiers
+    tma_ops.load(m.x, m.op, m.b, map_, target, signalled, places, offsets, mask, gathers=rows, pairs=pairs)
 
 
 @INSTRUCTIONS.expands("tensormap")

@@ -81,6 +81,7 @@ def initialize(
         block.operations_left = 0
         block.operations_count = 0
         block.random = state[0]
+        block.job = sizes.job
         random(state, 7)
         block.cluster_live = threads * cluster_size
         place_in_grid(block, sizes, number * clusters + rank // cluster_size, within)
@@ -146,6 +147,7 @@ def initialize_frames(block: Ptr[BlockRecord], frame_size: u32, dim_x: u32, dim_
                 frame.registers = 0
                 frame.asks = 0
                 frame.asking = 0
+                frame.refused = 0
 
 
 @waiting.export

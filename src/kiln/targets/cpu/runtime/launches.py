@@ -41,6 +41,7 @@ class Job:
     arguments: Ptr
     smem: u64  # bytes of a group
     chunk: u64  # blocks that are taken at a time
+    further: u64  # groups whose work a running one may take (`launch_control.py`)
     first: u32  # of the order of blocks
     stride: u32
     site: i32
@@ -107,6 +108,29 @@ def next_chunk(job: Ptr[Job]) -> u64:
     return job.total if failed else number
 
 
+@launching.export
+def next_cluster(job: Ptr[Job], seeded: u32, taken: u32, first: Ptr[u32]) -> bool:
+    """Take a cluster that has not started from its launch; write the index of its first block, and return whether there
+    was one.
+
+    It takes as many as if the launch ran on a GPU, under a schedule seed any number.
+    """
+    if seeded == 0 and taken >= job.further:
+        return False
+    number = next_chunk(job)
+    if number >= job.total:
+        return False
+    cluster = number
+    if job.stride != 1:
+        cluster = (number * job.stride + job.first) % job.total
+    sizes = job.sizes
+    for axis in (0, 1, 2):
+        count = u64(sizes.grid[axis] // sizes.cluster[axis])
+        first[axis] = u32(cluster % count) * sizes.cluster[axis]
+        cluster = cluster // count
+    return True
+
+
 @native
 def worker(job: Ptr[Job]) -> Ptr:
     """Run chunks in a helper thread."""
@@ -130,7 +154,7 @@ def launch(
     grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64,
     cluster_x: u64, cluster_y: u64, cluster_z: u64,
     dynamic: u64, room: i64, held: u32, static: u32, most_threads: u32, most_cluster: u32, serial: i32, frame: u32, meets: i32,
-    tmem: u32, resident: i32, name: Ptr,
+    tmem: u32, at_once: u32, resident: i32, name: Ptr,
 ) -> None:  # fmt: skip
     """Run a grid.
 
@@ -138,7 +162,8 @@ def launch(
     kernel allocates, which take `static` bytes here. `most_threads` and `most_cluster` limit the threads of a block and
     the blocks of a cluster. `serial` has bit 0 if blocks run in order, bit 1 if a block may take long. `frame` are the
     bytes of a thread's frame, 0 for kernels whose threads never wait. `meets` says whether lanes meet. `tmem` are the
-    bytes of tensor memory of a block. `resident` is 1 if all blocks must be resident together, 2 if that is desirable.
+    bytes of tensor memory of a block. `at_once` is 0, or how many blocks run at a time on the GPU that clusters that
+    take others' work (`launch_control.py`) should think they run on. `resident` is 1 if all blocks must be resident together, 2 if that is desirable.
     """
     if has_fault(context):
         return
@@ -163,6 +188,7 @@ def launch(
     sizes.smem = static + round_up(sizes.dynamic - held)
     sizes.chunk = sizes.smem
     sizes.tmem = tmem
+    sizes.job = Ptr(job)
     sizes.group = 1
     if frame != 0:
         count = u32(block_x * block_y * block_z)
@@ -180,6 +206,11 @@ def launch(
     job.arguments = arguments
     job.smem = u64(sizes.chunk) * sizes.group
     job.chunk = min(max(total // u64(u32(workers.value) * CHUNKS_PER_WORKER), u64(1)), u64(MAX_CHUNK))
+    job.further = 0
+    if at_once != 0:
+        job.chunk = 1
+        clusters = max(u64(at_once) // sizes.group, u64(1))
+        job.further = (total + clusters - 1) // clusters - 1
     job.first = 0
     job.stride = 1
     job.site = site

@@ -57,6 +57,7 @@ class FrameHeader:
     registers: u32  # that this thread may use
     asks: u32  # `setmaxnreg`s of this thread so far
     asking: u32  # whether it waits for one
+    refused: u32  # whether it has read that no cluster was canceled (`launch_control.py`)
 
 
 @struct
@@ -211,6 +212,7 @@ class BlockRecord:
     operations_left: u32  # that are not complete
     operations_count: u32  # entries of the list
     random: u64
+    job: Ptr  # the launch (`launches.Job`)
     # from here on zero at the start
     cluster_live: i32  # threads of the cluster that have not exited; kept in its first block
     padding: i32
@@ -220,6 +222,7 @@ class BlockRecord:
     arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
     warps: Array[Warp, WARPS]
     warpgroups: Array[Warpgroup, WARPS * WARP // WARPGROUP]
+    canceled: u32  # clusters whose work this one has taken; kept in its first block
     tmem_used: u32  # slots of tensor memory that are allocated, as bits
     tmem_starts: u32  # slots in which an allocation starts
     tmem_least: u32  # slots of the smallest allocation so far; 0: none
@@ -242,6 +245,7 @@ class Sizes:
     group: u32  # blocks of a group
     dynamic: u32  # bytes of dynamic shared memory, as the launch gave them
     tmem: u32  # bytes of tensor memory of a block; 0 if the kernel has none
+    job: Ptr  # the launch (`launches.Job`); null without one
 
 
 HEADER = -(-size_of(FrameHeader) // 16) * 16

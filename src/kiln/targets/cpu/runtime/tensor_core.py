@@ -405,6 +405,8 @@ def multiply_rows(
     scale, value, power = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
     scales, exponent = local(i32, COLUMNS), local(i32, COLUMNS)
     c = (ec, sc, gc)
+    for column in range(n):
+        total[COLUMNS + column] = 0
     for row in range(rows):
         own = row * k
         c_special = load_c(exchange, d, accumulate, row, size, wide, n, line, c)
@@ -415,8 +417,11 @@ def multiply_rows(
             of_rows, of_columns = scale_factors
             c_special |= add_scales(n, of_rows[row], of_columns(d, row), c, scales)
         largest_exponents(k, n, ea, own, eb, ec, largest)
-        for column in range(2 * COLUMNS):
+        for column in range(n):
             total[column] = 0
+        if k > 16:
+            for column in range(n):
+                total[COLUMNS + column] = 0
         if near:
             add_near(k, n, fraction, fa, own, fb, largest, total, power)
         else:

@@ -43,9 +43,10 @@ assert size_of(TensorMap) <= BYTES
 
 FIELDS = (
     "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "elemtype", "interleave_layout",
-    "swizzle_mode", "fill_mode",
+    "swizzle_mode", "fill_mode", "swizzle_atomicity",
 )  # fmt: skip
 """The fields of the dialect, whose lists are not loaded with the runtime; a test compares them."""
+_SWIZZLE_128B, _ATOMS_OF_32 = 3, 4
 _ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12, 13, 14, 15)
 """The driver's numbers, by those of PTX."""
 
@@ -80,7 +81,7 @@ def encode_tensor_map(request: Ptr[Request], known: Ptr, map: Ptr[TensorMap], fi
 
 @accelerator.export
 def tensor_map_replace(map: Ptr[TensorMap], field: i32, ordinal: i32, value: i64) -> i32:
-    """Replace a field; return 1 if it is no tensor map. A map may start as zeros and get all fields so."""
+    """Replace a field; return 1 if it is no tensor map, 2 for values that are not emulated. A map may start as zeros and get all fields so."""
     if map.magic == 0:
         map.magic = MAGIC
         for mode in range(MODES):
@@ -106,7 +107,12 @@ def tensor_map_replace(map: Ptr[TensorMap], field: i32, ordinal: i32, value: i64
     elif field == FIELDS.index("interleave_layout"):
         map.interleave = u8(value)
     elif field == FIELDS.index("swizzle_mode"):
-        map.swizzle = u8(value)
+        map.swizzle = u8(_ATOMS_OF_32 if value == _SWIZZLE_128B and map.swizzle == _ATOMS_OF_32 else value)
+    elif field == FIELDS.index("swizzle_atomicity"):  # of 16 and of 32 bytes
+        if value > 1:
+            return 2
+        if map.swizzle == _SWIZZLE_128B or map.swizzle == _ATOMS_OF_32:
+            map.swizzle = u8(_SWIZZLE_128B + value)
     elif field == FIELDS.index("fill_mode"):
         map.fill = u8(value)
     return 0

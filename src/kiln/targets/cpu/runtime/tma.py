@@ -1,7 +1,8 @@
 """TMA: boxes of tensors between global and shared memory, as operations of the bulk queue.
 
-Rows of a box are contiguous in shared memory; with a swizzle, rows are at least its span apart, and pieces of 16 bytes
-are permuted by address bits. A copy works row by row. It reads all memory, also its tensor map, when it is carried out.
+Rows of a box are contiguous in shared memory; with a swizzle, rows are at least its span apart, and pieces of 16 or 32
+bytes are permuted by address bits. A copy works row by row. It reads all memory, also its tensor map, when it is carried
+out.
 """
 # pyright: reportReturnType=false
 
@@ -18,12 +19,19 @@ from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
 
 BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
 """Bits of elements, by the driver's numbers of their types."""
+GROUP_ELEMENTS, GROUP_BYTES = 16, 16
+"""Elements of the types with padding (numbers above `PACKED`), and the bytes of shared memory that they take."""
+ATOMS_OF_32 = 4
+"""The number of the swizzle of 128 bytes in pieces of 32 bytes."""
+TILE, PIXELS, GATHER4 = range(3)
+"""Ways in which a copy takes rows of a tensor: a box of them, pixels (im2col), four rows by their numbers."""
+GATHERED = -1
+"""Stands in `Operation.reduction` for a copy of four rows."""
+PAIRS = 16
+"""The bit of a mask of blocks that says that mbarriers are those of pairs (`cta_group::2`)."""
 ROW = TENSOR_MAP_BOX * 8
 """Bytes of the longest row: elements of 8 bytes."""
-SWIZZLE_128B_32B = 4
-"""The driver's number of the swizzle of 128 bytes in pieces of 32."""
-WIDE_PIECES = 6
-NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM = range(1, 10)
+NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM, PADDED, ROWS = range(1, 12)
 """Codes for refused copies: the low byte of what `tma_load` and `tma_store` return, with further numbers above."""
 
 
@@ -34,6 +42,12 @@ def bits_of(map):
     for number, bits in tuple(enumerate(BITS)):
         found = u32(bits) if map.element == number else found
     return found
+
+
+@inline
+def shared_bits(map):
+    """Return the bits of shared memory that an element takes."""
+    return u32(8) if map.element > PACKED else bits_of(map)
 
 
 @inline
@@ -50,15 +64,20 @@ def box_bytes(map: Ptr[TensorMap]) -> u32:
     else:
         for mode in range(1, u32(map.rank)):
             elements *= ceil_div(map.box[mode], map.steps[mode])
-    return elements * bits_of(map) >> 3
+    return elements * shared_bits(map) >> 3
 
 
 @inline
-def row_distance(map, bits):
+def row_bytes(map):
+    """Return the bytes of a row of a box in shared memory."""
+    return u32(map.box[0]) * shared_bits(map) >> 3
+
+
+@inline
+def row_distance(map):
     """Return the bytes from a row of a box to the next in shared memory."""
-    row = u32(map.box[0]) * bits >> 3
-    span = u64(128) if map.swizzle == SWIZZLE_128B_32B else u64(16) << map.swizzle
-    return u64(row) if map.swizzle == 0 else max(u64(row), span)
+    span = u64(128) if map.swizzle == ATOMS_OF_32 else u64(16) << map.swizzle
+    return u64(row_bytes(map)) if map.swizzle == 0 else max(u64(row_bytes(map)), span)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -66,11 +85,8 @@ def row_distance(map, bits):
 
 @inline
 def swizzled(at, mask):
-    """Return where a byte of shared memory lies: bits 4 on of its address are changed by bits 7 on.
-
-    With the mask `WIDE_PIECES` pieces of 32 bytes stay together: bits 5 and 6 are changed by bits 7 and 8.
-    """
-    return at ^ ((at >> (u64(6) if mask == WIDE_PIECES else u64(7)) & mask) << 4)
+    """Return where a byte of shared memory lies: bits 4 on (or 5 on) of its address are changed by bits 7 on."""
+    return at ^ ((at >> 7 & (mask & 15)) << (mask >> 4))
 
 
 @inline
@@ -125,8 +141,27 @@ def part_inside(start, count, size):
 
 
 @native
-def load_row(map: Ptr[TensorMap], bits: u32, source: u64, start: i32, inside: bool, target: u64, mask: u64) -> None:
+def load_padded_row(map: Ptr[TensorMap], source: u64, start: i32, inside: bool, target: u64, mask: u64) -> None:
+    """Load a row of elements with padding: whole groups of 16, whose last bytes are zeros here."""
+    whole, bits = row_bytes(map), bits_of(map)
+    row = local(u8, ROW)
+    memset(row, 0, whole)
+    _, count = part_inside(start, map.box[0], map.sizes[0])
+    if inside and count == map.box[0]:
+        bytes_ = u32(GROUP_ELEMENTS) * bits >> 3
+        for group in range(u32(map.box[0]) // GROUP_ELEMENTS):
+            first = source + u64((i64(start) + i64(group * GROUP_ELEMENTS)) * bits >> 3)
+            memcpy(row + group * GROUP_BYTES, Ptr(first), bytes_)
+    to_shared(target, row, whole, mask)
+
+
+@native
+def load_row(map: Ptr[TensorMap], source: u64, start: i32, inside: bool, target: u64, mask: u64) -> None:
     """Load a row of a box: `source` is where the tensor's row begins, `start` the coordinate in it."""
+    if map.element > PACKED:
+        load_padded_row(map, source, start, inside, target, mask)
+        return
+    bits = bits_of(map)
     whole = u32(map.box[0]) * bits >> 3
     before, count = part_inside(start, map.box[0], map.sizes[0])
     if not inside:
@@ -178,9 +213,9 @@ def extent(map, mode):
 
 
 @inline
-def for_each_row(map, bits, coordinates, shared, act):
+def for_each_row(map, coordinates, shared, act):
     """Call `act` with (where the row begins in the tensor, whether it is inside, where it lies in shared memory)."""
-    distance = row_distance(map, bits)
+    distance = row_distance(map)
     at = shared
     for l in range(extent(map, 4)):
         for k in range(extent(map, 3)):
@@ -197,9 +232,19 @@ def for_each_row(map, bits, coordinates, shared, act):
 
 
 @inline
-def for_each_pixel(map, bits, coordinates, offsets, shared, act):
+def for_each_gathered_row(map, coordinates, shared, act):
+    """Call `act` as `for_each_row` does for the four rows of a matrix that coordinates 1 to 4 name."""
+    distance = row_distance(map)
+    for number in range(1, MODES):
+        row = i64(coordinates[number])
+        inside = row >= 0 and row < map.sizes[1]
+        act(map.base + u64(row) * map.strides[0], inside, shared + u64(number - 1) * distance)
+
+
+@inline
+def for_each_pixel(map, coordinates, offsets, shared, act):
     """Call `act` as `for_each_row` does for the pixels of an im2col box, row by row and image by image."""
-    distance = row_distance(map, bits)
+    distance = row_distance(map)
     spatial = u32(map.rank) - 2
     at, place_of = shared, local(i64, MODES)
     for mode in range(1, u32(map.rank)):
@@ -227,20 +272,23 @@ def for_each_pixel(map, bits, coordinates, offsets, shared, act):
 
 @inline
 def mask_of(map):
-    """Return the mask of address bits that a swizzle uses."""
-    return u64(WIDE_PIECES) if map.swizzle == SWIZZLE_128B_32B else (u64(1) << map.swizzle) - 1
+    """Return a swizzle as `swizzled` takes it: the mask of address bits from 7 on, and the first bit they change."""
+    plain = u64(0) if map.swizzle == 0 else (u64(1) << map.swizzle) - 1 | 4 << 4
+    return u64(3 | 5 << 4) if map.swizzle == ATOMS_OF_32 else plain
 
 
 @native
 def load_box(operation: Ptr[Operation]) -> None:
     map, target, start = Ptr[TensorMap](operation.source), address(operation.target), operation.coordinates[0]
     if map.magic == MAGIC:
-        mask, bits = mask_of(map), bits_of(map)
-        act = lambda place, inside, at: load_row(map, bits, place, start, inside, at, mask)
-        if map.im2col != 0:
-            for_each_pixel(map, bits, operation.coordinates, operation.offsets, target, act)
+        mask = mask_of(map)
+        act = lambda place, inside, at: load_row(map, place, start, inside, at, mask)
+        if operation.reduction == GATHERED:
+            for_each_gathered_row(map, operation.coordinates, target, act)
+        elif map.im2col != 0:
+            for_each_pixel(map, operation.coordinates, operation.offsets, target, act)
         else:
-            for_each_row(map, bits, operation.coordinates, target, act)
+            for_each_row(map, operation.coordinates, target, act)
 
 
 @native
@@ -248,37 +296,52 @@ def store_box(operation: Ptr[Operation]) -> None:
     map, source, start = Ptr[TensorMap](operation.target), address(operation.source), operation.coordinates[0]
     if map.magic == MAGIC:
         mask, bits, reduction = mask_of(map), bits_of(map), operation.reduction
-        act = lambda place, inside, at: store_row(map, bits, place, start, inside, at, mask, reduction)
-        if map.im2col != 0:
-            for_each_pixel(map, bits, operation.coordinates, operation.offsets, source, act)
+        if reduction == GATHERED:
+            act = lambda place, inside, at: store_row(map, bits, place, start, inside, at, mask, 0)
+            for_each_gathered_row(map, operation.coordinates, source, act)
         else:
-            for_each_row(map, bits, operation.coordinates, source, act)
+            act = lambda place, inside, at: store_row(map, bits, place, start, inside, at, mask, reduction)
+            if map.im2col != 0:
+                for_each_pixel(map, operation.coordinates, operation.offsets, source, act)
+            else:
+                for_each_row(map, operation.coordinates, source, act)
 
 
 # --- what kernels call -----------------------------------------------------------------------------------------------
 
 
 @native
-def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i32, rank: i32, im2col: i32) -> i64:
+def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i32, rank: i32, way: i32) -> i64:
     """Return the code of a refused copy; 0 if it can be made."""
     if map.magic != MAGIC:
         return NOT_A_MAP
-    if map.rank != rank:
+    if way == GATHER4:
+        if map.rank != 2 or map.box[1] != 1 or map.im2col != 0:
+            return ROWS | i64(map.rank) << 8 | i64(map.box[1]) << 32
+    elif map.rank != rank:
         return RANK | i64(map.rank) << 8
     if address(shared) & 127 != 0:
         return ALIGNMENT | i64(address(shared) & 127) << 8
-    if map.element > PACKED or map.interleave != 0:
+    if map.interleave != 0:
         return ELEMENT
-    if im2col != 0 and map.im2col == 0:
+    if way == PIXELS and map.im2col == 0:
         return IM2COL
     bits = bits_of(map)
+    if map.element > PACKED and start & 127 != 0:
+        return PADDED | i64(start) << 32
     if i64(start) * bits & 127 != 0:
         return START | i64(bits) << 8 | i64(start) << 32
     room = address(block) - address(shared)  # the record lies where shared memory ends
-    space = u64(box_bytes(map)) // (u32(map.box[0]) * bits >> 3) * row_distance(map, bits)
+    space = u64(copied_bytes(map, way)) // row_bytes(map) * row_distance(map)
     if address(shared) >= address(block.smem) and address(shared) < address(block) and space > room:
         return ROOM | i64(space) << 8 | i64(room) << 32
     return 0
+
+
+@inline
+def copied_bytes(map, way):
+    """Return the bytes of a copy, which an mbarrier counts: those of a box, or of four rows."""
+    return box_bytes(map) * (4 if way == GATHER4 else 1)
 
 
 @inline
@@ -290,41 +353,57 @@ def set_coordinates(operation, coordinates, offsets, reduction):
     operation.reduction = reduction
 
 
+@inline
+def mbarrier_distance(owner, mine, rank, mask):
+    """Return how many blocks the mbarrier that block `rank` of a multicast signals lies behind the given one.
+
+    `owner` is the block of the given mbarrier, `mine` the one that copies. The receiver's own mbarrier is signalled;
+    with `PAIRS` that of the block of the receiver's pair whose rank is even or odd as the owner's.
+    """
+    of_pair = (i64(rank) & ~1 | i64(owner) & 1) - i64(owner)
+    return of_pair if mask >> PAIRS & 1 != 0 else i64(rank) - i64(mine)
+
+
 @accelerator.export
 def tma_load(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
-    rank: i32, im2col: i32, mask: i32,
+    rank: i32, way: i32, mask: i32,
 ) -> i64:  # fmt: skip
-    """Issue a load of a box to shared memory of this block, or of the blocks of a mask; return 0 or why not."""
-    why = refused(frame.block, map, target, coordinates[0], rank, im2col)
+    """Issue a load to shared memory of this block, or of the blocks of a mask; return 0 or why not."""
+    why = refused(frame.block, map, target, coordinates[0], rank, way)
     if why != 0:
         return why
-    bytes_ = box_bytes(map)
+    bytes_ = copied_bytes(map, way)
     block = frame.block
-    more = lambda operation: set_coordinates(operation, coordinates, offsets, 0)
+    more = lambda operation: set_coordinates(operation, coordinates, offsets, GATHERED if way == GATHER4 else 0)
     if mask < 0:
         give(frame, BULK_QUEUE, BYTES, load_box, target, map, bytes_, bytes_, mbarrier, more)
     else:
         blocks = block.cluster_x * block.cluster_y * block.cluster_z
-        if u32(mask) >> blocks != 0:
+        if u32(mask & 0xFFFF) >> blocks != 0:
             return RECEIVER | i64(blocks) << 8
+        first = address(block.smem) - u64(block.rank) * block.chunk
+        owner = (address(mbarrier) - first) // block.chunk
         for rank_there in range(blocks):
             if u32(mask) >> rank_there & 1 != 0:
                 distance = (i64(rank_there) - block.rank) * block.chunk
-                there = Ptr[u64](Ptr(mbarrier) + distance)
+                step = mbarrier_distance(owner, block.rank, rank_there, mask)
+                there = Ptr[u64](Ptr(mbarrier) + step * block.chunk)
                 give(frame, BULK_QUEUE, BYTES, load_box, target + distance, map, bytes_, bytes_, there, more)
     return 0
 
 
 @accelerator.export
 def tma_store(
-    frame: Ptr[FrameHeader], map: Ptr[TensorMap], source: Ptr, coordinates: Ptr[i32], offsets: Ptr[i16], rank: i32, im2col: i32,
+    frame: Ptr[FrameHeader], map: Ptr[TensorMap], source: Ptr, coordinates: Ptr[i32], offsets: Ptr[i16], rank: i32, way: i32,
     reduction: i32,
 ) -> i64:  # fmt: skip
-    """Issue a store of a box to global memory, or a reduction into it; return 0 or why not."""
-    why = refused(frame.block, map, source, coordinates[0], rank, im2col)
+    """Issue a store to global memory, or a reduction into it; return 0 or why not."""
+    why = refused(frame.block, map, source, coordinates[0], rank, way)
     if why != 0:
         return why
+    if map.element > PACKED:
+        return ELEMENT
     if reduction != 0:
         known = False
         for kind, elements in tuple(REDUCED.items()):
@@ -332,7 +411,8 @@ def tma_store(
                 known = known or (reduction == kind and map.element == element)
         if not known:
             return REDUCTION | i64(map.element) << 8
-    bytes_ = box_bytes(map)
-    more = lambda operation: set_coordinates(operation, coordinates, offsets, reduction)
+    bytes_ = copied_bytes(map, way)
+    kind = i32(GATHERED) if way == GATHER4 else reduction
+    more = lambda operation: set_coordinates(operation, coordinates, offsets, kind)
     give(frame, BULK_QUEUE, GROUP, store_box, map, source, bytes_, bytes_, None, more)
     return 0

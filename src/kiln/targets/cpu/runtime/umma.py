@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ....native import Library, Ptr, address, f32, f64, i16, i32, i64, inline, local, native, u8, u32, u64
 from ...host.reports import fault
-from .records import TMEM_COLUMNS, BlockRecord, Mma, Operation
+from .records import TMEM_COLUMNS, TMEM_SLOT, BlockRecord, Mma, Operation
 from .tensor_core import (
     COLUMNS,
     E2M1,
@@ -50,10 +50,10 @@ SPARSE, SHIFTED, INSTRUCTION, RESERVED, SCALE_ID, NO_PAIR, OPERAND, LANE, COLUMN
 )
 """Codes: .sp and .ashift, which are not emulated; an instruction descriptor that names no instruction, or has reserved
 bits; a scale factor id that the kind has not; a pair without a second CTA; a wrong matrix descriptor; an address with a
-wrong lane, or too far right; an operand that is not in shared memory."""
-KIND_AT, PAIR_AT, WS_AT, BLOCK_AT, OPERAND_AT, VALUE_AT = 8, 11, 12, 13, 16, 32
+wrong lane, or columns that are not allocated; an operand that is not in shared memory."""
+KIND_AT, PAIR_AT, WS_AT, BLOCK_AT, OPERAND_AT, COUNT_AT, VALUE_AT = 8, 11, 12, 13, 16, 20, 32
 """Where the numbers of a message are: kind, whether a pair or .ws, elements for a scale factor divided by 16, the
-operand (`OPERANDS`), and a descriptor or an address."""
+operand (`OPERANDS`), its columns, and a descriptor or an address."""
 OPERANDS = ("D", "A", "B", "SFA", "SFB")
 D_OPERAND, A_OPERAND, B_OPERAND, SFA_OPERAND, SFB_OPERAND = range(len(OPERANDS))
 
@@ -175,12 +175,18 @@ def wrong_descriptor(descriptor: u64) -> bool:
 
 
 @native
-def wrong_place(mma: Ptr[Mma], operand: u32, place: u32, columns: u32, lanes: u32) -> i64:
-    """Return 0, or the code of an address in tensor memory with a lane not in `lanes`, or with too few columns."""
+def wrong_place(block: Ptr[BlockRecord], mma: Ptr[Mma], operand: u32, place: u32, columns: u32, lanes: u32) -> i64:
+    """Return 0, or the code of an address in tensor memory: its lane is not in `lanes`, or columns are not allocated
+    in all CTAs."""
     lane, column = place >> 16 & 0x3FFF, place & 0xFFFF
     if lane & ~lanes != 0:
         return about(mma, LANE, operand, place)
-    return about(mma, COLUMN, operand, place) if column + columns > TMEM_COLUMNS else i64(0)
+    found = column + columns <= TMEM_COLUMNS
+    first, last = column // TMEM_SLOT, (column + columns - 1) // TMEM_SLOT
+    slots = ((u32(1) << (last - first + 1)) - 1) << first
+    for cta in range(mma.cta_group):
+        found &= cta_of(block, mma, cta).tmem_used & slots == slots
+    return i64(0) if found else about(mma, COLUMN, operand, place) | i64(columns) << COUNT_AT
 
 
 @native
@@ -209,20 +215,20 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
     if wrong_descriptor(mma.b):
         return about(mma, OPERAND, B_OPERAND, mma.b >> 32)
     half = u32(16) if (rows_of(mma) == 64) & (mma.cta_group == 1) & (mma.flags & WS == 0) else u32(0)
-    why = wrong_place(mma, u32(D_OPERAND), mma.d, columns_of(mma) // parts_of(mma), half)
+    why = wrong_place(block, mma, u32(D_OPERAND), mma.d, columns_of(mma) // parts_of(mma), half)
     if why == 0:
         if mma.flags & A_IN_TENSOR_MEMORY == 0:
             if wrong_descriptor(mma.a):
                 why = about(mma, OPERAND, A_OPERAND, mma.a >> 32)
         else:
-            why = wrong_place(mma, u32(A_OPERAND), u32(mma.a), u32(12) if depth_of(mma) == 96 else u32(8), half)
+            why = wrong_place(block, mma, u32(A_OPERAND), u32(mma.a), u32(12) if depth_of(mma) == 96 else u32(8), half)
     if why == 0 and scaled:
         count, n = scales_of(mma), columns_of(mma)
         further = u32(4) if (idesc >> 29 & 3) + count > 4 else u32(0)
-        why = wrong_place(mma, u32(SFA_OPERAND), mma.sfa, further + rows_of(mma) // mma.cta_group // 32, u32(0))
+        why = wrong_place(block, mma, u32(SFA_OPERAND), mma.sfa, further + rows_of(mma) // mma.cta_group // 32, u32(0))
         if why == 0:
             further = (n + 127) // 128 * 4 if (idesc >> 4 & 3) + count > 4 else u32(0)
-            why = wrong_place(mma, u32(SFB_OPERAND), mma.sfb, further + (n // parts_of(mma) + 31) // 32, u32(0))
+            why = wrong_place(block, mma, u32(SFB_OPERAND), mma.sfb, further + (n // parts_of(mma) + 31) // 32, u32(0))
     return why
 
 

@@ -1,4 +1,4 @@
-"""TMA copies: checks of the memory that boxes are copied from and to, row by row."""
+"""TMA copies: checks of the memory that boxes are copied from and to, row by row. Also answers of launch control."""
 
 # pyright: reportReturnType=false, reportArgumentType=false
 # native code: None is null where a pointer is declared, and a Python number becomes one of the type
@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from ....native import Ptr, address, i16, i32, i64, inline, local, native, u8, u32, u64
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE
+from ..runtime.launch_control import ANSWER
 from ..runtime.tensor_maps import BYTES, MAGIC, TensorMap
 from ..runtime.tma import (
+    ATOMS_OF_32,
+    GATHER4,
     ROW,
-    SWIZZLE_128B_32B,
+    TILE,
     bits_of,
-    box_bytes,
+    copied_bytes,
+    for_each_gathered_row,
     for_each_pixel,
     for_each_row,
     from_shared,
     mask_of,
+    mbarrier_distance,
     part_inside,
+    row_bytes,
     row_distance,
     swizzled,
 )
@@ -56,8 +62,10 @@ def memory_end(base):
 
 
 @native
-def rows(map: Ptr[TensorMap], coordinates: Ptr[i32], offsets: Ptr[i16], shared: u64, flags: u32, site: u32) -> None:
-    """Check the rows of a box in global memory."""
+def rows(
+    map: Ptr[TensorMap], coordinates: Ptr[i32], offsets: Ptr[i16], shared: u64, way: i32, flags: u32, site: u32
+) -> None:
+    """Check the rows of a copy in global memory."""
     st = state.place
     bits, mask, start = bits_of(map), mask_of(map), coordinates[0]
     before, count = part_inside(start, map.box[0], map.sizes[0])
@@ -74,17 +82,19 @@ def rows(map: Ptr[TensorMap], coordinates: Ptr[i32], offsets: Ptr[i16], shared: 
                 st.value_for = place + first
             row_access(place + first, bytes_, flags, site, limit)
 
-    if map.im2col != 0:
-        for_each_pixel(map, bits, coordinates, offsets, shared, act)
+    if way == GATHER4:
+        for_each_gathered_row(map, coordinates, shared, act)
+    elif map.im2col != 0:
+        for_each_pixel(map, coordinates, offsets, shared, act)
     else:
-        for_each_row(map, bits, coordinates, shared, act)
+        for_each_row(map, coordinates, shared, act)
 
 
 @inline
 def swizzle_code(map):
     """Return the swizzle of a map as `tiles.tile` takes it: it applies to absolute addresses."""
-    wide = u32(2 | 5 << BITS | 2 << 2 * BITS)
-    return wide if map.swizzle == SWIZZLE_128B_32B else u32(map.swizzle) | u32(4 << BITS | 3 << 2 * BITS)
+    plain = u32(map.swizzle) | u32(4 << BITS | 3 << 2 * BITS)
+    return u32(2 | 5 << BITS | 2 << 2 * BITS) if map.swizzle == ATOMS_OF_32 else plain
 
 
 @native
@@ -99,10 +109,12 @@ def part_in_shared(map: Ptr[TensorMap], at: u64, bytes_: u32, flags: u32, site: 
 
 
 @native
-def in_shared(map: Ptr[TensorMap], shared: u64, flags: u32, site: u32, low: u32, high: u32, swizzles: u32) -> None:
-    """Check a box in shared memory: all of it, or the pieces of rows that are shorter than the swizzle's span."""
-    bits, bytes_, mask = bits_of(map), box_bytes(map), mask_of(map)
-    row, distance = u32(map.box[0]) * bits >> 3, row_distance(map, bits)
+def in_shared(
+    map: Ptr[TensorMap], shared: u64, way: i32, flags: u32, site: u32, low: u32, high: u32, swizzles: u32
+) -> None:
+    """Check a copy in shared memory: all of it, or the pieces of rows that are shorter than the swizzle's span."""
+    bytes_, mask = copied_bytes(map, way), mask_of(map)
+    row, distance = row_bytes(map), row_distance(map)
     if distance == row:
         part_in_shared(map, shared, bytes_, flags, site, low, high, swizzles)
     else:
@@ -124,9 +136,10 @@ def box(
     allocation.
     """
     st = state.place
-    if st.active == 0 or map.magic != MAGIC or map.rank != count:
+    way = i32(GATHER4) if map.rank == 2 and count == 5 else i32(TILE)
+    if st.active == 0 or map.magic != MAGIC or (map.rank != count and way == TILE):
         return
-    bytes_ = box_bytes(map)
+    bytes_ = copied_bytes(map, way)
     if shared & 127 != 0:
         report_alone("alignment", shared_site, shared, bytes_, 128)
     elif what == LOADS:
@@ -136,25 +149,49 @@ def box(
         for rank in range(cluster):
             if (mask < 0 and rank == mine) or (mask >= 0 and u32(mask) >> rank & 1 != 0):
                 distance = u64(i64(rank) - mine) * st.chunk
-                bulk(mbarrier + distance, mbarrier_site)
+                owner = (mbarrier - st.arena) // st.chunk % cluster
+                step = i64(0) if mask < 0 else mbarrier_distance(owner, mine, rank, mask)
+                there = mbarrier + u64(step) * st.chunk
+                bulk(there, mbarrier_site)
                 engine = u32(BULK_LOAD << ENGINE_SHIFT)
                 if first:
-                    rows(map, coordinates, offsets, shared, engine | GLOBAL, global_site)
+                    rows(map, coordinates, offsets, shared, way, engine | GLOBAL, global_site)
                     global_access(address(map), BYTES, engine | GLOBAL | OF_MAP, map_site, 0, True)
                 first = False
-                in_shared(map, shared + distance, engine | u32(SHARED | WRITE), shared_site, low, high, swizzles)
+                in_shared(map, shared + distance, way, engine | u32(SHARED | WRITE), shared_site, low, high, swizzles)
                 flags = engine | u32(SHARED | ATOMIC | NO_INIT)
-                shared_access(mbarrier + distance, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
-                mbarrier_arrive(mbarrier + distance, 0, bytes_, mbarrier_site, 1 + BULK_LOAD)
+                shared_access(there, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
+                mbarrier_arrive(there, 0, bytes_, mbarrier_site, 1 + BULK_LOAD)
     else:
         for mode in range(count):
             if coordinates[mode] < 0:
                 report_alone("negative", shared_site, 0, 0, mode, u64(i64(coordinates[mode])))
         reads = u32(BULK_SOURCE << ENGINE_SHIFT)
-        in_shared(map, shared, reads | SHARED, shared_site, low, high, swizzles)
+        in_shared(map, shared, way, reads | SHARED, shared_site, low, high, swizzles)
         global_access(address(map), BYTES, reads | GLOBAL | OF_MAP, map_site, 0, True)
         writes = u32(BULK_STORE << ENGINE_SHIFT | WRITE | GLOBAL) | (u32(ATOMIC) if what == REDUCES else u32(0))
-        rows(map, coordinates, offsets, shared, writes, global_site)
+        rows(map, coordinates, offsets, shared, way, writes, global_site)
         thread = st.current
         thread.stored = thread.epoch[BULK_SOURCE]
         thread.stored_site = shared_site
+
+
+@detector.export
+def request(
+    response: u64, mbarrier: u64, multicast: u32, low: u32, high: u32, site: u32, mbarrier_site: u32
+) -> None:  # fmt: skip
+    """Check a request of launch control, whose answer comes to this block or to all of its cluster."""
+    st = state.place
+    if st.active == 0:
+        return
+    cluster = st.sizes.cluster[0] * st.sizes.cluster[1] * st.sizes.cluster[2]
+    mine = st.tid // st.per_block % cluster
+    engine = u32(BULK_LOAD << ENGINE_SHIFT)
+    for rank in range(cluster):
+        if multicast != 0 or rank == mine:
+            distance = u64(i64(rank) - mine) * st.chunk
+            bulk(mbarrier + distance, mbarrier_site)
+            shared_access(response + distance, ANSWER, engine | u32(SHARED | WRITE), site, low, high, True)
+            flags = engine | u32(SHARED | ATOMIC | NO_INIT)
+            shared_access(mbarrier + distance, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
+            mbarrier_arrive(mbarrier + distance, 0, ANSWER, mbarrier_site, 1 + BULK_LOAD)

@@ -231,6 +231,13 @@ class Hooks:
         self.access(b, target, 128, write=True, alignment=16, what="edit of a tensor map")
         self._call(b, "view", RELEASED_MAPS)
 
+    def request(self, b: Builder, response: ir.Value, mbarrier: ir.Value, multicast: bool) -> None:
+        """Before a request to cancel a cluster, whose answer is written to `response`."""
+        self.sanitizer.use(BULK_LOAD)
+        low, high, site = self.sanitizer.shared_place(self.x, self.op, response, "answer to")
+        arrival = self._mbarrier_site(mbarrier, "mbarrier arrive")
+        self._call(b, "request", response, mbarrier, int(multicast), low, high, site, arrival)
+
     def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
         """Before an asynchronous store whose bytes an mbarrier counts."""
         self.sanitizer.use(BULK_LOAD)

@@ -98,7 +98,8 @@ _VERBS = {
     "arrival at an mbarrier": "arrives at the mbarrier in", "wait for an mbarrier": "waits for the mbarrier in",
     "asynchronous copy to": "copies (asynchronously) to", "asynchronous copy from": "copies (asynchronously) from",
     "bulk copy to": "copies (in bulk) to", "asynchronous store to": "stores (asynchronously) to", "bulk copy from": "copies (in bulk) from",
-    "wgmma": "executes a wgmma that reads",
+    "wgmma": "executes a wgmma that reads", "answer to": "requests an answer of launch control to",
+    "address of tensor memory": "writes the address of tensor memory to",
     "box to": "loads a box to", "box from": "stores a box from", "box of": "loads a box of", "box in": "stores a box in",
     "box into": "combines a box with", "tensor map": "copies by the tensor map in", "edit of a tensor map": "edits the tensor map in",
 }  # fmt: skip

@@ -8,9 +8,9 @@ from ....dialects import cute, nvgpu
 from ....hardware import features
 from ....mlir import ir
 from ...host.tensor_map_encode import made_in_kernel
-from ...lowering.builder import constant_value, ptr_type
+from ...lowering.builder import constant_value, int_type, ptr_type
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder, Instruction, emits, pointer_type, shared_address
+from ..device_builder import DeviceBuilder, Instruction, emits, pointer_type, shared_address, special_register
 from ..expand import Expander
 
 HANDLERS = Handlers()
@@ -23,6 +23,13 @@ MAP_BYTES = 128
 def _box(asm: Instruction, b: DeviceBuilder, map_: ir.Value, coordinates: ir.Value) -> str:
     """Return the operand for a box: `[map, {coordinates}]`."""
     return f"[{asm(_generic(b, map_))}, {asm.group(cute.unpack(coordinates))}]"
+
+
+def _of_leader(b: DeviceBuilder, address: ir.Value) -> ir.Value:
+    """Return the same address in the shared memory of the even CTA of this pair."""
+    leader = b.binary("andi", special_register(b, "cluster.ctarank"), b.i32(~1))
+    (mapped,) = b.asm("mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", [address, leader], [int_type(32)], pure=True)
+    return mapped
 
 
 def _generic(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
@@ -50,9 +57,14 @@ def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: DeviceBuilder) -> None:
     offsets, asm = cute.unpack(op.offsets), Instruction(b)
     # an address of the block's own shared memory is one of the cluster's, too
     operands = [asm.at(shared_address(b, op.target)), _box(asm, b, op.map, op.coordinates)]
-    operands.append(asm.at(shared_address(b, op.mbarrier)))
-    mode = ".im2col" if offsets else ".tile"
-    code = f"cp.async.bulk.tensor.{_rank(op.coordinates)}.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
+    mbarrier = shared_address(b, op.mbarrier)
+    operands.append(asm.at(_of_leader(b, mbarrier) if op.to_leader else mbarrier))
+    mode, rank, space = ".im2col" if offsets else ".tile", _rank(op.coordinates), "cluster"
+    if op.gather4:
+        alone = not op.multicast and not op.cta_group  # more architectures gather for the block itself
+        x.require(op, features.TMA_GATHER_TO_CTA if alone else features.TMA_GATHER)
+        mode, rank, space = ".tile::gather4", "2d", "cta" if alone else "cluster"
+    code = f"cp.async.bulk.tensor.{rank}.shared::{space}.global{mode}.mbarrier::complete_tx::bytes"
     if offsets:
         operands.append(asm.group(offsets))
     if op.multicast:
@@ -69,10 +81,13 @@ def _store(x: Expander, op: nvgpu.tma.TmaStore, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
     asm = Instruction(b)
     operands = [_box(asm, b, op.map, op.coordinates), asm.at(shared_address(b, op.source))]
-    mode = ".im2col_no_offs" if op.im2col else ".tile"
+    if op.scatter4:
+        x.require(op, features.TMA_GATHER)
+    mode = ".im2col_no_offs" if op.im2col else ".tile::scatter4" if op.scatter4 else ".tile"
     reduction = f".{op.reduction}" if op.reduction is not None else ""
     kind = "cp.reduce.async" if reduction else "cp.async"
-    code = f"{kind}.bulk.tensor.{_rank(op.coordinates)}.global.shared::cta{reduction}{mode}.bulk_group"
+    rank = "2d" if op.scatter4 else _rank(op.coordinates)
+    code = f"{kind}.bulk.tensor.{rank}.global.shared::cta{reduction}{mode}.bulk_group"
     asm.emit_hinted(op, code, operands)
 
 
@@ -98,12 +113,13 @@ def _map_prefetch(x: Expander, op: nvgpu.tma.TensorMapPrefetch, b: DeviceBuilder
 
 _SPACES = {"gmem": ".global", "smem": ".shared::cta", "generic": ""}
 _OF_A_MODE = ("box_dim", "global_dim", "global_stride", "element_stride")
-_IMMEDIATE = ("elemtype", "interleave_layout", "swizzle_mode", "fill_mode")
+_IMMEDIATE = ("elemtype", "interleave_layout", "swizzle_mode", "fill_mode", "swizzle_atomicity")
 
 
 @HANDLERS.expands(nvgpu.tma.TensorMapReplace, types=True)
 def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: DeviceBuilder) -> None:
-    x.require(op, features.TENSOR_MAP_EDITS)
+    narrow = op.field == "swizzle_atomicity"
+    x.require(op, features.TENSOR_MAP_NARROW_EDITS if narrow else features.TENSOR_MAP_EDITS)
     field, space = op.field, cute.info(op.types.map).space
     asm = Instruction(b)
     place = asm.at(shared_address(b, op.map) if space == "smem" else op.map)

@@ -1,0 +1,245 @@
+"""TMA of sm_100 on the CPU target: pairs of CTAs, rows by their numbers, elements with padding, 32-byte swizzle atoms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kiln
+from kiln import cute, pipeline
+from kiln.cute import arch
+from kiln.cute.nvgpu import CtaGroup, cpasync, tcgen05
+from kiln.cute.runtime import from_dlpack
+
+GATHER, SCATTER = cpasync.CopyBulkTensor2DGather4G2SOp, cpasync.CopyBulkTensor2DScatter4S2GOp
+
+
+@pytest.fixture(autouse=True)
+def _cpu():
+    with kiln.target("cpu"), kiln.sanitize():
+        yield
+
+
+def aligned(shape: Any, dtype: Any = np.float32) -> np.ndarray:
+    memory = np.zeros(int(np.prod(shape)) * np.dtype(dtype).itemsize + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : memory.size - 64 + start].view(dtype)[: np.prod(shape)].reshape(shape)
+
+
+def given(x: np.ndarray) -> Any:
+    return from_dlpack(x, assumed_align=32)
+
+
+def group(size: int = 1) -> pipeline.CooperativeGroup:
+    return pipeline.CooperativeGroup(pipeline.Agent.Thread, size)
+
+
+def one_barrier(bytes_: int) -> Any:
+    """An mbarrier for so many bytes, which one warp waits for."""
+    barrier = arch.alloc_smem(kiln.Int64, 1)
+    with arch.elect_one():
+        arch.mbarrier_init(barrier, 1)
+        arch.mbarrier_arrive_and_expect_tx(barrier, bytes_)
+    arch.mbarrier_init_fence()
+    arch.sync_warp()
+    return barrier
+
+
+@pytest.mark.parametrize(("shape", "multicast"), [((2, 1), False), ((2, 2), True), ((4, 1), True)])
+def test_the_leader_of_a_pair_counts_the_bytes_of_both(shape, multicast):
+    """Each CTA loads its part; with multicast it goes to all CTAs of its row (2 x 2) or column (4 x 1), whose own
+    leaders count it. Only leaders announce bytes and wait; cluster barriers stand for MMAs that read the stages."""
+    blocks = shape[0] * shape[1]
+    mode, parts = (2, shape[1]) if shape[1] > 1 else (1, shape[0] // 2)
+    stages, rounds = 2, 3
+
+    @cute.kernel
+    def kernel(atom: Any, source: Any, y: cute.Tensor):
+        layout, rank = cute.tiled_divide(cute.make_layout((*shape, 1)), (2,)), arch.block_idx_in_cluster()
+        here = layout.get_flat_coord(rank)
+        ring = kiln.utils.SmemAllocator().allocate_tensor(kiln.Float32, cute.make_layout((32, parts, stages)), 128)
+        producer, consumer = pipeline.PipelineTmaUmma.create(
+            num_stages=stages, producer_group=group(), consumer_group=group(), tx_count=2 * 128 * parts,
+            cta_layout_vmnk=layout,
+        ).make_participants()  # fmt: skip
+        mask = cpasync.create_tma_multicast_mask(layout, here, mode) if multicast else None
+        for i in kiln.range_constexpr(rounds):
+            handle = producer.current_handle()
+            producer._pipeline.producer_acquire(producer._state, True)
+            producer.advance()
+            part = ring[None, here[mode], i % stages] if multicast else ring[None, 0, i % stages]
+            cute.copy(atom, source[None, rank, i], part, tma_bar_ptr=handle.barrier, mcast_mask=mask)
+            if rank % 2 == 0:
+                consumer.wait()
+            consumer.advance()
+            arch.cluster_arrive()
+            arch.cluster_wait()
+            for p in range(parts):
+                y[arch.lane_idx(), p, rank, i] = ring[arch.lane_idx(), p, i % stages]
+            arch.cluster_arrive()
+            arch.cluster_wait()
+
+    @cute.jit
+    def f(x: cute.Tensor, y: cute.Tensor):
+        kind = cpasync.CopyBulkTensorTileG2SMulticastOp if multicast else cpasync.CopyBulkTensorTileG2SOp
+        atom, source = cpasync.make_tiled_tma_atom(kind(CtaGroup.TWO), x, cute.make_layout((32, 1, 1)), (32, 1, 1))
+        kernel(atom, source, y).launch(grid=(*shape, 1), block=32, cluster=(*shape, 1))
+
+    x, y = aligned((rounds, blocks, 32)), aligned((rounds, blocks, parts, 32))
+    x[:] = np.arange(x.size).reshape(x.shape)
+    f(given(x.transpose(2, 1, 0)), given(y.transpose(3, 2, 1, 0)))
+    for rank in range(blocks):
+        row, column = rank % shape[0], rank // shape[0]
+        for p in range(parts):
+            other = rank if not multicast else p * shape[0] + row if mode == 2 else 2 * p + row % 2 + column * shape[0]
+            np.testing.assert_array_equal(y[:, rank, p], x[:, other])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_rows_by_their_numbers(dtype):
+    rows, columns, tile = 24, 128, 8
+    kind = kiln.Float32 if dtype == np.float32 else kiln.Float16
+    width = 128 // np.dtype(dtype).itemsize
+
+    @cute.kernel
+    def kernel(load: Any, source: Any, store: Any, target: Any, indices: cute.Tensor):
+        atom = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, kind)
+        staged = cute.tile_to_shape(atom, (tile, columns), (0, 1))
+        smem = kiln.utils.SmemAllocator()
+        shared = smem.allocate_tensor(kind, staged.outer, 1024, swizzle=staged.inner)
+        barrier = one_barrier(tile * columns * kind.width // 8)
+        parts = [cute.local_tile(t, (tile, columns), (0, 0)) for t in (source, target)]
+        grouped = [cute.group_modes(t, 0, 2) for t in (shared, *parts)]
+        s, g = cpasync.tma_partition(load, 0, cute.make_layout(1), grouped[0], grouped[1])
+        _, d = cpasync.tma_partition(store, 0, cute.make_layout(1), grouped[0], grouped[2])
+        assert cute.size(s, mode=[0]) == tile * columns and load.trait.facts.values == 4 * width
+        cute.copy(load, g, s, tma_bar_ptr=barrier, row_indices=indices[None, 0])
+        arch.mbarrier_wait(barrier, 0)
+        cute.copy(store, s, d, row_indices=[indices[i, 1] for i in range(tile)])
+        arch.cp_async_bulk_commit_group()
+        arch.cp_async_bulk_wait_group(0)
+
+    @cute.jit
+    def f(x: cute.Tensor, y: cute.Tensor, indices: cute.Tensor):
+        atom = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.K_SW128, kind)
+        staged = cute.tile_to_shape(atom, (tile, columns), (0, 1))
+        pairs = [cpasync.make_tiled_tma_atom(op(), t, staged, (tile, columns)) for op, t in ((GATHER, x), (SCATTER, y))]
+        kernel(*pairs[0], *pairs[1], indices).launch(grid=1, block=32)
+
+    x, y, indices = aligned((rows, columns), dtype), aligned((rows, columns), dtype), aligned((2, tile), np.int32)
+    x[:] = np.arange(x.size).reshape(x.shape) % 1999
+    indices[0], indices[1] = [3, 3, 23, 0, 30, 7, 8, 2], [5, 1, 23, 99, 2, 20, 21, 22]
+    f(given(x), given(y), given(indices.T))
+    want = np.zeros_like(y)
+    for source, target in zip(*indices):
+        if target < rows:
+            want[target] = x[source] if source < rows else 0
+    np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("dtype", [kiln.Float4E2M1FN, kiln.Float6E3M2FN])
+def test_narrow_elements_take_a_byte_of_shared_memory_each(dtype):
+    """`internal_type=Uint8` of a tensor of 4 or 6 bits: 16 elements fill 8 or 12 of 16 bytes."""
+    rows, columns, filled = 8, 256, 2 * dtype.width
+
+    @cute.kernel
+    def kernel(atom: Any, source: Any, y: cute.Tensor):
+        shared = kiln.utils.SmemAllocator().allocate_tensor(
+            kiln.Uint8, cute.make_layout((rows, 128), stride=(128, 1)), 1024
+        )
+        barrier = one_barrier(rows * 128)
+        part = cute.local_tile(source, (rows, 128), (0, 1))
+        s, g = cpasync.tma_partition(
+            atom, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(part, 0, 2)
+        )
+        cute.copy(atom, g, s, tma_bar_ptr=barrier)
+        arch.mbarrier_wait(barrier, 0)
+        for i in range(rows):
+            for j in range(4):
+                y[i, 32 * j + arch.lane_idx()] = shared[i, 32 * j + arch.lane_idx()]
+
+    @cute.jit
+    def f(x: cute.Tensor, y: cute.Tensor):
+        layout = cute.make_layout((rows, 128), stride=(128, 1))
+        narrow = cute.make_tensor(
+            cute.recast_ptr(x.iterator, dtype=dtype), cute.make_layout((rows, columns), stride=(columns, 1))
+        )
+        op = cpasync.CopyBulkTensorTileG2SOp()
+        atom, source = cpasync.make_tiled_tma_atom(op, narrow, layout, (rows, 128), internal_type=kiln.Uint8)
+        assert atom.trait.facts.element == f"16u{dtype.width}_align16b" and atom.trait.facts.bytes == rows * 128
+        kernel(atom, source, y).launch(grid=1, block=32)
+
+    x, y = aligned((rows, 16 * filled), np.uint8), aligned((rows, 128), np.uint8)
+    x[:] = np.random.default_rng(3).integers(0, 256, x.shape)
+    f(given(x), given(y))
+    np.testing.assert_array_equal(y.reshape(rows, 8, 16)[:, :, :filled], x[:, 8 * filled :].reshape(rows, 8, filled))
+
+
+def test_swizzle_of_pieces_of_32_bytes():
+    """An MN-major operand of 32-bit elements, as tf32 MMAs read it: S<2,5,2>."""
+    columns = 16
+
+    @cute.kernel
+    def kernel(atom: Any, source: Any, y: cute.Tensor):
+        kind = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.MN_SW128_32B, kiln.Float32)
+        staged = cute.tile_to_shape(kind, (64, columns), (0, 1))
+        assert str(staged.inner) == "S<2,5,2>"
+        smem = kiln.utils.SmemAllocator()
+        shared = smem.allocate_tensor(kiln.Float32, staged.outer, 1024, swizzle=staged.inner)
+        barrier = one_barrier(64 * columns * 4)
+        part = cute.local_tile(source, (64, columns), (0, 0))
+        s, g = cpasync.tma_partition(
+            atom, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(part, 0, 2)
+        )
+        cute.copy(atom, g, s, tma_bar_ptr=barrier)
+        arch.mbarrier_wait(barrier, 0)
+        for i in range(columns):
+            for j in range(2):
+                y[32 * j + arch.lane_idx(), i] = shared[32 * j + arch.lane_idx(), i]
+
+    @cute.jit
+    def f(x: cute.Tensor, y: cute.Tensor):
+        kind = tcgen05.make_smem_layout_atom(tcgen05.SmemLayoutAtomKind.MN_SW128_32B, kiln.Float32)
+        op, staged = cpasync.CopyBulkTensorTileG2SOp(), cute.tile_to_shape(kind, (64, columns), (0, 1))
+        atom, source = cpasync.make_tiled_tma_atom(op, x, staged, (64, columns))
+        assert atom.trait.facts.swizzle == "128b_32b"
+        kernel(atom, source, y).launch(grid=1, block=32)
+
+    x, y = aligned((columns, 64)), aligned((columns, 64))
+    x[:] = np.arange(x.size).reshape(x.shape)
+    f(given(x.T), given(y.T))
+    np.testing.assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda x: cpasync.make_tiled_tma_atom(GATHER(), x, cute.make_layout((2, 32)), (2, 32)), "four rows of a matrix"),
+        (
+            lambda x: cpasync.make_tiled_tma_atom(
+                GATHER(), x, cute.make_layout((8, 32), stride=(32, 1)), (8, 32), num_multicast=2
+            ),
+            "num_multicast=2",
+        ),
+        (lambda x: cpasync.CopyBulkTensorTileG2SOp(2), "cta_group is 2"),
+        (
+            lambda x: cpasync.make_tiled_tma_atom(
+                cpasync.CopyBulkTensorTileG2SOp(),
+                cute.make_tensor(
+                    cute.recast_ptr(x.iterator, dtype=kiln.Float6E2M3FN), cute.make_layout((8, 128), stride=(128, 1))
+                ),
+                cute.make_layout((8, 64), stride=(64, 1)), (8, 64), internal_type=kiln.Uint8,
+            ),
+            "rows of a box have 128 elements of 6 bits",
+        ),
+    ],
+)  # fmt: skip
+def test_refused(make, says):
+    @cute.jit
+    def f(x: cute.Tensor):
+        make(x)
+
+    with pytest.raises(kiln.DSLUserCodeError, match=f"(?s){says}"):
+        f(given(aligned((32, 64))))

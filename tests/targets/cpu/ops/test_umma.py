@@ -1,0 +1,143 @@
+"""Kernels with `tcgen05.mma` on the CPU target: operands, pairs, commits, late completion, and faults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_testing import run, runs
+from tcgen05_testing import allocate, commit, fill, free, holder, long, mbarriers, read_all, wait, word
+from umma_testing import D_AT, SMEM, Case, Ctas, random_memory
+
+from kiln import cute
+from kiln.cute import arch
+from kiln.dialects.nvgpu import definitions, mbarrier, tcgen05, tensor_memory
+from kiln.targets.cpu.faults import TensorMemoryFault
+
+COLUMNS = 512
+SCHEDULES = [(1, 0), (2, 1), (1, 2)]
+
+
+def issue(case: Case, idesc, accumulate, b=None) -> None:
+    """Issue the MMA of a case, with operands at the places that its record has."""
+    record = case.record(True)
+    a = word(record.a) if case.a_in_tmem else long(_signed(record.a))
+    operands = (word(record.d), a, long(_signed(record.b)) if b is None else b, idesc)
+    adds = cute.Boolean(accumulate).ir_value()
+    if case.scale:
+        options = {"kind": case.kind, "block": case.block, "cta_group": case.cta_group}
+        tcgen05.tcgen05_mma_block_scale(*operands, word(record.sfa), word(record.sfb), adds, **options)
+    elif case.ws:
+        masks = [long(_signed(case.zero_columns))] if case.zero_columns else []
+        tcgen05.tcgen05_mma_ws(*operands, adds, *masks, kind=case.kind)
+    else:
+        options = {"scale_input_d": case.scale_d} if case.scale_d else {}
+        masks = [word(mask - (mask >> 31 << 32)) for mask in case.masks]
+        tcgen05.tcgen05_mma(*operands, adds, *masks, kind=case.kind, cta_group=case.cta_group, **options)
+
+
+def _signed(number: int) -> int:
+    return number - (number >> 63 << 64)
+
+
+def kernel_of(case: Case, repeats: int = 2):
+    """A kernel (shared memory, tensor memory, results of all CTAs) that multiplies some times, each time adding."""
+
+    @cute.kernel
+    def kernel(image: cute.Tensor, cells: cute.Tensor, out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, SMEM // 4, 1024)
+        words = cute.make_tensor(smem, cute.make_layout(SMEM // 4))
+        bar, place = mbarriers(1), holder()
+        t, cta = arch.thread_idx()[0], arch.block_idx()[0]
+        for i in range(cute.Int32(SMEM // 512)):
+            words[i * 128 + t] = image[cta, i * 128 + t]
+        if t == 0:
+            mbarrier.mbarrier_init(bar.ir_value(), word(1))
+        arch.fence_view_async_shared()
+        if case.cta_group == 2:
+            arch.cluster_arrive()
+            arch.cluster_wait()
+        address = allocate(place, COLUMNS, case.cta_group)
+        fill(address, cells[cta, None, None], COLUMNS)
+        if case.cta_group == 2:
+            arch.cluster_arrive()
+            arch.cluster_wait()
+        arch.sync_threads()
+        if t == 64 and cta == 0:
+            for _ in range(repeats):
+                issue(case, word(case.idesc - (case.idesc >> 31 << 32)), True)
+            commit(bar, *([3] if case.cta_group == 2 else []), cta_group=case.cta_group)
+        wait(bar)
+        read_all(address, out[cta, None, None], COLUMNS)
+        if case.cta_group == 2:
+            arch.cluster_arrive()
+            arch.cluster_wait()
+        free(address, COLUMNS, case.cta_group)
+
+    return kernel
+
+
+KERNELS = [
+    Case("f16", "f16", "f16", 128, 32, scale_d=1, masks=(0, 1 << 31, 0, 2)),
+    Case("tf32", "tf32", "tf32", 32, 64, ws=True, a_in_tmem=True, zero_columns=2 << 40 | 3 << 48 | 1 << 39),
+    Case("f8f6f4", "e4m3", "e2m1", 128, 32, cta_group=2, a_in_tmem=True),
+    Case("mxf4nvf4", "e2m1", "e2m1", 256, 32, cta_group=2, scale="ue4m3", block=16),
+]
+
+
+@pytest.mark.parametrize("case", KERNELS, ids=lambda case: f"{case.kind}-{case.cta_group}")
+def test_kernels(case):
+    ctas = random_memory(case, near=True)
+    images = np.array([smem.view(np.int32) for smem in ctas.smem])
+    cells = np.array([tmem.view(np.int32) for tmem in ctas.tmem])
+    rng = np.random.default_rng(8)
+    elements = [(int(rng.integers(case.m)), int(rng.integers(case.n))) for _ in range(12)]
+    for _ in range(2):
+        for cell, bits in case.defined(ctas, True, elements).items():
+            ctas.tmem[cell.cta][cell.lane, cell.column] = bits
+    options = {"grid": case.cta_group, "block": 128, "schedules": SCHEDULES}
+    if case.cta_group == 2:
+        options["cluster"] = (2, 1, 1)
+    columns = tensor_memory.accumulator_columns(case.m, case.n, case.cta_group, ws=case.ws)
+    for _, _, out in runs(kernel_of(case), images, cells, np.zeros_like(cells), **options):
+        for row, column in elements:
+            cell = tensor_memory.accumulator_cell(row, column, case.m, case.n, case.cta_group, ws=case.ws)
+            at = cell.cta, cell.lane, cell.column + D_AT
+            assert out[at] == ctas.tmem[cell.cta].view(np.int32)[at[1:]], at
+        kept = np.ones(COLUMNS, bool)
+        kept[D_AT : D_AT + columns] = False
+        np.testing.assert_array_equal(out[:, :, kept], cells[:, :, kept])
+
+
+def test_what_is_wrong_is_a_fault_with_its_line():
+    """The instruction descriptor, a descriptor's swizzle, and where operands lie are known only when it runs."""
+    case = Case("f16", "f16", "f16", 128, 16)
+
+    @cute.kernel
+    def kernel(given: cute.Tensor):
+        place = holder()
+        t = arch.thread_idx()[0]
+        arch.alloc_smem(cute.Int32, 1024, 1024)
+        address = allocate(place, COLUMNS)
+        if t == 0:
+            b = cute.Int64(given[1]) << 32 | cute.Int64(given[2])
+            issue(case, cute.Int32(given[0]).ir_value(), False, b.ir_value())
+        free(address, COLUMNS)
+
+    high, low = case.descriptor(False) >> 32, case.descriptor(False) & 0x3FFFFFFF
+    for numbers, words in (
+        ((case.idesc | 4, high, low), r"bit 2 asks for a sparse A: the CPU target has no sparse MMA"),
+        ((case.idesc & ~(31 << 24), high, low), r"descriptor 0x00040010, whose m is 0: tcgen05.mma of kind::f16"),
+        ((case.idesc, high | 1 << 29, low), r"has a wrong descriptor of B"),
+        ((case.idesc, high, low), r"has an operand that does not lie in the shared memory of its CTA"),
+    ):
+        with pytest.raises(TensorMemoryFault, match=words) as raised:
+            run(kernel, np.array(numbers, np.uint32).view(np.int32), block=32)
+        assert "test_umma.py" in str(raised.value)
+
+
+def test_the_definitions_of_the_dialect_are_those_of_tcgen05():
+    ctas, case = Ctas(1), Case("f16", "f16", "f16", 64, 8)
+    case.place(ctas, np.full((64, 16), 0x3C00), np.full((8, 16), 0x4000))
+    record = case.record(False)
+    found = definitions.tcgen05_mma("f16", case.idesc, ctas.memory(), record.d, record.a, record.b, False)
+    assert len(found) == 512 and set(found.values()) == {0x42000000}  # 32
