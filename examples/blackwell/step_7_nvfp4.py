@@ -16,7 +16,7 @@ import numpy as np
 from step_1_mma import store_rows
 
 import kiln.cute as cute
-from kiln import Float4E2M1FN, Float8E4M3FN, Float16, Float32, Int16, Int32, pipeline, utils
+from kiln import Float4E2M1FN, Float8E4M3FN, Float32, Int16, Int32, pipeline, utils
 from kiln.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
 from kiln.utils import blockscaled_layout, sm100
 
