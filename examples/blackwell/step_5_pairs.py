@@ -69,12 +69,9 @@ def gemm_kernel(
     work = scheduler.initial_work_tile_info()
 
     if warp == TMA_WARP:
+        sharers = cute.make_layout(CLUSTER[1])  # the CTAs along N, which need the same A
         smem_a, gmem_a = cpasync.tma_partition(
-            load_a,
-            place[2],
-            cute.make_layout(CLUSTER[1]),
-            cute.group_modes(tile_a, 0, 3),
-            cute.group_modes(part_a, 0, 3),
+            load_a, place[2], sharers, cute.group_modes(tile_a, 0, 3), cute.group_modes(part_a, 0, 3)
         )
         smem_b, gmem_b = cpasync.tma_partition(
             load_b, 0, cute.make_layout(1), cute.group_modes(tile_b, 0, 3), cute.group_modes(part_b, 0, 3)
