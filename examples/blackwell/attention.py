@@ -16,7 +16,7 @@ while the softmax warps work. S, P and O take 2 * 128 + 2 * 64 + 64 of the 512 c
 import math
 import sys
 
-import harness
+import blackwell_harness as harness
 import numpy as np
 
 import kiln.cute as cute
@@ -247,7 +247,7 @@ def check(q, k, v, o) -> float:
 
 
 if __name__ == "__main__":
-    harness.DEVICE = "cuda" if harness.has_tcgen05() else "cpu"
+    harness.use_gpu()
     heads, queries, keys = (int(argument) for argument in sys.argv[1:4]) if sys.argv[3:] else (2, 128, 384)
     operands = tensors(heads, queries, keys)
     attention(*operands)

@@ -8,7 +8,7 @@ the even CTA, the leader, issues MMAs; copies of both CTAs complete at the leade
 arrives in both. A cluster has two pairs side by side, which share A: each loads one half for both (multicast).
 """
 
-import harness
+import blackwell_harness as harness
 from step_3_roles import EPI_STAGES, store_acc
 
 import kiln.cute as cute

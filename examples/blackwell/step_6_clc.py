@@ -8,7 +8,7 @@ are slower, or busy with another kernel, take fewer tiles. Each warp that loops 
 releases it, also the MMA warp of the odd CTA, which has nothing to multiply.
 """
 
-import harness
+import blackwell_harness as harness
 from step_3_roles import EPI_STAGES, store_acc
 
 import kiln.cute as cute

@@ -12,7 +12,7 @@ of 512 bytes, 128 rows and 4 factors of each, so that TMA and `tcgen05.cp` move 
 import sys
 from typing import Any, NamedTuple
 
-import harness
+import blackwell_harness as harness
 import numpy as np
 from step_1_mma import store_rows
 
@@ -237,7 +237,7 @@ def check(a, b, sfa, sfb, c, kind: Format) -> float:
 
 
 if __name__ == "__main__":
-    harness.DEVICE = "cuda" if harness.has_tcgen05() else "cpu"
+    harness.use_gpu()
     m, n, k = (int(argument) for argument in sys.argv[1:4]) if sys.argv[3:] else (256, 128, 512)
     for name, kind in (("NVFP4", NVFP4), ("MXFP8", MXFP8)):
         operands = tensors(m, n, k, kind)
