@@ -5,11 +5,11 @@ Run it with `kiln run examples/blackwell/attention.py`.
 A CTA has 128 queries of a head, and goes over the keys in tiles of 128:
 
     warps 0-3  softmax     load a row of S each, and write the row of P = exp(S - maximum) as f16 to tensor memory
-    warps 4-7  correction  multiply O by exp(old - new maximum) before the next product is added, and store it at the end
+    warps 4-7  correction  multiply O by exp(old - new maximum) before the next MMA adds to it, and store it at the end
     warp 8     MMA         S = Q K^T and O += P V; P is operand A from tensor memory and never is in shared memory
     warp 9     load        Q, K and V by TMA
 
-A thread has a whole row, so maxima and sums need no shuffles. S has two stages: the tensor cores compute the next one
+A thread has a whole row, so its maximum and total need no shuffles. S has two stages: the tensor cores compute the next one
 while the softmax warps work. S, P and O take 2 * 128 + 2 * 64 + 64 of the 512 columns.
 """
 
@@ -153,7 +153,7 @@ def attention_kernel(
             factors[thread, slot.index] = factor
             slot.commit()
             total = total * factor
-            free = p_producer.acquire_and_advance()  # the product with the P before the last is complete
+            free = p_producer.acquire_and_advance()  # the MMA with the P before the last is complete
             target = storer.partition_D(p[None, None, free.index])
             for piece in range_constexpr(KEYS // cute.size(part)):
                 for i in range_constexpr(cute.size(part)):

@@ -3,8 +3,8 @@
 
 Run it with `kiln run examples/blackwell/step_7_block_scaled.py`.
 
-The MMA applies the scale factors of A and B to the products of each 16 or 32 elements. It reads them from tensor memory,
-where each quarter of the lanes needs a copy of them. `tcgen05.cp` writes all four copies from shared memory, in order
+The MMA multiplies each 16 or 32 elements of A and B by their scale factors. It reads them from tensor memory, where
+each quarter of the lanes needs a copy of them. `tcgen05.cp` writes all four copies from shared memory, in order
 with the MMAs that the same thread issues: nothing waits between the two. In global memory scale factors are in chunks
 of 512 bytes, 128 rows and 4 factors of each, so that TMA and `tcgen05.cp` move them as they are.
 """
