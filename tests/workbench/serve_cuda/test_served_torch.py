@@ -319,3 +319,48 @@ def test_matrix_products_with_another_result_type(torch_program):
         assert torch.mm(a[0], b[0], **f32).dtype is torch.float32 and torch.mm(a[0], b[0], **f32).is_cuda
         """
     )
+
+
+def test_the_profiler_records_the_cpu(torch_program):
+    torch_program(
+        """
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA], record_shapes=True) as prof:
+            torch.ones(4, device="cuda") + 1
+        assert "aten::add" in prof.key_averages().table(sort_by="cuda_time_total")
+        """
+    )
+
+
+def test_gemms_with_block_scale_factors(torch_program):
+    """As cuBLAS computes them: scale factors in blocks of 128 x 4."""
+    torch_program(
+        """
+        import torch
+
+        torch.manual_seed(0)
+        m, n, k = 160, 64, 256
+        for scale, size in ((torch.float8_e8m0fnu, 32), (torch.float8_e4m3fn, 16)):
+            a = torch.randn(m, k).to(torch.float8_e4m3fn)
+            b = torch.randn(n, k).to(torch.float8_e4m3fn)
+            sfa = torch.exp2(torch.randint(-2, 3, (m, k // size)).float())
+            sfb = torch.exp2(torch.randint(-2, 3, (n, k // size)).float())
+
+            def blocked(factors):
+                padded = torch.zeros(-(-len(factors) // 128) * 128, -(-factors.shape[1] // 4) * 4)
+                padded[: len(factors), : factors.shape[1]] = factors
+                out = torch.zeros(padded.numel())
+                for r in range(padded.shape[0]):
+                    for c in range(padded.shape[1]):
+                        block = r // 128 * (padded.shape[1] // 4) + c // 4
+                        out[block * 512 + r % 32 * 16 + r % 128 // 32 * 4 + c % 4] = padded[r, c]
+                return out.to(scale).cuda()
+
+            expected = (a.float() * sfa.repeat_interleave(size, 1)) @ (b.float() * sfb.repeat_interleave(size, 1)).t()
+            got = torch._scaled_mm(a.cuda(), b.cuda().t(), blocked(sfa), blocked(sfb), out_dtype=torch.bfloat16)
+            assert got.is_cuda
+            torch.testing.assert_close(got.cpu(), expected.to(torch.bfloat16))
+        """
+    )

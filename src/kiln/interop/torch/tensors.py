@@ -243,11 +243,12 @@ def create_cute_tensor_for_fp8(
 ) -> Any:
     """Return a tensor on the memory of a torch tensor.
 
-    With `mark_dynamic_layout` its layout is dynamic except for the leading stride 1. For 8-bit floats the torch tensor
-    has bytes, into which the values of `source_f32_tensor` are converted.
+    With `mark_dynamic_layout` its layout is dynamic except for the leading stride 1. The elements are of `dtype`, also
+    where torch has no such type (TFloat32 in float32). For 8-bit floats the torch tensor has bytes, into which the
+    values of `source_f32_tensor` are converted.
     """
     tensor = from_dlpack(storage_tensor, assumed_align=assumed_align)
-    if dtype in (Float8E4M3FN, Float8E5M2):
+    if dtype is not None and tensor.element_type is not dtype and tensor.element_type.width == dtype.width:
         tensor.element_type = dtype
     if mark_dynamic_layout:
         tensor = tensor.mark_layout_dynamic(leading_dim=leading_dim)

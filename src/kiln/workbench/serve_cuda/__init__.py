@@ -9,6 +9,7 @@ bindings: it waits for the program to do so.
     callbacks.py   Python that torch calls back: backward functions, kernels of operators, compiled functions
     flex_attention.py  `torch.nn.attention.flex_attention`
     half_matmul.py GEMMs of 16-bit floats, rounded once as a GPU does
+    scaled_mm.py   GEMMs with block scale factors, which torch has on GPUs only
     generators.py  random numbers of the device
     torch_cuda.py  `torch.cuda`
     streams.py     streams and events

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from kiln.base_dsl.packages import leaning_on
 
 from . import device as served
-from . import factories, generators, graphs, half_matmul
+from . import factories, generators, graphs, half_matmul, scaled_mm
 from .marks import is_marked, mark, tensors_in
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class HostCuda(TorchFunctionMode):
             result = None
             if on_cuda and name in factories.NAMES and not graphs.is_current_stream_capturing():
                 result = factories.large(func, args, kwargs)
-            elif on_cuda and name in half_matmul.NAMES:
+            elif on_cuda and (name in half_matmul.NAMES or name == scaled_mm.NAME):
                 result = graphs.run(_matmul, (func, args, kwargs), {})
             if result is None:
                 result = graphs.run(func, args, kwargs)
@@ -89,7 +89,10 @@ class HostCuda(TorchFunctionMode):
 
 
 def _matmul(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    made = half_matmul.of_halves(func, args, kwargs)
+    if func.__name__ == scaled_mm.NAME:
+        made = scaled_mm.block_scaled(*args, **kwargs)
+    else:
+        made = half_matmul.of_halves(func, args, kwargs)
     return func(*args, **kwargs) if made is None else made
 
 

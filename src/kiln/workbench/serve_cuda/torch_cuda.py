@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import types
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ def serve(torch: Any) -> None:
         for name in names:
             setattr(module, name, getattr(cuda, name))
     cuda.profiler.start = cuda.profiler.stop = _nothing
+    _serve_profiler(torch.autograd.profiler.profile)
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(cuda.nvtx, name, lambda *_, **__: 0)
     with leaning_on("torch generators"):
@@ -36,6 +38,19 @@ def serve(torch: Any) -> None:
         tensors.serve_other_ways()
     callbacks.serve()
     tensors.install()
+
+
+def _serve_profiler(profile: Any) -> None:
+    """Have torch's profiler record the CPU where it is asked for CUDA: kernels of the served device run there."""
+    init = profile.__init__
+
+    @functools.wraps(init)
+    def on_cpu(self: Any, *args: Any, **options: Any) -> None:
+        if options.get("use_device") == "cuda":
+            options.update(use_device=None, use_cpu=True)
+        init(self, *args, **options)
+
+    profile.__init__ = on_cpu
 
 
 class _DeviceContext:

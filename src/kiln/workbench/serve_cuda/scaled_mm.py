@@ -1,0 +1,49 @@
+"""`torch._scaled_mm` with block scale factors (mxfp8, mxfp4, nvfp4), which torch computes on GPUs only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+NAME = "_scaled_mm"
+_ROWS, _COLUMNS = 128, 4
+"""Rows and scale factors of a block in the layout that cuBLAS and tcgen05 take."""
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def block_scaled(
+    a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, bias: torch.Tensor | None = None,
+    scale_result: Any = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False, **_: Any,
+) -> torch.Tensor | None:  # fmt: skip
+    """Return A B with both scaled by blocks of 32 (ue8m0) or 16 (e4m3) elements along K; None for other scales."""
+    size = {torch.float8_e8m0fnu: 32, torch.float8_e4m3fn: 16}.get(scale_a.dtype)
+    if size is None or scale_a.dtype != scale_b.dtype or scale_a.numel() == 1 or scale_result is not None:
+        return None
+    left, right = _values(a), _values(b.t())
+    k = left.shape[1]
+    left = left * _scales(scale_a, left.shape[0], k // size).repeat_interleave(size, 1)
+    right = right * _scales(scale_b, right.shape[0], k // size).repeat_interleave(size, 1)
+    made = left @ right.t()
+    return (made if bias is None else made + bias.float()).to(out_dtype or torch.bfloat16)
+
+
+def _values(matrix: torch.Tensor) -> torch.Tensor:
+    """Return a K-major matrix in f32; two elements of 4 bits lie in a byte, the first in the lower half."""
+    if matrix.dtype != torch.float4_e2m1fn_x2:
+        return matrix.float()
+    codes = matrix.contiguous().view(torch.uint8).int()
+    codes = torch.stack((codes & 15, codes >> 4), -1).flatten(-2)
+    return torch.tensor((*_E2M1, *(-value for value in _E2M1)))[codes]
+
+
+def _scales(blocked: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """Return scale factors (rows, columns) in f32 from blocks of 128 x 4, whose rows r, r + 32, ... lie together."""
+    row_blocks, column_blocks = -(-rows // _ROWS), -(-columns // _COLUMNS)
+    if blocked.numel() != row_blocks * column_blocks * _ROWS * _COLUMNS:
+        raise ValueError(
+            f"{blocked.numel()} scale factors for {rows} x {columns}: blocks of {_ROWS} x {_COLUMNS} have "
+            f"{row_blocks * column_blocks * _ROWS * _COLUMNS}"
+        )
+    blocks = blocked.float().view(row_blocks, column_blocks, 32, 4, 4).permute(0, 3, 2, 1, 4)
+    return blocks.reshape(row_blocks * _ROWS, column_blocks * _COLUMNS)[:rows, :columns]
