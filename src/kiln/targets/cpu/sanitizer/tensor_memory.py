@@ -329,7 +329,9 @@ def read_operand(rank: u32, mma: Ptr[Mma], descriptor: u64, rows: u32, along: bo
 @inline
 def tag_of(mma):
     """Return the tag of an accumulator: its address, shape, types, kind and the CTA group."""
-    shape = mma.idesc & 0x1F7E0030 | mma.kind << 12 | (mma.cta_group - 1) << 15 | (mma.flags & umma.WS) << 6
+    # bits 4 and 5 are the type of D; of block-scaled kinds they are a byte of scale factors, which MMAs in order differ in
+    fields = u32(0x1F7E0030) if mma.kind < umma.OF_MXF8 else u32(0x1F7E0000)
+    shape = mma.idesc & fields | mma.kind << 12 | (mma.cta_group - 1) << 15 | (mma.flags & umma.WS) << 6
     return ((shape ^ (mma.d & 0x1FF) * 0x9E3779B1) | LEAST_TAG) & 0x7FFFFFFF
 
 
