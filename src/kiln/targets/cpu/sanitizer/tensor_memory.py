@@ -329,7 +329,9 @@ def read_operand(rank: u32, mma: Ptr[Mma], descriptor: u64, rows: u32, along: bo
 @inline
 def tag_of(mma):
     """Return the tag of an accumulator: its address, shape, types, kind and the CTA group."""
-    shape = mma.idesc & 0x1F7E0030 | mma.kind << 12 | (mma.cta_group - 1) << 15 | (mma.flags & umma.WS) << 6
+    # bits 4 and 5 are the type of D; of block-scaled kinds they are a byte of scale factors, which MMAs in order differ in
+    fields = u32(0x1F7E0030) if mma.kind < umma.OF_MXF8 else u32(0x1F7E0000)
+    shape = mma.idesc & fields | mma.kind << 12 | (mma.cta_group - 1) << 15 | (mma.flags & umma.WS) << 6
     return ((shape ^ (mma.d & 0x1FF) * 0x9E3779B1) | LEAST_TAG) & 0x7FFFFFFF
 
 
@@ -347,14 +349,13 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
         umma.parts_of(mma),
     )
     in_tensor = mma.flags & umma.A_IN_TENSOR_MEMORY != 0
+    a, b = (umma.relative(st.arena + u64(rank) * st.chunk, descriptor) for descriptor in (mma.a, mma.b))
     half = (m == 64) & (parts == 1)  # layout F: 16 of each 32 lanes
     for cta in range(mma.cta_group):
         there = (rank & ~u32(1)) + cta if mma.cta_group == 2 else rank
-        read_operand(
-            there, mma, mma.b, n // mma.cta_group, mma.idesc >> 16 & 1 != 0, umma.type_of(mma, 10), looks, b_site
-        )
+        read_operand(there, mma, b, n // mma.cta_group, mma.idesc >> 16 & 1 != 0, umma.type_of(mma, 10), looks, b_site)
         if not in_tensor:
-            read_operand(there, mma, mma.a, m, mma.idesc >> 15 & 1 != 0, umma.type_of(mma, 7), looks, a_site)
+            read_operand(there, mma, a, m, mma.idesc >> 15 & 1 != 0, umma.type_of(mma, 7), looks, a_site)
         for row in range(u32(TENSOR_ROWS)):
             lane = row * TENSOR_LANES
             used = not half or (lane & 16) == (mma.d >> 16 & 16)
@@ -415,6 +416,7 @@ def tensor_copy(place: u32, descriptor: u64, form: u32, looks: u32, site: u32, s
         return
     me, clock = u32(TCGEN05_CP) * st.threads + st.tid, st.current.epoch[TCGEN05_CP]
     rank, shape = st.tid // st.per_block, form & 15
+    descriptor = umma.relative(st.arena + u64(rank) * st.chunk, descriptor)
     for cta in range(form >> GROUP_SHIFT):
         there = rank ^ cta
         for row in range(chosen(ROWS, shape)):
