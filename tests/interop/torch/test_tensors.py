@@ -53,6 +53,9 @@ def test_contents():
     normal = make((4000,), torch.float32, None, kinds.GAUSSIAN, kiln_torch.GaussianInitConfig(1.0, 0.5, 2.0))
     assert abs(normal.mean().item() - 2) < 0.1 and abs(normal.std().item() - 1) < 0.1
     assert make((2,), torch.float16, None, kinds.SKIP).shape == (2,)
+    for ends, values in (((1, 3), [1, 2]), ((5, 5), [5])):
+        config = kiln_torch.RandomInitConfig(*ends)
+        assert make((100,), torch.float32, None, kinds.RANDOM, config).unique().tolist() == values
     with pytest.raises(TypeError, match="ScalarInitConfig"):
         make((2,), torch.float32, None, kinds.SCALAR, kiln_torch.RandomInitConfig())
 
@@ -113,3 +116,4 @@ def test_bytes_for_8_bit_floats():
     single = create_cute_tensor_for_fp8(torch.zeros(1, 4), kiln.TFloat32, 1)
     assert single.element_type is kiln.TFloat32
     assert storage.view(torch.float8_e4m3fn).float().tolist() == [[0.5, 1.0, -2.0, 288.0]]
+    assert create_cute_tensor_for_fp8(values, kiln.TFloat32, 1).element_type is kiln.TFloat32

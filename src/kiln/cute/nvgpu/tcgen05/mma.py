@@ -46,7 +46,7 @@ from ..common import CtaGroup, OperandMajorMode
 from ..matrix_descriptor import make_descriptors
 from ..ptx_types import PTX_NAMES
 from ..smem_layouts import SmemLayoutAtomKind
-from ..warp import type_text
+from ..warp.mma import type_text
 from . import tensor_memory
 from .descriptors import READER, UmmaDescriptor
 
@@ -84,13 +84,8 @@ _SCALES = (Field.SFA.value, Field.SFB.value)
 _LANES = Field.DISABLE_OUTPUT_LANE.value
 
 
-_PTX = {
-    **PTX_NAMES, Float6E2M3FN: "e2m3", Float6E3M2FN: "e3m2", Float4E2M1FN: "e2m1",
-}  # fmt: skip
-
-
 def _ptx_name(dtype: Any) -> str:
-    return _PTX[dtype] if isinstance(dtype, type) and dtype in _PTX else type_text(dtype)
+    return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else type_text(dtype)
 
 
 def _by_cta(rows: int, columns: int, ctas: int) -> Layout:
