@@ -35,9 +35,9 @@ def test_placeholders_in_modules_that_exist(below, name):
 
 
 def test_what_a_placeholder_can_be_used_for():
-    from cutlass.cute.nvgpu.cpasync import CopyBulkTensorTileS2GNonExecTrait
     from cutlass.base_dsl import tvm_ffi_builder as internal
     from cutlass.base_dsl.tvm_ffi_builder import Kind
+    from cutlass.cute.nvgpu.cpasync import CopyBulkTensorTileS2GNonExecTrait
 
     @dataclasses.dataclass(frozen=True)
     class Mine(CopyBulkTensorTileS2GNonExecTrait):
