@@ -35,7 +35,7 @@ def test_placeholders_in_modules_that_exist(below, name):
 
 
 def test_what_a_placeholder_can_be_used_for():
-    from cutlass.base_dsl import tvm_ffi_builder as internal
+    from cutlass.base_dsl import tvm_ffi_builder
     from cutlass.base_dsl.tvm_ffi_builder import Kind
     from cutlass.cute.nvgpu.cpasync import CopyBulkTensorTileS2GNonExecTrait
 
@@ -43,10 +43,12 @@ def test_what_a_placeholder_can_be_used_for():
     class Mine(CopyBulkTensorTileS2GNonExecTrait):
         more: int = 1
 
-    def function(kind: internal.Kind | None = internal.Kind.ONE, other: internal.List[Kind] = ()) -> None: ...
+    def function(
+        kind: tvm_ffi_builder.Kind | None = tvm_ffi_builder.Kind.ONE, other: tvm_ffi_builder.List[Kind] = ()
+    ) -> None: ...
 
-    assert internal.Kind.ONE != internal.Kind.TWO
-    assert not isinstance(function, internal.Kind)
+    assert tvm_ffi_builder.Kind.ONE != tvm_ffi_builder.Kind.TWO
+    assert not isinstance(function, tvm_ffi_builder.Kind)
     with pytest.raises(DSLNotImplemented, match="S2GNonExecTrait is not available: it is an internal"):
         Mine()
 

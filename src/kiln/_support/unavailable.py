@@ -29,7 +29,6 @@ NAMES = {
     "cute.nvgpu.cpasync": (
         _INTERNAL,
         "CopyBulkTensorTileG2SMulticastNonExecTrait",
-        "CopyBulkTensorTileG2SNonExecTrait",
         "CopyBulkTensorTileS2GNonExecTrait",
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),

@@ -40,6 +40,13 @@ def test_matrices_have_the_major_mode_fastest():
     assert kiln_torch.matrix(1, 64, 64, True, kiln.Float8E4M3FN).unique().tolist() == [-2, -1, 0, 1]
 
 
+def test_random_integers_exclude_the_largest():
+    # public programs draw lengths with max_val = longest + 1, and scale factors of 1 and 2, powers of two, with 3
+    config = kiln_torch.RandomInitConfig(min_val=1, max_val=3)
+    kinds, make = kiln_torch.TensorInitType, kiln_torch.create_and_permute_torch_tensor
+    assert make((200,), torch.float32, None, kinds.RANDOM, config).unique().tolist() == [1, 2]
+
+
 def test_contents():
     kinds, make = kiln_torch.TensorInitType, kiln_torch.create_and_permute_torch_tensor
     assert make((2, 3), torch.int8, (1, 0), kinds.SCALAR, kiln_torch.ScalarInitConfig(7)).tolist() == [[7, 7]] * 3
@@ -106,4 +113,7 @@ def test_bytes_for_8_bit_floats():
     storage = torch.zeros(1, 4, dtype=torch.uint8)
     tensor = create_cute_tensor_for_fp8(storage, kiln.Float8E4M3FN, 1, source_f32_tensor=values)
     assert tensor.element_type is kiln.Float8E4M3FN
+    single = create_cute_tensor_for_fp8(torch.zeros(1, 4), kiln.TFloat32, 1)
+    assert single.element_type is kiln.TFloat32
     assert storage.view(torch.float8_e4m3fn).float().tolist() == [[0.5, 1.0, -2.0, 288.0]]
+    assert create_cute_tensor_for_fp8(values, kiln.TFloat32, 1).element_type is kiln.TFloat32

@@ -78,10 +78,7 @@ class TensorInitType(enum.Enum):
 
 @dataclasses.dataclass
 class RandomInitConfig:
-    """Integers from `min_val` up to `max_val`, each as likely; `max_val` itself is left out.
-
-    Programs with scale factors of powers of two ask for 1 and 2 as (1, 3).
-    """
+    """Integers from `min_val` up to `max_val`, which is excluded, each as likely, as `torch.Tensor.random_` draws."""
 
     min_val: int = -2
     max_val: int = 2

@@ -107,6 +107,61 @@ def test_words():
         np.testing.assert_array_equal(row, np.array(want, np.uint32), err_msg=text)
 
 
+def test_comparisons_of_packed_halves():
+    """`p|q` are the lower and the upper half; `set` gives masks, or ones."""
+    texts = {
+        "{{ .reg .pred p, q; .reg .b32 t; setp.{0}.{1} p|q, $1, $2; selp.b32 t, 1, 0, p;"
+        " @q add.u32 t, t, 2; mov.b32 $0, t; }}":
+            lambda low, high: low + 2 * high,
+        "set.{0}.u32.{1} $0, $1, $2;": lambda low, high: 0xFFFF * low + 0xFFFF0000 * high,
+    }  # fmt: skip
+    types = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}
+    tests = {"eq": np.equal, "ge": np.greater_equal, "neu": np.not_equal}
+    cases = [
+        (text.format(test, kind), model, test, kind)
+        for text, model in texts.items()
+        for test in tests
+        for kind in types
+    ]
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        for n, (text, *_) in enumerate(cases):
+            made = asm(cute.Int32.mlir_type, [x[t], y[t]], text, "=r,r,r")
+            out[n * 32 + t] = cute.Uint32._make(made)
+
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0, 2**32, 32, dtype=np.uint32) for _ in range(2))
+    y[:8], y[8:16] = x[:8], (x[8:16] & 0xFFFF) | (y[8:16] & 0xFFFF0000)
+    x[16] = y[16] = 0x7FFF7FFF  # NaNs
+    x[17], y[17] = 0x80008000, 0  # zeros of both signs
+    out = np.zeros(32 * len(cases), np.uint32)
+    run(kernel, x, y, out)
+    for (text, model, test, kind), row in zip(cases, out.reshape(-1, 32), strict=True):
+        low, high = tests[test](x.view(types[kind]), y.view(types[kind])).reshape(-1, 2).T.astype(np.uint32)
+        np.testing.assert_array_equal(row, model(low, high), err_msg=text)
+
+
+def test_set_of_whole_registers():
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        for n, text in enumerate(
+            ("set.gt.u32.f32 $0, $1, 0f3F800000;", "set.lt.f32.s32 $0, $1, 0;", "set.eq.u32.u32 $0, $1, 3;")
+        ):
+            out[n * 32 + t] = cute.Uint32._make(asm(cute.Int32.mlir_type, [x[t]], text, "=r,r"))
+
+    x, out = np.arange(32, dtype=np.uint32), np.zeros(96, np.uint32)
+    x[16:24], x[24:] = np.linspace(0, 2, 8, dtype=np.float32).view(np.uint32), x[24:] + (1 << 31)
+    run(kernel, x, out)
+    with np.errstate(invalid="ignore"):
+        above = x.view(np.float32) > 1
+    np.testing.assert_array_equal(out[:32], np.where(above, M, 0))
+    np.testing.assert_array_equal(out[32:64].view(np.float32), (x.view(np.int32) < 0).astype(np.float32))
+    np.testing.assert_array_equal(out[64:], np.where(x == 3, M, 0))
+
+
 FLOATS = {
     "add.f32 $0, $1, $2;": lambda a, b: a + b, "sub.rn.f32 $0, $1, $2;": lambda a, b: a - b,
     "mul.ftz.f32 $0, $1, $2;": lambda a, b: a * b, "div.rn.f32 $0, $1, $2;": lambda a, b: a / b,
@@ -446,7 +501,7 @@ def test_operands_of_the_arch_function():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], 32;", "is not known to the CPU target"),
+        ("tex.1d.v4.f32.s32 {$0, $0, $0, $0}, [$0, {$0}];", "is not known to the CPU target"),
         ("{ .reg .b16 h; add.rz.f16 h, h, h; }", "rounding .rz of"),
         ("mov.u32 $0, undeclared;", "undeclared is not declared"),
         ("bra nowhere;", "no such label"),

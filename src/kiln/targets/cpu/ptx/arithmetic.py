@@ -342,20 +342,58 @@ _FLOAT_TESTS = {
 """Numbers of `arith.cmpf`; PTX's `ne` is false for NaN, as `one` is."""
 
 
-@INSTRUCTIONS.expands("setp")
-def _setp(m: Machine, s: Statement) -> ir.Value | tuple[ir.Value, ir.Value]:
-    kind, test, b = typed(s), s.modifiers[0], m.b
+def _compared(m: Machine, s: Statement, kind: str, values: list[ir.Value]) -> ir.Value:
+    """Return whether two numbers, as bits, compare as the first modifier says; with a third operand, joined with it."""
+    test, b = s.modifiers[0], m.b
     if is_float(kind):
-        values = [m.float(o, kind) for o in s.operands[1:3]]
+        floats = [as_float(b, m.x, value, kind) for value in values]
         number = ir.IntegerAttr.get(int_type(64), _FLOAT_TESTS[test])
-        made = b.value("arith.cmpf", int_type(1), values, {"predicate": number})
+        made = b.value("arith.cmpf", int_type(1), floats, {"predicate": number})
     else:
-        values = [m.bits(o, BITS[kind]) for o in s.operands[1:3]]
         made = b.compare(_INTEGER_TESTS.get(test) or f"{'s' if kind.startswith('s') else 'u'}{test}", *values)
     joined = next((part for part in s.modifiers[1:] if part in INTEGER), "")
-    if joined:
-        made = b.binary(INTEGER[joined], made, m.i1(s.operands[3]))
-    return (made, b.binary("xori", made, 1)) if isinstance(s.operands[0], Pair) else made
+    return b.binary(INTEGER[joined], made, m.i1(s.operands[3])) if joined else made
+
+
+def _compared_halves(m: Machine, s: Statement, kind: str) -> tuple[ir.Value, ir.Value]:
+    whole = [m.bits(o, 32) for o in s.operands[1:3]]
+    low, high = (_compared(m, s, PARTS[kind], [_half(m.b, value, i, 16) for value in whole]) for i in range(2))
+    return low, high
+
+
+def _operand_bits(m: Machine, operand: Operand, kind: str) -> ir.Value:
+    if is_float(kind) and isinstance(operand, Immediate):
+        return float_bits(m.b, m.x, m.float(operand, kind), kind)
+    return m.bits(operand, BITS[kind])
+
+
+@INSTRUCTIONS.expands("setp")
+def _setp(m: Machine, s: Statement) -> ir.Value | tuple[ir.Value, ir.Value]:
+    """Compare; of two numbers in one register, `p|q` takes both results."""
+    kind = typed(s)
+    if kind in ("f16x2", "bf16x2"):
+        return _compared_halves(m, s, kind)
+    made = _compared(m, s, kind, [_operand_bits(m, o, kind) for o in s.operands[1:3]])
+    return (made, m.b.binary("xori", made, 1)) if isinstance(s.operands[0], Pair) else made
+
+
+@INSTRUCTIONS.expands("set")
+def _set(m: Machine, s: Statement) -> ir.Value:
+    """Compare; true is a register, or a half of it, with all bits set, or 1.0 where the result is a float."""
+    kind, b = typed(s), m.b
+    result = next(part for part in s.modifiers if part in BITS)
+    _refuse_others(s, {*_FLOAT_TESTS, *_INTEGER_TESTS, "lt", "le", "gt", "ge", *INTEGER})
+    halves = kind in ("f16x2", "bf16x2")
+    part = PARTS[result] if halves and result in PARTS else result
+    width = BITS[result] // 2 if halves else BITS[result]
+    true = -1 if not is_float(part) else {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000}[part]
+
+    def chosen(condition: ir.Value) -> ir.Value:
+        return b.select(condition, b.const(int_type(width), true), b.const(int_type(width), 0))
+
+    if halves:
+        return _joined(b, *map(chosen, _compared_halves(m, s, kind)))
+    return chosen(_compared(m, s, kind, [_operand_bits(m, o, kind) for o in s.operands[1:3]]))
 
 
 @INSTRUCTIONS.expands("selp")

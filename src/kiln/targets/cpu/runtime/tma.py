@@ -27,8 +27,6 @@ TILE, PIXELS, GATHER4 = range(3)
 """Ways in which a copy takes rows of a tensor: a box of them, pixels (im2col), four rows by their numbers."""
 GATHERED = -1
 """Stands in `Operation.reduction` for a copy of four rows."""
-PAIRS = 16
-"""The bit of a mask of blocks that says that mbarriers are those of pairs (`cta_group::2`)."""
 ROW = TENSOR_MAP_BOX * 8
 """Bytes of the longest row: elements of 8 bytes."""
 NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM, PADDED, ROWS = range(1, 12)
@@ -364,22 +362,25 @@ def set_coordinates(operation, coordinates, offsets, reduction):
 
 
 @inline
-def mbarrier_distance(owner, mine, rank, mask):
+def mbarrier_distance(owner, mine, rank, cta_group):
     """Return how many blocks the mbarrier that block `rank` of a multicast signals lies behind the given one.
 
     `owner` is the block of the given mbarrier, `mine` the one that copies. The receiver's own mbarrier is signalled;
-    with `PAIRS` that of the block of the receiver's pair whose rank is even or odd as the owner's.
+    with `cta_group` 2 that of the block of the receiver's pair whose rank is even or odd as the owner's.
     """
     of_pair = (i64(rank) & ~1 | i64(owner) & 1) - i64(owner)
-    return of_pair if mask >> PAIRS & 1 != 0 else i64(rank) - i64(mine)
+    return of_pair if cta_group == 2 else i64(rank) - i64(mine)
 
 
 @accelerator.export
 def tma_load(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
-    rank: i32, way: i32, mask: i32,
+    rank: i32, way: i32, mask: i32, cta_group: i32,
 ) -> i64:  # fmt: skip
-    """Issue a load to shared memory of this block, or of the blocks of a mask; return 0 or why not."""
+    """Issue a load to shared memory of this block, or of the blocks of a mask; return 0 or why not.
+
+    With `cta_group` 2 the mbarrier may be that of the other block of a pair.
+    """
     why = refused(frame.block, map, target, coordinates[0], rank, way)
     if why != 0:
         return why
@@ -390,14 +391,14 @@ def tma_load(
         give(frame, BULK_QUEUE, BYTES, load_box, target, map, counted, bytes_, mbarrier, more)
     else:
         blocks = block.cluster_x * block.cluster_y * block.cluster_z
-        if u32(mask & 0xFFFF) >> blocks != 0:
+        if u32(mask) >> blocks != 0:
             return RECEIVER | i64(blocks) << 8
         first = address(block.smem) - u64(block.rank) * block.chunk
         owner = (address(mbarrier) - first) // block.chunk
         for rank_there in range(blocks):
             if u32(mask) >> rank_there & 1 != 0:
                 distance = (i64(rank_there) - block.rank) * block.chunk
-                step = mbarrier_distance(owner, block.rank, rank_there, mask)
+                step = mbarrier_distance(owner, block.rank, rank_there, cta_group)
                 there = Ptr[u64](Ptr(mbarrier) + step * block.chunk)
                 give(frame, BULK_QUEUE, BYTES, load_box, target + distance, map, counted, bytes_, there, more)
     return 0
