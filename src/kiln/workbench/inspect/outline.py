@@ -158,7 +158,8 @@ def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], 
 
 _DOES = {
     "tma_load": "loads by TMA", "tma_store": "stores by TMA", "bulk_load": "bulk loads", "bulk_store": "bulk stores",
-    "cp_async": "cp.async", "wgmma": "MMAs", "mma_sync": "MMAs", "mma_block_scale": "MMAs", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix",
+    "cp_async": "cp.async", "wgmma": "MMAs", "mma_sync": "MMAs", "mma_block_scale": "MMAs",
+    "ldmatrix": "ldmatrix", "stmatrix": "stmatrix",
     "mbarrier_wait": "waits", "mbarrier_arrive": "arrives", "wgmma_wait": "waits for MMAs",
     "cp_async_wait": "waits for cp.async", "cp_async_bulk_wait": "waits for stores", "barrier": "barriers",
     "set_max_register": "registers",
