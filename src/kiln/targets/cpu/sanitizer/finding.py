@@ -40,7 +40,7 @@ class Finding:
     other_block: Triple | None
     other_thread: Triple | None
     space: str
-    """"shared", "global" or "" where it is about no memory."""
+    """"shared", "global", "tensor", or "" where it is about no memory."""
     tensor: str
     coordinate: tuple[int, ...] | None
     offset: int | None
@@ -224,6 +224,10 @@ class _Memory:
                 self.coordinate = _coordinate(view.tensor, inside, [])
                 if self.coordinate is not None:
                     self.text = f"{self.tensor}[{', '.join(map(str, self.coordinate))}]"
+        elif record.space == native.TENSOR:
+            self.space, self.tensor, self.offset = "tensor", "tensor memory", record.offset
+            lane, column = record.offset >> 16, record.offset & 0xFFFF
+            self.text = f"tensor memory, lanes {lane} to {lane + native.TENSOR_LANES - 1} of column {column}"
         elif record.space == native.GLOBAL:
             self.space = "global"
             self.text = f"global memory at {record.address & (1 << 64) - 1:#x}"
