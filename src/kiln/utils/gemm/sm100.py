@@ -158,6 +158,7 @@ def epilogue(
     target = cute.group_modes(target, 3, cute.rank(target))
     registers = cute.make_rmem_tensor(acc.shape, gemm_kernel.c_dtype)
     store = cute.make_copy_atom(CopyUniversalOp(), gemm_kernel.c_dtype)
+    whole = None if mC_mnl is None else mC_mnl.shape
     if const_expr(tCcC_base is not None):
         coordinates = thread.partition_D(cute.flat_divide(_without_rests(tCcC_base), epi_tile))[place]
         coordinates = cute.group_modes(coordinates, 3, cute.rank(coordinates))
@@ -180,11 +181,11 @@ def epilogue(
                     acc_pipeline.consumer_release(acc_consumer_state)
                 acc_consumer_state.advance()
         registers.store(epilogue_op(acc.load().to(gemm_kernel.c_dtype)))
-        if const_expr(tCcC_base is not None and mC_mnl is not None):
+        if const_expr(tCcC_base is not None and whole is not None):
             where = coordinates[(None, None, None, part)]
             inside = cute.make_rmem_tensor(registers.shape, Boolean)
             for i in dsl_range(cute.size(registers), unroll_full=True):
-                inside[i] = cute.elem_less(where[i], mC_mnl.shape)
+                inside[i] = cute.elem_less(where[i], whole)
             cute.basic_copy_if(inside, registers, target[(None, None, None, part)])
         else:
             cute.copy(store, registers, target[(None, None, None, part)])

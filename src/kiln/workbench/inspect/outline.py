@@ -110,7 +110,7 @@ def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
         ], "roles": _roles(ops), "pipelines": _pipelines(by_name, number),
         "barriers": _barriers(by_name, number), "copies": _counted(_copies(by_name)),
         "MMAs": _counted(
-            [(op.place, _mma(op)) for name in ("wgmma", "mma_sync") for op in by_name[name]]
+            [(op.place, _mma(op)) for name in _MMAS for op in by_name[name]]
             + [(op.place, _tcgen05_mma(op, constant_bits(op, 3))) for name in _TCGEN05_MMAS for op in by_name[name]]
         ),
     }  # fmt: skip
@@ -182,8 +182,8 @@ def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], 
 
 _DOES = {
     "tma_load": "loads by TMA", "tma_store": "stores by TMA", "bulk_load": "bulk loads", "bulk_store": "bulk stores",
-    "cp_async": "cp.async", "wgmma": "MMAs", "mma_sync": "MMAs", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix",
-    "mbarrier_wait": "waits", "mbarrier_arrive": "arrives", "wgmma_wait": "waits for MMAs",
+    "cp_async": "cp.async", "wgmma": "MMAs", "mma_sync": "MMAs", "mma_block_scale": "MMAs",
+    "ldmatrix": "ldmatrix", "stmatrix": "stmatrix", "mbarrier_wait": "waits", "mbarrier_arrive": "arrives", "wgmma_wait": "waits for MMAs",
     "cp_async_wait": "waits for cp.async", "cp_async_bulk_wait": "waits for stores", "barrier": "barriers",
     "set_max_register": "registers", "tcgen05_mma": "MMAs", "tcgen05_mma_block_scale": "MMAs", "tcgen05_mma_ws": "MMAs",
     "tcgen05_commit": "commits", "tcgen05_cp": "copies to tensor memory", "tcgen05_ld": "loads tensor memory",
@@ -306,12 +306,18 @@ def _copies(by_name: dict[str, list[Operation]]) -> Iterable[tuple[Place | None,
             yield op.place, f"{name} x{op.attributes.get('count')}{transposed}"
 
 
+_MMAS = ("wgmma", "mma_sync", "mma_block_scale")
+
+
 def _mma(op: Operation) -> str:
     has = op.attributes
     m = has.get("m", "64" if op.name.endswith("wgmma") else "?")
     unit = "wgmma" if op.name.endswith("wgmma") else "mma.sync"
     orders = f", A {has['a_major']}-major, B {has['b_major']}-major" if "a_major" in has else ""
-    return f"{unit} m{m}n{has.get('n')}k{has.get('k')} {has.get('a_type')} x {has.get('b_type')}{orders}"
+    kind = f" {has['kind']}" if "kind" in has else ""
+    scales = f", {has['scale_type']} for each {has.get('scale_vector')}" if "scale_type" in has else ""
+    types = f"{has.get('a_type')} x {has.get('b_type')}"
+    return f"{unit} m{m}n{has.get('n')}k{has.get('k')}{kind} {types}{scales}{orders}"
 
 
 def _tcgen05_mma(op: Operation, idesc: int) -> str:

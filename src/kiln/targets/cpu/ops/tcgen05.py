@@ -182,18 +182,18 @@ def _together(x: Expander, op: AnyOp, b: Builder, name: str, word: ir.Value) -> 
 
 @HANDLERS.expands(tcgen05.Tcgen05MatrixDescriptor)
 def _matrix_descriptor(x: Expander, op: tcgen05.Tcgen05MatrixDescriptor, b: Builder) -> ir.Value:
-    """Return a descriptor whose address counts from the start of the block's shared memory, as for WGMMA."""
+    """Return a descriptor with the low bits of an address, as programs make them of `toint()` by themselves."""
     x.kernel_only(op)
     fields = matrix_descriptor_fields(op.leading, op.stride, op.swizzle, absolute_leading=bool(op.next_chunk))
-    low = _address_field(x, b, op.pointer)
+    low = _address_field(b, op.pointer)
     for pointer in op.next_chunk:
-        low = b.binary("ori", low, b.binary("shli", _address_field(x, b, pointer), 16))
+        low = b.binary("ori", low, b.binary("shli", _address_field(b, pointer), 16))
     return b.binary("ori", low, fields - (fields >> 63 << 64))
 
 
-def _address_field(x: Expander, b: Builder, pointer: ir.Value) -> ir.Value:
-    here, start = (b.value("llvm.ptrtoint", int_type(64), (p,)) for p in (pointer, x.function.smem))
-    return b.binary("andi", b.binary("shrui", b.binary("subi", here, start), 4), 0x3FFF)
+def _address_field(b: Builder, pointer: ir.Value) -> ir.Value:
+    address = b.value("llvm.ptrtoint", int_type(64), (pointer,))
+    return b.binary("andi", b.binary("shrui", address, 4), 0x3FFF)
 
 
 def issue_mma(

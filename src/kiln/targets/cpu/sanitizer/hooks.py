@@ -209,7 +209,7 @@ class Hooks:
 
     def box(
         self, b: Builder, map_: ir.Value, shared: ir.Value, mbarrier: ir.Value | None, places: Sequence[ir.Value], what: str,
-        mask: ir.Value | int = -1,
+        mask: ir.Value | int = -1, cta_group: int = 1,
     ) -> None:  # fmt: skip
         """Before a TMA copy; `places` are coordinates and im2col offsets in memory, and the number of coordinates."""
         names = {"load": ("box to", "box of"), "store": ("box from", "box in"), "reduce": ("box from", "box into")}
@@ -219,7 +219,7 @@ class Hooks:
         arrival = 0 if mbarrier is None else self._mbarrier_site(mbarrier, "mbarrier arrive")
         facts = self.sanitizer.facts[self.x.function.name]
         facts.writes_unknown |= what != "load"
-        numbers = [list(names).index(what), mask, low, high, site, *sites, arrival, int(facts.swizzled)]
+        numbers = [list(names).index(what), mask, low, high, site, *sites, arrival, int(facts.swizzled), cta_group]
         self._call(b, "box", map_, shared, b.null() if mbarrier is None else mbarrier, *places, *numbers)
 
     def edit(self, b: Builder, map_: ir.Value) -> None:

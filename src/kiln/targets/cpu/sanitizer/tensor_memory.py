@@ -349,14 +349,13 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
         umma.parts_of(mma),
     )
     in_tensor = mma.flags & umma.A_IN_TENSOR_MEMORY != 0
+    a, b = (umma.relative(st.arena + u64(rank) * st.chunk, descriptor) for descriptor in (mma.a, mma.b))
     half = (m == 64) & (parts == 1)  # layout F: 16 of each 32 lanes
     for cta in range(mma.cta_group):
         there = (rank & ~u32(1)) + cta if mma.cta_group == 2 else rank
-        read_operand(
-            there, mma, mma.b, n // mma.cta_group, mma.idesc >> 16 & 1 != 0, umma.type_of(mma, 10), looks, b_site
-        )
+        read_operand(there, mma, b, n // mma.cta_group, mma.idesc >> 16 & 1 != 0, umma.type_of(mma, 10), looks, b_site)
         if not in_tensor:
-            read_operand(there, mma, mma.a, m, mma.idesc >> 15 & 1 != 0, umma.type_of(mma, 7), looks, a_site)
+            read_operand(there, mma, a, m, mma.idesc >> 15 & 1 != 0, umma.type_of(mma, 7), looks, a_site)
         for row in range(u32(TENSOR_ROWS)):
             lane = row * TENSOR_LANES
             used = not half or (lane & 16) == (mma.d >> 16 & 16)
@@ -417,6 +416,7 @@ def tensor_copy(place: u32, descriptor: u64, form: u32, looks: u32, site: u32, s
         return
     me, clock = u32(TCGEN05_CP) * st.threads + st.tid, st.current.epoch[TCGEN05_CP]
     rank, shape = st.tid // st.per_block, form & 15
+    descriptor = umma.relative(st.arena + u64(rank) * st.chunk, descriptor)
     for cta in range(form >> GROUP_SHIFT):
         there = rank ^ cta
         for row in range(chosen(ROWS, shape)):
