@@ -11,20 +11,21 @@ import enum
 from typing import Any
 
 from .. import cute
-from .._support import unavailable
 from ..base_dsl.diagnostics import type_error
-from ..base_dsl.typing import Int4, Int8, Uint8
+from ..base_dsl.typing import Boolean, Int4, Int8, Int32, Uint8
 from ..cute.nvgpu import CopyUniversalOp, cpasync, tcgen05
 from ..cute.nvgpu.common import CtaGroup, OperandMajorMode
 from ..cute.nvgpu.tcgen05 import OperandSource
 from ..cute.tensor.tensor_ssa import TensorSSA
 from .blackwell_helpers import get_smem_store_op, get_tmem_load_op, make_smem_layout_a, make_smem_layout_b
+from .value_parts import ValueParts
 
 __all__ = [
-    "TransformMode", "compute_smem_layout", "cvt_tensor_a", "epilog_gmem_copy_and_partition",
+    "ContiguousGGSearchState", "ContiguousGroupWorkTileInfo", "TransformMode", "compute_smem_layout",
+    "contiguous_group_search", "create_initial_contiguous_group_search_state", "cvt_tensor_a", "epilog_gmem_copy_and_partition",
     "epilog_smem_copy_and_partition", "epilog_tmem_copy_and_partition", "get_copy_atom_a_transform",
     "get_divisibility", "get_gmem_layout_scale", "get_smem_layout_scale", "get_tma_atom_kind", "get_transform_a_source", "is_shuffle_a",
-    "is_valid_mma_tiler_and_cluster_shape", "is_valid_scale_granularity", "is_valid_tensor_alignment",
+    "is_valid_mma_tiler_and_cluster_shape", "is_valid_scale_granularity", "is_valid_tensor_alignment", "make_contiguous_group_work_tile_info",
     "scale_partition", "scale_tma_partition", "store_transformed_a", "transform_partition",
 ]  # fmt: skip
 
@@ -200,13 +201,17 @@ def get_smem_layout_scale(
     mma_tiler: Any, use_2cta_instrs: bool, scale_granularity_m: int, scale_granularity_k: int,
     scale_major_mode: OperandMajorMode, a_scale_dtype: Any, num_scale_load2trans_stage: int,
 ) -> tuple[tuple[int, int], Any, Any]:  # fmt: skip
-    """Return the tile (M, K) of scale factors, and its layout in shared memory of one stage, and of all stages."""
+    """Return the tile (M, K) of scale factors, and its layout in shared memory of one stage, and of all stages.
+
+    M counts the rows of both CTAs of a pair, and each has the factors of its own: the halves lie in the same place.
+    """
     m, _, k = mma_tiler
     inside = min(scale_granularity_k, k)
-    rows, columns = m // scale_granularity_m, k // inside
+    rows, columns = m // scale_granularity_m // (2 if use_2cta_instrs else 1), k // inside
     strides = (1, rows) if scale_major_mode is OperandMajorMode.MN else (columns, 1)
-    shape = ((scale_granularity_m, rows), (inside, columns))
-    stride = ((0, strides[0]), (0, strides[1]))
+    own, own_stride = ((rows, 2), (strides[0], 0)) if use_2cta_instrs else (rows, strides[0])
+    shape = ((scale_granularity_m, own), (inside, columns))
+    stride = ((0, own_stride), (0, strides[1]))
     none = cute.make_swizzle(0, 4, 3)
     one = cute.make_composed_layout(none, 0, cute.make_layout(shape, stride=stride))
     staged = cute.make_layout((*shape, num_scale_load2trans_stage), stride=(*stride, rows * columns))
@@ -286,5 +291,68 @@ def epilog_gmem_copy_and_partition(
     return tma_atom_c, source, target, store, part
 
 
-def __getattr__(name: str) -> object:
-    return unavailable.name(__name__, name)
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+class ContiguousGGSearchState(ValueParts):
+    """Where a search for the group of a tile stands: `cur_group_idx` counts from 1, and from `cur_start` on the tile's
+    rows or columns end at `cur_boundary`, with those of the group."""
+
+    def __init__(self, group: Any, start: Any, begin: Any, boundary: Any, first_tile: Any, end_tile: Any) -> None:
+        self.cur_group_idx, self.cur_start = Int32(group), Int32(start)
+        self._begin, self.cur_boundary = Int32(begin), Int32(boundary)
+        self._first_tile, self._end_tile = Int32(first_tile), Int32(end_tile)
+
+
+def create_initial_contiguous_group_search_state() -> ContiguousGGSearchState:
+    """Return the state before the first group."""
+    return ContiguousGGSearchState(0, 0, 0, 0, 0, 0)
+
+
+@cute.jit
+def _search(
+    groups: Any, tile: Any, extent: Any, cumsum: Any, group: Any, begin: Any, boundary: Any, first: Any, end: Any
+):
+    looking = tile >= end
+    while looking:
+        group += 1
+        looking = group <= groups
+        if looking:
+            begin = boundary
+            boundary = Int32(cumsum[group])
+            first = end
+            end += (boundary - begin + extent - 1) // extent
+            looking = tile >= end
+    return group, begin, boundary, first, end
+
+
+def contiguous_group_search(
+    cluster_tile_shape_mnk: Any, group_count: Any, linear_idx: Any, search_state: ContiguousGGSearchState, cumsum: Any,
+    search_mode: int,
+) -> ContiguousGGSearchState:  # fmt: skip
+    """Return the group of a tile, which comes later than that of `search_state`.
+
+    Groups lie one behind the other along M (mode 0) or N (mode 1), from `cumsum[i]` to `cumsum[i + 1]`, and tiles do
+    not cross from one to the next. Behind the last group `cur_group_idx` is larger than `group_count`.
+    """
+    extent = cute.size(cluster_tile_shape_mnk[search_mode])
+    old, tile = search_state, Int32(linear_idx)
+    group, begin, boundary, first, end = _search(
+        Int32(group_count), tile, extent, cumsum, old.cur_group_idx, old._begin, old.cur_boundary, old._first_tile,
+        old._end_tile,
+    )  # fmt: skip
+    return ContiguousGGSearchState(group, begin + (tile - first) * extent, begin, boundary, first, end)
+
+
+class ContiguousGroupWorkTileInfo(ValueParts):
+    """The tile of a CTA: its number along M, its first column, its group, and the columns up to the group's end."""
+
+    def __init__(self, cta_coord_m: Any, coord_n: Any, group_idx: Any, distance_to_boundary: Any, valid: Any) -> None:
+        self.cta_coord_m, self.coord_n, self.group_idx = cta_coord_m, coord_n, group_idx
+        self.distance_to_boundary, self.is_valid_tile = distance_to_boundary, Boolean(valid)
+
+
+def make_contiguous_group_work_tile_info(group_count: Any, sTile_info: Any) -> ContiguousGroupWorkTileInfo:
+    """Return the tile that a scheduler wrote to shared memory: four Int32 in the order of the fields."""
+    m, n, group, distance = (Int32(sTile_info[i]) for i in range(4))
+    return ContiguousGroupWorkTileInfo(m, n, group, distance, group < group_count)
