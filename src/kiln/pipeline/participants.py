@@ -89,6 +89,10 @@ class PipelineProducer(_Side):
             """Arrive for this thread's part of the stage."""
             self._pipeline.producer_commit(self._state)
 
+    @property
+    def __state(self) -> PipelineState:  # pyright: ignore[reportUnusedFunction]
+        return self._state  # public programs read `_PipelineProducer__state`
+
     def reset(self, *, loc: Any = None, ip: Any = None) -> None:
         """Go back to a producer's initial state."""
         self._state = self._pipeline.make_producer()._state
@@ -133,6 +137,10 @@ class PipelineConsumer(_Side):
         def release(self, *op_type: Any, loc: Any = None, ip: Any = None) -> None:
             """Release the stage for this thread; with several kinds of consumers, `op_type` says which kind it is."""
             self._pipeline.consumer_release(self._state, *op_type)
+
+    @property
+    def __state(self) -> PipelineState:  # pyright: ignore[reportUnusedFunction]
+        return self._state  # public programs read `_PipelineConsumer__state`
 
     def reset(self, *, loc: Any = None, ip: Any = None) -> None:
         """Go back to a consumer's initial state."""

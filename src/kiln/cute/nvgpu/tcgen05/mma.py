@@ -370,7 +370,21 @@ def _value(place: Any, tensor: TracedTensor, call: tuple[int, ...]) -> ir.Value:
 
 def _same_place(first: Pointer, second: Pointer) -> bool:
     same = first._offset == second._offset
-    return first._base == second._base and isinstance(same, bool) and same
+    return _same_value(first._base, second._base) and isinstance(same, bool) and same
+
+
+def _same_value(first: ir.Value, second: ir.Value) -> bool:
+    """Return whether two values are one, or the results of the same arithmetic: slices at the same dynamic index."""
+    if first == second:
+        return True
+    if not isinstance(first, ir.OpResult) or not isinstance(second, ir.OpResult):
+        return False
+    one, other = first.owner, second.owner
+    if one.name != other.name or not one.name.startswith(("arith.", "cute.ptr_add")):
+        return False
+    if any(other.attributes[name] != one.attributes[name] for name in one.attributes):
+        return False
+    return all(_same_value(a, b) for a, b in zip(one.operands, other.operands, strict=True))
 
 
 def _at_zero(dtype: Any, layout: Layout) -> TracedTensor:
