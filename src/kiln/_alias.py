@@ -62,7 +62,6 @@ _MOVED = {
     "base_dsl.runtime.cuda": "kiln.cuda",
     "cute.nvgpu.cpasync.copy": "kiln.cute.nvgpu.cpasync",
     "cute.nvgpu.cpasync.helpers": "kiln.cute.nvgpu.cpasync",
-    "cute.nvgpu.warp.mma": "kiln.cute.nvgpu.warp",
     "utils.grouped_gemm_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
     "utils.static_persistent_tile_scheduler": "kiln.utils.schedulers.static_persistent",
     f"{_MLIR}.dialects.cute": "kiln.cute.nvgpu.cute_dialect",

@@ -62,5 +62,5 @@ def test_modules_that_lie_elsewhere():
     from cutlass.cute.nvgpu.warp import mma
 
     assert CopyBulkTensorTileG2SOp is cutlass.cute.nvgpu.cpasync.CopyBulkTensorTileG2SOp
-    assert TmaInfo is cutlass.cute.nvgpu.cpasync.TmaInfo and mma is cutlass.cute.nvgpu.warp
+    assert TmaInfo is cutlass.cute.nvgpu.cpasync.TmaInfo and mma.MmaFP8Op is cutlass.cute.nvgpu.warp.MmaFP8Op
     assert callable(bitcast) and Vector is cutlass.Vector and iket.range_push("a") is iket.range_pop() is None

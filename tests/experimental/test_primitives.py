@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from nvidia_testing import compile_for, needs_ptxas
 
 import kiln
 from kiln import cute
+from kiln.base_dsl.diagnostics import DSLBaseError
 from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
 from kiln.experimental import primitives as prims
@@ -78,3 +80,207 @@ def test_bulk_copies_to_global_memory(reduces):
     out = memory[(-memory.ctypes.data // 4) % 4 :][:32]
     run(kernel, out)
     np.testing.assert_array_equal(out, np.arange(32) + reduces)
+
+
+@cute.kernel
+def of_warps_and_barriers(x: cute.Tensor, out: kiln.Array, f: cute.Tensor):
+    lane = arch.thread_idx()[0] % 32
+    warp = arch.warp_idx()
+    mask = 0xFFFFFFFF
+    value, valid = prims.shfl_sync(mask, x[lane], 3, 0x1F, prims.Shfl.DOWN, return_value_and_is_valid=True)
+    moved = prims.shfl_sync(mask, kiln.Float32(lane), 1, 0x1F, "bfly")
+    ballot = prims.vote_sync(mask, lane < 5, prims.VoteSync.BALLOT)
+    low = prims.elect_sync(membermask=0xFFFF) if lane < 16 else prims.elect_sync(membermask=0xFFFF0000)
+    largest = prims.redux_sync(x[lane], prims.ReductionKind.MAX, mask)
+    both = prims.barrier_cta_red(lane != 31, 0, "and")
+    one = prims.barrier_cta_red(lane == 31, 1, "or", thread_count=64)
+    count = prims.barrier_cta_red(lane < 3, 2, "popc")
+    if warp == 0:
+        out[0, lane] = value + 100 * kiln.Int32(valid) + kiln.Int32(moved) * 1000
+        out[1, lane] = ballot + 100 * kiln.Int32(low)
+        out[2, lane] = largest
+        out[3, lane] = kiln.Int32(both) + 2 * kiln.Int32(one) + 10 * count
+        prims.barrier_cta_arrive(3, 64)
+    else:
+        prims.barrier_cta_sync(3, thread_count=64)
+        prims.bar_warp_sync(mask)
+    prims.red(prims.ReductionOp.ADD, prims.ReductionType.F16, f.iterator, 0.5, mem_scope=prims.MemScope.GPU)
+
+
+def test_warps_and_barriers():
+    @cute.jit
+    def main(x: cute.Tensor, out: cute.Tensor, f: cute.Tensor):
+        of_warps_and_barriers(x, out, f).launch(grid=1, block=64)
+
+    x, out, f = np.arange(32, dtype=np.int32), np.zeros((4, 32), np.int32), np.zeros(1, np.float16)
+    with kiln.sanitize():
+        main(x, out, f)
+    lanes = np.arange(32)
+    inside = lanes < 29
+    np.testing.assert_array_equal(out[0], np.where(inside, lanes + 3, lanes) + 100 * inside + 1000 * (lanes ^ 1))
+    np.testing.assert_array_equal(out[1], 31 + 100 * ((lanes == 0) | (lanes == 16)))
+    assert (out[2] == 31).all()
+    assert (out[3] == 0 + 2 + 10 * 6).all()
+    assert f[0] == 32
+
+
+@cute.kernel
+def of_copies_and_mbarriers(x: cute.Tensor, out: cute.Tensor, states: cute.Tensor):
+    """Bring 32 words by cp.async and 128 bytes by a bulk copy, transpose matrices, and write all back."""
+    lane = arch.thread_idx()[0]
+    near = kiln.Array(kiln.Int32, (2, 32), space=kiln.AddressSpace.smem, alignment=128)
+    far = kiln.Array(kiln.Int32, 32, space=kiln.AddressSpace.smem, alignment=128)
+    bars = kiln.Array(kiln.Int64, 3, space=kiln.AddressSpace.smem)
+    if lane == 0:
+        prims.mbarrier_init(bars, 32)
+        prims.mbarrier_init(bars.subview(1), 1)
+        prims.mbarrier_init(bars.subview(2), 32)
+    prims.fence_mbarrier_init()
+    prims.barrier_cta_sync_aligned(0)
+    prims.cp_async_shared_global(near.subview(lane), x.iterator + lane, 4, "ca")
+    prims.cp_async_mbarrier_arrive(bars, noinc=True)
+    if prims.elect_sync():
+        prims.mbarrier_expect_tx(bars.subview(1), 128)
+        prims.mbarrier_arrive(bars.subview(1), count=1)
+        prims.cp_async_bulk_prefetch(x.iterator, 128)
+        prims.cp_async_bulk_shared_cluster_global(near.subview(32), x.iterator, bars.subview(1), 128)
+    state = prims.mbarrier_arrive(bars.subview(2))
+    while not prims.mbarrier_try_wait_timelimit(bars.subview(2), state, 1000):
+        pass
+    while not prims.mbarrier_try_wait_parity(bars, 0, scope="cluster"):
+        pass
+    while not prims.mbarrier_wait_parity(bars.subview(1), 0, prims.MBarrierWait.TEST):
+        pass
+    rows = kiln.Pointer(near.data_ptr(), dtype=kiln.Float16) + (lane % 8) * 8
+    word = prims.ldmatrix(rows, 1, prims.MMALayout.COL)
+    prims.stmatrix(kiln.Pointer(far.data_ptr(), dtype=kiln.Float16) + (lane % 8) * 8, [word], "row")
+    prims.fence_proxy(prims.Proxy.ASYNC_SHARED, space=prims.SharedSpace.shared_cta)
+    prims.bar_warp_sync(0xFFFFFFFF)
+    if prims.elect_sync():
+        prims.cp_async_bulk_global_shared_cta(out.iterator, near.subview(32), 128)
+        prims.cp_async_bulk_global_shared_cta(out.iterator + 32, far, 128)
+    prims.cp_async_bulk_commit_group()
+    prims.cp_async_bulk_wait_group(0)
+    states[lane] = near[0, lane]
+    prims.barrier_cta_sync(0)
+    if lane == 0:
+        prims.mbarrier_inval(bars)
+
+
+def test_copies_and_mbarriers():
+    @cute.jit
+    def main(x: cute.Tensor, out: cute.Tensor, states: cute.Tensor):
+        of_copies_and_mbarriers(x, out, states).launch(grid=1, block=32)
+
+    memory = np.zeros((3, 64 + 4), np.int32)
+    x, out, states = (m[-m.ctypes.data % 16 // 4 :][:n] for m, n in zip(memory, (32, 64, 32), strict=True))
+    x[:] = np.random.default_rng(1).integers(-(1 << 31), 1 << 31, 32)
+    with kiln.sanitize():
+        main(*(from_dlpack(a, assumed_align=16) for a in (x, out, states)))
+    np.testing.assert_array_equal(states, x)
+    np.testing.assert_array_equal(out[:32], x)
+    np.testing.assert_array_equal(out[32:].view(np.int16).reshape(8, 8), x.view(np.int16).reshape(8, 8).T)
+
+
+def test_clusters():
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        tx, rank = arch.thread_idx()[0], prims.cluster_ctarank()
+        mine = kiln.Array(kiln.Int32, 32, space=kiln.AddressSpace.smem)
+        got = kiln.Array(kiln.Int32, 32, space=kiln.AddressSpace.smem, alignment=16)
+        bar = kiln.Array(kiln.Int64, 2, space=kiln.AddressSpace.smem)
+        mine[tx] = 100 * rank + tx
+        if tx == 0:
+            prims.mbarrier_init(bar, 32)
+            prims.mbarrier_init(bar.subview(1), 1)
+            prims.mbarrier_arrive_expect_tx(bar.subview(1), 128)
+        prims.fence_mbarrier_init()
+        prims.fence_proxy("async_shared", space="shared_cta")
+        prims.barrier_cluster_arrive()
+        prims.barrier_cluster_wait()
+        peer = prims.mapa(mine, rank ^ 1)
+        value = peer[tx]
+        prims.red(prims.ReductionOp.ADD, "s32", peer.data_ptr() + tx, 1000, mem_scope=prims.MemScope.CLUSTER)
+        prims.mbarrier_arrive(prims.mapa(bar, rank ^ 1))
+        if prims.elect_sync():
+            there = prims.mapa(got, rank ^ 1)
+            prims.cp_async_bulk_shared_cluster_shared_cta(
+                there, got if kiln.const_expr(False) else mine, prims.mapa(bar.subview(1), rank ^ 1), 128
+            )
+        while not prims.mbarrier_try_wait_parity(bar, 0):
+            pass
+        while not prims.mbarrier_try_wait_parity(bar.subview(1), 0):
+            pass
+        out[rank, tx] = value + kiln.Int32(got[tx] >= 0)
+        prims.barrier_cluster_arrive()
+        prims.barrier_cluster_wait()
+
+    @cute.jit
+    def main(out: cute.Tensor):
+        kernel(out).launch(grid=2, block=32, cluster=(2, 1, 1))
+
+    out = np.zeros((2, 32), np.int32)
+    main(out)
+    np.testing.assert_array_equal(out, np.array([[101], [1]]) + np.arange(32))
+
+
+def test_misuse_of_primitives_is_refused():
+    smem = lambda kind=kiln.Int32, n=32: kiln.Array(kind, n, space=kiln.AddressSpace.smem)
+    far = lambda x: x.iterator
+
+    def refused(match, body):
+        @cute.kernel
+        def kernel(x: cute.Tensor):
+            body(x)
+
+        with pytest.raises(DSLBaseError, match=match):
+            run(kernel, np.zeros(32, np.int32))
+
+    refused("barrier_id is 16", lambda x: prims.barrier_cta_sync(16))
+    refused("number_of_threads is 33", lambda x: prims.barrier_cta_sync(1, thread_count=33))
+    refused("needs a thread_count", lambda x: prims.barrier_cta_arrive(1, None))
+    refused("kind is 'xor'", lambda x: prims.barrier_cta_red(True, 0, "xor"))
+    refused("kind is 'left'", lambda x: prims.shfl_sync(-1, 1, 1, 31, "left"))
+    refused("in shared memory, and this one is in", lambda x: prims.mbarrier_init(far(x), 1))
+    refused("of 0 arrivals", lambda x: prims.mbarrier_init(smem(kiln.Int64, 1), 0))
+    refused("of another CTA", lambda x: prims.mbarrier_init(prims.mapa(smem(kiln.Int64, 1), 0), 1))
+    refused("12 bytes", lambda x: prims.cp_async_shared_global(smem(), far(x), 12, "ca"))
+    refused("8 bytes with cg", lambda x: prims.cp_async_shared_global(smem(), far(x), 8, "cg"))
+    refused("in global memory", lambda x: prims.cp_async_bulk_prefetch(smem(), 16))
+    refused("takes dst and mbar", lambda x: prims.cp_async_bulk_shared_cluster_shared_cta(smem(), smem(), smem(), 16))
+    refused("takes a Pointer or an Array", lambda x: prims.mbarrier_init(3, 1))
+    refused("floats are added", lambda x: prims.red("max", "f32", far(x), 1.0))
+    refused("3 words", lambda x: prims.stmatrix(smem(), [1, 2, 3], "row"))
+    refused("16x16 matrices", lambda x: prims.ldmatrix(smem(), 1, "row", shape="m16n16", src_format="b8"))
+    refused(
+        "from tensormap to generic",
+        lambda x: prims.fence_proxy_release("gpu", from_proxy="tensormap", to_proxy="generic"),
+    )
+    refused("of 64 bytes", lambda x: prims.fence_proxy_acquire("gpu", far(x), 64))
+    refused("reg_count is 100", lambda x: prims.setmaxregister(100, "decrease"))
+    refused("needs a new_value", lambda x: prims.tensormap_replace("rank", far(x)))
+    refused("33 columns", lambda x: prims.tcgen05_alloc(smem(), 33))
+    refused("an address in tensor memory", lambda x: prims.tcgen05_dealloc(smem(), 32))
+    refused("leading_byte_offset", lambda x: prims.Tcgen05SmemDesc.build(smem(), 8))
+
+
+@needs_ptxas
+def test_the_ptx_of_primitives_assembles():
+    @cute.jit
+    def main(x: cute.Tensor, out: cute.Tensor, states: cute.Tensor, f: cute.Tensor):
+        of_copies_and_mbarriers(x, out, states).launch(grid=1, block=32)
+        of_warps_and_barriers(x, cute.make_tensor(out.iterator, cute.make_layout((4, 32), stride=(32, 1))), f).launch(
+            grid=1, block=64
+        )
+
+    kinds = (np.int32, 32), (np.int32, 128), (np.int32, 32), (np.float16, 1)
+    arrays = [np.zeros(n, kind) for kind, n in kinds]
+    arguments = [from_dlpack(a, assumed_align=a.itemsize) for a in arrays]
+    compiled = compile_for(main, *arguments, options="--keep-ptx")
+    ptx = compiled.__ptx__ if hasattr(compiled, "__ptx__") else ""
+    for line in (
+        "barrier.cta.sync", "barrier.cta.red.popc.u32", "mbarrier.arrive.shared::cta.b64", "stmatrix.sync.aligned",
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64", "cp.async.mbarrier.arrive.noinc", "elect.sync",
+        "red.relaxed.gpu.add.noftz.f16", "fence.mbarrier_init.release.cluster", "bar.warp.sync",
+    ):  # fmt: skip
+        assert line in ptx, line

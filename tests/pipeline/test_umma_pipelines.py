@@ -14,7 +14,6 @@ import kiln
 from kiln import cute, pipeline
 from kiln.cute import arch
 from kiln.cute.nvgpu import CtaGroup, cpasync
-from kiln.cute.nvgpu.tcgen05.mma import _same_place
 from kiln.cute.runtime import from_dlpack
 from kiln.pipeline.multicast import consumers_mask, cta_group, is_leader, leader, pair_mask
 
@@ -170,19 +169,6 @@ def test_arrivals_in_ptx(body, shape, ctas, commits, remote):
     assert set(re.findall(r"tcgen05\.commit[\w.:]*", ptx)) == {commits}
     assert bool(re.search(_ARRIVE, ptx)) == remote
     assert ptx.count("elect.sync") >= 1
-
-
-def test_accumulators_are_the_same_at_the_same_stage():
-    """A program writes the slice of a stage twice, for C and D: the index is computed twice."""
-
-    @cute.kernel
-    def kernel(x: cute.Tensor):
-        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 4)
-        state.advance(arch.thread_idx()[0])
-        places = [x.iterator + 4 * index for index in (state.index, state.index, state.index + 1)]
-        assert [_same_place(places[0], place) for place in places] == [True, True, False]
-
-    launch(kernel, words(64), (1, 1, 1))
 
 
 @pytest.mark.parametrize("ctas", [1, 2])

@@ -27,8 +27,8 @@ _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 _internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
-        "_support", "aot.py", "base_dsl", "cute", "dialects", "hardware", "interop", "jax", "measure", "pipeline", "utils",
-        "native", "targets", "workbench", "mlir.py", "torch.py",
+        "_support", "aot.py", "base_dsl", "cute", "dialects", "experimental", "hardware", "interop", "jax", "measure",
+        "native", "pipeline", "targets", "utils", "workbench", "mlir.py", "torch.py",
     )
 )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .host.addresses import *  # noqa: F403
 from .layout import *  # noqa: F403
 from .layout.composed_layout import ComposedLayout as _ComposedLayout  # noqa: F401 - a name programs know
@@ -10,3 +12,11 @@ from .tensor.pointer import *  # noqa: F403
 from .tensor.structures import *  # noqa: F403
 from .tensor.tensor import *  # noqa: F403
 from .tensor.tensor_ssa import *  # noqa: F403
+
+
+def _pack_shape(shape: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """Return a shape: tuples are shapes as they are."""
+    return shape
+
+
+_pack_tile = _pack_shape

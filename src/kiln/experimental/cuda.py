@@ -105,14 +105,14 @@ class TensorMap:
     """A tensor map: in host code what a kernel is launched with, in the kernel its address and its facts. Immutable."""
 
     __kiln_immutable__ = True
-    __slots__ = ("_map", "box_dims", "dtype", "element", "swizzle", "tma_format")
+    __slots__ = ("_map", "_steps", "box_dims", "dtype", "element", "swizzle", "tma_format")
 
     def __init__(
         self, map_: ir.Value, dtype: Any, box_dims: tuple[int, ...], swizzle: TensorMapSwizzle,
-        tma_format: TensorMapDataFormat, element: str,
+        tma_format: TensorMapDataFormat, element: str, steps: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         self._map, self.dtype, self.box_dims, self.swizzle = map_, dtype, box_dims, swizzle
-        self.tma_format, self.element = tma_format, element
+        self.tma_format, self.element, self._steps = tma_format, element, steps or (1,) * len(box_dims)
 
     def get_ptr(self, *, loc: Any = None, ip: Any = None) -> RawPointer:
         """Return the address of the map, generic, in a kernel that has it as a parameter."""
@@ -122,8 +122,8 @@ class TensorMap:
 
     @property
     def box_volume(self) -> int:
-        """The elements of a box."""
-        return prod(self.box_dims)
+        """The elements that a copy of a box takes, by its steps."""
+        return prod(-(-extent // step) for extent, step in zip(self.box_dims, self._steps, strict=True))
 
     @property
     def element_type(self) -> Any:
@@ -151,10 +151,11 @@ class TensorMap:
         return [self._map]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> TensorMap:
-        return TensorMap(values[0], self.dtype, self.box_dims, self.swizzle, self.tma_format, self.element)
+        facts = self.dtype, self.box_dims, self.swizzle, self.tma_format, self.element, self._steps
+        return TensorMap(values[0], *facts)
 
     def __kiln_static_key__(self) -> Any:
-        return (self.dtype, self.box_dims, self.swizzle, self.tma_format)
+        return (self.dtype, self.box_dims, self.swizzle, self.tma_format, self._steps)
 
 
 def _member(kind: Any, value: Any, otherwise: Any) -> Any:
@@ -201,14 +202,15 @@ def _encode(
         raise type_error(
             f"a row of the box {box} of {what}() has {row / 8:g} bytes", f"{format_.name}: {_FIRST_BOX[element]}"
         )
+    taken = () if steps is None else _static("traversal_strides", steps, len(dims), 8)
     map_ = nvgpu.tma.tensor_map_encode(
         base, [Int64(s).ir_value() for s in dims], [Int64(s).ir_value() for s in strides], element=element, box=box,
-        element_strides=() if steps is None else _static("traversal_strides", steps, len(dims), 8), swizzle=how.value,
+        element_strides=taken, swizzle=how.value,
         interleave=_member(TensorMapInterleave, interleave, TensorMapInterleave.none).value,
         promotion=_member(TensorMapL2Promotion, promotion, TensorMapL2Promotion.l2_128b).value,
         fill=_member(TensorMapFloatOOBFill, fill, TensorMapFloatOOBFill.none).value, tensor=name, pixel_box=pixel_box,
     )  # fmt: skip
-    return TensorMap(map_, dtype, box, how, format_, element)
+    return TensorMap(map_, dtype, box, how, format_, element, () if pixel_box is not None else taken)
 
 
 def _at_address(what: str, address: Any, dims: Any, strides: Any) -> tuple[ir.Value, tuple[Any, ...], list[Any]]:

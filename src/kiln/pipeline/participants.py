@@ -77,6 +77,11 @@ class _Side(_OnState):
 class PipelineProducer(_Side):
     """The producer's side."""
 
+    @property
+    def __state(self) -> PipelineState:  # pyright: ignore[reportUnusedFunction]
+        # public programs read it, by its mangled name
+        return self._state
+
     class ImmutableResourceHandle(_Handle):
         """A stage to fill."""
 
@@ -88,10 +93,6 @@ class PipelineProducer(_Side):
         def commit(self, *, loc: Any = None, ip: Any = None) -> None:
             """Arrive for this thread's part of the stage."""
             self._pipeline.producer_commit(self._state)
-
-    @property
-    def __state(self) -> PipelineState:  # pyright: ignore[reportUnusedFunction]
-        return self._state  # public programs read `_PipelineProducer__state`
 
     def reset(self, *, loc: Any = None, ip: Any = None) -> None:
         """Go back to a producer's initial state."""
@@ -126,6 +127,10 @@ class PipelineProducer(_Side):
 class PipelineConsumer(_Side):
     """The consumer's side."""
 
+    @property
+    def __state(self) -> PipelineState:  # pyright: ignore[reportUnusedFunction]
+        return self._state
+
     class ImmutableResourceHandle(_Handle):
         """A full stage."""
 
@@ -137,10 +142,6 @@ class PipelineConsumer(_Side):
         def release(self, *op_type: Any, loc: Any = None, ip: Any = None) -> None:
             """Release the stage for this thread; with several kinds of consumers, `op_type` says which kind it is."""
             self._pipeline.consumer_release(self._state, *op_type)
-
-    @property
-    def __state(self) -> PipelineState:  # pyright: ignore[reportUnusedFunction]
-        return self._state  # public programs read `_PipelineConsumer__state`
 
     def reset(self, *, loc: Any = None, ip: Any = None) -> None:
         """Go back to a consumer's initial state."""

@@ -13,7 +13,7 @@ from ...base_dsl.arguments import GroupNode, Node, NumericNode, ValuesNode
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
 from ...base_dsl.static_key import static_key
-from ...base_dsl.typing import Boolean, Int64, Numeric, is_constexpr
+from ...base_dsl.typing import Boolean, Int32, Int64, Numeric, is_constexpr
 from ...hardware import current as hardware
 from ..atoms.atom import Atom, Op
 from ..deferred_dialects import cute
@@ -36,7 +36,7 @@ from .arrays import (
     row_major,
     torch_element_type,
 )
-from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, TensorSignature
+from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, SymInt, TensorSignature
 from .stream import HANDLES, current_stream, handle_of
 
 
@@ -138,6 +138,20 @@ class IndexNode(NumericNode):
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return self.kind._make(next(values), *self._facts)
+
+
+class SymbolNode(NumericNode):
+    """A symbolic integer that a function is compiled for; calls pass a number."""
+
+    def __init__(self, symbol: SymInt) -> None:
+        super().__init__(Int64 if symbol.width == 64 else Int32, 0)
+        self._divisibility = symbol.divisibility
+
+    def leaves(self) -> list[Any]:
+        raise type_error("a symbolic integer is passed in a call", "it stands for a number in cute.compile")
+
+    def rebuild(self, values: Iterator[ir.Value]) -> Any:
+        return self.kind._make(next(values), True, self._divisibility)
 
 
 class TreeNode(GroupNode):
@@ -259,6 +273,8 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
         return value_node(value)
     if kind is RuntimePointer:
         return PointerNode(value)
+    if kind is SymInt:
+        return SymbolNode(value)
     if kind is FakeTensor:
         return TensorNode(value._signature, None, None, symbols=value.symbols)
     if kind is Layout or kind is ComposedLayout:

@@ -55,23 +55,18 @@ class Array:
     """The index of the first element in what was allocated, and the elements of that, if accesses are checked."""
 
     def __init__(
-        self, dtype: Any, shape: Any = None, *, space: Any = None, alignment: int | None = None,
-        addrspace: Any = None, loc: Any = None, ip: Any = None, **named: Any,
+        self, base: Any = None, extents: Any = None, /, *, dtype: Any = None, shape: Any = None, space: Any = None,
+        addrspace: Any = None, alignment: int | None = None, loc: Any = None, ip: Any = None,
     ) -> None:  # fmt: skip
-        if isinstance(dtype, NumericMeta):
-            space = addrspace if space is None else space
-            self._allocate(
-                dtype, _extents(shape), address_space(AddressSpace.rmem if space is None else space), alignment
-            )
-        else:
-            self._view(dtype, named.pop("dtype", None), shape, addrspace if space is None else space)
-        if named:
-            raise type_error(f"Array() got {', '.join(named)}", "dtype, shape, space, addrspace, alignment")
-
-    def __new__(cls, dtype: Any = None, *args: Any, **kwargs: Any) -> Array:
-        made = object.__new__(cls)
         tracing.require("cutlass.Array()")
-        return made
+        base = dtype if base is None else base
+        shape = shape if extents is None else extents
+        space = addrspace if space is None else space
+        if isinstance(base, NumericMeta):
+            where = address_space(AddressSpace.rmem if space is None else space)
+            self._allocate(base, _extents(shape), where, alignment)
+        else:
+            self._view(base, dtype, shape, space)
 
     def _allocate(self, dtype: Any, shape: tuple[int, ...], space: AddressSpace, alignment: int | None) -> None:
         if not all(isinstance(s, int) and s > 0 for s in shape):

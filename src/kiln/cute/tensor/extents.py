@@ -44,6 +44,15 @@ class Extents:
     def __init__(self, layout: Layout, origin: tuple[Any, ...], sizes: tuple[Any, ...]) -> None:
         self.layout, self.origin, self.sizes = layout, origin, sizes
 
+    @staticmethod
+    def of(layout: Any) -> Extents | None:
+        """Return the extents of a tensor with a layout, its own shape; None if it has too many modes."""
+        shape = (layout.outer if isinstance(layout, ComposedLayout) else layout).shape
+        sizes = flatten_to_tuple(shape)
+        if not 0 < len(sizes) <= _MOST_MODES:
+            return None
+        return Extents(Layout(shape, _numbered(shape, iter(range(len(sizes))))), (0,) * len(sizes), sizes)
+
     def sliced(self, coord: Any) -> Extents | None:
         """Return the extents of a slice."""
         return self._changed(lambda: (slice_(self.layout, coord), crd2idx(coord, self.layout)))
@@ -107,13 +116,7 @@ def watched() -> bool:
 
 def extents_of(layout: Any) -> Extents | None:
     """Return the extents of a new tensor, its own shape; None if accesses are not checked."""
-    if not watched():
-        return None
-    shape = (layout.outer if isinstance(layout, ComposedLayout) else layout).shape
-    sizes = flatten_to_tuple(shape)
-    if not 0 < len(sizes) <= _MOST_MODES:
-        return None
-    return Extents(Layout(shape, _numbered(shape, iter(range(len(sizes))))), (0,) * len(sizes), sizes)
+    return Extents.of(layout) if watched() else None
 
 
 def _numbered(shape: Any, numbers: Any) -> Any:
@@ -172,6 +175,8 @@ def _box(layout: Layout, indices: tuple[int, ...], modes: int) -> tuple[tuple[in
 
 
 def _check(extents: Extents, pointer: Pointer, low: Any, high: Any, write: bool) -> None:
+    if not watched():  # the coordinates are for predicates only
+        return
     modes = list(zip(low, high, extents.sizes, strict=True))
     if all(isinstance(x, int) for mode in modes for x in mode) and all(a >= 0 and b < n for a, b, n in modes):
         return

@@ -532,8 +532,12 @@ def address_at(pointer: Pointer, offset: Any) -> ir.Value:
 def pointer_to(
     dtype: Any, value: Any, space: AddressSpace, alignment: int | None = None, swizzle: Swizzle | None = None
 ) -> Pointer:
-    """Return a pointer to an address, in a trace: an integer or an LLVM pointer."""
-    if hasattr(value, "type") and not isinstance(value, Numeric):
+    """Return a pointer to an address, in a trace: an integer, an LLVM pointer or another pointer."""
+    if isinstance(value, Pointer):
+        alignment = alignment or max(value.alignment, natural_alignment(dtype))
+        type_ = cute.ptr_type(dtype.mlir_type, space.name, alignment)
+        made = Pointer(cute.cast_ptr(value.ir_value(), type_), dtype, space, alignment, readonly=value._readonly)
+    elif hasattr(value, "type") and not isinstance(value, Numeric):
         made = _from_llvm_pointer(dtype, value, space, alignment)
     else:
         made = pointer_from_address(value, dtype, space, alignment or 0)

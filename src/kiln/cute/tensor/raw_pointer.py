@@ -54,7 +54,7 @@ class RawPointer(Pointer):
         if self._memspace is not _TMEM or not isinstance(offset, (int, Numeric)):
             return super().__add__(offset)
         moved = Int32(self.toint()) + Int32(offset) * (element_bits(self._dtype) // 8)
-        return raw_pointer(pointer_from_address(moved, self._dtype, _TMEM))
+        return raw_pointer(pointer_from_address(moved, self._dtype, _TMEM, 4))
 
     __radd__ = __add__
 

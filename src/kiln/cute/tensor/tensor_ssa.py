@@ -582,6 +582,7 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
 
 def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
     """Return a value with the same number in every element; a value with one element is repeated."""
+    shape = tuple(shape) if isinstance(shape, list) else shape
     count = product(shape)
     if isinstance(fill_value, TensorSSA):
         return fill_value.to(dtype).broadcast_to(shape)

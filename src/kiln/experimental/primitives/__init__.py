@@ -41,6 +41,14 @@ _UNITS = {
         "prefetch_tensormap", "tensormap_replace",
     ),
     "matrices": ("ldmatrix", "stmatrix"),
+    "tcgen05": (
+        "MMABlockScaleKind", "S2TCopyMode", "Tcgen05CpSrcFormat", "Tcgen05Fence", "Tcgen05InstrDesc",
+        "Tcgen05LdStShape", "Tcgen05MMABlockScale", "Tcgen05MMACollectorOp", "Tcgen05MMAKind", "Tcgen05MxInstrDesc",
+        "Tcgen05MxOmmaInstrDesc", "Tcgen05SmemDesc", "Tcgen05SmemSwizzle", "Tcgen05Wait", "TmemAddr", "make_tmem_ptr",
+        "make_tmem_ptr_from_warp_row_col", "tcgen05_alloc", "tcgen05_commit", "tcgen05_cp", "tcgen05_dealloc",
+        "tcgen05_fence", "tcgen05_ld", "tcgen05_mma", "tcgen05_mma_block_scale", "tcgen05_relinquish_alloc_permit",
+        "tcgen05_st", "tcgen05_wait",
+    ),
     "words": ("atomicrmw", "convert_and_pack_integer", "mov_b32", "print_runtime", "prmt", "red"),
 }  # fmt: skip
 

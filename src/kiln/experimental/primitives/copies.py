@@ -128,7 +128,9 @@ def cp_async_bulk_tensor_shared_cluster_global(
     what = "cp_async_bulk_tensor_shared_cluster_global"
     mask = None if multicast_mask is None else Int16(multicast_mask).ir_value()
     pair = None if group is None else int(choice("group", group, ("cta_1", "cta_2"))[-1])
-    _load(what, dst, desc, coords, mbar, im2col_offsets, l2_cache_hint, mask=mask, cta_group=pair)
+    # the mbarrier of the even CTA of a pair counts the bytes of both
+    how = {"mask": mask, "cta_group": pair, "to_leader": pair == 2}
+    _load(what, dst, desc, coords, mbar, im2col_offsets, l2_cache_hint, **how)
 
 
 def _load(what: str, dst: Any, desc: Any, coords: Any, mbar: Any, offsets: Any, hint: Any, **how: Any) -> None:

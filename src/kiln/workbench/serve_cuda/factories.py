@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SLACK = 64 << 10
 """Bytes of memory behind a new tensor."""
+ALIGNMENT = 128
+"""The alignment of new tensors, which tensor maps need; a GPU's is larger."""
 _LARGE = 4 << 20
 _CHUNK = 1 << 20
 
@@ -41,7 +43,8 @@ def large(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> torch.
         return None
     # The system provides zero pages when they are touched.
     memory = (torch.zeros if name in _ZEROS else torch.empty)(bytes_ + SLACK, dtype=torch.uint8)
-    made = torch.empty(0, dtype=wanted.dtype).set_(memory.untyped_storage(), 0, wanted.shape, wanted.stride())
+    first = -memory.data_ptr() % ALIGNMENT // wanted.itemsize
+    made = torch.empty(0, dtype=wanted.dtype).set_(memory.untyped_storage(), first, wanted.shape, wanted.stride())
     if name in _NORMAL:
         _draw_normal(made, kwargs.get("generator"))
     return made

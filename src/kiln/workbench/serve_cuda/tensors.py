@@ -114,9 +114,7 @@ _ALLOCATING = frozenset({
 """Torch functions whose results programs pass to kernels, besides those with a device argument."""
 
 
-_ALIGNMENT = 128
-"""The alignment of new tensors, which tensor maps need; a GPU's is larger."""
-_SMALL = 1 << 20
+_SMALL = 64 << 20
 _KEPT_BYTES = 256 << 20
 _kept: collections.deque[tuple[Any, int]] = collections.deque()
 _kept_bytes = 0
@@ -145,7 +143,7 @@ def _settle(tensor: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
 def _align(tensor: torch.Tensor, storage: Any, bytes_: int) -> None:
     """Move a tensor to an aligned address of its memory, which has room behind it."""
     start = storage.data_ptr()
-    distance = -start % _ALIGNMENT
+    distance = -start % factories.ALIGNMENT
     if distance and not distance % tensor.itemsize and not tensor.storage_offset() and not tensor.requires_grad:
         ctypes.memmove(start + distance, start, bytes_)
         tensor.set_(storage, distance // tensor.itemsize, tensor.shape, tensor.stride())

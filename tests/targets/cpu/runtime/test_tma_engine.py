@@ -217,7 +217,7 @@ def test_elements_with_padding(element, bits, swizzle):
         want = np.zeros((4, 8, 16), np.uint8)
         inside = rows[at[1] : at[1] + 4, at[0] // 128 : at[0] // 128 + 1].reshape(-1, 8, filled)
         want[: len(inside), :, :filled] = inside
-        got = load(box, record, at, bytes_=512)
+        got = load(box, record, at, bytes_=4 * 8 * filled)  # without padding
         np.testing.assert_array_equal(got[:512], box.swizzled(np.pad(want.reshape(-1), (0, 512)))[:512])
     at = (N * 5)(64, 0)
     offsets, frame, word = (ctypes.c_int16 * 3)(), Group((32, 1, 1)).frame(0), ctypes.c_uint64(0)

@@ -55,7 +55,7 @@ def ceil_div(a, b):
 
 @native
 def box_bytes(map: Ptr[TensorMap]) -> u32:
-    """Return the bytes of a box, which an mbarrier counts."""
+    """Return the bytes of a box in shared memory."""
     elements = u32(map.box[0])
     if map.im2col != 0:
         elements *= map.box[1]
@@ -338,8 +338,18 @@ def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i3
 
 @inline
 def copied_bytes(map, way):
-    """Return the bytes of a copy, which an mbarrier counts: those of a box, or of four rows."""
+    """Return the bytes of a copy in shared memory: those of a box, or of four rows."""
     return box_bytes(map) * (4 if way == GATHER4 else 1)
+
+
+@inline
+def counted_bytes(map, way):
+    """Return the bytes of a copy that an mbarrier counts: without the padding of unpacked elements.
+
+    No manual says so. Programs of NVIDIA expect the bytes that elements have in global memory (`size_in_bytes` of a
+    4-bit type), as the collectives of CUTLASS do, whose unpacked types have 4 and 6 bits.
+    """
+    return copied_bytes(map, way) * bits_of(map) // shared_bits(map)
 
 
 @inline
@@ -374,11 +384,11 @@ def tma_load(
     why = refused(frame.block, map, target, coordinates[0], rank, way)
     if why != 0:
         return why
-    bytes_ = copied_bytes(map, way)
+    bytes_, counted = copied_bytes(map, way), counted_bytes(map, way)
     block = frame.block
     more = lambda operation: set_coordinates(operation, coordinates, offsets, GATHERED if way == GATHER4 else 0)
     if mask < 0:
-        give(frame, BULK_QUEUE, BYTES, load_box, target, map, bytes_, bytes_, mbarrier, more)
+        give(frame, BULK_QUEUE, BYTES, load_box, target, map, counted, bytes_, mbarrier, more)
     else:
         blocks = block.cluster_x * block.cluster_y * block.cluster_z
         if u32(mask) >> blocks != 0:
@@ -390,7 +400,7 @@ def tma_load(
                 distance = (i64(rank_there) - block.rank) * block.chunk
                 step = mbarrier_distance(owner, block.rank, rank_there, cta_group)
                 there = Ptr[u64](Ptr(mbarrier) + step * block.chunk)
-                give(frame, BULK_QUEUE, BYTES, load_box, target + distance, map, bytes_, bytes_, there, more)
+                give(frame, BULK_QUEUE, BYTES, load_box, target + distance, map, counted, bytes_, there, more)
     return 0
 
 

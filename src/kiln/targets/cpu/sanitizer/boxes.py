@@ -16,6 +16,7 @@ from ..runtime.tma import (
     TILE,
     bits_of,
     copied_bytes,
+    counted_bytes,
     for_each_gathered_row,
     for_each_pixel,
     for_each_row,
@@ -161,7 +162,7 @@ def box(
                 in_shared(map, shared + distance, way, engine | u32(SHARED | WRITE), shared_site, low, high, swizzles)
                 flags = engine | u32(SHARED | ATOMIC | NO_INIT)
                 shared_access(there, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
-                mbarrier_arrive(there, 0, bytes_, mbarrier_site, 1 + BULK_LOAD)
+                mbarrier_arrive(there, 0, counted_bytes(map, way), mbarrier_site, 1 + BULK_LOAD)
     else:
         for mode in range(count):
             if coordinates[mode] < 0:

@@ -1,0 +1,381 @@
+"""Primitives of tensor memory and the tensor cores of Blackwell (sm_100a)."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import (
+    BFloat16,
+    Float4E2M1FN,
+    Float6E2M3FN,
+    Float6E3M2FN,
+    Float8E4M3FN,
+    Float8E5M2,
+    Float16,
+    Float32,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Numeric,
+    TFloat32,
+    Uint8,
+)
+from ...cute.arch.values import choice, i1, i32, kernel_only
+from ...cute.deferred_dialects import nvgpu
+from ...cute.tensor.array import Array
+from ...cute.tensor.pointer import AddressSpace
+from ...cute.tensor.raw_pointer import inttoptr
+from ...cute.tensor.tensor_ssa import TensorSSA
+from ...dialects.nvgpu import tcgen05_descriptors
+from .addresses import shared
+from .names import names
+
+Tcgen05MMAKind = names("Tcgen05MMAKind", "F16 TF32 F8F6F4 I8")
+MMABlockScaleKind = names("MMABlockScaleKind", "MXF8F6F4 MXF4 MXF4NVF4")
+Tcgen05MMABlockScale = names("Tcgen05MMABlockScale", "BLOCK16 BLOCK32")
+Tcgen05MMACollectorOp = names("Tcgen05MMACollectorOp", "FILL USE LASTUSE DISCARD")
+Tcgen05Wait = names("Tcgen05Wait", "LOAD STORE")
+Tcgen05Fence = names("Tcgen05Fence", "BEFORE_THREAD_SYNC AFTER_THREAD_SYNC")
+Tcgen05CpSrcFormat = names("Tcgen05CpSrcFormat", "B4X16_P64 B6X16_P32")
+Tcgen05LdStShape = names(
+    "Tcgen05LdStShape",
+    "SHAPE_32X32B SHAPE_16X64B SHAPE_16X128B SHAPE_16X256B SHAPE_16X32BX2",
+    **{f"SHAPE_{name.upper()}": name for name in ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")},
+)
+
+
+class Tcgen05SmemSwizzle(enum.IntEnum):
+    """The swizzle of an operand in shared memory, as its number in descriptors."""
+
+    NONE = 0
+    SWIZZLE_128B_ATOM_32B = 1
+    SWIZZLE_128B = 2
+    SWIZZLE_64B = 4
+    SWIZZLE_32B = 6
+
+
+class S2TCopyMode:
+    """Shapes of copies from shared to tensor memory, each with its multicast: `shape, multicast = S2TCopyMode.X`."""
+
+    S2T_128x128b = ("128x128b", None)
+    S2T_128x256b = ("128x256b", None)
+    S2T_4x256b = ("4x256b", None)
+    S2T_32x128b_WARPX4 = ("32x128b", "warpx4")
+    S2T_64x128b_WARPX2_01_23 = ("64x128b", "warpx2::01_23")
+    S2T_64x128b_WARPX2_02_13 = ("64x128b", "warpx2::02_13")
+
+
+_OPERANDS = {
+    None: 0, Float16: 0, BFloat16: 1, Float32: 2, TFloat32: 2, Uint8: 0, Int8: 1, Float8E4M3FN: 0, Float8E5M2: 1,
+    Float6E2M3FN: 3, Float6E3M2FN: 4, Float4E2M1FN: 5,
+}  # fmt: skip
+_ACCUMULATORS = {None: 0, Float16: 0, Float32: 1, Int32: 2}
+
+
+class _Word:
+    """An integer of the hardware with named fields."""
+
+    kind: Any = Int32
+
+    def __init__(self, value: Any) -> None:
+        self.value = self.kind(value.value if isinstance(value, _Word) else value)
+
+    def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+        """Return the integer as a value of the IR."""
+        return self.value.ir_value()
+
+    def __add__(self, other: Any) -> Any:
+        return type(self)(self.value + self.kind(other))
+
+    __radd__ = __add__
+
+
+def _code(what: str, dtype: Any, codes: dict[Any, int]) -> int:
+    if dtype not in codes:
+        raise type_error(f"{what} is {getattr(dtype, '__name__', dtype)}", "a type of tcgen05.mma")
+    return codes[dtype]
+
+
+def _shape(m_dim: int, n_dim: int) -> int:
+    if m_dim % 16 or n_dim % 8:
+        raise type_error(f"an MMA of m_dim={m_dim} and n_dim={n_dim}", "multiples of 16 and of 8")
+    return n_dim // 8 << 17 | m_dim // 16 << 24
+
+
+class Tcgen05InstrDesc(_Word):
+    """The instruction descriptor of `tcgen05_mma`."""
+
+    @classmethod
+    def build(
+        cls, *, c_dtype: Any = None, a_dtype: Any = None, b_dtype: Any = None, a_major: int = 0, b_major: int = 0,
+        n_dim: int, m_dim: int, negate_a: bool = False, negate_b: bool = False, saturate: bool = False,
+    ) -> Tcgen05InstrDesc:  # fmt: skip
+        """Return the descriptor of an MMA of `m_dim` x `n_dim` (of both CTAs of a pair); a major of 1 is MN."""
+        return cls(
+            saturate << 3 | _code("c_dtype", c_dtype, _ACCUMULATORS) << 4 | _code("a_dtype", a_dtype, _OPERANDS) << 7
+            | _code("b_dtype", b_dtype, _OPERANDS) << 10 | negate_a << 13 | negate_b << 14 | a_major << 15
+            | b_major << 16 | _shape(m_dim, n_dim)
+        )  # fmt: skip
+
+
+class Tcgen05MxInstrDesc(_Word):
+    """The instruction descriptor of `tcgen05_mma_block_scale`."""
+
+    @classmethod
+    def build(
+        cls, *, a_dtype: Any, b_dtype: Any, scale_format: int, n_dim: int, m_dim: int, a_major: int = 0,
+        b_major: int = 0, a_sf_id: int = 0, b_sf_id: int = 0,
+    ) -> Any:  # fmt: skip
+        """Return the descriptor of a block-scaled MMA; `scale_format` 1 is UE8M0, 0 is UE4M3."""
+        made = cls(
+            _code("a_dtype", a_dtype, cls.operands()) << 7 | _code("b_dtype", b_dtype, cls.operands()) << 10
+            | a_major << 15 | b_major << 16 | scale_format << 23 | _shape(m_dim, n_dim)
+        )  # fmt: skip
+        return made.set_sf_ids(a_sf_id=a_sf_id, b_sf_id=b_sf_id)
+
+    @staticmethod
+    def operands() -> dict[Any, int]:
+        """Return the numbers of element types."""
+        return _OPERANDS
+
+    def set_sf_ids(self, *, a_sf_id: int = 0, b_sf_id: int = 0) -> Any:
+        """Return the descriptor with the bytes of the scale factors' cells that the MMA takes."""
+        rest = self.value & Int32(~(3 << 4 | 3 << 29))
+        return type(self)(rest | Int32(b_sf_id) << 4 | Int32(a_sf_id) << 29)
+
+
+class Tcgen05MxOmmaInstrDesc(Tcgen05MxInstrDesc):
+    """The instruction descriptor of block-scaled MMAs of fp4 (mxf4, mxf4nvf4), whose E2M1 is 1."""
+
+    @staticmethod
+    def operands() -> dict[Any, int]:
+        return {None: 1, **_OPERANDS, Float4E2M1FN: 1}
+
+
+class Tcgen05SmemDesc(_Word):
+    """The descriptor of an operand in shared memory; adding n moves it by 16 n bytes."""
+
+    kind = Int64
+
+    @classmethod
+    def build(
+        cls, start_address: Any, leading_byte_offset: int = 0, stride_byte_offset: int = 0, version: int = 1,
+        base_offset: int = 0, layout: Any = 0,
+    ) -> Tcgen05SmemDesc:  # fmt: skip
+        """Return the descriptor of an operand at an address; offsets are in bytes, `layout` is its swizzle."""
+        if isinstance(start_address, (int, Numeric)):
+            start_address = inttoptr(start_address, AddressSpace.smem, Int8)
+        where = shared(start_address, "Tcgen05SmemDesc.build").ir_value()
+        known = {number: name for name, number in tcgen05_descriptors.SWIZZLES.items()}
+        for name, number in (("leading", leading_byte_offset), ("stride", stride_byte_offset)):
+            if number % 16 or not 0 <= number < 1 << 18:
+                raise type_error(
+                    f"the {name}_byte_offset of an operand is {number}", f"a multiple of 16 below {1 << 18}"
+                )
+        if int(layout) not in known or version != 1:
+            raise type_error(
+                f"the layout of an operand is {layout!r}, version {version}", "a Tcgen05SmemSwizzle, version 1"
+            )
+        made = nvgpu.tcgen05.tcgen05_matrix_descriptor(
+            where, leading_byte_offset, stride_byte_offset, known[int(layout)]
+        )
+        return cls(Int64._make(made) | Int64(base_offset << 49))
+
+    def advance_start_address(self, offset: Any) -> Tcgen05SmemDesc:
+        """Return the descriptor of what lies `offset` bytes further on."""
+        return self + (offset >> 4)
+
+
+class TmemAddr(_Word):
+    """An address in tensor memory: the row (lane) in bits 16 to 31, the column in bits 0 to 15."""
+
+    @property
+    def row_id(self) -> Int32:
+        """The lane."""
+        return (self.value >> 16) & 0xFFFF
+
+    @property
+    def col_id(self) -> Int32:
+        """The column."""
+        return self.value & 0xFFFF
+
+    @classmethod
+    def from_row_col(cls, row: Any, col: Any) -> TmemAddr:
+        """Return the address of a lane and a column."""
+        return cls(Int32(row) << 16 | Int32(col))
+
+    def as_ptr(self, dtype: Any) -> Array:
+        """Return the address as an Array of a type, without extents."""
+        return make_tmem_ptr(self, dtype)
+
+
+def make_tmem_ptr(addr: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> Array:
+    """Return an address in tensor memory as an Array of a type, without extents."""
+    return Array(inttoptr(Int32(_word(addr)), AddressSpace.tmem, dtype))
+
+
+def make_tmem_ptr_from_warp_row_col(
+    base: Any, warp: Any, col: Any, dtype: Any, *, loc: Any = None, ip: Any = None
+) -> Array:
+    """Return the part of tensor memory of a warp, 32 lanes, from a column on; `col` counts from 0, not from the base."""
+    row = TmemAddr(_word(base)).row_id + 32 * (warp % 4)
+    return TmemAddr.from_row_col(row, col).as_ptr(dtype)
+
+
+def _word(addr: Any) -> Any:
+    """Return an address in tensor memory as 32 bits."""
+    if isinstance(addr, _Word):
+        return addr.value
+    if isinstance(addr, (int, Numeric)):
+        return addr
+    where = addr.data_ptr() if hasattr(addr, "data_ptr") else addr
+    if getattr(where, "memspace", None) is not AddressSpace.tmem:
+        raise type_error(f"an address in tensor memory is {addr}", "make_tmem_ptr(address, dtype)")
+    return where.toint()
+
+
+def _tmem(addr: Any) -> ir.Value:
+    return i32(_word(addr))
+
+
+def _group(group: Any) -> int:
+    return 1 if group is None else int(choice("group", group, ("cta_1", "cta_2"))[-1])
+
+
+def _columns(ncols: Any) -> ir.Value:
+    if isinstance(ncols, int) and (not 32 <= ncols <= 512 or ncols & (ncols - 1)):
+        raise type_error(f"{ncols} columns of tensor memory", "a power of two from 32 to 512")
+    return i32(ncols)
+
+
+def tcgen05_alloc(dst: Any, ncols: Any, *, group: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Allocate columns of tensor memory and write their address to a word of shared memory. A whole warp calls it."""
+    where = shared(dst, "tcgen05_alloc").ir_value()
+    nvgpu.tcgen05.tcgen05_alloc(where, _columns(ncols), cta_group=_group(group))
+
+
+def tcgen05_dealloc(addr: Any, ncols: Any, *, group: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Free the columns of an allocation. A whole warp calls it."""
+    kernel_only("tcgen05_dealloc")
+    nvgpu.tcgen05.tcgen05_dealloc(_tmem(addr), _columns(ncols), cta_group=_group(group))
+
+
+def tcgen05_relinquish_alloc_permit(*, group: Any = None, loc: Any = None, ip: Any = None) -> None:
+    """Give up the right to allocate, so that another CTA of the SM can."""
+    kernel_only("tcgen05_relinquish_alloc_permit")
+    nvgpu.tcgen05.tcgen05_relinquish_alloc_permit(cta_group=_group(group))
+
+
+def _operand(x: Any) -> ir.Value:
+    """Return an operand of an MMA: a descriptor, 64 bits, or an address in tensor memory, 32 bits."""
+    if isinstance(x, Tcgen05SmemDesc):
+        return x.ir_value()
+    return x.ir_value() if isinstance(x, Numeric) and type(x).width == 64 else _tmem(x)
+
+
+def _masks(mask: Any) -> list[ir.Value]:
+    parts = () if mask is None else mask.to_elements() if isinstance(mask, TensorSSA) else tuple(mask)
+    return [i32(part) for part in parts]
+
+
+def tcgen05_mma(
+    kind: Any, cta_group: Any, d: Any, a: Any, b: Any, idesc: Any, enable_input_d: Any, *, collector_op: Any = None,
+    a_shift: bool | None = None, scale_input_d: int | None = None, write_disable_mask: Any = None, loc: Any = None,
+    ip: Any = None,
+) -> None:  # fmt: skip
+    """Issue D = A B + D, or D = A B, with D in tensor memory; one thread calls it.
+
+    A is a descriptor or lies in tensor memory. `scale_input_d` n divides D by 2^n before the addition,
+    `write_disable_mask` has a bit for each row that is not written.
+    """
+    kernel_only("tcgen05_mma")
+    collector = (
+        None if collector_op is None else choice("collector_op", collector_op, ("fill", "use", "lastuse", "discard"))
+    )
+    nvgpu.tcgen05.tcgen05_mma(
+        _tmem(d), _operand(a), _operand(b), i32(_word(idesc)), i1(enable_input_d), *_masks(write_disable_mask),
+        kind=choice("kind", kind, ("f16", "tf32", "f8f6f4", "i8")), cta_group=_group(cta_group), collector=collector,
+        scale_input_d=scale_input_d, a_shift=a_shift or None,
+    )  # fmt: skip
+
+
+def tcgen05_mma_block_scale(
+    kind: Any, cta_group: Any, d: Any, a: Any, b: Any, idesc: Any, enable_input_d: Any, scale_a: Any, scale_b: Any, *,
+    scale_vec_size: Any = None, collector_op: Any = None, loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Issue D = A B + D with scale factors of A and B in tensor memory, one for 16 or 32 elements along K."""
+    kernel_only("tcgen05_mma_block_scale")
+    how = choice("kind", kind, ("mxf8f6f4", "mxf4", "mxf4nvf4"))
+    size = "block32" if scale_vec_size is None else choice("scale_vec_size", scale_vec_size, ("block16", "block32"))
+    collector = (
+        None if collector_op is None else choice("collector_op", collector_op, ("fill", "use", "lastuse", "discard"))
+    )
+    nvgpu.tcgen05.tcgen05_mma_block_scale(
+        _tmem(d), _operand(a), _operand(b), i32(_word(idesc)), _tmem(scale_a), _tmem(scale_b), i1(enable_input_d),
+        kind=how, block=int(size.removeprefix("block")), cta_group=_group(cta_group), collector=collector,
+    )  # fmt: skip
+
+
+def tcgen05_cp(
+    shape: Any, tmem: Any, desc: Any, *, group: Any = None, multicast: Any = None, src_format: Any = None,
+    loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Copy rows of shared memory, by a descriptor, to tensor memory; one thread calls it."""
+    kernel_only("tcgen05_cp")
+    name = str(shape) if multicast is None else f"{shape}.{multicast}"
+    format_ = None if src_format is None else choice("src_format", src_format, ("b4x16_p64", "b6x16_p32"))
+    nvgpu.tcgen05.tcgen05_cp(_tmem(tmem), _operand(desc), shape=name, cta_group=_group(group), format=format_)
+
+
+def tcgen05_commit(
+    mbar: Any, *, multicast_mask: Any = None, group: Any = None, loc: Any = None, ip: Any = None
+) -> None:
+    """Arrive at an mbarrier when all MMAs and copies that the thread issued are complete."""
+    masks = [] if multicast_mask is None else [Int16(multicast_mask).ir_value()]
+    where = shared(mbar, "tcgen05_commit").ir_value()
+    nvgpu.tcgen05.tcgen05_commit(where, *masks, cta_group=_group(group))
+
+
+_SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
+
+
+def tcgen05_ld(
+    shape: Any, ptr: Any, *, num: int = 1, pack: bool | None = None, offset: int | None = None, loc: Any = None,
+    ip: Any = None,
+) -> TensorSSA:  # fmt: skip
+    """Return a thread's elements of tensor memory, `num` repetitions of the shape; valid after `tcgen05_wait`."""
+    kernel_only("tcgen05_ld")
+    made = nvgpu.tcgen05.tcgen05_ld(_tmem(ptr), choice("shape", shape, _SHAPES), num, split=offset, pack=bool(pack))
+    words = TensorSSA(made, (made.type.shape[0],), Int32)  # pyright: ignore[reportAttributeAccessIssue]
+    return words if ptr.dtype is Int32 else words.bitcast(ptr.dtype)
+
+
+def tcgen05_st(
+    shape: Any, ptr: Any, val: Any, *, unpack: bool | None = None, offset: int | None = None, loc: Any = None,
+    ip: Any = None,
+) -> None:  # fmt: skip
+    """Store a thread's elements to tensor memory; complete after `tcgen05_wait`."""
+    kernel_only("tcgen05_st")
+    name = choice("shape", shape, _SHAPES)
+    if not isinstance(val, TensorSSA):
+        val = TensorSSA.from_elements((val,), type(val) if isinstance(val, Numeric) else ptr.dtype)
+    words = val.to_vector() if val.dtype is Int32 else val.to_vector().bitcast(Int32)
+    each = {"16x128b": 2, "16x256b": 4}.get(name, 1)
+    attrs: dict[str, Any] = {"shape": name, "repeat": words.numel() // each, "split": offset, "unpack": unpack or None}
+    nvgpu.tcgen05.tcgen05_st(_tmem(ptr), words.value, **attrs)
+
+
+def tcgen05_wait(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Wait for this thread's loads (LOAD) or stores (STORE) of tensor memory."""
+    kernel_only("tcgen05_wait")
+    nvgpu.tcgen05.tcgen05_wait({"load": "ld", "store": "st"}[choice("kind", kind, ("load", "store"))])
+
+
+def tcgen05_fence(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Order asynchronous operations of the tensor cores before or after a synchronisation of threads."""
+    kernel_only("tcgen05_fence")
+    nvgpu.tcgen05.tcgen05_fence(choice("kind", kind, ("before_thread_sync", "after_thread_sync")))

@@ -1,0 +1,34 @@
+"""Enumerations of task scheduling."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["PipelineGroupMode", "SignalingThreads", "WorkAttr"]
+
+
+class WorkAttr(enum.Flag):
+    """Properties of a work method."""
+
+    NONE = 0
+    AUXILIARY = enum.auto()
+    """It is called and not checked: it sets up state, or computes conditions."""
+
+
+class PipelineGroupMode(enum.Enum):
+    """How the pipelines of a group are joined."""
+
+    Merge = enum.auto()
+    """Several producers, one consumer, which releases all members at once."""
+    Fork = enum.auto()
+    """One producer, which fills all members at once, and several consumers."""
+    FusedMerge = enum.auto()
+    """As Merge, with one full barrier for all producers."""
+
+
+class SignalingThreads(enum.Flag):
+    """The threads of a task that execute barrier instructions."""
+
+    All = 0
+    CtaLeader = enum.auto()
+    TaskWarpLeader = enum.auto()

@@ -1,0 +1,180 @@
+"""Layouts of shared memory and tensor memory for the resources of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Int8, Int32
+from ...cute.tensor.array import Array
+from ...cute.tensor.pointer import AddressSpace, element_bits
+from ...hardware.limits import TMEM_ALLOCATION
+
+__all__ = ["SmemAllocation", "SmemAllocator", "TmemAllocation", "TmemAllocator"]
+
+_BARRIER_BYTES = 16
+"""Bytes of the barriers of a stage of a pipeline: full and empty."""
+
+
+class SmemAllocation:
+    """A piece of shared memory, in bytes or in elements; `offset` is where the allocator put it."""
+
+    __kiln_static__ = True
+
+    def __init__(
+        self, name: str, num_bytes: int | None = None, *, dtype: Any = None, count: int = 1, alignment: int = 128
+    ) -> None:
+        if num_bytes is None:
+            if dtype is None:
+                raise type_error(f"SmemAllocation({name!r}) has no size", "bytes, or dtype= and count=")
+            num_bytes = (element_bits(dtype) * count + 7) // 8
+        if alignment < 1 or alignment & (alignment - 1):
+            raise type_error(f"the alignment of SmemAllocation({name!r}) is {alignment}", "a power of two")
+        self.name, self.num_bytes, self.alignment = name, num_bytes, alignment
+        self.dtype, self.count = dtype or Int8, count if dtype is not None else num_bytes
+        self._offset: int | None = None
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the start of the kernel's block of shared memory."""
+        if self._offset is None:
+            raise type_error(f"SmemAllocation({self.name!r}) has no offset yet", "call SmemAllocator.compute_layout()")
+        return self._offset
+
+
+class TmemAllocation:
+    """Columns of tensor memory; `offset` is the first of them after the base."""
+
+    __kiln_static__ = True
+
+    def __init__(self, name: str, num_columns: int) -> None:
+        self.name, self.num_columns = name, num_columns
+        self._offset: int | None = None
+
+    @property
+    def offset(self) -> int:
+        """Columns from the base."""
+        if self._offset is None:
+            raise type_error(f"TmemAllocation({self.name!r}) has no offset yet", "call TmemAllocator.compute_layout()")
+        return self._offset
+
+
+class SmemAllocator:
+    """The shared memory of a kernel: one block, in which allocations and barriers get their offsets."""
+
+    __kiln_static__ = True
+
+    def __init__(self) -> None:
+        self._pieces: list[list[list[SmemAllocation]]] = []  # alternatives that share memory, each in a row
+        self._tmem: SmemAllocation | None = None
+        self._done = False
+        self.barriers: dict[Any, SmemAllocation] = {}
+        """The barriers of each pipelined resource."""
+        self.num_bytes, self.alignment = 0, 128
+        self.smem_base: Any = None
+        """The block, an Array of bytes, once the task manager has set up the kernel."""
+
+    def add(self, allocation: SmemAllocation) -> SmemAllocation:
+        """Add a piece of memory."""
+        self._open()
+        self._pieces.append([[allocation]])
+        return allocation
+
+    def add_tmem_ptr(self, allocation: SmemAllocation) -> SmemAllocation:
+        """Add the word that `tcgen05_alloc` writes the address of tensor memory to."""
+        self._tmem = self.add(allocation)
+        return allocation
+
+    def add_resource(self, resource: Any) -> None:
+        """Add what a resource asks for (`get_smem_requirements`), and the barriers of its pipeline."""
+        known = {id(a) for piece in self._pieces for row in piece for a in row}
+        for allocation in resource.get_smem_requirements():
+            if id(allocation) not in known:
+                self.add(allocation)
+        self.add_barriers(resource)
+
+    def add_barriers(self, resource: Any) -> None:
+        """Add the barriers of a resource with a pipeline."""
+        config = resource.pipeline_config
+        if config is not None and resource not in self.barriers:
+            name = f"the barriers of {resource.name}"
+            self.barriers[resource] = self.add(
+                SmemAllocation(name, _BARRIER_BYTES * config.num_stages, alignment=_BARRIER_BYTES)
+            )
+
+    def add_alias_group(self, alternatives: Any) -> None:
+        """Add lists of allocations that share memory: each list lies in a row, all of them at one address."""
+        self._open()
+        self._pieces.append([list(row) for row in alternatives])
+
+    def add_pipeline_group(self, group: Any) -> None:
+        """Add the barriers of the members of a pipeline group."""
+        for member in group.members:
+            self.add_barriers(member)
+
+    def _open(self) -> None:
+        if self._done:
+            raise type_error("shared memory is added after compute_layout()")
+
+    def compute_layout(self) -> None:
+        """Give all pieces their offsets, large alignments first. Called once."""
+        self._open()
+        self._done = True
+        largest = lambda piece: max(a.alignment for row in piece for a in row)
+        end = 0
+        for piece in sorted(self._pieces, key=largest, reverse=True):
+            start = end
+            for row in piece:
+                at = start
+                for allocation in row:
+                    at = -(-at // allocation.alignment) * allocation.alignment
+                    allocation._offset = at
+                    at += allocation.num_bytes
+                end = max(end, at)
+            self.alignment = max(self.alignment, largest(piece))
+        self.num_bytes = end
+
+    def allocate(self) -> None:
+        """Allocate the block, in the kernel that is traced."""
+        if not self._done:
+            raise type_error("SmemAllocator has no layout yet", "call compute_layout()")
+        if self.num_bytes:
+            self.smem_base = Array(Int8, self.num_bytes, space=AddressSpace.smem, alignment=self.alignment)
+
+    def get(self, allocation: SmemAllocation) -> Array:
+        """Return an allocation as an Array of its type."""
+        if self.smem_base is None:
+            raise type_error("shared memory is not allocated yet", "call TaskManager.setup_resources_and_tasks()")
+        return Array(self.smem_base.data_ptr() + allocation.offset, dtype=allocation.dtype, shape=(allocation.count,))
+
+    @property
+    def tmem_ptr_i32(self) -> Any:
+        """The word with the address of tensor memory, if there is one."""
+        return None if self._tmem is None else Array(self.get(self._tmem).data_ptr(), dtype=Int32, shape=(1,))
+
+
+class TmemAllocator:
+    """The columns of tensor memory of a kernel; the kernel itself allocates them."""
+
+    __kiln_static__ = True
+
+    def __init__(self) -> None:
+        self._found: list[TmemAllocation] = []
+        self.num_columns = 0
+
+    def add(self, allocation: TmemAllocation) -> TmemAllocation:
+        """Add columns."""
+        self._found.append(allocation)
+        return allocation
+
+    def add_resource(self, resource: Any) -> None:
+        """Add what a resource asks for (`get_tmem_requirements`)."""
+        self._found += [a for a in resource.get_tmem_requirements() if a not in self._found]
+
+    def compute_layout(self) -> None:
+        """Give all allocations their first columns, in the order in which they were added."""
+        for allocation in self._found:
+            allocation._offset, self.num_columns = self.num_columns, self.num_columns + allocation.num_columns
+        most = TMEM_ALLOCATION[1]
+        if self.num_columns > most:
+            raise type_error(f"{self.num_columns} columns of tensor memory are allocated", f"an SM has {most}")

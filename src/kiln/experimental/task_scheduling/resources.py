@@ -1,0 +1,291 @@
+"""Resources: memory, queues and barriers with the work that tasks do on them, and the pipelines that hand them over."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from ... import pipeline
+from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
+from ...cute import arch
+from ...cute.layout.layout import Layout, make_layout, size
+from .enums import PipelineGroupMode, SignalingThreads, WorkAttr
+from .schedule_builder import Call, Token, record, recording
+
+__all__ = [
+    "MemoryResource", "PdlLaunchBarrier", "PdlWaitBarrier", "PipelineConfig", "PipelineGroup", "SignalingThreads",
+    "StageInfo", "TaskLocalVariable", "TileSchedulerConfig", "WorkAttr", "WorkQueue", "consumer_work",
+    "producer_work",
+]  # fmt: skip
+
+RESERVED = ("try_acquire", "acquire", "commit", "try_wait", "wait", "release")
+PRODUCER_SIDE = ("try_acquire", "acquire", "commit")
+
+
+class TaskLocalVariable:
+    """A variable of a task: what a work method returns, and other work of the same task takes."""
+
+    __kiln_static__ = True
+
+    def __init__(self, dtype: Any = None, default: Any = None, docs: str = "") -> None:
+        self.dtype, self.default, self.docs = dtype, default, docs
+        self.slot = ""
+
+    @classmethod
+    def uninitialized(cls) -> TaskLocalVariable:
+        """Return the placeholder of a class; each resource has a variable of its own under the same name."""
+        return cls()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.slot = name
+
+
+class StageInfo:
+    """What a work method is told of the iteration, the tile and the stage of its pipeline."""
+
+    def __init__(
+        self, loop_offset: Any = None, loop_start: Any = None, loop_end: Any = None, stage_idx: Any = None,
+        barrier: Any = None, work_tile: Any = None, context: Any = None,
+    ) -> None:  # fmt: skip
+        self.loop_offset, self.loop_start, self.loop_end = loop_offset, loop_start, loop_end
+        self.stage_idx, self.barrier, self.work_tile, self.context = stage_idx, barrier, work_tile, context
+
+
+class Work:
+    """A work method: in a schedule it is recorded, elsewhere it runs."""
+
+    __kiln_static__ = True
+
+    def __init__(self, function: Any, side: str, returns: Any, work_attrs: WorkAttr) -> None:
+        functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
+        self.function, self.side, self.attrs = function, side, work_attrs
+        many = isinstance(returns, (tuple, list))
+        self.returns = () if returns is None else tuple(returns) if many else (returns,)
+        self.many = many
+
+    @property
+    def is_auxiliary(self) -> bool:
+        """Whether checks leave it out."""
+        return WorkAttr.AUXILIARY in self.attrs
+
+    def __get__(self, resource: Any, owner: Any = None) -> Any:
+        return self if resource is None else functools.partial(self._called, resource)
+
+    def _called(self, resource: Any, *args: Any, **kwargs: Any) -> Any:
+        if not recording():
+            return self.function(resource, *args, **kwargs)
+        record(Call(resource, self.function.__name__, self, args, **kwargs))
+        tokens = tuple(Token(resource, slot.slot) for slot in self.returns)
+        return tokens if self.many else tokens[0] if tokens else None
+
+
+def producer_work(function: Any = None, *, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
+    """Decorate a method that fills the resource: `(self, stage_info, values...)`."""
+    if function is None:
+        return functools.partial(producer_work, work_attrs=work_attrs)
+    return _work(function, "producer", None, work_attrs)
+
+
+def consumer_work(function: Any = None, *, returns: Any = None, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
+    """Decorate a method that reads the resource; `returns` names the variables that get what it returns."""
+    if function is None:
+        return functools.partial(consumer_work, returns=returns, work_attrs=work_attrs)
+    return _work(function, "consumer", returns, work_attrs)
+
+
+def _work(function: Any, side: str, returns: Any, work_attrs: WorkAttr) -> Work:
+    if function.__name__ in RESERVED:
+        raise type_error(
+            f"a work method is called {function.__name__}", f"{', '.join(RESERVED)} are barrier operations"
+        )
+    return Work(function, side, returns, work_attrs)
+
+
+class _Scheduled:
+    """The barrier operations that schedules call on a resource or a group."""
+
+    def try_acquire(self) -> None:
+        """Ask whether the next stage is empty; `acquire` waits only if it is not."""
+        record(Call(self, "try_acquire"))
+
+    def acquire(self) -> None:
+        """Wait until the next stage is empty."""
+        record(Call(self, "acquire"))
+
+    def commit(self) -> None:
+        """Hand the stage to the consumers, and go on to the next."""
+        record(Call(self, "commit"))
+
+    def try_wait(self) -> None:
+        """Ask whether the next stage is full; `wait` waits only if it is not."""
+        record(Call(self, "try_wait"))
+
+    def wait(self) -> None:
+        """Wait until the next stage is full."""
+        record(Call(self, "wait"))
+
+    def release(self) -> None:
+        """Hand the stage back to the producers, and go on to the next."""
+        record(Call(self, "release"))
+
+
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+class MemoryResource(_Scheduled):
+    """The base class of resources, which are dataclasses. Two resources are never equal."""
+
+    name: str = ""
+    pipeline_config: Any = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # `@dataclass` would compare fields, and take the hash away
+        cls.__eq__, cls.__hash__, cls.__repr__ = object.__eq__, object.__hash__, MemoryResource.__repr__
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def get_smem_requirements(self) -> list[Any]:
+        """Return the shared memory it needs; by default none."""
+        return []
+
+    def get_tmem_requirements(self) -> list[Any]:
+        """Return the tensor memory it needs; by default none."""
+        return []
+
+    @property
+    def members(self) -> list[Any]:
+        """The resources whose pipelines its barrier operations are of."""
+        return [self]
+
+
+class PipelineConfig:
+    """How the stages of a resource are handed over: who fills them and who empties them, and how many arrive."""
+
+    __kiln_static__ = True
+
+    def __init__(self, kind: str, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> None:
+        if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 1:
+            raise type_error(f"num_stages of a pipeline config is {num_stages!r}", "a Python integer of at least 1")
+        self.kind, self.num_stages = kind, num_stages
+        self.producer_group, self.consumer_group, self.rest = producer_group, consumer_group, rest
+
+    @property
+    def num_bytes(self) -> Any:
+        """The bytes that copies bring into a stage."""
+        return self.rest.get("num_bytes")
+
+    def make(self, barriers: Any, consuming_warps: int) -> Any:
+        """Return the pipeline, with initialised barriers that nobody has synchronised on."""
+        layout = self.rest.get("cta_layout_vmnk")
+        if layout is not None and not isinstance(layout, Layout):
+            layout = make_layout(tuple(layout))
+        common: dict[str, Any] = {
+            "num_stages": self.num_stages, "producer_group": self.producer_group, "consumer_group": self.consumer_group,
+            "barrier_storage": barriers, "defer_sync": True,
+        }  # fmt: skip
+        if self.kind == "async_async":
+            return pipeline.PipelineAsync.create(**common)
+        if self.kind == "tma_async":
+            made = pipeline.PipelineTmaAsync.create(**common, tx_count=self.num_bytes, cta_layout_vmnk=layout)
+            if layout is not None and size(layout) != 1:
+                return made
+            # a group of as many threads as the tasks have: all arrive; else one of each warp
+            every = self.consumer_group.size == 32 * consuming_warps
+            return dataclasses.replace(made, is_signaling_thread=None if every else arch.lane_idx() == 0)
+        if self.kind in ("tma_umma", "clc_fetch_async"):
+            common["tx_count"] = self.num_bytes
+        names = {
+            "tma_umma": "PipelineTmaUmma", "umma_async": "PipelineUmmaAsync", "async_umma": "PipelineAsyncUmma",
+            "clc_fetch_async": "PipelineClcFetchAsync",
+        }  # fmt: skip
+        if self.kind not in names:
+            raise error(DSLNotImplemented, f"Kiln has no {self.kind} pipeline")
+        return getattr(pipeline, names[self.kind]).create(**common, cta_layout_vmnk=layout)
+
+
+def _config(kind: str) -> Any:
+    def create(*, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> PipelineConfig:
+        return PipelineConfig(kind, num_stages, producer_group, consumer_group, **rest)
+
+    create.__doc__ = f"Return the config of a pipeline of the kind {kind}: who fills a stage, who empties it."
+    create.__name__ = f"create_{kind}_pipeline_cfg"
+    return staticmethod(create)
+
+
+for _kind in ("async_async", "tma_async", "tma_umma", "umma_async", "async_umma", "umma_umma", "clc_fetch_async"):
+    setattr(PipelineConfig, f"create_{_kind}_pipeline_cfg", _config(_kind))
+
+
+class PipelineGroup(_Scheduled):
+    """Resources whose stages are handed over together: by one consumer (Merge), or by one producer (Fork)."""
+
+    __kiln_static__ = True
+    pipeline_config = None
+
+    def __init__(self, *, name: str, members: Any, mode: PipelineGroupMode) -> None:
+        if mode is PipelineGroupMode.FusedMerge:
+            raise error(DSLNotImplemented, f"the pipeline group {name!r} is a FusedMerge: Kiln has Merge and Fork")
+        self.name, self.members, self.mode = name, list(members), mode
+        if len({m.pipeline_config.num_stages for m in self.members}) != 1:
+            raise type_error(f"the members of the pipeline group {name!r} have different numbers of stages")
+
+    def __getattr__(self, name: str) -> Any:
+        for member in self.__dict__.get("members", ()):
+            if member.name == name:
+                return member
+        raise AttributeError(f"the pipeline group has no member {name!r}")
+
+
+class TileSchedulerConfig:
+    """The tile scheduler of a work queue."""
+
+    __kiln_static__ = True
+
+    def __init__(self, kind: str, params: Any, response_ptr: Any = None) -> None:
+        self.kind, self.params, self.response_ptr = kind, params, response_ptr
+
+    @classmethod
+    def create_static_persistent_tile_scheduler_params(cls, *, tile_scheduler_params: Any) -> TileSchedulerConfig:
+        """Return the config of a static persistent scheduler."""
+        return cls("static", tile_scheduler_params)
+
+    @classmethod
+    def create_clc_dynamic_persistent_tile_scheduler_params(
+        cls, *, tile_scheduler_params: Any, response_ptr: Any
+    ) -> TileSchedulerConfig:
+        """Return the config of a scheduler by cluster launch control (sm_100)."""
+        return cls("clc", tile_scheduler_params, response_ptr)
+
+
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+class WorkQueue(MemoryResource):
+    """The queue of the tiles of a persistent kernel; each task that loops over tiles advances it at the end."""
+
+    tile_scheduler_config: Any = None
+
+    def get_and_advance_work_tile(self) -> None:
+        """Take the next tile."""
+        record(Call(self, "get_and_advance_work_tile"))
+
+    def fetch_work_tile(self) -> None:
+        """Ask for the next tile (sm_100)."""
+        record(Call(self, "fetch_work_tile"))
+
+
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+class PdlWaitBarrier(MemoryResource):
+    """The end of the grids that this one depends on."""
+
+    def wait_griddep(self) -> None:
+        """Wait for the grids this one depends on."""
+        record(Call(self, "wait_griddep"))
+
+
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+class PdlLaunchBarrier(MemoryResource):
+    """The start of the grids that depend on this one."""
+
+    def launch_griddep(self) -> None:
+        """Allow the grids that depend on this one to start."""
+        record(Call(self, "launch_griddep"))

@@ -1,0 +1,157 @@
+"""Schedules: Python functions that record, in order, which work and barrier operations a task calls on its resources."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...base_dsl.diagnostics import type_error
+
+__all__ = ["Schedule", "domain_loop", "schedule", "when_false", "when_true", "work_tile_loop"]
+
+_active = threading.local()
+
+
+class Call:
+    """An operation on a resource: a work method or one of the reserved names (`acquire`, `commit`, ...)."""
+
+    __kiln_static__ = True
+
+    def __init__(self, resource: Any, name: str, work: Any = None, args: tuple[Any, ...] = (), **kwargs: Any) -> None:
+        self.resource, self.name, self.work, self.args, self.kwargs = resource, name, work, args, kwargs
+
+    def __repr__(self) -> str:
+        return f"{self.resource.name}.{self.name}()"
+
+
+class Block:
+    """Operations in order: a loop over a domain or over tiles, or those under a condition."""
+
+    __kiln_static__ = True
+
+    def __init__(self, kind: str, **facts: Any) -> None:
+        self.kind, self.facts = kind, facts
+        self.body: list[Call | Block] = []
+
+    # the handle of a domain loop
+    def first_iter(self) -> Any:
+        """Open operations that only the first iteration runs."""
+        return _inside(Block("first", loop=self))
+
+    def last_iter(self) -> Any:
+        """Open operations that only the last iteration runs."""
+        return _inside(Block("last", loop=self))
+
+    def every(self, period: int, *, start: int = 0) -> Any:
+        """Open operations that iterations `start`, `start + period`, ... run, counted from 0."""
+        return _inside(Block("every", loop=self, period=period, start=start))
+
+    # the handle of a work tile loop
+    def skippable(self) -> Any:
+        """Open operations that tiles for which `skip_if` holds leave out."""
+        return _inside(Block("skippable", loop=self))
+
+
+class Token:
+    """The value that a work method returned, where a schedule passes it to another one."""
+
+    __kiln_static__ = True
+
+    def __init__(self, resource: Any, slot: str) -> None:
+        self.resource, self.slot = resource, slot
+
+    @property
+    def key(self) -> str:
+        """The name of the variable."""
+        return f"{self.resource.name}.{self.slot}"
+
+
+class Schedule:
+    """A recorded schedule."""
+
+    __kiln_static__ = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.root = Block("root")
+
+    def calls(self) -> list[Call]:
+        """Return all operations, in the order of the source."""
+        found: list[Call] = []
+
+        def walk(block: Block) -> None:
+            for node in block.body:
+                if isinstance(node, Call):
+                    found.append(node)
+                else:
+                    walk(node)
+
+        walk(self.root)
+        return found
+
+
+def recording() -> bool:
+    """Return whether a schedule is being recorded."""
+    return bool(getattr(_active, "stack", None))
+
+
+def record(node: Call | Block) -> None:
+    """Add an operation to the schedule that is being recorded."""
+    _active.stack[-1].body.append(node)
+
+
+@contextlib.contextmanager
+def _inside(block: Block) -> Iterator[Block]:
+    if not recording():
+        raise type_error(f"a {block.kind} block is opened outside a schedule", "decorate the function with @schedule")
+    if block.kind in ("domain", "tiles") and any(b.kind == block.kind for b in _active.stack):
+        raise type_error(f"a schedule has a {block.kind} loop inside another one", "at most one of each")
+    record(block)
+    _active.stack.append(block)
+    try:
+        yield block
+    finally:
+        _active.stack.pop()
+
+
+def schedule(function: Callable[..., Any]) -> Callable[..., Schedule]:
+    """Decorate a function of resources that records a schedule: calling it returns what `Task(schedule=)` takes."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Schedule:
+        made = Schedule(function.__name__)
+        before = getattr(_active, "stack", [])
+        _active.stack = [made.root]
+        try:
+            function(*args, **kwargs)
+        finally:
+            _active.stack = before
+        return made
+
+    return call
+
+
+def domain_loop(*bounds: Any, unroll: int | None = 1) -> Any:
+    """Open the loop over `range(start, end, step)`; a bound may be a method of the Task, called for each tile."""
+    if not 1 <= len(bounds) <= 3:
+        raise type_error(f"domain_loop() got {len(bounds)} bounds", "end; start, end; or start, end, step")
+    start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    return _inside(Block("domain", start=start, end=end, step=step, unroll=unroll))
+
+
+def work_tile_loop(work_queue: Any, *, skip_if: Any = None) -> Any:
+    """Open the loop over the tiles of a work queue; the body advances the queue."""
+    return _inside(Block("tiles", queue=work_queue, skip_if=skip_if))
+
+
+def when_true(condition: Token, *, key: Any = None) -> Any:
+    """Open operations that run where a recorded value holds."""
+    return _inside(Block("when", condition=condition, holds=True))
+
+
+def when_false(condition: Token, *, key: Any = None) -> Any:
+    """Open operations that run where a recorded value does not hold."""
+    return _inside(Block("when", condition=condition, holds=False))

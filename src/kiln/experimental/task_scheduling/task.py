@@ -1,0 +1,45 @@
+"""Tasks: contiguous warps of a CTA that run one schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Boolean
+from ...cute import arch
+from .schedule_builder import Schedule
+
+__all__ = ["Task"]
+
+
+class Task:
+    """`num_warps` warps from `warp_idx` on, which read the source resources and fill the destination resources.
+
+    Derived classes may have fields of their own, and methods that are bounds of the domain loop.
+    """
+
+    __kiln_static__ = True
+
+    def __init__(
+        self, *, src_resources: Any, dst_resources: Any, warp_idx: int, num_warps: int, schedule: Schedule,
+        num_registers: int | None = None, name: str = "", debug_print: bool = False,
+    ) -> None:  # fmt: skip
+        if not isinstance(schedule, Schedule):
+            raise type_error(
+                f"the schedule of task {name!r} is {type(schedule).__name__}", "call the @schedule function"
+            )
+        if warp_idx < 0 or num_warps < 1:
+            raise type_error(f"task {name!r} has {num_warps} warps from {warp_idx} on", "at least one, from 0 on")
+        self.src_resources, self.dst_resources = list(src_resources), list(dst_resources)
+        self.warp_idx, self.num_warps, self.schedule = warp_idx, num_warps, schedule
+        self.num_registers, self.name, self.debug_print = num_registers, name or schedule.name, debug_print
+
+    @property
+    def warps(self) -> range:
+        """The numbers of its warps."""
+        return range(self.warp_idx, self.warp_idx + self.num_warps)
+
+    def is_selected(self) -> Boolean:
+        """Return whether the warp of this thread belongs to the task."""
+        warp = arch.make_warp_uniform(arch.warp_idx())
+        return (warp >= self.warp_idx) & (warp < self.warp_idx + self.num_warps)

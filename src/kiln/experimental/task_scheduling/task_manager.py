@@ -1,0 +1,296 @@
+"""The task manager: checks tasks, allocates shared memory and barriers, and emits a branch and loops for each task."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ... import cute, pipeline, utils
+from ... import range as dynamic_range
+from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
+from ...base_dsl.typing import Boolean
+from ...cute import arch
+from ...cute.atoms.copying import guarded
+from ...cute.tensor.array import Array
+from ...cute.tensor.tensor_ssa import TensorSSA
+from ...hardware.limits import registers_at_start
+from ...pipeline.asynchronous import unless
+from .enums import PipelineGroupMode
+from .memory import SmemAllocator
+from .resources import PipelineGroup, StageInfo, TaskLocalVariable, WorkQueue
+from .schedule_builder import Block, Call, Token
+from .task import Task
+from .validation import is_producing, validate, warps_of
+
+__all__ = ["TaskManager"]
+
+
+class Context:
+    """What the work methods of all tasks share."""
+
+    __kiln_static__ = True
+
+    def __init__(self, smem_base: Any, tmem_ptr_i32: Any) -> None:
+        self.smem_base, self.tmem_ptr_i32 = smem_base, tmem_ptr_i32
+
+
+class TaskManager:
+    """The tasks of a kernel, and which resource is made from which: `{target: [sources]}`."""
+
+    __kiln_static__ = True
+
+    def __init__(
+        self, *, tasks: Any, resource_dependency_graph: dict[Any, Any], smem_allocator: SmemAllocator | None = None,
+        tmem_allocator: Any = None, skip_validation: bool = False, verbose: bool = False, **_: Any,
+    ) -> None:  # fmt: skip
+        self.tasks: list[Task] = list(tasks)
+        self.graph = dict(resource_dependency_graph)
+        self.smem_allocator = smem_allocator or SmemAllocator()
+        self.tmem_allocator = tmem_allocator
+        if smem_allocator is None:
+            self.smem_allocator.compute_layout()
+        if not skip_validation:
+            validate(self.tasks, self.graph)
+        if verbose:
+            self.print_and_verify()
+        self._pipelines: dict[Any, Any] | None = None
+
+    @property
+    def resources(self) -> list[Any]:
+        """The resources of all tasks."""
+        return list(dict.fromkeys(r for t in self.tasks for r in (*t.src_resources, *t.dst_resources)))
+
+    def print_and_verify(self) -> None:
+        """Check the tasks, and print their schedules."""
+        validate(self.tasks, self.graph)
+        for task in self.tasks:
+            print(f"{task.name}: warps {task.warps.start} to {task.warps.stop - 1}")
+            for call in task.schedule.calls():
+                print(f"  {call}")
+
+    def setup_resources_and_tasks(self) -> None:
+        """Allocate shared memory and initialise barriers; the caller synchronises the CTA (or cluster) after it."""
+        self.smem_allocator.allocate()
+        self._pipelines = {}
+        groups = {c.resource for t in self.tasks for c in t.schedule.calls() if isinstance(c.resource, PipelineGroup)}
+        for resource in self.resources:
+            config = resource.pipeline_config
+            if config is None:
+                continue
+            place = self.smem_allocator.barriers.get(resource)
+            storage = None if place is None else Array(self.smem_allocator.get(place), dtype=cute.Int64).data_ptr()
+            self._pipelines[resource] = config.make(storage, warps_of(self.tasks, resource, "src_resources"))
+        for group in groups:
+            if group.mode is PipelineGroupMode.Fork:  # one producer: all members are full by the first one's barrier
+                first = self._pipelines[group.members[0]]
+                for member in group.members[1:]:
+                    pipe = self._pipelines[member]
+                    self._pipelines[member] = dataclasses.replace(pipe, sync_object_full=first.sync_object_full)
+
+    def run(self) -> None:
+        """Emit each task under the condition that the warp belongs to it."""
+        if self._pipelines is None:
+            raise type_error("TaskManager.run() is called before setup_resources_and_tasks()")
+        context = Context(self.smem_allocator.smem_base, self.smem_allocator.tmem_ptr_i32)
+        threads = 32 * (max(w for t in self.tasks for w in t.warps) + 1)
+        for task in self.tasks:
+            before = {r: dict(vars(r)) for r in self.resources}
+            guarded(task.is_selected(), lambda task=task: _Run(task, self._pipelines, context, threads).emit())
+            for resource, fields in before.items():  # what a task sets in its resources is the task's own
+                vars(resource).clear()
+                vars(resource).update(fields)
+
+
+class _Run:
+    """A task while it is emitted: the variables, pipeline states and tile that its loops carry."""
+
+    def __init__(self, task: Task, pipelines: Any, context: Context, threads: int) -> None:
+        self.task, self.context = task, context
+        self.resources = list(dict.fromkeys((*task.src_resources, *task.dst_resources)))
+        self.pipelines = _Static(pipelines)
+        self.threads = threads
+        self.variables: dict[str, Any] = {}
+        self.states: dict[str, Any] = {}
+        self.tokens: dict[str, Any] = {}
+        self.scheduler: Any = None
+        self.work_tile: Any = None
+
+    def emit(self) -> None:
+        """Emit the whole task."""
+        count = self.task.num_registers
+        if count is not None:
+            before = registers_at_start(self.threads, 1)
+            (arch.setmaxregister_decrease if count <= before else arch.setmaxregister_increase)(count)
+        calls = self.task.schedule.calls()
+        for call in calls:
+            for slot in call.work.returns if call.work is not None else ():
+                variable = getattr(call.resource, slot.slot)
+                if not isinstance(variable, TaskLocalVariable):
+                    raise type_error(f"{call.resource.name}.{slot.slot} is no TaskLocalVariable, and {call} returns it")
+                self.variables[Token(call.resource, slot.slot).key] = variable.default
+            for member in call.resource.members if call.name in _SIDES or call.work is not None else ():
+                self._prepare(member, is_producing(call))
+        self.block(self.task.schedule.root, None)
+
+    def _prepare(self, resource: Any, producing: bool) -> None:
+        pipe, key = self.pipelines.found.get(resource), _key(resource, producing)
+        if pipe is None or key in self.states:
+            return
+        user = pipeline.PipelineUserType.Producer if producing else pipeline.PipelineUserType.Consumer
+        self.states[key] = pipeline.make_pipeline_state(user, pipe.num_stages)
+        self.tokens[key] = None
+
+    # --- blocks ------------------------------------------------------------------------------------------------------
+
+    def block(self, block: Block, loop: Any) -> None:
+        """Emit the operations of a block; `loop` is the offset, start, end and step of the domain loop around it."""
+        for node in block.body:
+            if isinstance(node, Call):
+                self.call(node, loop)
+            elif node.kind == "domain":
+                start, end, step = (self._bound(node.facts[name]) for name in ("start", "end", "step"))
+                _domain(self, node, start, end, step, node.facts["unroll"])
+            elif node.kind == "tiles":
+                self._start_tiles(node.facts["queue"])
+                _tiles(self, node, loop)
+            else:
+                _branch(self, node, self._condition(node, loop), loop)
+
+    def _bound(self, bound: Any) -> Any:
+        if not callable(bound):
+            return bound
+        if self.work_tile is None:
+            raise type_error(
+                f"the domain of task {self.task.name!r} is a method, and there is no tile", "work_tile_loop"
+            )
+        return bound(self.task, self.work_tile.tile_idx)
+
+    def _start_tiles(self, queue: WorkQueue) -> None:
+        config = queue.tile_scheduler_config
+        if config.kind != "static":
+            raise error(DSLNotImplemented, f"the work queue {queue.name!r} is by cluster launch control (sm_100)")
+        kind = utils.StaticPersistentTileScheduler
+        self.scheduler = kind.create(config.params, arch.block_idx(), arch.grid_dim())
+        self.work_tile = self.scheduler.initial_work_tile_info()
+
+    def _condition(self, node: Block, loop: Any) -> Any:
+        facts = node.facts
+        if node.kind == "when":
+            value = self.variables[facts["condition"].key]
+            return Boolean(value != 0 if not isinstance(value, Boolean) else value) == Boolean(facts["holds"])
+        if node.kind == "skippable":
+            return Boolean(self._skips(facts["loop"].facts)) == Boolean(False)
+        offset, start, end, step = loop
+        if node.kind == "first":
+            return offset == start
+        if node.kind == "last":
+            return offset + step >= end
+        count = (offset - start) // step
+        return (count >= facts["start"]) & ((count - facts["start"]) % facts["period"] == 0)
+
+    def _skips(self, facts: dict[str, Any]) -> Any:
+        skip, queue = facts["skip_if"], facts["queue"]
+        if skip is None:
+            return False
+        function = getattr(skip, "function", skip)
+        if function.__code__.co_argcount == 1:
+            return skip(self.work_tile)
+        return skip(queue, self.work_tile)
+
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    def call(self, call: Call, loop: Any) -> None:
+        """Emit an operation."""
+        if call.work is not None:
+            self._work(call, loop)
+        elif isinstance(call.resource, WorkQueue):
+            if call.name == "get_and_advance_work_tile":
+                self.scheduler.advance_to_next_work()
+                self.work_tile = self.scheduler.get_current_work()
+        elif call.name == "wait_griddep":
+            arch.griddepcontrol_wait()
+        elif call.name == "launch_griddep":
+            arch.griddepcontrol_launch_dependents()
+        else:
+            fork = isinstance(call.resource, PipelineGroup) and call.resource.mode is PipelineGroupMode.Fork
+            for number, member in enumerate(call.resource.members):
+                self._barrier(call, member, shares=fork and number > 0)
+
+    def _barrier(self, call: Call, resource: Any, shares: bool) -> None:
+        """Emit a barrier operation; `shares`: the full barrier is that of another member, which has signaled it."""
+        pipe, key = self.pipelines.found.get(resource), _key(resource, is_producing(call))
+        if pipe is None:
+            raise type_error(f"task {self.task.name!r} calls {call}, and {resource.name!r} has no pipeline_config")
+        state, token, name = self.states[key], self.tokens[key], call.name
+        if name == "try_acquire":
+            self.tokens[key] = pipe.producer_try_acquire(state)
+        elif name == "try_wait":
+            self.tokens[key] = pipe.consumer_try_wait(state)
+        elif name == "acquire" and shares:
+            unless(token, lambda: pipe.sync_object_empty.wait(state.index, state.phase))
+            self.tokens[key] = None
+        elif name in ("acquire", "wait"):
+            (pipe.producer_acquire if name == "acquire" else pipe.consumer_wait)(state, token)
+            self.tokens[key] = None
+        else:
+            if name == "release" or not shares:
+                (pipe.producer_commit if name == "commit" else pipe.consumer_release)(state)
+            state.advance()
+
+    def _work(self, call: Call, loop: Any) -> None:
+        resource, key = call.resource, _key(call.resource, is_producing(call))
+        state, pipe = self.states.get(key), self.pipelines.found.get(call.resource)
+        offset, start, end, _ = loop or (None, None, None, None)
+        stage = barrier = None
+        if state is not None and pipe is not None:
+            stage = state.index
+            barrier = Array(pipe.producer_get_barrier(state), shape=(1,))
+        info = StageInfo(offset, start, end, stage, barrier, self.work_tile, self.context)
+        args = [self._value(x) for x in call.args]
+        named = {name: self._value(x) for name, x in call.kwargs.items()}
+        returned = call.work.function(resource, info, *args, **named)
+        if not call.work.returns:
+            return
+        values = returned if call.work.many else (returned,)
+        for slot, value in zip(call.work.returns, values, strict=True):
+            variable = getattr(resource, slot.slot)
+            typed = isinstance(value, TensorSSA) or variable.dtype is None or not hasattr(value, "dtype")
+            kind: Any = variable.dtype
+            self.variables[Token(resource, slot.slot).key] = value if typed else kind(value)
+
+    def _value(self, x: Any) -> Any:
+        return self.variables[x.key] if isinstance(x, Token) else x
+
+
+_SIDES = ("try_acquire", "acquire", "commit", "try_wait", "wait", "release")
+
+
+class _Static:
+    """The pipelines by resource, which loops leave alone."""
+
+    __kiln_static__ = True
+
+    def __init__(self, found: dict[Any, Any]) -> None:
+        self.found = found
+
+
+def _key(resource: Any, producing: bool) -> str:
+    return f"{resource.name} {'producer' if producing else 'consumer'}"
+
+
+@cute.jit
+def _domain(run: _Run, node: Block, start: Any, end: Any, step: Any, unroll: Any) -> None:
+    for offset in dynamic_range(start, end, step, unroll=unroll):
+        run.block(node, (offset, start, end, step))
+
+
+@cute.jit
+def _tiles(run: _Run, node: Block, loop: Any) -> None:
+    while run.work_tile.is_valid_tile:
+        run.block(node, loop)
+
+
+@cute.jit
+def _branch(run: _Run, node: Block, condition: Any, loop: Any) -> None:
+    if condition:
+        run.block(node, loop)

@@ -1,0 +1,124 @@
+"""`cutlass.Array`, `Pointer` and slices of vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kiln
+from kiln import cute
+from kiln.base_dsl.diagnostics import DSLBaseError
+from kiln.cute.layout.leaf import LayoutError
+from kiln.cute.runtime import from_dlpack
+
+
+@pytest.fixture(autouse=True)
+def _cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+@cute.kernel
+def everything(x: kiln.Array, flags: cute.Tensor, out: kiln.Array, counts: cute.Tensor):
+    tx = cute.arch.thread_idx()[0]
+    tile = kiln.Array(kiln.Float32, (4, 8), space=kiln.AddressSpace.smem)
+    tile[tx // 8, tx % 8] = x[tx // 8, tx % 8] + 1.0
+    cute.arch.sync_threads()
+    view = kiln.make_array_view(flags)
+    private = kiln.Array(kiln.Boolean, 4)
+    for i in kiln.range_constexpr(4):
+        private[i] = view[i] != 0
+    if tx == 0:
+        row = tile[2, :]
+        out[0, 0:4] = row[4:4] * 2.0  # start:count, of the row
+        out[1, 0:4] = tile[8:4]  # counted in memory
+        out.store(tile.load(3, 2), 16)
+        out[2, 2] = tile.subview(9)[1]
+        loaded = x.masked_load(0, 4, private, default=-1.0)
+        x_ptr = x.data_ptr()
+        out.store(loaded, 24, alignment=4)
+        out.masked_store(28, loaded * 10.0, private)
+        pair = kiln.Vector.from_elements((1.0, 2.0, 3.0, 4.0), kiln.Float32)[1:3]
+        matrix = kiln.vector.outerproduct(pair, kiln.full([2], 3.0, kiln.Float32))
+        out[4, 0:2] = pair
+        out[4, 2] = matrix[:, 1:2].reduce("add")
+        out[4, 3] = kiln.Float32(pair.numel()) + x_ptr[5] + (1 + x_ptr).load()
+        out.data_ptr(36)[0] = (x_ptr + 2).tospace(kiln.AddressSpace.generic).load(count=2)[1]
+        swizzle = kiln.Swizzle.from_name("s32b")
+        swizzled = kiln.Array(kiln.Float32, 64, space=kiln.AddressSpace.smem, alignment=256).data_ptr()
+        for i in kiln.range_constexpr(64):
+            (swizzled + i).apply_swizzle(swizzle).store(kiln.Float32(i))
+        v = (swizzled + 30).load_swizzled(swizzle, count=8)
+        out[5, 0:4] = v[4:8]
+        out[5, 0:1] = kiln.inttoptr(swizzled.toint(), 3, kiln.Float32)[33]  # 33 lies where 37 would
+        counts[0] = tx == 0  # a Boolean is stored as an integer
+
+
+@cute.jit
+def main(x: cute.Tensor, flags: cute.Tensor, out: kiln.Array, counts: cute.Tensor):
+    everything(x, flags, out, counts).launch(grid=1, block=32)
+
+
+def test_arrays_pointers_and_vectors():
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    flags, out, counts = np.array([1, 0, 1, 0], np.int32), np.zeros((6, 8), np.float32), np.zeros(1, np.int32)
+    with kiln.sanitize("memory"):
+        main(x, flags, out, counts)
+    assert out[0, :4].tolist() == [42, 44, 46, 48]
+    assert out[1, :4].tolist() == [9, 10, 11, 12]
+    assert out[2, :3].tolist() == [4, 5, 11]
+    assert out[3, :4].tolist() == [0, -1, 2, -1]
+    assert out[3, 4:].tolist() == [0, 0, 20, 0]
+    assert out[4, :5].tolist() == [2, 3, 15, 8, 3]
+    assert out[5, :4].tolist() == [37, 35, 36, 37]
+    assert counts[0] == 1
+
+
+@pytest.mark.parametrize("how", ["element", "linear", "column", "view"])
+def test_the_sanitizer_finds_accesses_outside(how):
+    @cute.kernel
+    def kernel(x: kiln.Array, i: kiln.Int32):
+        tile = kiln.Array(kiln.Int32, (4, 8), space=kiln.AddressSpace.smem)
+        if kiln.const_expr(how == "element"):
+            tile[i - 5, 0] = 1
+        elif kiln.const_expr(how == "linear"):
+            tile.store(1, i + 23)
+        elif kiln.const_expr(how == "column"):
+            tile[0, i] = 1  # memory of the array, and not of the row
+        else:
+            tile.subview(30)[i - 7] = 1 + x[i]
+
+    @cute.jit
+    def f(x: cute.Tensor, i: kiln.Int32):
+        kernel(x, i).launch(grid=1, block=1)
+
+    with kiln.sanitize("memory", raises=False) as report:
+        f(np.zeros(64, np.int32), 9)
+    assert "bounds" in [finding.rule for finding in report.findings]
+
+
+def _wrong(body, match):
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        body(x)
+
+    @cute.jit
+    def f(x: cute.Tensor):
+        kernel(x).launch(grid=1, block=1)
+
+    with pytest.raises((DSLBaseError, LayoutError), match=match):
+        f(from_dlpack(np.zeros(8, np.float32)))
+
+
+def test_misuse_is_refused():
+    array = lambda: kiln.Array(kiln.Float32, (4, 4))
+    _wrong(lambda x: kiln.Array(kiln.Float32, 0), "of shape")
+    _wrong(lambda x: kiln.Array(kiln.Float32, 4, space=kiln.AddressSpace.gmem), "allocated in gmem")
+    _wrong(lambda x: kiln.Array(kiln.Float32, 4, alignment=3), "alignment is 3")
+    _wrong(lambda x: array()[0, 1, 2], "indexed by 3 numbers")
+    _wrong(lambda x: array()[0 : x[0].to(kiln.Int32)], "start:count")
+    _wrong(lambda x: kiln.make_array_view(x).store(kiln.Int32(1)), "Int32 is stored")
+    _wrong(lambda x: kiln.make_array_view(x).store(kiln.full([2], 1, kiln.Int32)), "vector of Int32")
+    _wrong(lambda x: x.iterator.raw_ptr().load(count=2, alignment=3), "alignment is 3")
+    _wrong(lambda x: kiln.inttoptr(0, 9), "address space is 9")
+    _wrong(lambda x: kiln.Swizzle.from_name("s16b"), "named 's16b'")

@@ -1,0 +1,151 @@
+"""Tensor maps made by hand: equal to those of TMA atoms, edited in kernels, and refused where no map exists."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import kiln
+from kiln import cute
+from kiln.base_dsl.diagnostics import DSLBaseError
+from kiln.cute.nvgpu import cpasync, warpgroup
+from kiln.cute.nvgpu.tma_atom import tma_trait
+from kiln.cute.runtime import from_dlpack
+from kiln.cute.tensor.pointer import Pointer
+from kiln.experimental import cuda
+from kiln.experimental import primitives as prims
+
+
+@pytest.fixture(autouse=True)
+def _cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+def aligned(shape, dtype=np.float16):
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 128, np.uint8)
+    return memory[-memory.ctypes.data % 128 :][:size].view(dtype).reshape(shape)
+
+
+@cute.kernel
+def read_maps(
+    first: kiln.GridConstant[cuda.TensorMap],
+    second: kiln.GridConstant[cuda.TensorMap],
+    atom: cute.CopyAtom,
+    out: cute.Tensor,
+):
+    tx = cute.arch.thread_idx()[0]
+    own = Pointer(tma_trait(atom, "test").address(), kiln.Int64, kiln.AddressSpace.generic).raw_ptr()
+    out[0, tx], out[1, tx], out[2, tx] = first.get_ptr()[tx], second.get_ptr()[tx], own[tx]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_maps_equal_those_of_atoms(seed):
+    choose = random.Random(seed)
+    kind, span = choose.choice([("s128b", 64), ("s64b", 32), ("s32b", 16)])
+    rows, columns, box = 8 * choose.randint(1, 9), 8 * choose.randint(8, 20), 8 * choose.randint(1, 4)
+    atoms = {"s128b": "K_SW128", "s64b": "K_SW64", "s32b": "K_SW32"}
+
+    @cute.jit
+    def f(x: cute.Tensor, out: cute.Tensor):
+        name = getattr(warpgroup.SmemLayoutAtomKind, atoms[kind])
+        layout = cute.tile_to_shape(warpgroup.make_smem_layout_atom(name, kiln.Float16), (box, span), (0, 1))
+        atom, _ = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), x, layout, (box, span))
+        swizzle = cuda.TensorMapSwizzle.from_name(kind)
+        raw = cuda.create_tensor_map_tiled(
+            x.iterator.toint(), kiln.Float16, [x.shape[1], x.shape[0]], [x.shape[1] * 2 // 16], [span, box], swizzle=swizzle
+        )  # fmt: skip
+        view = cuda.create_tensor_map_tiled_from_view(x, (box, span), stride_order=(1, 0), swizzle=swizzle)
+        assert raw.global_tx_bytes() == view.shared_storage_bytes == 2 * span * box
+        read_maps(raw, view, atom, out).launch(grid=1, block=16)
+
+    out = np.zeros((3, 16), np.int64)
+    f(aligned((rows, columns)), out)
+    np.testing.assert_array_equal(out[0], out[2])
+    np.testing.assert_array_equal(out[1], out[2])
+
+
+def test_steps_fills_interleaves_and_replaced_fields():
+    """A box takes every second element; a copy of the map in memory is shortened, and fills what it lacks."""
+
+    @cute.kernel
+    def kernel(desc: kiln.GridConstant[cuda.TensorMap], memory: cute.Tensor, out: cute.Tensor):
+        tx = cute.arch.thread_idx()[0]
+        tile = kiln.Array(kiln.Float16, (2, 4, 16), space=kiln.AddressSpace.smem, alignment=128)
+        bar = kiln.Array(kiln.Int64, 1, space=kiln.AddressSpace.smem)
+        edited = memory.iterator.raw_ptr()
+        if tx == 0:
+            for i in kiln.range_constexpr(16):
+                edited[i] = desc.get_ptr()[i]
+            prims.tensormap_replace(prims.TensormapField.GLOBAL_DIM, edited, new_value=3, ord=1)
+            prims.mbarrier_init(bar, 1)
+        how = {"from_proxy": prims.Proxy.GENERIC, "to_proxy": prims.Proxy.TENSORMAP}
+        prims.fence_proxy_release(prims.MemScope.GPU, **how)
+        prims.fence_mbarrier_init()
+        prims.barrier_cta_sync(0)
+        prims.fence_proxy_acquire(prims.MemScope.GPU, edited, 128, **how)
+        if prims.elect_sync():
+            prims.prefetch_tensormap(desc.get_ptr())
+            prims.mbarrier_arrive_expect_tx(bar, 2 * desc.global_tx_bytes())
+            prims.cp_async_bulk_tensor_shared_cta_global(tile, desc, (0, 0), bar)
+            prims.cp_async_bulk_tensor_shared_cta_global(tile.subview(64), edited, (0, 0), bar)
+        while not prims.mbarrier_try_wait_parity(bar, 0):
+            pass
+        for i in kiln.range_constexpr(4):
+            out[tx + 32 * i] = tile.load(tx + 32 * i)
+
+    @cute.jit
+    def f(x: cute.Tensor, memory: cute.Tensor, out: cute.Tensor):
+        desc = cuda.create_tensor_map_tiled_from_view(
+            x, (8, 16), stride_order=(1, 0), traversal_strides=(2, 1), oob_fill="nan", l2_promotion="l2_256b"
+        )
+        kernel(desc, memory, out).launch(grid=1, block=32)
+
+    x, out = aligned((8, 16)), np.zeros(128, np.float16)
+    x[:] = np.arange(128).reshape(8, 16)
+    memory = aligned((16,), np.int64)
+    f(from_dlpack(x, assumed_align=128), from_dlpack(memory, assumed_align=128), out)
+    np.testing.assert_array_equal(out[:64], x[::2].ravel())
+    np.testing.assert_array_equal(out[64:96], x[:4:2].ravel())
+    assert np.isnan(out[96:]).all()
+
+
+def test_im2col_maps_are_encoded():
+    @cute.kernel
+    def kernel(desc: kiln.GridConstant[cuda.TensorMap], out: cute.Tensor):
+        out[cute.arch.thread_idx()[0]] = desc.get_ptr()[cute.arch.thread_idx()[0]]
+
+    @cute.jit
+    def f(x: cute.Tensor, out: cute.Tensor):
+        n, h, w, c = x.shape
+        strides = [c * 2 // 16, c * w * 2 // 16, c * w * h * 2 // 16]
+        desc = cuda.create_tensor_map_im2col(
+            x.iterator.toint(), kiln.Float16, [c, w, h, n], strides, [-1, -1], [-1, -1], 16, 32, swizzle="s32b"
+        )
+        kernel(desc, out).launch(grid=1, block=16)
+
+    out = np.zeros(16, np.int64)
+    f(aligned((1, 8, 8, 16)), out)
+    assert out.any()
+
+
+def test_maps_that_do_not_exist_are_refused():
+    def refused(match, make):
+        @cute.jit
+        def f(x: cute.Tensor):
+            make(x)
+
+        with pytest.raises((DSLBaseError, ValueError), match=match):
+            f(aligned((32, 64)))
+
+    view = cuda.create_tensor_map_tiled_from_view
+    refused("needs a stride_order", lambda x: view(x, (8, 8)))
+    refused("stride_order", lambda x: view(x, (8, 8), stride_order=(1, 1)))
+    refused("has 24 bytes", lambda x: view(x, (8, 12), stride_order=(1, 0)))
+    refused("at most the 32", lambda x: view(x, (8, 64), stride_order=(1, 0), swizzle="s32b"))
+    refused("box_dims", lambda x: view(x, (8, 512), stride_order=(1, 0)))
+    refused("global_strides", lambda x: cuda.create_tensor_map_tiled(0, kiln.Float16, [8, 8], [], [8, 8]))
+    refused("no TensorMapSwizzle", lambda x: view(x, (8, 8), stride_order=(1, 0), swizzle=3))
