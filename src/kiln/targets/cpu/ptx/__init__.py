@@ -48,8 +48,8 @@ def _inline_asm(x: Expander, op: ir.Operation, b: Builder) -> ir.Value | None:
         tied = part.lstrip("+")
         if tied.isdigit():
             machine.values[f"${tied}"] = value
-    if [getattr(statement, "name", "") for statement in program.statements] == ["exit"] and not op.results:
-        _exit(machine, program.statements[0])
+    if ENDS_THREAD in op.attributes:
+        _exit(machine)
     elif any(isinstance(statement, Statement) and statement.name in _BRANCHES for statement in program.statements):
         widths = {f"${n}": _output_width(p) for n, p in enumerate(constraints) if not p.isdigit()}
         machine.keep_in_memory(widths)
@@ -85,15 +85,15 @@ def _expanding(machine: Machine, statement: Statement) -> Iterator[None]:
         raise report_at(machine.op.location, DSLNotImplemented, message) from None
 
 
-def _exit(machine: Machine, statement: Statement | Label) -> None:
-    """End the thread, where the guard of `exit` holds."""
+ENDS_THREAD = "kiln.ends_thread"
+"""An attribute of inline PTX that is `exit` alone, with which a program says that its thread ends there."""
+
+
+def _exit(machine: Machine) -> None:
     b, x = machine.b, machine.x
-    frame = x.frame_of(machine.op)
-    guard = getattr(statement, "guard", None)
     # a condition that nobody can fold: the call that ends the function stays the last of its block
-    address = b.value("llvm.ptrtoint", int_type(64), (frame,))
-    ends = b.if_(b.compare("ne", address, 0)) if guard is None else b.if_(machine.i1(guard))
-    x.end(ends)
+    address = b.value("llvm.ptrtoint", int_type(64), (x.frame_of(machine.op),))
+    x.end(b.if_(b.compare("ne", address, 0)))
 
 
 def _run_pieces(machine: Machine, statements: Sequence[Statement | Label]) -> None:
