@@ -3,8 +3,8 @@
     python benchmarks/libraries.py PATH... [--only softmax,gemm] [--seconds 220] [--processes 8] [--check] [--save]
 
 Each PATH is a checkout of QuACK or FlashAttention, or another folder to import from (einops, tvm_ffi); of `flash_attn`
-only the folder `cute` is loaded. All contenders of a row take turns in one run, by `kiln.measure`: medians of calls in a
-CUDA graph with a cold L2 cache. Data is normal; results are compared with PyTorch's in Float32 first, and `--check` does
+only the folder `cute` is loaded. The calls of a row alternate in one run, by `kiln.measure`: medians of calls in a CUDA
+graph with a cold L2 cache. Data is normal; results are compared with PyTorch's in Float32 first, and `--check` does
 nothing more. Kernels are compiled beforehand in `--processes` processes, for the disk cache. After `--seconds` no new
 row is begun. QuACK's GEMMs run with the config that it takes without tuning. torch.compile needs Triton.
 

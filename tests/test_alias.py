@@ -74,8 +74,8 @@ SERVED = {
     "cutlass._mlir.dialects.nvvm": "kiln.cute.arch.nvvm_dialect",
     "cutlass._mlir.dialects.scf": "{mlir}.dialects.scf",
     "cutlass._mlir.dialects.vector": "{mlir}.dialects.vector",
-    "cutlass._mlir.dialects.cute": "kiln.dialects.cute",
-    "cutlass._mlir.dialects.cute_nvgpu": "kiln.dialects.nvgpu",
+    "cutlass._mlir.dialects.cute": "kiln.cute.nvgpu.cute_dialect",
+    "cutlass._mlir.dialects.cute_nvgpu": "kiln.cute.nvgpu.cute_nvgpu_dialect",
     "cutlass._mlir._mlir_libs._cutlass_ir._mlir.ir": "{mlir}.ir",
 }
 
@@ -143,7 +143,7 @@ def test_statement_forms_bind_the_same_module():
     assert space["ir"] is mlir.ir
     assert space["llvm"] is mlir.dialect_module("llvm")
     assert space["a"] is mlir.dialect_module("arith")
-    assert space["cute"] is importlib.import_module("kiln.dialects.cute")
+    assert space["cute"] is importlib.import_module("kiln.cute.nvgpu.cute_dialect")
     assert space["scf"] is mlir.dialect_module("scf")
 
 

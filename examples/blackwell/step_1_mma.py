@@ -7,7 +7,7 @@ A CTA computes 128 x 128 elements of C from one tile of K. TMA loads A and B, on
 column n in column n. Each of the four warps loads the 32 lanes that it may access, so a thread has one row of C.
 """
 
-import harness
+import blackwell_harness as harness
 
 import kiln.cute as cute
 from kiln import Float16, Float32, Int32, Int64, pipeline, range_constexpr, utils

@@ -7,7 +7,7 @@ A stage is empty when the MMAs that read it are complete. The tensor cores say s
 pipeline of one stage, `PipelineUmmaAsync`, hands the accumulator to the threads that store it.
 """
 
-import harness
+import blackwell_harness as harness
 from step_1_mma import store_rows
 
 import kiln

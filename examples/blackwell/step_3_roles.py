@@ -8,7 +8,7 @@ shared memory, and TMA stores one epilogue tile while the next is converted. TMA
 need not be multiples of the tile any more.
 """
 
-import harness
+import blackwell_harness as harness
 
 import kiln.cute as cute
 from kiln import Float16, Float32, Int32, const_expr, pipeline, range_constexpr, utils

@@ -7,7 +7,7 @@ take all 512 columns of tensor memory. Tensor cores, TMA loads and the epilogue 
 time: the MMA warp goes on to the next tile as soon as the other accumulator is free.
 """
 
-import harness
+import blackwell_harness as harness
 from step_3_roles import EPI_STAGES, store_acc
 
 import kiln.cute as cute

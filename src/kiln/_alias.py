@@ -6,7 +6,8 @@ interface, to the MLIR bindings, and those names are redirected:
 
     cutlass._mlir.X                 the bindings' X (ir, passmanager, extras.types, ...)
     cutlass._mlir.dialects.X        the bindings' dialect X (llvm, nvvm, arith, ...)
-    cutlass._mlir.dialects.cute     kiln.dialects.cute; cute_nvgpu is kiln.dialects.nvgpu
+    cutlass._mlir.dialects.cute     kiln.cute.nvgpu.cute_dialect: kiln.dialects.cute and names that programs use;
+                                    cute_nvgpu is kiln.cute.nvgpu.cute_nvgpu_dialect
     cutlass._mlir.dialects.math     kiln.cute.arch.math_dialect: the bindings' math for numbers of the language
     cutlass._mlir.dialects.nvvm     kiln.cute.arch.nvvm_dialect: the bindings' nvvm with what they lack
     cutlass.base_dsl.runtime.cuda   kiln.cuda
@@ -61,13 +62,12 @@ _MOVED = {
     "base_dsl.runtime.cuda": "kiln.cuda",
     "cute.nvgpu.cpasync.copy": "kiln.cute.nvgpu.cpasync",
     "cute.nvgpu.cpasync.helpers": "kiln.cute.nvgpu.cpasync",
-    "cute.nvgpu.warp.mma": "kiln.cute.nvgpu.warp",
     "utils.grouped_gemm_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
     "utils.static_persistent_tile_scheduler": "kiln.utils.schedulers.static_persistent",
-    f"{_MLIR}.dialects.cute": "kiln.dialects.cute",
+    f"{_MLIR}.dialects.cute": "kiln.cute.nvgpu.cute_dialect",
     f"{_MLIR}.dialects.math": "kiln.cute.arch.math_dialect",
     f"{_MLIR}.dialects.nvvm": "kiln.cute.arch.nvvm_dialect",
-    f"{_MLIR}.dialects.cute_nvgpu": "kiln.dialects.nvgpu",
+    f"{_MLIR}.dialects.cute_nvgpu": "kiln.cute.nvgpu.cute_nvgpu_dialect",
     f"{_MLIR}._mlir_libs._cutlass_ir._mlir": "{mlir}",
 }
 

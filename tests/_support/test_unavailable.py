@@ -35,18 +35,20 @@ def test_placeholders_in_modules_that_exist(below, name):
 
 
 def test_what_a_placeholder_can_be_used_for():
+    from cutlass.base_dsl import tvm_ffi_builder
+    from cutlass.base_dsl.tvm_ffi_builder import Kind
     from cutlass.cute.nvgpu.cpasync import CopyBulkTensorTileS2GNonExecTrait
-    from cutlass.utils.gemm import sm100
-    from cutlass.utils.gemm.sm100 import Kind
 
     @dataclasses.dataclass(frozen=True)
     class Mine(CopyBulkTensorTileS2GNonExecTrait):
         more: int = 1
 
-    def function(kind: sm100.Kind | None = sm100.Kind.ONE, other: sm100.List[Kind] = ()) -> None: ...
+    def function(
+        kind: tvm_ffi_builder.Kind | None = tvm_ffi_builder.Kind.ONE, other: tvm_ffi_builder.List[Kind] = ()
+    ) -> None: ...
 
-    assert sm100.Kind.ONE != sm100.Kind.TWO
-    assert not isinstance(function, sm100.Kind)
+    assert tvm_ffi_builder.Kind.ONE != tvm_ffi_builder.Kind.TWO
+    assert not isinstance(function, tvm_ffi_builder.Kind)
     with pytest.raises(DSLNotImplemented, match="S2GNonExecTrait is not available: it is an internal"):
         Mine()
 
@@ -60,5 +62,5 @@ def test_modules_that_lie_elsewhere():
     from cutlass.cute.nvgpu.warp import mma
 
     assert CopyBulkTensorTileG2SOp is cutlass.cute.nvgpu.cpasync.CopyBulkTensorTileG2SOp
-    assert TmaInfo is cutlass.cute.nvgpu.cpasync.TmaInfo and mma is cutlass.cute.nvgpu.warp
+    assert TmaInfo is cutlass.cute.nvgpu.cpasync.TmaInfo and mma.MmaFP8Op is cutlass.cute.nvgpu.warp.MmaFP8Op
     assert callable(bitcast) and Vector is cutlass.Vector and iket.range_push("a") is iket.range_pop() is None

@@ -11,6 +11,7 @@ import pytest
 import kiln
 from kiln import cute
 from kiln.cute.runtime import from_dlpack
+from kiln.targets.nvidia import codegen
 
 NARROW = [kiln.Float8E4M3FN, kiln.Float8E4M3, kiln.Float8E5M2, kiln.Float8E4M3B11FNUZ, kiln.Float8E8M0FNU]
 SOURCES = [*NARROW, kiln.Float16, kiln.BFloat16]
@@ -21,7 +22,7 @@ SIXTEEN = {kiln.Float16: (10, -14, 65504.0), kiln.BFloat16: (7, -126, (2 - 2.0**
 
 def values(t: Any) -> np.ndarray:
     """All numbers of a type, by their bits."""
-    return widened(np.arange(1 << t.width, dtype=f"u{t.width // 8}").view(t.numpy_dtype))
+    return widened(np.arange(1 << t.width, dtype=f"u{max(t.width // 8, 1)}").view(t.numpy_dtype))
 
 
 def widened(x: np.ndarray) -> np.ndarray:
@@ -137,3 +138,98 @@ def test_halfway_between_numbers_of_sixteen_bits(t: Any):
     want = rounded(t, widened(x))
     same(widened(one), want)
     same(widened(many), want)
+
+
+def around(t: Any) -> np.ndarray:
+    """Numbers of 32 bits: those of a type, halfway between them, one step beside those, and the ends."""
+    table, _ = numbers(t)
+    exact = np.concatenate([table, (table[1:] + table[:-1]) / 2, [table[-1] * 1.5, 1e30, 1e-40, np.inf]])
+    exact = exact.astype(np.float32)
+    beside = [np.nextafter(exact, np.float32(end)) for end in (0, np.inf)]
+    made = np.concatenate([exact, *beside])
+    return np.concatenate([made, -made, np.full(1, np.nan, np.float32)])
+
+
+@pytest.mark.parametrize("t", [kiln.Float4E2M1FN, kiln.Float6E2M3FN, kiln.Float6E3M2FN], ids=str)
+def test_below_eight_bits(t: Any):
+    """All codes to wider floats, f32 and f16 to codes, as vectors and one at a time; 4 bits are packed in memory."""
+    x = around(t)
+    x = np.resize(x, (len(x) // 16 + 1, 16))
+    bits = 4 if t.width == 4 else 8
+
+    def storage(count: int) -> np.ndarray:
+        return np.zeros((count, 2 * bits), np.uint8)
+
+    def packed(codes: np.ndarray) -> np.ndarray:
+        return codes[:, ::2] | codes[:, 1::2] << 4 if bits == 4 else codes
+
+    def codes_of(stored: np.ndarray) -> np.ndarray:
+        return np.stack([stored & 15, stored >> 4], 2).reshape(len(stored), 16) if bits == 4 else stored
+
+    codes = packed(np.resize(np.arange(1 << t.width, dtype=np.uint8), (4, 16)))
+    one, many, halves, copied = storage(len(x)), storage(len(x)), storage(len(x)), storage(4)
+    wide = [np.zeros((4, 16), kind) for kind in ("f4", "f4", "f2", "f4")]
+
+    @cute.jit
+    def f(
+        x: cute.Tensor, codes: cute.Tensor, one: cute.Tensor, many: cute.Tensor, halves: cute.Tensor,
+        copied: cute.Tensor, w0: cute.Tensor, w1: cute.Tensor, w2: cute.Tensor, w3: cute.Tensor,
+    ):  # fmt: skip
+        for i in range(x.shape[0]):
+            many[i, None].store(x[i, None].load().to(t))
+            halves[i, None].store(x[i, None].load().to(kiln.Float16).to(t))
+            for j in kiln.range_constexpr(16):
+                one[i, j] = x[i, j].to(t)
+        for i in range(4):
+            row = codes[i, None].load()
+            w0[i, None].store(row.to(kiln.Float32))
+            w2[i, None].store(row.to(kiln.Float16))
+            w3[i, None].store(row.to(kiln.BFloat16).to(kiln.Float32))
+            registers = cute.make_rmem_tensor(16, t)
+            cute.autovec_copy(codes[i, None], registers)
+            cute.autovec_copy(registers, copied[i, None])
+            for j in kiln.range_constexpr(16):
+                w1[i, j] = codes[i, j].to(kiln.Float32)
+
+    def typed(array: np.ndarray) -> Any:
+        tensor = from_dlpack(array)
+        tensor.element_type = t
+        return tensor
+
+    narrow = [typed(array) for array in (codes, one, many, halves, copied)]
+    f(from_dlpack(x), *narrow, *(from_dlpack(array) for array in wide))
+    with np.errstate(over="ignore"):
+        rounded_halves = rounded(t, widened(x.astype(np.float16)))
+    for got, want in ((one, rounded(t, widened(x))), (many, rounded(t, widened(x))), (halves, rounded_halves)):
+        same(values(t)[codes_of(got)], want)
+    np.testing.assert_array_equal(copied, codes)
+    for array in wide:
+        same(widened(array), values(t)[codes_of(codes)])
+
+
+def test_llvm_bitcast_to_a_vector_of_4_bits():
+    """Programs write it to pack what they rounded themselves: four codes of 4 bits of an i16, and back to one."""
+    from cutlass._mlir import ir
+    from cutlass._mlir.dialects import llvm
+
+    @cute.kernel
+    def kernel(out: cute.Tensor, word: kiln.Int16):
+        four = llvm.bitcast(ir.VectorType.get([4], kiln.Float4E2M1FN.mlir_type), word.ir_value())
+        values = cute.make_rmem_tensor(4, kiln.Float4E2M1FN)
+        values.store(cute.TensorSSA(four, 4, kiln.Float4E2M1FN))
+        out[0] = cute.recast_tensor(values, kiln.Int16)[0]
+        back = llvm.bitcast(kiln.Int16.mlir_type, values.load().ir_value())
+        out[1] = kiln.Int16(back)
+        for i in kiln.range_constexpr(4):
+            out[2 + i] = values[i].to(kiln.Float32).to(kiln.Int16)
+
+    @cute.jit
+    def run(out: cute.Tensor, word: kiln.Int16):
+        kernel(out, word).launch(grid=1, block=1)
+
+    out = np.zeros(6, np.int16)
+    with kiln.target("cpu"):
+        run(from_dlpack(out), 0x7E53)
+    assert out.tolist() == [0x7E53, 0x7E53, 1, 3, -4, 6]  # codes 3, 5, 14, 7: 1.5, 3, -4, 6
+    if codegen.ptxas_version() is not None:
+        cute.compile(run, from_dlpack(out), 3, target="nvidia", options="--gpu-arch sm_120a")

@@ -1,4 +1,4 @@
-"""Every example of `docs/tiles.md` and `docs/hopper.md` is run."""
+"""Every example of `docs/tiles.md`, `docs/hopper.md` and `docs/blackwell.md` is run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import kiln
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "examples"), [("tiles", 7), ("hopper", 3)])
+@pytest.mark.parametrize(("page", "examples"), [("tiles", 7), ("hopper", 3), ("blackwell", 4)])
 def test_the_page_runs(page, examples, tmp_path, monkeypatch):
     program = ModuleType(f"docs_{page}")
     monkeypatch.setitem(sys.modules, program.__name__, program)

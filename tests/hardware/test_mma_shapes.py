@@ -136,7 +136,7 @@ def test_the_language_has_what_the_table_has():
 )
 def test_fragments_of_the_language_are_those_of_the_definition(shape, bits):
     m, n, k = shape
-    a, b, c = warp.operand_layout(m, k, bits), warp.operand_layout(n, k, bits), warp.accumulator_layout(m)
+    a, b, c = warp.mma.operand_layout(m, k, bits), warp.mma.operand_layout(n, k, bits), warp.mma.accumulator_layout(m)
     for lane in range(32):
         for i, (r, column) in enumerate(definitions.a_places(m, k, bits, lane)):
             assert a((lane, i)) == r + m * column

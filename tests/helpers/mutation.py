@@ -49,7 +49,7 @@ SYNCHRONIZING = {
     "tail", "acquire_and_advance", "wait_and_advance", "pipeline_init_arrive", "pipeline_init_wait", "wait", "arrive",
     "arrive_and_wait", "sync", "NamedBarrier", "cluster_arrive_relaxed", "griddepcontrol_wait",
     "fence", "commit_group", "wait_group", "fence_tma_desc_release", "fence_tma_desc_acquire", "cp_fence_tma_desc_release",
-    "fence_tensormap_initialization", "fence_tensormap_update",
+    "fence_tensormap_initialization", "fence_tensormap_update", "fence_view_async_tmem_load", "fence_view_async_tmem_store",
 }  # fmt: skip
 ARRIVALS = {
     "barrier_arrive", "mbarrier_arrive", "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "producer_commit", "commit",

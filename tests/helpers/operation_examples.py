@@ -65,6 +65,16 @@ def _mma(m: int, n: int, k: int, a: str, b: str, c: str = "%sums", c_type: str =
     return _op("cute_nvgpu.mma_sync", f"%words, %two, {c}", f"vector<4xi32>, vector<2xi32>, {c_type}", c_type, given)
 
 
+def _scaled_mma(kind: str, k: int, a: str, b: str, scale: str, vector: int, byte: int = 0, c: str = "%sums") -> str:
+    given = (
+        f'm = 16 : i32, n = 8 : i32, k = {k} : i32, kind = "{kind}", a_type = "{a}", b_type = "{b}", scale_type = "{scale}", '
+        f"scale_vector = {vector} : i32, byte_a = {byte} : i32, thread_a = 1 : i32, byte_b = 0 : i32, thread_b = 3 : i32"
+    )
+    type_ = {"%sums": "vector<4xf32>", "%pair": "vector<2xf32>"}[c]
+    types = f"vector<4xi32>, vector<2xi32>, {type_}, i32, i32"
+    return _op("cute_nvgpu.mma_block_scale", f"%words, %two, {c}, %n, %n", types, type_, given)
+
+
 def _atomic(kind: str, value: str, type_: str, order: str = "relaxed") -> str:
     given = f'kind = "{kind}", order = "{order}", scope = "gpu"'
     return _op("cute_nvgpu.atomic_rmw", f"%g, {value}", f"{_PTR}, {type_}", type_, given)
@@ -612,6 +622,18 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             _mma(16, 8, 16, "f16", "f16", "%two", "vector<2xi32>"): "with accumulators in s32",
             _mma(16, 8, 8, "f16", "f16"): "has A of vector<4xi32>: a lane holds 64 bits of it",
             _mma(16, 8, 16, "f16", "f16", "%pair", "vector<2xf32>"): "has C of vector<2xf32>: a lane holds 4 elements",
+            _mma(16, 8, 16, "e2m1", "e4m3"): "k is 16: mma.sync of kind::f8f6f4 takes 32",
+        },
+    ),
+    "cute_nvgpu.mma_block_scale": (
+        _scaled_mma("mxf4nvf4", 64, "e2m1", "e2m1", "ue4m3", 16),
+        {
+            _scaled_mma("mxf8f6f4", 64, "e4m3", "e2m1", "ue8m0", 32): "k is 64: mma.sync of kind::mxf8f6f4 takes 32",
+            _scaled_mma("mxf4", 64, "e2m1", "e2m1", "ue4m3", 32): "scale is ue4m3: mma.sync of kind::mxf4 takes ue8m0",
+            _scaled_mma("mxf4", 64, "e2m1", "e2m1", "ue8m0", 16): "vector is 16: mma.sync of kind::mxf4 with scale factors of ue8m0",
+            _scaled_mma("mxf4", 64, "e4m3", "e2m1", "ue8m0", 32): "a is e4m3: mma.sync of kind::mxf4 takes e2m1",
+            _scaled_mma("mxf4", 64, "e2m1", "e2m1", "ue8m0", 32, 1): "has byte_a=1: 2 scale factors start at a multiple of 2 bytes",
+            _scaled_mma("mxf4", 64, "e2m1", "e2m1", "ue8m0", 32, c="%pair"): "has C of vector<2xf32>: it is vector<4xf32>",
         },
     ),
     "cute_nvgpu.ldmatrix": (

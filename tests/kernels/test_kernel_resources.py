@@ -6,6 +6,7 @@ import json
 import os
 import textwrap
 
+import library_calls
 import numpy as np
 import pytest
 from library_calls import SHIPPED
@@ -63,3 +64,43 @@ def test_on_sm_80(child, tmp_path):
     assert len(found) >= 3  # attention may take two
     assert {arch for arch, _ in found} == {"sm_80"}
     assert all(smem <= 163 << 10 for _, smem in found)
+
+
+NEEDS_WGMMA = {"gemm bf16 NT, pingpong"}
+NEEDS_SMEM = {"gemm f16 NT, mma.sync": "it takes 147456 bytes of shared memory, and a CTA has 101376"}
+"""Calls that name a config of sm_80 or sm_90 with more shared memory than a CTA of sm_120 has."""
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("arch", ["sm_120a", "sm_100a", "sm_121a"])
+def test_on_blackwell(child, tmp_path, arch):
+    """Defaults fit the GPU: kernels of sm_80 run there, also long rows, with less shared memory than on an H200."""
+    few = "gemm f16, bias and gelu", "gemm e4m3 NT", "softmax f32, long"
+    names = list(SHIPPED) if os.environ.get("KILN_LONG_TESTS") else few
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent(f"""
+        import json, sys
+        sys.path.insert(0, {os.path.dirname(library_calls.__file__)!r})
+        from library_calls import SHIPPED
+        from kiln.testing import dry_run
+
+        found, refused = [], {{}}
+        with dry_run({arch!r}) as launches:
+            for name in {names!r}:
+                try:
+                    SHIPPED[name]()
+                except TypeError as error:
+                    refused[name] = error.args[0]
+            found = [[one.kernel, one.arch, one.smem + one.resources.static_smem] for one in launches]
+        print(json.dumps([found, refused]))
+        """)
+    )
+    done = child("program.py")
+    assert done.returncode == 0, done.stderr
+    launches, refused = json.loads(done.stdout.splitlines()[-1])
+    assert len(launches) >= len(names) - 4 and {one for _, one, _ in launches} == {arch}
+    assert all(smem <= (227 if arch == "sm_100a" else 99) << 10 for _, _, smem in launches)
+    assert not any("Sm90" in kernel for kernel, _, _ in launches)
+    for name, why in refused.items():
+        assert name in NEEDS_WGMMA or (arch != "sm_100a" and NEEDS_SMEM[name] in why)
+        assert name not in NEEDS_WGMMA or "WGMMA needs sm_90a, and" in why

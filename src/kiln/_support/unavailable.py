@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 else:
     Loader = object
 
-_BLACKWELL = "Kiln has no Blackwell instructions yet"
 _INTERNAL = "it is an internal of another implementation of the interface"
 
 MODULES = {
@@ -30,12 +29,10 @@ NAMES = {
     "cute.nvgpu.cpasync": (
         _INTERNAL,
         "CopyBulkTensorTileG2SMulticastNonExecTrait",
-        "CopyBulkTensorTileG2SNonExecTrait",
         "CopyBulkTensorTileS2GNonExecTrait",
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
-    "utils.blockscaled_layout": (_BLACKWELL, "sm120_make_smem_layout_sfa", "sm120_make_smem_layout_sfb"),
 }
 """Placeholders in modules that exist: the reason, then the names."""
 

@@ -73,7 +73,7 @@ class JitFunction(TracedFunction):
         arguments = parameters.bind(args, kwargs)
         if stream is not None:
             arguments = {**arguments, AMBIENT_STREAM: stream}
-        nodes = parameters.nodes(self.dsl, arguments)
+        nodes = parameters.nodes(self.dsl, arguments, takes_none=False)
         key = (target_key(), *(node.key for node in nodes))
         found = self._compiled.get(key)
         if found is None or no_cache or not found[1].unchanged():

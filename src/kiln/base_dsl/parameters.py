@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from . import promises, trace
-from .arguments import ArgumentRules, GroupNode, Node, Quick, element_annotations
+from .arguments import ArgumentRules, GroupNode, Node, Quick, element_annotations, is_numeric_type
 from .diagnostics import type_error
 
 if TYPE_CHECKING:
@@ -63,11 +63,12 @@ class Parameters:
             self._annotations = found
         return self._annotations
 
-    def _annotation_for(self, value: Any, name: str) -> Any:
+    def _annotation_for(self, value: Any, name: str, *, takes_none: bool = False) -> Any:
         """Return the annotation of a parameter for a value; none for None where the argument may be left out, and in a
         trace: what a person passes is judged, functions that call each other pass None for what they switched off."""
         annotation = self.annotations.get(name)
-        left_out = value is None and (name in self._may_be_none or trace.current() is not None)
+        takes_none = takes_none and not is_numeric_type(annotation)
+        left_out = value is None and (takes_none or name in self._may_be_none or trace.current() is not None)
         return None if left_out else annotation
 
     def check_inlined(self, rules: ArgumentRules, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -109,10 +110,12 @@ class Parameters:
 
     def _check_elements(self, rules: ArgumentRules, value: Any, annotation: Any, path: str) -> None:
         """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""
+        if getattr(value, "value_type", None) is annotation:
+            return  # a pointer to such a number, as members of a structure in shared memory are
         if rules.breaks(value, annotation):
             raise promises.broken(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
-            for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, len(value)))):
+            for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, len(value), value))):
                 if inner is not None:
                     self._check_elements(rules, element, inner, f"{path}[{number}]")
 
@@ -145,11 +148,15 @@ class Parameters:
         parameter = self.signature.parameters.get(name)
         return parameter.kind if parameter else None
 
-    def nodes(self, rules: ArgumentRules, arguments: dict[str, Any]) -> list[Node]:
-        """Return a node for each parameter; `*args` and `**kwargs` are groups."""
+    def nodes(self, rules: ArgumentRules, arguments: dict[str, Any], *, takes_none: bool = True) -> list[Node]:
+        """Return a node for each parameter; `*args` and `**kwargs` are groups.
+
+        With `takes_none` None is taken for all but numbers whatever the annotation says, as where a function is
+        compiled without an argument that it tests for None.
+        """
         nodes: list[Node] = []
         for name, value in arguments.items():
-            annotation = self._annotation_for(value, name)
+            annotation = self._annotation_for(value, name, takes_none=takes_none)
             kind = self._kind(name)
             named = kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             if named and annotation is not None and rules.breaks(value, annotation):

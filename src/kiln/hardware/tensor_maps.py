@@ -5,6 +5,11 @@ ELEMENTS = {
     "tf32": 32, "tf32_ftz": 32, "16u4_align8b": 4, "16u4_align16b": 4, "16u6_align16b": 6,
 }  # fmt: skip
 """Element types, and their bits."""
+PTX_ELEMENTS = (
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32_ftz", "f64", "bf16", "tf32", "tf32_ftz", "16u4_align8b",
+    "16u4_align16b", "16u6_align16b",
+)  # fmt: skip
+"""Element types in the order of PTX's numbers, which `tensormap.replace` takes."""
 SHARED_BITS = {**ELEMENTS, "16u4_align16b": 8, "16u6_align16b": 8}
 """The bits of an element in shared memory, where 16 elements of 4 or 6 bits may take 16 bytes, the last ones unused."""
 SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128, "128b_32b": 128}

@@ -77,6 +77,11 @@ class _Side(_OnState):
 class PipelineProducer(_Side):
     """The producer's side."""
 
+    @property
+    def __state(self) -> PipelineState:  # pyright: ignore[reportUnusedFunction]
+        # public programs read it, by its mangled name
+        return self._state
+
     class ImmutableResourceHandle(_Handle):
         """A stage to fill."""
 
@@ -121,6 +126,10 @@ class PipelineProducer(_Side):
 
 class PipelineConsumer(_Side):
     """The consumer's side."""
+
+    @property
+    def __state(self) -> PipelineState:  # pyright: ignore[reportUnusedFunction]
+        return self._state
 
     class ImmutableResourceHandle(_Handle):
         """A full stage."""

@@ -142,9 +142,12 @@ def require_stages(stages: Any, least: int = 1) -> None:
 
 
 def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None, ip: Any = None) -> PipelineState:
-    """Return the initial state of a producer (all stages are empty) or of a consumer (none is full)."""
+    """Return the initial state of a producer (all stages are empty) or of a consumer (none is full).
+
+    That of a `ProducerConsumer`, a warp that reads what it has requested, is a producer's.
+    """
     require_stages(stages)
-    if type is PipelineUserType.Producer:
+    if type in (PipelineUserType.Producer, PipelineUserType.ProducerConsumer):
         return PipelineState(stages, 0, 0, 1)
     if type is PipelineUserType.Consumer:
         return PipelineState(stages, 0, 0, 0)

@@ -15,22 +15,34 @@ from ..base_dsl.typing import (
     TFloat32,
     Uint8,
 )  # fmt: skip
-from ..cute import Layout, append, make_copy_atom, make_layout, make_tiled_mma, size, tile_to_shape
+from ..cute import (
+    Layout,
+    TiledMma,
+    append,
+    make_copy_atom,
+    make_fragment_like,
+    make_layout,
+    make_tiled_mma,
+    size,
+    tile_to_shape,
+)  # fmt: skip
 from ..cute.nvgpu import CopyUniversalOp, tcgen05
 from ..cute.nvgpu.common import CtaGroup, OperandMajorMode
 from ..cute.nvgpu.cpasync import CopyBulkTensorTileG2SMulticastOp, CopyBulkTensorTileG2SOp
 from ..cute.nvgpu.smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom, tile_to_mma_shape
 from ..cute.nvgpu.tcgen05 import OperandSource, Pack, Repetition, get_tmem_copy_properties
-from ..cute.nvgpu.warp import StMatrix8x8x16bOp, StMatrix16x8x8bOp
-from .hopper_helpers import get_smem_layout_atom
+from ..cute.nvgpu.warp import MmaSM120BlockScaledOp, StMatrix8x8x16bOp, StMatrix16x8x8bOp
+from .hopper_helpers import get_smem_layout_atom, sm90_get_smem_store_op
 from .layout_enum import LayoutEnum
 
 __all__ = [
     "check_gemm_tma_alignment", "cluster_shape_to_tma_atom_A", "cluster_shape_to_tma_atom_B",
-    "cluster_shape_to_tma_atom_SFB", "compute_epilogue_tile_shape", "compute_epilogue_tile_size",
-    "get_smem_layout_atom_ab", "get_smem_store_op", "get_tmem_copy_properties", "get_tmem_load_op",
-    "make_blockscaled_trivial_tiled_mma", "make_smem_layout", "make_smem_layout_a", "make_smem_layout_atom",
-    "make_smem_layout_b", "make_smem_layout_epi", "make_trivial_tiled_mma", "tile_to_mma_shape",
+    "cluster_shape_to_tma_atom_SFB", "compute_epilogue_tile_shape", "compute_epilogue_tile_size", "get_layoutSFA_TV",
+    "get_layoutSFB_TV", "get_permutation_mnk", "get_smem_layout_atom_ab", "get_smem_store_op",
+    "get_tmem_copy_properties", "get_tmem_load_op", "make_blockscaled_trivial_tiled_mma", "make_smem_layout",
+    "make_smem_layout_a", "make_smem_layout_atom", "make_smem_layout_b", "make_smem_layout_epi",
+    "make_trivial_tiled_mma", "partition_fragment_SFA", "partition_fragment_SFB", "sm120_get_smem_store_op",
+    "tile_to_mma_shape",
 ]  # fmt: skip
 
 _LANES_OF_WARP = 32
@@ -350,3 +362,62 @@ def get_smem_store_op(
         if acc == 32 and d == 8 and m_major and bits == 256 and plain:
             return make_copy_atom(StMatrix16x8x8bOp(True, min(repeat, 4)), elem_ty_d)
     return make_copy_atom(CopyUniversalOp(), elem_ty_d)
+
+
+# --- sm_120 and sm_121: warp MMA with block scales -------------------------------------------------------------------
+
+
+def get_permutation_mnk(
+    tile_shape_mnk: Any, sf_vec_size: int, use_mxf8f6f4: bool, *, loc: Any = None, ip: Any = None
+) -> tuple[Any, Any, int]:
+    """Return the permutations (M, N, K) of a tiled MMA with block scales for a CTA tile.
+
+    N is permuted within 32 columns, so that `ldmatrix` of four matrices loads the B of two MMAs that a warp does.
+    """
+    m, n, _ = (size(extent) for extent in tile_shape_mnk)
+    if sf_vec_size not in (16, 32) or (use_mxf8f6f4 and sf_vec_size != 32):
+        raise type_error(
+            f"sf_vec_size is {sf_vec_size!r}", "32; 16 or 32 for Float4E2M1FN twice, where use_mxf8f6f4 is False"
+        )
+    if m % 16 or n % 8:
+        raise type_error(f"tile_shape_mnk is {tile_shape_mnk}", "M is a multiple of 16, N of 8")
+    if n % 32 == 0:
+        columns: Any = make_layout((8, 2, 2), stride=(1, 16, 8))
+    else:
+        columns = make_layout((8, 2), stride=(1, 8)) if n % 16 == 0 else 8
+    return min(m, 128), columns, 32 if use_mxf8f6f4 else 64
+
+
+def _scaled(tiled_mma: Any) -> Any:
+    if not isinstance(tiled_mma, TiledMma) or not isinstance(tiled_mma.op, MmaSM120BlockScaledOp):
+        raise type_error(f"{tiled_mma} has no scale factors", "a tiled MMA of warp.MmaMXF4Op, MmaMXF8Op, ...")
+    return tiled_mma
+
+
+def get_layoutSFA_TV(tiled_mma: Any) -> Any:
+    """Return (thread, value) -> index in the (M, K) of the tile, of the scale factors of A."""
+    return _scaled(tiled_mma)._tv_layout("SFA")
+
+
+def get_layoutSFB_TV(tiled_mma: Any) -> Any:
+    """Return (thread, value) -> index in the (N, K) of the tile, of the scale factors of B."""
+    return _scaled(tiled_mma)._tv_layout("SFB")
+
+
+def partition_fragment_SFA(sfa_tensor: Any, thr_mma: Any, tidx: Any) -> Any:
+    """Return registers for a thread's scale factors of A, like its part of a tensor (M, K) of them."""
+    return make_fragment_like(_scaled(thr_mma)._partition("SFA", sfa_tensor))
+
+
+def partition_fragment_SFB(sfb_tensor: Any, thr_mma: Any, tidx: Any) -> Any:
+    """Return registers for a thread's scale factors of B, like its part of a tensor (N, K) of them."""
+    return make_fragment_like(_scaled(thr_mma)._partition("SFB", sfb_tensor))
+
+
+def sm120_get_smem_store_op(
+    layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return the atom that stores D of a warp MMA, m16n8, to shared memory: `stmatrix` of two matrices of 16-bit
+    elements, transposed if M is contiguous, else plain stores."""
+    plain = sm90_get_smem_store_op(layout_d, elem_ty_d, elem_ty_acc)  # checks the arguments
+    return make_copy_atom(StMatrix8x8x16bOp(layout_d.is_m_major_c(), 2), elem_ty_d) if elem_ty_d.width == 16 else plain

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._support import unavailable
 from ..base_dsl.diagnostics import type_error
 from ..cute import ceil_div, make_layout, size, tile_to_shape
 from ..cute.nvgpu.common import OperandMajorMode
 
 __all__ = [
     "BlockScaledBasicChunk", "make_smem_layout_sfa", "make_smem_layout_sfb", "make_tmem_layout_sfa",
-    "make_tmem_layout_sfb", "tile_atom_to_shape_SF",
+    "make_tmem_layout_sfb", "sm120_make_smem_layout_sfa", "sm120_make_smem_layout_sfb", "tile_atom_to_shape_SF",
 ]  # fmt: skip
 
 _ROWS = 128
@@ -126,5 +125,33 @@ def make_tmem_layout_sfb(
     return _tmem_layout(tiled_mma, *_tile_b(tiled_mma, mma_tiler_mnk), sf_vec_size)
 
 
-def __getattr__(name: str) -> object:
-    return unavailable.name(__name__, name)
+def _sm120_layout(tiled_mma: Any, extent: int, depth: int, sf_vec_size: int, stages: int) -> Any:
+    """Return the layout (MN, K, stages) of scale factors in shared memory, in whole chunks along MN, then along K."""
+    scales = tiled_mma.shape_mnk[2] // sf_vec_size
+    words, rest = divmod(depth, sf_vec_size * _SCALES)
+    if rest or extent % _ROWS:
+        raise type_error(
+            f"a tile of {extent} rows or columns and {depth} elements along K has scale factors for {sf_vec_size} each",
+            f"multiples of {_ROWS} and of {sf_vec_size * _SCALES}: scale factors come in chunks of {_ROWS} x {_SCALES}",
+        )
+    groups = extent // _ROWS
+    rows = make_layout((32, 4, groups), stride=(16, 4, _CHUNK))
+    inside = (_SCALES // scales, words)
+    depths = make_layout((sf_vec_size, scales, inside), stride=(0, 1, (scales, _CHUNK * groups)))
+    return make_layout([rows, depths, make_layout(stages, stride=_CHUNK * groups * words)])
+
+
+def sm120_make_smem_layout_sfa(
+    tiled_mma: Any, tile_shape_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return the layout (M, K, stages) of the scale factors of A in shared memory, for the warp MMA of sm_120."""
+    m, _, k = (size(extent) for extent in tile_shape_mnk)
+    return _sm120_layout(tiled_mma, m, k, sf_vec_size, num_stages)
+
+
+def sm120_make_smem_layout_sfb(
+    tiled_mma: Any, tile_shape_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+) -> Any:
+    """Return the layout (N, K, stages) of the scale factors of B in shared memory; N is at least 128."""
+    _, n, k = (size(extent) for extent in tile_shape_mnk)
+    return _sm120_layout(tiled_mma, max(n, _ROWS), k, sf_vec_size, num_stages)

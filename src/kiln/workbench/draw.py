@@ -16,6 +16,7 @@ from kiln.cute.layout.leaf import LayoutError
 from kiln.cute.pictures.draw import atom_latex, atom_svg, layout_latex, layout_svg, tv_latex, tv_svg
 from kiln.cute.pictures.operand import operand_svg
 from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
+from kiln.cute.pictures.tensor_memory import mma_svg, tcgen05_op
 
 from .core.command_line import EXIT
 from .core.options import flag, option
@@ -60,6 +61,10 @@ def _picture(args: argparse.Namespace) -> str:
         tile = parse_tuple(str(args.tma))
         smem = tile_layout(layout, dtype, tile, args.swizzle) if args.smem is None else read(args.smem)
         return tma_svg(layout, dtype, smem, tile, num_multicast=args.multicast, title=args.title)
+    if tcgen05_op(layout) is not None:
+        if latex:
+            raise LayoutError("pictures of tensor memory are SVG: -o NAME.svg")
+        return mma_svg(layout, title=args.title)
     if hasattr(layout, "tiler_mn") or hasattr(layout, "tv_layout_A"):
         return atom_latex(layout) if latex else atom_svg(layout, title=args.title)
     if args.tv is not None:
@@ -81,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("layout", help="the layout as CuTe prints it; a shape alone stands for its compact layout")
     expression = (
         "the layout is a Python expression with the names of kiln, kiln.cute and kiln.cute.nvgpu; "
-        "it may also make a tiled copy or a tiled MMA"
+        "it may also make a tiled copy or a tiled MMA; of an MMA of sm_100 its tensor memory is drawn"
     )
     swizzle = "with --tma, in place of --smem: the swizzle of the map (default: the widest that fits a row of the tile)"
     operand = (

@@ -165,8 +165,8 @@ REFUSED = [
     (lambda: warp.StMatrix16x8x8bOp(False, 1), "transposed"),
     (lambda: warp.StMatrix16x8x8bOp(True, 1, 4), "does not unpack"),
     (lambda: cute.make_copy_atom(warp.StMatrix16x8x8bOp(True, 1), F16), "16 bits"),
-    (lambda: warp.MmaMXF4Op(kiln.Int8, F32, E4M3), "MmaMXF4Op multiplies blocks .* sm_120a"),
-    (lambda: warp.MmaMXF8F6F4Op(E4M3, E5M2, F32, E4M3), "sm_120a"),
+    (lambda: warp.MmaMXF4Op(kiln.Int8, F32, E4M3), "a_dtype of MmaMXF4Op is Int8"),
+    (lambda: warp.MmaMXF8F6F4Op(E4M3, E5M2, F32, E4M3), "sf_type of MmaMXF8F6F4Op is Float8E4M3FN it is Float8E8M0FNU"),
     (lambda: cute.make_copy_atom(cpasync.CopyG2SOp(), F16, num_bits_per_copy=16), "num_bits_per_copy=16"),
     (
         lambda: cute.make_copy_atom(cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL), F16, num_bits_per_copy=64),
@@ -182,8 +182,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("make", "says"), REFUSED, ids=[says for _, says in REFUSED])
 def test_refused(make: Any, says: str) -> None:
-    with pytest.raises(Exception, match=says.replace("(", r"\(").replace(")", r"\)")):
+    with pytest.raises(Exception) as caught:  # without its lines of this file, which has the words
         make()
+    assert says in f"{caught.value.args[0]} {getattr(caught.value, 'hint', '')}"
 
 
 def test_operations_are_equal_by_value() -> None:

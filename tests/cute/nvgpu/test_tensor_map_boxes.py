@@ -349,16 +349,19 @@ def test_what_no_map_describes_is_refused(case):
         make()
 
 
-def test_atoms_are_made_on_the_host():
+def test_the_host_encodes_maps_and_a_kernel_writes_them_to_memory():
+    """An atom that a kernel makes has no map to copy with, until `copy_tensormap` has made one (test_tma_sm100)."""
+
     @cute.kernel
     def kernel(x: cute.Tensor):
-        cpasync.make_tiled_tma_atom(LOAD, x, cute.make_layout((8, 64), stride=(64, 1)), (8, 64))
+        atom, _ = cpasync.make_tiled_tma_atom(LOAD, x, cute.make_layout((8, 64), stride=(64, 1)), (8, 64))
+        cpasync.prefetch_descriptor(atom)
 
     @cute.jit
     def host(x: cute.Tensor):
         kernel(x).launch(grid=1, block=32)
 
-    with pytest.raises(kiln.DSLRuntimeError, match="the tensor map is encoded on the host"):
+    with pytest.raises(DSLUserCodeError, match="an atom that was made in a kernel: the host encodes tensor maps"):
         traced(host, from_dlpack(np.zeros((64, 64), np.float16), assumed_align=16))
 
 

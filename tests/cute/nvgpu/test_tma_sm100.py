@@ -149,7 +149,7 @@ def test_narrow_elements_take_a_byte_of_shared_memory_each(dtype):
         shared = kiln.utils.SmemAllocator().allocate_tensor(
             kiln.Uint8, cute.make_layout((rows, 128), stride=(128, 1)), 1024
         )
-        barrier = one_barrier(rows * 128)
+        barrier = one_barrier(rows * 8 * filled)  # without padding
         part = cute.local_tile(source, (rows, 128), (0, 1))
         s, g = cpasync.tma_partition(
             atom, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(part, 0, 2)
@@ -211,6 +211,58 @@ def test_swizzle_of_pieces_of_32_bytes():
     x[:] = np.arange(x.size).reshape(x.shape)
     f(given(x.T), given(y.T))
     np.testing.assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_maps_that_a_kernel_makes(dtype):
+    """One kernel makes the maps of groups of rows whose bounds only the device knows; the next one copies with them."""
+    rows, columns, tile = (3, 0, 8, 5), 64, 4
+    kind = kiln.Float32 if dtype == np.float32 else kiln.Float16
+    ends = np.cumsum(rows).astype(np.int32)
+    op, layout = cpasync.CopyBulkTensorTileG2SOp(), lambda: cute.make_layout((tile, 32), stride=(32, 1))
+
+    @cute.kernel
+    def make(x: cute.Tensor, ends: cute.Tensor, maps: cute.Tensor):
+        number = arch.block_idx()[0]
+        first = kiln.Int32(0)
+        if number > 0:
+            first = ends[number - 1]
+        part = cute.make_tensor(
+            x.iterator + first * columns, cute.make_layout((ends[number] - first, columns), stride=(columns, 1))
+        )
+        atom, _ = cpasync.make_tiled_tma_atom(op, part, layout(), (tile, 32))
+        cpasync.copy_tensormap(atom, cute.make_tensor(maps[number, None].iterator.align(128), 16).iterator)
+
+    @cute.kernel
+    def use(atom: Any, source: Any, maps: cute.Tensor, y: cute.Tensor):
+        number = arch.block_idx()[0]
+        shared = kiln.utils.SmemAllocator().allocate_tensor(kind, layout(), 128)
+        barrier = one_barrier(tile * 32 * kind.width // 8)
+        part = cute.local_tile(source, (tile, 32), (1, 1))
+        s, g = cpasync.tma_partition(
+            atom, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(part, 0, 2)
+        )
+        map_ = maps[number, None].iterator.align(128)
+        cpasync.fence_tma_desc_acquire(map_)
+        cute.copy(atom, g, s, tma_bar_ptr=barrier, tma_desc_ptr=map_)
+        arch.mbarrier_wait(barrier, 0)
+        for i in range(tile):
+            y[number, i, arch.lane_idx()] = shared[i, arch.lane_idx()]
+
+    @cute.jit
+    def f(x: cute.Tensor, ends: cute.Tensor, maps: cute.Tensor, y: cute.Tensor):
+        make(x, ends, maps).launch(grid=len(rows), block=32)
+        atom, source = cpasync.make_tiled_tma_atom(op, x, layout(), (tile, 32))
+        use(atom, source, maps, y).launch(grid=len(rows), block=32)
+
+    x, y, maps = aligned((16, columns), dtype), aligned((4, tile, 32), dtype), aligned((5, 16), np.int64)
+    maps = maps[-maps.ctypes.data % 128 // 128 :][:4]
+    x[:] = np.arange(x.size).reshape(x.shape) % 509
+    f(given(x), given(ends), from_dlpack(maps, assumed_align=64), given(y))
+    for number, end in enumerate(ends):
+        group = np.zeros((8, columns), dtype)
+        group[: rows[number]] = x[end - rows[number] : end]
+        np.testing.assert_array_equal(y[number], group[tile:, 32:])
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from tracing_only import traced
 
-from kiln import Float8E4M3FN, Float16, Float32, Int4, Uint8, cute
+from kiln import Float4E2M1FN, Float8E4M3FN, Float16, Float32, Int4, Uint8, cute
 from kiln.cute.layout import LayoutError, make_layout
 from kiln.cute.layout.layout_text import parse_layout
-from kiln.cute.nvgpu import OperandMajorMode, cpasync
+from kiln.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
 from kiln.cute.pictures.operand import operand_svg
 from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
-from kiln.utils import LayoutEnum, sm90
+from kiln.cute.pictures.tensor_memory import accumulator_svg, mma_svg
+from kiln.utils import LayoutEnum, sm90, sm100
 from kiln.workbench.main import main as kiln
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -193,6 +194,72 @@ def test_what_threads_of_a_warp_group_hold(tmp_path: Any) -> None:
     assert {"A (64,16)", "C (64,16); B in shared memory"} <= set(shown)
 
 
+# Tensor memory ----------------------------------------------------------------------------------
+
+BLOCK = r"CTA (\d+), lanes (\d+) to (\d+), columns (\d+) to (\d+): {} (\d+) to (\d+), {} (\d+) to (\d+)"
+
+
+def accumulator_place(m: int, n: int, ctas: int, ws: bool, row: int, column: int) -> tuple[int, int, int]:
+    """CTA, lane and column of an element, as the figures of the PTX manual show them."""
+    rows = m // ctas
+    cta, lane = row // rows, row % rows
+    if ws and m < 128:
+        span = n * rows // 128
+        return cta, lane + rows * (column // span), column % span
+    if ctas == 2 and rows == 64:
+        return cta, lane + 64 * (column >= n // 2), column % (n // 2)
+    return cta, (lane % 16 + 32 * (lane // 16) if rows == 64 else lane), column
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "ctas", "ws", "letter"),
+    [
+        (256, 256, 2, False, "A"), (128, 128, 2, False, "B"), (128, 40, 1, False, "D"), (64, 64, 1, True, "E"),
+        (64, 64, 1, False, "F"), (32, 128, 1, True, "G"),
+    ],
+)  # fmt: skip
+def test_accumulators(m: int, n: int, ctas: int, ws: bool, letter: str) -> None:
+    picture = accumulator_svg(m, n, ctas, ws=ws)
+    assert any(text.startswith(f"D   layout {letter} of PTX") for text in texts(picture))
+    held = {}
+    for cta, top, bottom, left, right, *ends in tips(picture, BLOCK.format("m", "n")):
+        assert (bottom - top + 1, right - left) == (16, ends[3] - ends[2])
+        for row in (ends[0], ends[1]):
+            for column in (ends[2], ends[3]):
+                place = accumulator_place(m, n, ctas, ws, row, column)
+                assert place[0] == cta and top <= place[1] <= bottom and left <= place[2] <= right
+        for row in range(ends[0], ends[1] + 1):
+            for column in range(ends[2], ends[3] + 1):
+                assert held.setdefault((row, column), cta) == cta
+    assert len(held) == m * n
+
+
+def test_scale_factors_and_operands_in_tensor_memory() -> None:
+    k, one = OperandMajorMode.K, tcgen05.CtaGroup.ONE
+    mma = sm100.make_blockscaled_trivial_tiled_mma(Float4E2M1FN, k, k, Float8E4M3FN, 16, one, (128, 192))
+    picture = mma_svg(mma)
+    assert mma._repr_svg_() == picture
+    for letter, rows in (("m", 128), ("n", 192)):
+        blocks = tips(picture, BLOCK.format(letter, "byte"))
+        assert len(blocks) == 4 * rows // 32, "each warp's lanes have a copy"
+        for _, top, bottom, left, right, first, last, low, high in blocks:
+            assert bottom - top == last - first == 31 and left == right == first // 32 and (low, high) == (0, 3)
+    chunk = r"bytes (\d+) to (\d+): 4 factors each of rows (\d+), (\d+), (\d+), (\d+)"
+    assert tips(picture, chunk) == [(16 * j, 16 * j + 15, j, j + 32, j + 64, j + 96) for j in range(32)]
+
+    mma = sm100.make_trivial_tiled_mma(Float16, k, k, Float32, one, (128, 64), tcgen05.OperandSource.TMEM)
+    picture = mma_svg(mma)
+    assert "A   from tensor memory; B   from shared memory" in texts(picture)
+    blocks = tips(picture, BLOCK.format("m", "k"))
+    assert len(blocks) == 8 * 8 and all((b[3], b[7], b[8]) == (b[4], 2 * b[3], 2 * b[3] + 1) for b in blocks)
+
+    mma = sm100.make_blockscaled_trivial_tiled_mma(
+        Float4E2M1FN, k, k, Float8E4M3FN, 16, tcgen05.CtaGroup.TWO, (128, 128)
+    )
+    halves = {(block[1] // 64, block[5] // 64) for block in tips(mma_svg(mma), BLOCK.format("n", "byte"))}
+    assert halves == {(0, 0), (1, 1)}, "a pair with 64 rows each has halves of N in halves of the lanes"
+
+
 # Bad input and the command ----------------------------------------------------------------------
 
 
@@ -216,6 +283,8 @@ ROWS = make_layout((512, 256), stride=(256, 1))
         (lambda: operand_svg(parse_layout("S<3,4,3> o 0 o (64,64):(64,1)"), Float16, "K", rows=48), "no multiple"),
         (lambda: operand_svg(parse_layout("S<3,4,3> o 0 o (64,64):(64,1)"), Int4, "K"), "whole bytes"),
         (lambda: operand_svg(parse_layout("64:1"), Float16, "K"), "(MN, K, ...)"),
+        (lambda: accumulator_svg(96, 64), "m=96"),
+        (lambda: accumulator_svg(128, 260), "8 to 256 columns"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(call: Any, why: str) -> None:
@@ -234,8 +303,13 @@ def test_the_command(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     whole = f"tile_to_shape({atom}, (64, 64), (0, 1))"
     assert kiln(["draw", "-e", whole, "--operand", "MN", "-o", str(file)]) == 0
     assert "Operand of a WGMMA, MN-major, swizzle 128b" in texts(file.read_text())
+    k = "nvgpu.OperandMajorMode.K"
+    mma = f"utils.sm100.make_trivial_tiled_mma(Float16, {k}, {k}, Float32, nvgpu.tcgen05.CtaGroup.TWO, (256, 128))"
+    assert kiln(["draw", "-e", mma, "-o", str(file)]) == 0
+    assert texts(file.read_text())[0] == "MmaF16BF16Op (256,128,16), a pair of CTAs"
     capsys.readouterr()
     for arguments, why in (
+        (["-e", mma, "-o", "mma.tex"], "pictures of tensor memory are SVG"),
         (["(4096,64):(64,1)", "--tma", "(512,64)"], "a box has at most 256 elements in each mode"),
         (["(512,256):(256,1)", "--tma", "(64,32)", "--dtype", "Half"], "name 'Half'"),
         (["(512,256):(256,1)", "--tma", "(64,32)", "-o", "map.tex"], "are SVG"),

@@ -132,3 +132,33 @@ def test_an_object_that_contains_itself_is_passed_by_reference():
     assert out[0] == 3
     with pytest.raises(kiln.DSLBaseError, match="is compiled by itself|is used in"):
         Circular()(from_dlpack(out), 5, True)
+
+
+def test_none_is_taken_by_compile():
+    """A program compiles a function without an argument that the function tests for None."""
+
+    @cute.jit
+    def f(out: cute.Tensor, more: cute.Tensor):
+        if kiln.const_expr(more is None):
+            out[0] = 7
+        else:
+            out[0] = more[0]
+
+    out = np.zeros(4, np.int32)
+    compiled = cute.compile(f, from_dlpack(out), None)
+    compiled(from_dlpack(out), None)
+    assert out[0] == 7
+
+
+def test_shapes_in_a_trace_may_be_deeper_than_annotations():
+    @cute.kernel
+    def kernel(out: cute.Tensor, shape: tuple[Int32, tuple[Int32, Int32]]):
+        out[0] = cute.size(shape[1][0])
+
+    @cute.jit
+    def f(out: cute.Tensor, n: Int32):
+        kernel(out, (n, ((n, 3), n))).launch(grid=1, block=1)
+
+    out = np.zeros(4, np.int32)
+    f(from_dlpack(out), 5)
+    assert out[0] == 15

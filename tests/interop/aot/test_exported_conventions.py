@@ -338,7 +338,7 @@ def test_what_a_file_says_of_itself(library: str) -> None:
     }  # fmt: skip
     assert about == {
         "abi": 1, "function": "scale_here", "target": "nvidia", "targets": ["nvidia", "cpu"], "architectures": ["sm_90a", "cpu"],
-        "signature": SIGNATURE, "slots": about["slots"], "result": [0, 0], "streams": 1, "prints": False, "entry_points": list(ALL),
+        "signature": SIGNATURE, "slots": about["slots"], "result": [0, 0], "streams": 1, "stream_places": [3], "prints": False, "entry_points": list(ALL),
         "arguments": [{"name": "x", **tensor}, {"name": "y", **tensor}, {"name": "by", "kind": "number", "type": "Float32"}],
         "doc": "The same, on the stream of who calls it.", "outputs": {"y": "x"}, "schema": "scale(Tensor x, float by) -> Tensor",
     }  # fmt: skip

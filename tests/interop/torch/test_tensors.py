@@ -36,8 +36,15 @@ def test_matrices_have_the_major_mode_fastest():
         made = kiln_torch.matrix(2, 3, 5, is_mode0_major, kiln.Float16)
         assert (tuple(made.shape), made.stride(), made.dtype) == ((3, 5, 2), strides, torch.float16)
         assert kiln_torch.get_leading_dim(made) == (0 if is_mode0_major else 1)
-    assert kiln_torch.matrix(1, 64, 64, True, kiln.Uint8).unique().tolist() == [0, 1, 2, 3, 4]
-    assert kiln_torch.matrix(1, 64, 64, True, kiln.Float8E4M3FN).unique().tolist() == [-2, -1, 0, 1, 2]
+    assert kiln_torch.matrix(1, 64, 64, True, kiln.Uint8).unique().tolist() == [0, 1, 2, 3]
+    assert kiln_torch.matrix(1, 64, 64, True, kiln.Float8E4M3FN).unique().tolist() == [-2, -1, 0, 1]
+
+
+def test_random_integers_exclude_the_largest():
+    # public programs draw lengths with max_val = longest + 1, and scale factors of 1 and 2, powers of two, with 3
+    config = kiln_torch.RandomInitConfig(min_val=1, max_val=3)
+    kinds, make = kiln_torch.TensorInitType, kiln_torch.create_and_permute_torch_tensor
+    assert make((200,), torch.float32, None, kinds.RANDOM, config).unique().tolist() == [1, 2]
 
 
 def test_contents():
@@ -46,6 +53,9 @@ def test_contents():
     normal = make((4000,), torch.float32, None, kinds.GAUSSIAN, kiln_torch.GaussianInitConfig(1.0, 0.5, 2.0))
     assert abs(normal.mean().item() - 2) < 0.1 and abs(normal.std().item() - 1) < 0.1
     assert make((2,), torch.float16, None, kinds.SKIP).shape == (2,)
+    for ends, values in (((1, 3), [1, 2]), ((5, 5), [5])):
+        config = kiln_torch.RandomInitConfig(*ends)
+        assert make((100,), torch.float32, None, kinds.RANDOM, config).unique().tolist() == values
     with pytest.raises(TypeError, match="ScalarInitConfig"):
         make((2,), torch.float32, None, kinds.SCALAR, kiln_torch.RandomInitConfig())
 
@@ -103,4 +113,7 @@ def test_bytes_for_8_bit_floats():
     storage = torch.zeros(1, 4, dtype=torch.uint8)
     tensor = create_cute_tensor_for_fp8(storage, kiln.Float8E4M3FN, 1, source_f32_tensor=values)
     assert tensor.element_type is kiln.Float8E4M3FN
+    single = create_cute_tensor_for_fp8(torch.zeros(1, 4), kiln.TFloat32, 1)
+    assert single.element_type is kiln.TFloat32
     assert storage.view(torch.float8_e4m3fn).float().tolist() == [[0.5, 1.0, -2.0, 288.0]]
+    assert create_cute_tensor_for_fp8(values, kiln.TFloat32, 1).element_type is kiln.TFloat32

@@ -13,7 +13,7 @@ from exporting import build, needs_compiler
 
 import kiln.cute as cute
 from kiln import Boolean, Float32, Float64, Int32, Int64
-from kiln.cute.runtime import from_dlpack, make_fake_stream, make_ptr
+from kiln.cute.runtime import from_dlpack, load_module, make_fake_stream, make_ptr
 
 tvm_ffi = pytest.importorskip("tvm_ffi")
 
@@ -320,6 +320,26 @@ def test_a_stream_of_the_environment_is_not_passed():
         out = np.zeros(8, np.float32)
         call(row(), out)
         assert np.array_equal(out, 2 * row())
+
+
+def test_a_stream_of_the_environment_is_not_passed_wherever_it_stands(tmp_path):
+    @cute.jit
+    def between(x: cute.Tensor, stream, by: Float32, y: cute.Tensor, none: cute.Tensor | None):
+        scaled(x, y, by).launch(grid=1, block=32, stream=stream)
+
+    fake = make_fake_stream(use_tvm_ffi_env_stream=True)
+    function = cute.compile(between, dynamic(row()), fake, Float32(1), dynamic(row()), None, options=OPTION)
+    function.export_to_c(str(tmp_path / "between.o"), function_name="between")
+    loaded = [
+        load_module(str(tmp_path / "between.o"), enable_tvm_ffi=for_tvm_ffi).between for for_tvm_ffi in (True, False)
+    ]
+    for call in (function, by_registry(function), *loaded):
+        for by in (2.0, 3.0):
+            out = np.zeros(8, np.float32)
+            call(row(), by, out, None)
+            assert np.array_equal(out, by * row())
+    with pytest.raises(TypeError, match="the number of arguments is 3, expected 4"):
+        loaded[0](row(), 2.0, row())
 
 
 def test_a_launch_that_fails_is_an_error_of_the_call():

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 from cpu_testing import NUMPY, Compiled, run
 
+import kiln
+from kiln import cute
+
 pytestmark = pytest.mark.isa
 
 ELEMENTS = [
@@ -211,3 +214,28 @@ def test_vectors_of_bytes_and_vector_arguments() -> None:
       func.return %w : vector<4xf32>
     }"""
     np.testing.assert_array_equal(run(source, [1, 2, 3, 4]), [2, 4, 6, 8])
+
+
+def test_reads_past_the_end_of_a_register_tensor_wrap_around() -> None:
+    """Undefined, and without a trace on a GPU, where LLVM drops the stores. FlashAttention stores log-sum-exps so."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor, times: kiln.Int32):
+        thread, _, _ = cute.arch.thread_idx()
+        rows = cute.make_tensor(y.iterator + 2 * thread, cute.make_layout((2, 8), stride=(1, 0)))
+        held = cute.make_rmem_tensor(2, kiln.Float32)
+        while times > 0:  # carries the tensor
+            held[0], held[1] = x[2 * thread], x[2 * thread + 1]
+            for m in kiln.range(16, unroll_full=True):
+                rows[m % 2, 0] = held[m]
+            held = cute.make_tensor(held.iterator, held.layout)
+            times = times - 1
+
+    @cute.jit
+    def copy(x: cute.Tensor, y: cute.Tensor, times: kiln.Int32):
+        kernel(x, y, times).launch(grid=1, block=32)
+
+    x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    with kiln.target("cpu"):
+        copy(x, y, 2)
+    np.testing.assert_array_equal(y, x)

@@ -317,6 +317,9 @@ def test_matrix_products_with_another_result_type(torch_program):
         assert torch.allclose(torch.addmm(c[0], a[0], b[0], **f32), exact[0] + c[0], atol=1e-4)
         assert torch.allclose(torch.baddbmm(c, a, b, **f32), exact + c, atol=1e-4)
         assert torch.mm(a[0], b[0], **f32).dtype is torch.float32 and torch.mm(a[0], b[0], **f32).is_cuda
+        wide = a.float(), b.float()
+        assert torch.equal(torch.bmm(*wide, **f32), torch.bmm(*wide)) and torch.bmm(*wide, **f32).is_cuda
+        assert torch.equal(torch.addmm(c[0], wide[0][0], wide[1][0], **f32), torch.addmm(c[0], wide[0][0], wide[1][0]))
         """
     )
 

@@ -204,8 +204,10 @@ def _truncate_power_of_two(
     return bits.choose(is_nan, target.nan_code, bits.choose(negative, target.nan_code, code))
 
 
-CONVERSIONS = ("arith.extf", "arith.truncf")
-"""The names of operations that convert from and to narrow floats."""
+BITCAST = "llvm.bitcast"
+CONVERSIONS = ("arith.extf", "arith.truncf", BITCAST)
+"""The names of operations that convert from and to narrow floats. Programs write `llvm.bitcast` themselves, though LLVM
+has no types for narrow floats."""
 
 
 def expand_narrow_floats(
@@ -236,7 +238,10 @@ def expand_narrow_floats(
     if any(map(_is_tf32, types)):
         _retype_tf32(module)
     for op, source, target in todo:
-        made = None if instruction is None else instruction(op, source, target)
+        if op.name == BITCAST:
+            made = _bits_as(op)
+        else:
+            made = None if instruction is None else instruction(op, source, target)
         if made is None:
             made = _expand_extf(op, formats[source]) if source in formats else _expand_truncf(op, formats[target])
         op.results[0].replace_all_uses_with(made)
@@ -294,6 +299,30 @@ def _expand_truncf(op: ir.Operation, target: FloatFormat) -> ir.Value:
     if target.unused_low_bits:
         code = _Bits(emitter, target.width).left(code, target.unused_low_bits)
     return emitter.op("arith.bitcast", target_type, code)
+
+
+def _bits_as(op: ir.Operation) -> ir.Value:
+    """Return the bits of a number or vector as another type, by way of vectors of integers."""
+    value, result = op.operands[0], op.results[0].type
+    point = ir.InsertionPoint(op)
+
+    def made(name: str, type_: ir.Type, value: ir.Value, **attributes: ir.Attribute) -> ir.Value:
+        return ir.Operation.create(name, (type_,), (value,), attributes or None, None, 0, op.location, point).result
+
+    def vector(type_: ir.Type, element: ir.Type) -> ir.Type:
+        shape = list(type_.shape) if isinstance(type_, ir.VectorType) else [1]
+        return ir.VectorType.get(shape, element, loc=op.location)
+
+    def integers(type_: ir.Type) -> ir.Type:
+        return vector(type_, ir.IntegerType.get_signless(_element(type_).width, op.context))
+
+    if not isinstance(value.type, ir.VectorType):
+        value = made("vector.broadcast", vector(value.type, value.type), value)
+    value = made("vector.bitcast", integers(result), made("arith.bitcast", integers(value.type), value))
+    value = made("arith.bitcast", vector(result, _element(result)), value)
+    if isinstance(result, ir.VectorType):
+        return value
+    return made("vector.extract", result, value, static_position=ir.DenseI64ArrayAttr.get([0], op.context))
 
 
 def _is_tf32(type_: ir.Type) -> bool:

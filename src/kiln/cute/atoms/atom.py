@@ -34,8 +34,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-OPERAND_MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
-"""The modes of (M, N, K) of each operand of an MMA."""
+OPERAND_MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1), "SFA": (0, 2), "SFB": (1, 2)}
+"""The modes of (M, N, K) of each operand of an MMA, and of scale factors."""
 
 
 class Op:

@@ -91,7 +91,11 @@ class RegisterMmaTrait(MmaTrait):
                 f"an MMA takes {operand} from registers, got a tensor with the layout {tensor.layout}",
                 f"copy it to what make_fragment_{operand} makes",
             )
-        return Registers(self.pointer_to(operand, tensor), tensor.offset_layout, wanted)
+        return self.as_registers(operand, self.pointer_to(operand, tensor), tensor.offset_layout)
+
+    def as_registers(self, operand: str, pointer: Pointer, layout: Any) -> Registers:
+        """Return the values of an operand at a pointer by its calls."""
+        return Registers(pointer, layout, self._values[operand])
 
     def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
         """Return the pointer that the values of an operand are read through."""

@@ -81,6 +81,11 @@ class ComposedLayout(Drawn):
         )
 
     @property
+    def value(self) -> ComposedLayout:
+        """The layout itself: what programs hand to functions of the IR."""
+        return self
+
+    @property
     def type(self) -> str:
         """The type as it is printed in the intermediate representation."""
         return f'!cute.composed_layout<"{self}">'

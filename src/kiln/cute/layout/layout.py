@@ -110,6 +110,11 @@ class Layout(Drawn):
         return self._stride
 
     @property
+    def value(self) -> Layout:
+        """The layout itself: what programs hand to functions of the IR."""
+        return self
+
+    @property
     def type(self) -> str:
         """The type as it is printed in the intermediate representation."""
         return f'!cute.layout<"{self}">'

@@ -7,10 +7,12 @@ acquires it first, also in the same warp. `kiln.utils.TensorMapManager` does all
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import type_error
+from ...base_dsl.trace import emit_value
 from ...base_dsl.typing import Int64
+from ...hardware.tensor_maps import PTX_ELEMENTS, SWIZZLES
 from ..arch.values import i32, kernel_only, pointer
 from ..arch.warp import elect_one
 from ..deferred_dialects import nvgpu
@@ -19,6 +21,10 @@ from ..tensor.pointer import AddressSpace, Pointer, load_vector, recast_ptr, sto
 from .access import memory
 from .tensor_map import extents
 from .tma_atom import tma_trait
+from .tma_ops import KernelMap
+
+if TYPE_CHECKING:
+    from .tensor_map import TensorMapFacts
 
 MAP_BYTES = 128
 
@@ -37,13 +43,50 @@ def _map_pointer(value: Any, what: str, *spaces: AddressSpace) -> Pointer:
 
 
 def copy_tensormap(tma_atom: Any, tensormap_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Copy the tensor map of an atom, 128 bytes, to shared or global memory. One thread calls it."""
+    """Copy the tensor map of an atom, 128 bytes, to shared or global memory. One thread calls it.
+
+    The map of an atom that a kernel made is written field by field, by one of the threads of a warp that call it, and
+    released to copies that acquire it (sm_90a).
+    """
     kernel_only("copy_tensormap")
     to = _map_pointer(tensormap_ptr, "copy_tensormap", AddressSpace.smem, AddressSpace.gmem)
     to = recast_ptr(to, None, Int64)
-    of = Pointer(tma_trait(tma_atom, "copy_tensormap").address(), Int64, AddressSpace.generic, MAP_BYTES)
+    trait = tma_trait(tma_atom, "copy_tensormap")
+    if isinstance(trait.map, KernelMap):
+        with elect_one():
+            _write_map(to, trait.facts, trait.map)
+            nvgpu.tma.tensor_map_release()
+        return
+    of = Pointer(trait.address(), Int64, AddressSpace.generic, MAP_BYTES)
     for word in range(0, MAP_BYTES // 8, 2):
         store_vector(to, word, load_vector(of, word, 2))
+
+
+def _write_map(to: Pointer, facts: TensorMapFacts, of: KernelMap) -> None:
+    """Write all fields of a tensor map, on memory that is zeros before."""
+    zeros = emit_value("vector.from_elements", Int64.vector_type(2), [Int64(0).ir_value()] * 2)
+    for word in range(0, MAP_BYTES // 8, 2):
+        store_vector(to, word, zeros)
+    map_ = to.ir_value()
+
+    def set_field(field: str, value: Any, ordinal: int = 0) -> None:
+        nvgpu.tma.tensor_map_replace(map_, field, value, ordinal)
+
+    set_field("global_address", of.base)
+    set_field("rank", i32(facts.rank - 1))
+    for mode, size in enumerate(of.sizes):
+        set_field("box_dim", i32(facts.box[mode]), mode)
+        set_field("global_dim", i32(Int64._make(size)), mode)
+        set_field("element_stride", i32(1), mode)
+    for mode, stride in enumerate(of.strides):
+        set_field("global_stride", stride, mode)
+    set_field("elemtype", i32(PTX_ELEMENTS.index(facts.element)))
+    for field in ("interleave_layout", "fill_mode"):
+        set_field(field, i32(0))
+    wide = facts.swizzle == "128b_32b"
+    set_field("swizzle_mode", i32(list(SWIZZLES).index("128b" if wide else facts.swizzle)))
+    if wide:
+        set_field("swizzle_atomicity", i32(1))
 
 
 def update_tma_descriptor(

@@ -20,7 +20,7 @@ from ..tensor.iterator import AddressSpace, Coordinates
 from ..tensor.pointer import Pointer
 from ..tensor.tensor import TracedTensor
 from .tensor_map import describe, extents
-from .tma_ops import TILE_MAKER, CopyBulkTensorTileG2SMulticastOp, TmaOp, TmaTrait
+from .tma_ops import TILE_MAKER, CopyBulkTensorTileG2SMulticastOp, KernelMap, TmaOp, TmaTrait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,32 +71,42 @@ def make_tiled_tma_atom(
     """Return the atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by
     `smem_layout_`, and its coordinate tensor.
 
-    The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in
-    host functions, which encode the tensor map. Of `num_multicast` blocks each copies an equal part of a tile.
+    The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Host functions
+    encode the tensor map; a kernel that calls it writes the map to memory itself (`copy_tensormap`). Of
+    `num_multicast` blocks each copies an equal part of a tile.
     `internal_type` is the element type of the map.
     """
     tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
     if gmem_coord_tensor is not None:
         raise type_error("make_tiled_tma_atom takes no gmem_coord_tensor")
     if isinstance(cta_tiler, Layout) and any(isinstance(s, ScaledBasis) for s in flatten_to_tuple(cta_tiler.stride)):
-        return _atom(op, tensor, smem_layout_, cta_tiler, num_multicast, internal_type)  # coordinates of the tensor
+        return atom_of_values(
+            op, tensor, smem_layout_, cta_tiler, num_multicast, internal_type
+        )  # coordinates of the tensor
     tiler = wrap(tuple(cta_tiler) if isinstance(cta_tiler, list) else cta_tiler)
     if len(tiler) > len(tensor.layout):
         raise type_error(f"a tile {cta_tiler} has more modes than {tensor}: one for each of the first")
     tile = composition(make_identity_layout(tensor.shape), tiler)
-    return _atom(op, tensor, smem_layout_, tile, num_multicast, internal_type)
+    return atom_of_values(op, tensor, smem_layout_, tile, num_multicast, internal_type)
 
 
-def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: Any, internal_type: Any) -> TmaInfo:
+def atom_of_values(
+    op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: Any, internal_type: Any
+) -> TmaInfo:
+    """Return the atom of tiles whose values lie at the coordinates `tile` of a tensor, see `make_tiled_tma_atom`."""
     check_request(op, TILE_MAKER, multicast)
     if internal_type is not None and not isinstance(internal_type, NumericMeta):
         raise type_error(f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
     facts = describe(tensor, smem_layout, tile, multicast, internal_type, op.by_rows)
     sizes, strides, scales = extents(facts, tensor)
-    map_ = nvgpu.tma.tensor_map_encode(
-        tensor.iterator.ir_value(), [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides],
-        element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor),
-    )  # fmt: skip
+    shape = [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides]
+    if _in_kernel():
+        map_ = KernelMap(Int64(tensor.iterator.toint()).ir_value(), *shape)
+    else:
+        map_ = nvgpu.tma.tensor_map_encode(
+            tensor.iterator.ir_value(), *shape, element=facts.element, box=facts.box, swizzle=facts.swizzle,
+            tensor=str(tensor),
+        )  # fmt: skip
     trait = op.trait(tensor.element_type, facts, map_)
     if internal_type is not None:
         # a byte for each element of 4 or 6 bits, or elements seen as those of the map
@@ -104,6 +114,10 @@ def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multica
         trait.smem_types = (internal_type,) if unpacked else (tensor.element_type, internal_type)
     atom = CopyAtom(op, trait)
     return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
+
+
+def _in_kernel() -> bool:
+    return tracing.require("a TMA atom").function.kind == "kernel"
 
 
 def check_request(op: Any, maker: str, multicast: Any) -> None:
@@ -118,7 +132,7 @@ def check_request(op: Any, maker: str, multicast: Any) -> None:
         raise type_error(f"{name} makes no atoms of {type(op).__name__}", f"{op.maker} does")
     if not isinstance(multicast, int) or multicast < 1:
         raise type_error(f"num_multicast is {multicast!r}: a static number from 1 on")
-    if tracing.require(f"{name}()").function.kind == "kernel":
+    if maker != TILE_MAKER and _in_kernel():
         raise runtime_error(
             f"{name} was called in a kernel: the tensor map is encoded on the host",
             "call it in the @jit function and pass the atom and the coordinate tensor to the kernel",
@@ -162,7 +176,7 @@ def _operand(
             raise type_error(f"{name} of a multicast needs cluster_shape_vmnk")
         shape = getattr(cluster_shape_vmnk, "shape", cluster_shape_vmnk)
         multicast = product_each(shape)[2 if operand == "A" else 1]
-    return _atom(op, tensor, smem_layout, part.layout, multicast, internal_type)
+    return atom_of_values(op, tensor, smem_layout, part.layout, multicast, internal_type)
 
 
 def make_tiled_tma_atom_A(

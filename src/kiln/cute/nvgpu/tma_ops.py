@@ -61,6 +61,10 @@ class TmaOp(CopyOp):
     by_rows = False
     """Whether an instruction takes four rows of a matrix by their numbers."""
 
+    def _to_ir(self) -> TmaOp:
+        """Return the operation itself, which stands for its type in functions that make atoms."""
+        return self
+
     def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
         raise type_error(
             f"make_copy_atom of {type(self).__name__}: its atoms belong to a tensor", f"cute.nvgpu.cpasync.{self.maker}"
@@ -160,8 +164,28 @@ class CopyBulkTensorIm2ColS2GOp(_TmaStoreOp):
     maker = IM2COL_MAKER
 
 
+class KernelMap:
+    """What a kernel knows of the tensor of an atom that it makes itself: address, extents and strides (bytes).
+
+    `copy_tensormap` makes a tensor map of it in memory, which copies get as `tma_desc_ptr`.
+    """
+
+    def __init__(self, base: ir.Value, sizes: Sequence[ir.Value], strides: Sequence[ir.Value]) -> None:
+        self.base, self.sizes, self.strides = base, list(sizes), list(strides)  # i64
+
+    def values(self) -> list[ir.Value]:
+        """Return all values."""
+        return [self.base, *self.sizes, *self.strides]
+
+    def of(self, values: Sequence[ir.Value]) -> KernelMap:
+        """Return the same of other values."""
+        base, *rest = values
+        return KernelMap(base, rest[: len(self.sizes)], rest[len(self.sizes) :])
+
+
 class TmaTrait(CopyTrait):
-    """Copies of boxes between a tensor and shared memory. `facts` is the static part of the tensor map; `map` a value.
+    """Copies of boxes between a tensor and shared memory. `facts` is the static part of the tensor map; `map` a value,
+    or a `KernelMap`.
 
     `images`: the extents in which pixels are counted (im2col), static or dynamic.
     """
@@ -175,13 +199,15 @@ class TmaTrait(CopyTrait):
         super().__init__(value_type, make_layout(ctas), layout, layout)
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        return [self.map, *(leaf_value(leaf) for leaf in dynamic_leaves(self.images))]
+        made = self.map.values() if isinstance(self.map, KernelMap) else [self.map]
+        return [*made, *(leaf_value(leaf) for leaf in dynamic_leaves(self.images))]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made.map = values[0]
-        leaves = [leaf_like(leaf, v) for leaf, v in zip(dynamic_leaves(self.images), values[1:], strict=True)]
+        count = len(self.map.values()) if isinstance(self.map, KernelMap) else 1
+        made.map = self.map.of(values[:count]) if isinstance(self.map, KernelMap) else values[0]
+        leaves = [leaf_like(leaf, v) for leaf, v in zip(dynamic_leaves(self.images), values[count:], strict=True)]
         made.images = with_dynamic_leaves(self.images, leaves)
         return made
 
@@ -191,6 +217,12 @@ class TmaTrait(CopyTrait):
     def address(self, tma_desc_ptr: Any = None) -> ir.Value:
         """Return where the tensor map lies: the atom's, or another of the same kind."""
         if tma_desc_ptr is None:
+            if isinstance(self.map, KernelMap):
+                raise type_error(
+                    "a copy with an atom that was made in a kernel: the host encodes tensor maps",
+                    "make it in the @jit function, or cpasync.copy_tensormap(atom, pointer) writes its tensor map to "
+                    "memory, which copies take as tma_desc_ptr=pointer",
+                )
             return nvgpu.tma.tensor_map_address(self.map)
         return pointer(tma_desc_ptr, "tma_desc_ptr")
 
@@ -272,14 +304,14 @@ class TmaTrait(CopyTrait):
         # the tile's own rows, counted from its first one
         numbers = [self._row(tensor.layout(i * self.facts.values)) for i in range(self._count(tensor, "the tile"))]
         count = max(numbers) + 4
-        given: Any = () if row_indices is None else row_indices
-        found = size(given) if hasattr(given, "layout") else len(given)
+        indices: Any = () if row_indices is None else row_indices
+        found = size(indices) if hasattr(indices, "layout") else len(indices)
         if found != count:
             raise type_error(
                 f"row_indices has {found} rows for a tile of {count} rows",
                 "a row of the matrix for each row of the tile: cute.copy(atom, ..., row_indices=indices)",
             )
-        return [[i32(given[first + i]) for i in range(4)] for first in numbers]
+        return [[i32(indices[first + i]) for i in range(4)] for first in numbers]
 
     def _row(self, offset: Any) -> int:
         row = offset[1] if isinstance(offset, tuple) else 0
@@ -360,6 +392,13 @@ class TmaLoadTrait(TmaTrait):
                 )  # fmt: skip
 
         _by_one_thread(pred, move)
+
+
+class CopyBulkTensorTileG2SNonExecTrait:
+    """Returns the trait that `atom_make_non_exec_tiled_tma_load` made: mbarriers are given to each copy anyway."""
+
+    def __new__(cls, value: TmaTrait) -> Any:  # type: ignore[misc]
+        return value
 
 
 def _mask(mask: Any) -> ir.Value:

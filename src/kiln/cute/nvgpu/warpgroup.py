@@ -37,7 +37,7 @@ from .common import OperandMajorMode
 from .matrix_descriptor import MatrixDescriptor, make_descriptors
 from .ptx_types import PTX_NAMES
 from .smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom
-from .warp import joined_layout, type_text
+from .warp.mma import joined_layout, type_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

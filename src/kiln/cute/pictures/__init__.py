@@ -1,1 +1,1 @@
-"""Pictures of layouts, atoms, TMA boxes and operands in shared memory, as SVG and LaTeX; loaded when one is drawn."""
+"""Pictures of layouts, atoms, TMA boxes, operands in shared memory and tensor memory, as SVG and LaTeX; loaded when one is drawn."""

@@ -20,6 +20,7 @@ from ...base_dsl.operators import min as min_
 from ...base_dsl.promises import Kinds
 from ...base_dsl.scf import ScfDSL
 from ...base_dsl.traced_function import TracedFunction
+from ...base_dsl.tree import is_dynamic
 from ...base_dsl.typing import Int32, Int64, Numeric
 from ...hardware import current
 from ..deferred_dialects import cute
@@ -242,7 +243,7 @@ class KernelLaunch:
             _stream_value(stream if stream is not None else _only_stream(async_deps)),
             values,
             cooperative=bool(cooperative),
-            use_pdl=bool(use_pdl),
+            use_pdl=not is_dynamic(use_pdl) and bool(use_pdl),  # a launch that may overlap need not
             max_threads=_threads_of(max_number_threads),
             min_blocks=_in_range("min_blocks_per_mp", int(min_blocks_per_mp)) if min_blocks_per_mp else 0,
             preferred_cluster=_preferred_cluster(cluster, fallback_cluster) if has_fallback else (),

@@ -183,6 +183,11 @@ class TracedTensor(Tensor):
         return self._iterator.in_memory
 
     @property
+    def value(self) -> TracedTensor:
+        """The tensor itself: what programs hand to functions of the IR."""
+        return self
+
+    @property
     def type(self) -> Any:
         """The IR type, with the layout in it."""
         return self._iterator.tensor_type(self._layout)

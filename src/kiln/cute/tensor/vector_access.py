@@ -20,6 +20,7 @@ from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import flatten_to_tuple, product
 from ..layout.layout import Layout
 from ..layout.leaf import get_divisibility, leaf_add, leaf_mul
+from ..layout.recast import recast_layout
 from ..layout.swizzle import Swizzle
 from .pointer import (
     AddressSpace,
@@ -348,7 +349,7 @@ def bits_pointer(pointer: Pointer) -> Pointer:
     """Return the registers with elements whose vectors can be recast: narrow floats become integers of their width."""
     if pointer.dtype in _AS_THEY_ARE or issubclass(pointer.dtype, Integer):
         return pointer
-    return recast_ptr(pointer, pointer.swizzle, {8: Int8, 16: Int16, 32: Int32}[pointer.dtype.width])
+    return recast_ptr(pointer, pointer.swizzle, {8: Int8, 16: Int16, 32: Int32}[element_bits(pointer.dtype)])
 
 
 class Registers:
@@ -362,6 +363,14 @@ class Registers:
         self._places = tuple(range(values))
         self._alignment = known_alignment(pointer, 0)
         self._widest = _widest(pointer)
+
+    def every(self, step: int) -> Registers:
+        """Return the registers with every `step`-th value of a call only."""
+        made = object.__new__(Registers)
+        made.__dict__.update(self.__dict__)
+        made.values, made.offsets = self.values // step, self.offsets[::step]
+        made._places = tuple(range(made.values))
+        return made
 
     def _accesses(self, call: int) -> list[tuple[int, tuple[int, ...]]]:
         offsets = tuple(self.offsets[call * self.values : (call + 1) * self.values])
@@ -388,6 +397,14 @@ class Registers:
         require_writable(pointer)
         for start, places in self._accesses(call):
             store_vector(pointer, start, pick(value, self.values, places, pointer.dtype))
+
+
+def word_registers(pointer: Pointer, layout: Any, values: int) -> Registers:
+    """Return a tensor as vectors that can be recast: of words for elements below 8 bits, of integers for bytes."""
+    bits = element_bits(pointer.dtype)
+    if bits >= 8:
+        return Registers(bits_pointer(pointer), layout, values)
+    return Registers(recast_ptr(pointer, None, Int32), recast_layout(32, bits, layout), values * bits // 32)
 
 
 def _offsets(layout: Any) -> Sequence[Any]:

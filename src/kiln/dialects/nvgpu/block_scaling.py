@@ -1,6 +1,6 @@
-"""Sums of products of block-scaled narrow floats, in plain Python: an element of D of one MMA with scale factors.
+"""Accumulation of block-scaled narrow floats in plain Python: an element of D of one MMA with scale factors.
 
-PTX leaves order and rounding of these sums open. This is the model of MMA-Sim (arXiv 2511.10909), whose authors compared
+PTX leaves order and rounding open. This is the model of MMA-Sim (arXiv 2511.10909), whose authors compared
 it with Blackwell GPUs; corners that it does not state are marked below. All terms of an element of D are added at once:
 each is cut off (towards zero) F bits below the largest exponent among the terms that are not 0, the sum of these is
 exact, and it is cut off to f32.

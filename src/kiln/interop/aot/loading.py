@@ -279,14 +279,19 @@ class LoadedFunction(CompiledFunction):
     def __init__(self, name: str, about: dict[str, Any], address_of: Callable[[str], int]) -> None:
         arguments = about["arguments"]
         keys = {each["name"]: _key(each) for each in arguments if each["kind"] != "none"}
-        streams = [AMBIENT_STREAM] if about["streams"] else []
+        # Files of the first format lack the places: there is one at most, after the arguments.
+        places = about.get("stream_places", [len(arguments)] * min(about["streams"], 1))
+        streams = [f"{AMBIENT_STREAM}{number or ''}" for number in range(len(places))]
         source: Any = types.SimpleNamespace(dsl=DSL, name=name)
         self.source = source
         self.parameters = _parameters(name, arguments)
         self.executable = _Exported(name, about, address_of)
         self.function_name = name
-        self.names = [each["name"] for each in arguments] + streams
-        self.keys = {**keys, **dict.fromkeys(streams, StreamNode.key)}
+        self.names = [each["name"] for each in arguments]
+        for before, (stream, place) in enumerate(zip(streams, places, strict=True)):
+            self.names.insert(before + place, stream)
+        keys |= dict.fromkeys(streams, StreamNode.key)
+        self.keys = {each: keys[each] for each in self.names if each in keys}
         self.static = {each["name"]: None for each in arguments if each["kind"] == "none"}
         self.passed = list(self.names)
         self.ambient = dict.fromkeys(streams, current_stream)

@@ -80,9 +80,7 @@ class NativeCaller(Caller):
         for value in values:
             self.introduce(engine, value)
         if not hasattr(compiled, "for_caller"):
-            passed = list(compiled.passed)
-            while passed and passed[-1] in compiled.ambient:
-                passed.pop()
+            passed = [name for name in compiled.passed if name not in compiled.ambient]
             made = plans.plan(self, passed, compiled.executable.guards, exact=False)
             if made is not None:
                 _install(engine)
@@ -172,8 +170,11 @@ class _Plans:
 
     def _records(self, caller: NativeCaller, names: list[str], ambient: list[str], planner: Planner) -> bytes | None:
         """Return the records of parameters, those of streams that are not passed last; None if one cannot be made."""
-        compiled, records = self._compiled, b""
-        for name in names:
+        compiled, records, streams = self._compiled, b"", list[int]()
+        for name in [each for each in compiled.names if each in ambient or each in names] if ambient else names:
+            if name in ambient:
+                streams.append(planner.slot("Q"))
+                continue
             if name in compiled.static:
                 made = _static_record(compiled.static[name], planner)
             else:
@@ -185,8 +186,8 @@ class _Plans:
             array = next((i for i, name in enumerate(names) if caller.is_array_key(compiled.keys.get(name))), None)
             if array is None:
                 return None
-            for _ in ambient:
-                records += plan.record(plan.ValueRecord, plan.AMBIENT, planner.slot("Q"), value=array)
+            for slot in streams:
+                records += plan.record(plan.ValueRecord, plan.AMBIENT, slot, value=array)
         return records
 
 

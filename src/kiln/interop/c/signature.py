@@ -7,7 +7,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.arguments import AMBIENT_STREAM, MAX64, MIN64, is_numeric_type, number_format
+from ...base_dsl.arguments import MAX64, MIN64, is_numeric_type, number_format
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.function import describe_key
 from ...base_dsl.typing import Integer
@@ -93,6 +93,8 @@ class Signature:
     parameters: list[Parameter]
     ambient: list[bytes]
     """Records of streams that are not passed."""
+    stream_places: list[int]
+    """For each of these streams, how many parameters are before it."""
     slots_bytes: int
     results: tuple[int, int]
     """The kind of result (`plan.NO_RESULT`, ...) and its offset in the slots."""
@@ -122,11 +124,14 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
     can pass."""
     planner = Planner(False, compiled.target)
     targets = targets or (compiled.target,)
-    passed = [name for name in compiled.passed if name != AMBIENT_STREAM]
-    while passed and passed[-1] in compiled.ambient:
-        passed.pop()
     parameters: list[Parameter] = []
-    for name in passed:
+    slots: list[int] = []
+    places: list[int] = []
+    for name in compiled.passed:
+        if name in compiled.ambient:
+            slots.append(planner.slot("Q"))
+            places.append(len(parameters))
+            continue
         if name in compiled.static:
             parameters.append(Parameter(name, {"kind": "none"}, plan.record(plan.ValueRecord, plan.SAME, 0)))
             continue
@@ -138,9 +143,8 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
         parameters.append(Parameter(name, *made))
     for parameter, name in zip(parameters, c_names([each.name for each in parameters]), strict=True):
         parameter.c_name = name
-    ambient = [name for name in compiled.ambient if name not in passed]
     array = next((i for i, each in enumerate(parameters) if each.kind == "tensor"), 0)
-    streams = [plan.record(plan.ValueRecord, plan.AMBIENT, planner.slot("Q"), value=array) for _ in ambient]
+    streams = [plan.record(plan.ValueRecord, plan.AMBIENT, slot, value=array) for slot in slots]
     result = result_kind(compiled)
     if result is None:
         raise type_error(
@@ -149,7 +153,7 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
         )
     briefs = [f"{each.name}: {brief(each.about)}" for each in parameters]
     text = f"{compiled.function_name}({', '.join(briefs)})"
-    return Signature(parameters, streams, compiled.slot_bytes, (result, compiled.results_at), text)
+    return Signature(parameters, streams, places, compiled.slot_bytes, (result, compiled.results_at), text)
 
 
 def _described(

@@ -78,7 +78,7 @@ class TensorInitType(enum.Enum):
 
 @dataclasses.dataclass
 class RandomInitConfig:
-    """Integers from `min_val` to `max_val`, both included, each as likely."""
+    """Integers from `min_val` up to `max_val`, which is excluded, each as likely, as `torch.Tensor.random_` draws."""
 
     min_val: int = -2
     max_val: int = 2
@@ -137,7 +137,7 @@ def _filled(shape: tuple[int, ...], config: Any, dtype: torch.dtype, device: tor
     low, high = config.min_val, config.max_val
     if not (dtype.is_signed or dtype.is_floating_point) and low < 0:
         low, high = 0, high - low
-    return torch.randint(low, high + 1, shape, dtype=torch.int32, device=device)
+    return torch.randint(low, max(high, low + 1), shape, dtype=torch.int32, device=device)
 
 
 def matrix(

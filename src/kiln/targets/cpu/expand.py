@@ -86,6 +86,8 @@ class Expansion(host.Expansion):
     """The architecture whose limits launches must keep."""
     needs: dict[str, Needs] = dataclasses.field(default_factory=dict)
     """What the kernels need of their launches."""
+    register_bytes: dict[ir.Value, int] = dataclasses.field(default_factory=dict)
+    """The sizes of register tensors, by their lowered pointers."""
 
     def enter(self, func: ir.Operation) -> FunctionState:
         if self.sanitizer is not None:
@@ -140,6 +142,47 @@ class Expansion(host.Expansion):
 _SUSPENDS = {operation.OPERATION_NAME for operation in nvgpu.OPERATIONS if operation.WAITS}
 
 
+def _before_loops(value: ir.Value) -> ir.Value:
+    """Return what a value was before the loops that carry it unchanged."""
+    while isinstance(value.owner, ir.Block):
+        block = value.owner
+        loop = block.owner.operation
+        number = next(i for i, argument in enumerate(block.arguments) if argument == value)
+        end = list(block.operations)[-1].operation
+        if loop.name == "scf.for" and number > 0:
+            before, after = loop.operands[number + 2], end.operands[number - 1]
+        elif loop.name == "scf.while" and block == loop.regions[1].blocks[0]:
+            passed = list(loop.regions[0].blocks[0].operations)[-1].operation.operands[number + 1]
+            if passed.owner != loop.regions[0].blocks[0]:
+                return value
+            number = next(i for i, argument in enumerate(passed.owner.arguments) if argument == passed)
+            before, after = loop.operands[number], end.operands[number]
+        else:
+            return value
+        while not isinstance(after.owner, ir.Block) and after.owner.operation.name in ("cute.view", "cute.iter"):
+            after = after.owner.operation.operands[0]
+        if after != value:
+            return value
+        value = before
+    return value
+
+
+_CASTS = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
+
+
+def _is_below(value: ir.Value, limit: int) -> bool:
+    """Return whether a number is the counter of a loop with constant bounds inside [0, limit)."""
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in _CASTS:
+        value = value.owner.operation.operands[0]
+    if not isinstance(value.owner, ir.Block):
+        return False
+    loop = value.owner.owner.operation
+    if loop.name != "scf.for" or value != value.owner.arguments[0]:
+        return False
+    low, high = (constant_value(bound) for bound in list(loop.operands)[:2])
+    return low is not None and high is not None and low >= 0 and high <= limit
+
+
 class Expander(host.Expander):
     """What the expansion of an operation in a kernel, or in host code that launches some, may use."""
 
@@ -165,6 +208,17 @@ class Expander(host.Expander):
             super().shifts_by(op, amount, b)
         elif sanitizer is not None and "numeric" in sanitizer.kinds:
             sanitizer.call(self.module, host.where_negative(b, amount), "shifted", sanitizer.site(op, self, "shift"))
+
+    def register_offset(self, b: Builder, pointer: ir.Value, offset: ir.Value, bytes_: int) -> ir.Value:
+        """Return the offset modulo the number of elements: a read past the end of a register tensor wraps around.
+
+        Such a read is undefined. For a GPU, LLVM drops what is done with the value; here it would be what happens to be
+        on the stack. FlashAttention's loop that stores the log-sum-exps depends on the former.
+        """
+        count = self.module.register_bytes.get(_before_loops(pointer), 0) // bytes_
+        if count == 0 or _is_below(offset, count):
+            return offset
+        return b.binary("remui", offset, b.const(offset.type, count))
 
     # -- what an instrumented build adds -----------------------------------------------------------------
 

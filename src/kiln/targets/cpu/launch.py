@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...dialects import cute
+from ...hardware import features
 from ...hardware.devices import device_of
 from ...hardware.limits import Needs
 from ...mlir import context, ir
@@ -26,6 +27,7 @@ from .runtime import scheduler
 from .runtime.records import SMEM_ALIGNMENT, TMEM_BYTES
 
 LAUNCH_FUNCTION = "kiln_cpu_launch"
+_PREFERS = "kiln_cpu_prefers_cluster"
 
 _VECTOR_LOOP = "#llvm.loop_annotation<unroll = <disable = true>>"
 _PLAIN_LOOP = "#llvm.loop_annotation<vectorize = <disable = true>, unroll = <disable = true>>"
@@ -153,9 +155,25 @@ def prints(expansion: Expansion, name: str) -> bool:
     return False
 
 
+def _cluster(x: Expander, op: cute.Launch, b: Builder) -> list[ir.Value]:
+    """Return the extents of the clusters of a launch: the preferred ones if the grid is whole clusters of them.
+
+    Under a schedule seed they may be the fallback's, as on a GPU without room for larger ones. All clusters of a launch
+    are alike.
+    """
+    if not op.preferred_cluster or not features.PREFERRED_CLUSTER.on(x.module.arch):
+        return list(op.cluster)
+    x.module.declare(_PREFERS, [], [int_type(32)])
+    larger = b.compare("ne", b.call(_PREFERS, [int_type(32)], []).results[0], 0)
+    for extent, part in zip(op.grid, op.preferred_cluster, strict=True):
+        whole = b.compare("eq", b.binary("remui", extent, b.i64(part)), 0)
+        larger = b.binary("andi", larger, whole)
+    return [b.select(larger, b.i64(part), least) for part, least in zip(op.preferred_cluster, op.cluster, strict=True)]
+
+
 def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     """Expand `cute.launch`."""
-    name, sizes = op.kernel, (*op.grid, *op.block, *op.cluster)
+    name = op.kernel
     state = x.module.functions.get(name)
     if state is None or not state.is_kernel:
         raise report_at(op.location, CompilerDiagnosticError, f"launch of {name}, which is not a kernel of this module")
@@ -184,6 +202,9 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if op.cooperative else 2 if state.spins else 0)
     held = 0 if needs.dynamic else needs.taken
+    if x.module.sanitizer is not None and not prints(x.module, name):
+        b = x.module.sanitizer.schedules(x, b, state)
+    sizes = (*op.grid, *op.block, *_cluster(x, op, b))
     numbers = [
         b.i32(site),
         *sizes,
@@ -201,8 +222,6 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
         resident,
         b.address_of(x.module.string(name)),
     ]
-    if x.module.sanitizer is not None and not prints(x.module, name):
-        b = x.module.sanitizer.schedules(x, b, state)
     if x.module.sanitizer is not None:
         more = b.binary("subi", b.binary("maxui", op.smem, held), held)
         narrow = [b.value("arith.trunci", i32, (number,)) for number in (more, *sizes)]

@@ -128,6 +128,11 @@ class Expander:
         del b, type_
         return pointer
 
+    def register_offset(self, b: Any, pointer: ir.Value, offset: ir.Value, bytes_: int) -> ir.Value:
+        """Return the offset at which an element of `bytes_` bytes of a register tensor is read."""
+        del b, pointer, bytes_
+        return offset
+
     def accessed(
         self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *,
         write: bool, value: ir.Value | None = None,

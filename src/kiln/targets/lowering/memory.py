@@ -228,7 +228,10 @@ def _load(x: Expander, op: cute.Load, b: Builder) -> ir.Value:
     memory, type_ = op.types.source, op.result.type
     access = _access(memory, type_)
     element, stored = access.element, access.stored
-    address = _address(x, b, op.source, memory, op.offset, access)
+    offset = op.offset
+    if access.step is not None and not isinstance(type_, ir.VectorType) and constant_value(offset) is None:
+        offset = x.register_offset(b, pointer_of(x, b, op.source, memory), offset, access.alignment)
+    address = _address(x, b, op.source, memory, offset, access)
     address = x.accessed(op, b, address, memory, type_, write=False)
     if access.is_packed:
         byte = b.load(int_type(8), address, 1)

@@ -310,8 +310,23 @@ def newest_ptx(arch: Architecture) -> int:
     return ptx_version(arch, ptxas_version() or driver.cuda_version())
 
 
+def supported_ptx(arch: Architecture) -> int:
+    """Return the newest PTX version that ptxas takes or, without ptxas, the driver."""
+    cuda = ptxas_version() or driver.cuda_version()
+    return max(toolchain.newest_ptx_of(cuda) if cuda else _NEWEST_PTX, ptx_version(arch, cuda))
+
+
+def with_version(ptx: str, version: int) -> str:
+    """Return PTX of at least a version, which inline PTX in it needs."""
+    found = _VERSION.search(ptx)
+    if found is None or int(found[1]) * 10 + int(found[2]) >= version:
+        return ptx
+    return f"{ptx[: found.start()]}.version {version / 10}{ptx[found.end() :]}"
+
+
+_VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 _NEWEST_PTX = 88
-"""The newest PTX version that Kiln needs, unless an architecture requires a newer one."""
+"""The PTX version that is written unless an architecture or a feature of the module needs a newer one."""
 _FAMILY_PTX = 88
 """The first PTX version with architectures of a family, such as sm_100f."""
 

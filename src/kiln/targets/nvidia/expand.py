@@ -20,7 +20,7 @@ from ..lowering.builder import Builder, declare, int_type, parsed_type, ptr_type
 from ..lowering.expansion import AnyOp, Handler, Handlers, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
-from .codegen import newest_ptx
+from .codegen import supported_ptx
 from .device_builder import DeviceBuilder, pointer_type
 from .ops import wide_access
 from .passes import store_forwarding
@@ -74,6 +74,8 @@ class Expansion:
     """The kernels whose branches share memory."""
     wide_accesses: bool = False
     """Whether the PTX that is written has accesses of 32 bytes."""
+    ptx: int = 0
+    """The PTX version that the features of the module need, 88 for 8.8."""
     sites: list[Site] = dataclasses.field(default_factory=list)
     kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
@@ -229,9 +231,12 @@ class Expander(lowering.Expander):
         if message:
             hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
             raise report_at(op.location, DSLArchitectureError, message, hint=hint)
-        if feature.ptx and feature.ptx > (emitted := newest_ptx(self.arch)):
-            message = f"{what or feature.what} needs PTX {feature.ptx / 10}, and this is compiled to PTX {emitted / 10}"
-            raise report_at(op.location, DSLArchitectureError, message)
+        if feature.ptx > (taken := supported_ptx(self.arch)):
+            message = (
+                f"{what or feature.what} needs PTX {feature.ptx / 10}, and the assembler takes PTX {taken / 10} at most"
+            )
+            raise report_at(op.location, DSLArchitectureError, message, hint="pip install a newer nvidia-cuda-nvcc")
+        self.module.ptx = max(self.module.ptx, feature.ptx)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -71,6 +71,7 @@ def lower(
     expansion = Expansion(compilation.module, HANDLERS, arch, blocks, merged, wide)
     if before is not None:
         expansion.sites, expansion.kernels, expansion.strings = before.sites, before.kernels, before.strings
+        expansion.ptx = before.ptx
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
             compilation.run("fma-contraction", allow_contraction)

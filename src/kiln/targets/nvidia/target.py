@@ -312,6 +312,7 @@ class NvidiaTarget(Target):
                 with compilation.stage("codegen"):
                     own = codegen.emit_ptx(optimized, arch, opt)
                     code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
+                    code.ptx = codegen.with_version(code.ptx, expansion.ptx)
                     if lines:
                         code.ptx = codegen.with_plain_files(code.ptx)
             except RuntimeError as failure:

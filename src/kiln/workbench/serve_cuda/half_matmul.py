@@ -19,20 +19,27 @@ NAMES = _IN_PLACE | {
 
 
 def of_halves(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Compute a call of one of `NAMES` in f32 and round the result once; None without 16-bit floats."""
+    """Compute a call of one of `NAMES` in f32 and round the result once; None if torch can do that itself.
+
+    `out_dtype`, which torch has for CUDA only, is the type of the inputs, or f32 for 16-bit floats.
+    """
     found: set[torch.dtype] = set()
+    others: set[torch.dtype] = set()
 
     def widened(x: Any) -> Any:
         if isinstance(x, torch.Tensor):
             if x.dtype in _HALVES:
                 found.add(x.dtype)
                 return x.float()
+            others.add(x.dtype)
             return x
         return type(x)(widened(element) for element in x) if type(x) in (tuple, list) else x
 
     wide = [widened(x) for x in args]
     named = {name: x if name == "out" else widened(x) for name, x in kwargs.items()}
     wanted = named.pop("out_dtype", None)
+    if wanted is not None and not found and others == {wanted}:
+        return func(*wide, **named)
     if len(found) != 1 or (wanted is not None and wanted is not torch.float32 and wanted not in found):
         return None  # nothing to do, or torch refuses it
     if func.__name__ in _IN_PLACE:

@@ -305,7 +305,7 @@ def test_mistakes_are_faults():
     assert "16 bytes past a multiple of 128" in fails("alignment")
     assert "no such reduction of f16" in fails("reduction")
     message = fails("interleave")
-    assert "an interleaved layout (16b, 32b) or packed elements with padding, which the CPU target does not" in message
+    assert "an interleaved layout (16b, 32b), or is stored to and has elements with padding" in message
     assert "encode it with interleave none" in message
     assert "blocks that a cluster of 1 does not have" in fails("mask")
     message = fails("start")

@@ -107,6 +107,61 @@ def test_words():
         np.testing.assert_array_equal(row, np.array(want, np.uint32), err_msg=text)
 
 
+def test_comparisons_of_packed_halves():
+    """`p|q` are the lower and the upper half; `set` gives masks, or ones."""
+    texts = {
+        "{{ .reg .pred p, q; .reg .b32 t; setp.{0}.{1} p|q, $1, $2; selp.b32 t, 1, 0, p;"
+        " @q add.u32 t, t, 2; mov.b32 $0, t; }}":
+            lambda low, high: low + 2 * high,
+        "set.{0}.u32.{1} $0, $1, $2;": lambda low, high: 0xFFFF * low + 0xFFFF0000 * high,
+    }  # fmt: skip
+    types = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}
+    tests = {"eq": np.equal, "ge": np.greater_equal, "neu": np.not_equal}
+    cases = [
+        (text.format(test, kind), model, test, kind)
+        for text, model in texts.items()
+        for test in tests
+        for kind in types
+    ]
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        for n, (text, *_) in enumerate(cases):
+            made = asm(cute.Int32.mlir_type, [x[t], y[t]], text, "=r,r,r")
+            out[n * 32 + t] = cute.Uint32._make(made)
+
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0, 2**32, 32, dtype=np.uint32) for _ in range(2))
+    y[:8], y[8:16] = x[:8], (x[8:16] & 0xFFFF) | (y[8:16] & 0xFFFF0000)
+    x[16] = y[16] = 0x7FFF7FFF  # NaNs
+    x[17], y[17] = 0x80008000, 0  # zeros of both signs
+    out = np.zeros(32 * len(cases), np.uint32)
+    run(kernel, x, y, out)
+    for (text, model, test, kind), row in zip(cases, out.reshape(-1, 32), strict=True):
+        low, high = tests[test](x.view(types[kind]), y.view(types[kind])).reshape(-1, 2).T.astype(np.uint32)
+        np.testing.assert_array_equal(row, model(low, high), err_msg=text)
+
+
+def test_set_of_whole_registers():
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t = arch.thread_idx()[0]
+        for n, text in enumerate(
+            ("set.gt.u32.f32 $0, $1, 0f3F800000;", "set.lt.f32.s32 $0, $1, 0;", "set.eq.u32.u32 $0, $1, 3;")
+        ):
+            out[n * 32 + t] = cute.Uint32._make(asm(cute.Int32.mlir_type, [x[t]], text, "=r,r"))
+
+    x, out = np.arange(32, dtype=np.uint32), np.zeros(96, np.uint32)
+    x[16:24], x[24:] = np.linspace(0, 2, 8, dtype=np.float32).view(np.uint32), x[24:] + (1 << 31)
+    run(kernel, x, out)
+    with np.errstate(invalid="ignore"):
+        above = x.view(np.float32) > 1
+    np.testing.assert_array_equal(out[:32], np.where(above, M, 0))
+    np.testing.assert_array_equal(out[32:64].view(np.float32), (x.view(np.int32) < 0).astype(np.float32))
+    np.testing.assert_array_equal(out[64:], np.where(x == 3, M, 0))
+
+
 FLOATS = {
     "add.f32 $0, $1, $2;": lambda a, b: a + b, "sub.rn.f32 $0, $1, $2;": lambda a, b: a - b,
     "mul.ftz.f32 $0, $1, $2;": lambda a, b: a * b, "div.rn.f32 $0, $1, $2;": lambda a, b: a / b,
@@ -446,7 +501,7 @@ def test_operands_of_the_arch_function():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], 32;", "is not known to the CPU target"),
+        ("tex.1d.v4.f32.s32 {$0, $0, $0, $0}, [$0, {$0}];", "is not known to the CPU target"),
         ("{ .reg .b16 h; add.rz.f16 h, h, h; }", "rounding .rz of"),
         ("mov.u32 $0, undeclared;", "undeclared is not declared"),
         ("bra nowhere;", "no such label"),
@@ -634,3 +689,68 @@ def test_ordered_accesses_of_vectors_have_fences():
     assert x.tolist() == [2, 1]
     text = compiled.artifacts["llvm"]
     assert text.index("fence acquire") < text.index("fence release")
+
+
+def test_conversions_of_narrow_floats_and_scale_factors():
+    """Pairs of 4- and 6-bit floats, powers of two, fixed-point bytes: every code one way, values and ends the other."""
+    kinds = {
+        "e2m1": (ml_dtypes.float4_e2m1fn, 4, "rn.satfinite"), "e2m3": (ml_dtypes.float6_e2m3fn, 6, "rn.satfinite"),
+        "e3m2": (ml_dtypes.float6_e3m2fn, 6, "rn.satfinite"), "ue8m0": (ml_dtypes.float8_e8m0fnu, 8, "rp.satfinite"),
+    }  # fmt: skip
+
+    def to_pair(kind, text="f32 {}, $1, $2;"):
+        code = f"cvt.{kinds[kind][2]}.{kind}x2." + text
+        if kind == "e2m1":
+            return "{ .reg .b8 t, z; mov.b16 {z, t}, 0; " + code.format("t") + " mov.b16 $0, {t, z}; }"
+        return code.format("$0")
+
+    def from_pair(kind):
+        wide = "bf16" if kind == "ue8m0" else "f16"
+        if kind == "e2m1":
+            return "{ .reg .b8 t, z; mov.b16 {t, z}, $1; cvt.rn.f16x2.e2m1x2 $0, t; }"
+        return f"cvt.rn.{wide}x2.{kind}x2 $0, $1;"
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, codes: cute.Tensor, made: cute.Tensor, back: cute.Tensor):
+        t = arch.thread_idx()[0]
+        i16, i32 = cute.Int16.mlir_type, cute.Int32.mlir_type
+        pair = [x[2 * t + 1], x[2 * t]]
+        for n, kind in enumerate(kinds):
+            made[n, t] = cute.Int16._make(asm(i16, pair, to_pair(kind), "=h,f,f"))
+            back[n, t] = cute.Int32._make(asm(i32, [codes[n, t]], from_pair(kind), "=r,h"))
+        made[4, t] = cute.Int16._make(asm(i16, pair, "cvt.rz.ue8m0x2.f32 $0, $1, $2;", "=h,f,f"))
+        fixed = asm(i16, pair, "cvt.rn.satfinite.s2f6x2.f32 $0, $1, $2;", "=h,f,f")
+        made[5, t] = cute.Int16._make(fixed)
+        scaled = "cvt.rn.scaled::n2::ue8m0.bf16x2.s2f6x2 $0, $1, $2;"
+        back[4, t] = cute.Int32._make(asm(i32, [cute.Int16._make(fixed), codes[3, t]], scaled, "=r,h,h"))
+
+    rng = np.random.default_rng(4)
+    x = np.concatenate([rng.standard_normal(222) * 4, [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 2.0**-127, 3.4e38]])
+    x = np.concatenate([x, 0.25 * np.arange(26)]).astype(np.float32)
+    codes = np.zeros((4, 256), np.uint8)
+    for n, (_, bits, _) in enumerate(kinds.values()):
+        codes[n] = np.arange(256) & (1 << bits) - 1
+    words = codes.view(np.int16).copy()
+    words[0] = codes[0, ::2] | codes[0, 1::2].astype(np.int16) << 4
+    made, back = np.zeros((6, 128), np.int16), np.zeros((5, 128), np.int32)
+    run(kernel, x, words, made, back, block=128)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for n, (dtype, _, _) in enumerate(list(kinds.values())[:3]):
+            limit = float(ml_dtypes.finfo(dtype).max)
+            want = np.where(np.isnan(x), limit, np.clip(x, -limit, limit)).astype(dtype).view(np.uint8)
+            got = made[n].view(np.uint8)
+            got = np.stack([got[::2] & 15, got[::2] >> 4], 1).reshape(-1) if n == 0 else got
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(back[n].view(np.float16), codes[n].view(dtype).astype(np.float16))
+        wanted = codes[3].view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
+        np.testing.assert_array_equal(back[3].view(ml_dtypes.bfloat16).astype(np.float32), wanted)
+        size = np.maximum(np.abs(x.astype(np.float64)), 2.0**-127)
+        for row, rounded in ((3, np.ceil), (4, np.floor)):
+            want = np.clip(rounded(np.log2(size)) + 127, 0, 254 if row == 3 else 255)
+            want = np.where(np.isnan(x), 255, np.where(np.isinf(x) & (row == 4), 255, want))
+            np.testing.assert_array_equal(made[row].view(np.uint8), want.astype(np.uint8))
+        fixed = np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0) * 64), -128, 127)
+        np.testing.assert_array_equal(made[5].view(np.int8), fixed.astype(np.int8))
+        got = back[4].view(ml_dtypes.bfloat16).astype(np.float32)
+        exact = (fixed / 64).astype(np.float32) * wanted
+        np.testing.assert_array_equal(got, exact.astype(ml_dtypes.bfloat16).astype(np.float32))

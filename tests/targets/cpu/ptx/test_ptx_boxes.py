@@ -88,5 +88,5 @@ def test_boxes():
 
 def test_what_is_not_executed():
     arrays = np.zeros(512, np.float32), np.zeros((16, 32), np.float32), np.zeros(16, np.int64)
-    with kiln.target("cpu"), pytest.raises(DSLNotImplemented, match="gathered tiles"):
-        program(LOAD.replace(".global.", ".global.tile::gather4."))(*arrays)
+    with kiln.target("cpu"), pytest.raises(DSLNotImplemented, match="wide columns of pixels"):
+        program(LOAD.replace(".global.", ".global.im2col::w."))(*arrays)

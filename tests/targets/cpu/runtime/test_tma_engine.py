@@ -60,9 +60,9 @@ def load(box: Box, record: np.ndarray, at, offsets=(), way: int | None = None, b
     shared[:] = 0xEE
     word.value |= (bytes_ or box.bytes) << 40
     way = int(bool(offsets)) if way is None else way
-    failed = exported("tma_load", P, P, P, P, P, P, N, N, N)(
+    failed = exported("tma_load", P, P, P, P, P, P, N, N, N, N)(
         ctypes.addressof(group.frame(0)), record.ctypes.data, shared.ctypes.data, ctypes.addressof(word),
-        (N * 5)(*at), (ctypes.c_int16 * 3)(*offsets), len(at), way, -1,
+        (N * 5)(*at), (ctypes.c_int16 * 3)(*offsets), len(at), way, -1, 1,
     )  # fmt: skip
     assert not failed
     assert word.value == 1 | 1 << 20  # all bytes have come
@@ -157,7 +157,7 @@ def test_boxes_start_at_multiples_of_16_bytes(element, starts):
     for start in starts:
         answers = [store(box, record, shared, (start, 0), reduction) for reduction in (0, 1)]
         answers.append(
-            exported("tma_load", P, P, P, P, P, P, N, N, N)(
+            exported("tma_load", P, P, P, P, P, P, N, N, N, N)(
                 ctypes.addressof(frame),
                 record.ctypes.data,
                 shared.ctypes.data,
@@ -167,6 +167,7 @@ def test_boxes_start_at_multiples_of_16_bytes(element, starts):
                 2,
                 0,
                 -1,
+                1,
             )  # fmt: skip
         )
         assert answers == [tma.START | box.bits << 8 | start << 32] * 3
@@ -216,13 +217,22 @@ def test_elements_with_padding(element, bits, swizzle):
         want = np.zeros((4, 8, 16), np.uint8)
         inside = rows[at[1] : at[1] + 4, at[0] // 128 : at[0] // 128 + 1].reshape(-1, 8, filled)
         want[: len(inside), :, :filled] = inside
-        got = load(box, record, at, bytes_=512)
+        got = load(box, record, at, bytes_=4 * 8 * filled)  # without padding
         np.testing.assert_array_equal(got[:512], box.swizzled(np.pad(want.reshape(-1), (0, 512)))[:512])
     at = (N * 5)(64, 0)
     offsets, frame, word = (ctypes.c_int16 * 3)(), Group((32, 1, 1)).frame(0), ctypes.c_uint64(0)
     shared = aligned(1024)
-    why = exported("tma_load", P, P, P, P, P, P, N, N, N)(
-        ctypes.addressof(frame), record.ctypes.data, shared.ctypes.data, ctypes.addressof(word), at, offsets, 2, 0, -1
+    why = exported("tma_load", P, P, P, P, P, P, N, N, N, N)(
+        ctypes.addressof(frame),
+        record.ctypes.data,
+        shared.ctypes.data,
+        ctypes.addressof(word),
+        at,
+        offsets,
+        2,
+        0,
+        -1,
+        1,
     )
     assert why == tma.PADDED | 64 << 32
     assert store(box, record, shared, (0, 0)) == tma.ELEMENT

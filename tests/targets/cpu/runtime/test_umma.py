@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from umma_testing import BITS, Case, Ctas, differences, multiply
 
+from kiln.dialects.nvgpu import tcgen05_definitions as definitions
 from kiln.dialects.nvgpu import tcgen05_descriptors as descriptors
 from kiln.targets.cpu.ops.umma import refused_mma
 from kiln.targets.cpu.runtime import umma
@@ -92,6 +93,7 @@ def cases() -> dict[str, Case]:
     four = 2 << 40 | 3 << 48 | 1 << 39 | 1 << 8 | 2 << 16 | 1 << 24 | 0b0011 << 32
     found["zero-columns"] = Case("f16", "f16", "f16", 32, 128, ws=True, zero_columns=four)
     found["zero-columns-i8"] = Case("i8", "s8", "s8", 64, 64, "s32", ws=True, zero_columns=four)
+    found["k-major-128b_32b"] = Case("tf32", "tf32", "tf32", 128, 16, swizzle="128b_32b")
     found["columns-256"] = Case("f8f6f4", "e4m3", "e4m3", 128, 256, a_in_tmem=True)
     return found
 
@@ -107,6 +109,26 @@ def test_random_operands(name):
         assert differences(case, near=True, accumulate=True, count=count) == []
     if LONG or number % 3:
         assert differences(case, near=False, accumulate=number % 4 > 0, count=count, seed=1) == []
+
+
+@pytest.mark.parametrize(("kind", "type_"), [("f16", "bf16"), ("tf32", "tf32"), ("f8f6f4", "e5m2"), ("mxf4", "e2m1")])
+def test_zeros_of_a_beside_large_elements_of_b(kind, type_):
+    """The largest exponent is that of a term which is not zero: terms and D are far below the elements of B."""
+    case = Case(kind, type_, type_, 128, 16, **(MX if kind == "mxf4" else {}))
+    rng, ctas = np.random.default_rng(2), Ctas(1)
+    exponent, fraction = definitions.FORMATS[type_]
+    fraction += BITS[type_] - 1 - exponent - fraction  # of tf32, with its padding
+    a = rng.integers(0, 1 << BITS[type_], (128, case.k)) & (1 << fraction + 1) - 1  # the two smallest exponents
+    b = rng.integers(0, 1 << BITS[type_], (16, case.k)) & ~(1 << fraction + exponent - 1)
+    zero = np.arange(case.k) % (32 if kind == "mxf4" else 2) < (16 if kind == "mxf4" else 1)
+    a[:, zero] = 0
+    b[:, zero] |= (1 << exponent) - 2 << fraction
+    d = rng.integers(0, 1 << 31, (128, 16)) & 0x007FFFFF | rng.integers(1, 200, (128, 16)) << 23
+    case.place(ctas, a, b, d)
+    if case.scale:
+        scales = [np.tile([200, 90], (rows, 1)) for rows in (128, 16)]
+        case.place_scales(ctas, *scales)
+    assert differences(case, near=False, accumulate=True, count=40, ctas=ctas) == []
 
 
 def small_integers(rng: np.random.Generator, type_: str, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -153,6 +175,20 @@ def test_small_integers_are_what_numpy_computes(name):
     np.testing.assert_array_equal(
         words.view({"s32": np.int32, "f16": np.float16}.get(case.accumulator, np.float32)), wanted
     )
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+def test_integers_at_the_ends_of_their_range(saturate):
+    case = Case("i8", "s8", "u8", 64, 16, "s32", saturate=saturate)
+    rng, ctas = np.random.default_rng(4), Ctas(1)
+    a, b = rng.integers(-128, 128, (64, 32)), rng.integers(0, 256, (16, 32))
+    d = np.where(rng.random((64, 16)) < 0.5, (1 << 31) - 1, -(1 << 31)) // rng.integers(1, 3, (64, 16))
+    case.place(ctas, a & 255, b, d & 0xFFFFFFFF)
+    assert multiply(case, ctas, accumulate=True) == 0
+    exact = a @ b.T + d
+    assert (exact >= 1 << 31).any() and (exact < -(1 << 31)).any()
+    wanted = np.clip(exact, -(1 << 31), (1 << 31) - 1) if saturate else exact.astype(np.int32)
+    np.testing.assert_array_equal(np.array(ctas.tmem)[case.cells()].view(np.int32), wanted)
 
 
 def code_of(case: Case, **changes: int) -> tuple[int, str]:

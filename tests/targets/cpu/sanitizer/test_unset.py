@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from sanitizer_testing import found
 
 import kiln
-from kiln import Boolean, Constexpr, Float16, Float32, Int32, cute
+from kiln import Boolean, Constexpr, Float8E4M3FN, Float8E8M0FNU, Float16, Float32, Int32, cute
 from kiln.cute.runtime import from_dlpack
 
 WARP = 32
@@ -146,6 +147,40 @@ def test_an_unset_row_or_column_is_found_where_it_is_stored(unset: str, first: t
     assert {f.other_span.line for f in findings} == {line_of("sums" if unset == "c" else "fragments")}
     mode = 0 if unset == "a" else 1
     assert all(place[mode] >= first[mode] for place in places)
+
+
+@cute.kernel
+def scaled_product(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, rows: Int32):
+    t, _, _ = cute.arch.thread_idx()
+    mma = cute.make_tiled_mma(cute.nvgpu.warp.MmaMXF8Op(Float8E4M3FN, Float32, Float8E8M0FNU))
+    part = mma.get_slice(t)
+    mine_a, mine_b, mine_c = part.partition_A(a), part.partition_B(b), part.partition_C(c)
+    place_a = part.partition_A(cute.make_identity_tensor((16, 32)))
+    held_a, held_b = mma.make_fragment_A(mine_a), mma.make_fragment_B(mine_b)  # scaled
+    held_c = mma.make_fragment_C(mine_c)
+    held_c.fill(0.0)
+    cute.basic_copy(mine_b, held_b)
+    for i in kiln.range_constexpr(cute.size(held_a)):
+        if place_a[i][0] < rows:
+            held_a[i] = mine_a[i]
+    scale = cute.make_rmem_tensor(cute.make_layout((32, 1, 1), stride=(0, 0, 0)), Float8E8M0FNU)
+    scale.fill(1.0)
+    cute.gemm(mma, held_c, [held_a, scale], [held_b, scale], held_c)
+    cute.basic_copy(held_c, mine_c)
+
+
+@cute.jit
+def run_scaled_product(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, rows: Int32):
+    scaled_product(a, b, c, rows).launch(grid=1, block=WARP)
+
+
+@pytest.mark.parametrize("rows", [16, 5])
+def test_unset_rows_of_an_mma_with_block_scales(rows: int) -> None:
+    a, b = (np.ones((n, 32), np.float32).astype(ml_dtypes.float8_e4m3fn) for n in (16, 8))
+    c = np.zeros((16, 8), np.float32)
+    findings = found(run_scaled_product, *map(from_dlpack, (a, b, c)), rows)
+    assert {f.rule for f in findings} == (set() if rows == 16 else {"uninitialized"})
+    assert all(f.coordinate[0] >= rows and f.other_span.line == line_of("scaled") for f in findings)
 
 
 # --- shared memory ---------------------------------------------------------------------------------------------------

@@ -44,3 +44,30 @@ def test_two_floats_become_floats_of_8_bits_at_once(arch, instructions):
         cute.make_tensor(made.iterator + 32, cute.make_layout(4)).store(found.to(cute.Float8E4M3FN))
 
     assert ptx_of(kernel, np.float32, arch).count("cvt.rn.satfinite.e4m3x2.f32") == instructions
+
+
+@needs_ptxas
+@pytest.mark.parametrize(
+    ("arch", "instructions"), [("sm_100a", True), ("sm_120f", True), ("sm_100", False), ("sm_90a", False)]
+)
+def test_floats_below_8_bits_and_scale_factors(arch, instructions):
+    """Pairs of numbers, rounded by an instruction, and widened by one, where there is one."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        for number, dtype in enumerate((cute.Float4E2M1FN, cute.Float6E2M3FN, cute.Float6E3M2FN)):
+            made = cute.make_tensor(cute.recast_ptr(x.iterator + 64 * number, dtype=dtype), cute.make_layout(64))
+            found = cute.make_tensor(x.iterator + 256, cute.make_layout(16)).load()
+            cute.make_tensor(made.iterator, cute.make_layout(16)).store(found.to(dtype))
+            made[33] = x[0].to(dtype)
+            back = cute.make_tensor(made.iterator + 48, cute.make_layout(10)).load().to(cute.Float32)
+            cute.make_tensor(x.iterator + 512 + 16 * number, cute.make_layout(10)).store(back)
+        scales = cute.make_tensor(cute.recast_ptr(x.iterator + 300, dtype=cute.Float8E8M0FNU), cute.make_layout(4))
+        cute.make_tensor(x.iterator + 600, cute.make_layout(4)).store(scales.load().to(cute.Float32))
+
+    ptx = ptx_of(kernel, np.float32, arch)
+    counts = {
+        "cvt.rn.satfinite.e2m1x2.f32": 12, "cvt.rn.satfinite.e2m3x2.f32": 9, "cvt.rn.satfinite.e3m2x2.f32": 9,
+        "cvt.rn.f16x2.e2m1x2": 8, "cvt.rn.f16x2.e2m3x2": 6, "cvt.rn.f16x2.e3m2x2": 6, "cvt.rn.bf16x2.ue8m0x2": 2,
+    }  # fmt: skip
+    assert {name: ptx.count(name) for name in counts} == (counts if instructions else dict.fromkeys(counts, 0))

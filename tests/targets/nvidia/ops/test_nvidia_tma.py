@@ -16,6 +16,8 @@ from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureEr
 from kiln.cute import arch
 from kiln.dialects import nvgpu
 from kiln.hardware import features
+from kiln.hardware.architectures import Arch
+from kiln.targets.nvidia import codegen
 
 tma = nvgpu.tma
 BOX = Box("f16", (64, 32), (64, 8), "128b")
@@ -186,10 +188,18 @@ def test_operations_of_sm_100(name):
 
 
 def test_a_feature_of_a_newer_ptx_version_is_refused(monkeypatch):
-    monkeypatch.setattr(features, "CTA_PAIRS", dataclasses.replace(features.CTA_PAIRS, ptx=94))
+    monkeypatch.setattr(features, "CTA_PAIRS", dataclasses.replace(features.CTA_PAIRS, ptx=99))
     body = lambda m, s, f, _g: tma.tma_load(m, s, f, coordinates(*AT), cta_group=2)
-    with pytest.raises(DSLArchitectureError, match=r"\(CtaGroup.TWO\) needs PTX 9.4, and this is compiled to PTX 8.8"):
+    with pytest.raises(DSLArchitectureError, match=r"\(CtaGroup.TWO\) needs PTX 9.9, and the assembler takes PTX \d"):
         compiled(body, arch_="sm_100a")
+
+
+def test_a_module_has_the_ptx_version_its_features_need(monkeypatch):
+    newest = codegen.supported_ptx(Arch["sm_100a"])
+    body = lambda m, s, f, _g: tma.tma_load(m, s, f, coordinates(*AT), cta_group=2)
+    assert ".version 8.8" in compiled(body, arch_="sm_100a").__ptx__
+    monkeypatch.setattr(features, "CTA_PAIRS", dataclasses.replace(features.CTA_PAIRS, ptx=newest))
+    assert f".version {newest / 10}" in compiled(body, arch_="sm_100a").__ptx__
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -46,7 +46,7 @@ from ..common import CtaGroup, OperandMajorMode
 from ..matrix_descriptor import make_descriptors
 from ..ptx_types import PTX_NAMES
 from ..smem_layouts import SmemLayoutAtomKind
-from ..warp import type_text
+from ..warp.mma import type_text
 from . import tensor_memory
 from .descriptors import READER, UmmaDescriptor
 
@@ -84,13 +84,8 @@ _SCALES = (Field.SFA.value, Field.SFB.value)
 _LANES = Field.DISABLE_OUTPUT_LANE.value
 
 
-_PTX = {
-    **PTX_NAMES, Float6E2M3FN: "e2m3", Float6E3M2FN: "e3m2", Float4E2M1FN: "e2m1",
-}  # fmt: skip
-
-
 def _ptx_name(dtype: Any) -> str:
-    return _PTX[dtype] if isinstance(dtype, type) and dtype in _PTX else type_text(dtype)
+    return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else type_text(dtype)
 
 
 def _by_cta(rows: int, columns: int, ctas: int) -> Layout:
@@ -166,10 +161,11 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         return flags + [self._pointer(name).ir_value() for name in self._pointers] + masks
 
     def _pointer(self, name: str) -> Pointer:
+        """Return a field as it crosses regions: of no known alignment, whatever it is set to inside."""
         found = getattr(self, name)
-        if found is not None:
-            return found
-        return pointer_to(self.op.sf_dtype, 0, AddressSpace.tmem)  # pyright: ignore[reportAttributeAccessIssue]
+        if found is None:
+            found = pointer_to(self.op.sf_dtype, 0, AddressSpace.tmem)  # pyright: ignore[reportAttributeAccessIssue]
+        return found.with_alignment(1)
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Tcgen05MmaTrait:
         if not values:
@@ -224,7 +220,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         a, sfa = self._with_scales("A", a)
         b, sfb = self._with_scales("B", b)
         accumulators = self._accumulator(d)
-        if c is not d and not (_same_place(accumulators, self._accumulator(c)) and c.layout == d.layout):
+        if c is not d and (_differ(accumulators, self._accumulator(c)) or str(c.layout) != str(d.layout)):
             raise type_error(
                 "tcgen05.mma adds to its accumulator: C and D are the same tensor",
                 "cute.gemm(tiled_mma, acc, a, b, acc); set(tcgen05.Field.ACCUMULATE, False) overwrites it",
@@ -368,9 +364,11 @@ def _value(place: Any, tensor: TracedTensor, call: tuple[int, ...]) -> ir.Value:
     return place.element(offset).ir_value()
 
 
-def _same_place(first: Pointer, second: Pointer) -> bool:
-    same = first._offset == second._offset
-    return first._base == second._base and isinstance(same, bool) and same
+def _differ(first: Pointer, second: Pointer) -> bool:
+    """Return whether two pointers are known to be different: slices at one dynamic coordinate are equal, unseen."""
+    if first._base != second._base or not isinstance(first._offset, int) or not isinstance(second._offset, int):
+        return False
+    return first._offset != second._offset
 
 
 def _at_zero(dtype: Any, layout: Layout) -> TracedTensor:

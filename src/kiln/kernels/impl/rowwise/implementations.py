@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .... import Float32, Int32, Int64
 from ...dispatch import arrays, devices, launches
-from ...dispatch.registry import MemoryBound, Registry, variants
+from ...dispatch.registry import MemoryBound, Registry, passes, variants
 from ..reduction.reductions import sum as sum_over
 from .config import WARP, RowwiseConfig, StreamingRowwiseConfig, UnalignedRowwiseConfig
 from .default_configs import default_config, streaming_config, unaligned_config
@@ -62,6 +62,9 @@ def _unaligned_config(problem: RowFunctionProblem, device: Device) -> UnalignedR
 class RowImplementation(MemoryBound):
     """The base of the implementations: the config that was measured best is expected to be faster than the others."""
 
+    fallbacks: ClassVar[tuple[Any, ...]] = ()
+    """Configs to try where the one that was measured best needs more shared memory than the GPU has."""
+
     def supports(self, problem: RowFunctionProblem, device: Device) -> str | None:
         return problem.exceeds_32_bits
 
@@ -73,7 +76,8 @@ class RowImplementation(MemoryBound):
         def check(config: Any) -> None:
             self.check(problem, config, device)
 
-        first = self.measured_config(problem, device)
+        candidates = (self.measured_config(problem, device), *self.fallbacks)
+        first = next((config for config in candidates if config is not None and passes(check, config)), None)
         if first is None:
             return
         sizes = [size for size in (64, 128, 256, 512) if size >= min(first.row_threads, 512)]
@@ -89,6 +93,7 @@ class ResidentRows(RowImplementation):
     """A CTA or cluster holds a row; longer rows are read twice, and so are those with reductions over rows."""
 
     config = RowwiseConfig
+    fallbacks = (RowwiseConfig(512, 512),)
 
     def measured_config(self, problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
         config = problem.best_config(problem, device)

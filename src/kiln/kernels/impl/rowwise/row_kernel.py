@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from .... import Boolean, Float8E4M3FN, Float8E5M2, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority
-from ...dispatch import arrays
+from ...dispatch import arrays, devices
 from ...parts.vectors import async_vector_atom, larger, load_vector, maximum, rounded, total, vector_atom
 from .config import STAGES, WARP, RowwiseConfig
 from .row_part import ResidentPart
@@ -28,12 +28,13 @@ FP8_MAX = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
 
 def launch(call: Any, config: Any, ctas: Any, stream: Any, overlaps: bool = False) -> None:
     """Launch a kernel of so many CTAs."""
+    most = devices.current().generation.threads // config.threads  # GPUs differ in the threads of an SM
     call.launch(
         grid=(ctas, 1, 1),
         block=(config.threads, 1, 1),
         cluster=(config.cluster, 1, 1) if config.cluster > 1 else None,
         max_number_threads=config.threads,
-        min_blocks_per_mp=config.ctas_per_sm,
+        min_blocks_per_mp=max(1, min(config.ctas_per_sm, most)),
         stream=stream,
         use_pdl=overlaps,
     )

@@ -103,6 +103,7 @@ def _through(x: Expander, op: cute.Through, b: Builder) -> ir.Value:
 @OVERRIDES.expands(cute.AllocRmem)
 def _alloc_rmem(x: Expander, op: cute.AllocRmem, b: Builder) -> ir.Value:
     pointer = memory.alloc_rmem(x, op, b)
+    x.module.register_bytes[pointer] = memory.private_bytes(op)
     if x.module.sanitizer is not None:
         x.module.sanitizer.allocated_private(op, pointer, memory.private_bytes(op))
     return pointer

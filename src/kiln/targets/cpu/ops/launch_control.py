@@ -45,8 +45,14 @@ def try_cancel(
 @HANDLERS.calls(launch_control.ClcQueryCancel, "response")
 def query_cancel(x: Expander, op: AnyOp, b: Builder, response: ir.Value) -> ir.Value:
     """Return an answer: the index of the first block of the cluster that was canceled, and whether there is one."""
-    frame = x.frame_of(op)
     response = hooks_of(x, op).access(b, response, ANSWER, write=False, alignment=ANSWER)
-    none = b.if_(b.compare("eq", b.load(int_type(32), b.byte_gep(response, 12)), 0))
-    Fields(none, frame, FrameHeader).store("refused", 1)
+    is_canceled(x, op, b, b.load(int_type(32), b.byte_gep(response, 12)))
     return b.load(parsed_type("vector<4xi32>"), response, 4)
+
+
+def is_canceled(x: Expander, op: AnyOp, b: Builder, word: ir.Value) -> ir.Value:
+    """Return whether the last word of an answer says yes; a thread that has read a no must not request again."""
+    frame, found = x.frame_of(op), b.compare("ne", word, 0)
+    none = b.if_(b.compare("eq", word, 0))
+    Fields(none, frame, FrameHeader).store("refused", 1)
+    return found

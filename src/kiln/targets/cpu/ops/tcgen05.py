@@ -21,7 +21,7 @@ from ..runtime.record_access import Fields, leave
 from ..runtime.records import Mma
 from ..sanitizer.hooks import hooks_of
 from .umma import refused_mma
-from .warp import lane_of, meet_word
+from .warp import lane_of, meet_word, once
 
 HANDLERS = Handlers()
 
@@ -120,7 +120,9 @@ def alloc(x: Expander, op: AnyOp, b: Builder, pointer: ir.Value, columns: ir.Val
     """Allocate tensor memory for a warp, and write its address to shared memory; wait until there is some."""
     frame, i64 = _frame(x, op, cta_group), int_type(64)
     first = b.if_(b.compare("eq", lane_of(x, b), 0))
-    hooks_of(x, op).access(first, pointer, 4, write=True, alignment=4, what="address of tensor memory", written=False)
+    hooks = hooks_of(x, op)
+    hooks.access(first, pointer, 4, write=True, alignment=4, what="address of tensor memory")
+    hooks.tensor_allocates(first, cta_group)
     meeting = meet_word(x, op, b, "tcgen05_alloc", b.i32(-1), columns)
     waits, fails = (b.i32(site) for site in (x.site_of(op, "tcgen05_alloc"), _site(x, op, "tcgen05.alloc")))
     operands = [frame, pointer, columns, b.i32(cta_group), waits, fails]
@@ -132,6 +134,7 @@ def alloc(x: Expander, op: AnyOp, b: Builder, pointer: ir.Value, columns: ir.Val
     loop, _ = b.while_(again, [i64])
     x.suspend(loop)
     _may_fail(x, op, b, loop.point.block.owner.operation.results[0], "tcgen05.alloc")
+    hooks.tensor_allocated(b, meeting.load("result"), columns)
     leave(b, meeting)
 
 
@@ -145,6 +148,9 @@ def dealloc(x: Expander, op: AnyOp, b: Builder, address: ir.Value, columns: ir.V
     frame = _frame(x, op, cta_group)
     meeting = meet_word(x, op, b, "tcgen05_dealloc", b.i32(-1), address)
     operands = [frame, address, columns, b.i32(cta_group)]
+    if x.module.sanitizer is not None:
+        first = b.if_(b.compare("eq", meeting.load("computed"), 0))
+        hooks_of(x, op).tensor_freed(first, address, columns, cta_group)
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_dealloc", operands, int_type(64)), "tcgen05.dealloc")
     leave(b, meeting)
 
@@ -176,18 +182,18 @@ def _together(x: Expander, op: AnyOp, b: Builder, name: str, word: ir.Value) -> 
 
 @HANDLERS.expands(tcgen05.Tcgen05MatrixDescriptor)
 def _matrix_descriptor(x: Expander, op: tcgen05.Tcgen05MatrixDescriptor, b: Builder) -> ir.Value:
-    """Return a descriptor whose address counts from the start of the block's shared memory, as for WGMMA."""
+    """Return a descriptor with the low bits of an address, as programs make them of `toint()` by themselves."""
     x.kernel_only(op)
     fields = matrix_descriptor_fields(op.leading, op.stride, op.swizzle, absolute_leading=bool(op.next_chunk))
-    low = _address_field(x, b, op.pointer)
+    low = _address_field(b, op.pointer)
     for pointer in op.next_chunk:
-        low = b.binary("ori", low, b.binary("shli", _address_field(x, b, pointer), 16))
+        low = b.binary("ori", low, b.binary("shli", _address_field(b, pointer), 16))
     return b.binary("ori", low, fields - (fields >> 63 << 64))
 
 
-def _address_field(x: Expander, b: Builder, pointer: ir.Value) -> ir.Value:
-    here, start = (b.value("llvm.ptrtoint", int_type(64), (p,)) for p in (pointer, x.function.smem))
-    return b.binary("andi", b.binary("shrui", b.binary("subi", here, start), 4), 0x3FFF)
+def _address_field(b: Builder, pointer: ir.Value) -> ir.Value:
+    address = b.value("llvm.ptrtoint", int_type(64), (pointer,))
+    return b.binary("andi", b.binary("shrui", address, 4), 0x3FFF)
 
 
 def issue_mma(
@@ -213,6 +219,7 @@ def issue_mma(
     for number in range(8):
         b.store(masks[number] if number < len(masks) else b.i32(0), record.at("masks", 4 * number))
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_mma", [frame, memory], int_type(64)), "tcgen05.mma")
+    hooks_of(x, op).tensor_mma(b, memory)
 
 
 @HANDLERS.expands(tcgen05.Tcgen05Mma)
@@ -246,9 +253,10 @@ def cp(
     cta_group: int,
 ) -> None:  # fmt: skip
     """Copy rows of shared memory to tensor memory."""
-    form = b.i32(tensor_memory.copy_form(shape, format_, cta_group))
-    operands = [_frame(x, op, cta_group), address, descriptor, form]
+    form = tensor_memory.copy_form(shape, format_, cta_group)
+    operands = [_frame(x, op, cta_group), address, descriptor, b.i32(form)]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_cp", operands, int_type(64)), "tcgen05.cp")
+    hooks_of(x, op).tensor_copy(b, address, descriptor, form)
 
 
 @HANDLERS.calls(tcgen05.Tcgen05Shift, "address", "cta_group")
@@ -256,6 +264,7 @@ def shift(x: Expander, op: AnyOp, b: Builder, address: ir.Value, cta_group: int)
     """Shift columns of tensor memory down by a lane."""
     operands = [_frame(x, op, cta_group), address, b.i32(cta_group)]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_shift", operands, int_type(64)), "tcgen05.shift")
+    hooks_of(x, op).tensor_shift(b, address, cta_group)
 
 
 @HANDLERS.calls(tcgen05.Tcgen05Commit, "mbarrier", "mask", "cta_group")
@@ -264,8 +273,10 @@ def commit(x: Expander, op: AnyOp, b: Builder, mbarrier: ir.Value, masks: Sequen
     blocks = b.i32(-1)
     for mask in masks:
         blocks = b.value("arith.extui", int_type(32), (mask,))
-    operands = [_frame(x, op, cta_group), mbarrier, blocks]
+    operands, hooks = [_frame(x, op, cta_group), mbarrier, blocks], hooks_of(x, op)
+    hooks.tensor_commit(b, mbarrier, blocks)
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_commit", operands, int_type(64)), "tcgen05.commit")
+    hooks.mbarrier_after(b, mbarrier)
 
 
 # --- registers -------------------------------------------------------------------------------------------------------
@@ -274,6 +285,16 @@ def commit(x: Expander, op: AnyOp, b: Builder, mbarrier: ir.Value, masks: Sequen
 def _registers(x: Expander, op: AnyOp, count: int) -> ir.Value:
     """Return memory for registers of a thread."""
     return x.at_entry(op.location).alloca(int_type(32), count)
+
+
+def _accessed(
+    x: Expander, op: AnyOp, b: Builder, meeting: Fields, address: ir.Value, form: int, *, stores: bool
+) -> None:  # fmt: skip
+    """Let the first lane that goes on check the access of a warp, in an instrumented build."""
+    if x.module.sanitizer is not None:
+        hooks_of(x, op).tensor_access(once(b, meeting), address, form, stores)
+        if not stores:
+            hooks_of(x, op).tensor_used(b)
 
 
 def load(
@@ -290,7 +311,9 @@ def load(
     operands = [frame, address, b.i32(form), *([] if reduction is None else [b.i32(reduction)]), memory]
     what = name.replace("_", ".")
     _may_fail(x, op, b, x.call(b, f"kiln_cpu_{name}", operands, int_type(64)), what)
-    leave(b, _together(x, op, b, name, address))
+    meeting = _together(x, op, b, name, address)
+    _accessed(x, op, b, meeting, address, form, stores=False)
+    leave(b, meeting)
     return b.load(parsed_type(f"vector<{count}xi32>"), memory, 4)
 
 
@@ -312,7 +335,9 @@ def store(
     """Store the registers of a thread, a vector of i32."""
     frame, form = _frame(x, op), tensor_memory.form_of(shape, repeat, split or 0, unpacks)
     memory = _registers(x, op, ld_registers(shape, repeat))
-    leave(b, _together(x, op, b, "tcgen05_st", address))
+    meeting = _together(x, op, b, "tcgen05_st", address)
+    _accessed(x, op, b, meeting, address, form, stores=True)
+    leave(b, meeting)
     b.store(value, memory, 4)
     operands = [frame, address, b.i32(form), memory]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_st", operands, int_type(64)), "tcgen05.st")
@@ -327,6 +352,7 @@ def _st(x: Expander, op: tcgen05.Tcgen05St, b: Builder) -> None:
 def wait(x: Expander, op: AnyOp, b: Builder, kind: str) -> None:
     """Wait until the warp's loads or stores are complete."""
     frame = _frame(x, op)
+    hooks_of(x, op).tensor_waits(b, kind == "st")
     if kind == "st":
         x.call(b, "kiln_cpu_commit", [frame, b.i32(TCGEN05_ST_QUEUE)])
         x.call(b, "kiln_cpu_wait_for_groups", [frame, b.i32(TCGEN05_ST_QUEUE), b.i32(0)])
@@ -334,5 +360,6 @@ def wait(x: Expander, op: AnyOp, b: Builder, kind: str) -> None:
 
 
 @HANDLERS.expands(tcgen05.Tcgen05Fence)
-def _fence(x: Expander, op: tcgen05.Tcgen05Fence, _b: Builder) -> None:
+def _fence(x: Expander, op: tcgen05.Tcgen05Fence, b: Builder) -> None:
     x.kernel_only(op)
+    hooks_of(x, op).tensor_fence(b, op.kind == "before_thread_sync")

@@ -49,9 +49,9 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
         ),
         tma.ELEMENT: (
-            f"{what}: the tensor map has an interleaved layout (16b, 32b), or is stored to and has elements with "
-            "padding, which the CPU target does not copy",
-            "encode it with interleave none; store packed elements without padding",
+            f"{what}: the tensor map has an interleaved layout (16b, 32b) or packed elements with padding, which the "
+            "CPU target does not copy",
+            "encode it with interleave none; elements with padding can be loaded, not stored",
         ),
         tma.PADDED: (
             f"{what}: the box starts at {other} in the contiguous mode, whose elements of 4 or 6 bits have padding in "
@@ -153,20 +153,15 @@ def _places(
 def load(
     x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, target: ir.Value, mbarrier: ir.Value,
     coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), mask: ir.Value | None = None, *,
-    gathers: bool = False, pairs: bool = False,
+    gathers: bool = False, cta_group: int = 1,
 ) -> None:  # fmt: skip
-    """Load a box, or four rows, to shared memory of this block, or of the blocks in `mask` (i16).
-
-    `pairs`: mbarriers of a multicast are those of pairs of blocks, see `runtime/tma.py`.
-    """
+    """Load a box, or four rows, to shared memory of this block, or of the blocks in `mask` (i16)."""
     x.function.copies = True
     wide = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
-    if pairs and mask is not None:
-        wide = b.binary("ori", wide, b.i32(1 << tma.PAIRS))
     places, hooks = _places(x, op, b, coordinates, offsets), hooks_of(x, op)
-    hooks.box(b, map_, target, mbarrier, places, "load", wide)
+    hooks.box(b, map_, target, mbarrier, places, "load", wide, cta_group)
     way = tma.GATHER4 if gathers else tma.PIXELS if offsets else tma.TILE
-    operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(way), wide]
+    operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(way), wide, b.i32(cta_group)]
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tma_load", operands, int_type(64)), "TMA load")
     hooks.mbarrier_after(b, mbarrier)
 
@@ -194,7 +189,7 @@ def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: Builder) -> None:
         mbarrier = peer(x, op, b, mbarrier, b.binary("andi", rank, b.i32(~1)))
     load(
         x, op, b, op.map, op.target, mbarrier, cute.unpack(op.coordinates), cute.unpack(op.offsets), many,
-        gathers=bool(op.gather4), pairs=op.cta_group == 2,
+        gathers=bool(op.gather4), cta_group=op.cta_group or 1,
     )  # fmt: skip
 
 

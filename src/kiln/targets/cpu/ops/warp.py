@@ -32,8 +32,10 @@ def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Val
     x.function.meets = True
     site = b.i32(x.site_of(op, name.partition(".")[0]))
     operands = [frame, mask, b.i32(_kind(name)), site, word]
-    hooks_of(x, op).meet(b, mask, name.partition(".")[0])
+    hooks, what = hooks_of(x, op), name.partition(".")[0]
+    hooks.meet(b, mask, what)
     x.suspend_if(b, x.call(b, "kiln_cpu_meet_word", operands, int_type(32)))
+    hooks.met(b, what)
     return Fields(b, Fields(b, frame, FrameHeader).load("meeting"), Meeting)
 
 

@@ -342,20 +342,58 @@ _FLOAT_TESTS = {
 """Numbers of `arith.cmpf`; PTX's `ne` is false for NaN, as `one` is."""
 
 
-@INSTRUCTIONS.expands("setp")
-def _setp(m: Machine, s: Statement) -> ir.Value | tuple[ir.Value, ir.Value]:
-    kind, test, b = typed(s), s.modifiers[0], m.b
+def _compared(m: Machine, s: Statement, kind: str, values: list[ir.Value]) -> ir.Value:
+    """Return whether two numbers, as bits, compare as the first modifier says; with a third operand, joined with it."""
+    test, b = s.modifiers[0], m.b
     if is_float(kind):
-        values = [m.float(o, kind) for o in s.operands[1:3]]
+        floats = [as_float(b, m.x, value, kind) for value in values]
         number = ir.IntegerAttr.get(int_type(64), _FLOAT_TESTS[test])
-        made = b.value("arith.cmpf", int_type(1), values, {"predicate": number})
+        made = b.value("arith.cmpf", int_type(1), floats, {"predicate": number})
     else:
-        values = [m.bits(o, BITS[kind]) for o in s.operands[1:3]]
         made = b.compare(_INTEGER_TESTS.get(test) or f"{'s' if kind.startswith('s') else 'u'}{test}", *values)
     joined = next((part for part in s.modifiers[1:] if part in INTEGER), "")
-    if joined:
-        made = b.binary(INTEGER[joined], made, m.i1(s.operands[3]))
-    return (made, b.binary("xori", made, 1)) if isinstance(s.operands[0], Pair) else made
+    return b.binary(INTEGER[joined], made, m.i1(s.operands[3])) if joined else made
+
+
+def _compared_halves(m: Machine, s: Statement, kind: str) -> tuple[ir.Value, ir.Value]:
+    whole = [m.bits(o, 32) for o in s.operands[1:3]]
+    low, high = (_compared(m, s, PARTS[kind], [_half(m.b, value, i, 16) for value in whole]) for i in range(2))
+    return low, high
+
+
+def _operand_bits(m: Machine, operand: Operand, kind: str) -> ir.Value:
+    if is_float(kind) and isinstance(operand, Immediate):
+        return float_bits(m.b, m.x, m.float(operand, kind), kind)
+    return m.bits(operand, BITS[kind])
+
+
+@INSTRUCTIONS.expands("setp")
+def _setp(m: Machine, s: Statement) -> ir.Value | tuple[ir.Value, ir.Value]:
+    """Compare; of two numbers in one register, `p|q` takes both results."""
+    kind = typed(s)
+    if kind in ("f16x2", "bf16x2"):
+        return _compared_halves(m, s, kind)
+    made = _compared(m, s, kind, [_operand_bits(m, o, kind) for o in s.operands[1:3]])
+    return (made, m.b.binary("xori", made, 1)) if isinstance(s.operands[0], Pair) else made
+
+
+@INSTRUCTIONS.expands("set")
+def _set(m: Machine, s: Statement) -> ir.Value:
+    """Compare; true is a register, or a half of it, with all bits set, or 1.0 where the result is a float."""
+    kind, b = typed(s), m.b
+    result = next(part for part in s.modifiers if part in BITS)
+    _refuse_others(s, {*_FLOAT_TESTS, *_INTEGER_TESTS, "lt", "le", "gt", "ge", *INTEGER})
+    halves = kind in ("f16x2", "bf16x2")
+    part = PARTS[result] if halves and result in PARTS else result
+    width = BITS[result] // 2 if halves else BITS[result]
+    true = -1 if not is_float(part) else {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000}[part]
+
+    def chosen(condition: ir.Value) -> ir.Value:
+        return b.select(condition, b.const(int_type(width), true), b.const(int_type(width), 0))
+
+    if halves:
+        return _joined(b, *map(chosen, _compared_halves(m, s, kind)))
+    return chosen(_compared(m, s, kind, [_operand_bits(m, o, kind) for o in s.operands[1:3]]))
 
 
 @INSTRUCTIONS.expands("selp")
@@ -367,10 +405,14 @@ def _selp(m: Machine, s: Statement) -> ir.Value:
 
 # --- conversions -------------------------------------------------------------------------------------------------------
 
-_NARROW = {"e4m3": formats.FLOAT8_E4M3FN, "e5m2": formats.FLOAT8_E5M2}
+_NARROW = {
+    "e4m3": formats.FLOAT8_E4M3FN, "e5m2": formats.FLOAT8_E5M2, "e2m3": formats.FLOAT6_E2M3FN,
+    "e3m2": formats.FLOAT6_E3M2FN, "e2m1": formats.FLOAT4_E2M1FN, "ue8m0": formats.FLOAT8_E8M0FNU,
+}  # fmt: skip
+_FIXED_POINT, _SCALED = "s2f6", "scaled::n2::ue8m0"
 _LARGEST = {"f16": formats.FLOAT16.max, "bf16": formats.BFLOAT16.max}
 _ROUNDINGS = {"rni": "math.roundeven", "rzi": "math.trunc", "rmi": "math.floor", "rpi": "math.ceil"}
-_CONVERSION_MODIFIERS = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "satfinite", "relu", *_ROUNDINGS}
+_CONVERSION_MODIFIERS = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "satfinite", "relu", _SCALED, *_ROUNDINGS}
 
 
 def _cvt_pack(m: Machine, modifiers: tuple[str, ...], operands: tuple[Operand, ...]) -> ir.Value:
@@ -431,9 +473,15 @@ def _to_pair(m: Machine, s: Statement, source: str, target: str) -> ir.Value:
     if source.endswith("x2"):
         part, width = source.removesuffix("x2"), BITS[source] // 2
         halves = [_half(b, m.bits(s.operands[1], 2 * width), n, width) for n in range(2)]
-        floats = [_widened(b, half, part) if part in _NARROW else as_float(b, x, half, part) for half in halves]
+        wide = part in _NARROW or part == _FIXED_POINT
+        floats = [_widened(b, half, part) if wide else as_float(b, x, half, part) for half in halves]
     else:  # the first source becomes the upper half
         floats = [m.float(o, source) for o in (s.operands[2], s.operands[1])]
+    if _SCALED in s.modifiers:
+        scales = m.bits(s.operands[-1], 16)
+        name = "divf" if target == _FIXED_POINT else "mulf"
+        factors = [_widened(b, _half(b, scales, n, 8), "ue8m0") for n in range(2)]
+        floats = [b.binary(name, value, factor) for value, factor in zip(floats, factors, strict=True)]
     return _joined(b, *(_narrowed(b, x, value, target, s) for value in floats))
 
 
@@ -464,6 +512,9 @@ def _from_integer(m: Machine, value: ir.Value, source: str, target: str, directi
 
 def _widened(b: Builder, bits: ir.Value, kind: str) -> ir.Value:
     f32 = float_type("f32")
+    if kind == _FIXED_POINT:  # six bits after the point
+        return b.binary("mulf", b.value("arith.sitofp", f32, (bits,)), _float_constant(b, f32, 1 / 64))
+    bits = resized(b, bits, _NARROW[kind].width)
     return extend(Emitter(f32, b.point, b.location), bits, _NARROW[kind], f32)
 
 
@@ -474,6 +525,10 @@ def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str, s: Statement)
     if "satfinite" in s.modifiers and kind in _LARGEST:
         for name, limit in (("minimumf", _LARGEST[kind]), ("maximumf", -_LARGEST[kind])):
             value = b.binary(name, value, _float_constant(b, value.type, limit))
+    if kind == _FIXED_POINT:
+        return _to_fixed_point(b, x, value)
+    if kind == "ue8m0":
+        return _to_power_of_two(b, value, direction, "satfinite" in s.modifiers)
     if kind not in _NARROW:
         narrower = BITS[kind] < value.type.width  # pyright: ignore[reportAttributeAccessIssue]
         if not direction or not narrower:
@@ -489,7 +544,32 @@ def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str, s: Statement)
         raise Refused(f"rounding .{direction} of {kind}")
     f32 = float_type("f32")
     code = truncate(Emitter(f32, b.point, b.location), value, formats.FLOAT32, f32, _NARROW[kind])
-    return b.value("arith.trunci", int_type(8), (code,))
+    return b.value("arith.trunci", int_type(BITS[f"{kind}x2"] // 2), (code,))
+
+
+def _to_fixed_point(b: Builder, x: Expander, value: ir.Value) -> ir.Value:
+    """Return an f32 as a byte with a sign and six bits after the point, rounded to nearest even and saturated."""
+    scaled = b.binary("mulf", value, _float_constant(b, value.type, 64.0))
+    whole = expanded(x, b, "math.roundeven", value.type, scaled)
+    code = expanded(x, b, "arith.fptosi", int_type(32), whole)
+    return b.value("arith.trunci", int_type(8), (b.binary("maxsi", b.binary("minsi", code, 127), -128),))
+
+
+def _to_power_of_two(b: Builder, value: ir.Value, direction: str, saturates: bool) -> ir.Value:
+    """Return an f32 as ue8m0, rounded down (rz) or up (rp). The sign is ignored; what is below 2^-127 becomes that.
+
+    What `cvt` does with signs and zeros is not documented: PyTorch's conversion on the host ignores signs.
+    """
+    if direction not in ("rz", "rp"):
+        raise Refused("rounding of ue8m0 other than .rz and .rp")
+    bits = b.binary("andi", b.value("arith.bitcast", int_type(32), (value,)), 0x7FFFFFFF)
+    field, rest = b.binary("shrui", bits, 23), b.binary("andi", bits, 0x7FFFFF)
+    if direction == "rp":  # 2^-127 is a subnormal f32
+        least = b.select(b.compare("eq", field, 0), b.i32(0x400000), b.i32(0))
+        field = b.binary("addi", field, b.value("arith.extui", int_type(32), (b.compare("ugt", rest, least),)))
+    field = b.binary("minui", field, 254 if saturates else 255)
+    field = b.select(b.compare("ugt", bits, 0x7F800000), b.i32(255), field)
+    return b.value("arith.trunci", int_type(8), (field,))
 
 
 # --- functions ---------------------------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ def copy_box(m: Machine, s: Statement) -> None:
         offsets = [m.bits(part, 16) for part in packed.parts]
     mask = m.bits(more[0], 16) if "multicast::cluster" in s.modifiers else None
     signalled = m.pointer(mbarrier, "shared")
-    pairs = "cta_group::2" in s.modifiers
-    tma_ops.load(m.x, m.op, m.b, map_, target, signalled, places, offsets, mask, gathers=rows, pairs=pairs)
+    group = 2 if "cta_group::2" in s.modifiers else 1
+    tma_ops.load(m.x, m.op, m.b, map_, target, signalled, places, offsets, mask, gathers=rows, cta_group=group)
 
 
 @INSTRUCTIONS.expands("tensormap")

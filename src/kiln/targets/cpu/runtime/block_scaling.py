@@ -116,7 +116,7 @@ def special_class(
 
 
 @native
-def total_of_products(
+def accumulated_terms(
     fraction: i32, ea: Ptr[i32], sa: Ptr[i32], eb: Ptr[i32], sb: Ptr[i32], scale: i32, ec: i32, c: i64
 ) -> u32:
     """Return a sum of kind mxf8f6f4; `fraction` counts the bits of fraction of a product, `scale` is the exponent of
@@ -132,7 +132,7 @@ def total_of_products(
 
 
 @native
-def total_of_blocks(
+def accumulated_blocks(
     a: Ptr[i32], b: Ptr[i32], vector: u32, fraction: i32, pa: Ptr[i32], qa: Ptr[i32], pb: Ptr[i32], qb: Ptr[i32], ec: i32,
     c: i64,
 ) -> u32:  # fmt: skip
@@ -208,7 +208,7 @@ def mma_block_scale(slots: Ptr, kind: u32) -> None:
             elif fp4:
                 scale_fraction = i32(6) if is_ue4m3 else i32(0)
                 blocks = (sa + row * K, sb + column * K, vector, scale_fraction, p, qa + row * SCALES)
-                place[0] = total_of_blocks(*blocks, q, qb + column * SCALES, ec, c)
+                place[0] = accumulated_blocks(*blocks, q, qb + column * SCALES, ec, c)
             else:
                 fraction = i32(a_fraction + b_fraction)
-                place[0] = total_of_products(fraction, *a_row, *b_column, p[0] + q[0], ec, c)
+                place[0] = accumulated_terms(fraction, *a_row, *b_column, p[0] + q[0], ec, c)

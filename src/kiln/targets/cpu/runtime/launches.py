@@ -12,7 +12,7 @@ from ...host.reports import fault, has_fault, unwatch, watch
 from ...host.signal_handler import guarded
 from .interruption import Guard, end_guard, max_steps, now, start_guard, stop_reason, timeout
 from .records import BLOCK_BYTES, SMEM_ALIGNMENT, WARP, WARP_BYTES, Sizes
-from .schedule_order import launching, order, seed
+from .schedule_order import launching, order, random, seed
 
 SPAWN_AFTER_NS = 20_000
 """Time for which blocks run on the calling thread before others are started."""
@@ -106,6 +106,13 @@ def next_chunk(job: Ptr[Job]) -> u64:
     failed = has_fault(job.context) or stop_reason(job.context) != 0
     number = atomic("add", ref(job).next, job.chunk)
     return job.total if failed else number
+
+
+@launching.export
+def prefers_cluster() -> i32:
+    """Return whether a launch gets the clusters that it prefers: always, or under a schedule seed by chance."""
+    state = local(u64)
+    return i32(seed(PREFERENCE, state) == 0 or random(state, 2) != 0)
 
 
 @launching.export
@@ -215,14 +222,14 @@ def launch(
     job.stride = 1
     job.site = site
     job.name = name
-    random = local(u64)
-    if seed(ALL_GROUPS, random) != 0 and total < 1 << 31:
-        order(random, u32(total), ref(job).first, ref(job).stride)
+    state = local(u64)
+    if seed(ALL_GROUPS, state) != 0 and total < 1 << 31:
+        order(state, u32(total), ref(job).first, ref(job).stride)
     run(job, frame != 0 or serial & 2 != 0, workers.value < 2 or serial & 1 != 0)
 
 
-ALL_GROUPS = 0xFFFFFFFF
-"""The group number that seeds the order of groups."""
+ALL_GROUPS, PREFERENCE = 0xFFFFFFFF, 0xFFFFFFFE
+"""The group numbers that seed the order of groups, and the choice of clusters."""
 
 
 @native

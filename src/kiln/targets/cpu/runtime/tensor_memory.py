@@ -17,7 +17,7 @@ from .engine_table import TCGEN05_QUEUE, TCGEN05_ST_QUEUE
 from .engines import ARRIVAL, GROUP, give, nothing
 from .records import TMEM_COLUMNS, TMEM_SLOT, WARP, BlockRecord, FrameHeader, Mma, Operation
 from .threads import ALL, TMEM_LEAK, peer_of, wait
-from .umma import multiply, refused, tcgen05
+from .umma import multiply, refused, relative, tcgen05
 
 SLOTS = TMEM_COLUMNS // TMEM_SLOT
 POISON = 0xFF
@@ -498,6 +498,7 @@ def tcgen05_cp(frame: Ptr[FrameHeader], place: u32, descriptor: u64, form: u32) 
     """Issue a copy of rows of shared memory; return 0 or why not."""
     block, shape = frame.block, form & 15
     why = refused_columns(block, place, 4 * chosen(PIECES, shape), form >> GROUP_SHIFT)
+    descriptor = relative(address(block.smem), descriptor)
     if why == 0:
         size, last = u32(address(block) - address(block.smem)), u32(0)
         for row in range(chosen(ROWS, shape)):

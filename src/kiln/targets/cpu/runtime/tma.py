@@ -27,8 +27,6 @@ TILE, PIXELS, GATHER4 = range(3)
 """Ways in which a copy takes rows of a tensor: a box of them, pixels (im2col), four rows by their numbers."""
 GATHERED = -1
 """Stands in `Operation.reduction` for a copy of four rows."""
-PAIRS = 16
-"""The bit of a mask of blocks that says that mbarriers are those of pairs (`cta_group::2`)."""
 ROW = TENSOR_MAP_BOX * 8
 """Bytes of the longest row: elements of 8 bytes."""
 NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM, PADDED, ROWS = range(1, 12)
@@ -57,7 +55,7 @@ def ceil_div(a, b):
 
 @native
 def box_bytes(map: Ptr[TensorMap]) -> u32:
-    """Return the bytes of a box, which an mbarrier counts."""
+    """Return the bytes of a box in shared memory."""
     elements = u32(map.box[0])
     if map.im2col != 0:
         elements *= map.box[1]
@@ -340,8 +338,18 @@ def refused(block: Ptr[BlockRecord], map: Ptr[TensorMap], shared: Ptr, start: i3
 
 @inline
 def copied_bytes(map, way):
-    """Return the bytes of a copy, which an mbarrier counts: those of a box, or of four rows."""
+    """Return the bytes of a copy in shared memory: those of a box, or of four rows."""
     return box_bytes(map) * (4 if way == GATHER4 else 1)
+
+
+@inline
+def counted_bytes(map, way):
+    """Return the bytes of a copy that an mbarrier counts: without the padding of unpacked elements.
+
+    No manual says so. Programs of NVIDIA expect the bytes that elements have in global memory (`size_in_bytes` of a
+    4-bit type), as the collectives of CUTLASS do, whose unpacked types have 4 and 6 bits.
+    """
+    return copied_bytes(map, way) * bits_of(map) // shared_bits(map)
 
 
 @inline
@@ -354,42 +362,45 @@ def set_coordinates(operation, coordinates, offsets, reduction):
 
 
 @inline
-def mbarrier_distance(owner, mine, rank, mask):
+def mbarrier_distance(owner, mine, rank, cta_group):
     """Return how many blocks the mbarrier that block `rank` of a multicast signals lies behind the given one.
 
     `owner` is the block of the given mbarrier, `mine` the one that copies. The receiver's own mbarrier is signalled;
-    with `PAIRS` that of the block of the receiver's pair whose rank is even or odd as the owner's.
+    with `cta_group` 2 that of the block of the receiver's pair whose rank is even or odd as the owner's.
     """
     of_pair = (i64(rank) & ~1 | i64(owner) & 1) - i64(owner)
-    return of_pair if mask >> PAIRS & 1 != 0 else i64(rank) - i64(mine)
+    return of_pair if cta_group == 2 else i64(rank) - i64(mine)
 
 
 @accelerator.export
 def tma_load(
     frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
-    rank: i32, way: i32, mask: i32,
+    rank: i32, way: i32, mask: i32, cta_group: i32,
 ) -> i64:  # fmt: skip
-    """Issue a load to shared memory of this block, or of the blocks of a mask; return 0 or why not."""
+    """Issue a load to shared memory of this block, or of the blocks of a mask; return 0 or why not.
+
+    With `cta_group` 2 the mbarrier may be that of the other block of a pair.
+    """
     why = refused(frame.block, map, target, coordinates[0], rank, way)
     if why != 0:
         return why
-    bytes_ = copied_bytes(map, way)
+    bytes_, counted = copied_bytes(map, way), counted_bytes(map, way)
     block = frame.block
     more = lambda operation: set_coordinates(operation, coordinates, offsets, GATHERED if way == GATHER4 else 0)
     if mask < 0:
-        give(frame, BULK_QUEUE, BYTES, load_box, target, map, bytes_, bytes_, mbarrier, more)
+        give(frame, BULK_QUEUE, BYTES, load_box, target, map, counted, bytes_, mbarrier, more)
     else:
         blocks = block.cluster_x * block.cluster_y * block.cluster_z
-        if u32(mask & 0xFFFF) >> blocks != 0:
+        if u32(mask) >> blocks != 0:
             return RECEIVER | i64(blocks) << 8
         first = address(block.smem) - u64(block.rank) * block.chunk
         owner = (address(mbarrier) - first) // block.chunk
         for rank_there in range(blocks):
             if u32(mask) >> rank_there & 1 != 0:
                 distance = (i64(rank_there) - block.rank) * block.chunk
-                step = mbarrier_distance(owner, block.rank, rank_there, mask)
+                step = mbarrier_distance(owner, block.rank, rank_there, cta_group)
                 there = Ptr[u64](Ptr(mbarrier) + step * block.chunk)
-                give(frame, BULK_QUEUE, BYTES, load_box, target + distance, map, bytes_, bytes_, there, more)
+                give(frame, BULK_QUEUE, BYTES, load_box, target + distance, map, counted, bytes_, there, more)
     return 0
 
 

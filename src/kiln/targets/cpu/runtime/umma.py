@@ -236,6 +236,21 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
 
 
 @native
+def relative(smem: u64, descriptor: u64) -> u64:
+    """Return a descriptor whose addresses count from the start of shared memory, which is at `smem` for the issuing CTA.
+
+    The descriptors of programs have 18 bits of addresses of the host. The result is good for both CTAs of a pair.
+    """
+    base = u32(smem)
+    start = (field(descriptor, 0) - base) & 0x3FFFF
+    made = (descriptor & ~u64(0xFFFF)) | u64(start >> 4)
+    if descriptor >> 52 & 1 != 0:
+        leading = (field(descriptor, 16) - base) & 0x3FFFF
+        made = (made & ~(u64(0xFFFF) << 16)) | (u64(leading >> 4) << 16)
+    return made
+
+
+@native
 def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
     """Return where 16 bytes of an operand lie, from the start of shared memory, by a descriptor of sm_100.
 
@@ -315,12 +330,12 @@ def exchange(d, row, size, n, line, out: bool):
 
 
 @inline
-def read_a(mma, block, bytes_, d, first, rows, k, per, take_shared, take_tensor, raw):
+def read_a(mma, descriptor, block, bytes_, d, first, rows, k, per, take_shared, take_tensor, raw):
     """Read rows of A, from row `first` of the CTA on, or from the lanes of `d`; return whether some lie outside."""
     outside = u32(0)
     if mma.flags & A_IN_TENSOR_MEMORY == 0:
         along_m = mma.idesc >> 15 & 1 != 0
-        outside = read(block.smem, bytes_, piece, mma.a, take_shared, per, along_m, first, rows, k, raw, k, 1)
+        outside = read(block.smem, bytes_, piece, descriptor, take_shared, per, along_m, first, rows, k, raw, k, 1)
     else:
         start = block.tmem + (u32(mma.a) >> 16 & 0x3FFF) * TMEM_COLUMNS + (u32(mma.a) & 0xFFFF)
         for row in range(rows):
@@ -335,13 +350,15 @@ def read_a(mma, block, bytes_, d, first, rows, k, per, take_shared, take_tensor,
 def read_b(mma, block, k, per, take_shared, raw):
     """Read B of all CTAs, a row of `COLUMNS` for each k; return whether some of it lies outside."""
     outside = u32(0)
-    own = columns_of(mma) // mma.cta_group
+    own, descriptor = columns_of(mma) // mma.cta_group, relative(address(block.smem), mma.b)
     for cta in range(mma.cta_group):
         from_ = cta_of(block, mma, cta)
         along_n = mma.idesc >> 16 & 1 != 0
         bytes_ = smem_bytes(from_)
         into = raw + cta * own
-        outside |= read(from_.smem, bytes_, piece, mma.b, take_shared, per, along_n, u32(0), own, k, into, 1, COLUMNS)
+        outside |= read(
+            from_.smem, bytes_, piece, descriptor, take_shared, per, along_n, u32(0), own, k, into, 1, COLUMNS
+        )
     return outside
 
 
@@ -430,7 +447,7 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     ra, ea, sa, ga = local(u32, BLOCK * K), local(i32, BLOCK * K), local(u32, BLOCK * K), local(i32, BLOCK * K)
     fa = local(f32, BLOCK * K)
     sfa, sfb = local(i32, BLOCK), local(i32, 4 * COLUMNS)
-    outside = local(u32, 1)
+    outside, a_descriptor = local(u32, 1), relative(address(block.smem), mma.a)
 
     def take_a(place, at, step, raw):
         take_elements(a_type, place, at, step, raw)
@@ -461,7 +478,7 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     exact = mma.idesc >> 23 & 1 == 0
 
     def of_block(of, d, columns, first_row, first_column, rows):
-        found = read_a(mma, of, smem_bytes(of), d, first_row, rows, k, per, take_a, take_tensor, ra)
+        found = read_a(mma, a_descriptor, of, smem_bytes(of), d, first_row, rows, k, per, take_a, take_tensor, ra)
         outside[0] |= found
         if found == 0:
             special = split_all(ra, u32(0), rows * k, a_type, mma.idesc >> 13 & 1, u32(0), (ea, sa, ga), b_special)
@@ -508,7 +525,7 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i64, COLUMNS)
     ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
     scale, value, nan = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
-    outside = local(u32, 1)
+    outside, a_descriptor = local(u32, 1), relative(address(block.smem), mma.a)
     exact = mma.idesc >> 23 & 1 == 0
     c = (ec, sc, gc)
 
@@ -526,7 +543,7 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
             b[row * COLUMNS + column] = i16(twice(raw[row * COLUMNS + column], mma.idesc >> 14 & 1))
 
     def of_block(of, d, columns, first_row, first_column, rows):
-        outside[0] |= read_a(mma, of, smem_bytes(of), d, first_row, rows, k, per, take_fp4, take_fp4, raw)
+        outside[0] |= read_a(mma, a_descriptor, of, smem_bytes(of), d, first_row, rows, k, per, take_fp4, take_fp4, raw)
         for i in range(rows * k):
             a[i] = i16(twice(raw[i], mma.idesc >> 13 & 1))
         for group in range(u32(4)):
@@ -602,7 +619,7 @@ def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     """Carry out an MMA of kind i8; return 1 if an operand is not in shared memory."""
     a_type, b_type, n = type_of(mma, 7), type_of(mma, 10), columns_of(mma)
     a, b, line = local(u32, BLOCK * K), local(u32, COLUMNS * K), local(u32, COLUMNS)
-    total, outside = local(i32, COLUMNS), local(u32, 1)
+    total, outside, a_descriptor = local(i32, COLUMNS), local(u32, 1), relative(address(block.smem), mma.a)
 
     def take_bytes(place, at, step, raw):
         take(place, u32(1), at, step, raw)
@@ -613,7 +630,9 @@ def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
         integers(b, row * COLUMNS, n, b_type)
 
     def of_block(of, d, columns, first_row, first_column, rows):
-        outside[0] |= read_a(mma, of, smem_bytes(of), d, first_row, rows, u32(K), u32(16), take_bytes, take_bytes, a)
+        outside[0] |= read_a(
+            mma, a_descriptor, of, smem_bytes(of), d, first_row, rows, u32(K), u32(16), take_bytes, take_bytes, a
+        )
         integers(a, u32(0), rows * K, a_type)
         for row in range(rows):
             for column in range(columns):

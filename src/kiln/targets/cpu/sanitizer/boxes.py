@@ -16,6 +16,7 @@ from ..runtime.tma import (
     TILE,
     bits_of,
     copied_bytes,
+    counted_bytes,
     for_each_gathered_row,
     for_each_pixel,
     for_each_row,
@@ -128,7 +129,7 @@ def in_shared(
 @detector.export
 def box(
     map: Ptr[TensorMap], shared: u64, mbarrier: u64, coordinates: Ptr[i32], offsets: Ptr[i16], count: u32, what: u32, mask: i32,
-    low: u32, high: u32, shared_site: u32, global_site: u32, map_site: u32, mbarrier_site: u32, swizzles: u32,
+    low: u32, high: u32, shared_site: u32, global_site: u32, map_site: u32, mbarrier_site: u32, swizzles: u32, cta_group: u32,
 ) -> None:  # fmt: skip
     """Check a copy before it is issued.
 
@@ -149,8 +150,8 @@ def box(
         for rank in range(cluster):
             if (mask < 0 and rank == mine) or (mask >= 0 and u32(mask) >> rank & 1 != 0):
                 distance = u64(i64(rank) - mine) * st.chunk
-                owner = (mbarrier - st.arena) // st.chunk % cluster
-                step = i64(0) if mask < 0 else mbarrier_distance(owner, mine, rank, mask)
+                owner = (mbarrier - st.arena) // st.chunk
+                step = i64(0) if mask < 0 else mbarrier_distance(owner, mine, rank, cta_group)
                 there = mbarrier + u64(step) * st.chunk
                 bulk(there, mbarrier_site)
                 engine = u32(BULK_LOAD << ENGINE_SHIFT)
@@ -161,7 +162,7 @@ def box(
                 in_shared(map, shared + distance, way, engine | u32(SHARED | WRITE), shared_site, low, high, swizzles)
                 flags = engine | u32(SHARED | ATOMIC | NO_INIT)
                 shared_access(there, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
-                mbarrier_arrive(there, 0, bytes_, mbarrier_site, 1 + BULK_LOAD)
+                mbarrier_arrive(there, 0, counted_bytes(map, way), mbarrier_site, 1 + BULK_LOAD)
     else:
         for mode in range(count):
             if coordinates[mode] < 0:

@@ -11,7 +11,19 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from . import barriers, boxes, independent_threads, launches, mbarriers, memory_order, schedules, shadow, tiles, wgmma  # noqa: F401 - they define functions
+from . import (  # noqa: F401 - they define functions
+    barriers,
+    boxes,
+    independent_threads,
+    launches,
+    mbarriers,
+    memory_order,
+    schedules,
+    shadow,
+    tensor_memory,
+    tiles,
+    wgmma,
+)
 from .state import detector
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ....base_dsl import sanitizing
 from ....base_dsl.diagnostics import DSLWarning, Span
+from ..faults import TensorMemoryFault
 from ..runtime.deadlock_report import DeadlockFault
 from ..runtime.engine_table import ENGINES
 from ..runtime.parts import seed_variable
@@ -40,7 +41,7 @@ class Finding:
     other_block: Triple | None
     other_thread: Triple | None
     space: str
-    """"shared", "global" or "" where it is about no memory."""
+    """"shared", "global", "tensor", or "" where it is about no memory."""
     tensor: str
     coordinate: tuple[int, ...] | None
     offset: int | None
@@ -70,6 +71,8 @@ class Finding:
         return made
 
 
+_OF_EXITS = ("barrier-exited", "lanes-exited")
+"""Rules that a thread which a fault of tensor memory has ended breaks, too."""
 _TRIED_CALLS = 2
 """The first calls of a compiled function are tried under several schedules."""
 
@@ -106,6 +109,8 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
             warnings.warn(str(warning), DSLWarning, stacklevel=2)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
+        if isinstance(failure, TensorMemoryFault):
+            found = [finding for finding in found if finding.rule not in _OF_EXITS]
         # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
         found.sort(key=_cause)
         if failure is not None and not found:
@@ -224,6 +229,10 @@ class _Memory:
                 self.coordinate = _coordinate(view.tensor, inside, [])
                 if self.coordinate is not None:
                     self.text = f"{self.tensor}[{', '.join(map(str, self.coordinate))}]"
+        elif record.space == native.TENSOR:
+            self.space, self.tensor, self.offset = "tensor", "tensor memory", record.offset
+            lane, column = record.offset >> 16, record.offset & 0xFFFF
+            self.text = f"tensor memory, lanes {lane} to {lane + native.TENSOR_LANES - 1} of column {column}"
         elif record.space == native.GLOBAL:
             self.space = "global"
             self.text = f"global memory at {record.address & (1 << 64) - 1:#x}"

@@ -10,7 +10,7 @@ from ....base_dsl.target import value_bytes
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import AnyOp
-from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, THREAD, WGMMA
+from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, TCGEN05_ST, THREAD, WGMMA
 from ..runtime.record_access import Fields, block_of
 from ..runtime.records import Barrier, BlockRecord, FrameHeader
 from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from ..expand import Expander
     from .instrument import Instrumentation
 
-_ORDERING = ("sync_warp", "tensor_map_publish")
-"""Warp operations that order memory."""
+_ORDERING = (
+    "sync_warp", "tensor_map_publish", "tcgen05_alloc", "tcgen05_dealloc", "tcgen05_ld", "tcgen05_ld_red", "tcgen05_st",
+    "tcgen05_wait",
+)  # fmt: skip
+"""Warp operations that order memory; those of tensor memory are executed by converged warps."""
 
 
 def hooks_of(x: Expander, op: AnyOp) -> Hooks:
@@ -206,7 +209,7 @@ class Hooks:
 
     def box(
         self, b: Builder, map_: ir.Value, shared: ir.Value, mbarrier: ir.Value | None, places: Sequence[ir.Value], what: str,
-        mask: ir.Value | int = -1,
+        mask: ir.Value | int = -1, cta_group: int = 1,
     ) -> None:  # fmt: skip
         """Before a TMA copy; `places` are coordinates and im2col offsets in memory, and the number of coordinates."""
         names = {"load": ("box to", "box of"), "store": ("box from", "box in"), "reduce": ("box from", "box into")}
@@ -216,7 +219,7 @@ class Hooks:
         arrival = 0 if mbarrier is None else self._mbarrier_site(mbarrier, "mbarrier arrive")
         facts = self.sanitizer.facts[self.x.function.name]
         facts.writes_unknown |= what != "load"
-        numbers = [list(names).index(what), mask, low, high, site, *sites, arrival, int(facts.swizzled)]
+        numbers = [list(names).index(what), mask, low, high, site, *sites, arrival, int(facts.swizzled), cta_group]
         self._call(b, "box", map_, shared, b.null() if mbarrier is None else mbarrier, *places, *numbers)
 
     def edit(self, b: Builder, map_: ir.Value) -> None:
@@ -270,6 +273,64 @@ class Hooks:
         self.waited(b, left, BULK_SOURCE)
         if not read:
             self.waited(b, left, BULK_STORE)
+
+    # -- tensor memory -----------------------------------------------------------------------------------
+
+    def _tensor(self, b: Builder, name: str, *arguments: Any) -> None:
+        self.sanitizer.use(TCGEN05_ST)  # the last of those of tensor memory
+        self._call(b, name, *arguments)
+
+    def _looks(self) -> int:
+        return int(self.sanitizer.facts[self.x.function.name].swizzled)
+
+    def tensor_allocates(self, b: Builder, cta_group: int) -> None:
+        """Before an allocation."""
+        if cta_group == 2:
+            self._tensor(b, "tensor_allocates", self._site("allocation of tensor memory"))
+
+    def tensor_allocated(self, b: Builder, address: ir.Value, columns: ir.Value) -> None:
+        """After an allocation, in each lane."""
+        self._tensor(b, "tensor_allocated", address, columns)
+
+    def tensor_freed(self, b: Builder, address: ir.Value, columns: ir.Value, cta_group: int) -> None:
+        """Before columns are freed, in the first lane that goes on after the warp has met."""
+        self._tensor(b, "tensor_freed", address, columns, cta_group, self._site("tcgen05.dealloc"))
+
+    def tensor_access(self, b: Builder, address: ir.Value, form: int, stores: bool) -> None:
+        """In the first lane that goes on after a warp has met at a load or store."""
+        self._tensor(b, "tensor_access", address, form, int(stores), self._site(f"tcgen05.{'st' if stores else 'ld'}"))
+
+    def tensor_used(self, b: Builder) -> None:
+        """After a load, if the thread uses its values at once."""
+        if "kiln.loaded" not in self.op.attributes:
+            self._tensor(b, "tensor_used")
+
+    def tensor_waits(self, b: Builder, stores: bool) -> None:
+        """Before the lanes of a warp meet at a wait for loads or stores."""
+        self._tensor(b, "tensor_waits", int(stores))
+
+    def tensor_fence(self, b: Builder, before: bool) -> None:
+        """At a tcgen05 fence before or after a synchronization of threads."""
+        if before:
+            self._tensor(b, "tensor_fence")
+
+    def tensor_mma(self, b: Builder, mma: ir.Value) -> None:
+        """After an MMA is issued, whose operands are in memory."""
+        names = ("D of a tcgen05.mma", "A of a tcgen05.mma", "B of a tcgen05.mma", "scales of a tcgen05.mma")
+        self._tensor(b, "tensor_mma", mma, self._looks(), *map(self._site, names))
+
+    def tensor_copy(self, b: Builder, address: ir.Value, descriptor: ir.Value, form: int) -> None:
+        """After a copy to tensor memory is issued."""
+        sites = [self._site(name) for name in ("tcgen05.cp", "source of a tcgen05.cp")]
+        self._tensor(b, "tensor_copy", address, descriptor, form, self._looks(), *sites)
+
+    def tensor_shift(self, b: Builder, address: ir.Value, cta_group: int) -> None:
+        """After a shift is issued."""
+        self._tensor(b, "tensor_shift", address, cta_group, self._site("tcgen05.shift"))
+
+    def tensor_commit(self, b: Builder, mbarrier: ir.Value, mask: ir.Value) -> None:
+        """Before a commit."""
+        self._tensor(b, "tensor_commit", mbarrier, mask, self._mbarrier_site(mbarrier, "mbarrier arrive"))
 
     # -- WGMMAs -------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
+from ....dialects.nvgpu.tcgen05 import Tcgen05Ld, Tcgen05LdRed
 from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import ir
 from ...lowering.builder import Builder, constant_values, int_type, ptr_type, terminator
@@ -185,6 +186,8 @@ class Instrumentation:
         self._private: dict[ir.Value, int] = {}
         self._multiplied: dict[ir.Value, str] = {}
         """Register arrays that WGMMAs use, and their names."""
+        self._loaded: set[ir.Value] = set()
+        """Register arrays that tensor memory is loaded to."""
         self._seen_through: dict[ir.Value, swizzles.Swizzled | None] = {}
         self._kernel_numbers: dict[str, int] = {}
         self.facts: dict[str, KernelFacts] = {}
@@ -210,7 +213,12 @@ class Instrumentation:
         self._kernel_numbers[name] = len(self.kernels)
         self.kernels.append(KernelInfo(name, arguments))
         self.facts[name] = KernelFacts()
-        _mark_multiplied(func)
+        _mark(func, MULTIPLIED, [pointer for op in Wgmma.all_in(func) for pointer in (op.d, op.a)])
+        _mark(
+            func,
+            LOADED,
+            [pointer for op in (*Tcgen05Ld.all_in(func), *Tcgen05LdRed.all_in(func)) for pointer in _stored_to(op)],
+        )
         if "memory" in self.kinds:
             self.facts[name].swizzled = swizzles.any_in(func)
             undefined.watch(self, expansion, func)
@@ -307,6 +315,8 @@ class Instrumentation:
         self._private[value] = size
         if MULTIPLIED in op.attributes:
             self._multiplied[value] = _assigned_name(source_span(op.location)[0])
+        if LOADED in op.attributes:
+            self._loaded.add(value)
 
     def site(self, op: AnyOp, x: Expander, what: str, **more: Any) -> int:
         """Return the number of a site; the same for code that was traced several times at one place."""
@@ -459,6 +469,8 @@ class Instrumentation:
         if source in self._multiplied and "race" in self.kinds:
             site = self.site(op, x, what, memory=self._multiplied[source], **fields)
             self.call(x.module, b, "register", address, source, bytes_, int(write), site)
+        if source in self._loaded and not write and "race" in self.kinds:
+            self.call(x.module, b, "tensor_used")
         if memory.origin != "private" or "memory" not in self.kinds:
             return address
         found = self._static_offset(address, self._private)
@@ -607,9 +619,30 @@ MULTIPLIED = "kiln.multiplied"
 """An attribute of register arrays that WGMMAs use."""
 
 
-def _mark_multiplied(func: ir.Operation) -> None:
-    """Mark the register arrays that WGMMAs use."""
-    todo = [pointer for op in Wgmma.all_in(func) for pointer in (op.d, op.a)]
+LOADED = "kiln.loaded"
+"""An attribute of register arrays that tensor memory is loaded to, and of loads whose values go to such arrays only."""
+
+
+def _stored_to(op: Tcgen05Ld | Tcgen05LdRed) -> list[ir.Value]:
+    """Return where the values of a load are stored; none if something else uses them, which waits for the load."""
+    found: list[ir.Value] = []
+    todo = [op.result]
+    while todo:
+        for use in todo.pop().uses:
+            user = use.owner.operation
+            store = cute.Store.of(user)
+            if store is not None:
+                found.append(store.target)
+            elif user.name in ("vector.bitcast", "vector.shuffle"):
+                todo += list(user.results)
+            else:
+                return []
+    op.attributes[LOADED] = ir.UnitAttr.get(op.operation.context)
+    return found
+
+
+def _mark(func: ir.Operation, attribute: str, todo: list[ir.Value]) -> None:
+    """Mark the register arrays that some addresses point into."""
     seen = set[ir.Value]()
     while todo:
         value = todo.pop()
@@ -617,7 +650,7 @@ def _mark_multiplied(func: ir.Operation) -> None:
             seen.add(value)
             todo += _passed_on(value)
             if not isinstance(value.owner, ir.Block) and value.owner.operation.name == "cute.alloc_rmem":
-                value.owner.operation.attributes[MULTIPLIED] = ir.UnitAttr.get(func.context)
+                value.owner.operation.attributes[attribute] = ir.UnitAttr.get(func.context)
 
 
 def _launches_together(module: ir.Module) -> bool:

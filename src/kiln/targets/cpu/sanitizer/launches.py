@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....native import Ptr, address, i64, native, ref, size_of, u32, u64
 from ..runtime.engine_table import BULK_LOAD, ENGINES
-from ..runtime.records import Sizes
+from ..runtime.records import TMEM_COLUMNS, Sizes
 from .barriers import leave_meetings
 from .clocks import clock_drop, clock_new, identity, numbers, release, sections
 from .mbarriers import unseen_copies, unseen_stores
@@ -14,6 +14,7 @@ from .state import (
     BARRIERS,
     MAX_OBJECTS,
     RULE,
+    TENSOR_ROWS,
     BarrierSlot,
     Cell,
     Clock,
@@ -29,7 +30,7 @@ _MOST_REMOTE = 1 << 26
 """The most bytes for records of accesses to other blocks' shared memory."""
 
 _CLEARED_POINTERS = (
-    "locations", "free_clocks", "free_arrays", "arrays", "thread_array", "cells", "tiles", "slots", "meetings", "remote", "endings",
+    "locations", "free_clocks", "free_arrays", "arrays", "thread_array", "cells", "tiles", "tensor_cells", "tensor_tags", "tensor_slots", "slots", "meetings", "remote", "endings",
     "unplaced", "bulk",
 )  # fmt: skip
 _CLEARED_NUMBERS = (
@@ -171,6 +172,10 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
         st.thread_array = many(Thread, n)
         st.cells = many(Cell, u64(st.cells_per_block) * blocks)
         st.tiles = None
+        if sizes.tmem != 0:
+            st.tensor_cells = many(Cell, TENSOR_ROWS * TMEM_COLUMNS * blocks)
+            st.tensor_tags = many(u32, TENSOR_ROWS * TMEM_COLUMNS * blocks)
+            st.tensor_slots = many(u32, blocks)
         st.bulk = None
         st.bulk_count = 0
         st.slots = many(BarrierSlot, blocks * BARRIERS)
@@ -210,6 +215,10 @@ def forget(blocks: u32, warps: u32) -> None:
     clear(st.meetings, warps * 32)
     if st.tiles != None:
         clear(st.tiles, u64(st.cells_per_block) * blocks)
+    if st.tensor_cells != None:
+        clear(st.tensor_cells, TENSOR_ROWS * TMEM_COLUMNS * blocks)
+        clear(st.tensor_tags, TENSOR_ROWS * TMEM_COLUMNS * blocks)
+        clear(st.tensor_slots, blocks)
     if st.remote != None:
         clear(st.remote, u64(blocks) * st.identities)
         for i in range(blocks):
@@ -278,18 +287,24 @@ def all_known(rank: u32, clock: Ptr[Clock]) -> None:
 def remote_access(rank: u32, engine: u32, site: u32) -> None:
     """The running thread accesses the shared memory of another block of its cluster."""
     st = state.place
-    thread = st.current
     me, clock = identity(engine)
     access = st.remote[rank * st.identities + me]
     access.clock = clock
     access.site = site
-    first = rank * st.per_block
+    must_have_started(rank, site)
+    if st.endings[rank].threads == st.per_block:
+        report(RULE["block-exited"], site, site, st.group, rank * st.per_block, 0, 0, rank, 1)
+
+
+@native
+def must_have_started(rank: u32, site: u32) -> None:
+    """Check that the running thread knows that another block of its cluster has started."""
+    st = state.place
+    first, base = rank * st.per_block, st.current.base
     started = False
-    if thread.base != None:
+    if base != None:
         for i in range(st.per_block):
-            if numbers(thread.base)[first + i] != 0:
+            if numbers(base)[first + i] != 0:
                 started = True
     if not started:
         report(RULE["block-started"], site, site, st.group, first, 0, 0, rank)
-    if st.endings[rank].threads == st.per_block:
-        report(RULE["block-exited"], site, site, st.group, first, 0, 0, rank, 1)

@@ -99,7 +99,10 @@ _VERBS = {
     "asynchronous copy to": "copies (asynchronously) to", "asynchronous copy from": "copies (asynchronously) from",
     "bulk copy to": "copies (in bulk) to", "asynchronous store to": "stores (asynchronously) to", "bulk copy from": "copies (in bulk) from",
     "wgmma": "executes a wgmma that reads", "answer to": "requests an answer of launch control to",
-    "address of tensor memory": "writes the address of tensor memory to",
+    "address of tensor memory": "writes the address of tensor memory to", "tcgen05.ld": "loads", "tcgen05.st": "stores to",
+    "tcgen05.cp": "copies (tcgen05.cp) to", "source of a tcgen05.cp": "copies (tcgen05.cp) from", "tcgen05.shift": "shifts",
+    "tcgen05.dealloc": "frees", "D of a tcgen05.mma": "issues a tcgen05.mma whose D is", "A of a tcgen05.mma": "issues a tcgen05.mma whose A is",
+    "B of a tcgen05.mma": "issues a tcgen05.mma whose B is", "scales of a tcgen05.mma": "issues a tcgen05.mma whose scale factors are",
     "box to": "loads a box to", "box from": "stores a box from", "box of": "loads a box of", "box in": "stores a box in",
     "box into": "combines a box with", "tensor map": "copies by the tensor map in", "edit of a tensor map": "edits the tensor map in",
 }  # fmt: skip
@@ -152,6 +155,16 @@ def _what_is_missing(case: Case) -> str:
     if case.other_thread[1:] == case.thread[1:] and case.thread[0] // 32 == case.other_thread[0] // 32:
         return "put sync_warp() between the two, or sync_threads() if other warps take part"
     return "put sync_threads(), or a barrier or mbarrier that both take part in, between the two"
+
+
+def _unwaited(case: Case) -> Words:
+    """Return the words for a load or store of tensor memory that nobody waited for."""
+    loads = case.engine == engine_table.TCGEN05_LD
+    done, call = ("load", "fence_view_async_tmem_load()") if loads else ("store", "fence_view_async_tmem_store()")
+    text = f"{case.me} {case.access} after {case.other}, whose warp has not waited until the {done} is complete"
+    return Words(
+        text, f"call {call} in the warp, before the barrier or mbarrier that follows its {done}s", f"{done} here"
+    )
 
 
 def _in_flight(case: Case) -> Words:
@@ -227,6 +240,14 @@ def _bounds(case: Case) -> Words:
 def _uninitialized(case: Case) -> Words:
     if case.extra[1]:
         return _unset(case)
+    if case.space == "tensor":
+        what = "adds to its D in" if case.site.what == "D of a tcgen05.mma" else ""
+        return Words(
+            f"{case.me} issues a tcgen05.mma that {what} {case.memory}, which nobody has written since it was allocated"
+            if what
+            else f"{case.me} {case.access}, which nobody has written since it was allocated",
+            "the first MMA into an accumulator does not accumulate; write other operands, in the lanes of all warps, first",
+        )
     return Words(
         f"{case.me} reads {case.memory}, which nobody has written",
         "write it first, and let the reader wait for that",
@@ -376,6 +397,13 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         "maps lie between",
         "after the write: cp_fence_tma_desc_release or fence_tma_desc_release; then, in every warp that copies, "
         "fence_tma_desc_acquire",
+        _WRITTEN,
+    ),
+    "tmem-unwaited": _unwaited,
+    "tmem-unwaited-load": _unwaited,
+    "tmem-format": Words(
+        "{c.me} {c.access}; {c.other} wrote an accumulator there, whose cells have one element of 32 bits",
+        "load the accumulator, convert it, and store it as the operand: packed elements of A, or scale factors",
         _WRITTEN,
     ),
     "in-flight": _in_flight,

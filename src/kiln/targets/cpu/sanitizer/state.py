@@ -39,12 +39,17 @@ SPACE_SHIFT, ENGINE_SHIFT, NO_INIT, ALIGNMENT_SHIFT = 2, 5, 1 << 9, 10
 log2 of the alignment."""
 OF_MAP = 1 << 16
 """Flag: a TMA copy reads its tensor map."""
-SHARED, GLOBAL = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT
-SPACES = {SHARED: "shared", GLOBAL: "global"}
+SHARED, GLOBAL, TENSOR = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT, 3 << SPACE_SHIFT
+SPACES = {SHARED: "shared", GLOBAL: "global", TENSOR: "tensor"}
 SPACE_OF = {"smem": SHARED, "dsmem": SHARED, "gmem": GLOBAL}
 """The spaces that the detector tracks, by the dialect's memory spaces."""
 SPACE_MASK = 7 << SPACE_SHIFT
 
+TENSOR_LANES = 16
+"""Lanes of tensor memory that a cell stands for, in one column."""
+TENSOR_ROWS = limits.TMEM_LANES // TENSOR_LANES
+"""Cells of a column."""
+MBARRIER_ARRIVALS = limits.MBARRIER_ARRIVALS
 BARRIERS = limits.BARRIERS + 1
 """Barriers of a block, and that of its cluster."""
 MAX_FINDINGS = 64
@@ -65,8 +70,9 @@ MAX_PAGES = 1 << 20
 LOCATIONS = 1 << 14
 """Entries of the table of synchronizing addresses, atomics and mbarriers (a power of two)."""
 _RULES_OF_KIND = {
-    "race": ("read-write", "write-read", "write-write", "atomic", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read"),
-    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative"),
+    "race": ("read-write", "write-read", "write-write", "atomic", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read",
+             "tmem-unwaited", "tmem-unwaited-load"),
+    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative", "tmem-format"),
     "sync": (
         "divergent", "other-way", "barrier-exited", "count", "barrier-early", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow",
         "mbarrier-early", "mbarrier-bytes", "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",
@@ -79,9 +85,9 @@ RULES = tuple(KIND_OF_RULE)
 """All rules; `Finding.rule` is an index."""
 RULE = {name: number for number, name in enumerate(RULES)}
 assert len(RULES) <= 64  # bits of a word
-WARNINGS = ("store-unseen", "unfenced-read")
+WARNINGS = ("store-unseen", "unfenced-read", "tmem-unwaited-load")
 """Rules that are warnings, not findings: public programs break them, and GPUs tolerate it (ptxas adds a missing
-fence)."""
+fence; a thread that uses what it loads from tensor memory waits for it)."""
 
 
 @struct
@@ -152,6 +158,7 @@ class Thread:
     next_flight: u32  # the entry to reuse if all are taken
     next_touched: u32
     wgmma_fences: u32  # whether there was a `wgmma_fence`
+    loaded: u32  # the time of the last load of its warp from tensor memory, of the first lane
 
 
 @struct
@@ -423,6 +430,9 @@ class State:
     thread_array: Ptr[Thread]
     cells: Ptr[Cell]
     cells_bytes: u64
+    tensor_cells: Ptr[Cell]  # of tensor memory, for each block: cells of 16 lanes by column; null if there is none
+    tensor_tags: Ptr[u32]  # what wrote each of them last (`tensor_memory.py`)
+    tensor_slots: Ptr[u32]  # of each block: slots that are allocated, as bits
     tiles: Ptr[u32]  # for each cell of shared memory: where its bytes lie without their swizzle, plus 1
     slots: Ptr[BarrierSlot]
     meetings: Ptr[Meeting]

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
 from ....dialects import cute
+from ....dialects.declaration import attributes as dialect_attributes
 from ....dialects.nvgpu.mma import MmaSync
 from ....dialects.nvgpu.warp import Shuffle, shuffle, vote
 from ....dialects.nvgpu.wgmma import Wgmma
+from ....hardware import mma_shapes
 from ....mlir import ir
 from ...lowering.builder import Builder, flat_type, int_type, like, reshape, terminator
 from ...lowering.memory import private_bytes
@@ -47,7 +49,7 @@ _COMPUTING = {
 _SHUFFLE = "cute_nvgpu.shuffle"
 _TOGETHER = {"cute_nvgpu.vote", "cute_nvgpu.redux"}
 """Warp operations whose result depends on the first operand of every lane."""
-_MMA = "cute_nvgpu.mma_sync"
+_MMA, _SCALED_MMA = "cute_nvgpu.mma_sync", "cute_nvgpu.mma_block_scale"
 _ASSEMBLY = "llvm.inline_asm"
 _WRITING = re.compile(r"(?<![\w.%])(st|red|atom|stmatrix)\b")
 """Instructions of PTX that write to memory."""
@@ -227,7 +229,7 @@ class _Watch:
         elif name == _SHUFFLE or name in _TOGETHER:
             if op.operands[0] in self.maybe:
                 self._add(op.results[0])
-        elif name in (_MMA, _ASSEMBLY, "llvm.extractvalue"):
+        elif name in (_MMA, _SCALED_MMA, _ASSEMBLY, "llvm.extractvalue"):
             if any(operand in self.maybe for operand in op.operands):
                 self.maybe.update(op.results)  # several results of assembly are one structure, unset as a whole
         elif (
@@ -424,7 +426,7 @@ class _Watch:
         name, type_ = op.name, op.results[0].type
         if name == "cute.undef":
             return b.const(like(type_, int_type(1)), 1)
-        if name == _MMA:
+        if name in (_MMA, _SCALED_MMA):
             return self._mma(op, b)
         if name == _ASSEMBLY:
             some = self._any(b, list(op.operands))
@@ -472,15 +474,20 @@ class _Watch:
         """Return the shadow of an MMA: element (i, j) depends on row i of A, column j of B and element (i, j) of C.
 
         An MMA with ones in place of unset elements and zeros elsewhere, times ones, tells which rows and columns are
-        unset.
+        unset. That of bytes has the same registers as those of narrow floats; scale factors are not followed.
         """
-        mma = MmaSync(op)
-        operands, kinds, type_ = (mma.a, mma.b), (mma.a_type, mma.b_type), mma.c.type
-        result = self._shadow(b, mma.c)
+        *operands, c = op.operands[:3]
+        kinds = (MmaSync(op).a_type, MmaSync(op).b_type)
+        narrow = op.name == _SCALED_MMA or mma_shapes.warp_kind(*kinds) is not None
+        kinds = ("s8", "s8") if narrow else kinds
+        result = self._shadow(b, c)
         followed = [n for n in (0, 1) if operands[n] in self.shadows and kinds[n] in _ONES]
         if not followed:
             return result
-        attributes = {key: op.attributes[key] for key in op.attributes}
+        attributes, type_ = {key: op.attributes[key] for key in op.attributes}, c.type
+        if narrow:
+            attributes = dialect_attributes(m=16, n=8, k=32, a_type="s8", b_type="s8") or {}
+            type_ = like(c.type, int_type(32))
         accumulator = _splat(b, type_, 0)
         for number in followed:
             inputs = [_splat(b, v.type, _ONES[kind]) for v, kind in zip(operands, kinds, strict=True)]

@@ -17,11 +17,13 @@ COLUMNS = 512
 SCHEDULES = [(1, 0), (2, 1), (1, 2)]
 
 
-def issue(case: Case, idesc, accumulate, b=None) -> None:
-    """Issue the MMA of a case, with operands at the places that its record has."""
+def issue(case: Case, smem, idesc, accumulate, b=None) -> None:
+    """Issue the MMA of a case, with operands at the places that its record has, from `smem` on."""
     record = case.record(True)
-    a = word(record.a) if case.a_in_tmem else long(_signed(record.a))
-    operands = (word(record.d), a, long(_signed(record.b)) if b is None else b, idesc)
+    start = cute.Int64(smem.toint() & 0x3FFFF) >> 4
+    a = word(record.a) if case.a_in_tmem else (start + _signed(record.a)).ir_value()
+    b = record.b if b is None else b
+    operands = (word(record.d), a, (start + (_signed(b) if isinstance(b, int) else b)).ir_value(), idesc)
     adds = cute.Boolean(accumulate).ir_value()
     if case.scale:
         options = {"kind": case.kind, "block": case.block, "cta_group": case.cta_group}
@@ -64,7 +66,7 @@ def kernel_of(case: Case, repeats: int = 2):
         arch.sync_threads()
         if t == 64 and cta == 0:
             for _ in range(repeats):
-                issue(case, word(case.idesc - (case.idesc >> 31 << 32)), True)
+                issue(case, smem, word(case.idesc - (case.idesc >> 31 << 32)), True)
             commit(bar, *([3] if case.cta_group == 2 else []), cta_group=case.cta_group)
         wait(bar)
         read_all(address, out[cta, None, None], COLUMNS)
@@ -116,11 +118,11 @@ def test_what_is_wrong_is_a_fault_with_its_line():
     def kernel(given: cute.Tensor):
         place = holder()
         t = arch.thread_idx()[0]
-        arch.alloc_smem(cute.Int32, 1024, 1024)
+        smem = arch.alloc_smem(cute.Int32, 1024, 1024)
         address = allocate(place, COLUMNS)
         if t == 0:
             b = cute.Int64(given[1]) << 32 | cute.Int64(given[2])
-            issue(case, cute.Int32(given[0]).ir_value(), False, b.ir_value())
+            issue(case, smem, cute.Int32(given[0]).ir_value(), False, b)
         free(address, COLUMNS)
 
     high, low = case.descriptor(False) >> 32, case.descriptor(False) & 0x3FFFFFFF
@@ -132,7 +134,7 @@ def test_what_is_wrong_is_a_fault_with_its_line():
     ):
         with pytest.raises(TensorMemoryFault, match=words) as raised:
             run(kernel, np.array(numbers, np.uint32).view(np.int32), block=32)
-        assert "test_umma.py" in str(raised.value)
+        assert "test_umma_kernels.py" in str(raised.value)
 
 
 def test_the_definitions_of_the_dialect_are_those_of_tcgen05():

@@ -7,8 +7,8 @@ import numpy as np
 
 import kiln.cute as cute
 
-DEVICE = "cpu"
-"""Where `matrices` are, "cpu" or "cuda"; tests and `run` set it."""
+DEVICE = ""
+"""PyTorch's device of the matrices; empty for numpy's arrays. Tests and `use_gpu` set it."""
 
 
 def has_tcgen05() -> bool:
@@ -20,9 +20,15 @@ def has_tcgen05() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in (10, 11)
 
 
+def use_gpu() -> None:
+    """Compute on the GPU if there is one with tensor memory, else on the CPU target."""
+    global DEVICE
+    DEVICE = "cuda" if has_tcgen05() else ""
+
+
 def placed(array: np.ndarray):
-    """Return an array where the kernels run: numpy's, or PyTorch's on the GPU."""
-    if DEVICE == "cpu":
+    """Return an array where the kernels run."""
+    if not DEVICE:
         return array
     import torch
 
@@ -51,8 +57,7 @@ def check(a, b, c) -> float:
 
 def run(gemm, size, *further) -> None:
     """Compute a GEMM, check it, and on a GPU time it beside cuBLAS: `step.py [M N K]`."""
-    global DEVICE
-    DEVICE = "cuda" if has_tcgen05() else "cpu"
+    use_gpu()
     m, n, k = tuple(int(argument) for argument in sys.argv[1:4]) or size
     a, b, c = matrices(m, n, k)
     compiled = cute.compile(gemm, a, b, c, *further)

@@ -1,0 +1,28 @@
+"""`cutlass._mlir.dialects.cute`: Kiln's dialect, with names that programs use to retype pointers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..deferred_dialects import cute
+
+
+class PtrType:
+    """The type of a pointer, as programs name it: of what, in which memory, how aligned."""
+
+    def __init__(self, value_type: Any, address_space: Any, alignment: Any = None) -> None:
+        self.value_type, self.address_space, self.alignment = value_type, address_space, alignment
+
+    @classmethod
+    def get(cls, value_type: Any, address_space: Any, alignment: Any = None) -> PtrType:
+        """Return a type."""
+        return cls(value_type, address_space, alignment)
+
+
+def recast_iter(dst_type: Any, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    """Return a pointer as it is: copies take pointers to tensor maps of any type."""
+    return src
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(cute, name)

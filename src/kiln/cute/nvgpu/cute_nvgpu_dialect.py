@@ -1,0 +1,31 @@
+"""`cutlass._mlir.dialects.cute_nvgpu`: Kiln's dialect, with names that programs use to make TMA atoms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..deferred_dialects import nvgpu
+from .tma_atom import atom_of_values
+
+
+class TmaDescriptorTiledType:
+    """The type of a tensor map."""
+
+    @classmethod
+    def get(cls) -> TmaDescriptorTiledType:
+        """Return the type."""
+        return cls()
+
+
+def atom_make_non_exec_tiled_tma_load(
+    gmem: Any, smem_layout: Any, cta_v_map: Any, op: Any, *, num_multicast: int = 1, internal_type: Any = None,
+    loc: Any = None, ip: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return the trait of a TMA load and its coordinate tensor; `cta_v_map` maps the values of a tile to coordinates of
+    the tensor. `cute.CopyAtom(op, trait)` is the atom."""
+    info = atom_of_values(op, gmem, smem_layout, cta_v_map, num_multicast, internal_type)
+    return info.atom.trait, info.tma_tensor
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(nvgpu, name)

@@ -1,0 +1,79 @@
+"""The programs of `examples/blackwell`: results on the CPU target, and machine code for sm_100a."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from blackwell_examples import SIZES, case, check_results
+from nvidia_testing import compile_for, needs_nvdisasm
+
+import kiln
+from kiln.workbench.core.sass import kernels
+
+FIRST = (
+    "step_6_clc", "step_1_mma", "step_2_pipeline", "MXFP8", "step_3_roles", "step_4_persistent", "attention",
+    "step_5_pairs", "NVFP4",
+)  # fmt: skip
+"""All of them, in an order of which every third has most kinds of instructions: those run in the quick stage."""
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_results(name: str):
+    with kiln.target("cpu"):
+        check_results(name)
+
+
+def test_results_in_tensors_of_pytorch():
+    """The arguments that `tests/gpu/test_gpu_blackwell.py` passes."""
+    pytest.importorskip("torch")
+    with kiln.target("cpu"):
+        check_results("MXFP8", "cpu")
+
+
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("name", FIRST)
+def test_clean_under_the_sanitizer(name: str):
+    example = case(name)
+    with kiln.target("cpu"), kiln.sanitize():
+        example.function(*example.arguments)
+    assert example.error() < 1
+
+
+TILE_OF_FOUR = {"UTCHMMA": 4, "UTCBAR": 2, "UTMALDG.2D": 2}
+"""A loop over tiles of K with four MMAs in each: the release of the tile, and the commit of the accumulator."""
+STORES = {"LDTM.x32": 8, "UTMASTG.2D": 8}
+"""256 columns of an accumulator in epilogue tiles of 32, stored by TMA."""
+PAIRS = {
+    "UTCHMMA.2CTA": 4, "UTCBAR.2CTA.MULTICAST": 2, "UTMALDG.2D.2CTA": 1, "UTMALDG.2D.MULTICAST.2CTA": 1, **STORES,
+}  # fmt: skip
+SASS: dict[str, dict[str, int]] = {
+    "step_1_mma": {**TILE_OF_FOUR, "UTCBAR": 1, "LDTM.x32": 4},
+    "step_2_pipeline": {**TILE_OF_FOUR, "UTMALDG.2D": 4, "LDTM.x32": 8},
+    "step_3_roles": {**TILE_OF_FOUR, **STORES},
+    "step_4_persistent": {**TILE_OF_FOUR, **STORES},
+    "step_5_pairs": PAIRS,
+    "step_6_clc": {**PAIRS, "UGETNEXTWORKID.BROADCAST": 1},
+    "NVFP4": {"UTCOMMA.4X": 4, "UTCCP.T.S.4x32dp128bit": 8, "UTCBAR": 2, "LDTM.x32": 4, "UTMALDG.2D": 2, "UTMALDG.3D": 2},
+    "MXFP8": {"UTCQMMA": 4, "UTCCP.T.S.4x32dp128bit": 2, "UTCBAR": 2, "LDTM.x32": 4, "UTMALDG.2D": 2, "UTMALDG.3D": 2},
+    "attention": {"UTCHMMA": 12, "UTCBAR": 5, "LDTM.x32": 8, "STTM.x16": 4, "STTM.x32": 2, "UTMALDG.3D": 3},
+}  # fmt: skip
+_COUNTED = re.compile(r"UTC[HQIO]MMA|UTCBAR|UTCCP|LDTM|STTM|UTMALDG|UTMASTG|UGETNEXTWORKID")
+
+
+@pytest.mark.quick(3)
+@needs_nvdisasm
+@pytest.mark.parametrize("name", FIRST)
+def test_machine_code(name: str):
+    """The instructions are those that the program says, one thread issues them without a loop over lanes around them,
+    and no register is spilled."""
+    example = case(name)
+    made = compile_for(example.function, *example.arguments, arch="sm_100a")
+    (code,) = kernels(made.executable.artifacts["sass"]).values()
+    names = Counter(one.name for one in code.instructions)
+    assert {x: n for x, n in names.items() if _COUNTED.match(x)} == SASS[name]
+    assert not [x for x in names if x.startswith("BRA.U.ANY")]
+    (used,) = made.executable.resources.values()
+    assert (used.stack, used.spill_stores, used.spill_loads, used.messages) == (0, 0, 0, ())
+    assert used.smem <= 227 * 1024

@@ -1,0 +1,378 @@
+"""Tensor memory under the sanitizer: right kernels are silent, and one wrong thing in them is found."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from kernel_testing import launcher
+from sanitizer_testing import found
+from tcgen05_testing import allocate, commit, free, holder, lanes_of_warp, load, mbarriers, store, wait, word
+
+import kiln
+from kiln import cute
+from kiln.cute import arch
+from kiln.dialects.nvgpu import launch_control, mbarrier, tcgen05
+from kiln.dialects.nvgpu.tcgen05_descriptors import block_scaled_instruction_descriptor, instruction_descriptor
+from kiln.targets.cpu.faults import TensorMemoryFault
+
+A_BYTES, B_AT, BYTES = 4096, 4096, 8192
+IDESC = instruction_descriptor("f16", "f16", "f16", "f32", 128, 16)
+WIDER = instruction_descriptor("f16", "f16", "f16", "f32", 128, 32)
+
+
+def descriptor(smem, offset: int, leading: int):
+    return tcgen05.tcgen05_matrix_descriptor((smem + offset // 4).ir_value(), leading, 128, "none")
+
+
+def mma(d, a, b, accumulate, idesc: int = IDESC, **options):
+    adds = cute.Boolean(accumulate).ir_value()
+    tcgen05.tcgen05_mma(d.ir_value(), a, b, word(idesc), adds, kind="f16", **{"cta_group": 1, **options})
+
+
+def findings(kernel, **options) -> set[tuple[str, str]]:
+    """(rule, space) of what is found in a launch; warnings have the rule "warning"."""
+    out = np.zeros(128, np.int32)
+    with kiln.target("cpu"), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        made = found(launcher(kernel, 1, **{"grid": 1, "block": 128, **options}), out)
+    rules = {(finding.rule, finding.space) for finding in made}
+    return rules | {("warning", "tensor") for warning in said if "tensor memory" in str(warning.message)}
+
+
+# --- a GEMM of one CTA -------------------------------------------------------------------------------------------------
+
+
+def gemm(*wrong: str):
+    """Two rounds of two MMAs by thread 32, whose operands all threads write; four warps load the accumulator."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
+        words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
+        t, full = arch.thread_idx()[0], mbarriers(1)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+        address = allocate(holder(), 64)
+        a, b = descriptor(smem, 0, 2048), descriptor(smem, B_AT, 512)
+        if "A from D" in wrong or "A in tensor memory" in wrong:
+            a = (address + 32).ir_value()
+        total = cute.Int32(0)
+        for i in range(cute.Int32(2)):
+            for j in range(cute.Int32(BYTES // 512)):
+                words[j * 128 + t] = t + j
+            if "A in tensor memory" in wrong:
+                store(lanes_of_warp(address) + 32, [t] * 8, "32x32b", 8)
+                if "no wait for stores" not in wrong:
+                    tcgen05.tcgen05_wait(kind="ld" if "waits for loads" in wrong else "st")
+            if "no proxy fence" not in wrong:
+                arch.fence_view_async_shared()
+            if "no barrier before" not in wrong:
+                arch.sync_threads()
+            if t // 32 == 1:
+                if t == 32 or "no election" in wrong:
+                    mma(address, a, b, i != 0 if "accumulates" in wrong else "unset" in wrong)
+                    if "commit too early" in wrong:
+                        commit(full)
+                    if "two shapes" in wrong:
+                        mma(address, a, b, accumulate=False, idesc=WIDER)
+                    elif "A from D" in wrong:
+                        mma(address + 32, descriptor(smem, 0, 2048), b, accumulate=False)
+                        mma(address, a, b, accumulate=True)
+                    else:
+                        mma(address, a, b, accumulate=True)
+                    if "commit too early" not in wrong and "another thread commits" not in wrong:
+                        commit(full)
+                if "another thread commits" in wrong:
+                    if t == 33:
+                        commit(full)
+            if "overwritten" in wrong:
+                words[t] = cute.Int32(0)
+            if "no wait" not in wrong:
+                wait(full, i)
+            if "fences" in wrong:
+                tcgen05.tcgen05_fence(kind="after_thread_sync")
+            total += load(lanes_of_warp(address), "32x32b", 16)[3]
+            if "no wait for loads" not in wrong:
+                tcgen05.tcgen05_wait(kind="ld")
+            if "fences" in wrong:
+                tcgen05.tcgen05_fence(kind="before_thread_sync")
+            if "no barrier after" not in wrong:
+                arch.sync_threads()
+        out[t] = total
+        if "freed too early" in wrong:
+            more = load(lanes_of_warp(address), "32x32b", 1)
+            out[t] = more[0]
+            tcgen05.tcgen05_wait(kind="ld")
+            if t < 32:
+                tcgen05.tcgen05_dealloc(address.ir_value(), word(64), cta_group=1)
+        else:
+            free(address, 64)
+
+    return kernel
+
+
+RIGHT = [(), ("fences",), ("accumulates",), ("A in tensor memory",)]
+
+
+@pytest.mark.parametrize("kind", RIGHT, ids=str)
+def test_right_kernels(kind):
+    assert findings(gemm(*kind)) == set()
+
+
+WRONG = [
+    ({("proxy", "shared")}, ("no proxy fence",)),
+    ({("write-read", "shared")}, ("no barrier before",)),
+    ({("write-read", "tensor")}, ("no wait",)),
+    ({("write-read", "tensor")}, ("commit too early",)),
+    ({("write-read", "tensor")}, ("another thread commits",)),
+    ({("read-write", "shared")}, ("overwritten",)),
+    ({("uninitialized", "tensor")}, ("unset",)),
+    ({("write-write", "tensor")}, ("two shapes",)),
+    ({("write-write", "tensor")}, ("no election",)),
+    ({("tmem-unwaited", "tensor")}, ("A in tensor memory", "no wait for stores")),
+    ({("tmem-unwaited", "tensor")}, ("A in tensor memory", "waits for loads")),
+    ({("tmem-format", "tensor")}, ("A from D",)),
+    ({("warning", "tensor")}, ("no wait for loads",)),
+    ({("read-write", "tensor")}, ("no barrier after", "no barrier before")),
+    ({("read-write", "tensor")}, ("freed too early",)),
+]
+
+
+@pytest.mark.parametrize(("rules", "wrong"), WRONG, ids=[" ".join(wrong) for _, wrong in WRONG])
+def test_one_wrong_thing_is_found(rules, wrong):
+    assert rules <= findings(gemm(*wrong))
+
+
+def test_a_fault_is_raised_alone():
+    """Other threads find that the thread which the fault ended comes to no barrier: that is not worth a finding."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        address = allocate(holder(), 64)
+        load(address + (32 << 16), "32x32b", 1)
+        free(address, 64)
+
+    with pytest.raises(TensorMemoryFault, match="accesses lanes from 32 on in warp 0"):
+        findings(kernel)
+
+
+# --- scale factors -----------------------------------------------------------------------------------------------------
+
+SCALED = block_scaled_instruction_descriptor("mxf8f6f4", "e4m3", "e4m3", "ue8m0", 128, 16)
+SFA_AT, SFB_AT = 5120, 5632
+
+
+def scaled(*wrong: str):
+    """Two MMAs of a thread, whose scale factors it copies before each of them: to the same columns."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
+        words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
+        t, full = arch.thread_idx()[0], mbarriers(1)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+        address = allocate(holder(), 64)
+        for j in range(cute.Int32(BYTES // 512)):
+            words[j * 128 + t] = t + j
+        if "scales of one warp" in wrong:
+            if t < 32:
+                store(address + 36, [t], "32x32b", 1)
+                tcgen05.tcgen05_wait(kind="st")
+        arch.fence_view_async_shared()
+        arch.sync_threads()
+        if t == 32:
+            for k in range(2):
+                for at, column in ((SFA_AT, 32), (SFB_AT, 36)):
+                    if column == 32 or ("no copy" not in wrong and "scales of one warp" not in wrong):
+                        source = descriptor(smem, at, 0)
+                        tcgen05.tcgen05_cp((address + column).ir_value(), source, shape="32x128b.warpx4", cta_group=1)
+                a, b = descriptor(smem, 0, 2048), descriptor(smem, B_AT, 256)
+                tcgen05.tcgen05_mma_block_scale(
+                    address.ir_value(), a, b, word(SCALED), (address + 32).ir_value(), (address + 36).ir_value(),
+                    cute.Boolean(k != 0).ir_value(), kind="mxf8f6f4", block=32, cta_group=1,
+                )  # fmt: skip
+            if "copy to D" in wrong:
+                source = descriptor(smem, SFA_AT, 0)
+                tcgen05.tcgen05_cp(address.ir_value(), source, shape="32x128b.warpx4", cta_group=1)
+            if "scales from D" in wrong:
+                tcgen05.tcgen05_mma_block_scale(
+                    (address + 40).ir_value(), a, b, word(SCALED), address.ir_value(), (address + 36).ir_value(),
+                    cute.Boolean(False).ir_value(), kind="mxf8f6f4", block=32, cta_group=1,
+                )  # fmt: skip
+            commit(full)
+        if "refilled" in wrong:
+            words[SFA_AT // 4 + t] = cute.Int32(0)
+        wait(full)
+        out[t] = load(lanes_of_warp(address), "32x32b", 16)[3]
+        tcgen05.tcgen05_wait(kind="ld")
+        free(address, 64)
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("rules", "wrong"),
+    [
+        (set(), ()),
+        ({("uninitialized", "tensor")}, ("no copy",)),
+        ({("uninitialized", "tensor")}, ("scales of one warp",)),
+        ({("write-write", "tensor")}, ("copy to D",)),
+        ({("tmem-format", "tensor")}, ("scales from D",)),
+        ({("read-write", "shared")}, ("refilled",)),
+    ],
+    ids=str,
+)
+def test_scale_factors(rules, wrong):
+    got = findings(scaled(*wrong))
+    assert rules <= got and (rules or not got)
+
+
+# --- relaxed synchronization -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_relaxed_arrivals_need_a_fence(fenced):
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
+        words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
+        t, stored, full = arch.thread_idx()[0], mbarriers(1), mbarriers(1)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init(stored, 128)
+        address = allocate(holder(), 64)
+        words[B_AT // 4 + t] = t
+        arch.fence_view_async_shared()
+        arch.sync_threads()
+        store(lanes_of_warp(address) + 32, [t] * 8, "32x32b", 8)
+        tcgen05.tcgen05_wait(kind="st")
+        if fenced:
+            tcgen05.tcgen05_fence(kind="before_thread_sync")
+        mbarrier.mbarrier_arrive(stored.ir_value(), word(1), word(0), word(-1), order="relaxed", scope="cta")
+        if t == 32:
+            wait(stored)
+            tcgen05.tcgen05_fence(kind="after_thread_sync")
+            mma(address, (address + 32).ir_value(), descriptor(smem, B_AT, 256), accumulate=False)
+            commit(full)
+        wait(full)
+        out[t] = load(lanes_of_warp(address), "32x32b", 16)[3]
+        tcgen05.tcgen05_wait(kind="ld")
+        free(address, 64)
+
+    assert findings(kernel) == (set() if fenced else {("write-read", "tensor")})
+
+
+# --- pairs -------------------------------------------------------------------------------------------------------------
+
+PAIR = instruction_descriptor("f16", "f16", "f16", "f32", 256, 32, cta_group=2)
+
+
+def pair(*wrong: str):
+    """An MMA of a pair of CTAs, which both write operands for and whose accumulators both load."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
+        words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
+        t, rank, full = arch.thread_idx()[0], arch.block_idx_in_cluster(), mbarriers(1)
+        if t == 0:
+            arch.mbarrier_init(full, 2 if "both issue" in wrong else 1)
+            arch.mbarrier_init_fence()
+        if "allocates too early" not in wrong:
+            arch.cluster_arrive_relaxed()
+            arch.cluster_wait()
+        address = allocate(holder(), 64, cta_group=2)
+        for j in range(cute.Int32(BYTES // 512)):
+            words[j * 128 + t] = t + j
+        arch.fence_view_async_shared()
+        if "peer not ready" in wrong:
+            arch.sync_threads()
+        else:
+            arch.cluster_arrive()
+            arch.cluster_wait()
+        if rank == 0 or "both issue" in wrong:
+            if t == 0:
+                a, b = descriptor(smem, 0, 2048), descriptor(smem, B_AT, 256)
+                mma(address, a, b, accumulate=False, idesc=PAIR, cta_group=2)
+                commit(full, 3, cta_group=2)
+        if "peer does not wait" not in wrong or rank == 0:
+            wait(full)
+        value = load(lanes_of_warp(address), "32x32b", 32)[3]
+        tcgen05.tcgen05_wait(kind="ld")
+        out[t] = value
+        if "freed too early" not in wrong:
+            arch.cluster_arrive()
+            arch.cluster_wait()
+        free(address, 64, cta_group=2)
+        if "freed too early" in wrong:
+            arch.cluster_arrive()
+            arch.cluster_wait()
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("rules", "wrong"),
+    [
+        (set(), ()),
+        ({("block-started", "")}, ("allocates too early",)),
+        ({("write-read", "shared")}, ("peer not ready",)),
+        ({("write-read", "tensor")}, ("peer does not wait",)),
+        ({("write-write", "tensor")}, ("both issue",)),
+        ({("read-write", "tensor")}, ("freed too early",)),
+    ],
+    ids=str,
+)
+def test_pairs(rules, wrong):
+    got = {found for found in findings(pair(*wrong), grid=2, cluster=(2, 1, 1)) if found != ("write-write", "global")}
+    assert rules <= got and (rules or not got)
+
+
+# --- cluster launch control --------------------------------------------------------------------------------------------
+
+
+def requests(*wrong: str):
+    """Two requests; two warps read the answers."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        response, full = arch.alloc_smem(cute.Int32, 4, 16), mbarriers(2)
+        t = arch.thread_idx()[0]
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init(full + 1, 1)
+            arch.mbarrier_init_fence()
+        arch.sync_threads()
+        for i in range(cute.Int32(2)):
+            if t == 0:
+                arch.mbarrier_arrive_and_expect_tx(full + i, 16)
+                launch_control.clc_try_cancel(response.ir_value(), (full + i).ir_value())
+                if "nobody waits" not in wrong:
+                    wait(full + i)
+            if t >= 64 and "nobody waits" not in wrong:
+                if "no wait" not in wrong:
+                    wait(full + i)
+                launch_control.clc_query_cancel(response.ir_value())
+                arch.fence_view_async_shared()
+            if "no barrier" not in wrong:
+                arch.sync_threads()
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("rules", "wrong"),
+    [
+        (set(), ()),
+        ({("write-read", "shared")}, ("no wait",)),
+        ({("write-read", "shared")}, ("no barrier",)),
+        ({("copy-unseen", "shared")}, ("nobody waits",)),
+    ],
+    ids=str,
+)
+def test_requests_of_launch_control(rules, wrong):
+    got = findings(requests(*wrong))
+    assert rules <= got and (rules or not got)
