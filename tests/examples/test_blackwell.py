@@ -59,6 +59,7 @@ SASS: dict[str, dict[str, int]] = {
     "MXFP8": {"UTCQMMA": 4, "UTCCP.T.S.4x32dp128bit": 2, "UTCBAR": 2, "LDTM.x32": 4, "UTMALDG.2D": 2, "UTMALDG.3D": 2},
     "attention": {"UTCHMMA": 12, "UTCBAR": 5, "LDTM.x32": 8, "STTM.x16": 4, "STTM.x32": 2, "UTMALDG.3D": 3},
 }  # fmt: skip
+_MMA = re.compile(r"UTC[HQIO]MMA")
 _COUNTED = re.compile(r"UTC[HQIO]MMA|UTCBAR|UTCCP|LDTM|STTM|UTMALDG|UTMASTG|UGETNEXTWORKID")
 
 
@@ -74,6 +75,10 @@ def test_machine_code(name: str):
     names = Counter(one.name for one in code.instructions)
     assert {x: n for x, n in names.items() if _COUNTED.match(x)} == SASS[name]
     assert not [x for x in names if x.startswith("BRA.U.ANY")]
+    with_mmas = [loop for loop in code.loops() if any(_MMA.match(one.name) for one in loop.instructions)]
+    if with_mmas:  # descriptors are in uniform registers before the loop, and are advanced there
+        innermost = min(with_mmas, key=lambda loop: len(loop.instructions))
+        assert not [one for one in innermost.instructions if one.name.startswith("R2UR")]
     (used,) = made.executable.resources.values()
     assert (used.stack, used.spill_stores, used.spill_loads, used.messages) == (0, 0, 0, ())
     assert used.smem <= 227 * 1024
