@@ -152,7 +152,7 @@ def around(t: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("t", [kiln.Float4E2M1FN, kiln.Float6E2M3FN, kiln.Float6E3M2FN], ids=str)
 def test_below_eight_bits(t: Any):
-    """All codes to wider floats, and f32 and f16 to codes, as vectors and one at a time; 4 bits are packed in memory."""
+    """All codes to wider floats, f32 and f16 to codes, as vectors and one at a time; 4 bits are packed in memory."""
     x = around(t)
     x = np.resize(x, (len(x) // 16 + 1, 16))
     bits = 4 if t.width == 4 else 8
@@ -172,8 +172,8 @@ def test_below_eight_bits(t: Any):
 
     @cute.jit
     def f(
-        x: cute.Tensor, codes: cute.Tensor, one: cute.Tensor, many: cute.Tensor, halves: cute.Tensor, copied: cute.Tensor,
-        w0: cute.Tensor, w1: cute.Tensor, w2: cute.Tensor, w3: cute.Tensor,
+        x: cute.Tensor, codes: cute.Tensor, one: cute.Tensor, many: cute.Tensor, halves: cute.Tensor,
+        copied: cute.Tensor, w0: cute.Tensor, w1: cute.Tensor, w2: cute.Tensor, w3: cute.Tensor,
     ):  # fmt: skip
         for i in range(x.shape[0]):
             many[i, None].store(x[i, None].load().to(t))

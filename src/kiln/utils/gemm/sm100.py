@@ -14,7 +14,6 @@ from ...base_dsl.ranges import Range as dsl_range
 from ...base_dsl.ranges import const_expr
 from ...base_dsl.typing import Boolean
 from ...cute.nvgpu import CopyUniversalOp, cpasync, tcgen05
-from ...pipeline import NamedBarrier
 from ..blackwell_helpers import get_smem_store_op, get_tmem_load_op
 
 __all__ = [
@@ -77,13 +76,14 @@ def epilogue_smem_copy_and_partition(
     return tiled, tiled.retile(tTR_rC), tiled.get_slice(tidx).partition_D(sC)
 
 
-def _sync_barrier(gemm_kernel: Any) -> Any:
-    """Return the barrier of the epilogue's warps."""
-    found = getattr(gemm_kernel, "epilog_sync_barrier", None)
-    if found is not None:
-        return found
-    threads = _WARP * len(gemm_kernel.epilogue_warp_id)
-    return NamedBarrier(barrier_id=gemm_kernel.epilog_sync_bar_id, num_threads=threads)
+def _synchronize(gemm_kernel: Any) -> None:
+    """Wait for the other warps of the epilogue."""
+    barrier = getattr(gemm_kernel, "epilog_sync_barrier", None)
+    if barrier is not None:
+        barrier.arrive_and_wait()
+    else:
+        threads = _WARP * len(gemm_kernel.epilogue_warp_id)
+        cute.arch.barrier(barrier_id=gemm_kernel.epilog_sync_bar_id, number_of_threads=threads)
 
 
 @cute.jit
@@ -112,7 +112,6 @@ def epilogue_tma_store(
     target = cute.group_modes(target, 1, cute.rank(target))
     own = acc_all[(None, None, None, None, None, acc_consumer_state.index)]
     own = cute.group_modes(own, 3, cute.rank(own))
-    barrier = _sync_barrier(gemm_kernel)
 
     acc_pipeline.consumer_wait(acc_consumer_state)
     count = cute.size(own.shape, mode=[3])
@@ -123,12 +122,12 @@ def epilogue_tma_store(
         buffer = (before + part) % gemm_kernel.num_c_stage
         cute.copy(tiled_copy_r2s, values, tile[(None, None, None, buffer)])
         cute.arch.fence_proxy("async.shared", space="cta")
-        barrier.arrive_and_wait()
+        _synchronize(gemm_kernel)
         if warp_idx == gemm_kernel.epilogue_warp_id[0]:
             cute.copy(tma_atom_c, source[(None, buffer)], target[(None, part)])
             c_pipeline.producer_commit()
             c_pipeline.producer_acquire()
-        barrier.arrive_and_wait()
+        _synchronize(gemm_kernel)
     cute.arch.fence_view_async_tmem_load()
     with cute.arch.elect_one():
         acc_pipeline.consumer_release(acc_consumer_state)

@@ -15,6 +15,7 @@ from kiln import cute
 from kiln.cute import arch
 from kiln.dialects.nvgpu import launch_control, mbarrier, tcgen05
 from kiln.dialects.nvgpu.tcgen05_descriptors import block_scaled_instruction_descriptor, instruction_descriptor
+from kiln.targets.cpu.faults import TensorMemoryFault
 
 A_BYTES, B_AT, BYTES = 4096, 4096, 8192
 IDESC = instruction_descriptor("f16", "f16", "f16", "f32", 128, 16)
@@ -142,6 +143,19 @@ WRONG = [
 @pytest.mark.parametrize(("rules", "wrong"), WRONG, ids=[" ".join(wrong) for _, wrong in WRONG])
 def test_one_wrong_thing_is_found(rules, wrong):
     assert rules <= findings(gemm(*wrong))
+
+
+def test_a_fault_is_raised_alone():
+    """Other threads find that the thread which the fault ended comes to no barrier: that is not worth a finding."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        address = allocate(holder(), 64)
+        load(address + (32 << 16), "32x32b", 1)
+        free(address, 64)
+
+    with pytest.raises(TensorMemoryFault, match="accesses lanes from 32 on in warp 0"):
+        findings(kernel)
 
 
 # --- scale factors -----------------------------------------------------------------------------------------------------
