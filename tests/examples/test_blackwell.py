@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from blackwell_examples import SIZES, case, check_results
-from nvidia_testing import compile_for, needs_nvdisasm
+from nvidia_testing import compile_for, needs_nvdisasm, needs_ptxas
 
 import kiln
 from kiln.workbench.core.sass import kernels
@@ -82,3 +82,13 @@ def test_machine_code(name: str):
     (used,) = made.executable.resources.values()
     assert (used.stack, used.spill_stores, used.spill_loads, used.messages) == (0, 0, 0, ())
     assert used.smem <= 227 * 1024
+
+
+@pytest.mark.quick(0)
+@needs_ptxas
+@pytest.mark.parametrize("arch", ["sm_100f", "sm_103a", "sm_110a"])
+@pytest.mark.parametrize("name", SIZES)
+def test_other_chips_with_tensor_memory(name: str, arch: str):
+    """ptxas takes the programs for all chips with tcgen05."""
+    example = case(name)
+    assert compile_for(example.function, *example.arguments, arch=arch).artifacts["ptx"]
