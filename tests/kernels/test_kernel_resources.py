@@ -74,7 +74,7 @@ NEEDS_SMEM = {"gemm f16 NT, mma.sync": "it takes 147456 bytes of shared memory, 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("arch", ["sm_120a", "sm_100a", "sm_121a"])
 def test_on_blackwell(child, tmp_path, arch):
-    """Defaults fit the GPU: kernels of sm_80 run there, and long rows where a CTA has less shared memory than an H200's."""
+    """Defaults fit the GPU: kernels of sm_80 run there, also long rows, with less shared memory than on an H200."""
     few = "gemm f16, bias and gelu", "gemm e4m3 NT", "softmax f32, long"
     names = list(SHIPPED) if os.environ.get("KILN_LONG_TESTS") else few
     (tmp_path / "program.py").write_text(

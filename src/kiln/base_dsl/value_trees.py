@@ -36,7 +36,7 @@ def structure(obj: Any) -> Any:
 
 
 def _is_dynamic(part: Any) -> bool:
-    return isinstance(part, Numeric) or tree.has_dynamic(part) or (dataclasses.is_dataclass(part) and part is not None)
+    return isinstance(part, Numeric) or tree.has_dynamic(part) or dataclasses.is_dataclass(part)
 
 
 def from_structure(obj: Any, values: Any) -> Any:

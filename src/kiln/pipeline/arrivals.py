@@ -120,7 +120,8 @@ class ClcArrival(TransactionArrival):
             super().arrive(barrier, None)
         else:
             lane = arch.lane_idx()
-            guarded(lane < self._ctas, lambda: arch.mbarrier_arrive_and_expect_tx(barrier, self.tx_count, lane))
+            announce = lambda: arch.mbarrier_arrive_and_expect_tx(barrier, self.tx_count, lane, scope="cta")
+            guarded(lane < self._ctas, announce)  # there is nothing to publish to the other CTAs
 
 
 class UmmaArrival(Arrival):

@@ -144,7 +144,7 @@ def test_preferred_clusters_run_where_the_grid_has_whole_ones(grid, seeds):
 
     @cute.kernel
     def kernel(out: cute.Tensor):
-        x, y, _ = arch.block_in_cluster_dim()
+        x, y, _ = utils.PersistentTileSchedulerParams((1, 1, 1), (1, 1, 1)).runtime_cluster_dims()
         if arch.thread_idx()[0] == 0:
             out[tuple(arch.block_idx()[:2])] = 10 * x + y
 

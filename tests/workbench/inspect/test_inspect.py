@@ -526,6 +526,33 @@ def test_buffers_of_a_structure():
     assert found == [(1, "320 bytes, aligned to 16", 0), (2, "64 bytes at 0", 1), (3, "256 bytes at 64", 1)]
 
 
+TCGEN05 = """module {
+  func.func @k() attributes {cute.kernel} {
+    %c512 = arith.constant 512 : i32
+    %c64 = arith.constant 64 : i64
+    %idesc = arith.constant 272629776 : i32
+    %0 = arith.ori %idesc, %flags : i32 loc("/a/p.py":2:1)
+    "cute_nvgpu.tcgen05_alloc"(%p, %c512) {cta_group = 2 : i32} : (i64, i32) -> () loc("/a/p.py":1:1)
+    "cute_nvgpu.tcgen05_mma"(%d, %a, %b, %0, %yes) {cta_group = 2 : i32, kind = "f16"} : (i32, i64, i64, i32, i1) -> () loc("/a/p.py":3:1)
+    %1 = "cute_nvgpu.tcgen05_ld"(%d) {repeat = 32 : i32, shape = "32x32b"} : (i32) -> vector<32xi32> loc("/a/p.py":4:1)
+    return
+  }
+}
+"""
+
+
+def test_tensor_memory_and_its_mmas():
+    one = dataclasses.replace(compiled(), states=[("traced", TCGEN05)])
+    found = outline.sections(one, Captured([], []))
+    assert {
+        title: [(item.place and item.place[1], item.words.strip()) for item in found[title]] for title in found
+    } == {
+        "tensor memory": [(1, "512 columns, a pair of CTAs")],
+        "copies": [(4, "tcgen05.ld 32x32b x32")],
+        "MMAs": [(3, "tcgen05.mma m256n256 f16, a pair of CTAs")],
+    }
+
+
 @needs_ptxas
 def test_resources_as_a_table(product):
     head, row = resources.resources([product]).splitlines()

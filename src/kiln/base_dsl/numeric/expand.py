@@ -206,7 +206,7 @@ def _truncate_power_of_two(
 
 BITCAST = "llvm.bitcast"
 CONVERSIONS = ("arith.extf", "arith.truncf", BITCAST)
-"""The names of operations that convert from and to narrow floats. `llvm.bitcast` is what programs write themselves: LLVM
+"""The names of operations that convert from and to narrow floats. Programs write `llvm.bitcast` themselves, though LLVM
 has no types for narrow floats."""
 
 

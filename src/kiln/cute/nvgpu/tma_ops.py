@@ -304,14 +304,14 @@ class TmaTrait(CopyTrait):
         # the tile's own rows, counted from its first one
         numbers = [self._row(tensor.layout(i * self.facts.values)) for i in range(self._count(tensor, "the tile"))]
         count = max(numbers) + 4
-        given: Any = () if row_indices is None else row_indices
-        found = size(given) if hasattr(given, "layout") else len(given)
+        indices: Any = () if row_indices is None else row_indices
+        found = size(indices) if hasattr(indices, "layout") else len(indices)
         if found != count:
             raise type_error(
                 f"row_indices has {found} rows for a tile of {count} rows",
                 "a row of the matrix for each row of the tile: cute.copy(atom, ..., row_indices=indices)",
             )
-        return [[i32(given[first + i]) for i in range(4)] for first in numbers]
+        return [[i32(indices[first + i]) for i in range(4)] for first in numbers]
 
     def _row(self, offset: Any) -> int:
         row = offset[1] if isinstance(offset, tuple) else 0

@@ -58,7 +58,7 @@ class Work:
     __kiln_static__ = True
 
     def __init__(self, function: Any, side: str, returns: Any, work_attrs: WorkAttr) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         self.function, self.side, self.attrs = function, side, work_attrs
         many = isinstance(returns, (tuple, list))
         self.returns = () if returns is None else tuple(returns) if many else (returns,)

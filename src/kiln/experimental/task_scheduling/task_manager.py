@@ -255,7 +255,8 @@ class _Run:
         for slot, value in zip(call.work.returns, values, strict=True):
             variable = getattr(resource, slot.slot)
             typed = isinstance(value, TensorSSA) or variable.dtype is None or not hasattr(value, "dtype")
-            self.variables[Token(resource, slot.slot).key] = value if typed else variable.dtype(value)
+            kind: Any = variable.dtype
+            self.variables[Token(resource, slot.slot).key] = value if typed else kind(value)
 
     def _value(self, x: Any) -> Any:
         return self.variables[x.key] if isinstance(x, Token) else x

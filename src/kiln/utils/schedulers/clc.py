@@ -33,10 +33,6 @@ class ClcDynamicPersistentTileSchedulerParams(PersistentTileSchedulerParams):
         units = (rows, columns * slow) if self.raster_along_m else (rows * slow, columns)
         return ceil_div(tiles_m, units[0]) * units[0], ceil_div(tiles_n, units[1]) * units[1], tiles_l
 
-    def runtime_cluster_dims(self) -> tuple[Int32, Int32, Int32]:
-        """Return the extents of the cluster that this CTA runs in: preferred and fallback clusters differ."""
-        return arch.block_in_cluster_dim()
-
     def _tile_of(
         self, first: tuple[Any, Any, Any], offset: tuple[Any, Any, Any], grid_dim: Any
     ) -> tuple[Any, Any, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32, Integer
-from ...cute import FastDivmodDivisor, ceil_div
+from ...cute import FastDivmodDivisor, arch, ceil_div
 from ..value_parts import ValueParts
 from .work_tile import WorkTileInfo
 
@@ -75,6 +75,10 @@ class PersistentTileSchedulerParams(ValueParts):
             )
         clusters = select(self._num_clusters < max_active_clusters, self._num_clusters, max_active_clusters)
         return (*self.cluster_shape_mnk[:2], clusters)
+
+    def runtime_cluster_dims(self) -> tuple[Int32, Int32, Int32]:
+        """Return the extents of the cluster that this CTA runs in: preferred and fallback clusters differ."""
+        return arch.block_in_cluster_dim()
 
     def _cluster_at(self, number: Any) -> tuple[Any, Any, Any]:
         """Return the coordinate (m, n, l) of a cluster, counted in clusters."""

@@ -87,17 +87,41 @@ def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
     def number(op: Operation, which: int) -> int | str:
         return numbers.get((op.function, op.operands[which]), "?") if which < len(op.operands) else "?"
 
+    results = {(op.function, op.result): op for op in ops if op.name == "arith.ori"}
+
+    def constant_bits(op: Operation, which: int) -> int:
+        """Return the bits of an operand that are known: flags of a program are added to an instruction descriptor."""
+        if which >= len(op.operands):
+            return 0
+        name = (op.function, op.operands[which])
+        if name in results:
+            return constant_bits(results[name], 0) | constant_bits(results[name], 1)
+        return numbers.get(name, 0)
+
     by_name: dict[str, list[Operation]] = collections.defaultdict(list)
     for op in ops:
         by_name[op.name.removeprefix("cute_nvgpu.").removeprefix("cute.")].append(op)
     made = {
         "launches": [_launch(op, number, captured) for op in by_name["launch"]],
         "tensor maps": [_tensor_map(op) for op in by_name["tensor_map_encode"]],
-        "shared memory": _shared(by_name, numbers), "roles": _roles(ops), "pipelines": _pipelines(by_name, number),
+        "shared memory": _shared(by_name, numbers),
+        "tensor memory": [
+            Item(f"{number(op, 1):>7} columns{_pair(op)}", op.place) for op in by_name["tcgen05_alloc"]
+        ], "roles": _roles(ops), "pipelines": _pipelines(by_name, number),
         "barriers": _barriers(by_name, number), "copies": _counted(_copies(by_name)),
-        "MMAs": _counted((op.place, _mma(op)) for name in _MMAS for op in by_name[name]),
+        "MMAs": _counted(
+            [(op.place, _mma(op)) for name in _MMAS for op in by_name[name]]
+            + [(op.place, _tcgen05_mma(op, constant_bits(op, 3))) for name in _TCGEN05_MMAS for op in by_name[name]]
+        ),
     }  # fmt: skip
     return {title: items for title, items in made.items() if items}
+
+
+_TCGEN05_MMAS = ("tcgen05_mma", "tcgen05_mma_block_scale", "tcgen05_mma_ws")
+
+
+def _pair(op: Operation) -> str:
+    return ", a pair of CTAs" if op.attributes.get("cta_group") == "2" else ""
 
 
 def _launch(op: Operation, number: Callable[[Operation, int], int | str], captured: Captured) -> Item:
@@ -158,10 +182,15 @@ def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], 
 
 _DOES = {
     "tma_load": "loads by TMA", "tma_store": "stores by TMA", "bulk_load": "bulk loads", "bulk_store": "bulk stores",
-    "cp_async": "cp.async", "wgmma": "MMAs", "mma_sync": "MMAs", "mma_block_scale": "MMAs", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix",
+    "cp_async": "cp.async", "wgmma": "MMAs", "mma_sync": "MMAs", "mma_block_scale": "MMAs",
+    "ldmatrix": "ldmatrix", "stmatrix": "stmatrix",
     "mbarrier_wait": "waits", "mbarrier_arrive": "arrives", "wgmma_wait": "waits for MMAs",
     "cp_async_wait": "waits for cp.async", "cp_async_bulk_wait": "waits for stores", "barrier": "barriers",
-    "set_max_register": "registers",
+    "set_max_register": "registers", "tcgen05_mma": "MMAs", "tcgen05_mma_block_scale": "MMAs", "tcgen05_mma_ws": "MMAs",
+    "tcgen05_commit": "commits", "tcgen05_cp": "copies to tensor memory", "tcgen05_ld": "loads tensor memory",
+    "tcgen05_ld_red": "loads tensor memory", "tcgen05_st": "stores tensor memory",
+    "tcgen05_alloc": "allocates tensor memory", "tcgen05_dealloc": "frees tensor memory",
+    "clc_try_cancel": "requests tiles",
 }  # fmt: skip
 
 
@@ -251,6 +280,12 @@ def _barriers(by_name: dict[str, list[Operation]], number: Callable[[Operation, 
     return _counted(found)
 
 
+_TENSOR_COPIES = {
+    "tcgen05_ld": "tcgen05.ld", "tcgen05_ld_red": "tcgen05.ld.red", "tcgen05_st": "tcgen05.st",
+    "tcgen05_cp": "tcgen05.cp",
+}  # fmt: skip
+
+
 def _copies(by_name: dict[str, list[Operation]]) -> Iterable[tuple[Place | None, str]]:
     for op in by_name["tma_load"]:
         yield op.place, "TMA load, multicast" if op.attributes.get("multicast") == "true" else "TMA load"
@@ -262,6 +297,10 @@ def _copies(by_name: dict[str, list[Operation]]) -> Iterable[tuple[Place | None,
             yield op.place, text
     for op in by_name["cp_async"]:
         yield op.place, f"cp.async of {op.attributes.get('size')} bytes"
+    for name, text in _TENSOR_COPIES.items():
+        for op in by_name[name]:
+            repeat = f" x{op.attributes['repeat']}" if "repeat" in op.attributes else ""
+            yield op.place, f"{text} {op.attributes.get('shape')}{repeat}{_pair(op)}"
     for name in ("ldmatrix", "stmatrix"):
         for op in by_name[name]:
             transposed = ", transposed" if "transpose" in op.attributes else ""
@@ -280,6 +319,14 @@ def _mma(op: Operation) -> str:
     scales = f", {has['scale_type']} for each {has.get('scale_vector')}" if "scale_type" in has else ""
     types = f"{has.get('a_type')} x {has.get('b_type')}"
     return f"{unit} m{m}n{has.get('n')}k{has.get('k')}{kind} {types}{scales}{orders}"
+
+
+def _tcgen05_mma(op: Operation, idesc: int) -> str:
+    """Return an MMA of sm_100 in words. Its instruction descriptor holds M / 16 from bit 24 on and N / 8 from bit 17 on."""
+    shape = f" m{(idesc >> 24 & 31) * 16}n{(idesc >> 17 & 63) * 8}" if idesc else ""
+    ws = ".ws" if op.name.endswith("_ws") else ""
+    block = f", a scale factor for each {op.attributes['block']}" if "block" in op.attributes else ""
+    return f"tcgen05.mma{ws}{shape} {op.attributes.get('kind')}{block}{_pair(op)}"
 
 
 def _counted(found: Iterable[tuple[Place | None, str]]) -> list[Item]:

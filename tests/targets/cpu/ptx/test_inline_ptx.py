@@ -692,7 +692,7 @@ def test_ordered_accesses_of_vectors_have_fences():
 
 
 def test_conversions_of_narrow_floats_and_scale_factors():
-    """Pairs of 4- and 6-bit floats, powers of two and fixed-point bytes: every code one way, values and ends the other."""
+    """Pairs of 4- and 6-bit floats, powers of two, fixed-point bytes: every code one way, values and ends the other."""
     kinds = {
         "e2m1": (ml_dtypes.float4_e2m1fn, 4, "rn.satfinite"), "e2m3": (ml_dtypes.float6_e2m3fn, 6, "rn.satfinite"),
         "e3m2": (ml_dtypes.float6_e3m2fn, 6, "rn.satfinite"), "ue8m0": (ml_dtypes.float8_e8m0fnu, 8, "rp.satfinite"),

@@ -83,8 +83,8 @@ class WarpMmaTrait(RegisterMmaTrait):
         """The element types of A and B in PTX."""
         bits = [mma_shapes.container_bits(name, kind) for name in self.names]
         layouts = (operand_layout(m, k, bits[0]), operand_layout(n, k, bits[1]), accumulator_layout(m))
-        held = [Int8 if width > element_bits(t) or t.width == 6 else t for t, width in zip((a, b), bits, strict=True)]
-        super().__init__(shape_mnk, make_layout(32), layouts, (*held, c))
+        left, right = (Int8 if width > t.width else t for t, width in zip((a, b), bits, strict=True))
+        super().__init__(shape_mnk, make_layout(32), layouts, (left, right, c))
 
     def _takes(self, operand: str, dtype: Any) -> bool:
         wanted = self.types[operand]
@@ -101,8 +101,9 @@ class WarpMmaTrait(RegisterMmaTrait):
         if not (
             tensor.element_type is self.types["C"] if operand == "C" else self._takes(operand, tensor.element_type)
         ):
+            wanted, found = self.types[operand].__name__, tensor.element_type.__name__
             raise type_error(
-                f"the MMA takes {self.types[operand].__name__} elements of {operand}, got {tensor.element_type.__name__}",
+                f"the MMA takes {wanted} elements of {operand}, got {found}",
                 f"make_fragment_{operand} makes what it takes; convert with .to(T)",
             )
         return super().pointer_to(operand, tensor)
@@ -303,8 +304,8 @@ class MmaSM120BlockScaledOp(MmaOp):
     def __init__(self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, sf_type: Any) -> None:
         name = type(self).__name__
         for what, value, known in (
-            ("a_dtype", a_dtype, self._INPUTS), ("b_dtype", b_dtype, self._INPUTS), ("acc_dtype", acc_dtype, (Float32,)),
-            ("sf_type", sf_type, self._SCALE_TYPES),
+            ("a_dtype", a_dtype, self._INPUTS), ("b_dtype", b_dtype, self._INPUTS),
+            ("acc_dtype", acc_dtype, (Float32,)), ("sf_type", sf_type, self._SCALE_TYPES),
         ):  # fmt: skip
             if value not in known:
                 raise type_error(

@@ -346,8 +346,8 @@ def copied_bytes(map, way):
 def counted_bytes(map, way):
     """Return the bytes of a copy that an mbarrier counts: without the padding of unpacked elements.
 
-    No manual says so. Programs of NVIDIA expect the bytes that elements have in global memory (`size_in_bytes` of a 4-bit
-    type), as the collectives of CUTLASS do, whose unpacked types have 4 and 6 bits.
+    No manual says so. Programs of NVIDIA expect the bytes that elements have in global memory (`size_in_bytes` of a
+    4-bit type), as the collectives of CUTLASS do, whose unpacked types have 4 and 6 bits.
     """
     return copied_bytes(map, way) * bits_of(map) // shared_bits(map)
 

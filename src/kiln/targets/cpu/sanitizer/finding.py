@@ -11,6 +11,7 @@ from typing import Any
 
 from ....base_dsl import sanitizing
 from ....base_dsl.diagnostics import DSLWarning, Span
+from ..faults import TensorMemoryFault
 from ..runtime.deadlock_report import DeadlockFault
 from ..runtime.engine_table import ENGINES
 from ..runtime.parts import seed_variable
@@ -70,6 +71,8 @@ class Finding:
         return made
 
 
+_OF_EXITS = ("barrier-exited", "lanes-exited")
+"""Rules that a thread which a fault of tensor memory has ended breaks, too."""
 _TRIED_CALLS = 2
 """The first calls of a compiled function are tried under several schedules."""
 
@@ -106,6 +109,8 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
             warnings.warn(str(warning), DSLWarning, stacklevel=2)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
+        if isinstance(failure, TensorMemoryFault):
+            found = [finding for finding in found if finding.rule not in _OF_EXITS]
         # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
         found.sort(key=_cause)
         if failure is not None and not found:

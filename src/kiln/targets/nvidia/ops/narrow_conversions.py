@@ -1,7 +1,7 @@
 """Conversions from and to narrow floats for which the hardware has an instruction with the language's rounding.
 
-Instructions convert two numbers. Narrow floats lie in words: eight of 4 bits, or four of 6 or 8 bits in bytes. Wide ones
-come as f32, and go as pairs of f16, which represents every narrow float; ue8m0 goes as pairs of bf16.
+Instructions convert two numbers. Narrow floats lie in words: eight of 4 bits, or four of 6 or 8 bits in bytes. Wide
+floats come as f32. Narrow ones are widened to pairs of f16, which represents all of them; ue8m0 to pairs of bf16.
 """
 
 from __future__ import annotations
