@@ -101,7 +101,7 @@ def test_every_name_of_a_parameter(tmp_path: Path) -> None:
 @needs_compiler
 def test_a_comment_holds_any_text(tmp_path: Path) -> None:
     for text in ("f*/ int broken; /*", "f\\", "f\n#error", "f(x: é)", "??/"):
-        compiles(tmp_path, header("made", Signature([], [], 0, (0, 0), text), "1", ["cpu"]))
+        compiles(tmp_path, header("made", Signature([], [], [], 0, (0, 0), text), "1", ["cpu"]))
 
 
 @cute.kernel
