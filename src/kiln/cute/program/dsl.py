@@ -205,8 +205,9 @@ class KernelLaunch:
         For a kernel with `get_dyn_smem` it is the size of that memory. With `fallback_cluster`, which is then the
         guaranteed cluster size, GPUs that can choose form clusters of the larger size `cluster` where they have room.
         `preferred_smem_carveout` is the percentage of an SM's memory to be shared memory; by default, what
-        `min_blocks_per_mp` CTAs need. `use_pdl` may be a Boolean that only the run knows. `async_deps` is another way to pass the stream. The address of shared memory is
-        uniform as it is, so `hint_smem_base_uniform` changes nothing.
+        `min_blocks_per_mp` CTAs need. `use_pdl` may be a Boolean that only the run knows. `async_deps` is another way
+        to pass the stream. The address of shared memory is uniform as it is, so `hint_smem_base_uniform` changes
+        nothing.
         """
         if unknown:
             raise _unknown_option(next(iter(unknown)))
