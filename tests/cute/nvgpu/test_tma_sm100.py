@@ -258,7 +258,7 @@ def test_maps_that_a_kernel_makes(dtype):
     x, y, maps = aligned((16, columns), dtype), aligned((4, tile, 32), dtype), aligned((5, 16), np.int64)
     maps = maps[-maps.ctypes.data % 128 // 128 :][:4]
     x[:] = np.arange(x.size).reshape(x.shape) % 509
-    f(given(x), given(ends), from_dlpack(maps, assumed_align=64), given(y))
+    f(given(x), from_dlpack(ends), from_dlpack(maps, assumed_align=64), given(y))
     for number, end in enumerate(ends):
         group = np.zeros((8, columns), dtype)
         group[: rows[number]] = x[end - rows[number] : end]
