@@ -8,10 +8,11 @@ from typing import Any
 from ... import cute, pipeline, utils
 from ... import range as dynamic_range
 from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
-from ...base_dsl.typing import Boolean
+from ...base_dsl.typing import Boolean, NumericMeta
 from ...cute import arch
 from ...cute.atoms.copying import guarded
 from ...cute.tensor.array import Array
+from ...cute.tensor.pointer import Pointer
 from ...cute.tensor.tensor_ssa import TensorSSA
 from ...hardware.limits import registers_at_start
 from ...pipeline.asynchronous import unless
@@ -254,9 +255,9 @@ class _Run:
         values = returned if call.work.many else (returned,)
         for slot, value in zip(call.work.returns, values, strict=True):
             variable = getattr(resource, slot.slot)
-            typed = isinstance(value, TensorSSA) or variable.dtype is None or not hasattr(value, "dtype")
             kind: Any = variable.dtype
-            self.variables[Token(resource, slot.slot).key] = value if typed else kind(value)
+            number = isinstance(kind, NumericMeta) and not isinstance(value, (TensorSSA, Pointer, Array))
+            self.variables[Token(resource, slot.slot).key] = kind(value) if number else value
 
     def _value(self, x: Any) -> Any:
         return self.variables[x.key] if isinstance(x, Token) else x
