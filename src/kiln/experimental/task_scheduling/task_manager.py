@@ -55,6 +55,8 @@ class TaskManager:
         if verbose:
             self.print_and_verify()
         self._pipelines: dict[Any, Any] | None = None
+        self._followers: set[Any] = set()
+        """Members of a Fork group that are full by the barrier of its first member."""
 
     @property
     def resources(self) -> list[Any]:
@@ -85,6 +87,7 @@ class TaskManager:
             if group.mode is PipelineGroupMode.Fork:  # one producer: all members are full by the first one's barrier
                 first = self._pipelines[group.members[0]]
                 for member in group.members[1:]:
+                    self._followers.add(member)
                     pipe = self._pipelines[member]
                     self._pipelines[member] = dataclasses.replace(pipe, sync_object_full=first.sync_object_full)
 
@@ -96,7 +99,8 @@ class TaskManager:
         threads = 32 * (max(w for t in self.tasks for w in t.warps) + 1)
         for task in self.tasks:
             before = {r: dict(vars(r)) for r in self.resources}
-            guarded(task.is_selected(), lambda task=task: _Run(task, self._pipelines, context, threads).emit())
+            pipelines = _Static(self._pipelines, self._followers)
+            guarded(task.is_selected(), lambda task=task, p=pipelines: _Run(task, p, context, threads).emit())
             for resource, fields in before.items():  # what a task sets in its resources is the task's own
                 vars(resource).clear()
                 vars(resource).update(fields)
@@ -105,10 +109,10 @@ class TaskManager:
 class _Run:
     """A task while it is emitted: the variables, pipeline states and tile that its loops carry."""
 
-    def __init__(self, task: Task, pipelines: Any, context: Context, threads: int) -> None:
+    def __init__(self, task: Task, pipelines: _Static, context: Context, threads: int) -> None:
         self.task, self.context = task, context
         self.resources = list(dict.fromkeys((*task.src_resources, *task.dst_resources)))
-        self.pipelines = _Static(pipelines)
+        self.pipelines = pipelines
         self.threads = threads
         self.variables: dict[str, Any] = {}
         self.states: dict[str, Any] = {}
@@ -213,9 +217,8 @@ class _Run:
         elif call.name == "launch_griddep":
             arch.griddepcontrol_launch_dependents()
         else:
-            fork = isinstance(call.resource, PipelineGroup) and call.resource.mode is PipelineGroupMode.Fork
-            for number, member in enumerate(call.resource.members):
-                self._barrier(call, member, shares=fork and number > 0)
+            for member in call.resource.members:
+                self._barrier(call, member, shares=member in self.pipelines.followers)
 
     def _barrier(self, call: Call, resource: Any, shares: bool) -> None:
         """Emit a barrier operation; `shares`: the full barrier is that of another member, which has signaled it."""
@@ -271,8 +274,8 @@ class _Static:
 
     __kiln_static__ = True
 
-    def __init__(self, found: dict[Any, Any]) -> None:
-        self.found = found
+    def __init__(self, found: dict[Any, Any], followers: set[Any]) -> None:
+        self.found, self.followers = found, followers
 
 
 def _key(resource: Any, producing: bool) -> str:
