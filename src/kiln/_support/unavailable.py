@@ -33,6 +33,12 @@ NAMES = {
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
+    "utils.mixed_input_helpers": (
+        "Kiln has mixed-input GEMMs of one group only",
+        "contiguous_group_search",
+        "create_initial_contiguous_group_search_state",
+        "make_contiguous_group_work_tile_info",
+    ),
 }
 """Placeholders in modules that exist: the reason, then the names."""
 

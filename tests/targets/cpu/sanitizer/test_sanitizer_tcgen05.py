@@ -160,7 +160,11 @@ def test_a_fault_is_raised_alone():
 
 # --- scale factors -----------------------------------------------------------------------------------------------------
 
-SCALED = block_scaled_instruction_descriptor("mxf8f6f4", "e4m3", "e4m3", "ue8m0", 128, 16)
+SCALED = [
+    block_scaled_instruction_descriptor("mxf8f6f4", "e4m3", "e4m3", "ue8m0", 128, 16, sfa_id=n, sfb_id=n)
+    for n in (0, 1)
+]
+"""Instruction descriptors whose scale factors are byte n of their cells."""
 SFA_AT, SFB_AT = 5120, 5632
 
 
@@ -184,14 +188,14 @@ def scaled(*wrong: str):
         arch.fence_view_async_shared()
         arch.sync_threads()
         if t == 32:
-            for k in range(2):
+            for k, idesc in enumerate(SCALED):
                 for at, column in ((SFA_AT, 32), (SFB_AT, 36)):
                     if column == 32 or ("no copy" not in wrong and "scales of one warp" not in wrong):
                         source = descriptor(smem, at, 0)
                         tcgen05.tcgen05_cp((address + column).ir_value(), source, shape="32x128b.warpx4", cta_group=1)
                 a, b = descriptor(smem, 0, 2048), descriptor(smem, B_AT, 256)
                 tcgen05.tcgen05_mma_block_scale(
-                    address.ir_value(), a, b, word(SCALED), (address + 32).ir_value(), (address + 36).ir_value(),
+                    address.ir_value(), a, b, word(idesc), (address + 32).ir_value(), (address + 36).ir_value(),
                     cute.Boolean(k != 0).ir_value(), kind="mxf8f6f4", block=32, cta_group=1,
                 )  # fmt: skip
             if "copy to D" in wrong:
@@ -199,7 +203,7 @@ def scaled(*wrong: str):
                 tcgen05.tcgen05_cp(address.ir_value(), source, shape="32x128b.warpx4", cta_group=1)
             if "scales from D" in wrong:
                 tcgen05.tcgen05_mma_block_scale(
-                    (address + 40).ir_value(), a, b, word(SCALED), address.ir_value(), (address + 36).ir_value(),
+                    (address + 40).ir_value(), a, b, word(SCALED[0]), address.ir_value(), (address + 36).ir_value(),
                     cute.Boolean(False).ir_value(), kind="mxf8f6f4", block=32, cta_group=1,
                 )  # fmt: skip
             commit(full)
