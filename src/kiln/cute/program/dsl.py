@@ -141,6 +141,9 @@ DSL = CuteDSL()
 class KernelFunction(TracedFunction):
     """A kernel. Called in a jit function it gives something to launch."""
 
+    def run(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        return super().run(host_arguments.as_tensors(self.parameters, args), kwargs)
+
     def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
         active = tracing.current()
         if active is None:
