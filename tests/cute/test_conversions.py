@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import kiln
-from kiln import cute
+from kiln import cute, utils
+from kiln.cute.nvgpu import CopyUniversalOp, cpasync
 from kiln.cute.runtime import from_dlpack
 from kiln.targets.nvidia import codegen
 
@@ -233,3 +234,47 @@ def test_llvm_bitcast_to_a_vector_of_4_bits():
     assert out.tolist() == [0x7E53, 0x7E53, 1, 3, -4, 6]  # codes 3, 5, 14, 7: 1.5, 3, -4, 6
     if codegen.ptxas_version() is not None:
         cute.compile(run, from_dlpack(out), 3, target="nvidia", options="--gpu-arch sm_120a")
+
+
+def test_packed_tensors_are_copied_and_recast():
+    """4-bit elements through cp.async, shared memory, registers and bitcasts; compiled for GPUs with and without them."""
+    t = kiln.Float4E2M1FN
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor, bytes_: cute.Tensor):
+        thread = cute.arch.thread_idx()[0]
+        shared = utils.SmemAllocator().allocate_tensor(t, cute.make_layout((32, 32), stride=(32, 1)), 128)
+        cute.copy(
+            cute.make_copy_atom(cpasync.CopyG2SOp(), t, num_bits_per_copy=128), x[thread, None], shared[thread, None]
+        )
+        cute.arch.cp_async_commit_group()
+        cute.arch.cp_async_wait_group(0)
+        registers = cute.make_rmem_tensor(32, t)
+        wide = cute.make_copy_atom(CopyUniversalOp(), t, num_bits_per_copy=128)
+        cute.copy(wide, shared[thread, None], registers)
+        registers.store(registers.load().bitcast(kiln.Uint32).bitcast(t))
+        seen = cute.recast_tensor(registers, kiln.Uint8)
+        for i in kiln.range_constexpr(16):
+            seen[i] = kiln.Uint8(seen[i] ^ 0x88)  # other signs
+        cute.copy(wide, registers, y[thread, None])
+        whole = cute.recast_tensor(x, kiln.Uint8)
+        assert str(whole.layout) == str(cute.recast_layout(8, 4, x.layout)) == "(32,16):(16,1)"
+        bytes_[thread] = whole[thread, 3]
+
+    @cute.jit
+    def function(x: cute.Tensor, y: cute.Tensor, bytes_: cute.Tensor):
+        kernel(x, y, bytes_).launch(grid=1, block=32)
+
+    x = np.random.default_rng(0).integers(0, 256, (32, 16), dtype=np.uint8)
+    y, bytes_ = np.zeros_like(x), np.zeros(32, np.uint8)
+    given = [from_dlpack(array, assumed_align=16) for array in (x, y)]
+    for tensor in given:
+        tensor.element_type = t
+    with kiln.target("cpu"), kiln.sanitize():
+        function(*given, from_dlpack(bytes_))
+    np.testing.assert_array_equal(y, x ^ 0x88)
+    np.testing.assert_array_equal(bytes_, x[:, 3])
+    if codegen.ptxas_version() is not None:
+        for arch in ("sm_80", "sm_120a"):
+            options = f"--gpu-arch {arch}"
+            cute.compile(function, *given, from_dlpack(bytes_), target="nvidia", options=options)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from blackwell_examples import SIZES, case, check_results
-from nvidia_testing import compile_for, needs_nvdisasm
+from nvidia_testing import compile_for, needs_nvdisasm, needs_ptxas
 
 import kiln
 from kiln.workbench.core.sass import kernels
@@ -59,6 +59,7 @@ SASS: dict[str, dict[str, int]] = {
     "MXFP8": {"UTCQMMA": 4, "UTCCP.T.S.4x32dp128bit": 2, "UTCBAR": 2, "LDTM.x32": 4, "UTMALDG.2D": 2, "UTMALDG.3D": 2},
     "attention": {"UTCHMMA": 12, "UTCBAR": 5, "LDTM.x32": 8, "STTM.x16": 4, "STTM.x32": 2, "UTMALDG.3D": 3},
 }  # fmt: skip
+_MMA = re.compile(r"UTC[HQIO]MMA")
 _COUNTED = re.compile(r"UTC[HQIO]MMA|UTCBAR|UTCCP|LDTM|STTM|UTMALDG|UTMASTG|UGETNEXTWORKID")
 
 
@@ -74,6 +75,20 @@ def test_machine_code(name: str):
     names = Counter(one.name for one in code.instructions)
     assert {x: n for x, n in names.items() if _COUNTED.match(x)} == SASS[name]
     assert not [x for x in names if x.startswith("BRA.U.ANY")]
+    with_mmas = [loop for loop in code.loops() if any(_MMA.match(one.name) for one in loop.instructions)]
+    if with_mmas:  # descriptors are in uniform registers before the loop, and are advanced there
+        innermost = min(with_mmas, key=lambda loop: len(loop.instructions))
+        assert not [one for one in innermost.instructions if one.name.startswith("R2UR")]
     (used,) = made.executable.resources.values()
     assert (used.stack, used.spill_stores, used.spill_loads, used.messages) == (0, 0, 0, ())
     assert used.smem <= 227 * 1024
+
+
+@pytest.mark.quick(0)
+@needs_ptxas
+@pytest.mark.parametrize("arch", ["sm_100f", "sm_103a", "sm_110a"])
+@pytest.mark.parametrize("name", SIZES)
+def test_other_chips_with_tensor_memory(name: str, arch: str):
+    """ptxas takes the programs for all chips with tcgen05."""
+    example = case(name)
+    assert compile_for(example.function, *example.arguments, arch=arch).artifacts["ptx"]

@@ -284,3 +284,19 @@ def test_the_ptx_of_primitives_assembles():
         "red.relaxed.gpu.add.noftz.f16", "fence.mbarrier_init.release.cluster", "bar.warp.sync",
     ):  # fmt: skip
         assert line in ptx, line
+
+
+def test_exited_threads_are_not_counted():
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        tx = arch.thread_idx()[0]
+        if arch.warp_idx() == 1:
+            out[tx] = 5
+            prims.exit()
+        out[tx] = out[tx] + 1
+        prims.barrier_cta_sync(0)
+        out[tx] = out[tx] + 1
+
+    out = np.zeros(96, np.int32)
+    run(kernel, out, threads=96)
+    np.testing.assert_array_equal(out.reshape(3, 32), np.array([[2], [5], [2]]) + np.zeros((3, 32)))

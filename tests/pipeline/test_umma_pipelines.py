@@ -107,6 +107,7 @@ def _tma_umma(layout: Any, x: cute.Tensor) -> None:
     rows, columns = cute.size(layout, mode=[1]), cute.size(layout, mode=[2])
     assert pipe.sync_object_empty.arrive_count == rows + columns - 1
     producer, consumer = pipe.make_participants()
+    assert producer._PipelineProducer__state is producer._state  # as public programs read it
     handle = producer.acquire_and_advance(expected_tx=2048)
     consumer.wait_and_advance().release()
     handle.commit()  # nothing: TMA completes the stage

@@ -128,8 +128,10 @@ class NumericNode(Node):
 
     def fit(self, expected: Hashable) -> Node | str:
         """Return a Python int as an integer of the width that was compiled for, if it fits."""
+        if type(self.value) is not int or not is_numeric_type(expected):
+            return ""
         kind: Any = expected
-        if type(self.value) is not int or not is_numeric_type(kind) or not kind.is_integer or kind.is_boolean:
+        if not kind.is_integer or kind.is_boolean:
             return ""
         if not kind.min <= self.value <= kind.max:
             return f"it is {self.value}, and {kind.__name__} goes from {kind.min} to {kind.max}"

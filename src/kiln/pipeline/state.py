@@ -69,6 +69,8 @@ class PipelineState:
         """The index of the stage."""
         if len(self._place) == 2:
             return self._place[0]
+        if self._stages == 1:
+            return Int32(0)
         return _number(self._place[0] & (self._stages - 1))
 
     @property

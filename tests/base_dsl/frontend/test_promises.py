@@ -414,3 +414,18 @@ def test_a_failing_trace_says_why_it_fails():
     with pytest.raises(ValueError, match="the reason"):
         fails(ARRAY)
     assert kiln.cute is cute
+
+
+def test_a_mode_of_a_shape_where_the_annotation_names_a_number():
+    """Public programs pass ((h, r), b) where they annotate Tuple[Int32, Int32], and pointers to an Int32 as Int32."""
+
+    @cute.jit
+    def inner(shape: tuple[Int32, tuple[Int32, Int32]], where: Int32):
+        return shape[1][0][1] + cute.size(shape)
+
+    @cute.jit
+    def outer(x: Int32):
+        pointer = cute.make_rmem_tensor(1, Int32).iterator
+        return inner((x, ((2, 3), 4)), pointer)
+
+    assert outer(5) == 3 + 5 * 24

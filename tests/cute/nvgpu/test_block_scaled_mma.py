@@ -16,6 +16,7 @@ from kiln import cute, utils
 from kiln.base_dsl.diagnostics import DSLNotImplemented
 from kiln.cute.nvgpu import warp
 from kiln.cute.runtime import from_dlpack
+from kiln.hardware import toolchain
 from kiln.utils import blackwell_helpers, blockscaled_layout
 
 E2M3 = kiln.Float6E2M3FN
@@ -73,9 +74,12 @@ def test_instructions_of_sm_120():
     op = OPS[3]
     arrays = [from_dlpack(np.zeros(count, np.int32), assumed_align=16) for count in (4096, 4096, 128, 128)]
     arrays.append(from_dlpack(np.zeros((M, N), np.float32), assumed_align=16))
-    ptx = compile_for(tile_kernel(op), *arrays, arch="sm_120a").executable.artifacts["ptx"]
+    made = compile_for(tile_kernel(op), *arrays, arch="sm_120a").executable.artifacts
+    ptx = made["ptx"]
     assert "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e4m3.f32.ue8m0 {" in ptx
     assert "{0, 0}, %r" in ptx and "ldmatrix.sync.aligned.m8n16.x4.shared.b8x16.b4x16_p64" in ptx
+    if toolchain.find("nvdisasm") is not None:
+        assert made["sass"].count("QMMA.SF.16832.F32.E2M1.E4M3.E8") == 4 * 8 * 4  # of a warp: 64 x 64 x 128
     with pytest.raises(DSLNotImplemented, match=r"mma.sync with block scales needs sm_120a.*sm_100 has tcgen05.mma"):
         compile_for(tile_kernel(op), *arrays, arch="sm_100a")
 

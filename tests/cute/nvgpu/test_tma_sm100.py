@@ -218,7 +218,8 @@ def test_maps_that_a_kernel_makes(dtype):
     """One kernel makes the maps of groups of rows whose bounds only the device knows; the next one copies with them."""
     rows, columns, tile = (3, 0, 8, 5), 64, 4
     kind = kiln.Float32 if dtype == np.float32 else kiln.Float16
-    ends = np.cumsum(rows).astype(np.int32)
+    ends = aligned(4, np.int32)
+    ends[:] = np.cumsum(rows)
     op, layout = cpasync.CopyBulkTensorTileG2SOp(), lambda: cute.make_layout((tile, 32), stride=(32, 1))
 
     @cute.kernel
@@ -255,10 +256,10 @@ def test_maps_that_a_kernel_makes(dtype):
         atom, source = cpasync.make_tiled_tma_atom(op, x, layout(), (tile, 32))
         use(atom, source, maps, y).launch(grid=len(rows), block=32)
 
-    x, y, maps = aligned((16, columns), dtype), aligned((4, tile, 32), dtype), aligned((5, 16), np.int64)
-    maps = maps[-maps.ctypes.data % 128 // 128 :][:4]
+    x, y, maps = aligned((16, columns), dtype), aligned((4, tile, 32), dtype), aligned(80, np.int64)
+    maps = maps[-maps.ctypes.data % 128 // 8 :][:64].reshape(4, 16)
     x[:] = np.arange(x.size).reshape(x.shape) % 509
-    f(given(x), given(ends), from_dlpack(maps, assumed_align=64), given(y))
+    f(given(x), given(ends), from_dlpack(maps, assumed_align=128), given(y))
     for number, end in enumerate(ends):
         group = np.zeros((8, columns), dtype)
         group[: rows[number]] = x[end - rows[number] : end]

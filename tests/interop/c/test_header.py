@@ -90,9 +90,9 @@ def test_every_name_of_a_parameter(tmp_path: Path) -> None:
     }
     for about in (tensor, {"kind": "number", "type": "Int32"}, {"kind": "stream"}):
         parameters = [Parameter(name, about, [], c_name) for name, c_name in zip(names, made, strict=True)]
-        compiles(tmp_path, header("made", Signature(parameters, [], 0, (0, 0), "f"), "1", ["cpu"]))
+        compiles(tmp_path, header("made", Signature(parameters, [], [], 0, (0, 0), "f"), "1", ["cpu"]))
     parameters = [Parameter("I", tensor, [], *c_names(["I"])), Parameter("errno", tensor, [], *c_names(["errno"]))]
-    text = header("made", Signature(parameters, [], 0, (0, 0), "f"), "1", ["cpu"])
+    text = header("made", Signature(parameters, [], [], 0, (0, 0), "f"), "1", ["cpu"])
     compiles(
         tmp_path, text, "#include <errno.h>\n#include <assert.h>\n#ifndef __cplusplus\n#include <complex.h>\n#endif\n"
     )
@@ -101,7 +101,7 @@ def test_every_name_of_a_parameter(tmp_path: Path) -> None:
 @needs_compiler
 def test_a_comment_holds_any_text(tmp_path: Path) -> None:
     for text in ("f*/ int broken; /*", "f\\", "f\n#error", "f(x: é)", "??/"):
-        compiles(tmp_path, header("made", Signature([], [], 0, (0, 0), text), "1", ["cpu"]))
+        compiles(tmp_path, header("made", Signature([], [], [], 0, (0, 0), text), "1", ["cpu"]))
 
 
 @cute.kernel

@@ -110,6 +110,18 @@ def test_events_carveouts_and_fallback_clusters(fake_driver):
     assert plain.stream == (5 << 32) + 6
 
 
+@cute.jit
+def dependent_or_not(early: cute.Boolean):
+    empty().launch(grid=1, block=32, use_pdl=early)
+
+
+def test_a_flag_of_the_run_decides_on_a_dependent_launch(fake_driver):
+    compiled = compile_for(dependent_or_not, True)
+    for early in (True, False):
+        compiled(early)
+    assert [6 in launch.attributes for launch in fake_driver.launches] == [True, False]
+
+
 def test_gpus_that_choose_get_both_sizes_of_clusters(fake_driver):
     fake_driver._attributes |= {75: 10, 76: 0}
     compiled = compile_for(with_more_attributes, 1, 1, arch="sm_100a")

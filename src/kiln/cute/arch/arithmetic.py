@@ -8,14 +8,14 @@ from typing import Any
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import Float32, Int32, Int64, Uint32, Uint64
+from ...base_dsl.typing import Float32, Int8, Int32, Int64, Uint32, Uint64
 from ..deferred_dialects import nvgpu
 from .values import choice, f32, i32, kernel_only, number
 
 __all__ = [
     "add_packed_f32x2", "clz", "exp", "exp2", "exp_packed_f32x2", "fma_packed_f32x2", "fmax", "fmin", "log2_approx",
     "lop3", "mul_hi", "mul_packed_f32x2", "mul_wide", "popc", "prmt", "rcp_approx", "rsqrt_approx",
-    "sub_packed_f32x2",
+    "sext_unpacked_i4_i8_intrinsic", "sub_packed_f32x2",
 ]  # fmt: skip
 
 Pair = tuple[Float32, Float32]
@@ -180,3 +180,13 @@ def exp_packed_f32x2(a: Any, *, loc: Any = None, ip: Any = None) -> Pair:
     """Return e^a by the hardware for a pair of floats."""
     scaled = mul_packed_f32x2(a, (Float32(1.4426950408889634), Float32(1.4426950408889634)))
     return exp2(scaled[0]), exp2(scaled[1])
+
+
+def sext_unpacked_i4_i8_intrinsic(vec_i8: Any, length: int, *, loc: Any = None, ip: Any = None) -> ir.Value:
+    """Return a vector of Int8 with the signs of Int4 values, which are in the lower halves of `length` bytes."""
+    type_ = ir.VectorType.get([length], Int8.mlir_type)
+    value = getattr(vec_i8, "ir_value", lambda: vec_i8)()
+    shift = ir.DenseElementsAttr.get_splat(type_, ir.IntegerAttr.get(Int8.mlir_type, 4))
+    four = tracing.emit_value("arith.constant", type_, (), {"value": shift})
+    raised = tracing.emit_value("arith.shli", type_, (value, four))
+    return tracing.emit_value("arith.shrsi", type_, (raised, four))

@@ -279,6 +279,12 @@ class TiledMma(MmaAtom):
         """(thread, value) -> index in the (M, N) of the tile."""
         return self._tv_layout("C")
 
+    def _thrfrg_A(self, layout: Any) -> Any:
+        """Return an A (M, K) as ((thread of the atom, (threads along M, K)), (values, (rest of M, rest of K)))."""
+        (thread, value), ((thread_m, rest_m), (thread_k, rest_k)) = self._split("A", layout)
+        threads = make_layout([thread, make_layout([thread_m, thread_k])])
+        return make_layout([threads, make_layout([value, make_layout([rest_m, rest_k])])])
+
     def _partition_shape(self, operand: str, shape: Any) -> Any:
         split = self._split(operand, make_layout(shape))
         return _sliced(split, 0, 0, 0).shape

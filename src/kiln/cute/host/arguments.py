@@ -12,6 +12,7 @@ from ...base_dsl import packages, promises, target, trace, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode, ValuesNode
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
+from ...base_dsl.parameters import Parameters
 from ...base_dsl.static_key import static_key
 from ...base_dsl.typing import Boolean, Int32, Int64, Numeric, is_constexpr
 from ...hardware import current as hardware
@@ -405,10 +406,15 @@ _known: dict[int, tuple[Any, str]] = {}
 
 
 def seen_as(annotation: Any) -> Callable[[Any], Any] | None:
-    """Return how a parameter annotated so sees a tensor or an array; None for other annotations."""
-    if annotation is arrays_in_trace.Array or annotation is Tensor:
-        return lambda value: arrays_in_trace.seen_as(value, annotation)
-    return None
+    """Return how a parameter annotated so sees a tensor; None for other annotations."""
+    return arrays_in_trace.as_array if annotation is arrays_in_trace.Array else None
+
+
+def as_tensors(parameters: Parameters, args: Sequence[Any]) -> list[Any]:
+    """Return the arguments of a kernel with the arrays that are annotated as tensors as tensors."""
+    kinds = [parameters.annotation(name) is Tensor for name in parameters.names]
+    found = zip(args, [*kinds, *[False] * (len(args) - len(kinds))])
+    return [a.tensor() if tensor and isinstance(a, arrays_in_trace.Array) else a for a, tensor in found]
 
 
 def annotation_kind(annotation: Any) -> str:

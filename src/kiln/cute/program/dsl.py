@@ -20,8 +20,7 @@ from ...base_dsl.operators import min as min_
 from ...base_dsl.promises import Kinds
 from ...base_dsl.scf import ScfDSL
 from ...base_dsl.traced_function import TracedFunction
-from ...base_dsl.tree import is_dynamic
-from ...base_dsl.typing import Int32, Int64, Numeric
+from ...base_dsl.typing import Boolean, Int32, Int64, Numeric
 from ...hardware import current
 from ..deferred_dialects import cute
 
@@ -142,6 +141,9 @@ DSL = CuteDSL()
 class KernelFunction(TracedFunction):
     """A kernel. Called in a jit function it gives something to launch."""
 
+    def run(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        return super().run(host_arguments.as_tensors(self.parameters, args), kwargs)
+
     def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
         active = tracing.current()
         if active is None:
@@ -206,8 +208,9 @@ class KernelLaunch:
         For a kernel with `get_dyn_smem` it is the size of that memory. With `fallback_cluster`, which is then the
         guaranteed cluster size, GPUs that can choose form clusters of the larger size `cluster` where they have room.
         `preferred_smem_carveout` is the percentage of an SM's memory to be shared memory; by default, what
-        `min_blocks_per_mp` CTAs need. `async_deps` is another way to pass the stream. The address of shared memory is
-        uniform as it is, so `hint_smem_base_uniform` changes nothing.
+        `min_blocks_per_mp` CTAs need. `use_pdl` may be a Boolean that only the run knows. `async_deps` is another way
+        to pass the stream. The address of shared memory is uniform as it is, so `hint_smem_base_uniform` changes
+        nothing.
         """
         if unknown:
             raise _unknown_option(next(iter(unknown)))
@@ -234,23 +237,29 @@ class KernelLaunch:
         }  # fmt: skip
         events = {name: parts for name, parts in events.items() if parts[0] is not None}
         values += [value for parts in events.values() for value in _event_values(*parts)]
-        cute.launch(
-            name,
-            [s.ir_value() for s in sizes[:3]],
-            [s.ir_value() for s in sizes[3:6]],
-            [s.ir_value() for s in sizes[6:]],
-            _size("smem", smem if smem is not None else 0).ir_value(),
-            _stream_value(stream if stream is not None else _only_stream(async_deps)),
-            values,
-            cooperative=bool(cooperative),
-            use_pdl=not is_dynamic(use_pdl) and bool(use_pdl),  # a launch that may overlap need not
-            max_threads=_threads_of(max_number_threads),
-            min_blocks=_in_range("min_blocks_per_mp", int(min_blocks_per_mp)) if min_blocks_per_mp else 0,
-            preferred_cluster=_preferred_cluster(cluster, fallback_cluster) if has_fallback else (),
-            carveout=None if preferred_smem_carveout is None else _percent(preferred_smem_carveout),
-            merge_smem=bool(smem_merge_branch_allocs),
-            events=list(events),
-        )
+        shared = _size("smem", smem if smem is not None else 0).ir_value()
+        queue = _stream_value(stream if stream is not None else _only_stream(async_deps))
+
+        def start(dependent: bool) -> None:
+            cute.launch(
+                name,
+                [s.ir_value() for s in sizes[:3]],
+                [s.ir_value() for s in sizes[3:6]],
+                [s.ir_value() for s in sizes[6:]],
+                shared,
+                queue,
+                values,
+                cooperative=bool(cooperative),
+                use_pdl=dependent,
+                max_threads=_threads_of(max_number_threads),
+                min_blocks=_in_range("min_blocks_per_mp", int(min_blocks_per_mp)) if min_blocks_per_mp else 0,
+                preferred_cluster=_preferred_cluster(cluster, fallback_cluster) if has_fallback else (),
+                carveout=None if preferred_smem_carveout is None else _percent(preferred_smem_carveout),
+                merge_smem=bool(smem_merge_branch_allocs),
+                events=list(events),
+            )
+
+        _in_either_case(use_pdl, start)
 
     def _trace(self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]) -> str:
         """Trace the kernel's body as a function of the module, and return its name."""
@@ -338,6 +347,18 @@ def _argument_names(name: str, node: Node) -> Iterable[str]:
         for i, part in enumerate(parts)
         for text in _argument_names(name if len(parts) == 1 else f"{name}[{i}]", part)
     ]
+
+
+def _in_either_case(condition: Any, act: Any) -> None:
+    """Call a function with a Python bool; for a Boolean that is not known when compiling, in a branch for each value."""
+    if not isinstance(condition, Boolean) or condition.is_static:
+        act(bool(condition))
+        return
+    branch = tracing.emit("scf.if", (), (condition.ir_value(),), regions=2)
+    for region, value in zip(branch.regions, (True, False), strict=True):
+        with ir.InsertionPoint(region.blocks.append()):
+            act(value)
+            tracing.emit("scf.yield")
 
 
 def _preferred_cluster(preferred: Any, certain: Any) -> list[int]:

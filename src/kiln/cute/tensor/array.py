@@ -446,8 +446,6 @@ def make_array_view(
     raise type_error(f"make_array_view() takes a tensor, got {type(tensor).__name__}")
 
 
-def seen_as(value: Any, annotation: Any) -> Any:
-    """Return an argument as the parameter sees it: a tensor as an Array, or an Array as a tensor, if annotated so."""
-    if annotation is Array and isinstance(value, TracedTensor):
-        return Array(value)
-    return value.tensor() if annotation is Tensor and isinstance(value, Array) else value
+def as_array(value: Any) -> Any:
+    """Return a tensor as an Array, as a parameter that is annotated so sees it; other values as they are."""
+    return Array(value) if isinstance(value, TracedTensor) else value

@@ -425,10 +425,10 @@ class TensorSSA:
         `reduction_profile` has None for each mode that is kept and an integer for each that is reduced; an integer
         alone reduces everything, to one number. Elements are combined in order of their index.
         """
-        if isinstance(op, str) and op.upper() in ReductionOp.__members__:
-            op = ReductionOp[op.upper()]
+        if isinstance(op, str) and init_val is None and op.upper() in ReductionOp.__members__:
+            op = ReductionOp[op.upper()]  # `Vector.reduce("add")`
         if not isinstance(op, ReductionOp):
-            raise type_error(f"reduce() takes a ReductionOp, or its name, got {op!r}")
+            raise type_error(f"reduce() takes a ReductionOp, or its name without an init_val, got {op!r}")
         t = self._dtype
         if init_val is None:
             if reduction_profile != 0:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base_dsl import trace as tracing
+from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...cute import arch
 from ...cute.arch.values import choice, kernel_only
@@ -77,4 +79,8 @@ def setmaxregister(reg_count: int, action: Any, *, loc: Any = None, ip: Any = No
 
 def exit(*, loc: Any = None, ip: Any = None) -> None:
     """End this thread; barriers no longer count it."""
-    arch.inline_ptx("exit;")
+    kernel_only("exit")
+    text = {"asm_string": "exit;", "constraints": "~{memory}"}
+    attributes = {name: ir.StringAttr.get(value) for name, value in text.items()}
+    flags = dict.fromkeys(("has_side_effects", "kiln.ends_thread"), ir.UnitAttr.get())
+    tracing.emit("llvm.inline_asm", (), (), {**attributes, **flags})

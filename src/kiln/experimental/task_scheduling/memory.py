@@ -105,7 +105,10 @@ class SmemAllocator:
     def add_alias_group(self, alternatives: Any) -> None:
         """Add lists of allocations that share memory: each list lies in a row, all of them at one address."""
         self._open()
-        self._pieces.append([list(row) for row in alternatives])
+        made = [list(row) for row in alternatives]
+        shared = {id(allocation) for row in made for allocation in row}
+        self._pieces = [p for p in self._pieces if not any(id(a) in shared for row in p for a in row)]
+        self._pieces.append(made)
 
     def add_pipeline_group(self, group: Any) -> None:
         """Add the barriers of the members of a pipeline group."""

@@ -8,10 +8,11 @@ from typing import Any
 from ... import cute, pipeline, utils
 from ... import range as dynamic_range
 from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
-from ...base_dsl.typing import Boolean
+from ...base_dsl.typing import Boolean, NumericMeta
 from ...cute import arch
 from ...cute.atoms.copying import guarded
 from ...cute.tensor.array import Array
+from ...cute.tensor.pointer import Pointer
 from ...cute.tensor.tensor_ssa import TensorSSA
 from ...hardware.limits import registers_at_start
 from ...pipeline.asynchronous import unless
@@ -54,6 +55,8 @@ class TaskManager:
         if verbose:
             self.print_and_verify()
         self._pipelines: dict[Any, Any] | None = None
+        self._followers: set[Any] = set()
+        """Members of a Fork group that are full by the barrier of its first member."""
 
     @property
     def resources(self) -> list[Any]:
@@ -84,6 +87,7 @@ class TaskManager:
             if group.mode is PipelineGroupMode.Fork:  # one producer: all members are full by the first one's barrier
                 first = self._pipelines[group.members[0]]
                 for member in group.members[1:]:
+                    self._followers.add(member)
                     pipe = self._pipelines[member]
                     self._pipelines[member] = dataclasses.replace(pipe, sync_object_full=first.sync_object_full)
 
@@ -95,7 +99,8 @@ class TaskManager:
         threads = 32 * (max(w for t in self.tasks for w in t.warps) + 1)
         for task in self.tasks:
             before = {r: dict(vars(r)) for r in self.resources}
-            guarded(task.is_selected(), lambda task=task: _Run(task, self._pipelines, context, threads).emit())
+            pipelines = _Static(self._pipelines, self._followers)
+            guarded(task.is_selected(), lambda task=task, p=pipelines: _Run(task, p, context, threads).emit())
             for resource, fields in before.items():  # what a task sets in its resources is the task's own
                 vars(resource).clear()
                 vars(resource).update(fields)
@@ -104,10 +109,10 @@ class TaskManager:
 class _Run:
     """A task while it is emitted: the variables, pipeline states and tile that its loops carry."""
 
-    def __init__(self, task: Task, pipelines: Any, context: Context, threads: int) -> None:
+    def __init__(self, task: Task, pipelines: _Static, context: Context, threads: int) -> None:
         self.task, self.context = task, context
         self.resources = list(dict.fromkeys((*task.src_resources, *task.dst_resources)))
-        self.pipelines = _Static(pipelines)
+        self.pipelines = pipelines
         self.threads = threads
         self.variables: dict[str, Any] = {}
         self.states: dict[str, Any] = {}
@@ -212,9 +217,8 @@ class _Run:
         elif call.name == "launch_griddep":
             arch.griddepcontrol_launch_dependents()
         else:
-            fork = isinstance(call.resource, PipelineGroup) and call.resource.mode is PipelineGroupMode.Fork
-            for number, member in enumerate(call.resource.members):
-                self._barrier(call, member, shares=fork and number > 0)
+            for member in call.resource.members:
+                self._barrier(call, member, shares=member in self.pipelines.followers)
 
     def _barrier(self, call: Call, resource: Any, shares: bool) -> None:
         """Emit a barrier operation; `shares`: the full barrier is that of another member, which has signaled it."""
@@ -254,9 +258,9 @@ class _Run:
         values = returned if call.work.many else (returned,)
         for slot, value in zip(call.work.returns, values, strict=True):
             variable = getattr(resource, slot.slot)
-            typed = isinstance(value, TensorSSA) or variable.dtype is None or not hasattr(value, "dtype")
             kind: Any = variable.dtype
-            self.variables[Token(resource, slot.slot).key] = value if typed else kind(value)
+            number = isinstance(kind, NumericMeta) and not isinstance(value, (TensorSSA, Pointer, Array))
+            self.variables[Token(resource, slot.slot).key] = kind(value) if number else value
 
     def _value(self, x: Any) -> Any:
         return self.variables[x.key] if isinstance(x, Token) else x
@@ -270,8 +274,8 @@ class _Static:
 
     __kiln_static__ = True
 
-    def __init__(self, found: dict[Any, Any]) -> None:
-        self.found = found
+    def __init__(self, found: dict[Any, Any], followers: set[Any]) -> None:
+        self.found, self.followers = found, followers
 
 
 def _key(resource: Any, producing: bool) -> str:

@@ -49,9 +49,9 @@ def refused_copy(why: int, what: str) -> tuple[str, str]:
             "add takes u32, s32, u64, f32, f16, bf16; min and max no f32; inc and dec u32; and, or, xor integers",
         ),
         tma.ELEMENT: (
-            f"{what}: the tensor map has an interleaved layout (16b, 32b), or is stored to and has elements with padding: "
-            "the CPU target does not copy that",
-            "encode it with interleave none; elements with padding can be loaded, not stored",
+            f"{what}: the tensor map has an interleaved layout (16b, 32b), or is stored to and has elements with "
+            "padding, which the CPU target does not copy",
+            "encode it with interleave none; store packed elements without padding",
         ),
         tma.PADDED: (
             f"{what}: the box starts at {other} in the contiguous mode, whose elements of 4 or 6 bits have padding in "
