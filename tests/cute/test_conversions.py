@@ -49,7 +49,8 @@ def rounded(t: Any, x: np.ndarray) -> np.ndarray:
     size = np.abs(x)
     low = np.clip(np.searchsorted(table, size, "right") - 1, 0, len(table) - 2)
     below, above = table[low], table[low + 1]
-    to_below, to_above = size - below, above - size  # exact: these have few bits
+    with np.errstate(invalid="ignore"):
+        to_below, to_above = size - below, above - size  # exact: these have few bits
     up = (to_above < to_below) | ((to_above == to_below) & (even[low + 1] | (not t.signed)))
     found = np.where(size >= table[-1], table[-1], np.where(up & (size > table[0]), above, below))
     if t.width == 16:
