@@ -477,8 +477,9 @@ def scaled_products(run, kind, a, b, scale, vector, selectors):
         words = [side[row].view(np.uint32)[:, 0].tolist() for side in (p, q)]
 
         def defined(added, halves=halves, words=words):
-            sides = [side.tolist() for side in halves]
-            return definitions.mma_block_scale(kind, (a, b, scale), vector, *sides, added, *words, selectors)
+            left, right = (side.tolist() for side in halves)
+            types, (word_a, word_b) = (a, b, scale), words
+            return definitions.mma_block_scale(kind, types, vector, left, right, added, word_a, word_b, selectors)
 
         once = defined(c[row].tolist())
         want = np.concatenate([np.array(part, np.float32) for part in (once, defined(once))], 1)

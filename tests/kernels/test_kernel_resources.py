@@ -80,7 +80,7 @@ def test_on_blackwell(child, tmp_path, arch):
     (tmp_path / "program.py").write_text(
         textwrap.dedent(f"""
         import json, sys
-        sys.path.insert(0, {os.path.dirname(library_calls.__file__)!r})
+        sys.path.insert(0, {os.path.dirname(str(library_calls.__file__))!r})
         from library_calls import SHIPPED
         from kiln.testing import dry_run
 

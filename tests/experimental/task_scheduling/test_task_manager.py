@@ -163,7 +163,7 @@ def build(x, out, n, *, change=""):
         name="store", src_resources=sources, dst_resources=[target], warp_idx=2, num_warps=1,
         num_registers=40 if change == "registers" else None, schedule=store(*tiles, both, target),
     )  # fmt: skip
-    graph = {tiles[0]: [source], tiles[1]: [source], target: tiles}
+    graph = {tiles[0]: [source], tiles[1]: [source], target: tiles}  # pyright: ignore[reportUnhashable]
     if change == "edge":
         graph[target] = [*tiles, source]
     return TaskManager(tasks=[*loads, last], resource_dependency_graph=graph, smem_allocator=allocator)
@@ -262,7 +262,7 @@ def persistent(lengths: cute.Tensor, out: cute.Tensor, params: Any):
         lengths=lengths, name="walk", src_resources=[queue], dst_resources=[counter], warp_idx=0, num_warps=1,
         schedule=walk(counter, queue),
     )  # fmt: skip
-    manager = TaskManager(tasks=[task], resource_dependency_graph={counter: [queue]})
+    manager = TaskManager(tasks=[task], resource_dependency_graph={counter: [queue]})  # pyright: ignore[reportUnhashable]
     manager.setup_resources_and_tasks()
     manager.run()
 
