@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from ... import cute, pipeline, utils
-from ... import range as dynamic_range
 from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
+from ...base_dsl.ranges import Range as dynamic_range
 from ...base_dsl.typing import Boolean, NumericMeta
 from ...cute import arch
 from ...cute.atoms.copying import guarded
