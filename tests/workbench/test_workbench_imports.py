@@ -12,7 +12,7 @@ WORKBENCH = "kiln.workbench"
 
 OPTIONAL = {
     "torch", "torch.overrides", "yaml", "plotly.offline", "nvtx", "pytest", ".serve_cuda.marks",
-    ".serve_cuda.torch_cuda",
+    ".serve_cuda.flex_attention", ".serve_cuda.torch_cuda",
 }  # fmt: skip
 """Packages that may be missing, and the modules of the workbench that import one of them."""
 SLOW = {

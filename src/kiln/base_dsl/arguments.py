@@ -13,7 +13,7 @@ import functools
 import struct
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import merging, promises, trace, tree
 from .bindings import context, ir
@@ -111,6 +111,12 @@ def number_leaf(kind: type[Numeric], value: Any) -> Any:
     return float(value) if kind.is_float else value
 
 
+class SymbolKey(NamedTuple):
+    """The key of a symbolic integer, for which a function is compiled: calls pass numbers of this type."""
+
+    kind: type[Numeric]
+
+
 class NumericNode(Node):
     """A number of the object program."""
 
@@ -127,12 +133,12 @@ class NumericNode(Node):
         return [number_leaf(self.kind, self.value)]
 
     def fit(self, expected: Hashable) -> Node | str:
-        """Return a Python int as an integer of the width that was compiled for, if it fits."""
-        if type(self.value) is not int or not is_numeric_type(expected):
+        """Return an integer as the one that was compiled for a symbol, if it fits."""
+        kind: Any = expected.kind if isinstance(expected, SymbolKey) else None
+        if kind is None or self.kind is Boolean or not self.kind.is_integer:
             return ""
-        kind: Any = expected
-        if not kind.is_integer or kind.is_boolean:
-            return ""
+        if type(self.value) is not int:
+            return NumericNode(kind, self.value) if self.kind is kind else ""
         if not kind.min <= self.value <= kind.max:
             return f"it is {self.value}, and {kind.__name__} goes from {kind.min} to {kind.max}"
         return NumericNode(kind, self.value)

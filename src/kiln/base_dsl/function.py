@@ -73,7 +73,7 @@ class JitFunction(TracedFunction):
         arguments = parameters.bind(args, kwargs)
         if stream is not None:
             arguments = {**arguments, AMBIENT_STREAM: stream}
-        nodes = parameters.nodes(self.dsl, arguments, takes_none=False)
+        nodes = parameters.nodes(self.dsl, arguments)
         key = (target_key(), *(node.key for node in nodes))
         found = self._compiled.get(key)
         if found is None or no_cache or not found[1].unchanged():
@@ -245,7 +245,9 @@ class CompiledFunction:
             for name, adapt in self._adapters.items():
                 if name in arguments:
                     arguments[name] = adapt(arguments[name])
-        nodes = dict(zip(arguments, self.parameters.nodes(self.source.dsl, arguments), strict=True))
+        absent = [name for name, value in self.static.items() if value is None]
+        found = self.parameters.nodes(self.source.dsl, arguments, takes_none=absent)
+        nodes = dict(zip(arguments, found, strict=True))
         for name, node in nodes.items():
             expected = self.keys.get(name)
             if expected is not None and node.key != expected:

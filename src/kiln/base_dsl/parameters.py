@@ -11,7 +11,7 @@ from .diagnostics import type_error
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Container, Hashable, Sequence
 
 
 class Parameters:
@@ -148,15 +148,17 @@ class Parameters:
         parameter = self.signature.parameters.get(name)
         return parameter.kind if parameter else None
 
-    def nodes(self, rules: ArgumentRules, arguments: dict[str, Any], *, takes_none: bool = True) -> list[Node]:
+    def nodes(
+        self, rules: ArgumentRules, arguments: dict[str, Any], *, takes_none: Container[str] = ()
+    ) -> list[Node]:
         """Return a node for each parameter; `*args` and `**kwargs` are groups.
 
-        With `takes_none` None is taken for all but numbers whatever the annotation says, as where a function is
+        For those in `takes_none` None is taken whatever the annotation says, but for numbers: a function may be
         compiled without an argument that it tests for None.
         """
         nodes: list[Node] = []
         for name, value in arguments.items():
-            annotation = self._annotation_for(value, name, takes_none=takes_none)
+            annotation = self._annotation_for(value, name, takes_none=name in takes_none)
             kind = self._kind(name)
             named = kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             if named and annotation is not None and rules.breaks(value, annotation):

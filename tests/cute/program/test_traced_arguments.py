@@ -162,3 +162,19 @@ def test_shapes_in_a_trace_may_be_deeper_than_annotations():
     out = np.zeros(4, np.int32)
     f(from_dlpack(out), 5)
     assert out[0] == 15
+
+
+def test_a_symbolic_integer_stands_for_numbers():
+    @cute.jit
+    def f(out: cute.Tensor, n):
+        out[0] = Int32(n) + 1
+
+    out = np.zeros(4, np.int32)
+    for width, largest in ((32, 2**31 - 1), (64, 2**63 - 1)):
+        compiled = cute.compile(f, from_dlpack(out), cute.sym_int(width))
+        compiled(from_dlpack(out), 6)
+        assert out[0] == 7
+        with pytest.raises(kiln.DSLUserCodeTypeError, match="goes from|passed as Int32 or Int64"):
+            compiled(from_dlpack(out), largest + 1)
+        with pytest.raises(kiln.DSLUserCodeTypeError):
+            compiled(from_dlpack(out), 1.5)

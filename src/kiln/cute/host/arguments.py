@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from ...base_dsl import packages, promises, target, trace, tree
-from ...base_dsl.arguments import GroupNode, Node, NumericNode, ValuesNode
+from ...base_dsl.arguments import GroupNode, Node, NumericNode, SymbolKey, ValuesNode
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
 from ...base_dsl.parameters import Parameters
@@ -146,6 +146,7 @@ class SymbolNode(NumericNode):
 
     def __init__(self, symbol: SymInt) -> None:
         super().__init__(Int64 if symbol.width == 64 else Int32, 0)
+        self.key = SymbolKey(self.kind)
         self._divisibility = symbol.divisibility
 
     def leaves(self) -> list[Any]:

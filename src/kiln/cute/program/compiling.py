@@ -61,7 +61,7 @@ class _Compile:
                 from ..host.runtime import make_fake_stream
 
                 arguments = {**arguments, AMBIENT_STREAM: make_fake_stream(use_tvm_ffi_env_stream=True)}
-            nodes = jit.parameters.nodes(jit.dsl, arguments)
+            nodes = jit.parameters.nodes(jit.dsl, arguments, takes_none=arguments)
             with compiling_with(parsed, target):
                 compiled = jit.compile(nodes, arguments, parsed, target)
             jit.dsl.caller.learn_compiled(compiled, arguments.values())
