@@ -148,9 +148,7 @@ class Parameters:
         parameter = self.signature.parameters.get(name)
         return parameter.kind if parameter else None
 
-    def nodes(
-        self, rules: ArgumentRules, arguments: dict[str, Any], *, takes_none: Container[str] = ()
-    ) -> list[Node]:
+    def nodes(self, rules: ArgumentRules, arguments: dict[str, Any], *, takes_none: Container[str] = ()) -> list[Node]:
         """Return a node for each parameter; `*args` and `**kwargs` are groups.
 
         For those in `takes_none` None is taken whatever the annotation says, but for numbers: a function may be
