@@ -33,7 +33,7 @@ WORDS = 64
 """The words of a stage: one for each thread of two warps, or two for each thread of one."""
 
 
-# --- what a graph is ---------------------------------------------------------------------------------------------------
+# --- what a graph is -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -135,7 +135,7 @@ def reference(graph: Graph, x: np.ndarray) -> np.ndarray:
     return out
 
 
-# --- the kernel --------------------------------------------------------------------------------------------------------
+# --- the kernel ------------------------------------------------------------------------------------------------------
 
 
 def _two() -> tuple[TaskLocalVariable, TaskLocalVariable]:
@@ -171,7 +171,7 @@ class Stages(MemoryResource):
     def __init__(self, edge: Edge, x: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.low, self.high = _two()
-        self.x, self.edge = x, edge
+        self.x, self.edge, self.copied_by_first = x, edge, False
         self.allocation = SmemAllocation(edge.name, dtype=kiln.Int32, count=WORDS * edge.stages)
         self.total_low = self.total_high = kiln.Int32(0)
 
@@ -254,9 +254,6 @@ def build(graph: Graph, x: Any, out: Any, n: Any) -> TaskManager:
     rows = Rows(name="rows", x=x, first=0)
     made = {e.name: Stages(e, x, name=e.name, pipeline_config=_config(graph, e)) for e in graph.edges}
     memory = SmemAllocator()
-    for resource in made.values():
-        memory.add_resource(resource)
-    memory.compute_layout()
     tasks, dependencies, warp = [], {}, 0
     for number, node in enumerate(graph.nodes):
         sums = Sums(name=f"sums{number}", out=out, number=number)
@@ -264,6 +261,9 @@ def build(graph: Graph, x: Any, out: Any, n: Any) -> TaskManager:
         targets = [made[e.name] for e in node.targets]
         merge = PipelineGroup(name="m", members=sources, mode=node.merge) if node.merge is not None else None
         fork = PipelineGroup(name="f", members=targets, mode=PipelineGroupMode.Fork) if node.forks else None
+        if fork is not None and targets[0].edge.by_tma:  # one copy fills the buffer of all members
+            for other in targets[1:]:
+                other.allocation, other.copied_by_first = targets[0].allocation, True
         reads_rows = not sources and (node.stores or not all(e.by_tma for e in node.targets))
         begin = [rows] if reads_rows or not sources else sources
         recorded = _record(graph, node, rows if reads_rows else None, sources, targets, sums, merge, fork, 32 * warp, n)
@@ -278,6 +278,9 @@ def build(graph: Graph, x: Any, out: Any, n: Any) -> TaskManager:
         for end in ends:
             dependencies[end] = list(used)
         warp += node.warps
+    for resource in made.values():
+        memory.add_resource(resource)
+    memory.compute_layout()
     return TaskManager(tasks=tasks, resource_dependency_graph=dependencies, smem_allocator=memory)
 
 
@@ -313,7 +316,8 @@ def _record(
                     target.try_acquire()
                 target.acquire()
                 if target.edge.by_tma:
-                    target.copy()
+                    if not target.copied_by_first:
+                        target.copy()
                 else:
                     target.put(low, high, **how)
                 if fork is None:
