@@ -71,6 +71,8 @@ class Trace:
         """Typed scalars that hold a value of this module."""
         self.holders: list[Any] = []
         """Other Python objects that do, in an attribute `_value` or `_base`."""
+        self.multiplies_extents = False
+        """Whether 32-bit extents of arguments have been multiplied."""
         self.rebuilding = 0
         """How many objects are being rebuilt of other values; see `tree.rebuilt`."""
         self._scratch: ir.Operation | None = None
