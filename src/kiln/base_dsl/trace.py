@@ -19,7 +19,7 @@ from .diagnostics import Positions, is_internal, position_table, positions, runt
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 _internal_modules: set[str | None] = set()
@@ -244,6 +244,8 @@ class FunctionFrame:
         self.entry = entry
         self.kind = kind
         self.constants: dict[tuple[ir.Type, Any], ir.Value] = {}
+        self.at_end: list[Callable[[], None]] = []
+        """Called when the function has been traced, or has failed to be."""
 
 
 class _State(threading.local):
@@ -350,6 +352,8 @@ def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[Functi
             yield frame
     finally:
         trace.functions.pop()
+        for call in frame.at_end:
+            call()
 
 
 def emit(
