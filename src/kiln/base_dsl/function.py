@@ -14,7 +14,16 @@ from .._support import stack_guard
 from .._support.gc_pause import gc_paused
 from . import entry_points, settings, stale, tree
 from . import trace as tracing
-from .arguments import AMBIENT_STREAM, ARGUMENT_CHECKS, GroupNode, Node, StaticNode, number_format, slot_struct
+from .arguments import (
+    AMBIENT_STREAM,
+    ARGUMENT_CHECKS,
+    WORKSPACE,
+    GroupNode,
+    Node,
+    StaticNode,
+    number_format,
+    slot_struct,
+)
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
@@ -117,7 +126,9 @@ class JitFunction(TracedFunction):
 
         def run(values: list[Any]) -> Any:
             passed_values = dict(zip(arguments, values, strict=True))
-            tracing.require("a function").ambient_stream = passed_values.pop(AMBIENT_STREAM, None)
+            active = tracing.require("a function")
+            active.ambient_stream = passed_values.pop(AMBIENT_STREAM, None)
+            active.workspace = passed_values.pop(WORKSPACE, None)
             args, kwargs = self.parameters.call_arguments(passed_values)
             return self.run(args, kwargs)
 
@@ -291,7 +302,7 @@ class CompiledFunction:
             if name in self.ambient:
                 passed_values[name] = self.ambient[name]()
                 missing.remove(name)
-            elif defaults[name].default is not defaults[name].empty:
+            elif name in defaults and defaults[name].default is not defaults[name].empty:
                 passed_values[name] = defaults[name].default
                 missing.remove(name)
         if missing:
@@ -375,6 +386,10 @@ class CompiledFunction:
             for kind, v in zip(self.result_kinds, values, strict=True)
         ]
         return _plain(self._rebuild(iter(values)))
+
+    def get_aux_func(self, kind: Any, **of: Any) -> Any:
+        """Return a function that belongs to this one: `kind(self, **of)`, such as one that tells what memory it needs."""
+        return kind(self, **of)
 
     def reporter(self) -> Callable[[int], None] | None:
         """Return the handler of what code at `executable.address` returns if not 0; None if only Python can run it."""

@@ -154,6 +154,15 @@ class KernelFunction(TracedFunction):
     def run(self, args: Any, kwargs: dict[str, Any]) -> Any:
         return super().run(host_arguments.as_tensors(self.parameters, args), kwargs)
 
+    def prepare(self, frame: tracing.FunctionFrame) -> None:
+        """Prepare the function that the body is traced into. By default nothing."""
+
+    def more_arguments(
+        self, frame: tracing.FunctionFrame, values: Sequence[ir.Value], grid: Sequence[Int64]
+    ) -> list[ir.Value] | None:
+        """Return, in host code, values of the parameters that the trace of the body added; None: do not launch."""
+        return []
+
     def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
         active = tracing.current()
         if active is None:
@@ -238,7 +247,11 @@ class KernelLaunch:
         ]
         nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
         values = [v for node in nodes for v in node.values()]
-        name = self._trace(active, nodes, [v.type for v in values])
+        name, frame = self._trace(active, nodes, [v.type for v in values])
+        more = kernel.more_arguments(frame, values, sizes[:3])
+        if more is None:
+            return
+        values += more
         events = {
             "launch_completion": (launch_completion_event, launch_completion_event_flags, None),
             "programmatic": (
@@ -271,8 +284,10 @@ class KernelLaunch:
 
         _in_either_case(use_pdl, start)
 
-    def _trace(self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]) -> str:
-        """Trace the kernel's body as a function of the module, and return its name."""
+    def _trace(
+        self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]
+    ) -> tuple[str, tracing.FunctionFrame]:
+        """Trace the kernel's body as a function of the module, and return its name and the function."""
         kernel = self.kernel
         taken = {op.attributes["sym_name"].value for op in active.module.body.operations if "sym_name" in op.attributes}
         base = (kernel.name_prefix or "") + _symbol(kernel)
@@ -286,7 +301,8 @@ class KernelLaunch:
             function, entry = kernel.dsl.make_function(name, types_, location)
         function.attributes[cute.KERNEL] = ir.UnitAttr.get()
         _name_arguments(entry, self.arguments, nodes, location)
-        with tracing.inside_function(active, entry, "kernel"):
+        with tracing.inside_function(active, entry, "kernel") as frame:
+            kernel.prepare(frame)
             arguments = iter(list(entry.arguments))
             traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))
             args, kwargs = kernel.parameters.call_arguments(traced)
@@ -302,8 +318,8 @@ class KernelLaunch:
                     "a kernel returns nothing: write results to a tensor",
                     span=kernel.span,
                 )
-            kernel.dsl.finish_function(function, types_, [])
-        return name
+            kernel.dsl.finish_function(function, [a.type for a in entry.arguments], [])
+        return name, frame
 
 
 tracing.kernel_codes.append(KernelLaunch._trace.__code__)

@@ -465,7 +465,7 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
     if isinstance(iterator, TracedTensor):
         iterator = iterator._iterator
     if isinstance(iterator, TensorIterator):
-        extents = extents_of(layout) if iterator.in_memory else None
+        extents = extents_of(layout, iterator) if iterator.in_memory else None
         return TracedTensor(iterator.viewed(layout), layout, extents=extents)
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
         return TracedTensor(Coordinates(as_int_tuple(iterator, "a coordinate")), layout)
@@ -501,8 +501,8 @@ def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: A
         )
     tracing.require("a register tensor")
     type_ = cute.ptr_type(dtype.mlir_type, "rmem", RMEM_ALIGNMENT)
-    base = cute.alloc_rmem(max(count, 1), type_)
-    return TracedTensor(Pointer(base, dtype, AddressSpace.rmem, RMEM_ALIGNMENT), layout, extents=extents_of(layout))
+    pointer = Pointer(cute.alloc_rmem(max(count, 1), type_), dtype, AddressSpace.rmem, RMEM_ALIGNMENT)
+    return TracedTensor(pointer, layout, extents=extents_of(layout, pointer))
 
 
 def make_fragment(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
