@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base_dsl import entry_points
 from ...base_dsl.arguments import AMBIENT_STREAM
@@ -30,6 +30,13 @@ from ...hardware.options import (
 )
 from .dsl import DSL, KernelFunction, KernelLaunch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...base_dsl.function import CompiledFunction
+
+R = TypeVar("R")
+
 __all__ = [
     "RDC", "DeviceTarget", "DisableCuteExtCompile", "EnableAssertions", "EnableTVMFFI", "FrontendNext", "GPUArch",
     "GenerateLineInfo", "KeepCUBIN", "KeepPTX", "KeepSASS", "LinkLibraries", "NvdisasmOptions", "OptLevel",
@@ -52,7 +59,10 @@ class _Compile:
     def __getitem__(self, options: Any) -> _Compile:
         return _Compile(*self._options, *(options if isinstance(options, tuple) else (options,)))
 
-    def __call__(self, function: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any) -> Any:
+    def __call__(
+        self, function: Callable[..., R], *args: Any, options: Any = None, target: str | None = None, **kwargs: Any
+    ) -> CompiledFunction[R]:
+        """Return the function compiled for arguments like these: arrays, fake tensors or numbers."""
         try:
             jit, args = _jit_function(function, args)
             parsed = CompileOptions(*self._options, options)
