@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
-R = TypeVar("R", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
 Owner = TypeVar("Owner")
 
 _MOST_SPECIALIZATIONS = 1024
 """The most specialisations a function keeps; then the oldest go."""
 
 
-class JitFunction(TracedFunction[P, R]):
+class JitFunction(TracedFunction[P, R_co]):
     """A host function, or a function inlined into others. The slot `for_caller` belongs to the language's caller.
 
     Bridges call it with one keyword more, `AMBIENT_STREAM`: the stream of launches that name none.
@@ -55,8 +55,8 @@ class JitFunction(TracedFunction[P, R]):
         def __get__(self, instance: None, owner: type | None = None) -> Self: ...
         @overload
         def __get__(
-            self: JitFunction[Concatenate[Owner, Q], R], instance: Owner, owner: type | None = None
-        ) -> JitFunction[Q, R]: ...
+            self: JitFunction[Concatenate[Owner, Q], R_co], instance: Owner, owner: type | None = None
+        ) -> JitFunction[Q, R_co]: ...
         @overload
         def __get__(self, instance: object, owner: type | None = None) -> Self: ...  # below @staticmethod
         def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
@@ -181,7 +181,7 @@ class _Buffers(threading.local):
 _buffers = _Buffers()
 
 
-class CompiledFunction(Generic[R]):
+class CompiledFunction(Generic[R_co]):
     """A compiled specialization: call it with the arguments that are not Constexpr.
 
     `__mlir__`, `__llvm__`, ... are its artefacts, None where the target has none. The slot `for_caller` belongs to
@@ -258,7 +258,7 @@ class CompiledFunction(Generic[R]):
 
     if TYPE_CHECKING:
 
-        def __call__(self, *args: Any, **kwargs: Any) -> R:
+        def __call__(self, *args: Any, **kwargs: Any) -> R_co:
             """Run the compiled code; arguments are those of the function that are not Constexpr."""
             ...
     else:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from .operator_types import Arithmetic, Bitwise, Division, Number, Shift
+    from .operator_types import Number, arithmetic, bitwise, division
+    from .operator_types import shift as shift_type
     from .types import Boolean, Int32
 
     T = TypeVar("T")
@@ -241,20 +242,20 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         return bits.to_bytes(16 if cls.width > 64 else 8, "little")
 
     if TYPE_CHECKING:
-        __add__: Arithmetic
-        __radd__: Arithmetic
-        __sub__: Arithmetic
-        __rsub__: Arithmetic
-        __mul__: Arithmetic
-        __rmul__: Arithmetic
-        __truediv__: Division
-        __rtruediv__: Division
-        __floordiv__: Arithmetic
-        __rfloordiv__: Arithmetic
-        __mod__: Arithmetic
-        __rmod__: Arithmetic
-        __pow__: Arithmetic
-        __rpow__: Arithmetic
+        __add__ = arithmetic
+        __radd__ = arithmetic
+        __sub__ = arithmetic
+        __rsub__ = arithmetic
+        __mul__ = arithmetic
+        __rmul__ = arithmetic
+        __truediv__ = division
+        __rtruediv__ = division
+        __floordiv__ = arithmetic
+        __rfloordiv__ = arithmetic
+        __mod__ = arithmetic
+        __rmod__ = arithmetic
+        __pow__ = arithmetic
+        __rpow__ = arithmetic
 
         def __divmod__(self, other: Numeric | float) -> tuple[Number, Number]: ...
         def __rdivmod__(self, other: Numeric | float) -> tuple[Number, Number]: ...
@@ -369,16 +370,16 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         return int(self._python("to pass it to a compiled function"))
 
     if TYPE_CHECKING:
-        __and__: Bitwise
-        __rand__: Bitwise
-        __or__: Bitwise
-        __ror__: Bitwise
-        __xor__: Bitwise
-        __rxor__: Bitwise
-        __lshift__: Shift
-        __rlshift__: Shift
-        __rshift__: Shift
-        __rrshift__: Shift
+        __and__ = bitwise
+        __rand__ = bitwise
+        __or__ = bitwise
+        __ror__ = bitwise
+        __xor__ = bitwise
+        __rxor__ = bitwise
+        __lshift__ = shift_type
+        __rlshift__ = shift_type
+        __rshift__ = shift_type
+        __rrshift__ = shift_type
     else:
         __and__, __rand__ = both_ways(binary, "and")
         __or__, __ror__ = both_ways(binary, "or")
@@ -388,13 +389,21 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
             return shift("lshift", self, other)
 
         def __rlshift__(self, other: Any) -> Any:
-            return NotImplemented if not isinstance(other, int) else shift("lshift", typed_operand(other, type(self)), self)
+            return (
+                NotImplemented
+                if not isinstance(other, int)
+                else shift("lshift", typed_operand(other, type(self)), self)
+            )
 
         def __rshift__(self, other: Any) -> Any:
             return shift("rshift", self, other)
 
         def __rrshift__(self, other: Any) -> Any:
-            return NotImplemented if not isinstance(other, int) else shift("rshift", typed_operand(other, type(self)), self)
+            return (
+                NotImplemented
+                if not isinstance(other, int)
+                else shift("rshift", typed_operand(other, type(self)), self)
+            )
 
     def __invert__(self) -> Self:
         """Return all bits flipped; `~` of a Boolean is its negation."""
