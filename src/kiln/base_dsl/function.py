@@ -8,7 +8,7 @@ import re
 import struct
 import threading
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from .._support import stack_guard
 from .._support.gc_pause import gc_paused
@@ -35,22 +35,40 @@ from .traced_function import TracedFunction
 from .typing import Numeric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from typing_extensions import Self
 
     from .compiler import CompileOptions
 
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R_co = TypeVar("R_co", covariant=True)
+Owner = TypeVar("Owner")
 
 _MOST_SPECIALIZATIONS = 1024
 """The most specialisations a function keeps; then the oldest go."""
 
 
-class JitFunction(TracedFunction):
+class JitFunction(TracedFunction[P, R_co]):
     """A host function, or a function inlined into others. The slot `for_caller` belongs to the language's caller.
 
     Bridges call it with one keyword more, `AMBIENT_STREAM`: the stream of launches that name none.
     """
 
     __slots__ = ("for_caller",)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+        @overload
+        def __get__(
+            self: JitFunction[Concatenate[Owner, Q], R_co], instance: Owner, owner: type | None = None
+        ) -> JitFunction[Q, R_co]: ...
+        @overload
+        def __get__(self, instance: object, owner: type | None = None) -> Self: ...  # below @staticmethod
+        def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         super().__init__(dsl, function, preprocess)
@@ -73,7 +91,8 @@ class JitFunction(TracedFunction):
                 shorten_traceback(failure)
             raise
 
-    __call__ = _run_in_python
+    if not TYPE_CHECKING:
+        __call__ = _run_in_python
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         no_cache = "no_cache" not in self.parameters.names and bool(kwargs.pop("no_cache", False))
@@ -173,7 +192,7 @@ class _Buffers(threading.local):
 _buffers = _Buffers()
 
 
-class CompiledFunction:
+class CompiledFunction(Generic[R_co]):
     """A compiled specialization: call it with the arguments that are not Constexpr.
 
     `__mlir__`, `__llvm__`, ... are its artefacts, None where the target has none. The slot `for_caller` belongs to
@@ -248,7 +267,13 @@ class CompiledFunction:
                 raise
             raise shown from None
 
-    __call__ = _run_in_python
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> R_co:
+            """Run the compiled code; arguments are those of the function that are not Constexpr."""
+            ...
+    else:
+        __call__ = _run_in_python
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
         """Return the nodes of arguments, each fitted to what the code was compiled for."""
@@ -426,12 +451,12 @@ class CompiledFunction:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
-    def resources(self) -> Any:
+    def resources(self) -> Mapping[str, Any]:
         """The `registers`, `spill_stores`, `spill_loads`, `stack` and `smem` of each kernel; empty if not known."""
         return getattr(self.executable, "resources", {})
 
     @property
-    def artifacts(self) -> Any:
+    def artifacts(self) -> Mapping[str, Any]:
         """Every artefact by name, rendered when first used."""
         return self.executable.artifacts
 
