@@ -60,8 +60,7 @@ class JitFunction(TracedFunction):
                         return found[0].run_leaves(quick[1])
             return self._call(args, kwargs)
         except Exception as failure:
-            if not settings.get("CUTE_DSL_DEBUG"):
-                shorten_traceback(failure)
+            shorten_traceback(failure)
             raise
 
     __call__ = _run_in_python

@@ -65,6 +65,8 @@ class Trace:
         self.broken_by: Exception | None = None
         self.ambient_stream: Any = None
         """The stream of launches that name none; None: the default one."""
+        self.multiplies = False
+        """Whether a kernel has WGMMAs: `cute/program/overwritten.py` then looks at their accumulators."""
         self.complaints: list[Exception] = []
         """Errors found where nothing could be raised: the first is raised when the function has been traced."""
         self.numbers: list[Any] = []
