@@ -87,8 +87,7 @@ class JitFunction(TracedFunction[P, R_co]):
                         return found[0].run_leaves(quick[1])
             return self._call(args, kwargs)
         except Exception as failure:
-            if not settings.get("CUTE_DSL_DEBUG"):
-                shorten_traceback(failure)
+            shorten_traceback(failure)
             raise
 
     if not TYPE_CHECKING:

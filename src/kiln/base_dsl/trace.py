@@ -67,6 +67,8 @@ class Trace:
         """The stream of launches that name none; None: the default one."""
         self.workspace: Any = None
         """The memory that the caller passes for kernels that need some; None: none."""
+        self.multiplies = False
+        """Whether a kernel has WGMMAs: `cute/program/overwritten.py` then looks at their accumulators."""
         self.complaints: list[Exception] = []
         """Errors found where nothing could be raised: the first is raised when the function has been traced."""
         self.numbers: list[Any] = []

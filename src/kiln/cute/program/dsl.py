@@ -19,6 +19,7 @@ from ...base_dsl.operators import max as max_
 from ...base_dsl.operators import min as min_
 from ...base_dsl.promises import Kinds
 from ...base_dsl.scf import ScfDSL
+from ...base_dsl.source_context import return_span
 from ...base_dsl.traced_function import TracedFunction
 from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric
 from ...hardware import current
@@ -117,6 +118,16 @@ class CuteDSL(ScfDSL):
 
     def seen_as(self, annotation: Any) -> Any:
         return host_arguments.seen_as(annotation)
+
+    def explain(self, failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
+        from .mistakes import explain
+
+        return explain(failure, tb)
+
+    def instead_of(self, name: str) -> str:
+        from .mistakes import instead_of
+
+        return instead_of(name)
 
     def is_static_annotation(self, annotation: Any) -> bool:
         return host_arguments.annotation_kind(annotation) == "static"
@@ -386,9 +397,14 @@ class KernelLaunch:
                 raise type_error(
                     f"the kernel {kernel.name!r} returns a value",
                     "a kernel returns nothing: write results to a tensor",
-                    span=kernel.span,
+                    span=return_span(kernel.function) or kernel.span,
                 )
             kernel.dsl.finish_function(function, [a.type for a in entry.arguments], [])
+        if active.multiplies:
+            from . import overwritten
+
+            overwritten.warn(function)
+            active.multiplies = False
         return name, frame
 
 

@@ -33,7 +33,7 @@ from . import vector_access
 from .extents import Extents, check_element, check_elements, coerce, extents_of, join
 from .iterator import Coordinates, TensorIterator
 from .leaf_values import join_layouts, leaf_like, leaf_value
-from .pointer import AddressSpace, Pointer, element_bits, element_value
+from .pointer import AddressSpace, Pointer, conversion, element_bits, element_value
 from .printing import layout_parts
 from .tensor_ssa import TensorSSA
 
@@ -373,7 +373,7 @@ class TracedTensor(Tensor[E_co]):
         if data.dtype is not iterator.dtype:
             raise type_error(
                 f"a value of {data.dtype.__name__} elements is stored in a tensor of {iterator.dtype.__name__}",
-                f"convert it: x.to({iterator.dtype.__name__})",
+                conversion(iterator.dtype.__name__),
             )
         if data.numel() != count or _extents(data.shape) != _extents(self._layout.shape):
             raise type_error(
