@@ -54,10 +54,6 @@ def refused_operation(why: int, what: str) -> tuple[str, str]:
             f"of {first} columns, and the other CTA of the pair allocates {second}",
             "both CTAs of a pair allocate the same number of columns, in the same order",
         ),
-        tensor_memory.CLUSTER: (
-            f"for a pair of CTAs, and the cluster has {first}",
-            "launch the kernel with clusters of an even number of CTAs, or use CtaGroup.ONE",
-        ),
         tensor_memory.NOT_ALLOCATED: (
             f"of {first} columns at address {second & 0xFFFFFFFF:#x}, where no allocation of that size starts",
             "free what alloc returned: the same address and the same number of columns, once",
