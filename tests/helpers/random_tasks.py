@@ -311,10 +311,11 @@ def _record(
             if node.releases_first:
                 _release(merge, sources)
             low, high = sums.add(*parts) if parts else (0, 0)
+            if fork is not None:  # all members first: they may share a buffer
+                _acquire(node, targets)
             for target in targets:
-                if node.tries:
-                    target.try_acquire()
-                target.acquire()
+                if fork is None:
+                    _acquire(node, [target])
                 if target.edge.by_tma:
                     if not target.copied_by_first:
                         target.copy()
@@ -330,6 +331,13 @@ def _record(
                 _release(merge, sources)
 
     return body()
+
+
+def _acquire(node: Node, targets: Any) -> None:
+    for target in targets:
+        if node.tries:
+            target.try_acquire()
+        target.acquire()
 
 
 def _release(merge: Any, sources: Any) -> None:
