@@ -14,7 +14,7 @@ from .._support import stack_guard
 from .._support.gc_pause import gc_paused
 from . import entry_points, settings, stale, tree
 from . import trace as tracing
-from .arguments import AMBIENT_STREAM, ONE_SYMBOL, GroupNode, Node, StaticNode, number_format, slot_struct
+from .arguments import AMBIENT_STREAM, ARGUMENT_CHECKS, GroupNode, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
@@ -435,7 +435,7 @@ _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
 def _shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
     """Return an error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
     shorten_traceback(failure)
-    if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ONE_SYMBOL):
+    if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ARGUMENT_CHECKS):
         return failure
     message = failure.message.removeprefix("assertion failed: ")
     if signature:

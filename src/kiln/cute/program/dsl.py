@@ -69,6 +69,16 @@ class CuteDSL(ScfDSL):
         """Add checks that symbols which several tensors share have one value."""
         return symbols.check_shared(nodes, names, values)
 
+    def may_check_traced(self, nodes: Sequence[Node]) -> bool:
+        return symbols.may_overflow(nodes)
+
+    def check_traced_arguments(
+        self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any], fits: Any
+    ) -> Any:
+        """Add checks of the number of elements where extents are multiplied in 32 bits."""
+        counts = tracing.require("a function").multiplies_extents
+        return symbols.check_counts(nodes, names, values, fits) if counts else fits
+
     def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
         return {
             f"cute.{name}": ir.UnitAttr.get() if value is True else ir.IntegerAttr.get(Int32.mlir_type, int(value))
