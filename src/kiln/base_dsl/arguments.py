@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 AMBIENT_STREAM = "(stream)"
 """The name of a hidden argument: the stream of launches that name none. Calls do not pass it."""
 
+WORKSPACE = "(workspace)"
+"""The name of a hidden argument: memory of kernels that need some. Calls of compiled functions pass it last."""
+
 ONE_SYMBOL = "both were compiled as one symbol"
 """The end of the error message for extents or strides that share a symbol and differ in a call."""
 TOO_MANY = "compile for extents of sym_int64()"

@@ -29,6 +29,7 @@ from .diagnostics import (
 )
 from .target import get_target
 from .typing import Numeric
+from .uncaught import is_users, shows_all_frames
 from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 from .value_trees import debug_print_mlir_values, set_dynamic_debug  # noqa: F401  # pyright: ignore[reportUnusedImport] - the same
 
@@ -143,6 +144,14 @@ class BaseDSL(ArgumentRules):
     def make_assert(self, condition: ir.Value, message: str) -> None:
         """Add a check that is made when the program runs."""
         raise DSLUserCodeError(f"{self.name} has no assertions at run time")
+
+    def explain(self, failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
+        """Return the error to raise in place of an exception that is not Kiln's, if its cause is a known mistake."""
+        return None
+
+    def instead_of(self, name: str) -> str:
+        """Return the language's own function for one of Python's `math`, numpy or torch; empty if there is none."""
+        return ""
 
     def is_selectable(self, type_: ir.Type) -> bool:
         """Return whether `arith.select` takes this type."""
@@ -286,14 +295,20 @@ class report:
         if broken is not None and failure is not broken and failure is not self._trace.broken_by:
             raise broken from failure  # what went wrong first
         if isinstance(failure, DSLBaseError):
+            if failure.span is None:  # the layout algebra knows no place
+                failure.span = last_user_span(tb)
             return
         if isinstance(failure, NameError):
             found = self._missing_variable(failure, tb)
             if found is not None:
                 raise found from None
         if isinstance(failure, ir.MLIRError):
-            span = _last_user_span(tb)
+            span = last_user_span(tb)
             raise DSLOperationBuildError(f"an operation could not be built: {failure}", span=span) from failure
+        if isinstance(failure, Exception):
+            explained = self._trace.dsl.explain(failure, tb)
+            if explained is not None:
+                raise explained.with_traceback(tb) from None
         with contextlib.suppress(AttributeError):
             failure.while_tracing = True  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -302,7 +317,7 @@ class report:
         if name is None:
             parts = str(failure).split("'")
             name = parts[1] if len(parts) > 1 else None
-        span = _last_user_span(tb)
+        span = last_user_span(tb)
         if name is None or span is None:
             return None
         for (filename, _, variable), (why, hint, notes) in self._trace.unavailable.items():
@@ -311,7 +326,8 @@ class report:
         return None
 
 
-def _last_user_span(tb: types.TracebackType | None) -> Span | None:
+def last_user_span(tb: types.TracebackType | None) -> Span | None:
+    """Return where the innermost frame of the user's in a traceback was."""
     found: Span | None = None
     while tb is not None:
         if not is_internal(tb.tb_frame.f_code):
@@ -324,8 +340,10 @@ def _last_user_span(tb: types.TracebackType | None) -> Span | None:
 
 def shorten_traceback(failure: BaseException) -> None:
     """Leave only the user's frames in the traceback of an error of the user's; Kiln's own failures stay whole."""
+    if shows_all_frames():
+        return
     last = failure.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    if isinstance(failure, DSLBaseError) or (last is not None and not is_internal(last.tb_frame.f_code)):
+    if is_users(failure) or (last is not None and not is_internal(last.tb_frame.f_code)):
         failure.__traceback__ = strip_internal_frames(failure.__traceback__)

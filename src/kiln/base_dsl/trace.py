@@ -65,6 +65,10 @@ class Trace:
         self.broken_by: Exception | None = None
         self.ambient_stream: Any = None
         """The stream of launches that name none; None: the default one."""
+        self.workspace: Any = None
+        """The memory that the caller passes for kernels that need some; None: none."""
+        self.multiplies = False
+        """Whether a kernel has WGMMAs: `cute/program/overwritten.py` then looks at their accumulators."""
         self.complaints: list[Exception] = []
         """Errors found where nothing could be raised: the first is raised when the function has been traced."""
         self.numbers: list[Any] = []
@@ -246,6 +250,8 @@ class FunctionFrame:
         self.constants: dict[tuple[ir.Type, Any], ir.Value] = {}
         self.at_end: list[Callable[[], None]] = []
         """Called when the function has been traced, or has failed to be."""
+        self.notes: dict[str, Any] = {}
+        """What the language keeps for this function, by names of its own."""
 
 
 class _State(threading.local):

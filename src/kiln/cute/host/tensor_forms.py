@@ -100,7 +100,7 @@ class TensorSignature:
         shape = tuple(leaf(s) for s in self.shape)
         stride = tuple(leaf(d) for d in self.stride)
         layout = fast_layout(shape, stride)
-        return TracedTensor(base, layout, self.promised, extents_of(layout))
+        return TracedTensor(base, layout, self.promised, extents_of(layout, base))
 
     def memref_type(self) -> ir.Type:
         """Return the IR type of the tensor as one value."""

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from ...base_dsl import trace as tracing
 from ...base_dsl import tree
 from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import DSLUserCodeError
 from ...base_dsl.typing import Integer, as_numeric
 
 if TYPE_CHECKING:
     from typing import TypeGuard
 
 
-class LayoutError(ValueError):
+class LayoutError(DSLUserCodeError, ValueError):
     """A rule of the layout algebra is broken; the message states the rule and the values."""
 
 

@@ -69,6 +69,24 @@ def place_of(warp: int, shape: str) -> int:
     return tmem.address(32 * warp + (16 * (warp % 2) if tmem.LD_SHAPES[shape].lanes == 16 else 0), 8)
 
 
+def test_addresses_without_lanes_are_of_the_warp():
+    """Public programs give all warps the address that alloc returned: the hardware reaches a warp's own lanes only."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t, address = arch.thread_idx()[0], allocate(holder(), 32)
+        store(address, [x[t]], "32x32b", 1)
+        tcgen05.tcgen05_wait("st")
+        out[t] = load(lanes_of_warp(address), "32x32b", 1)[0] + load(address, "32x32b", 1)[0]
+        tcgen05.tcgen05_wait("ld")
+        arch.sync_threads()
+        free(address, 32)
+
+    x, out = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)
+    run(kernel, x, out, block=128)
+    assert out.tolist() == (2 * x).tolist()
+
+
 def test_loads():
     total = sum(tmem.ld_registers(shape, repeat) for shape, repeat, _, _ in LOADS)
 
