@@ -10,7 +10,7 @@ from blackwell_examples import SIZES, case, check_results
 from nvidia_testing import compile_for, needs_nvdisasm, needs_ptxas
 
 import kiln
-from kiln.workbench.core.sass import kernels
+from kiln.workbench.core.sass import kernels, registers
 
 FIRST = (
     "step_6_clc", "step_1_mma", "step_2_pipeline", "MXFP8", "step_3_roles", "step_4_persistent", "attention",
@@ -60,6 +60,9 @@ SASS: dict[str, dict[str, int]] = {
     "attention": {"UTCHMMA": 12, "UTCBAR": 5, "LDTM.x32": 8, "STTM.x16": 4, "STTM.x32": 2, "UTMALDG.3D": 3},
 }  # fmt: skip
 _MMA = re.compile(r"UTC[HQIO]MMA")
+_ISSUED = (_MMA, re.compile("UTMALDG"))
+REGISTERS = {"attention": 176}
+"""Registers of a thread, where they are more than 80: softmax warps hold a row of 128 scores."""
 _COUNTED = re.compile(r"UTC[HQIO]MMA|UTCBAR|UTCCP|LDTM|STTM|UTMALDG|UTMASTG|UGETNEXTWORKID")
 
 
@@ -79,9 +82,14 @@ def test_machine_code(name: str):
     if with_mmas:  # descriptors are in uniform registers before the loop, and are advanced there
         innermost = min(with_mmas, key=lambda loop: len(loop.instructions))
         assert not [one for one in innermost.instructions if one.name.startswith("R2UR")]
+    for pattern in _ISSUED:  # the roles of MMAs and of loads: all they hold is the same in a warp, in uniform registers
+        loops = [loop for loop in code.loops() if any(pattern.match(one.name) for one in loop.instructions)]
+        inner = min(loops, key=lambda loop: len(loop.instructions)).instructions if loops else ()
+        assert not {number for one in inner for number in registers(one.operands) if number > 7}
     (used,) = made.executable.resources.values()
     assert (used.stack, used.spill_stores, used.spill_loads, used.messages) == (0, 0, 0, ())
     assert used.smem <= 227 * 1024
+    assert used.registers <= REGISTERS.get(name, 80)
     for load in re.findall(r"cp\.async\.bulk\.tensor\S+", made.artifacts["ptx"]):
         alone = ".multicast" not in load and ".cta_group" not in load
         assert ".shared::cta" in load if alone else ".shared::cluster" in load
