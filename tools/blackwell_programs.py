@@ -67,7 +67,11 @@ def instructions(ptx: str) -> set[str]:
     """Return the instructions of PTX, with their modifiers."""
     text = re.sub(r"//.*|\.(loc|file)\b.*", "", ptx)
     statements = re.split(r"[;{}\n]", text)
-    return {found[1] for each in statements if (found := re.match(r"\s*(?:\S+:\s+)?(?:@!?\S+\s+)?([a-z]\w*(?:\.\w+(?:::\w+)*)+)", each))}
+    return {
+        found[1]
+        for each in statements
+        if (found := re.match(r"\s*(?:\S+:\s+)?(?:@!?\S+\s+)?([a-z]\w*(?:\.\w+(?:::\w+)*)+)", each))
+    }
 
 
 def differences(ptx: str, there: Iterable[str]) -> list[str]:
@@ -112,7 +116,9 @@ def add(program: dict[str, Any], found: Captured) -> None:
         different += each or []
     words = "; ".join(different) if used else (found.failure.splitlines() or ["nothing was compiled"])[0]
     named = None if same is None else "equal" if same else "different"
-    PROGRAMS.add(program["path"], arch_of(program), "yes" if used else "no", registers, spills, named, words.replace("|", "/"))
+    PROGRAMS.add(
+        program["path"], arch_of(program), "yes" if used else "no", registers, spills, named, words.replace("|", "/")
+    )
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from blackwell_examples import SIZES, case, check_results
 from nvidia_testing import compile_for, needs_nvdisasm, needs_ptxas
 
 import kiln
+from kiln.base_dsl.diagnostics import DSLArchitectureError
 from kiln.workbench.core.sass import kernels, registers
 
 FIRST = (
@@ -104,3 +105,10 @@ def test_other_chips_with_tensor_memory(name: str, arch: str):
     """ptxas takes the programs for all chips with tcgen05."""
     example = case(name)
     assert compile_for(example.function, *example.arguments, arch=arch).artifacts["ptx"]
+
+
+def test_a_geforce_gpu_is_refused_for_its_tensor_cores():
+    """Its shared memory is too small for this kernel, too, but a smaller tile would not help."""
+    example = case("step_2_pipeline")
+    with pytest.raises(DSLArchitectureError, match="sm_120 has no tcgen05 and no tensor memory, but mma.sync with block"):
+        compile_for(example.function, *example.arguments, arch="sm_120a")

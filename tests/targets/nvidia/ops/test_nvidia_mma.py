@@ -56,7 +56,10 @@ def test_block_scales_and_narrow_floats_of_sm_120(arch):
 
     @cute.kernel
     def kernel(x: cute.Tensor, out: cute.Tensor):
-        a, b, c = (cute.make_rmem_tensor(count, dtype) for count, dtype in ((4, kiln.Int32), (2, kiln.Int32), (4, kiln.Float32)))
+        a, b, c = (
+            cute.make_rmem_tensor(count, dtype)
+            for count, dtype in ((4, kiln.Int32), (2, kiln.Int32), (4, kiln.Float32))
+        )
         for part in (a, b):
             for i in range(cute.size(part)):
                 part[i] = x[i]

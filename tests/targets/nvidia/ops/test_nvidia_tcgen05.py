@@ -333,7 +333,13 @@ LACKED = {"sm_100f": "kind::i8|shift|ld.red", "sm_103a": "kind::i8", "sm_110a": 
 @pytest.mark.parametrize("arch_", LACKED)
 def test_forms_of_the_other_chips(arch_, group):
     """ptxas takes the forms of the language that a chip has: all of them but a few."""
-    forms = [*allocations(group), *mmas(group), *scaled_mmas(group), *copies(group), *load_and_store("32x32b", 32, False)]
+    forms = [
+        *allocations(group),
+        *mmas(group),
+        *scaled_mmas(group),
+        *copies(group),
+        *load_and_store("32x32b", 32, False),
+    ]
     forms += [*stationary_mmas(), *loads_and_stores(), *reductions()] if group == 1 else []
     check([form for form in forms if not re.search(LACKED[arch_], form.text)], arch_, cluster=group)
 
