@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from blackwell_examples import SIZES, case, check_results
@@ -11,6 +12,7 @@ from nvidia_testing import compile_for, needs_nvdisasm, needs_ptxas
 
 import kiln
 from kiln.base_dsl.diagnostics import DSLArchitectureError
+from kiln.interop.aot import read_metadata
 from kiln.workbench.core.sass import kernels, registers
 
 FIRST = (
@@ -110,5 +112,18 @@ def test_other_chips_with_tensor_memory(name: str, arch: str):
 def test_a_geforce_gpu_is_refused_for_its_tensor_cores():
     """Its shared memory is too small for this kernel, too, but a smaller tile would not help."""
     example = case("step_2_pipeline")
-    with pytest.raises(DSLArchitectureError, match="sm_120 has no tcgen05 and no tensor memory, but mma.sync with block"):
+    with pytest.raises(
+        DSLArchitectureError, match="sm_120 has no tcgen05 and no tensor memory, but mma.sync with block"
+    ):
         compile_for(example.function, *example.arguments, arch="sm_120a")
+
+
+@needs_ptxas
+def test_export_for_several_chips(tmp_path: Path):
+    """One file has code for the family of sm_100 and for Thor, and a chip without tcgen05 is refused."""
+    example = case("step_1_mma")
+    path, *_ = kiln.export(example.function, *example.arguments, to=tmp_path / "gemm.o", archs=("sm_100f", "sm_110a"))
+    (about,) = read_metadata(str(path)).values()
+    assert about["architectures"] == ["sm_100f", "sm_110a"]
+    with pytest.raises(DSLArchitectureError, match="tcgen05 needs sm_100a, .*: sm_120 has no tcgen05"):
+        kiln.export(example.function, *example.arguments, to=tmp_path / "other.o", archs=("sm_120a",))
