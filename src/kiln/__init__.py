@@ -52,6 +52,7 @@ with gc_paused:
     from .base_dsl.typing import *
     from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 
+base_dsl.uncaught.install()
 unavailable.error = DSLNotImplemented
 typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
 base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.program.dsl").DSL

@@ -31,7 +31,7 @@ class SanitizerError(DSLUserCodeError):
         super().__init__(message, **more)
         self.findings = list(findings)
 
-    def __str__(self) -> str:
+    def text(self) -> str:
         count = f"{len(self.findings)} findings" if len(self.findings) > 1 else "a finding"
         return f"{count} of the sanitizer\n\n" + "\n\n".join(map(str, self.findings))
 

@@ -16,11 +16,15 @@ __all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
 
 def alloc_smem(
     element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
-) -> Any:
+) -> Pointer:
     """Return a pointer to new static shared memory for `size_in_elems` elements."""
     kernel_only("alloc_smem")
     if not isinstance(size_in_elems, int) or size_in_elems < 1:
-        raise type_error(f"alloc_smem() takes a Python integer of at least 1, not {size_in_elems!r}")
+        raise type_error(
+            f"alloc_smem() takes a Python integer of at least 1, not {size_in_elems!r}",
+            "the size is known when compiling: a Constexpr parameter; memory whose size only the launch knows is "
+            "get_dyn_smem(), with launch(smem=bytes)",
+        )
     own = cute.element_bytes(element_type.mlir_type)
     alignment = max(alignment or own, own)
     size = (cute.element_bits(element_type.mlir_type) * size_in_elems + 7) // 8
@@ -28,7 +32,7 @@ def alloc_smem(
     return Pointer(made, element_type, AddressSpace.smem, alignment)
 
 
-def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Pointer:
     """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's allocations."""
     kernel_only("get_dyn_smem")
     alignment = alignment or 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base_dsl import entry_points
 from ...base_dsl.arguments import AMBIENT_STREAM
@@ -29,6 +29,13 @@ from ...hardware.options import (
     RemarkOutput,
 )
 from .dsl import DSL, KernelFunction, KernelLaunch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...base_dsl.function import CompiledFunction
+
+R = TypeVar("R")
 
 __all__ = [
     "RDC", "DeviceTarget", "DisableCuteExtCompile", "EnableAssertions", "EnableTVMFFI", "FrontendNext", "GPUArch",
@@ -61,7 +68,10 @@ class Compile:
         # launches go to the stream on which the caller's framework works
         return {AMBIENT_STREAM: make_fake_stream(use_tvm_ffi_env_stream=True)}
 
-    def __call__(self, function: Any, *args: Any, options: Any = None, target: str | None = None, **kwargs: Any) -> Any:
+    def __call__(
+        self, function: Callable[..., R], *args: Any, options: Any = None, target: str | None = None, **kwargs: Any
+    ) -> CompiledFunction[R]:
+        """Return the function compiled for arguments like these: arrays, fake tensors or numbers."""
         try:
             jit, args = _jit_function(function, args)
             parsed = CompileOptions(*self._options, options)

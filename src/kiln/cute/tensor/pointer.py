@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import sanitizing
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import integer_constant
+from ...base_dsl.source_context import stored_expression, user_span
 from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric, NumericMeta, Uint32
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
@@ -24,6 +25,9 @@ from .extents import watched
 from .iterator import AddressSpace, TensorIterator
 from .leaf_values import leaf_value
 from .printing import Formatted
+
+if TYPE_CHECKING:
+    from ...base_dsl.numeric.operator_types import Number
 
 __all__ = ["AddressSpace", "Pointer", "recast_ptr"]
 
@@ -123,7 +127,7 @@ class Pointer(TensorIterator):
         return made
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> type[Number]:
         """The numeric type of the elements."""
         return self._dtype
 
@@ -260,7 +264,7 @@ class Pointer(TensorIterator):
         wanted = self.type
         return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
 
-    def toint(self, *, loc: Any = None, ip: Any = None) -> Any:
+    def toint(self, *, loc: Any = None, ip: Any = None) -> Int32 | Int64:
         """Return the address: 32 bits in shared and tensor memory, else 64.
 
         In tensor memory it is `lane << 16 | column`, with the byte of the column in the two highest bits.
@@ -311,7 +315,7 @@ class Pointer(TensorIterator):
 
         return raw_pointer(self)
 
-    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+    def load(self, *, loc: Any = None, ip: Any = None) -> Number:
         """Return the element it points to."""
         return self.element(0)
 
@@ -623,6 +627,12 @@ def require_writable(pointer: Pointer) -> None:
         )
 
 
+def conversion(name: str) -> str:
+    """Return how the expression that the user's statement stores is converted."""
+    stored = stored_expression(user_span()) or "x"
+    return f"convert it: {stored if stored.isidentifier() else f'({stored})'}.to({name})"
+
+
 def element_value(value: Any, dtype: Any) -> ir.Value:
     """Return a value to be stored as an IR value: Python numbers convert, and Booleans to integers; other typed values
     must have the element type."""
@@ -634,7 +644,7 @@ def element_value(value: Any, dtype: Any) -> ir.Value:
     if isinstance(kind, NumericMeta):
         raise type_error(
             f"a value of type {kind.__name__} is stored in a tensor of {dtype.__name__}",
-            f"convert it: x.to({dtype.__name__})",
+            conversion(dtype.__name__),
         )
     if isinstance(value, (bool, int, float)) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
         return dtype(value).ir_value()
