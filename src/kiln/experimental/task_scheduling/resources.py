@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import pipeline
 from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
@@ -169,6 +169,17 @@ class PipelineConfig:
             raise type_error(f"num_stages of a pipeline config is {num_stages!r}", "a Python integer of at least 1")
         self.kind, self.num_stages = kind, num_stages
         self.producer_group, self.consumer_group, self.rest = producer_group, consumer_group, rest
+
+    if TYPE_CHECKING:  # below they are made by one loop
+
+        @staticmethod
+        def _create(*, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> PipelineConfig:
+            """Return the config of a pipeline: who fills a stage, who empties it."""
+            ...
+
+        create_async_async_pipeline_cfg = create_tma_async_pipeline_cfg = create_tma_umma_pipeline_cfg = _create
+        create_umma_async_pipeline_cfg = create_async_umma_pipeline_cfg = create_umma_umma_pipeline_cfg = _create
+        create_clc_fetch_async_pipeline_cfg = _create
 
     @property
     def num_bytes(self) -> Any:
