@@ -8,16 +8,21 @@ module as it was traced. `KILN_CHECKS` and the compile option `--checks` choose 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
+from ctypes import string_at
 
 from ...base_dsl.dsl import compile_lock
 from ...base_dsl.log import logger
-from ...base_dsl.target import slot_layout
+from ...base_dsl.target import Executable, slot_layout
 from ...dialects import cute
 from ...mlir import ir
 
 Call = Callable[[int], None]
 Place = tuple[int, int]
+_WRAPPER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_RECORDS = 2048
+"""What native code gets in place of the address of a record where a checked run failed is below this."""
 _MOST_EXTENTS = 256
 """The most sets of extents of an executable that are checked."""
 
@@ -42,25 +47,58 @@ def extent_places(module: ir.Module, entry: str) -> list[Place]:
     return []
 
 
-def checked(plain: Call, build: Callable[[], Call], places: list[Place], always: bool) -> Call:
-    """Return a call that runs the checked build, if `always`, or where the extents at some places are new."""
+def install(executable: Executable, build: Callable[[], Call], places: list[Place], always: bool) -> None:
+    """Let an executable run the checked build: at every call, if `always`, else where extents at some places are new."""
+    plain, report = executable.call, executable.report
     seen: set[bytes] = set()
     made: list[Call] = []
 
-    def call(address: int) -> None:
-        key = b"".join([ctypes.string_at(address + offset, size) for offset, size in places])
-        if not always and (key in seen or len(seen) >= _MOST_EXTENTS):
-            plain(address)
-            return
+    def is_checked(address: int) -> bool:
+        key = b"".join([string_at(address + offset, size) for offset, size in places])
+        if always:
+            return True
+        if key in seen or len(seen) >= _MOST_EXTENTS:
+            return False
         seen.add(key)
+        return True
+
+    def run(address: int) -> None:
         if not made:
             with compile_lock:
                 if not made:
                     made.append(_built(build, plain))
         made[0](address)
 
-    call.__dict__["plain"] = plain  # its code must outlive whoever holds this function
-    return call
+    def call(address: int) -> None:
+        (run if is_checked(address) else plain)(address)
+
+    # Native code calls it at an address, too. What a checked run raises there is kept until it is reported.
+    failures: dict[int, BaseException] = {}
+    wrapper = _WRAPPER(executable.address)
+
+    def entry(address: int) -> int | None:
+        if not is_checked(address):
+            return wrapper(address)
+        try:
+            run(address)
+        except BaseException as failure:
+            failures[threading.get_ident() % _RECORDS + 1] = failure
+            return threading.get_ident() % _RECORDS + 1
+        return None
+
+    def reported(record: int) -> None:
+        failure = failures.pop(record, None)
+        if failure is not None:
+            raise failure
+        assert report is not None
+        report(record)
+
+    native = _WRAPPER(entry)
+    call.__dict__.update(plain=plain, native=native)  # their code must outlive whoever holds this function
+    executable.call = call
+    if report is not None:
+        executable.address = ctypes.cast(native, ctypes.c_void_p).value or 0
+        executable.report = reported
 
 
 def _built(build: Callable[[], Call], plain: Call) -> Call:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
-CHECKED_OPT = 1
+CHECKED_OPT = 0
 """The optimization level of builds with default checks, which run once or a few times."""
 _WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
@@ -182,9 +182,7 @@ class CpuTarget(Target):
             data = jit.emit_object(jit.optimize(text, CHECKED_OPT), CHECKED_OPT)
             return CpuExecutable(data, expansion.sites, Artifacts(), expansion.sanitizer).call
 
-        places = checks.extent_places(source, entry)
-        executable.call = checks.checked(executable.call, build, places, wanted == "always")
-        executable.report = None  # calls go through Python
+        checks.install(executable, build, checks.extent_places(source, entry), wanted == "always")
 
     def launch_guards(self) -> Sequence[Guard]:
         """Return guards that hold while the settings of launches are unchanged."""
