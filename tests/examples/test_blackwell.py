@@ -82,6 +82,10 @@ def test_machine_code(name: str):
     (used,) = made.executable.resources.values()
     assert (used.stack, used.spill_stores, used.spill_loads, used.messages) == (0, 0, 0, ())
     assert used.smem <= 227 * 1024
+    for load in re.findall(r"cp\.async\.bulk\.tensor\S+", made.artifacts["ptx"]):
+        alone = ".multicast" not in load and ".cta_group" not in load
+        assert ".shared::cta" in load if alone else ".shared::cluster" in load
+        assert ".L2::cache_hint" in load
 
 
 @pytest.mark.quick(0)

@@ -32,8 +32,15 @@ if TYPE_CHECKING:
 AMBIENT_STREAM = "(stream)"
 """The name of a hidden argument: the stream of launches that name none. Calls do not pass it."""
 
+WORKSPACE = "(workspace)"
+"""The name of a hidden argument: memory of kernels that need some. Calls of compiled functions pass it last."""
+
 ONE_SYMBOL = "both were compiled as one symbol"
 """The end of the error message for extents or strides that share a symbol and differ in a call."""
+TOO_MANY = "compile for extents of sym_int64()"
+"""The end of the error message for a tensor with more elements than its extents multiply to in 32 bits."""
+ARGUMENT_CHECKS = (ONE_SYMBOL, TOO_MANY)
+"""The ends of error messages of compiled code that say that arguments do not fit."""
 
 
 class Node:

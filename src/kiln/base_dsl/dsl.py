@@ -171,6 +171,16 @@ class BaseDSL(ArgumentRules):
         """Add checks of the arguments at the start of a host function; return the condition for running it, or None."""
         return None
 
+    def may_check_traced(self, nodes: Sequence[Node]) -> bool:
+        """Return whether `check_traced_arguments` may check arguments."""
+        return False
+
+    def check_traced_arguments(
+        self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value], fits: ir.Value | None
+    ) -> ir.Value | None:
+        """Add checks that depend on what the function does; return the condition for running it, `fits` included."""
+        return fits
+
     def trace(
         self, name: str, nodes: Sequence[Node], run: Callable[[list[Any]], Any], at: Span, names: Sequence[str]
     ) -> Traced:
@@ -195,7 +205,8 @@ class BaseDSL(ArgumentRules):
                 fits = self.check_arguments(nodes, names, list(entry.arguments))
                 body = DetachedBlock([])
                 arguments = iter(list(entry.arguments))
-                with contextlib.nullcontext() if fits is None else body.open():
+                apart = fits is not None or self.may_check_traced(nodes)
+                with body.open() if apart else contextlib.nullcontext():
                     returned = run([node.rebuild(arguments) for node in nodes])
                     if active.broken is not None:
                         raise active.broken
@@ -211,9 +222,10 @@ class BaseDSL(ArgumentRules):
                             span=at,
                         ) from None
                     kinds, single = result_kinds(returned), tree.is_dynamic(returned)
-                if (
-                    fits is not None
-                ):  # where arguments do not fit the check has reported it, and the function does nothing
+                fits = self.check_traced_arguments(nodes, names, list(entry.arguments), fits)
+                if fits is None:
+                    body.splice()
+                else:  # where arguments do not fit the check has reported it, and the function does nothing
                     nothing = DetachedBlock([])
                     with nothing.open():
                         undefined = [self.make_undefined(v.type) for v in values]

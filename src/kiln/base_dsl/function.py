@@ -10,13 +10,22 @@ import re
 import struct
 import threading
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from .._support import stack_guard
 from .._support.gc_pause import gc_paused
 from . import entry_points, sanitizing, settings, stale, tree
 from . import trace as tracing
-from .arguments import AMBIENT_STREAM, ONE_SYMBOL, GroupNode, Node, StaticNode, number_format, slot_struct
+from .arguments import (
+    AMBIENT_STREAM,
+    ARGUMENT_CHECKS,
+    WORKSPACE,
+    GroupNode,
+    Node,
+    StaticNode,
+    number_format,
+    slot_struct,
+)
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
@@ -28,10 +37,16 @@ from .traced_function import TracedFunction
 from .typing import Numeric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from typing_extensions import Self
 
     from .compiler import CompileOptions
 
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R_co = TypeVar("R_co", covariant=True)
+Owner = TypeVar("Owner")
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """Kiln's own files: the kernel library is not checked by default."""
@@ -39,13 +54,25 @@ _MOST_SPECIALIZATIONS = 1024
 """The most specialisations a function keeps; then the oldest go."""
 
 
-class JitFunction(TracedFunction):
+class JitFunction(TracedFunction[P, R_co]):
     """A host function, or a function inlined into others. The slot `for_caller` belongs to the language's caller.
 
     Bridges call it with one keyword more, `AMBIENT_STREAM`: the stream of launches that name none.
     """
 
     __slots__ = ("for_caller",)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+        @overload
+        def __get__(
+            self: JitFunction[Concatenate[Owner, Q], R_co], instance: Owner, owner: type | None = None
+        ) -> JitFunction[Q, R_co]: ...
+        @overload
+        def __get__(self, instance: object, owner: type | None = None) -> Self: ...  # below @staticmethod
+        def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         super().__init__(dsl, function, preprocess)
@@ -67,7 +94,8 @@ class JitFunction(TracedFunction):
             shorten_traceback(failure)
             raise
 
-    __call__ = _run_in_python
+    if not TYPE_CHECKING:
+        __call__ = _run_in_python
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         no_cache = "no_cache" not in self.parameters.names and bool(kwargs.pop("no_cache", False))
@@ -120,7 +148,9 @@ class JitFunction(TracedFunction):
 
         def run(values: list[Any]) -> Any:
             passed_values = dict(zip(arguments, values, strict=True))
-            tracing.require("a function").ambient_stream = passed_values.pop(AMBIENT_STREAM, None)
+            active = tracing.require("a function")
+            active.ambient_stream = passed_values.pop(AMBIENT_STREAM, None)
+            active.workspace = passed_values.pop(WORKSPACE, None)
             args, kwargs = self.parameters.call_arguments(passed_values)
             return self.run(args, kwargs)
 
@@ -167,7 +197,7 @@ class _Buffers(threading.local):
 _buffers = _Buffers()
 
 
-class CompiledFunction:
+class CompiledFunction(Generic[R_co]):
     """A compiled specialization: call it with the arguments that are not Constexpr.
 
     `__mlir__`, `__llvm__`, ... are its artefacts, None where the target has none. The slot `for_caller` belongs to
@@ -242,7 +272,13 @@ class CompiledFunction:
                 raise
             raise shown from None
 
-    __call__ = _run_in_python
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> R_co:
+            """Run the compiled code; arguments are those of the function that are not Constexpr."""
+            ...
+    else:
+        __call__ = _run_in_python
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
         """Return the nodes of arguments, each fitted to what the code was compiled for."""
@@ -296,7 +332,7 @@ class CompiledFunction:
             if name in self.ambient:
                 passed_values[name] = self.ambient[name]()
                 missing.remove(name)
-            elif defaults[name].default is not defaults[name].empty:
+            elif name in defaults and defaults[name].default is not defaults[name].empty:
                 passed_values[name] = defaults[name].default
                 missing.remove(name)
         if missing:
@@ -381,6 +417,10 @@ class CompiledFunction:
         ]
         return _plain(self._rebuild(iter(values)))
 
+    def get_aux_func(self, kind: Any, **of: Any) -> Any:
+        """Return a function that belongs to this one: `kind(self, **of)`, such as one that tells what memory it needs."""
+        return kind(self, **of)
+
     def reporter(self) -> Callable[[int], None] | None:
         """Return the handler of what code at `executable.address` returns if not 0; None if only Python can run it."""
         report = self.executable.report
@@ -416,12 +456,12 @@ class CompiledFunction:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
-    def resources(self) -> Any:
+    def resources(self) -> Mapping[str, Any]:
         """The `registers`, `spill_stores`, `spill_loads`, `stack` and `smem` of each kernel; empty if not known."""
         return getattr(self.executable, "resources", {})
 
     @property
-    def artifacts(self) -> Any:
+    def artifacts(self) -> Mapping[str, Any]:
         """Every artefact by name, rendered when first used."""
         return self.executable.artifacts
 
@@ -440,7 +480,7 @@ _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
 def _shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
     """Return an error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
     shorten_traceback(failure)
-    if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ONE_SYMBOL):
+    if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ARGUMENT_CHECKS):
         return failure
     message = failure.message.removeprefix("assertion failed: ")
     if signature:

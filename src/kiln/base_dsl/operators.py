@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .numeric.operators import select
+
+if TYPE_CHECKING:
+    from .numeric.types import Boolean
+
+V = TypeVar("V")
 
 
 def _run(name: str, *args: Any) -> Any:
@@ -30,35 +35,35 @@ def max(*args: Any, loc: Any = None, ip: Any = None) -> Any:
     return _run("max", *args)
 
 
-def all_(items: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def all_(items: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Return whether all are true; of a vector value, all its elements."""
     own = getattr(items, "__kiln_all__", None)
     return own() if own is not None else _run("all", items)
 
 
-def any_(items: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def any_(items: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Return whether one is true; of a vector value, one of its elements."""
     own = getattr(items, "__kiln_any__", None)
     return own() if own is not None else _run("any", items)
 
 
-def and_(*args: Any, loc: Any = None, ip: Any = None) -> Any:
+def and_(*args: Any, loc: Any = None, ip: Any = None) -> Boolean:
     """Return the conjunction of truth values that are all evaluated already."""
     return _run_boolean(True, args)
 
 
-def or_(*args: Any, loc: Any = None, ip: Any = None) -> Any:
+def or_(*args: Any, loc: Any = None, ip: Any = None) -> Boolean:
     """Return the disjunction of truth values that are all evaluated already."""
     return _run_boolean(False, args)
 
 
-def select_(cond: Any, if_value: Any, else_value: Any) -> Any:
+def select_(cond: Any, if_value: V, else_value: V) -> V:
     """Return one of two numbers or vectors of one shape, by a truth value; both are evaluated already."""
     own = getattr(if_value, "__kiln_select__", None)
     return own(cond, else_value) if own is not None else select(cond, if_value, else_value)
 
 
-def not_(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def not_(value: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Return the negation of a truth value."""
     from .frontend.boolean import run_not
 

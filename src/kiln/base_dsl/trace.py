@@ -19,7 +19,7 @@ from .diagnostics import Positions, is_internal, position_table, positions, runt
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 _internal_modules: set[str | None] = set()
@@ -65,6 +65,8 @@ class Trace:
         self.broken_by: Exception | None = None
         self.ambient_stream: Any = None
         """The stream of launches that name none; None: the default one."""
+        self.workspace: Any = None
+        """The memory that the caller passes for kernels that need some; None: none."""
         self.multiplies = False
         """Whether a kernel has WGMMAs: `cute/program/overwritten.py` then looks at their accumulators."""
         self.complaints: list[Exception] = []
@@ -73,6 +75,8 @@ class Trace:
         """Typed scalars that hold a value of this module."""
         self.holders: list[Any] = []
         """Other Python objects that do, in an attribute `_value` or `_base`."""
+        self.multiplies_extents = False
+        """Whether 32-bit extents of arguments have been multiplied."""
         self.rebuilding = 0
         """How many objects are being rebuilt of other values; see `tree.rebuilt`."""
         self._scratch: ir.Operation | None = None
@@ -244,6 +248,10 @@ class FunctionFrame:
         self.entry = entry
         self.kind = kind
         self.constants: dict[tuple[ir.Type, Any], ir.Value] = {}
+        self.at_end: list[Callable[[], None]] = []
+        """Called when the function has been traced, or has failed to be."""
+        self.notes: dict[str, Any] = {}
+        """What the language keeps for this function, by names of its own."""
 
 
 class _State(threading.local):
@@ -350,6 +358,8 @@ def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[Functi
             yield frame
     finally:
         trace.functions.pop()
+        for call in frame.at_end:
+            call()
 
 
 def emit(

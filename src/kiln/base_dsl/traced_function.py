@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from . import settings
 from . import trace as tracing
@@ -15,7 +15,13 @@ from .parameters import Parameters
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from typing_extensions import Self
+
+    from .call_types import PythonValue
     from .dsl import BaseDSL
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
 
 
 def _of_function(name: str) -> Any:
@@ -23,11 +29,32 @@ def _of_function(name: str) -> Any:
     return property(lambda self: getattr(self.function, name), lambda self, value: setattr(self.function, name, value))
 
 
-class TracedFunction:
+class TracedFunction(Generic[P, R_co]):
     """A function of the language: rewritten when first needed.
 
     Its parts can be replaced, as a function's can: `__code__`, `__defaults__`, `__kwdefaults__`.
     """
+
+    if TYPE_CHECKING:
+        # Type checkers compare calls with the function's own signature. A parameter `x: Tensor` also takes arrays and
+        # `n: Int32` a Python int, which no annotation can say: a call with such an argument is left to the run.
+        @overload
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+        @overload
+        def __call__(self, python_value: PythonValue, /, *args: Any, **kwargs: Any) -> R_co: ...
+        @overload
+        def __call__(self, a: Any, python_value: PythonValue, /, *args: Any, **kwargs: Any) -> R_co: ...
+        @overload
+        def __call__(self, a: Any, b: Any, python_value: PythonValue, /, *args: Any, **kwargs: Any) -> R_co: ...
+        @overload
+        def __call__(self, a: Any, b: Any, c: Any, python_value: PythonValue, /, *args: Any, **kwargs: Any) -> R_co: ...
+        @overload
+        def __call__(
+            self, a: Any, b: Any, c: Any, d: Any, python_value: PythonValue, /, *args: Any, **kwargs: Any
+        ) -> R_co: ...
+        @overload
+        def __call__(self, *args: Any, **python_values: PythonValue) -> R_co: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     __kiln_static__ = True
     __kiln_traced__ = True
@@ -82,7 +109,7 @@ class TracedFunction:
 
     __code__, __defaults__, __kwdefaults__ = map(_of_function, ("__code__", "__defaults__", "__kwdefaults__"))
 
-    def set_name_prefix(self, prefix: str, **_: Any) -> TracedFunction:
+    def set_name_prefix(self, prefix: str, **_: Any) -> Self:
         """Put a prefix before the names of what is compiled from this function."""
         self.name_prefix = prefix
         return self

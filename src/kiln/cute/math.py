@@ -12,7 +12,7 @@ import enum
 import functools
 import math as python_math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import context, ir
@@ -31,6 +31,9 @@ __all__ = [
     "log1p", "log2", "log10", "max", "min", "pow", "rcp", "round", "roundeven", "rsqrt", "sigmoid", "sin", "sinh",
     "sqrt", "tan", "tanh", "trunc",
 ]  # fmt: skip
+
+V = TypeVar("V", bound="Numeric | TensorSSA | float")
+"""A number, or a vector of numbers."""
 
 
 class RoundingMode(enum.Enum):
@@ -115,44 +118,183 @@ def _on_host(op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | N
     return typed[0].dtype(made) if typed and not isinstance(made, bool) else made
 
 
-def _unary(name: str, python: Callable[[float], float] | None, doc: str) -> Callable[..., Any]:
-    def function(
-        x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
-    ) -> Any:
-        return _apply(f"math.{name}", (x,), python, fastmath, approx)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+    """Return e to the power of x."""
+    return _apply("math.exp", (x,), python_math.exp, fastmath, approx)
 
 
-exp = _unary("exp", python_math.exp, "e to the power of x.")
-exp2 = _unary("exp2", lambda x: 2.0**x, "2 to the power of x.")
-expm1 = _unary("expm1", python_math.expm1, "exp(x) - 1, exact for small x.")
-log = _unary("log", python_math.log, "The natural logarithm.")
-log2 = _unary("log2", python_math.log2, "The logarithm to base 2.")
-log10 = _unary("log10", python_math.log10, "The logarithm to base 10.")
-log1p = _unary("log1p", python_math.log1p, "log(1 + x), exact for small x.")
-sin = _unary("sin", python_math.sin, "The sine of an angle in radians.")
-cos = _unary("cos", python_math.cos, "The cosine of an angle in radians.")
-tan = _unary("tan", python_math.tan, "The tangent of an angle in radians.")
-asin = _unary("asin", python_math.asin, "The arc sine.")
-acos = _unary("acos", python_math.acos, "The arc cosine.")
-atan = _unary("atan", python_math.atan, "The arc tangent.")
-sinh = _unary("sinh", python_math.sinh, "The hyperbolic sine.")
-cosh = _unary("cosh", python_math.cosh, "The hyperbolic cosine.")
-tanh = _unary("tanh", python_math.tanh, "The hyperbolic tangent.")
-asinh = _unary("asinh", python_math.asinh, "The inverse of the hyperbolic sine.")
-acosh = _unary("acosh", python_math.acosh, "The inverse of the hyperbolic cosine.")
-atanh = _unary("atanh", python_math.atanh, "The inverse of the hyperbolic tangent.")
-erf = _unary("erf", python_math.erf, "The error function.")
-erfc = _unary("erfc", python_math.erfc, "1 - erf(x), exact for large x.")
-cbrt = _unary("cbrt", lambda x: python_math.copysign(python_math.fabs(x) ** (1 / 3), x), "The cube root.")
-floor = _unary("floor", python_math.floor, "The largest integer not above x, as a float.")
-ceil = _unary("ceil", python_math.ceil, "The smallest integer not below x, as a float.")
-trunc = _unary("trunc", python_math.trunc, "x without its fraction, as a float.")
-round = _unary("round", None, "The nearest integer, halves away from zero, as a float.")
-roundeven = _unary("roundeven", lambda x: float(_round(x)), "The nearest integer, halves to even, as a float.")
+def exp2(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return 2 to the power of x."""
+    return _apply("math.exp2", (x,), lambda x: 2.0**x, fastmath, approx)
+
+
+def expm1(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return exp(x) - 1, exact for small x."""
+    return _apply("math.expm1", (x,), python_math.expm1, fastmath, approx)
+
+
+def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+    """Return the natural logarithm."""
+    return _apply("math.log", (x,), python_math.log, fastmath, approx)
+
+
+def log2(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the logarithm to base 2."""
+    return _apply("math.log2", (x,), python_math.log2, fastmath, approx)
+
+
+def log10(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the logarithm to base 10."""
+    return _apply("math.log10", (x,), python_math.log10, fastmath, approx)
+
+
+def log1p(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return log(1 + x), exact for small x."""
+    return _apply("math.log1p", (x,), python_math.log1p, fastmath, approx)
+
+
+def sin(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+    """Return the sine of an angle in radians."""
+    return _apply("math.sin", (x,), python_math.sin, fastmath, approx)
+
+
+def cos(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+    """Return the cosine of an angle in radians."""
+    return _apply("math.cos", (x,), python_math.cos, fastmath, approx)
+
+
+def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+    """Return the tangent of an angle in radians."""
+    return _apply("math.tan", (x,), python_math.tan, fastmath, approx)
+
+
+def asin(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the arc sine."""
+    return _apply("math.asin", (x,), python_math.asin, fastmath, approx)
+
+
+def acos(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the arc cosine."""
+    return _apply("math.acos", (x,), python_math.acos, fastmath, approx)
+
+
+def atan(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the arc tangent."""
+    return _apply("math.atan", (x,), python_math.atan, fastmath, approx)
+
+
+def sinh(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the hyperbolic sine."""
+    return _apply("math.sinh", (x,), python_math.sinh, fastmath, approx)
+
+
+def cosh(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the hyperbolic cosine."""
+    return _apply("math.cosh", (x,), python_math.cosh, fastmath, approx)
+
+
+def tanh(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the hyperbolic tangent."""
+    return _apply("math.tanh", (x,), python_math.tanh, fastmath, approx)
+
+
+def asinh(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the inverse of the hyperbolic sine."""
+    return _apply("math.asinh", (x,), python_math.asinh, fastmath, approx)
+
+
+def acosh(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the inverse of the hyperbolic cosine."""
+    return _apply("math.acosh", (x,), python_math.acosh, fastmath, approx)
+
+
+def atanh(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the inverse of the hyperbolic tangent."""
+    return _apply("math.atanh", (x,), python_math.atanh, fastmath, approx)
+
+
+def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+    """Return the error function."""
+    return _apply("math.erf", (x,), python_math.erf, fastmath, approx)
+
+
+def erfc(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return 1 - erf(x), exact for large x."""
+    return _apply("math.erfc", (x,), python_math.erfc, fastmath, approx)
+
+
+def cbrt(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the cube root."""
+    return _apply(
+        "math.cbrt", (x,), lambda x: python_math.copysign(python_math.fabs(x) ** (1 / 3), x), fastmath, approx
+    )
+
+
+def floor(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the largest integer not above x, as a float."""
+    return _apply("math.floor", (x,), python_math.floor, fastmath, approx)
+
+
+def ceil(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the smallest integer not below x, as a float."""
+    return _apply("math.ceil", (x,), python_math.ceil, fastmath, approx)
+
+
+def trunc(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return x without its fraction, as a float."""
+    return _apply("math.trunc", (x,), python_math.trunc, fastmath, approx)
+
+
+def round(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the nearest integer, halves away from zero, as a float."""
+    return _apply("math.round", (x,), None, fastmath, approx)
+
+
+def roundeven(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
+    """Return the nearest integer, halves to even, as a float."""
+    return _apply("math.roundeven", (x,), lambda x: float(_round(x)), fastmath, approx)
 
 
 def _round(x: float) -> int:
@@ -160,84 +302,87 @@ def _round(x: float) -> int:
 
 
 def sqrt(
-    x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, rounding: Any = None, *, loc: Any = None,
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, rounding: Any = None, *, loc: Any = None,
     ip: Any = None,
-) -> Any:  # fmt: skip
+) -> V:  # fmt: skip
     """Return the square root."""
     _only_nearest(rounding, "sqrt")
     return _apply("math.sqrt", (x,), python_math.sqrt, fastmath, approx)
 
 
 def rsqrt(
-    x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
-) -> Any:
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
     """Return 1 / sqrt(x)."""
     return _apply("math.rsqrt", (x,), lambda v: 1.0 / python_math.sqrt(v), fastmath, approx)
 
 
 def rcp(
-    x: Any, fastmath: bool = False, approx: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
+    x: V, fastmath: bool = False, approx: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
     ip: Any = None,
-) -> Any:  # fmt: skip
+) -> V:  # fmt: skip
     """Return 1 / x."""
     _only_nearest(rounding, "rcp")
     return _apply("arith.divf", (1.0, x), lambda one, v: one / v, fastmath, approx)
 
 
-def sigmoid(x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
+def sigmoid(x: V, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
     """Return 1 / (1 + exp(-x)). Exact at both ends: 0 and 1."""
-    if isinstance(x, (TensorSSA, Numeric)) and x.dtype.is_float and x.dtype.width < 32:
-        return sigmoid(x.to(Float32), fastmath).to(x.dtype)  # rounded once
+    v: Any = x
+    if isinstance(v, (TensorSSA, Numeric)) and v.dtype.is_float and v.dtype.width < 32:
+        wide: Any = sigmoid(v.to(Float32), fastmath)
+        return wide.to(v.dtype)  # rounded once
     if fastmath or tracing.current() is None:
-        return rcp(exp(-x, fastmath) + 1.0, fastmath)
+        power: Any = exp(-v, fastmath)
+        return rcp(power + 1.0, fastmath)
     # exp(-|x|) does not overflow where the result is tiny
-    small = exp(-abs(x))
-    choose = where if isinstance(small, TensorSSA) else select
-    return choose(x < 0, small, 1.0) / (small + 1.0)
+    small = exp(-abs(v))
+    choose: Any = where if isinstance(small, TensorSSA) else select
+    return choose(v < 0, small, 1.0) / (small + 1.0)
 
 
 def fma(
-    a: Any, b: Any, c: Any, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
+    a: V, b: V | Numeric | float, c: V | Numeric | float, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
     ip: Any = None,
-) -> Any:  # fmt: skip
+) -> V:  # fmt: skip
     """Return a * b + c, rounded once."""
     _only_nearest(rounding, "fma")
     return _apply("math.fma", (a, b, c), lambda x, y, z: x * y + z, fastmath)
 
 
-def pow(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
+def pow(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
     """Return x to the power of y."""
     return _apply("math.powf", (x, y), python_math.pow, fastmath)
 
 
-def atan2(y: Any, x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
+def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
     """Return the angle of the point (x, y), between -pi and pi."""
     return _apply("math.atan2", (y, x), python_math.atan2, fastmath)
 
 
-def copysign(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
+def copysign(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
     """Return x with the sign of y."""
     return _apply("math.copysign", (x, y), python_math.copysign, fastmath)
 
 
-def isnan(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def isnan(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
     """Return whether x is not a number."""
     return _apply("math.isnan", (x,), python_math.isnan, result=Boolean)
 
 
-def isinf(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def isinf(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
     """Return whether x is infinite."""
     return _apply("math.isinf", (x,), python_math.isinf, result=Boolean)
 
 
-def isfinite(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def isfinite(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
     """Return whether x is neither infinite nor not a number."""
     return _apply("math.isfinite", (x,), python_math.isfinite, result=Boolean)
 
 
-def abs(x: Any, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
+def abs(x: V, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
     """Return the absolute value, in the type of x."""
-    return x.__abs__()
+    return x.__abs__()  # pyright: ignore[reportAttributeAccessIssue, reportReturnType]
 
 
 absf = abs
@@ -263,12 +408,16 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
     return _apply(op, (x, y), None)
 
 
-def max(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
+def max(
+    x: V, y: V | Numeric | float, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
     """Return the larger, element by element. A NaN loses against a number, unless it is to be propagated."""
     return _extremum("max", x, y, propagate_nan)
 
 
-def min(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
+def min(
+    x: V, y: V | Numeric | float, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+) -> V:
     """Return the smaller, element by element. A NaN loses against a number, unless it is to be propagated."""
     return _extremum("min", x, y, propagate_nan)
 

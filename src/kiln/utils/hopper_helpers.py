@@ -6,7 +6,7 @@ from typing import Any
 
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, NumericMeta, TFloat32, Uint8
-from ..cute import TiledMma, make_copy_atom, make_tiled_mma, size, tile_to_shape
+from ..cute import ComposedLayout, CopyAtom, TiledMma, make_copy_atom, make_tiled_mma, size, tile_to_shape
 from ..cute.nvgpu import CopyUniversalOp
 from ..cute.nvgpu.warp import StMatrix8x8x16bOp
 from ..cute.nvgpu.warpgroup import (
@@ -76,7 +76,7 @@ def get_smem_layout_atom(
 
 def make_smem_layout_a(
     a_layout: LayoutEnum, mma_tiler_mnk: Any, a_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
-) -> Any:
+) -> ComposedLayout:
     """Return the layout of operand A (M, K, stages) in shared memory."""
     m, _, k = _tile("mma_tiler_mnk", mma_tiler_mnk, 3)
     return _staged(a_layout, a_dtype, (m, k), num_stages)
@@ -84,7 +84,7 @@ def make_smem_layout_a(
 
 def make_smem_layout_b(
     b_layout: LayoutEnum, mma_tiler_mnk: Any, b_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
-) -> Any:
+) -> ComposedLayout:
     """Return the layout of operand B (N, K, stages) in shared memory."""
     _, n, k = _tile("mma_tiler_mnk", mma_tiler_mnk, 3)
     return _staged(b_layout, b_dtype, (n, k), num_stages)
@@ -93,7 +93,7 @@ def make_smem_layout_b(
 def make_smem_layout_epi(
     epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, smem_trg_shape: Any = None,
     smem_order: Any = None, *, loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> ComposedLayout:  # fmt: skip
     """Return the layout of the epilogue's tile (M, N, stages) in shared memory.
 
     `smem_trg_shape` and `smem_order` are another shape to fill, and the order of its modes.
@@ -127,7 +127,7 @@ def compute_tile_shape_or_override(
 
 def sm90_get_smem_store_op(
     layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, *, loc: Any = None, ip: Any = None
-) -> Any:
+) -> CopyAtom:
     """Return the atom that stores results to shared memory: `stmatrix` for 16 bits, transposed if M is contiguous."""
     _check_layout(layout_d)
     _width(elem_ty_acc)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import runtime_error, type_error
 from ..base_dsl.typing import Int8, Int32, NumericMeta
 from ..cute.deferred_dialects import cute
 from ..cute.layout.composed_layout import ComposedLayout
-from ..cute.layout.layout import cosize, make_layout
+from ..cute.layout.int_tuple import Shape
+from ..cute.layout.layout import Layout, cosize, make_layout
 from ..cute.tensor.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
 from ..cute.tensor.structures import struct
-from ..cute.tensor.tensor import make_tensor
+from ..cute.tensor.tensor import TracedTensor, make_tensor
 from .smem_capacity import get_smem_capacity_in_bytes
 
+D = TypeVar("D")
 _MOST_ALIGNED = 1024
 """The alignment of a CTA's shared memory, in bytes."""
 
@@ -62,9 +64,9 @@ class SmemAllocator:
         return self._take(element_type.n_bytes(num_elems), alignment, element_type)
 
     def allocate_tensor(
-        self, element_type: Any, layout: Any, byte_alignment: int = 1, swizzle: Any = None, *,
+        self, element_type: type[D], layout: Layout | ComposedLayout | Shape, byte_alignment: int = 1, swizzle: Any = None, *,
         partition: SmemPartition = SmemPartition.USER, loc: Any = None, ip: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> TracedTensor[D]:  # fmt: skip
         """Allocate a tensor of a static layout. `swizzle` permutes its addresses, in bytes."""
         if isinstance(layout, (int, tuple)):
             layout = make_layout(layout)
@@ -73,7 +75,8 @@ class SmemAllocator:
         if not isinstance(count, int):
             raise type_error(f"a tensor in shared memory needs a static layout, got {layout}")
         pointer = self.allocate_array(element_type, count, byte_alignment=byte_alignment)
-        return make_tensor(recast_ptr(pointer, swizzle, element_type) if swizzle is not None else pointer, layout)
+        made: Any = make_tensor(recast_ptr(pointer, swizzle, element_type) if swizzle is not None else pointer, layout)
+        return made
 
     def _take(self, size: Any, alignment: int, dtype: Any) -> Pointer:
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
@@ -93,13 +96,13 @@ class SmemAllocator:
         base = cute.alloc_smem(max(size, 1), alignment, cute.ptr_type(dtype.mlir_type, "smem", alignment))
         return Pointer(base, dtype, AddressSpace.smem, alignment)
 
-    def calculate_total_usage(self, *, loc: Any = None, ip: Any = None) -> Any:
+    def calculate_total_usage(self, *, loc: Any = None, ip: Any = None) -> Int32:
         """Return the bytes allocated so far by this allocator."""
         return Int32(self._used)
 
     def calculate_partition_size(
         self, partition: SmemPartition, *, cumulative: bool = False, loc: Any = None, ip: Any = None
-    ) -> Any:
+    ) -> Int32:
         """Return the bytes of a partition; all memory is the user's."""
         return Int32(self._used if partition is SmemPartition.USER or cumulative else 0)
 

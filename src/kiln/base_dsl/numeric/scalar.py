@@ -31,8 +31,15 @@ state = trace.state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
     from typing_extensions import Self
+
+    from .operator_types import Number, arithmetic, bitwise, division
+    from .operator_types import shift as shift_type
+    from .types import Boolean, Int32
+
+    T = TypeVar("T")
 
 
 class Numeric(metaclass=NumericMeta, abstract=True):
@@ -43,7 +50,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     _value: Any
     _buffer: Any
 
-    def __new__(cls, x: Any = 0, *, loc: Any = None, ip: Any = None) -> Any:
+    def __new__(cls, x: Any = 0, *, loc: Any = None, ip: Any = None) -> Self:
         if ip is not None:
             with ip:
                 return cls(x)
@@ -100,7 +107,8 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         return self._value
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> type[Self]:
+        """The numeric type."""
         return type(self)
 
     @property
@@ -124,7 +132,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __format__(self, spec: str) -> str:
         return format(self._value, spec) if type(self._value) in PLAIN else _unknown(format("?", _alignment_of(spec)))
 
-    def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def to(self, dtype: type[T], *, loc: Any = None, ip: Any = None) -> T:
         """Return the value as another type. Integers wrap; a float to an integer drops the fraction and saturates."""
         if isinstance(dtype, NumericMeta):
             if dtype._abstract:
@@ -139,7 +147,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             return self.ir_value(loc=loc, ip=ip)
         raise TypeError(f".to() takes a numeric type such as Int32 or Float32, got {dtype!r}")
 
-    def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def bitcast(self, dtype: type[T], *, loc: Any = None, ip: Any = None) -> T:
         """Return the same bits as a value of another type of the same width."""
         own = type(self)
         if not isinstance(dtype, NumericMeta) or dtype._abstract:
@@ -239,36 +247,62 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         bits = host.to_bits(cls, plain)
         return bits.to_bytes(16 if cls.width > 64 else 8, "little")
 
-    __add__, __radd__ = both_ways(binary, "add")
-    __sub__, __rsub__ = both_ways(binary, "sub")
-    __mul__, __rmul__ = both_ways(binary, "mul")
-    __truediv__, __rtruediv__ = both_ways(binary, "truediv")
-    __floordiv__, __rfloordiv__ = both_ways(binary, "floordiv")
-    __mod__, __rmod__ = both_ways(binary, "mod")
+    if TYPE_CHECKING:
+        __add__ = arithmetic
+        __radd__ = arithmetic
+        __sub__ = arithmetic
+        __rsub__ = arithmetic
+        __mul__ = arithmetic
+        __rmul__ = arithmetic
+        __truediv__ = division
+        __rtruediv__ = division
+        __floordiv__ = arithmetic
+        __rfloordiv__ = arithmetic
+        __mod__ = arithmetic
+        __rmod__ = arithmetic
+        __pow__ = arithmetic
+        __rpow__ = arithmetic
 
-    def __divmod__(self, other: Any) -> Any:
-        quotient = binary("floordiv", self, other)
-        return quotient if quotient is NotImplemented else (quotient, binary("mod", self, other))
+        def __divmod__(self, other: Numeric | float) -> tuple[Number, Number]: ...
+        def __rdivmod__(self, other: Numeric | float) -> tuple[Number, Number]: ...
+        def __lt__(self, other: Numeric | float) -> Boolean: ...
+        def __le__(self, other: Numeric | float) -> Boolean: ...
+        def __gt__(self, other: Numeric | float) -> Boolean: ...
+        def __ge__(self, other: Numeric | float) -> Boolean: ...
+        def __eq__(self, other: object) -> Boolean: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+        def __ne__(self, other: object) -> Boolean: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
-    def __rdivmod__(self, other: Any) -> Any:
-        quotient = binary("floordiv", self, other, True)
-        return quotient if quotient is NotImplemented else (quotient, binary("mod", self, other, True))
+    else:
+        __add__, __radd__ = both_ways(binary, "add")
+        __sub__, __rsub__ = both_ways(binary, "sub")
+        __mul__, __rmul__ = both_ways(binary, "mul")
+        __truediv__, __rtruediv__ = both_ways(binary, "truediv")
+        __floordiv__, __rfloordiv__ = both_ways(binary, "floordiv")
+        __mod__, __rmod__ = both_ways(binary, "mod")
 
-    def __pow__(self, other: Any, modulus: Any = None) -> Any:
-        return power(self, other, modulus)
+        def __divmod__(self, other: Any) -> Any:
+            quotient = binary("floordiv", self, other)
+            return quotient if quotient is NotImplemented else (quotient, binary("mod", self, other))
 
-    def __rpow__(self, other: Any) -> Any:
-        if type(other) not in PLAIN:
-            return NotImplemented
-        return power(typed_operand(other, type(self)), self)
+        def __rdivmod__(self, other: Any) -> Any:
+            quotient = binary("floordiv", self, other, True)
+            return quotient if quotient is NotImplemented else (quotient, binary("mod", self, other, True))
 
-    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = one_way(compare, "lt", "le", "gt", "ge", "eq", "ne")
+        def __pow__(self, other: Any, modulus: Any = None) -> Any:
+            return power(self, other, modulus)
 
-    def __pos__(self) -> Any:
+        def __rpow__(self, other: Any) -> Any:
+            if type(other) not in PLAIN:
+                return NotImplemented
+            return power(typed_operand(other, type(self)), self)
+
+        __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = one_way(compare, "lt", "le", "gt", "ge", "eq", "ne")
+
+    def __pos__(self) -> Self:
         t = arithmetic_type(type(self))
         return convert(self, t)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Self:
         t = arithmetic_type(type(self))
         x = convert(self, t)
         if type(x._value) in PLAIN:
@@ -341,30 +375,50 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
     def __tvm_ffi_int__(self) -> int:
         return int(self._python("to pass it to a compiled function"))
 
-    __and__, __rand__ = both_ways(binary, "and")
-    __or__, __ror__ = both_ways(binary, "or")
-    __xor__, __rxor__ = both_ways(binary, "xor")
+    if TYPE_CHECKING:
+        __and__ = bitwise
+        __rand__ = bitwise
+        __or__ = bitwise
+        __ror__ = bitwise
+        __xor__ = bitwise
+        __rxor__ = bitwise
+        __lshift__ = shift_type
+        __rlshift__ = shift_type
+        __rshift__ = shift_type
+        __rrshift__ = shift_type
+    else:
+        __and__, __rand__ = both_ways(binary, "and")
+        __or__, __ror__ = both_ways(binary, "or")
+        __xor__, __rxor__ = both_ways(binary, "xor")
 
-    def __lshift__(self, other: Any) -> Any:
-        return shift("lshift", self, other)
+        def __lshift__(self, other: Any) -> Any:
+            return shift("lshift", self, other)
 
-    def __rlshift__(self, other: Any) -> Any:
-        return NotImplemented if not isinstance(other, int) else shift("lshift", typed_operand(other, type(self)), self)
+        def __rlshift__(self, other: Any) -> Any:
+            return (
+                NotImplemented
+                if not isinstance(other, int)
+                else shift("lshift", typed_operand(other, type(self)), self)
+            )
 
-    def __rshift__(self, other: Any) -> Any:
-        return shift("rshift", self, other)
+        def __rshift__(self, other: Any) -> Any:
+            return shift("rshift", self, other)
 
-    def __rrshift__(self, other: Any) -> Any:
-        return NotImplemented if not isinstance(other, int) else shift("rshift", typed_operand(other, type(self)), self)
+        def __rrshift__(self, other: Any) -> Any:
+            return (
+                NotImplemented
+                if not isinstance(other, int)
+                else shift("rshift", typed_operand(other, type(self)), self)
+            )
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> Self:
         """Return all bits flipped; `~` of a Boolean is its negation."""
         t = type(self)
         if type(self._value) in PLAIN:
             return t._make(not self._value if t.is_boolean else host.wrap(t, ~self._value))
         return t._make(emit.invert(t, self._value))
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Self:
         t = arithmetic_type(type(self))
         x = convert(self, t)
         if x.nonneg:
@@ -378,7 +432,7 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
     def __round__(self, ndigits: int | None = None) -> Any:
         return convert(self, arithmetic_type(type(self)))
 
-    def __floor__(self) -> Any:
+    def __floor__(self) -> Int32:
         return self.__round__()
 
     __ceil__ = __trunc__ = __floor__
@@ -398,7 +452,7 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
     def __tvm_ffi_float__(self) -> float:
         return float(self._python("to pass it to a compiled function"))
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Self:
         t = type(self)
         if type(self._value) in PLAIN:
             return t._make(abs(self._value))
@@ -423,13 +477,13 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
             raise TypeError(f"round(x, {ndigits}) of a dynamic value: only whole numbers (0 digits) can be rounded to")
         return type(self)._make(emit.float_unary("math.roundeven", type(self), self._value))
 
-    def __floor__(self) -> Any:
+    def __floor__(self) -> Int32:
         return self._rounded("math.floor", math.floor)
 
-    def __ceil__(self) -> Any:
+    def __ceil__(self) -> Int32:
         return self._rounded("math.ceil", math.ceil)
 
-    def __trunc__(self) -> Any:
+    def __trunc__(self) -> Int32:
         return self._rounded("math.trunc", math.trunc)
 
 

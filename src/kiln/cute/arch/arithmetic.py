@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import Float32, Int8, Int32, Int64, Uint32, Uint64
+from ...base_dsl.typing import Float32, Int8, Int32, Int64, Integer, Uint32, Uint64
 from ..deferred_dialects import nvgpu
 from .values import choice, f32, i32, kernel_only, number
+
+N = TypeVar("N", bound=Integer)
 
 __all__ = [
     "add_packed_f32x2", "clz", "exp", "exp2", "exp_packed_f32x2", "fma_packed_f32x2", "fmax", "fmin", "log2_approx",
@@ -21,33 +23,33 @@ __all__ = [
 Pair = tuple[Float32, Float32]
 
 
-def popc(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def popc(value: Integer, *, loc: Any = None, ip: Any = None) -> Int32:
     """Return how many bits are set."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctpop", type(typed).mlir_type, (typed.ir_value(),)))
 
 
-def clz(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def clz(value: Integer, *, loc: Any = None, ip: Any = None) -> Int32:
     """Return the number of zeros above the highest set bit; the width for 0."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctlz", type(typed).mlir_type, (typed.ir_value(),)))
 
 
-def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, ip: Any = None) -> Int32:
     """Return four of the eight bytes of two words, chosen by the nibbles of `prmt_indices`."""
     kernel_only("prmt")
     kind = Uint32 if isinstance(src, Uint32) else Int32
     return kind._make(nvgpu.units.prmt(i32(src), i32(src_reg_shifted), i32(prmt_indices)))
 
 
-def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Any:
+def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Int32:
     """Return a logical function of three words, given by its value for 0xF0, 0xCC, 0xAA."""
     kernel_only("lop3")
     kind = Uint32 if isinstance(a, Uint32) else Int32
     return kind._make(nvgpu.units.lop3(i32(a), i32(b), i32(c), lut))
 
 
-def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def mul_hi(a: N, b: N | int, *, loc: Any = None, ip: Any = None) -> N:
     """Return the upper half of a product."""
     left = number(a)
     kind: Any = type(left)
@@ -56,7 +58,7 @@ def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return kind._make(made.results[1])
 
 
-def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Int64:
     """Return the whole product, twice as wide as the operands."""
     left = number(a)
     kind: Any = type(left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
@@ -10,6 +10,9 @@ from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Numeric, Uint32
 from ..deferred_dialects import nvgpu
 from .values import choice, kernel_only, pointer
+
+if TYPE_CHECKING:
+    from ...base_dsl.numeric.operator_types import Number
 
 __all__ = [
     "atomic_add", "atomic_and", "atomic_cas", "atomic_exch", "atomic_fmax", "atomic_fmin", "atomic_max",
@@ -55,44 +58,44 @@ def atomic_rmw(
     return _rmw("atomic_rmw", choice("op", op, _OPERATIONS), ptr, val, sem, scope)
 
 
-def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
     """Add to the element at a pointer; return its old value."""
     return _rmw("atomic_add", "add", ptr, val, sem, scope)
 
 
-def atomic_max(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def atomic_max(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
     """Replace the element at a pointer by the larger of it and `val`; return its old value."""
     return _rmw("atomic_max", "max", ptr, val, sem, scope)
 
 
-def atomic_min(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def atomic_min(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
     """Replace the element at a pointer by the smaller of it and `val`; return its old value."""
     return _rmw("atomic_min", "min", ptr, val, sem, scope)
 
 
-def atomic_and(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def atomic_and(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
     """Combine by bitwise and; return the old value."""
     return _rmw("atomic_and", "and", ptr, val, sem, scope)
 
 
-def atomic_or(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def atomic_or(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
     """Combine by bitwise or; return the old value."""
     return _rmw("atomic_or", "or", ptr, val, sem, scope)
 
 
-def atomic_xor(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def atomic_xor(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
     """Combine by bitwise exclusive or; return the old value."""
     return _rmw("atomic_xor", "xor", ptr, val, sem, scope)
 
 
-def atomic_exch(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def atomic_exch(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
     """Replace the element; return its old value."""
     return _rmw("atomic_exch", "exch", ptr, val, sem, scope)
 
 
 def atomic_cas(
     ptr: Any, cmp: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
-) -> Any:
+) -> Number:
     """Write `val` if the element equals `cmp`; return the old value."""
     kernel_only("atomic_cas")
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
@@ -184,7 +187,7 @@ def _modifiers(sem: Any, scope: Any, cop: Any, eviction: Any, prefetch: Any = No
 def load(
     ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None,
     cop: Any = None, ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> Number:  # fmt: skip
     """Load the element at a pointer with a memory order, a cache operator or a hint; the load is never removed."""
     kernel_only("load")
     address = pointer(ptr, "load")

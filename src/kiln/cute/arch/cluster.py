@@ -75,7 +75,7 @@ def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
     nvgpu.cluster.cluster_wait()
 
 
-def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Pointer:
     """Return the generic pointer into the shared memory of another CTA of the cluster that corresponds to one into this
     CTA's.
 

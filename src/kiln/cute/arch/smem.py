@@ -16,7 +16,7 @@ __all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
 
 def alloc_smem(
     element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
-) -> Any:
+) -> Pointer:
     """Return a pointer to new static shared memory for `size_in_elems` elements."""
     kernel_only("alloc_smem")
     if not isinstance(size_in_elems, int) or size_in_elems < 1:
@@ -32,7 +32,7 @@ def alloc_smem(
     return Pointer(made, element_type, AddressSpace.smem, alignment)
 
 
-def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Pointer:
     """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's allocations."""
     kernel_only("get_dyn_smem")
     alignment = alignment or 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
@@ -13,6 +13,9 @@ from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int32, Numeric, Uint32
 from ..deferred_dialects import nvgpu
 from .values import FULL_MASK, choice, i1, i32, kernel_only, number
+
+V = TypeVar("V")
+"""A number or a vector."""
 
 __all__ = [
     "ShflKind", "elect_one", "make_warp_uniform", "shuffle_sync", "shuffle_sync_bfly", "shuffle_sync_down",
@@ -37,9 +40,9 @@ def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None
 
 
 def shuffle_sync_op(
-    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, kind: Any = ShflKind.idx, *,
+    value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, kind: Any = ShflKind.idx, *,
     loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> V:  # fmt: skip
     """Return the value another lane of the warp holds; numbers of up to 64 bits, or vectors of them.
 
     `mask_and_clamp` is PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
@@ -47,8 +50,9 @@ def shuffle_sync_op(
     kernel_only("shuffle_sync")
     name = choice("kind", kind, ("idx", "up", "down", "bfly"))
     rest = (i32(offset), i32(mask), i32(mask_and_clamp))
-    if not isinstance(value, (int, float, Numeric)) and hasattr(value, "dtype") and hasattr(value, "shape"):
-        return type(value)(_shuffle_vector(value.ir_value(), rest, name), value.shape, value.dtype)
+    x: Any = value
+    if not isinstance(x, (int, float, Numeric)) and hasattr(x, "dtype") and hasattr(x, "shape"):
+        return type(x)(_shuffle_vector(x.ir_value(), rest, name), x.shape, x.dtype)
     typed = number(value)
     return type(typed)._make(_shuffle_word(typed.ir_value(), rest, name))
 
@@ -89,40 +93,40 @@ def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value
 
 
 def shuffle_sync(
-    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.idx,
+    value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.idx,
     loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> V:  # fmt: skip
     """Return the value of lane `offset`."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def shuffle_sync_up(
-    value: Any, offset: Any, mask: Any = FULL_MASK, *, mask_and_clamp: Any = 0, kind: Any = ShflKind.up,
+    value: V, offset: Any, mask: Any = FULL_MASK, *, mask_and_clamp: Any = 0, kind: Any = ShflKind.up,
     loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> V:  # fmt: skip
     """Return the value of the lane `offset` below; the lowest lanes keep their own."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def shuffle_sync_down(
-    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.down,
+    value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.down,
     loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> V:  # fmt: skip
     """Return the value of the lane `offset` above; the highest lanes keep their own."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def shuffle_sync_bfly(
-    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.bfly,
+    value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.bfly,
     loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> V:  # fmt: skip
     """Return the value of the lane whose number differs by `offset` in its bits."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def warp_reduction(
-    val: Any, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
-) -> Any:
+    val: V, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
+) -> V:
     """Return the values of groups of `threads_in_group` neighbouring lanes combined by `op`, in all of them."""
     if threads_in_group not in (1, 2, 4, 8, 16, 32):
         raise type_error(f"threads_in_group is {threads_in_group}", "a power of two up to 32")
@@ -133,12 +137,12 @@ def warp_reduction(
     return val
 
 
-def warp_reduction_max(val: Any, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> Any:
+def warp_reduction_max(val: V, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> V:
     """Return the largest of the values of groups of lanes."""
     return warp_reduction(val, op or _larger, threads_in_group=threads_in_group)
 
 
-def warp_reduction_sum(val: Any, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> Any:
+def warp_reduction_sum(val: V, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> V:
     """Return the sum of the values of groups of lanes."""
     return warp_reduction(val, op or (lambda a, b: a + b), threads_in_group=threads_in_group)
 
@@ -155,9 +159,9 @@ _REDUX = ("fmax", "fmin", "max", "min", "umax", "umin", "add", "xor", "or", "and
 
 
 def warp_redux_sync(
-    value: Any, kind: Any, mask_and_clamp: Any = FULL_MASK, *, abs: bool | None = None, nan: bool | None = None,
+    value: V, kind: Any, mask_and_clamp: Any = FULL_MASK, *, abs: bool | None = None, nan: bool | None = None,
     loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> V:  # fmt: skip
     """Combine a 32-bit number of the lanes of a mask by the hardware; `fmax` and `fmin` need sm_100."""
     kernel_only("warp_redux_sync")
     name = choice("kind", kind, _REDUX)

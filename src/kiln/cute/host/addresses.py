@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ..tensor.pointer import AddressSpace, pointer_to
+from ..tensor.pointer import AddressSpace, Pointer, pointer_to
 
 if TYPE_CHECKING:
     from ..layout.swizzle import Swizzle
@@ -16,7 +16,7 @@ __all__ = ["make_ptr"]
 def make_ptr(
     dtype: Any, value: Any, mem_space: AddressSpace | None = None, *, assumed_align: int | None = None,
     swizzle_: Swizzle | None = None, loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> Pointer:  # fmt: skip
     """Return a pointer to an address, an integer; outside a trace a pointer to pass as an argument."""
     space = AddressSpace.generic if mem_space is None else mem_space
     if tracing.current() is None:

@@ -11,7 +11,7 @@ import ctypes
 import functools
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import entry_points
 from ...base_dsl.bindings import context, ir
@@ -192,20 +192,22 @@ class RuntimeTensor(_Passed):
 
     __repr__ = __str__
 
-    def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        raise type_error(
-            "an element of a tensor is taken outside a traced function",
-            "pass the tensor to a @jit function, or index the array it was made of",
-        )
+    if not TYPE_CHECKING:
 
-    def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
-        self[coord]
+        def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+            raise type_error(
+                "an element of a tensor is taken outside a traced function",
+                "pass the tensor to a @jit function, or index the array it was made of",
+            )
 
-    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """Raise an error: loading needs a traced function."""
-        return self[None]
+        def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+            self[coord]
 
-    store = fill = load
+        def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+            """Raise an error: loading needs a traced function."""
+            return self[None]
+
+        store = fill = load
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> RuntimeTensor:
         """Make all extents and strides dynamic but the stride 1 of the leading mode and strides of 0.
@@ -447,7 +449,7 @@ def make_fake_tensor(
         raise type_error(f"shape {shape} and stride {stride} have different numbers of modes")
     extents = tuple(_pattern(s, "extent") for s in shape)
     strides = tuple(_pattern(d, "stride") for d in stride)
-    found = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides)
+    found = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides, counted=False)
     return FakeTensor(found, shape, stride)
 
 

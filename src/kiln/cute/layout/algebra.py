@@ -1,5 +1,6 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
+# pyright: reportReturnType=false, reportUnnecessaryIsInstance=false
 """The algebra of layouts: coalesce, composition, complement.
 
 Every function promises a post-condition (stated in its docstring) and checks its precondition as far as
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .basis import ScaledBasis
 from .composed_layout import ComposedLayout
@@ -31,9 +32,14 @@ from .leaf import (
 from .modes import UNIT, get
 from .swizzle import Swizzle, swizzle_from_masks
 
+if TYPE_CHECKING:
+    from ...base_dsl.numeric.operator_types import Extent
+
 __all__ = [
     "ceil_div", "coalesce", "complement", "composition", "filter", "filter_zeros",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -93,7 +99,7 @@ def coalesce_layout(layout: Layout, profile: Any) -> Layout:
     return concat([coalesce_layout(m, p) for m, p in zip(modes, profile)] + modes[len(profile) :])
 
 
-def coalesce(input: Any, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def coalesce(input: T, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> T:
     """Return the same function of an index with as few modes as possible.
 
     Post-condition: ``result(i) == input(i)`` for every index i below the size, and the size is kept. Modes
@@ -113,7 +119,7 @@ def ones_where_zero(stride: Any, shape: Any) -> Any:
     return repeat_like(1, shape) if is_zero(stride) else shape
 
 
-def filter_zeros(input: Any, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def filter_zeros(input: T, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> T:
     """Return the layout with extent 1 in place of every mode with a static stride of 0; the nesting is kept.
 
     With ``target_profile``, a stride tree, the modes are those where the profile is 0.
@@ -127,7 +133,7 @@ def filter_zeros(input: Any, *, target_profile: Any = None, loc: Any = None, ip:
     )
 
 
-def filter(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def filter(input: T, *, loc: Any = None, ip: Any = None) -> T:
     """Return the coalesced layout without modes of extent 1 and static stride 0: the rest reaches every offset."""
     return layouts_of(input, _filter_layout, "filter")
 
@@ -375,7 +381,7 @@ def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
     )
 
 
-def complement(input: Any, cotarget: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+def complement(input: Any, cotarget: Any = None, *, loc: Any = None, ip: Any = None) -> Layout:
     """Return a layout that reaches what ``input`` leaves out of ``cotarget``, a size or shape (default: its own
     cosize).
 
@@ -457,7 +463,7 @@ def compact(shape: Any) -> Layout:
     return fast_layout(shape, prefix_product(shape))
 
 
-def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return how many tiles cover a shape.
 
     ``ceil_div(10, 4)`` is 3. Tuples divide mode by mode (a mode the tiler lacks stays as it is); where only one of

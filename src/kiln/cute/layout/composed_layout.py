@@ -1,5 +1,6 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportPrivateUsage=false
+# pyright: reportReturnType=false, reportUnnecessaryIsInstance=false
 """Composed layouts: ``inner(offset + outer(c))`` where ``inner`` need not be linear, a swizzle for example."""
 
 from __future__ import annotations

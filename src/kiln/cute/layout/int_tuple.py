@@ -1,4 +1,5 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportReturnType=false, reportUnnecessaryIsInstance=false
 """Integer trees: the shapes, strides and coordinates every layout is made of.
 
 A tree is a leaf (see :mod:`.leaf`) or a tuple of trees. Functions here take Python ints and dynamic
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .leaf import (
     DynamicInt,
@@ -27,7 +28,12 @@ from .leaf import (
     leaf_mul,
     leaf_select,
     leaf_str,
+    multiplied_extents,
 )
+
+if TYPE_CHECKING:
+    from ...base_dsl.numeric.operator_types import Extent
+    from ...base_dsl.typing import Boolean, Integer
 
 __all__ = [
     "Coord", "IntTuple", "LayoutError", "Shape", "XTuple", "elem_less", "elem_scale", "find", "find_if",
@@ -40,9 +46,14 @@ __all__ = [
 
 # Programs use these names in annotations, and a name inside quotes would be looked up in the program's own module.
 # So the nested part is not spelled out.
-IntTuple = int | DynamicInt | tuple[Any, ...]
-Shape = int | DynamicInt | tuple[Any, ...]
-Coord = int | DynamicInt | None | tuple[Any, ...]
+if TYPE_CHECKING:
+    IntTuple = int | Integer | tuple[Any, ...]
+    Shape = int | Integer | tuple[Any, ...] | list[Any]
+    Coord = int | Integer | None | tuple[Any, ...] | list[Any]
+else:
+    IntTuple = int | DynamicInt | tuple[Any, ...]
+    Shape = int | DynamicInt | tuple[Any, ...]
+    Coord = int | DynamicInt | None | tuple[Any, ...]
 XTuple = Any
 
 
@@ -86,7 +97,7 @@ def get_leaves(t: Any) -> tuple[Any, ...]:
     return flatten_to_tuple(t)
 
 
-def unflatten(sequence: Any, profile: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def unflatten(sequence: Any, profile: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
     """Return the items of a flat sequence arranged like ``profile``: ``unflatten((1,2,3), (0,(0,0)))`` is
     ``(1,(2,3))``.
 
@@ -241,7 +252,7 @@ def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
     return replace(t)
 
 
-def product(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def product(a: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return the product of all leaves: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
     if isinstance(a, int):
         return a
@@ -253,11 +264,11 @@ def product(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
         if isinstance(v, int):
             static *= v
         else:
-            dynamic = v if dynamic is None else dynamic * v
-    return static if dynamic is None else leaf_mul(dynamic, static)
+            dynamic = v if dynamic is None else multiplied_extents(dynamic, v)
+    return static if dynamic is None else multiplied_extents(dynamic, static)
 
 
-def product_each(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def product_each(a: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
     """Return the product of every mode: ``product_each((2,(3,4)))`` is ``(2,12)``; ``5`` gives ``(5,)``."""
     return tuple(product(v) for v in a) if isinstance(a, tuple) else (product(a),)
 
@@ -274,7 +285,7 @@ def product_like(a: Any, target_profile: Any, *, loc: Any = None, ip: Any = None
     return tuple(product_like(x, p) for x, p in zip(a, target_profile))
 
 
-def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return the sum of products of corresponding leaves of two congruent trees."""
     if isinstance(a, tuple) or isinstance(b, tuple):
         _same_rank("inner_product", a, b)
@@ -285,7 +296,7 @@ def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return leaf_mul(a, b)
 
 
-def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return ``a`` rounded up to a multiple of ``b``, leaf by leaf: ``round_up((5,8), (4,4))`` is ``(8,8)``.
 
     Modes that ``b`` lacks stay as they are. A divisor of 0 or below raises LayoutError.
@@ -303,7 +314,7 @@ def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return leaf_mul(leaf_ceil_div(a, b), b)
 
 
-def shape_div(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def shape_div(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return the division of shapes: ``shape_div(12, 4)`` is 3 and ``shape_div(4, 12)`` is 1, away from 0.
 
     Tuples divide mode by mode; a tuple over an int folds the divisor through the modes
@@ -337,7 +348,7 @@ def elem_scale(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return leaf_mul(a, product(b))
 
 
-def elem_less(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def elem_less(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Return whether every leaf of ``lhs`` is below the one of ``rhs``: a bool if known, else a dynamic Boolean.
 
     Used as a bounds check: ``elem_less(coord, shape)``. The two must have the same modes.
@@ -394,14 +405,14 @@ def prefix_product(a: Any, init: Any = 1) -> Any:
             return tuple([visit(v) for v in t])
         if isinstance(t, int) and t == 1:
             return 0
-        init = leaf_mul(init, pending)
+        init = multiplied_extents(init, pending)
         pending = t
         return init
 
     return visit(a)
 
 
-def increment_coord(coord: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def increment_coord(coord: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
     """Return the coordinate after ``coord`` in ``shape``, first mode fastest; the last one wraps to all zeros.
 
     Works without branches on dynamic coordinates. ``coord`` and ``shape`` must be congruent.

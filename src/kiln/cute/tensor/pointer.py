@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import sanitizing
 from ...base_dsl import trace as tracing
@@ -25,6 +25,9 @@ from .extents import watched
 from .iterator import AddressSpace, TensorIterator
 from .leaf_values import leaf_value
 from .printing import Formatted
+
+if TYPE_CHECKING:
+    from ...base_dsl.numeric.operator_types import Number
 
 __all__ = ["AddressSpace", "Pointer", "recast_ptr"]
 
@@ -124,7 +127,7 @@ class Pointer(TensorIterator):
         return made
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> type[Number]:
         """The numeric type of the elements."""
         return self._dtype
 
@@ -261,7 +264,7 @@ class Pointer(TensorIterator):
         wanted = self.type
         return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
 
-    def toint(self, *, loc: Any = None, ip: Any = None) -> Any:
+    def toint(self, *, loc: Any = None, ip: Any = None) -> Int32 | Int64:
         """Return the address: 32 bits in shared and tensor memory, else 64.
 
         In tensor memory it is `lane << 16 | column`, with the byte of the column in the two highest bits.
@@ -312,7 +315,7 @@ class Pointer(TensorIterator):
 
         return raw_pointer(self)
 
-    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+    def load(self, *, loc: Any = None, ip: Any = None) -> Number:
         """Return the element it points to."""
         return self.element(0)
 

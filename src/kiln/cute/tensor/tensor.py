@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
@@ -13,7 +13,7 @@ from ...base_dsl.numeric import emit, host
 from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
-from ..layout.int_tuple import as_int_tuple, has_underscore, pretty_str, product
+from ..layout.int_tuple import Coord, Shape, as_int_tuple, has_underscore, pretty_str, product
 from ..layout.layout import (
     Layout,
     cosize,
@@ -37,6 +37,19 @@ from .pointer import AddressSpace, Pointer, conversion, element_bits, element_va
 from .printing import layout_parts
 from .tensor_ssa import TensorSSA
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    from ...base_dsl.numeric.operator_types import Extent, Number
+    from .vector_types import ElementCoord
+
+    E_co = TypeVarWithDefault("E_co", covariant=True, default=Number)
+else:
+    E_co = TypeVar("E_co", covariant=True)
+D = TypeVar("D")
+"""A numeric type."""
+
 __all__ = [
     "Tensor", "make_fragment", "make_fragment_like", "make_identity_tensor", "make_rmem_tensor",
     "make_rmem_tensor_like", "make_tensor", "rank", "recast_tensor",
@@ -48,11 +61,12 @@ RMEM_ALIGNMENT = 32
 """The alignment of a register tensor's memory, in bytes."""
 
 
-class Tensor:
+class Tensor(Generic[E_co]):
     """Elements and the layout they lie in: what annotations and `isinstance` name.
 
     Inside a trace tensors are made by `make_tensor` and its relatives and arrive as arguments; outside, by
-    `cute.runtime.from_dlpack`.
+    `cute.runtime.from_dlpack`. `t[i, j]` is an element, `t[None, j]` a column, `t.load()` all elements as a vector.
+    `Tensor[Float32]` in an annotation tells type checkers the type of elements; calls do not check it.
     """
 
     __slots__ = ()
@@ -60,34 +74,69 @@ class Tensor:
     def __class_getitem__(cls, parameters: Any) -> Any:
         return cls
 
-    layout: Any
-    iterator: Any
-
     if TYPE_CHECKING:  # what tensors of a program have besides
-        load: Any
-        store: Any
-        fill: Any
 
-        def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any: ...
-        def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None: ...
+        @property
+        def layout(self) -> Layout:
+            """The map from coordinates to offsets; a `ComposedLayout` for a swizzled tensor."""
+            ...
+
+        @property
+        def iterator(self) -> Pointer:
+            """The pointer to the first element; for a tensor of coordinates, the coordinate of its origin."""
+            ...
+
+        @overload
+        def __getitem__(self, coord: ElementCoord) -> E_co: ...
+        @overload
+        def __getitem__(self, coord: tuple[Any, ...] | list[Any] | None) -> Self: ...
+        def __getitem__(self, coord: Any) -> Any:
+            """Return an element, or for a coordinate with None in it the tensor that is left."""
+            ...
+
+        def __setitem__(self, coord: Coord, value: Numeric | float | TensorSSA | Tensor[Any]) -> None:
+            """Write an element, or all elements of a slice."""
+            ...
+
+        def load(self, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+            """Return all elements as one value. The shape must be static."""
+            ...
+
+        def store(self, data: TensorSSA, *, loc: Any = None, ip: Any = None) -> None:
+            """Write all elements. The value has as many elements, in the same order, of the same type."""
+            ...
+
+        def fill(self, value: Numeric | float, *, loc: Any = None, ip: Any = None) -> None:
+            """Write the same number to all elements."""
+            ...
+
+        def mark_layout_dynamic(self, leading_dim: int | None = None) -> Self:
+            """Make extents and strides dynamic, except the stride 1 of the leading mode; only outside a trace."""
+            ...
+
+        def mark_compact_shape_dynamic(
+            self, mode: int, stride_order: Sequence[int] | None = None, divisibility: int = 1
+        ) -> Self:
+            """Make one extent of a compact layout dynamic, with the strides that depend on it; only outside a trace."""
+            ...
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> tuple[Extent, ...]:
         """The extents of the layout."""
         return self.layout.shape
 
     @property
-    def stride(self) -> Any:
+    def stride(self) -> tuple[Extent, ...]:
         """The strides of the layout."""
         return self.layout.stride
 
     @property
-    def element_type(self) -> Any:
+    def element_type(self) -> type[E_co]:
         """The numeric type of the elements."""
-        return self.iterator.dtype
+        return self.iterator.dtype  # pyright: ignore[reportReturnType]
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> type[E_co]:
         """The numeric type of the elements."""
         return self.element_type
 
@@ -118,7 +167,7 @@ class Tensor:
         return leading_dim(layout.shape, layout.stride)
 
 
-class TracedTensor(Tensor):
+class TracedTensor(Tensor[E_co]):
     """A tensor of the object program. Immutable; the elements are not.
 
     `iterator` is a pointer, for a coordinate tensor the coordinate of its origin, or another `TensorIterator`.
@@ -151,24 +200,24 @@ class TracedTensor(Tensor):
         return None if self._thread_slice is None else self._thread_slice[0]._linear_slice(self._thread_slice[1])
 
     @property
-    def iterator(self) -> Any:  # type: ignore[override]
+    def iterator(self) -> Pointer:
         """The pointer to the first element, the coordinate of the origin, or another iterator."""
         linear = self._linear()
         return self._iterator.exposed if linear is None else self._iterator.moved(linear[0])
 
     @property
-    def layout(self) -> Any:  # type: ignore[override]
+    def layout(self) -> Layout:
         """The layout, plain or composed."""
         linear = self._linear()
         return self._layout if linear is None else linear[1]
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> tuple[Extent, ...]:
         """The extents of the layout."""
         return self._layout.shape
 
     @property
-    def element_type(self) -> Any:
+    def element_type(self) -> type[E_co]:
         """The numeric type of the elements; Int32 for coordinates."""
         return self._iterator.dtype
 
@@ -183,7 +232,7 @@ class TracedTensor(Tensor):
         return self._iterator.in_memory
 
     @property
-    def value(self) -> TracedTensor:
+    def value(self) -> Self:
         """The tensor itself: what programs hand to functions of the IR."""
         return self
 
@@ -209,13 +258,15 @@ class TracedTensor(Tensor):
     def __iter__(self) -> Any:
         raise type_error("a tensor cannot be iterated over", "loop over indices: for i in range(cute.size(t))")
 
-    def mark_layout_dynamic(self, leading_dim: int | None = None) -> Tensor:
-        """Raise an error: only tensors outside a trace can be marked."""
-        raise type_error(
-            "mark_layout_dynamic is called on arguments, before the call", "from_dlpack(x).mark_layout_dynamic()"
-        )
+    if not TYPE_CHECKING:
 
-    mark_compact_shape_dynamic = mark_layout_dynamic
+        def mark_layout_dynamic(self, leading_dim: int | None = None) -> Tensor:
+            """Raise an error: only tensors outside a trace can be marked."""
+            raise type_error(
+                "mark_layout_dynamic is called on arguments, before the call", "from_dlpack(x).mark_layout_dynamic()"
+            )
+
+        mark_compact_shape_dynamic = mark_layout_dynamic
 
     def _coordinate(self, coord: Any) -> Any:
         """Return an index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
@@ -244,27 +295,29 @@ class TracedTensor(Tensor):
                 return coord, self._slice(coord)
         return coord, self.offset_layout(coord)
 
-    def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        coord, found = self._at(coord)
-        if type(found) is TracedTensor:
-            return found
-        if self._extents is not None:
-            check_element(self._extents, self._iterator, coord, write=False)
-        return self._iterator.element(found)
+    if not TYPE_CHECKING:  # types: see `Tensor`
 
-    def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
-        coord, part = self._at(coord)
-        if type(part) is not TracedTensor:
+        def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+            coord, found = self._at(coord)
+            if type(found) is TracedTensor:
+                return found
             if self._extents is not None:
-                check_element(self._extents, self._iterator, coord, write=True)
-            self._iterator.set_element(part, value)
-            return
-        if isinstance(value, TracedTensor):
-            value = value.load()
-        if isinstance(value, (bool, int, float, Numeric)):
-            part.fill(value)
-        else:
-            part.store(value)
+                check_element(self._extents, self._iterator, coord, write=False)
+            return self._iterator.element(found)
+
+        def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+            coord, part = self._at(coord)
+            if type(part) is not TracedTensor:
+                if self._extents is not None:
+                    check_element(self._extents, self._iterator, coord, write=True)
+                self._iterator.set_element(part, value)
+                return
+            if isinstance(value, TracedTensor):
+                value = value.load()
+            if isinstance(value, (bool, int, float, Numeric)):
+                part.fill(value)
+            else:
+                part.store(value)
 
     def _slice(self, coord: Any, by_thread: bool = False) -> TracedTensor:
         """Return the rest of a slice; `by_thread`: the coordinate is that of a thread."""
@@ -301,7 +354,7 @@ class TracedTensor(Tensor):
         extents = None if self._extents is None else self._extents.mapped(f, layout.shape)
         return TracedTensor(self._iterator, layout, self._promised, extents)
 
-    def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+    def load(self, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return all elements as one value (`TensorSSA`). The shape must be static."""
         iterator = self._memory("load()")
         count = vector_access.static_size(self._layout, "load()")
@@ -419,7 +472,7 @@ def _known_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
     return crd2idx(coord, layout), slice_(layout, coord) if has_underscore(coord) else None
 
 
-def _extents(shape: Any) -> list[int]:
+def _extents(shape: Any) -> list[Any]:
     """Return the extents of the top-level modes that are not 1, in which a value and a tensor must agree."""
     modes = shape if isinstance(shape, tuple) else (shape,)
     sizes = [product(m) for m in modes]
@@ -455,6 +508,16 @@ def _as_layout(layout: Any) -> Any:
     return layout if isinstance(layout, (Layout, ComposedLayout)) else make_layout(as_int_tuple(layout, "a shape"))
 
 
+@overload
+def make_tensor(
+    iterator: Pointer | TensorIterator | Tensor[Any], layout: Layout | ComposedLayout | Shape, *, loc: Any = None,
+    ip: Any = None,
+) -> TracedTensor: ...  # fmt: skip
+@overload
+def make_tensor(
+    iterator: int | Integer | tuple[Any, ...] | list[Any], layout: Layout | ComposedLayout | Shape, *, loc: Any = None,
+    ip: Any = None,
+) -> TracedTensor[Extent]: ...  # fmt: skip
 def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return a pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
 
@@ -465,7 +528,7 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
     if isinstance(iterator, TracedTensor):
         iterator = iterator._iterator
     if isinstance(iterator, TensorIterator):
-        extents = extents_of(layout) if iterator.in_memory else None
+        extents = extents_of(layout, iterator) if iterator.in_memory else None
         return TracedTensor(iterator.viewed(layout), layout, extents=extents)
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
         return TracedTensor(Coordinates(as_int_tuple(iterator, "a coordinate")), layout)
@@ -475,7 +538,7 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
     )
 
 
-def make_identity_tensor(shape: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+def make_identity_tensor(shape: Shape, *, loc: Any = None, ip: Any = None) -> TracedTensor[Extent]:
     """Return the tensor whose element at a coordinate is that coordinate."""
     layout = make_identity_layout(shape)
     return TracedTensor(Coordinates(_zeros(layout.shape)), layout)
@@ -485,7 +548,9 @@ def _zeros(shape: Any) -> Any:
     return tuple(_zeros(s) for s in shape) if isinstance(shape, tuple) else 0
 
 
-def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+def make_rmem_tensor(
+    layout_or_shape: Layout | ComposedLayout | Shape, dtype: type[D], *, loc: Any = None, ip: Any = None
+) -> TracedTensor[D]:
     """Return a tensor in the registers of a thread, undefined at first. The layout must be static."""
     if not isinstance(dtype, NumericMeta) and isinstance(layout_or_shape, NumericMeta):
         raise type_error("make_rmem_tensor takes the layout or shape first, then the type")
@@ -501,11 +566,13 @@ def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: A
         )
     tracing.require("a register tensor")
     type_ = cute.ptr_type(dtype.mlir_type, "rmem", RMEM_ALIGNMENT)
-    base = cute.alloc_rmem(max(count, 1), type_)
-    return TracedTensor(Pointer(base, dtype, AddressSpace.rmem, RMEM_ALIGNMENT), layout, extents=extents_of(layout))
+    pointer = Pointer(cute.alloc_rmem(max(count, 1), type_), dtype, AddressSpace.rmem, RMEM_ALIGNMENT)
+    return TracedTensor(pointer, layout, extents=extents_of(layout, pointer))
 
 
-def make_fragment(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+def make_fragment(
+    layout_or_shape: Layout | ComposedLayout | Shape, dtype: type[D], *, loc: Any = None, ip: Any = None
+) -> TracedTensor[D]:
     """Return the older name of `make_rmem_tensor`."""
     return make_rmem_tensor(layout_or_shape, dtype)
 
@@ -524,7 +591,17 @@ def _layout_of(src: Any) -> Any:
     return src.layout if isinstance(src, Tensor) else src
 
 
-def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+@overload
+def make_rmem_tensor_like(
+    src: Tensor[E_co], dtype: None = None, *, loc: Any = None, ip: Any = None
+) -> TracedTensor[E_co]: ...
+@overload
+def make_rmem_tensor_like(src: TensorSSA, dtype: None = None, *, loc: Any = None, ip: Any = None) -> TracedTensor: ...
+@overload
+def make_rmem_tensor_like(
+    src: Tensor[Any] | TensorSSA | Layout | ComposedLayout, dtype: type[D], *, loc: Any = None, ip: Any = None
+) -> TracedTensor[D]: ...
+def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
     """Return a register tensor of the same shape, compact, with strides in the same order."""
     found = _type_like(src, dtype, "make_rmem_tensor_like")
     if isinstance(src, TensorSSA):
@@ -533,6 +610,18 @@ def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: A
     return make_rmem_tensor(make_layout_like(layout), found)
 
 
+@overload
+def make_fragment_like(
+    src: Tensor[E_co], dtype: None = None, *, loc: Any = None, ip: Any = None
+) -> TracedTensor[E_co]: ...
+@overload
+def make_fragment_like(
+    src: Tensor[Any] | Layout | ComposedLayout, dtype: type[D], *, loc: Any = None, ip: Any = None
+) -> TracedTensor[D]: ...
+@overload
+def make_fragment_like(
+    src: Layout | ComposedLayout, dtype: None = None, *, loc: Any = None, ip: Any = None
+) -> Layout: ...
 def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
     """Return a register tensor for what a thread holds of `src`: mode 0 compact, the others in the order of their
     strides.
@@ -547,8 +636,8 @@ def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any 
 
 
 def recast_tensor(
-    src: TracedTensor, dtype: Any, swizzle_: Any = None, *, loc: Any = None, ip: Any = None
-) -> TracedTensor:
+    src: TracedTensor, dtype: type[D], swizzle_: Any = None, *, loc: Any = None, ip: Any = None
+) -> TracedTensor[D]:
     """Return the same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
     if not isinstance(src, TracedTensor):
         raise type_error(f"recast_tensor takes a tensor in memory, got {type(src).__name__}")

@@ -9,7 +9,7 @@ import enum
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
@@ -20,10 +20,14 @@ from ...base_dsl.numeric.meta import INTEGERS
 from ...base_dsl.numeric.operators import arithmetic_type, check_chosen, power_by_squaring
 from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
 from ...base_dsl.typing import Boolean, Numeric, NumericMeta, as_numeric, plain_scalar
-from ..layout.int_tuple import flatten_to_tuple, has_underscore, pretty_str, product, unflatten
+from ..layout.int_tuple import Shape, flatten_to_tuple, has_underscore, pretty_str, product, unflatten
 from ..layout.layout import crd2idx, make_layout
 from ..layout.modes import slice_
 from . import vector_access
+
+if TYPE_CHECKING:
+    from ...base_dsl.numeric.operator_types import Number
+    from .vector_types import ElementCoord, VectorOperand, elementwise
 
 __all__ = [
     "ReductionOp", "TensorSSA", "all_", "any_", "empty_like", "full", "full_like", "ones_like", "where",
@@ -82,7 +86,7 @@ def _compare(name: str, x: TensorSSA, other: Any) -> Any:
     if t is None:
         return NotImplemented
     if t.is_integer and isinstance(other, (TensorSSA, Numeric)):
-        s = other.dtype
+        s: Any = other.dtype
         if not s.is_boolean and not x._dtype.is_boolean:
             t = holding_both(x._dtype, s)
     a, b, shape = _operands(x, other, t)
@@ -150,12 +154,12 @@ class TensorSSA:
         return TensorSSA(tracing.emit_value("arith.select", values[1].type, values), self.shape, t)
 
     @property
-    def shape(self) -> Any:
-        """The shape."""
+    def shape(self) -> tuple[Any, ...]:
+        """The shape: extents known when compiling, nested as those of the tensor it was loaded from."""
         return self._shape
 
     @property
-    def element_type(self) -> Any:
+    def element_type(self) -> type[Number]:
         """The numeric type of the elements."""
         return self._dtype
 
@@ -200,7 +204,14 @@ class TensorSSA:
     def _with(self, value: ir.Value, dtype: Any = None) -> TensorSSA:
         return TensorSSA(value, self._shape, dtype or self._dtype)
 
+    @overload
+    def __getitem__(self, coord: ElementCoord, *, loc: Any = None, ip: Any = None) -> Number: ...
+    @overload
+    def __getitem__(
+        self, coord: slice | tuple[Any, ...] | list[Any] | None, *, loc: Any = None, ip: Any = None
+    ) -> TensorSSA: ...
     def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        """Return an element; for a coordinate with None or a slice in it, a part."""
         if isinstance(coord, list):
             coord = tuple(coord)
         if isinstance(coord, slice) or (isinstance(coord, tuple) and any(isinstance(c, slice) for c in coord)):
@@ -363,19 +374,51 @@ class TensorSSA:
         """Return `op(self, other)`, or `op(other, self)` with `flip`, for an operator of the module `operator`."""
         return op(other, self) if flip else op(self, other)
 
-    __add__, __radd__ = both_ways(_binary, "add")
-    __sub__, __rsub__ = both_ways(_binary, "sub")
-    __mul__, __rmul__ = both_ways(_binary, "mul")
-    __truediv__, __rtruediv__ = both_ways(_binary, "truediv")
-    __floordiv__, __rfloordiv__ = both_ways(_binary, "floordiv")
-    __mod__, __rmod__ = both_ways(_binary, "mod")
-    __and__, __rand__ = both_ways(_binary, "and")
-    __or__, __ror__ = both_ways(_binary, "or")
-    __xor__, __rxor__ = both_ways(_binary, "xor")
-    __lshift__, __rlshift__ = both_ways(_shift, "lshift")
-    __rshift__, __rrshift__ = both_ways(_shift, "rshift")
+    if TYPE_CHECKING:
+        __add__ = elementwise
+        __radd__ = elementwise
+        __sub__ = elementwise
+        __rsub__ = elementwise
+        __mul__ = elementwise
+        __rmul__ = elementwise
+        __truediv__ = elementwise
+        __rtruediv__ = elementwise
+        __floordiv__ = elementwise
+        __rfloordiv__ = elementwise
+        __mod__ = elementwise
+        __rmod__ = elementwise
+        __and__ = elementwise
+        __rand__ = elementwise
+        __or__ = elementwise
+        __ror__ = elementwise
+        __xor__ = elementwise
+        __rxor__ = elementwise
+        __lshift__ = elementwise
+        __rlshift__ = elementwise
+        __rshift__ = elementwise
+        __rrshift__ = elementwise
+        __lt__ = elementwise
+        __le__ = elementwise
+        __gt__ = elementwise
+        __ge__ = elementwise
 
-    def __pow__(self, other: Any) -> Any:
+        def __eq__(self, other: object) -> TensorSSA: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+        def __ne__(self, other: object) -> TensorSSA: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+    else:
+        __add__, __radd__ = both_ways(_binary, "add")
+        __sub__, __rsub__ = both_ways(_binary, "sub")
+        __mul__, __rmul__ = both_ways(_binary, "mul")
+        __truediv__, __rtruediv__ = both_ways(_binary, "truediv")
+        __floordiv__, __rfloordiv__ = both_ways(_binary, "floordiv")
+        __mod__, __rmod__ = both_ways(_binary, "mod")
+        __and__, __rand__ = both_ways(_binary, "and")
+        __or__, __ror__ = both_ways(_binary, "or")
+        __xor__, __rxor__ = both_ways(_binary, "xor")
+        __lshift__, __rlshift__ = both_ways(_shift, "lshift")
+        __rshift__, __rrshift__ = both_ways(_shift, "rshift")
+        __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = one_way(_compare, "lt", "le", "gt", "ge", "eq", "ne")
+
+    def __pow__(self, other: VectorOperand) -> TensorSSA:
         t = _meet(self, other)
         if t is None:
             return NotImplemented
@@ -386,15 +429,13 @@ class TensorSSA:
         a, b, shape = _operands(self, other, t)
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
 
-    def __rpow__(self, other: Any) -> Any:
+    def __rpow__(self, other: VectorOperand) -> TensorSSA:
         t = _meet(self, other)
         if t is None:
             return NotImplemented
         t = float_of(t)
         b, a, shape = _operands(self, other, t)
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
-
-    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = one_way(_compare, "lt", "le", "gt", "ge", "eq", "ne")
 
     def __pos__(self) -> TensorSSA:
         return self
@@ -416,6 +457,16 @@ class TensorSSA:
             return self._with(emit.integer_abs(t, x._value, self._count), t)
         return self._with(emit.float_unary("math.absf", t, x._value, self._count), t)
 
+    @overload
+    def reduce(
+        self, op: ReductionOp | str, init_val: Numeric | float | None = None, reduction_profile: int = 0, *,
+        loc: Any = None, ip: Any = None,
+    ) -> Number: ...  # fmt: skip
+    @overload
+    def reduce(
+        self, op: ReductionOp, init_val: Numeric | float, reduction_profile: tuple[Any, ...], *, loc: Any = None,
+        ip: Any = None,
+    ) -> Any: ...  # fmt: skip
     def reduce(
         self, op: ReductionOp | str, init_val: Any = None, reduction_profile: Any = 0, *, loc: Any = None,
         ip: Any = None,
@@ -580,7 +631,9 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
     return tracing.emit_value("vector.extract", dtype.mlir_type, (value, at), attributes)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def full(
+    shape: Shape, fill_value: VectorOperand, dtype: type[Numeric], *, loc: Any = None, ip: Any = None
+) -> TensorSSA:
     """Return a value with the same number in every element; a value with one element is repeated."""
     shape = tuple(shape) if isinstance(shape, list) else shape
     count = product(shape)
@@ -609,7 +662,7 @@ def empty_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) ->
     return full_like(a, 0, dtype)
 
 
-def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def where(cond: TensorSSA, x: VectorOperand, y: VectorOperand, *, loc: Any = None, ip: Any = None) -> TensorSSA:
     """Return the element of `x` where the condition holds, else that of `y`. Numbers stand for all elements."""
     if not isinstance(cond, TensorSSA):
         raise type_error(
@@ -650,11 +703,11 @@ def _truth(x: Any, kind: str) -> Any:
     return Boolean._make(tracing.emit_value("vector.reduction", Boolean.mlir_type, (truth.value,), _reduction(kind)))
 
 
-def any_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Any:
+def any_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Return whether any element is not zero."""
     return _truth(x, "or")
 
 
-def all_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Any:
+def all_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Return whether all elements are not zero."""
     return _truth(x, "and")

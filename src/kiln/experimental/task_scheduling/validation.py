@@ -102,20 +102,19 @@ def _counts(tasks: list[Task]) -> None:
     pipelined = dict.fromkeys(r for t in tasks for r in (*t.src_resources, *t.dst_resources) if r.pipeline_config)
     for resource in pipelined:
         config = resource.pipeline_config
-        kinds = config.kind.split("_")[0], config.kind.split("_")[-1]
+        kinds = config.producer_kind, config.consumer_kind
         for (side, role), kind in zip(sides, kinds, strict=True):
             warps, wanted = warps_of(tasks, resource, role), getattr(config, f"{side}_group").size
             names = ", ".join(repr(t.name) for t in tasks if resource in getattr(t, role)) or "no task"
             if not warps:
                 raise type_error(f"resource {resource.name!r} has a pipeline and no {side} task")
-            single = config.rest.get("cta_layout_vmnk") is None or _is_single(config.rest["cta_layout_vmnk"])
-            if kind == "async" and single and isinstance(wanted, int) and wanted not in (warps, 32 * warps):
+            if (
+                kind == "async"
+                and not config.in_cluster
+                and isinstance(wanted, int)
+                and wanted not in (warps, 32 * warps)
+            ):
                 raise type_error(
                     f"the {side}_group of {resource.name!r} has {wanted} arrivals, and its tasks ({names}) have {warps} warps",
                     f"{32 * warps} threads, or {warps} if one thread of each warp arrives",
                 )
-
-
-def _is_single(layout: Any) -> bool:
-    shape = getattr(layout, "shape", layout)
-    return all(s == 1 for s in shape) if isinstance(shape, tuple) else shape == 1

@@ -93,13 +93,17 @@ def gemm(*wrong: str):
                 wait(full, i)
             if "fences" in wrong:
                 tcgen05.tcgen05_fence(kind="after_thread_sync")
-            total += load(lanes_of_warp(address), "32x32b", 16)[3]
+            loaded = load(lanes_of_warp(address), "32x32b", 16)[3]
+            if "used late" not in wrong:
+                total += loaded
             if "no wait for loads" not in wrong:
                 tcgen05.tcgen05_wait(kind="ld")
             if "fences" in wrong:
                 tcgen05.tcgen05_fence(kind="before_thread_sync")
             if "no barrier after" not in wrong:
                 arch.sync_threads()
+            if "used late" in wrong:
+                total += loaded
         out[t] = total
         if "freed too early" in wrong:
             more = load(lanes_of_warp(address), "32x32b", 1)
@@ -113,7 +117,7 @@ def gemm(*wrong: str):
     return kernel
 
 
-RIGHT = [(), ("fences",), ("accumulates",), ("A in tensor memory",)]
+RIGHT = [(), ("fences",), ("accumulates",), ("A in tensor memory",), ("used late",)]
 
 
 @pytest.mark.parametrize("kind", RIGHT, ids=str)
@@ -135,6 +139,7 @@ WRONG = [
     ({("tmem-unwaited", "tensor")}, ("A in tensor memory", "waits for loads")),
     ({("tmem-format", "tensor")}, ("A from D",)),
     ({("warning", "tensor")}, ("no wait for loads",)),
+    ({("tmem-unwaited", "tensor")}, ("no wait for loads", "used late", "no barrier before")),
     ({("read-write", "tensor")}, ("no barrier after", "no barrier before")),
     ({("read-write", "tensor")}, ("freed too early",)),
 ]
@@ -175,27 +180,42 @@ def scaled(*wrong: str):
     def kernel(out: cute.Tensor):
         smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
         words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
-        t, full = arch.thread_idx()[0], mbarriers(1)
+        t, full, copied = arch.thread_idx()[0], mbarriers(1), mbarriers(1)
         if t == 0:
             arch.mbarrier_init(full, 1)
+            arch.mbarrier_init(copied, 1)
         address = allocate(holder(), 64)
         for j in range(cute.Int32(BYTES // 512)):
             words[j * 128 + t] = t + j
+        if "a warp's scales overwritten" in wrong:
+            arch.fence_view_async_shared()
+            arch.sync_threads()
         if "scales of one warp" in wrong:
             if t < 32:
                 store(address + 36, [t], "32x32b", 1)
+                tcgen05.tcgen05_wait(kind="st")
+        if "a warp's scales overwritten" in wrong:
+            if t == 32:
+                source = descriptor(smem, SFA_AT, 0)
+                tcgen05.tcgen05_cp((address + 32).ir_value(), source, shape="32x128b.warpx4", cta_group=1)
+                tcgen05.tcgen05_cp((address + 36).ir_value(), source, shape="32x128b.warpx4", cta_group=1)
+                commit(copied)
+            wait(copied)
+            if t // 32 == 2:
+                store(lanes_of_warp(address) + 33, [t], "32x32b", 1)
                 tcgen05.tcgen05_wait(kind="st")
         arch.fence_view_async_shared()
         arch.sync_threads()
         if t == 32:
             for k, idesc in enumerate(SCALED):
-                for at, column in ((SFA_AT, 32), (SFB_AT, 36)):
+                for at, column in () if "a warp's scales overwritten" in wrong else ((SFA_AT, 32), (SFB_AT, 36)):
                     if column == 32 or ("no copy" not in wrong and "scales of one warp" not in wrong):
                         source = descriptor(smem, at, 0)
                         tcgen05.tcgen05_cp((address + column).ir_value(), source, shape="32x128b.warpx4", cta_group=1)
                 a, b = descriptor(smem, 0, 2048), descriptor(smem, B_AT, 256)
+                sfa = address + (33 if "scales of other rows" in wrong else 32)
                 tcgen05.tcgen05_mma_block_scale(
-                    address.ir_value(), a, b, word(idesc), (address + 32).ir_value(), (address + 36).ir_value(),
+                    address.ir_value(), a, b, word(idesc), sfa.ir_value(), (address + 36).ir_value(),
                     cute.Boolean(k != 0).ir_value(), kind="mxf8f6f4", block=32, cta_group=1,
                 )  # fmt: skip
             if "copy to D" in wrong:
@@ -225,6 +245,8 @@ def scaled(*wrong: str):
         ({("uninitialized", "tensor")}, ("scales of one warp",)),
         ({("write-write", "tensor")}, ("copy to D",)),
         ({("tmem-format", "tensor")}, ("scales from D",)),
+        ({("tmem-scales", "tensor")}, ("scales of other rows",)),
+        ({("tmem-scales", "tensor")}, ("a warp's scales overwritten",)),
         ({("read-write", "shared")}, ("refilled",)),
     ],
     ids=str,

@@ -18,7 +18,7 @@ from ..expand import Expander
 from ..runtime import tensor_memory, umma
 from ..runtime.engine_table import TCGEN05_ST_QUEUE
 from ..runtime.record_access import Fields, leave
-from ..runtime.records import Mma
+from ..runtime.records import FrameHeader, Mma
 from ..sanitizer.hooks import hooks_of
 from .umma import refused_mma
 from .warp import lane_of, meet_word, once
@@ -53,10 +53,6 @@ def refused_operation(why: int, what: str) -> tuple[str, str]:
         tensor_memory.PAIR_SIZE: (
             f"of {first} columns, and the other CTA of the pair allocates {second}",
             "both CTAs of a pair allocate the same number of columns, in the same order",
-        ),
-        tensor_memory.CLUSTER: (
-            f"for a pair of CTAs, and the cluster has {first}",
-            "launch the kernel with clusters of an even number of CTAs, or use CtaGroup.ONE",
         ),
         tensor_memory.NOT_ALLOCATED: (
             f"of {first} columns at address {second & 0xFFFFFFFF:#x}, where no allocation of that size starts",
@@ -297,6 +293,19 @@ def _accessed(
             hooks_of(x, op).tensor_used(b)
 
 
+def _own_lanes(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
+    """Return an address with the lanes of the running warp where it names none, lanes 0 to 31.
+
+    The hardware reaches a warp's own 32 lanes only, and public programs leave out what it adds by itself. Lanes of
+    another warp stay as they are, and are refused.
+    """
+    assert x.function.frame is not None
+    thread = Fields(b, x.function.frame, FrameHeader).load("thread")
+    first = b.binary("shli", b.binary("andi", thread, 3 * 32), 16)
+    names_none = b.compare("eq", b.binary("shrui", address, 21), 0)
+    return b.value("arith.select", int_type(32), (names_none, b.binary("ori", address, first), address))
+
+
 def load(
     x: Expander, op: AnyOp, b: Builder, address: ir.Value, shape: str, repeat: int, split: int | None, packs: bool,
     reduction: int | None = None,
@@ -306,6 +315,7 @@ def load(
     A thread loads when it comes; none goes on before all have loaded.
     """
     frame, form = _frame(x, op), tensor_memory.form_of(shape, repeat, split or 0, packs)
+    address = _own_lanes(x, b, address)
     count = ld_registers(shape, repeat) + (reduction is not None)
     name, memory = "tcgen05_ld" if reduction is None else "tcgen05_ld_red", _registers(x, op, count)
     operands = [frame, address, b.i32(form), *([] if reduction is None else [b.i32(reduction)]), memory]
@@ -334,6 +344,7 @@ def store(
 ) -> None:  # fmt: skip
     """Store the registers of a thread, a vector of i32."""
     frame, form = _frame(x, op), tensor_memory.form_of(shape, repeat, split or 0, unpacks)
+    address = _own_lanes(x, b, address)
     memory = _registers(x, op, ld_registers(shape, repeat))
     meeting = _together(x, op, b, "tcgen05_st", address)
     _accessed(x, op, b, meeting, address, form, stores=True)

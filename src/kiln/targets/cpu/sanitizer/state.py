@@ -76,7 +76,7 @@ LOCATIONS = 1 << 14
 _RULES_OF_KIND = {
     "race": ("read-write", "write-read", "write-write", "atomic", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read",
              "tmem-unwaited", "tmem-unwaited-load"),
-    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative", "tmem-format"),
+    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative", "tmem-format", "tmem-scales"),
     "sync": (
         "divergent", "other-way", "barrier-exited", "count", "barrier-early", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow",
         "mbarrier-early", "mbarrier-bytes", "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",

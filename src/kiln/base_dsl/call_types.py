@@ -1,0 +1,29 @@
+"""The types of what Python passes to functions of the language, for type checkers. Programs never load this module."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class SupportsDLPack(Protocol):
+    """An array that others can read: of numpy, PyTorch, JAX or CuPy."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class HasArrayInterface(Protocol):
+    """An array with numpy's interface."""
+
+    @property
+    def __array_interface__(self) -> Any: ...
+
+
+class HasCudaArrayInterface(Protocol):
+    """An array in the memory of a GPU, with Numba's interface."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+
+PythonValue = SupportsDLPack | HasArrayInterface | HasCudaArrayInterface | float
+"""A value of Python that becomes a `Tensor` or a number where it is an argument."""
