@@ -164,7 +164,7 @@ def mark_last_row(t: cute.Tensor, tiles: cute.Shape, shape: cute.Shape, value: c
 @cute.jit
 def launch_last_row(t: cute.Tensor, u: cute.Tensor, value: cute.Uint8, count: cute.Constexpr):
     grid = cute.ceil_div(cute.size(t), 1 << 30) if count == "host" else 1
-    tiles = (cute.ceil_div(t.shape[0], 64), cute.ceil_div(t.shape[1], 64), u.shape[0])
+    tiles = (cute.ceil_div(t.shape[0], 64), cute.ceil_div(t.shape[1], 64), u.shape[1])
     mark_last_row(t, tiles, t.shape, value, count).launch(grid=(grid, 1, 1), block=(1, 1, 1))
 
 
@@ -174,7 +174,7 @@ def test_symbols_of_32_bits_with_strides_of_64(square, count, shared):
     """Extents of `sym_int()` say nothing of their product: only code that multiplies them has to be refused."""
     rows, space = sym_int(), cute.AddressSpace.generic
     wide = make_fake_tensor(cute.Uint8, (rows, sym_int()), (sym_int64(), 1), memspace=space)
-    other = make_fake_tensor(cute.Uint8, (rows if shared else sym_int(), 4), (4, 1), memspace=space)
+    other = make_fake_tensor(cute.Uint8, (rows if shared else sym_int(), sym_int()), (sym_int64(), 1), memspace=space)
     compiled = cute.compile(launch_last_row, wide, other, cute.Uint8(0), count)
     few = np.zeros((4, 256), np.uint8)
     compiled(few, few[:, :4].copy(), 9)
