@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
+from ....base_dsl.sanitizing import BOUNDS
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....dialects.nvgpu.tcgen05 import Tcgen05Ld, Tcgen05LdRed
@@ -37,6 +38,7 @@ from .state import (
     MAX_LEAVES,
     MAX_OBJECTS,
     NO_INIT,
+    PLAIN,
     SHARED,
     SPACE_OF,
     WRITE,
@@ -172,7 +174,11 @@ class Instrumentation:
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self.kinds = tuple(kinds)
-        self.bits = sum(1 << KINDS.index(kind) for kind in kinds)
+        self.plain = BOUNDS in self.kinds
+        """Whether only bounds and unset shared memory are looked for."""
+        self.bits = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
+        if self.plain:
+            self.bits |= 1 << KINDS.index("memory") | PLAIN
         self.sites: list[SanitizedSite] = []
         self.kernels: list[KernelInfo] = []
         self.granule = 4
@@ -452,6 +458,8 @@ class Instrumentation:
             self.granule = min(self.granule, whole & -whole)
         flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
         flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
+        if self.plain and not write and _is_only_printed(op):
+            flags |= NO_INIT
         facts = self.facts[x.function.name]
         looks = facts.swizzled and flags & SHARED and memory.space != "dsmem"
         plain = engine < GENERIC and not atomic and written and not swizzles.is_uniform(value)
@@ -615,6 +623,21 @@ class Instrumentation:
         assert runs is not None
         self.call(x.module, b, "scheduled")
         return each.if_(each.compare("ne", runs, 0))
+
+
+def _is_only_printed(op: AnyOp) -> bool:
+    """Return whether what an operation loads is only printed: a program may show what nobody has written."""
+    todo, printed = list(op.operation.results), False
+    while todo:
+        for use in todo.pop().uses:
+            user = use.owner.operation
+            if user.name == "cute.printf":
+                printed = True
+            elif user.name.startswith(("arith.ext", "arith.trunc", "arith.sitofp", "vector.extract")):
+                todo += list(user.results)
+            else:
+                return False
+    return printed
 
 
 _MOVING = {
