@@ -174,4 +174,5 @@ _PLACES = {
 """Where names are defined that are not loaded with the package."""
 
 
-__getattr__ = lazy.names(__name__, _PLACES, _LAZY, _alias.junction)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, _LAZY, _alias.junction)

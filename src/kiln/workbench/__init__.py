@@ -44,4 +44,5 @@ _PLACES = {
     **dict.fromkeys(("Comparison", "compare"), "..measure.comparison"),
 }  # fmt: skip
 
-__getattr__ = lazy.names(__name__, _PLACES, None)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, None)

@@ -19,4 +19,5 @@ _PLACES = {
     **dict.fromkeys(("allocate", "copy", "partition"), ".copies"),
     **dict.fromkeys(("compile", "jit", "kernel"), ".program"),
 }
-__getattr__ = lazy.names(__name__, _PLACES, ("iket",))
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, ("iket",))
