@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "kiln"
 DIVIDED = ("interop", "targets")
 """Folders of which each folder is a room."""
+ABOVE = ("cute/experimental",)
+"""Folders that stand above the rest of theirs, and are rooms of their own."""
 
 STILL_WRONG: dict[tuple[str, str], str] = {}
 """Arrows between rooms that are to go, and what they wait for."""
@@ -45,6 +47,7 @@ def room_of(module: str) -> str:
     if parts[0] == "__main__":
         return "workbench"
     inside = parts[0] in DIVIDED and len(parts) > 1 and (SOURCE / parts[0] / parts[1]).is_dir()
+    inside = inside or "/".join(parts[:2]) in ABOVE
     return "/".join(parts[:2]) if inside else parts[0]
 
 

@@ -84,6 +84,7 @@ with gc_paused:
     from .base_dsl.user_op import extract_mlir_values as extract_mlir_values
     from .base_dsl.user_op import new_from_mlir_values as new_from_mlir_values
 
+base_dsl.uncaught.install()
 unavailable.error = DSLNotImplemented
 typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
 base_dsl.dsl.default_language = lambda: _importlib.import_module(f"{__name__}.cute.program.dsl").DSL

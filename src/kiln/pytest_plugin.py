@@ -41,6 +41,19 @@ def _kiln_sanitize(request: Any) -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: Any, call: Any) -> None:
+    """Leave Kiln's own frames out of the tracebacks of errors that a test's program caused."""
+    import sys
+
+    if call.excinfo is None or "kiln.base_dsl.uncaught" not in sys.modules:
+        return
+    failure = call.excinfo.value
+    sys.modules["kiln.base_dsl.uncaught"].clean(failure)
+    if failure.__traceback__ is not None and failure.__traceback__ is not call.excinfo.tb:
+        call.excinfo = pytest.ExceptionInfo.from_exception(failure)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Report under how many schedules kernels ran."""
     config = terminalreporter.config

@@ -149,3 +149,21 @@ def test_maps_that_do_not_exist_are_refused():
     refused("box_dims", lambda x: view(x, (8, 512), stride_order=(1, 0)))
     refused("global_strides", lambda x: cuda.create_tensor_map_tiled(0, kiln.Float16, [8, 8], [], [8, 8]))
     refused("no TensorMapSwizzle", lambda x: view(x, (8, 8), stride_order=(1, 0), swizzle=3))
+
+
+def test_default_formats_of_narrow_types():
+    """Elements of less than a byte take a byte of shared memory each; types that hold several elements are packed."""
+
+    @cute.jit
+    def f(x: cute.Tensor):
+        def made(dtype, box, pitch, **how):
+            strides = [pitch // 16]
+            return cuda.create_tensor_map_tiled(x.iterator.toint(), dtype, [128, 8], strides, [box, 8], **how)
+
+        padded, packed = made(kiln.Float4E2M1FN, 128, 64), made(kiln.Float4E2M1FN, 128, 64, tma_format=2)
+        assert (padded.shared_storage_bytes, padded.global_tx_bytes()) == (1024, 512)
+        assert (packed.shared_storage_bytes, packed.global_tx_bytes()) == (512, 512)
+        six = made(kiln.Float6E3M2FN, 128, 96)
+        assert (six.shared_storage_bytes, six.global_tx_bytes(), six.shared_storage_dtype) == (1024, 768, kiln.Uint8)
+
+    f(aligned((8, 128), np.uint8))

@@ -528,10 +528,10 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "cute_nvgpu.tma_load": _tma_load(),
     "cute_nvgpu.tma_store": _tma_store(),
     "cute_nvgpu.tma_prefetch": (
-        _COORDINATES + _op("cute_nvgpu.tma_prefetch", "%any, %at, %off", f"{_ANY}, {_FOUR}, {_TWO}"),
+        _COORDINATES + _op("cute_nvgpu.tma_prefetch", "%any, %at, %off, %w", f"{_ANY}, {_FOUR}, {_TWO}, i64"),
         {
-            _COORDINATES + _op("cute_nvgpu.tma_prefetch", "%any, %none, %none", f"{_ANY}, tuple<>, tuple<>"): "takes its coordinates as a tuple",
-            _COORDINATES + _op("cute_nvgpu.tma_prefetch", "%any, %one_at, %off", f"{_ANY}, tuple<i32>, {_TWO}"): "has 2 offsets: two less than coordinates",
+            _COORDINATES + _op("cute_nvgpu.tma_prefetch", "%any, %none, %none, %w", f"{_ANY}, tuple<>, tuple<>, i64"): "takes its coordinates as a tuple",
+            _COORDINATES + _op("cute_nvgpu.tma_prefetch", "%any, %one_at, %off, %w", f"{_ANY}, tuple<i32>, {_TWO}, i64"): "has 2 offsets: two less than coordinates",
         },
     ),
     "cute_nvgpu.tensor_map_prefetch": (

@@ -11,9 +11,12 @@ Every exception a user may see derives from `DSLBaseError`. `DSLBaseError` rende
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import linecache
 import os
+import re
 import sys
 import types
 import weakref
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import ast
+    from collections.abc import Iterator
 
 _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Rooms of the package whose frames are internal; the kernel library and the examples are user code.
@@ -90,17 +94,33 @@ class Span:
 
 
 class DSLBaseError(Exception):
-    """Base of all of Kiln's errors. `span` says where in the user's program, `hint` what to write instead."""
+    """Base of all of Kiln's errors. `span` says where in the user's program, `hint` what to write instead.
+
+    `page` is the page of the knowledge base that tells more; a note of the exception names it.
+    """
 
     def __init__(
         self, message: str, *, hint: str = "", span: Span | None = None, calls: tuple[Span, ...] = (),
-        notes: tuple[tuple[Span, str], ...] = (), error_code: object = None,
+        notes: tuple[tuple[Span, str], ...] = (), error_code: object = None, page: str = "",
     ) -> None:  # fmt: skip
         super().__init__(message)
         self.message, self.hint, self.span, self.calls = message, hint, span, calls
-        self.notes, self.error_code = notes, error_code
+        self.notes, self.error_code, self.page = notes, error_code, page
+        if page:
+            self.__notes__ = [f"more: kiln kb show {page}"]
 
     def __str__(self) -> str:
+        text = self.text()
+        return in_colour(text) if _colours.get() else text
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows."""
+        from .uncaught import render_for_ipython
+
+        return render_for_ipython(self)
+
+    def text(self) -> str:
+        """Return the message with its place, source line, notes and help."""
         lines = [f"{self.span}: error: {self.message}" if self.span else self.message]
         if self.span:
             lines.append(self.span.snippet())
@@ -114,6 +134,35 @@ class DSLBaseError(Exception):
             lines.append(f"{place}called from {call}" + (f" in {call.function}" if call.function else ""))
             inside = call.function
         return "\n".join(line for line in lines if line)
+
+
+_colours: contextvars.ContextVar[bool] = contextvars.ContextVar("colours", default=False)
+
+
+@contextlib.contextmanager
+def coloured(wanted: bool = True) -> Iterator[None]:
+    """Let the texts of errors have colours while open."""
+    token = _colours.set(wanted)
+    try:
+        yield
+    finally:
+        _colours.reset(token)
+
+
+_HEAD = re.compile(r"^(\S.*?:\d+:)( note:| [^:\n]+:)?", re.MULTILINE)
+_CARETS = re.compile(r"^( +)(\^+)$", re.MULTILINE)
+_LABEL = re.compile(r"^(help|more):", re.MULTILINE)
+
+
+def in_colour(text: str) -> str:
+    """Return the text of an error with escape sequences: place bold, kind and carets red, notes and help green."""
+
+    def head(found: re.Match[str]) -> str:
+        place, kind = found.groups(default="")
+        return f"\x1b[1m{place}\x1b[0m\x1b[{'1;32' if kind == ' note:' else '1;31'}m{kind}\x1b[0m"
+
+    text = _CARETS.sub("\\1\x1b[1;31m\\2\x1b[0m", _HEAD.sub(head, text))
+    return _LABEL.sub("\x1b[1;32m\\1:\x1b[0m", text)
 
 
 class DSLRuntimeError(DSLBaseError):
@@ -318,13 +367,13 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
 
 def error(
     kind: type[DSLBaseError], message: str, *, hint: str = "", span: Span | None = None,
-    notes: tuple[tuple[Span, str], ...] = (),
+    notes: tuple[tuple[Span, str], ...] = (), page: str = "",
 ) -> DSLBaseError:  # fmt: skip
     """Return an exception to raise, located at the user's innermost frame (or `span`), with the calls to it."""
     chain = call_chain()
     if chain and (span is None or span.function == chain[0].function):
         span, chain = span or chain[0], chain[1:]
-    return kind(message, hint=hint, span=span, calls=chain, notes=notes)
+    return kind(message, hint=hint, span=span, calls=chain, notes=notes, page=page)
 
 
 def type_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
@@ -343,15 +392,13 @@ def runtime_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
 
 
 def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
-    """Return the traceback without the frames of Kiln's machinery (kept whole if nothing else would be left)."""
+    """Return the traceback without the frames of Kiln's machinery; None if nothing is left."""
     entries: list[types.TracebackType] = []
     cursor = tb
     while cursor is not None:
         if not is_internal(cursor.tb_frame.f_code):
             entries.append(cursor)
         cursor = cursor.tb_next
-    if not entries:
-        return tb
     result: types.TracebackType | None = None
     for entry in reversed(entries):
         result = types.TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)

@@ -29,6 +29,7 @@ from .diagnostics import (
 )
 from .target import get_target
 from .typing import Numeric
+from .uncaught import is_users, shows_all_frames
 from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 from .value_trees import debug_print_mlir_values, set_dynamic_debug  # noqa: F401  # pyright: ignore[reportUnusedImport] - the same
 
@@ -144,6 +145,14 @@ class BaseDSL(ArgumentRules):
         """Add a check that is made when the program runs."""
         raise DSLUserCodeError(f"{self.name} has no assertions at run time")
 
+    def explain(self, failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
+        """Return the error to raise in place of an exception that is not Kiln's, if its cause is a known mistake."""
+        return None
+
+    def instead_of(self, name: str) -> str:
+        """Return the language's own function for one of Python's `math`, numpy or torch; empty if there is none."""
+        return ""
+
     def is_selectable(self, type_: ir.Type) -> bool:
         """Return whether `arith.select` takes this type."""
         return isinstance(type_, (ir.IntegerType, ir.FloatType, ir.IndexType, ir.VectorType))
@@ -161,6 +170,16 @@ class BaseDSL(ArgumentRules):
     ) -> ir.Value | None:
         """Add checks of the arguments at the start of a host function; return the condition for running it, or None."""
         return None
+
+    def may_check_traced(self, nodes: Sequence[Node]) -> bool:
+        """Return whether `check_traced_arguments` may check arguments."""
+        return False
+
+    def check_traced_arguments(
+        self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value], fits: ir.Value | None
+    ) -> ir.Value | None:
+        """Add checks that depend on what the function does; return the condition for running it, `fits` included."""
+        return fits
 
     def trace(
         self, name: str, nodes: Sequence[Node], run: Callable[[list[Any]], Any], at: Span, names: Sequence[str]
@@ -186,7 +205,8 @@ class BaseDSL(ArgumentRules):
                 fits = self.check_arguments(nodes, names, list(entry.arguments))
                 body = DetachedBlock([])
                 arguments = iter(list(entry.arguments))
-                with contextlib.nullcontext() if fits is None else body.open():
+                apart = fits is not None or self.may_check_traced(nodes)
+                with body.open() if apart else contextlib.nullcontext():
                     returned = run([node.rebuild(arguments) for node in nodes])
                     if active.broken is not None:
                         raise active.broken
@@ -202,9 +222,10 @@ class BaseDSL(ArgumentRules):
                             span=at,
                         ) from None
                     kinds, single = result_kinds(returned), tree.is_dynamic(returned)
-                if (
-                    fits is not None
-                ):  # where arguments do not fit the check has reported it, and the function does nothing
+                fits = self.check_traced_arguments(nodes, names, list(entry.arguments), fits)
+                if fits is None:
+                    body.splice()
+                else:  # where arguments do not fit the check has reported it, and the function does nothing
                     nothing = DetachedBlock([])
                     with nothing.open():
                         undefined = [self.make_undefined(v.type) for v in values]
@@ -274,14 +295,20 @@ class report:
         if broken is not None and failure is not broken and failure is not self._trace.broken_by:
             raise broken from failure  # what went wrong first
         if isinstance(failure, DSLBaseError):
+            if failure.span is None:  # the layout algebra knows no place
+                failure.span = last_user_span(tb)
             return
         if isinstance(failure, NameError):
             found = self._missing_variable(failure, tb)
             if found is not None:
                 raise found from None
         if isinstance(failure, ir.MLIRError):
-            span = _last_user_span(tb)
+            span = last_user_span(tb)
             raise DSLOperationBuildError(f"an operation could not be built: {failure}", span=span) from failure
+        if isinstance(failure, Exception):
+            explained = self._trace.dsl.explain(failure, tb)
+            if explained is not None:
+                raise explained.with_traceback(tb) from None
         with contextlib.suppress(AttributeError):
             failure.while_tracing = True  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -290,7 +317,7 @@ class report:
         if name is None:
             parts = str(failure).split("'")
             name = parts[1] if len(parts) > 1 else None
-        span = _last_user_span(tb)
+        span = last_user_span(tb)
         if name is None or span is None:
             return None
         for (filename, _, variable), (why, hint, notes) in self._trace.unavailable.items():
@@ -299,7 +326,8 @@ class report:
         return None
 
 
-def _last_user_span(tb: types.TracebackType | None) -> Span | None:
+def last_user_span(tb: types.TracebackType | None) -> Span | None:
+    """Return where the innermost frame of the user's in a traceback was."""
     found: Span | None = None
     while tb is not None:
         if not is_internal(tb.tb_frame.f_code):
@@ -312,8 +340,10 @@ def _last_user_span(tb: types.TracebackType | None) -> Span | None:
 
 def shorten_traceback(failure: BaseException) -> None:
     """Leave only the user's frames in the traceback of an error of the user's; Kiln's own failures stay whole."""
+    if shows_all_frames():
+        return
     last = failure.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    if isinstance(failure, DSLBaseError) or (last is not None and not is_internal(last.tb_frame.f_code)):
+    if is_users(failure) or (last is not None and not is_internal(last.tb_frame.f_code)):
         failure.__traceback__ = strip_internal_frames(failure.__traceback__)

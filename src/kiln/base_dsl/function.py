@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import os
 import re
 import struct
 import threading
@@ -12,9 +14,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from .._support import stack_guard
 from .._support.gc_pause import gc_paused
-from . import entry_points, settings, stale, tree
+from . import entry_points, sanitizing, settings, stale, tree
 from . import trace as tracing
-from .arguments import AMBIENT_STREAM, ONE_SYMBOL, GroupNode, Node, StaticNode, number_format, slot_struct
+from .arguments import (
+    AMBIENT_STREAM,
+    ARGUMENT_CHECKS,
+    WORKSPACE,
+    GroupNode,
+    Node,
+    StaticNode,
+    number_format,
+    slot_struct,
+)
 from .dependencies import Dependencies
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
@@ -37,6 +48,8 @@ Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True)
 Owner = TypeVar("Owner")
 
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+"""Kiln's own files: the kernel library is not checked by default."""
 _MOST_SPECIALIZATIONS = 1024
 """The most specialisations a function keeps; then the oldest go."""
 
@@ -78,8 +91,7 @@ class JitFunction(TracedFunction[P, R_co]):
                         return found[0].run_leaves(quick[1])
             return self._call(args, kwargs)
         except Exception as failure:
-            if not settings.get("CUTE_DSL_DEBUG"):
-                shorten_traceback(failure)
+            shorten_traceback(failure)
             raise
 
     if not TYPE_CHECKING:
@@ -136,7 +148,9 @@ class JitFunction(TracedFunction[P, R_co]):
 
         def run(values: list[Any]) -> Any:
             passed_values = dict(zip(arguments, values, strict=True))
-            tracing.require("a function").ambient_stream = passed_values.pop(AMBIENT_STREAM, None)
+            active = tracing.require("a function")
+            active.ambient_stream = passed_values.pop(AMBIENT_STREAM, None)
+            active.workspace = passed_values.pop(WORKSPACE, None)
             args, kwargs = self.parameters.call_arguments(passed_values)
             return self.run(args, kwargs)
 
@@ -156,7 +170,9 @@ class JitFunction(TracedFunction[P, R_co]):
         self, traced: Traced, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None,
         target: str | None,
     ) -> CompiledFunction:  # fmt: skip
-        executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
+        own = self.function.__code__.co_filename.startswith(_PACKAGE)
+        with sanitizing.unchecked() if own else contextlib.nullcontext():
+            executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
         self.dsl.caller.wait()
         compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
         if options is not None:
@@ -316,7 +332,7 @@ class CompiledFunction(Generic[R_co]):
             if name in self.ambient:
                 passed_values[name] = self.ambient[name]()
                 missing.remove(name)
-            elif defaults[name].default is not defaults[name].empty:
+            elif name in defaults and defaults[name].default is not defaults[name].empty:
                 passed_values[name] = defaults[name].default
                 missing.remove(name)
         if missing:
@@ -401,6 +417,10 @@ class CompiledFunction(Generic[R_co]):
         ]
         return _plain(self._rebuild(iter(values)))
 
+    def get_aux_func(self, kind: Any, **of: Any) -> Any:
+        """Return a function that belongs to this one: `kind(self, **of)`, such as one that tells what memory it needs."""
+        return kind(self, **of)
+
     def reporter(self) -> Callable[[int], None] | None:
         """Return the handler of what code at `executable.address` returns if not 0; None if only Python can run it."""
         report = self.executable.report
@@ -460,7 +480,7 @@ _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
 def _shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
     """Return an error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
     shorten_traceback(failure)
-    if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ONE_SYMBOL):
+    if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ARGUMENT_CHECKS):
         return failure
     message = failure.message.removeprefix("assertion failed: ")
     if signature:

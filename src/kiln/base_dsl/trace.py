@@ -19,7 +19,7 @@ from .diagnostics import Positions, is_internal, position_table, positions, runt
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 _internal_modules: set[str | None] = set()
@@ -65,12 +65,18 @@ class Trace:
         self.broken_by: Exception | None = None
         self.ambient_stream: Any = None
         """The stream of launches that name none; None: the default one."""
+        self.workspace: Any = None
+        """The memory that the caller passes for kernels that need some; None: none."""
+        self.multiplies = False
+        """Whether a kernel has WGMMAs: `cute/program/overwritten.py` then looks at their accumulators."""
         self.complaints: list[Exception] = []
         """Errors found where nothing could be raised: the first is raised when the function has been traced."""
         self.numbers: list[Any] = []
         """Typed scalars that hold a value of this module."""
         self.holders: list[Any] = []
         """Other Python objects that do, in an attribute `_value` or `_base`."""
+        self.multiplies_extents = False
+        """Whether 32-bit extents of arguments have been multiplied."""
         self.rebuilding = 0
         """How many objects are being rebuilt of other values; see `tree.rebuilt`."""
         self._scratch: ir.Operation | None = None
@@ -122,6 +128,20 @@ class Trace:
             ir.InsertionPoint(self.module.body).insert(scratch)
         else:
             scratch.erase()
+
+    def has_operation(self, prefix: str) -> bool:
+        """Return whether an operation whose name starts with `prefix` was added, also to a block that is not moved yet."""
+        found = False
+
+        def visit(operation: ir.Operation) -> ir.WalkResult:
+            nonlocal found
+            found = operation.name.startswith(prefix)
+            return _ir.WalkResult.INTERRUPT if found else _ir.WalkResult.ADVANCE
+
+        for root in (self.module.operation, self._scratch):
+            if root is not None and not found:
+                root.walk(visit)
+        return found
 
     def is_merged(self, x: Any) -> bool:
         """Return whether an object was made of two between which a region chose."""
@@ -242,6 +262,10 @@ class FunctionFrame:
         self.entry = entry
         self.kind = kind
         self.constants: dict[tuple[ir.Type, Any], ir.Value] = {}
+        self.at_end: list[Callable[[], None]] = []
+        """Called when the function has been traced, or has failed to be."""
+        self.notes: dict[str, Any] = {}
+        """What the language keeps for this function, by names of its own."""
 
 
 class _State(threading.local):
@@ -348,6 +372,8 @@ def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[Functi
             yield frame
     finally:
         trace.functions.pop()
+        for call in frame.at_end:
+            call()
 
 
 def emit(

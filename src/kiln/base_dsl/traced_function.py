@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from . import settings
 from . import trace as tracing
-from .diagnostics import DSLRuntimeError, Span, runtime_error
+from .diagnostics import DSLRuntimeError, Span, runtime_error, type_error
 from .frontend import transient_sources
 from .parameters import Parameters
 
@@ -122,6 +122,13 @@ class TracedFunction(Generic[P, R_co]):
         """Put a prefix before the names of what is compiled from this function."""
         self.name_prefix = prefix
         return self
+
+    def __getitem__(self, grid: Any) -> Any:
+        """Refuse the launch of other languages, `k[grid](x)`."""
+        raise type_error(
+            f"{self.name}[...] is Triton's and Numba's way to launch",
+            f"call it from a @cute.jit function: {self.name}(...).launch(grid=..., block=...)",
+        )
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)  # pyright: ignore[reportArgumentType]

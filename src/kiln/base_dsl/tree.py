@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import enum
 import functools
+import logging
 import sys
 import types
 from collections.abc import Callable
@@ -80,7 +81,9 @@ def is_protocol_class(kind: type) -> bool:
 _ATOMIC = (
     type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, types.FunctionType, types.MethodType,
     types.BuiltinFunctionType, enum.Enum, range, slice, type(Ellipsis), types.CodeType, property,
+    logging.Logger, logging.LoggerAdapter,
 )  # fmt: skip
+"""Classes whose objects have nothing to look into. Loggers cache levels: that reaches messages only, never a value."""
 
 
 @_classes

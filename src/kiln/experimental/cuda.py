@@ -18,7 +18,7 @@ from typing import Any
 from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import ir
 from ..base_dsl.diagnostics import runtime_error, type_error
-from ..base_dsl.typing import Int8, Int64, NumericMeta, Uint8
+from ..base_dsl.typing import Float4E2M1FN, Float6E2M3FN, Float6E3M2FN, Int4, Int8, Int64, NumericMeta, Uint8
 from ..cute.arch.values import kernel_only
 from ..cute.deferred_dialects import nvgpu
 from ..cute.layout.int_tuple import flatten_to_tuple
@@ -97,6 +97,11 @@ _FORMATS = {
     "BYTE": "u8", "B4X16": "16u4_align8b", "B4X16_P64": "16u4_align16b", "B6X16_P32": "16u6_align16b", "F32_FTZ": "f32_ftz",
     "TF32_FTZ": "tf32_ftz",
 }  # fmt: skip
+_PADDED = {
+    Int4: "16u4_align16b", Float4E2M1FN: "16u4_align16b", Float6E2M3FN: "16u6_align16b", Float6E3M2FN: "16u6_align16b",
+}  # fmt: skip
+"""Formats of types with less than 8 bits: 16 elements get 16 bytes of shared memory, as MMAs with A in bytes want them.
+Types with several elements (`Float4E2M1FNx2`) are packed in shared memory too."""
 _FIRST_BOX = {"16u4_align16b": 64, "16u6_align16b": 96}
 """Bytes of a row of a box in global memory that formats with padding prescribe."""
 
@@ -169,6 +174,13 @@ def _member(kind: Any, value: Any, otherwise: Any) -> Any:
     return value
 
 
+def _element(format_: TensorMapDataFormat, dtype: Any, tensor: Any) -> str:
+    """Return the elements of a format, as the dialect names them; DEFAULT: those of a type."""
+    if format_:
+        return _FORMATS[format_.name]
+    return _PADDED[dtype] if dtype in _PADDED else element_kind(dtype, tensor)
+
+
 def _static(what: str, values: Any, count: int, most: int) -> tuple[int, ...]:
     found = tuple(values)
     if len(found) != count or not all(isinstance(v, int) and 1 <= v <= most for v in found):
@@ -188,7 +200,7 @@ def _encode(
     if not isinstance(dtype, NumericMeta):
         raise type_error(f"dtype of {what}() is {dtype!r}", "a numeric type such as Float16")
     how, format_ = _member(TensorMapSwizzle, swizzle, TensorMapSwizzle.none), TensorMapDataFormat(tma_format or 0)
-    element = _FORMATS[format_.name] if format_ else element_kind(dtype, name)
+    element = _element(format_, dtype, name)
     if how.value not in SWIZZLES:
         raise type_error(f"the swizzle of {what}() is {how.name}", f"Kiln encodes {', '.join(SWIZZLES)}")
     row, span = box[0] * ELEMENTS[element], 8 * SWIZZLES[how.value]
@@ -258,8 +270,7 @@ def create_tensor_map_tiled_from_view(
     shape, steps = flatten_to_tuple(tensor.shape), flatten_to_tuple(tensor.stride)
     kind, format_ = dtype or tensor.element_type, TensorMapDataFormat(tma_format or 0)
     order = _order(what, shape, steps, stride_order)
-    element = _FORMATS[format_.name] if format_ else element_kind(kind, tensor)
-    bits = ELEMENTS[element]
+    bits = ELEMENTS[_element(format_, kind, tensor)]
     box = _static("box_dims", box_dims, len(shape), TENSOR_MAP_BOX)
     return _encode(
         what, tensor.iterator.ir_value(), kind, [shape[m] for m in order],

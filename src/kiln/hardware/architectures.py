@@ -229,8 +229,10 @@ def decoded_needs(text: str) -> tuple[Generation, limits.Needs]:
     """Return the architecture and the needs of a kernel that `Needs.encoded` wrote."""
     import json
 
-    (major, minor), smem, dynamic, max_threads, pieces = json.loads(text)
-    needs = limits.Needs(smem, dynamic, max_threads, tuple((place, size, count) for place, size, count in pieces))
+    (major, minor), smem, dynamic, max_threads, pieces, pairs = json.loads(text)
+    needs = limits.Needs(
+        smem, dynamic, max_threads, tuple((place, size, count) for place, size, count in pieces), pairs
+    )
     return generation_of(f"sm_{major}{minor}"), needs
 
 

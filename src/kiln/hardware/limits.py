@@ -76,6 +76,8 @@ class Needs(NamedTuple):
     """Threads of a block that it is compiled for; 0 for all that there can be."""
     pieces: tuple[tuple[str, int, int], ...] = ()
     """What it allocates: place in the program, bytes, and how often."""
+    pairs: bool = False
+    """Whether it has tcgen05 instructions of pairs of CTAs."""
 
     @property
     def taken(self) -> int:
@@ -164,7 +166,7 @@ def broken_rule(
                 return f"{what} {axis} is {extent}", f"every size of a {what} is at least 1"
             if extent is not None and extent > limit:
                 return f"{what} {axis} is {extent}", f"{what} {axis} is at most {limit}"
-    found = _broken_cluster(of, sizes)
+    found = _broken_cluster(of, sizes, needs.pairs)
     if found is not None:
         return found
     threads = _product(sizes.block)
@@ -216,7 +218,7 @@ def broken_register_rule(threads: int, blocks: int, wanted: int, released: int |
     )
 
 
-def _broken_cluster(of: Generation, sizes: Sizes) -> tuple[str, str] | None:
+def _broken_cluster(of: Generation, sizes: Sizes, pairs: bool) -> tuple[str, str] | None:
     name = f"sm_{of.number}"
     for axis, part in zip("xyz", sizes.cluster, strict=True):
         if part is not None and part < 1:
@@ -228,6 +230,11 @@ def _broken_cluster(of: Generation, sizes: Sizes) -> tuple[str, str] | None:
         return f"clusters of {blocks} blocks", f"{name} has no clusters: they came with sm_90"
     if blocks > of.cluster:
         return f"clusters of {blocks} blocks", f"a cluster has at most {of.cluster} blocks on {name}"
+    if pairs and None not in sizes.cluster and blocks % 2:
+        return (
+            f"clusters of {blocks} block{'s' * (blocks > 1)}, and the kernel has tcgen05 instructions of cta_group::2",
+            "launch it with clusters of an even number of blocks, or use CtaGroup.ONE",
+        )
     for axis, size, part in zip("xyz", sizes.grid, sizes.cluster, strict=True):
         if size is not None and part is not None and size % part:
             return f"grid {axis} is {size} and cluster {axis} is {part}", "a grid consists of whole clusters"

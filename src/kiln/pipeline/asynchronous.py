@@ -83,7 +83,8 @@ class PipelineAsync:
         empty.init()
         arch.mbarrier_init_fence()
         if not defer_sync:
-            agent_sync(Agent.ThreadBlockCluster if in_cluster(cluster) else Agent.ThreadBlock)
+            # the fence has published the mbarriers, and there is nothing else to publish
+            agent_sync(Agent.ThreadBlockCluster if in_cluster(cluster) else Agent.ThreadBlock, is_relaxed=True)
         return full, empty
 
     @staticmethod

@@ -112,6 +112,11 @@ class MbarrierArray(SyncObject):
         self.announces = arrival.announces
 
     @property
+    def arrival(self) -> Arrival:
+        """How agents arrive."""
+        return self._arrival
+
+    @property
     def op(self) -> PipelineOp:
         """The kind of agent that arrives."""
         return self._arrival.op

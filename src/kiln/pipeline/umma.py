@@ -158,7 +158,8 @@ class PipelineAsyncUmma(PipelineAsync):
         """Create a pipeline as `PipelineAsync.create` does. The producers' group counts the threads of both CTAs."""
         group = cta_group(cta_layout_vmnk)
         pair = group is CtaGroup.TWO
-        sides = (ThreadArrival(), producer_group), (UmmaArrival(group), consumer_group)
+        # the tensor cores of each CTA read what its own threads wrote, and fences have completed that
+        sides = (ThreadArrival(publishes=False), producer_group), (UmmaArrival(group), consumer_group)
         full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync, cta_layout_vmnk)
         masks = (leader(), pair_mask()) if pair else (None, None)
         return cls(full, empty, num_stages, *masks, group)

@@ -109,7 +109,8 @@ class TmemAllocator:
 
         def free() -> None:
             if self._pair:
-                arch.mbarrier_arrive(self._done, arch.block_idx_in_cluster() ^ 1)
+                # the peer learns that this CTA is done: accesses to tensor memory are complete, and memory is not shared
+                arch.mbarrier_arrive(self._done, arch.block_idx_in_cluster() ^ 1, scope="cta")
                 arch.mbarrier_wait(self._done, 0)
             arch.dealloc_tmem(tmem_ptr, columns, self._pair, arch=self._arch)
 

@@ -139,3 +139,105 @@ def test_changes_that_something_may_read(name):
 def test_changes_that_python_may_read_after_the_call():
     with pytest.raises(DSLUserCodeTypeError, match="part' with different types"):
         Kernels().on_the_host(np.array([5, 0, 0, 0], np.int32))
+
+
+class Slices:
+    """An object whose methods keep what they made for each other, as kernels in classes do."""
+
+    def cut(self, x, i):
+        self.part = {"x": cute.make_tensor(x.iterator + i, cute.make_layout(1))}
+
+    def add(self, n):
+        self.part["x"][0] += n
+
+
+def counted(slices, i):
+    seen = getattr(slices, "part", None)
+    return i if seen is None else i + 1
+
+
+class GainingKernels:
+    def __init__(self):
+        self.slices = Slices()
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, name: Constexpr):
+        getattr(self, name)(x).launch(grid=[1, 1, 1], block=[1, 1, 1])
+
+    @cute.kernel
+    def in_a_loop(self, x: cute.Tensor):
+        i = Int32(0)
+        while i < x[0]:
+            self.slices.cut(x, i)
+            for _ in range(2):
+                self.slices.add(1)
+            i += 1
+        if x[0] > 100:
+            self.slices.cut(x, 1)
+            self.slices.add(3)
+
+    @cute.kernel
+    def in_a_branch(self, x: cute.Tensor):
+        for i in range(x[0]):
+            if i < 3:
+                self.slices.cut(x, i)
+                self.slices.add(2)
+        self.slices.cut(x, 3)
+        self.slices.add(10)
+
+    @cute.kernel
+    def read_after_the_loop(self, x: cute.Tensor):
+        for i in range(x[0]):
+            self.slices.cut(x, i)
+        self.slices.add(3)
+
+    @cute.kernel
+    def read_after_the_branch(self, x: cute.Tensor):
+        if x[0] > 1:
+            self.slices.cut(x, 0)
+        self.slices.add(3)
+
+    @cute.kernel
+    def asked_for_after_the_loop(self, x: cute.Tensor):
+        for i in range(x[0]):
+            self.slices.cut(x, i)
+        x[1] = 1 if hasattr(self.slices, "part") else 2
+
+    @cute.kernel
+    def asked_for_before_it_is_set(self, x: cute.Tensor):
+        for i in range(x[0]):
+            x[1] = counted(self.slices, i)
+            self.slices.cut(x, i)
+
+    @cute.kernel
+    def asked_for_before_a_branch_of_the_loop(self, x: cute.Tensor):
+        for i in range(x[0]):
+            x[1] = counted(self.slices, i)
+            if i > 1:
+                self.slices.cut(x, i)
+
+    @cute.kernel
+    def caught(self, x: cute.Tensor):
+        for i in range(x[0]):
+            try:
+                self.slices.add(1)
+            except Exception:
+                self.slices.cut(x, i)
+
+
+@pytest.mark.parametrize(("name", "written"), [("in_a_loop", [5, 2, 2, 2]), ("in_a_branch", [5, 2, 2, 10])])
+def test_attributes_that_a_region_sets_before_it_reads_them(name, written):
+    for _ in range(2):
+        x = np.array([3, 0, 0, 0], np.int32)
+        GainingKernels()(x, name)
+        assert x.tolist() == written
+        assert not hasattr(Slices, "part")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in vars(GainingKernels) if name.startswith(("read_", "asked_", "caught"))]
+)
+def test_attributes_that_may_be_read_before_a_region_sets_them(name):
+    with pytest.raises(DSLUserCodeError, match=r"self\.slices\.part first gets its value inside"):
+        GainingKernels()(np.array([3, 0, 0, 0], np.int32), name)
+    assert not hasattr(Slices, "part")

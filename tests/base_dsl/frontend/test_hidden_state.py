@@ -11,6 +11,7 @@ import ctypes
 import functools
 import io
 import itertools
+import logging
 import os
 import queue
 import random
@@ -681,6 +682,19 @@ def costly(n):
 @functools.lru_cache(maxsize=None)
 def doubled(n):
     return n * 2
+
+
+LOGGER = logging.getLogger("kiln.tests.hidden_state")
+
+
+@case(0, 3)
+def logger_that_caches_its_level(n):
+    LOGGER.manager._clear_cache()
+    s = 0
+    if n > 1:
+        LOGGER.debug("a message while tracing")
+        s = n * 2
+    return s
 
 
 @refused("the cache of costly", "changes inside")

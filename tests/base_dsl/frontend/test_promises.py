@@ -60,7 +60,7 @@ ANNOTATIONS: list[tuple[Any, set[str] | None]] = [
     (Callable[[int], int], {"function", "type"}),
     (cute.Tensor, {"tensor"}),
     (cute.Pointer, {"pointer"}),
-    (cute.Layout, {"layout"}),
+    (cute.Layout, {"layout", "sequence"}),
     (cute.ComposedLayout, {"layout"}),
     (cute.Shape, {"number", "sequence", "layout", "None"}),
     (cute.Tile, {"number", "sequence", "layout", "None"}),
@@ -75,7 +75,7 @@ ANNOTATIONS: list[tuple[Any, set[str] | None]] = [
     (Optional[cute.Tensor], {"tensor", "None"}),  # noqa: UP045
     (Int32 | None, {"number", "None"}),
     (Optional[Float32 | cute.Tensor], {"number", "tensor", "pointer", "None"}),  # noqa: UP045
-    (Union[cute.Tensor, cute.Layout], {"tensor", "layout"}),  # noqa: UP007
+    (Union[cute.Tensor, cute.Layout], {"tensor", "layout", "sequence"}),  # noqa: UP007
     (NewType("Rows", int), {"number"}),
     (TypeVar("Bound", bound=int), {"number"}),
     (TypeVar("OneOf", Int32, str), {"number", "text"}),

@@ -133,3 +133,16 @@ def test_sizes_and_addresses_have_their_limits(tmp_path: Path) -> None:
         except ValueError as caught:  # nobody may show the arrays: their memory is not there
             failure = str(caught)
         assert words in (failure or "")
+
+
+def test_symbols_of_32_bits_have_no_limit_of_elements(tmp_path: Path) -> None:
+    n, space = cute.sym_int(), cute.AddressSpace.generic
+    fake = cute.runtime.make_fake_tensor(Float32, (n, 8), (cute.sym_int(64), 1), memspace=space)
+    with kiln.target("cpu"):
+        cute.compile(touch, fake, options="--enable-tvm-ffi").export_to_c(tmp_path / "a.o", function_name="touch")
+    x = strided((1 << 28, 8), 0)
+    for tvm_ffi in (True, False):
+        X[0, 0] = 0
+        load_module(tmp_path / "a.o", enable_tvm_ffi=tvm_ffi).touch(x)
+        assert X[0, 0] == 1
+    X[0, 0] = 0

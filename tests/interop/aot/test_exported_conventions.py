@@ -334,7 +334,7 @@ def test_what_a_file_says_of_itself(library: str) -> None:
     leaf, rows = {"bits": 32, "divisibility": 4}, {"bits": 32, "divisibility": 1}
     tensor = {
         "kind": "tensor", "type": "Float32", "shape": [rows, leaf], "stride": [{"bits": 64, "divisibility": 4}, 1], "alignment": 4,
-        "memory": "gmem", "readonly": False,
+        "memory": "gmem", "readonly": False, "counted": False,
     }  # fmt: skip
     assert about == {
         "abi": 1, "function": "scale_here", "target": "nvidia", "targets": ["nvidia", "cpu"], "architectures": ["sm_90a", "cpu"],

@@ -282,6 +282,40 @@ def test_graphs_record_and_run_again(torch_program):
     )
 
 
+def test_graphs_record_calls_that_native_code_takes(torch_program):
+    torch_program(
+        """
+        import torch
+        import cutlass.cute as cute
+        from cutlass.cute.runtime import from_dlpack
+
+        @cute.kernel
+        def increment(x: cute.Tensor):
+            i, _, _ = cute.arch.thread_idx()
+            x[i] = x[i] + 1
+
+        @cute.jit
+        def launch(x: cute.Tensor):
+            increment(x).launch(grid=1, block=4)
+
+        x = torch.zeros(4, device="cuda")
+        argument = from_dlpack(x).mark_layout_dynamic()
+        compiled = cute.compile(launch, argument)
+        for _ in range(3):
+            compiled(argument)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            compiled(argument)
+            compiled(argument)
+        assert x.tolist() == [3] * 4
+        graph.replay()
+        assert x.tolist() == [5] * 4
+        compiled(argument)
+        assert x.tolist() == [6] * 4
+        """,
+    )
+
+
 def test_nothing_is_served_elsewhere(gpu_program):
     import torch
 

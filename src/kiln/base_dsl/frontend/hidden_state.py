@@ -23,6 +23,7 @@ from ..cells import contents
 from ..code_cache import by_code
 from ..dependencies import is_kilns, is_library, is_library_class, is_library_module
 from ..diagnostics import is_internal
+from .unset_attributes import Unset
 
 # ------------------------------------------------------------------------------------------------- namespaces
 
@@ -87,7 +88,9 @@ class Namespace:
         old = dict(zip(before[: len(before) // 2], before[len(before) // 2 :], strict=True))
         new = dict(zip(now[: len(now) // 2], now[len(now) // 2 :], strict=True))
         for name in (*new, *old):
-            if old.get(name, Reach) is not new.get(name, Reach) and not str(name).startswith(_PYTHONS_OWN):
+            a, b = old.get(name, Reach), new.get(name, Reach)
+            own = str(name).startswith(_PYTHONS_OWN) or isinstance(a, Unset) or isinstance(b, Unset)
+            if a is not b and not own:
                 return str(name)
         return None
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from .. import merging, tree, value_trees
 from .. import trace as tracing
 from ..bindings import ir
-from ..diagnostics import DSLBaseError, DSLUserCodeError, error, type_error
+from ..diagnostics import DSLBaseError, DSLUserCodeError, error, runtime_error, type_error
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric
-from . import merged_objects
+from . import merged_objects, unset_attributes
 from .carry import Reached, Scope, Slot, Snapshot, objects_in, stored_attributes
 from .jumps import is_internal_name
 from .merged_objects import Noted
@@ -49,10 +49,13 @@ class _Choices:
         self.promoted: set[str] = set()
         self.by_value: dict[str, int] = {}
         self.likes: dict[str, dict[str, Any]] = {}
-        self._weakened = 0
+        self._weakened = self._unset = 0
 
     def learn(self, wrong: WrongChoice) -> bool:
         """Adapt to a wrong choice; return whether there was something to learn."""
+        if wrong.unset:
+            self._unset += 1
+            return self._unset <= _MOST_UNSET
         if wrong.promote is not None:
             new = wrong.promote not in self.promoted
             self.promoted.add(wrong.promote)
@@ -76,6 +79,8 @@ class _Choices:
 
 _MOST_WEAKENED = 16
 """The most retraces of a loop because a value's description gets weaker; alignments and divisors get small soon."""
+_MOST_UNSET = 16
+"""The most retraces of a loop because objects gain attributes in it; a program may make up names without end."""
 
 
 def _retraced(attempt: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +98,7 @@ def _retraced(attempt: Callable[..., Any]) -> Callable[..., Any]:
             except WrongChoice as wrong:
                 if not choices.learn(wrong):
                     raise (first or wrong.error) from None
-                if not wrong.by_value:  # the error of an object carried by value says more
+                if not wrong.by_value and not wrong.unset:  # the error of the next trace says more
                     first = first or wrong.error
                 del trace.watched[watched:], trace.complaints[complaints:]
                 trace.unavailable = unavailable
@@ -250,12 +255,17 @@ class _LoopState:
         self.entries: list[_Entry] = []
         self.fixed: list[str] = [n for n in heads if n in rec.function.constexpr_names]
         self.shared = self._shared_objects(carried)
+        self._opening = DetachedBlock([])
+        """What takes values apart in front of the loop: part of the program only if the loop is built."""
+        self._openings: list[ir.Operation] = []
+        """The same operations, and those that put the values together inside the loop."""
         for name in carried:
             kept = choices.kept(name, self.before[name], self.shared)
-            entry = _Entry(
-                name, self.before[name], lambda v, n=name: scope.set(n, v), lambda n=name: scope.get(n), True, kept,
-                likes=choices.likes.get(name),
-            )  # fmt: skip
+            with self._opening.open():
+                entry = _Entry(
+                    name, self.before[name], lambda v, n=name: scope.set(n, v), lambda n=name: scope.get(n), True, kept,
+                    likes=choices.likes.get(name),
+                )  # fmt: skip
             if entry.inits:
                 self.entries.append(entry)
             else:
@@ -270,6 +280,7 @@ class _LoopState:
         self.before_late = {n: tree.frozen(self.before[n], self._copies) for n in self.late}
         self._open_slots()
         self.types = [init.type for entry in self.entries for init in entry.inits]
+        self._unset = unset_attributes.count()
 
     def _shared_objects(self, carried: list[str]) -> tree.Kept:
         """Return objects in carried variables with other references, which keep their identity and get the values."""
@@ -313,7 +324,8 @@ class _LoopState:
             if not promote and tree.is_atomic_class(type(value)) and not isinstance(value, Numeric):
                 continue
             likes = choices.likes.get(slot.path)
-            entry = _Entry(slot.path, value, slot.set, slot.get, promote, kept, slot.kind != "state", likes)
+            with self._opening.open():
+                entry = _Entry(slot.path, value, slot.set, slot.get, promote, kept, slot.kind != "state", likes)
             if entry.inits:
                 self.slot_entries[index] = entry
                 self.entries.append(entry)
@@ -358,6 +370,7 @@ class _LoopState:
             entry.enter(iterator)
             if watched and entry.opened is not entry.original and not watched.isdisjoint(objects_in(entry.original)):
                 trace.watched.append(merged_objects.watched_copy(entry.name, entry.opened, self.rec.span))
+        self._openings += [view.operation for view in ir.InsertionPoint.current.block.operations]
         for flag in self.rec.exits:
             self.scope.set(flag, False)
         if value_trees.debug is not None:
@@ -391,14 +404,7 @@ class _LoopState:
             if not constexpr and tree.is_mutable(old):
                 raise WrongChoice(refusal, by_value=name)
             raise refusal
-        for key in merged_objects.without_cached(self.snapshot, self.snapshot.changes()):
-            path = self.snapshot.path_of(key)
-            raise error(
-                DSLUserCodeError,
-                f"{path} first gets its value inside {rec.title}, which may not run at all",
-                hint=f"give {path} a value before the loop",
-                span=rec.span,
-            )
+        self._drop_gained()
         for index, now in self.snapshot.changes().items():
             slot, old = self.snapshot.slots[index], self.snapshot.values[index]
             if index in self.slot_entries or any(slot.owner is e.opened for e in self.entries):
@@ -420,6 +426,27 @@ class _LoopState:
                 raise WrongChoice(refusal, by_value=slot.path)
             raise refusal
         self._check_objects()
+
+    def _drop_gained(self) -> None:
+        """Remove the attributes that objects gained in an iteration: in a kernel, if nothing reads them without one.
+
+        Another iteration may have set them before this one, so the body is traced again with reading refused.
+        """
+        rec, snapshot = self.rec, self.snapshot
+        gained = merged_objects.without_cached(snapshot, snapshot.changes())
+        for key in gained:
+            path = snapshot.path_of(key)
+            if not unset_attributes.refuse_reads(snapshot.owner_of(key), key[1], path, rec.title, rec.span):
+                raise error(
+                    DSLUserCodeError,
+                    f"{path} first gets its value inside {rec.title}, which may not run at all",
+                    hint=f"give {path} a value before the loop",
+                    span=rec.span,
+                )
+        if unset_attributes.count() > self._unset:
+            why = f"objects get other new attributes in {rec.title} each time it is traced"
+            raise WrongChoice(runtime_error(why, "give them values before the loop", span=rec.span), unset=True)
+        snapshot.drop_attributes(gained)
 
     def _check_objects(self) -> None:
         """Refuse objects that the loop rebuilds from their parts where a second reference would show it."""
@@ -458,6 +485,16 @@ class _LoopState:
             span=self.rec.span,
             notes=assignment_notes(self.rec, entry.name),
         )
+
+    def place(self) -> None:
+        """Put the operations that take values apart in front of the loop, which is about to be built there."""
+        self._openings[:0] = self._opening.splice()
+
+    def clean(self) -> None:
+        """Remove what was only there in case that an iteration changes a value, which may even be one of the host."""
+        for operation in reversed(self._openings):
+            if not any(True for result in operation.results for _ in result.uses):
+                operation.erase()
 
     def late_plan(self, certain: bool) -> tuple[list[merging.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
         """Return the leaves of variables that the body sets before reading, and functions that set them after the loop.
@@ -509,6 +546,7 @@ class _LoopState:
         self, results: list[ir.Value], kept: list[bool], late: list[Callable[[Iterator[ir.Value]], None]]
     ) -> None:
         """Give variables and objects their values after the loop."""
+        self.clean()
         for name in self.dead:
             self.scope.set(name, UNDEFINED)
         for name in self.fixed:
@@ -563,6 +601,7 @@ def dynamic_for(
         stop = _any([scope.get(f) for f in rec.exits])
         leaves, late = state.late_plan(certain)
         late_values = [leaf.second() for leaf in leaves]
+    state.place()
     inits = [init for entry in state.entries for init in entry.inits]
     kept = [y != a for y, a in zip(yields, arguments[1:], strict=True)]
     kept_inits = [i for i, keep in zip(inits, kept, strict=True) if keep] + [leaf.first() for leaf in leaves]
@@ -642,7 +681,9 @@ def dynamic_while(
             bound = _bound_by_test(rec, state)
             forwards += [leaf for entry in bound for leaf in entry.inits]
     if not isinstance(condition, Numeric):
+        state.place()
         before.splice()
+        state.clean()
         scope.restore(state.before)
         state.snapshot.restore()
         return StaticTest(condition)
@@ -661,6 +702,7 @@ def dynamic_while(
         stop = _any([scope.get(f) for f in rec.exits])
         leaves, late = state.late_plan(certain=False)
         late_values = [leaf.second() for leaf in leaves]
+    state.place()
     kept = [not (y == a and f == h) for y, a, f, h in zip(yields, arguments, forwards, heads, strict=True)]
     late_inits = [leaf.first() for leaf in leaves]
     kept_inits = [i for i, keep in zip(inits, kept, strict=True) if keep] + late_inits

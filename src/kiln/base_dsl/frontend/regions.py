@@ -26,7 +26,7 @@ from ..diagnostics import (
 )
 from ..tree import UNDEFINED
 from ..typing import Boolean
-from . import merged_objects
+from . import merged_objects, unset_attributes
 from .carry import Scope, Snapshot
 from .jumps import RETURN_VALUE, is_internal_name
 from .merged_objects import Noted
@@ -51,10 +51,12 @@ class DetachedBlock:
     def is_empty(self) -> bool:
         return next(iter(self.block.operations), None) is None
 
-    def splice(self) -> None:
-        """Move the operations to the current insertion point."""
-        for operation in list(self.block.operations):
-            ir.InsertionPoint.current.insert(operation.operation.detach_from_parent())
+    def splice(self) -> list[ir.Operation]:
+        """Move the operations to the current insertion point, and return them."""
+        operations = [view.operation for view in self.block.operations]
+        for operation in operations:
+            ir.InsertionPoint.current.insert(operation.detach_from_parent())
+        return operations
 
 
 def as_condition(value: Any) -> Any:
@@ -118,10 +120,10 @@ class WrongChoice(Exception):
 
     def __init__(
         self, error: DSLBaseError, promote: str | None = None, by_value: str = "",
-        like: tuple[str, Any] | None = None,
+        like: tuple[str, Any] | None = None, unset: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.error, self.promote, self.by_value, self.like = error, promote, by_value, like
+        self.error, self.promote, self.by_value, self.like, self.unset = error, promote, by_value, like, unset
 
 
 class region:
@@ -239,7 +241,8 @@ def dynamic_if(
     drops = functools.partial(
         _is_dropped, [x for n in sorted(rec.flow.live_out) if (x := scope.get(n)) is not UNDEFINED]
     )
-    for place in merged_places(snapshot, first, second, drops):
+    unset = functools.partial(unset_attributes.refuse_reads, title=rec.title, span=rec.span)
+    for place in merged_places(snapshot, first, second, drops, unset):
         planned = merge.planned()
         try:
             make = unify_arms(first, place.first, second, place.second, merge)
@@ -288,11 +291,13 @@ class MergedPlace(NamedTuple):
 
 
 def merged_places(
-    snapshot: Snapshot, first: Any, second: Any, drops: Callable[[Any], bool] = lambda owner: False
-) -> Iterator[MergedPlace]:
+    snapshot: Snapshot, first: Any, second: Any, drops: Callable[[Any], bool] = lambda owner: False,
+    unset: Callable[[Any, str, str], bool] = lambda owner, name, path: False,
+) -> Iterator[MergedPlace]:  # fmt: skip
     """Yield the slots of objects that an arm changed.
 
-    Raises an error for attributes that exist on one path only, unless `drops` tells that nobody reads the object later.
+    Raises an error for attributes that exist on one path only, unless `drops` tells that nobody reads the object later,
+    or `unset` has reading them refused.
     """
     for index in sorted(first.changes.keys() | second.changes.keys()):
         slot, old = snapshot.slots[index], snapshot.values[index]
@@ -304,7 +309,7 @@ def merged_places(
     for key in sorted(first.gained.keys() | second.gained.keys()):
         path, owner = snapshot.path_of(key), snapshot.owner_of(key)
         a, b = first.gained.get(key, UNDEFINED), second.gained.get(key, UNDEFINED)
-        if _on_both(a, b, first, second) or not drops(owner):
+        if _on_both(a, b, first, second) or not (drops(owner) or unset(owner, key[1], path)):
             _exists_on_both(path, a, b, first, second)
             yield MergedPlace(path, a, b, functools.partial(snapshot.set_attribute, key), owner=owner)
 

@@ -44,7 +44,8 @@ def logical_not(x: Any) -> Any:
 def join(a: Any, b: Any) -> Any:
     """Return the type of a variable that is `a` on one path and `b` on the other, or None if there is none.
 
-    Two typed values must be of one type. A Python scalar takes the typed one's type if that keeps its kind and value.
+    Two typed values must be of one type; a type of the program joins the one it is made of as that. A Python scalar takes
+    the type of the typed one if that keeps its kind and value.
     """
     t = _joined(a, b)
     return t if t is not None and all(_is_kept(t, x) for x in (a, b)) else None
@@ -69,7 +70,7 @@ def _joined(a: Any, b: Any) -> Any:
         a, b = b, a
     s, t = type(a), type(b)
     if isinstance(s, NumericMeta) and isinstance(t, NumericMeta):
-        return s if s is t else None
+        return s if s is t or s is t._model else t if t is s._model else None
     first, second = a if isinstance(s, NumericMeta) else plain_scalar(a), plain_scalar(b)
     if first is None or second is None:
         return None

@@ -7,14 +7,18 @@ An operation whose operands are all plain gives a plain value; with an IR value 
 from __future__ import annotations
 
 import ctypes
+import linecache
 import math
+import re
 import struct
 import sys
+import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from .. import trace
 from ..bindings import ir
-from ..diagnostics import in_rewritten_code, is_internal, runtime_error
+from ..diagnostics import DSLWarning, in_rewritten_code, is_internal, runtime_error, user_frame
 from . import emit, host
 from .dunders import both_ways, one_way
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
@@ -168,7 +172,9 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         raise runtime_error(
             f"a dynamic {type(self).__name__} was used where Python needs {what}: "
             "its value is not known until the program runs",
-            hint or "pass the value as Constexpr if it is known when compiling, or keep the computation dynamic",
+            _hint_of_expression(what)
+            or hint
+            or "pass the value as Constexpr if it is known when compiling, or keep the computation dynamic",
         )
 
     def __bool__(self) -> bool:
@@ -360,7 +366,7 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
     def __index__(self) -> int:
         return int(
             self._python(
-                "a concrete int",
+                _INDEX,
                 "a list index, a range_constexpr bound or a static shape must be known when compiling: "
                 "use a Constexpr, or cutlass.range for a dynamic loop",
             )
@@ -483,9 +489,60 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
 
 def _unknown(text: str) -> str:
     """Return the text of a dynamic value, for the caller of the caller: a program must not look into it."""
-    return text if state.trace is None or is_internal(sys._getframe(2).f_code) else DynamicText(text)
+    frame = sys._getframe(2)
+    if state.trace is None or is_internal(frame.f_code):
+        return text
+    if not _printed:
+        _hint_at_print(frame)
+    return DynamicText(text)
+
+
+_printed: list[str] = []
+"""The place of the first `print` of a dynamic value: one hint is enough."""
+
+
+def _hint_at_print(frame: types.FrameType) -> None:
+    """Warn where the user's line prints with Python's `print`."""
+    if not re.search(r"\bprint\(", linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
+        return
+    _printed.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+    warnings.warn_explicit(
+        "print() runs once, while the program is traced, and shows ? for what is known when the program runs: "
+        'cute.printf("{}", x) prints it then (said once)',
+        DSLWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+    )
 
 
 def _alignment_of(spec: str) -> str:
     """Return the part of a format specification that a `?` can obey."""
     return "".join(c for c in spec.partition(".")[0] if c in "<>^ 0123456789").lstrip("0 ")
+
+
+_INDEX = "a concrete int"
+
+
+def _hint_of_expression(what: str) -> str:
+    """Return the help for what the user's expression does with a dynamic value, where that is a common mistake."""
+    import ast
+
+    from ..source_context import foreign_call, node_at, user_span
+
+    span, active = user_span(), state.trace
+    called = foreign_call(span, user_frame())
+    if called is not None and active is not None:
+        written, name = called
+        own = active.dsl.instead_of(name) or "the operators and functions of the language"
+        return (
+            f"{written} computes with numbers of Python while the program is traced; use {own}, which takes a Float32 (or "
+            ".to(Float32)) and stays dynamic"
+        )
+    index = node_at(span, ast.Subscript) if what is _INDEX else None
+    if index is not None:
+        return (
+            "a list index must be known when compiling: use a Constexpr; to index "
+            f"{ast.unparse(index.value)} when the program runs, put its numbers in a tensor: an argument, or "
+            "cute.make_rmem_tensor(...) in a kernel"
+        )
+    return ""

@@ -20,7 +20,11 @@ def alloc_smem(
     """Return a pointer to new static shared memory for `size_in_elems` elements."""
     kernel_only("alloc_smem")
     if not isinstance(size_in_elems, int) or size_in_elems < 1:
-        raise type_error(f"alloc_smem() takes a Python integer of at least 1, not {size_in_elems!r}")
+        raise type_error(
+            f"alloc_smem() takes a Python integer of at least 1, not {size_in_elems!r}",
+            "the size is known when compiling: a Constexpr parameter; memory whose size only the launch knows is "
+            "get_dyn_smem(), with launch(smem=bytes)",
+        )
     own = cute.element_bytes(element_type.mlir_type)
     alignment = max(alignment or own, own)
     size = (cute.element_bits(element_type.mlir_type) * size_in_elems + 7) // 8

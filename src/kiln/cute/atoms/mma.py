@@ -19,6 +19,7 @@ from ..layout.layout import Layout, make_layout, rank, size
 from ..layout.modes import UNIT, append, slice_
 from ..layout.picture import Drawn
 from ..layout.tiling import logical_divide, tiled_product, zipped_divide
+from ..tensor.iterator import AddressSpace
 from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
 from ..tensor.vector_access import Registers
 from .atom import OPERAND_MODES, Atom, Op, ThreadSlice, Trait, known_keywords, tile_of_layouts
@@ -333,8 +334,21 @@ class ThrMma(ThreadSlice, TiledMma):
         if not isinstance(tensor, TracedTensor):
             raise type_error(f"partition_{operand} takes a tensor, got {type(tensor).__name__}")
         i, j = OPERAND_MODES[operand]
+        if operand != "C" and tensor.memspace is AddressSpace.smem and rank(tensor) > 1:
+            self._require_whole_tiles(operand, tensor)
         place = self.thr_layout_vmnk.get_flat_coord(self._thr_idx)
         return _sliced(self._split(operand, tensor), place[0], place[i + 1], place[j + 1])
+
+    def _require_whole_tiles(self, operand: str, tensor: Any) -> None:
+        """Refuse an operand in shared memory that the tile of the MMA does not divide: the rest would be read past it."""
+        for mode, letter in enumerate(OPERAND_MODES[operand]):
+            extent, tile = size(tensor.layout[mode]), self.get_tile_size(letter)
+            if isinstance(extent, int) and extent % tile:
+                raise type_error(
+                    f"operand {operand} in shared memory has {extent} elements along {'MNK'[letter]}, and the tiled MMA "
+                    f"takes {tile} at a time: the last part would read past the end",
+                    f"make it a multiple of {tile}: pad the tile with zeros, or choose another instruction shape",
+                )
 
     def partition_A(self, input_mk: T, *, loc: Any = None, ip: Any = None) -> T:
         """Return the thread's part of a tensor (M, K, ...): (values of the atom, rest of M, rest of K, ...)."""

@@ -1,4 +1,4 @@
-"""Buffers and copies that predicate themselves: elements outside the tensor that a kernel got are not accessed.
+"""Copies that predicate themselves: elements outside the tensor that a kernel got are not accessed.
 
 In a kernel decorated with `cute.experimental.kernel` tensors in global memory know the coordinates of their elements,
 through slices, tiles and partitions; a copy compares them with the extents.
@@ -8,39 +8,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean
-from ..arch.smem import alloc_smem
-from ..atoms.atom import CopyAtom
+from ..arch.tensor_memory import fence_view_async_tmem_load
+from ..atoms.atom import CopyAtom, ThrCopy
+from ..atoms.copying import copy as copy_with_atom
 from ..atoms.copying import guarded
 from ..layout.algebra import composition
 from ..layout.basis import add_coords
 from ..layout.int_tuple import product
-from ..layout.layout import cosize
 from ..layout.leaf import get_divisibility
 from ..layout.tiling import zipped_divide
+from ..nvgpu.tcgen05 import get_s2t_smem_desc_tensor
 from ..tensor import vector_access
-from ..tensor.extents import Extents, watched
+from ..tensor.extents import Extents
 from ..tensor.pointer import AddressSpace, element_bits
-from ..tensor.tensor import TracedTensor, make_rmem_tensor, make_tensor
+from ..tensor.tensor import TracedTensor
 
-__all__ = ["allocate", "copy", "partition"]
-
-
-def allocate(
-    dtype: Any, address_space: Any, layout: Any, alignment: int | None = None, is2cta: bool = False, *, loc: Any = None,
-    ip: Any = None,
-) -> Any:  # fmt: skip
-    """Return a new tensor in registers or in the shared memory of the CTA."""
-    if address_space is AddressSpace.rmem:
-        return make_rmem_tensor(layout, dtype)
-    if address_space is AddressSpace.smem:
-        return make_tensor(alloc_smem(dtype, cosize(layout), alignment), layout)
-    raise error(DSLNotImplemented, f"cute.experimental.allocate() in {address_space}: Kiln has rmem and smem")
+__all__ = ["copy", "partition", "partition_and_copy"]
 
 
 def partition(buffer: Any, agent: Any, *, layout_tv: Any, tiler: Any, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """Return the part of a tensor that a thread has: (values, tiles), by a layout (thread, value) -> element of a tile."""
+    """Return the part of a tensor that a thread has: (values, tiles).
+
+    `layout_tv` maps (thread, value) to an element of a tile.
+    """
     tiles = composition(zipped_divide(buffer, tiler), (layout_tv, None))
     return tiles[(agent, None), None]
 
@@ -49,10 +41,13 @@ def copy(src: Any, dst: Any, *, copy_atom: Any = None, loc: Any = None, ip: Any 
     """Copy a thread's elements between memory and registers, but for those outside the tensor they were cut from.
 
     Registers whose elements are outside become zero. A call of the atom is one access where its values are known to lie
-    inside or outside together.
+    inside or outside together. To tensor memory a warp copies with the atom alone, from shared memory.
     """
     if not isinstance(src, TracedTensor) or not isinstance(dst, TracedTensor):
         raise type_error(f"copy() from {type(src).__name__} to {type(dst).__name__}", "between tensors")
+    if dst.memspace is AddressSpace.tmem:
+        copy_with_atom(copy_atom, get_s2t_smem_desc_tensor(copy_atom, src), dst)
+        return
     count = product(dst.shape)
     if not isinstance(count, int) or product(src.shape) != count:
         raise type_error(f"copy() from {src} to {dst}", "as many elements, known when compiling")
@@ -71,6 +66,27 @@ def copy(src: Any, dst: Any, *, copy_atom: Any = None, loc: Any = None, ip: Any 
         for extents in bounds:
             inside = _both(inside, _inside(extents, first))
         guarded(inside, lambda first=first: moves.move(frozenset(range(first, first + step))))
+
+
+def partition_and_copy(tiled_copy: Any, src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
+    """Copy a thread's part of a tile between memory and the thread's registers, with a slice of a tiled copy.
+
+    The side in memory is partitioned, registers are the thread's own. Loads from tensor memory are complete after it.
+    """
+    if not isinstance(tiled_copy, ThrCopy):
+        raise type_error(
+            f"partition_and_copy takes a thread's slice of a tiled copy, got {type(tiled_copy).__name__}",
+            "tiled_copy.get_slice(thread)",
+        )
+    spaces = [getattr(x, "memspace", None) for x in (src, dst)]
+    if spaces.count(AddressSpace.rmem) != 1:
+        raise type_error(f"partition_and_copy from {src} to {dst}", "one of them is in registers, the other in memory")
+    if spaces[0] is AddressSpace.rmem:
+        copy_with_atom(tiled_copy, tiled_copy.retile(src), tiled_copy.partition_D(dst))
+        return
+    copy_with_atom(tiled_copy, tiled_copy.partition_S(src), dst)
+    if spaces[0] is AddressSpace.tmem:
+        fence_view_async_tmem_load()
 
 
 def _fits(extents: Extents, values: int) -> bool:
@@ -97,12 +113,3 @@ def _both(a: Any, b: Any) -> Any:
     if isinstance(b, bool):
         return a if b else False
     return Boolean(a) & Boolean(b)
-
-
-def with_extents(value: Any) -> Any:
-    """Return a tensor in global memory that knows the coordinates of its elements; other values as they are."""
-    if not isinstance(value, TracedTensor) or value._extents is not None or not value.in_memory or watched():
-        return value
-    if value.memspace not in (AddressSpace.gmem, AddressSpace.generic):
-        return value
-    return TracedTensor(value._iterator, value._layout, value._promised, Extents.of(value._layout))

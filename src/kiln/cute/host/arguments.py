@@ -468,7 +468,9 @@ def kinds_promised(annotation: Any) -> promises.Kinds | None:
         return frozenset((TENSOR,))
     if issubclass(annotation, Pointer):
         return frozenset((POINTER,))
-    if issubclass(annotation, (Layout, ComposedLayout)):
+    if issubclass(annotation, Layout):
+        return frozenset((LAYOUT, promises.SEQUENCE))  # public programs pass the shape of a compact one
+    if issubclass(annotation, ComposedLayout):
         return frozenset((LAYOUT,))
     if annotation.__name__ in HANDLES:
         return frozenset((STREAM, promises.NUMBER))

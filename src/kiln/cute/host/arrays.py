@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import packages
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, type_error
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLWarning, type_error, user_frame
 from ...base_dsl.numeric.meta import TYPES
 from ...hardware import current as hardware
 from ...interop.arguments import loading, plan
@@ -167,6 +168,8 @@ def _read_torch(x: Any) -> Array:
         raise type_error(f"a torch tensor of layout {x.layout}", "pass a dense tensor: x.to_dense()")
     if x.is_neg():
         raise type_error("a torch tensor that stands for the negative of what is in memory", "pass x.resolve_neg()")
+    if x.requires_grad and sys.modules["torch"].is_grad_enabled():
+        _warn_of_gradients()
     shape, strides = tuple(x.shape), tuple(x.stride())
     if dtype.width == 4:
         shape, strides = unpacked(shape, strides, 2)
@@ -176,6 +179,24 @@ def _read_torch(x: Any) -> Array:
             f"a {type(x).__qualname__} of torch has no memory of its own", "pass the tensors it is made of"
         )
     return Array(address, shape, strides, dtype, device, False, x)
+
+
+_warned: set[tuple[str, int]] = set()
+"""Lines that were told about gradients."""
+
+
+def _warn_of_gradients() -> None:
+    """Warn, once for a line of the program, that autograd knows nothing of kernels."""
+    frame = user_frame()
+    place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
+    if place not in _warned:
+        _warned.add(place)
+        warnings.warn_explicit(
+            "a tensor that requires grad is passed to a kernel: autograd sees neither what the kernel reads nor what it "
+            "writes; pass x.detach(), call it under torch.no_grad(), or make it an operator with a gradient (kiln.torch.op)",
+            DSLWarning,
+            *place,
+        )
 
 
 def torch_address(x: Any) -> int:

@@ -75,6 +75,7 @@ def _tensor_record(found: TensorSignature, planner: Planner) -> bytes | None:
             dlpack = numpy = leading = -1
     flags = (plan.EXACT if planner.exact else 0) | (plan.READONLY if found.readonly else 0)
     flags |= 0 if planner.has_array or planner.target == "cpu" else plan.LAUNCHES
+    flags |= 0 if found.counted or planner.exact else plan.UNCOUNTED
     planner.has_array = True
     return plan.record(
         plan.ArrayRecord, plan.ARRAY, planner.slot(found.formats), leaves, signature=planner.reference(found),

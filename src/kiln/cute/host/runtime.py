@@ -449,7 +449,7 @@ def make_fake_tensor(
         raise type_error(f"shape {shape} and stride {stride} have different numbers of modes")
     extents = tuple(_pattern(s, "extent") for s in shape)
     strides = tuple(_pattern(d, "stride") for d in stride)
-    found = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides)
+    found = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides, counted=False)
     return FakeTensor(found, shape, stride)
 
 

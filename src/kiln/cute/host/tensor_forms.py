@@ -43,11 +43,12 @@ class TensorSignature:
 
     __kiln_static__ = True
     __slots__ = (
-        "_dynamic", "_types", "alignment", "dtype", "formats", "memspace", "promised", "readonly", "shape", "stride",
+        "_dynamic", "_types", "alignment", "counted", "dtype", "formats", "memspace", "promised", "readonly", "shape",
+        "stride",
     )  # fmt: skip
 
     def __init__(
-        self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool
+        self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool, counted: bool
     ) -> None:
         self.dtype, self.memspace, self.alignment = dtype, memspace, alignment
         self.shape: tuple[Any, ...] = shape
@@ -58,6 +59,8 @@ class TensorSignature:
         self._types: list[ir.Type] | None = None
         self.promised = not any(isinstance(s, DynamicLeaf) and s.width == 64 for s in shape)
         """Whether 32-bit extents promise 32-bit offsets, see `offset_width`."""
+        self.counted = counted
+        """Whether 32-bit extents promise fewer than 2**31 elements, too. A fake tensor promises that of each extent."""
 
     @property
     def layout(self) -> str:
@@ -97,7 +100,7 @@ class TensorSignature:
         shape = tuple(leaf(s) for s in self.shape)
         stride = tuple(leaf(d) for d in self.stride)
         layout = fast_layout(shape, stride)
-        return TracedTensor(base, layout, self.promised, extents_of(layout))
+        return TracedTensor(base, layout, self.promised, extents_of(layout, base))
 
     def memref_type(self) -> ir.Type:
         """Return the IR type of the tensor as one value."""
@@ -151,7 +154,8 @@ class TensorSignature:
         if not self.promised or not self._dynamic:
             return ""
         passed_wide = [isinstance(d, DynamicLeaf) and d.width == 64 for d in self.stride]
-        return broken_promise(array.shape, [0 if w else d for d, w in zip(array.strides, passed_wide, strict=True)])
+        narrow = [0 if w else d for d, w in zip(array.strides, passed_wide, strict=True)]
+        return broken_promise(array.shape, narrow, self.counted)
 
 
 _signatures: dict[tuple[Any, ...], TensorSignature] = {}
@@ -159,11 +163,11 @@ _signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 def signature(
     dtype: Any, memspace: AddressSpace, alignment: int, shape: tuple[Any, ...], stride: tuple[Any, ...],
-    readonly: bool = False,
+    readonly: bool = False, counted: bool = True,
 ) -> TensorSignature:  # fmt: skip
     """Return the signature of a description."""
     # DynamicLeaf(32, 1) equals the tuple (32, 1) only; ints never equal tuples
-    key = (dtype, memspace, alignment, shape, stride, readonly)
+    key = (dtype, memspace, alignment, shape, stride, readonly, counted)
     found = _signatures.get(key)
     if found is None:
         found = _signatures.setdefault(key, TensorSignature(*key))

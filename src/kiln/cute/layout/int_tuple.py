@@ -28,6 +28,7 @@ from .leaf import (
     leaf_mul,
     leaf_select,
     leaf_str,
+    multiplied_extents,
 )
 
 if TYPE_CHECKING:
@@ -263,8 +264,8 @@ def product(a: Any, *, loc: Any = None, ip: Any = None) -> Extent:
         if isinstance(v, int):
             static *= v
         else:
-            dynamic = v if dynamic is None else dynamic * v
-    return static if dynamic is None else leaf_mul(dynamic, static)
+            dynamic = v if dynamic is None else multiplied_extents(dynamic, v)
+    return static if dynamic is None else multiplied_extents(dynamic, static)
 
 
 def product_each(a: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
@@ -404,7 +405,7 @@ def prefix_product(a: Any, init: Any = 1) -> Any:
             return tuple([visit(v) for v in t])
         if isinstance(t, int) and t == 1:
             return 0
-        init = leaf_mul(init, pending)
+        init = multiplied_extents(init, pending)
         pending = t
         return init
 

@@ -601,7 +601,12 @@ def crd2idx_apart(coord: Any, layout: Layout, period: int) -> tuple[Any, Any]:
 def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, Any]]) -> None:
     if isinstance(coord, tuple):
         if not isinstance(shape, tuple) or len(coord) != len(shape):
-            raise LayoutError(f"the coordinate {pretty_str(coord)} does not fit the shape {pretty_str(shape)}")
+            modes = len(shape) if isinstance(shape, tuple) else 1
+            raise LayoutError(
+                f"the coordinate {pretty_str(coord)} does not fit the shape {pretty_str(shape)}: it has {len(coord)} parts, "
+                f"and the shape {modes} mode{'s' * (modes != 1)}",
+                hint="give one part for each mode, or a single number, which counts through all of them, first mode fastest",
+            )
         for c, s, d in zip(coord, shape, stride):
             _collect_terms(c, s, d, terms)
         return

@@ -21,14 +21,17 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from ...base_dsl import trace as tracing
 from ...base_dsl import tree
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import DSLUserCodeError
 from ...base_dsl.typing import Integer, as_numeric
 
 if TYPE_CHECKING:
     from typing import TypeGuard
 
 
-class LayoutError(ValueError):
+class LayoutError(DSLUserCodeError, ValueError):
     """A rule of the layout algebra is broken; the message states the rule and the values."""
 
 
@@ -144,6 +147,25 @@ def leaf_mul(a: Any, b: Any) -> Any:
         if b == 0:
             return 0
     return a * b
+
+
+def multiplied_extents(a: Any, b: Any) -> Any:
+    """Return ``a * b`` of extents. The trace learns it where 32 bits may be too few: for extents of arguments."""
+    made = leaf_mul(a, b)
+    if made is not a and made is not b and is_dynamic_leaf(made) and getattr(type(made), "width", 32) == 32:
+        active = tracing.current()
+        if active is not None and not active.multiplies_extents:
+            active.multiplies_extents = _is_argument(a) or _is_argument(b)
+    return made
+
+
+def _is_argument(x: Any) -> bool:
+    """Return whether a leaf is passed to a function or kernel, rather than computed in it."""
+    value: Any = getattr(x, "_value", None)
+    if not isinstance(value, ir.Value):
+        return False
+    owner: Any = value.owner
+    return isinstance(owner, ir.Block) or owner.name == "cute.leaf"
 
 
 def leaf_floordiv(a: Any, b: Any) -> Any:

@@ -2,7 +2,9 @@
 
 Extents and strides of 32 bits can multiply to offsets beyond 32 bits. Two things rule that out: the static numbers of a
 layout, and a promise. An argument whose extents are 32 bits wide is promised to have fewer than 2**31
-elements, and offsets below 2**31 wherever 32-bit numbers make them up; every call checks that.
+elements, and offsets below 2**31 wherever 32-bit numbers make them up; every call checks that. A fake tensor whose
+extents are `sym_int()` promises the offsets only: strides of 64 bits lead to more elements. A function that multiplies
+such extents, as `cute.size` does, checks the number of elements itself (`check_counts`).
 """
 
 from __future__ import annotations
@@ -76,17 +78,18 @@ def extent_width(shape: Sequence[int], narrow_strides: Sequence[int] | None = No
     return 64 if large else 32
 
 
-def broken_promise(shape: Sequence[int], narrow_strides: Sequence[int]) -> str:
+def broken_promise(shape: Sequence[int], narrow_strides: Sequence[int], counted: bool = True) -> str:
     """Return why an array cannot be passed where extents of 32 bits are expected; empty if it can.
 
-    `narrow_strides` has 0 where the stride is passed in 64 bits.
+    `narrow_strides` has 0 where the stride is passed in 64 bits; `counted`: the number of elements is promised as well.
     """
+    advice = "compile for this tensor, or for make_fake_tensor with extents and strides of sym_int64()"
     count = prod(shape)
-    if count > INT32_MAX:
-        return f"it has {count} elements, and code for 32-bit extents counts up to {INT32_MAX}"
+    if counted and count > INT32_MAX:
+        return f"it has {count} elements, and code for 32-bit extents counts up to {INT32_MAX}: {advice}"
     reach = _reach(shape, narrow_strides)
     if reach > INT32_MAX:
-        return f"its offsets go up to {reach}, and code for 32-bit extents counts up to {INT32_MAX}"
+        return f"its offsets go up to {reach}, and code for 32-bit extents counts up to {INT32_MAX}: {advice}"
     return ""
 
 

@@ -32,7 +32,8 @@ class Swizzle:
         if abs(num_shift) < num_bits:
             raise LayoutError(
                 f"S<b,m,s> needs |s| >= b so that the two groups of bits do not overlap, but got "
-                f"S<{num_bits},{num_base},{num_shift}>"
+                f"S<{num_bits},{num_base},{num_shift}>",
+                hint=f"the shift is at least {num_bits} here; rows of 128 bytes take S<3,4,3> on bytes, S<3,3,3> on f16",
             )
         bits = (1 << num_bits) - 1
         put = object.__setattr__

@@ -59,13 +59,19 @@ def require_rows(tensor: TracedTensor, values: int, what: str) -> None:
         )
 
 
+def say_alignment(bytes_: int) -> str:
+    """Return how a program states the alignment of an address."""
+    return f"say it: from_dlpack(x, assumed_align={bytes_}), mark_compact_shape_dynamic(divisibility=...), .align({bytes_})"
+
+
 def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> None:
     """Raise an error for an address that is not known to be aligned."""
     known = known_alignment(pointer, offset)
     if known % bytes_:
         raise type_error(
             f"{what} is accessed by {bytes_} bytes at once, and its address is only known to be a multiple of {known}",
-            "say it: from_dlpack(x, assumed_align=16), mark_compact_shape_dynamic(divisibility=...), .align(16)",
+            say_alignment(16),
+            page="sixteen-byte-accesses",
         )
 
 

@@ -19,6 +19,7 @@ from ..layout.layout import make_layout
 from ..tensor.pointer import element_bits, store_vector
 from ..tensor.tensor import TracedTensor
 from ..tensor.vector_access import WIDEST_ACCESS
+from .access import say_alignment
 
 if TYPE_CHECKING:
     from ..tensor.pointer import Pointer
@@ -102,7 +103,7 @@ def _warn_narrow(wanted: int, got: int, src: Any, dst: Any) -> None:
     place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
     warnings.warn_explicit(
         f"a copy with num_bits_per_copy={wanted} is done with accesses of {got} bits: more is not known to be contiguous "
-        f"and aligned, from {src} to {dst}",
+        f"and aligned, from {src} to {dst}; {say_alignment(wanted // 8)}",
         DSLOptimizationWarning,
         *place,
     )

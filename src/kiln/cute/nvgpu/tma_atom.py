@@ -91,29 +91,34 @@ def make_tiled_tma_atom(
 
 
 def atom_of_values(
-    op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: Any, internal_type: Any
+    op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: Any, internal_type: Any, map_: Any = None
 ) -> TmaInfo:
-    """Return the atom of tiles whose values lie at the coordinates `tile` of a tensor, see `make_tiled_tma_atom`."""
+    """Return the atom of tiles whose values lie at the coordinates `tile` of a tensor, see `make_tiled_tma_atom`.
+
+    `map_` is its tensor map where that is made elsewhere.
+    """
     check_request(op, TILE_MAKER, multicast)
     if internal_type is not None and not isinstance(internal_type, NumericMeta):
         raise type_error(f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
     facts = describe(tensor, smem_layout, tile, multicast, internal_type, op.by_rows)
     sizes, strides, scales = extents(facts, tensor)
-    shape = [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides]
-    if _in_kernel():
-        map_ = KernelMap(Int64(tensor.iterator.toint()).ir_value(), *shape)
-    else:
-        map_ = nvgpu.tma.tensor_map_encode(
-            tensor.iterator.ir_value(), *shape, element=facts.element, box=facts.box, swizzle=facts.swizzle,
-            tensor=str(tensor),
-        )  # fmt: skip
-    trait = op.trait(tensor.element_type, facts, map_)
+    trait = op.trait(tensor.element_type, facts, _map(facts, tensor, sizes, strides) if map_ is None else map_)
     if internal_type is not None:
         # a byte for each element of 4 or 6 bits, or elements seen as those of the map
         unpacked = facts.shared_bits != facts.bits
         trait.smem_types = (internal_type,) if unpacked else (tensor.element_type, internal_type)
     atom = CopyAtom(op, trait)
     return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
+
+
+def _map(facts: TensorMapFacts, tensor: TracedTensor, sizes: list[Any], strides: list[Any]) -> Any:
+    shape = [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides]
+    if _in_kernel():
+        return KernelMap(Int64(tensor.iterator.toint()).ir_value(), *shape)
+    return nvgpu.tma.tensor_map_encode(
+        tensor.iterator.ir_value(), *shape, element=facts.element, box=facts.box, swizzle=facts.swizzle,
+        tensor=str(tensor),
+    )  # fmt: skip
 
 
 def _in_kernel() -> bool:
@@ -165,10 +170,7 @@ def _operand(
     tensor = tensor_in_gmem(tensor, name)
     if not hasattr(tiled_mma, "partition_shape_A"):
         raise type_error(f"{name} takes a tiled MMA, got {type(tiled_mma).__name__}")
-    rows, depth = mma_tiler_mnk[0 if operand == "A" else 1], mma_tiler_mnk[2]
-    whole = composition(make_identity_layout(tensor.shape), (rows, depth))
-    thread = tiled_mma.get_slice(0)
-    part = getattr(thread, f"partition_{operand}")(TracedTensor(Coordinates((0,) * len(tensor.layout)), whole))
+    tile = operand_values(operand, tensor, mma_tiler_mnk, tiled_mma)
     # of (V, M, N, K) the blocks along N share A, those along M share B
     multicast = 1
     if isinstance(op, CopyBulkTensorTileG2SMulticastOp):
@@ -176,7 +178,16 @@ def _operand(
             raise type_error(f"{name} of a multicast needs cluster_shape_vmnk")
         shape = getattr(cluster_shape_vmnk, "shape", cluster_shape_vmnk)
         multicast = product_each(shape)[2 if operand == "A" else 1]
-    return atom_of_values(op, tensor, smem_layout, part.layout, multicast, internal_type)
+    return atom_of_values(op, tensor, smem_layout, tile, multicast, internal_type)
+
+
+def operand_values(operand: str, tensor: TracedTensor, mma_tiler_mnk: Any, tiled_mma: Any) -> Layout:
+    """Return (MMA, MMA_M or MMA_N, MMA_K) -> coordinate of a tensor, of the tile that the first CTA of an MMA loads."""
+    rows, depth = mma_tiler_mnk[0 if operand == "A" else 1], mma_tiler_mnk[2]
+    whole = composition(make_identity_layout(tensor.shape), (rows, depth))
+    thread = tiled_mma.get_slice(0)
+    part = getattr(thread, f"partition_{operand}")(TracedTensor(Coordinates((0,) * len(tensor.layout)), whole))
+    return part.layout
 
 
 def make_tiled_tma_atom_A(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import BFloat16, Float16, Float32, Int16, Int32, Int64, Uint32, Uint64
+from ...hardware import current
 from ..arch.values import choice, i32, kernel_only, pointer
 from ..arch.warp import elect_one
 from ..atoms.atom import CopyOp, CopyTrait
@@ -333,10 +334,21 @@ class TmaTrait(CopyTrait):
     def prefetch(self, src: Any) -> None:
         """Prefetch boxes into the L2 cache."""
         kernel_only("prefetch")
-        map_, places = self.address(), self.places(src, "the source")
+        map_, places, policy = self.address(), self.places(src, "the source"), _policy(None)
         with elect_one():
             for coordinates, offsets in places:
-                nvgpu.tma.tma_prefetch(map_, coordinates, offsets)
+                nvgpu.tma.tma_prefetch(map_, coordinates, offsets, policy)
+
+
+_EVICT_NORMAL = 1 << 60
+"""The policy of copies without a hint."""
+
+
+def _policy(cache_policy: Any) -> ir.Value | None:
+    """Return the cache policy of a copy. On Blackwell CuTe DSL's copies always have one, and so do these."""
+    if cache_policy is None and current.architecture().number >= 100:
+        return Int64(_EVICT_NORMAL).ir_value()
+    return policy_of(cache_policy)
 
 
 def _by_one_thread(pred: Any, move: Any) -> None:
@@ -381,7 +393,7 @@ class TmaLoadTrait(TmaTrait):
             place[0][1:] = rows
         pairs = self.pairs(boxes, places)
         barrier, map_ = pointer(tma_bar_ptr, "tma_bar_ptr", "smem"), self.address(tma_desc_ptr)
-        policy = policy_of(cache_policy)
+        policy = _policy(cache_policy)
         mask = _mask(mcast_mask) if self.multicast else None
 
         def move() -> None:
@@ -426,7 +438,7 @@ class TmaStoreTrait(TmaTrait):
         places, boxes = self.places(dst, "the destination"), self.boxes(src, "the source")
         for place, rows in zip(places, self.rows(dst, row_indices)):
             place[0][1:] = rows
-        pairs, map_, policy = self.pairs(boxes, places), self.address(tma_desc_ptr), policy_of(cache_policy)
+        pairs, map_, policy = self.pairs(boxes, places), self.address(tma_desc_ptr), _policy(cache_policy)
 
         def move() -> None:
             for box, (coordinates, _) in pairs:

@@ -209,6 +209,7 @@ class WarpGroupMmaTrait(MmaTrait):
                 "a WGMMA adds to its accumulator: C and D are the same tensor",
                 "cute.gemm(tiled_mma, acc, a, b, acc); set(Field.ACCUMULATE, False) overwrites it",
             )
+        tracing.require("a WGMMA").multiplies = True
         accumulate = Boolean(self.accumulate).ir_value()
         accumulators = {at: _value(places["C"], d, at) for at in calls}
         options = {"n": self.shape_mnk[1], "k": self.shape_mnk[2], **self._names}

@@ -47,7 +47,7 @@ __all__ = [
 _ARTIFACTS = {"ptx": "ptx", "cubin": "cubin", "sass": "sass"}
 
 
-class _Compile:
+class Compile:
     """`compile(fn, *args, options="...")` or `compile[OptLevel(2), KeepPTX](fn, *args)`.
 
     Always traces and compiles. Constexpr arguments are compiled in; the result takes the others.
@@ -56,8 +56,17 @@ class _Compile:
     def __init__(self, *options: Any) -> None:
         self._options = options
 
-    def __getitem__(self, options: Any) -> _Compile:
-        return _Compile(*self._options, *(options if isinstance(options, tuple) else (options,)))
+    def __getitem__(self, options: Any) -> Compile:
+        return type(self)(*self._options, *(options if isinstance(options, tuple) else (options,)))
+
+    def _more_arguments(self, options: CompileOptions) -> dict[str, Any]:
+        """Return arguments that are not parameters of the function."""
+        if not options.enable_tvm_ffi:
+            return {}
+        from ..host.runtime import make_fake_stream
+
+        # launches go to the stream on which the caller's framework works
+        return {AMBIENT_STREAM: make_fake_stream(use_tvm_ffi_env_stream=True)}
 
     def __call__(
         self, function: Callable[..., R], *args: Any, options: Any = None, target: str | None = None, **kwargs: Any
@@ -66,11 +75,7 @@ class _Compile:
         try:
             jit, args = _jit_function(function, args)
             parsed = CompileOptions(*self._options, options)
-            arguments = jit.parameters.bind(args, kwargs)
-            if parsed.enable_tvm_ffi:  # launches go to the stream on which the caller's framework works
-                from ..host.runtime import make_fake_stream
-
-                arguments = {**arguments, AMBIENT_STREAM: make_fake_stream(use_tvm_ffi_env_stream=True)}
+            arguments = {**jit.parameters.bind(args, kwargs), **self._more_arguments(parsed)}
             nodes = jit.parameters.nodes(jit.dsl, arguments, takes_none=arguments)
             with compiling_with(parsed, target):
                 compiled = jit.compile(nodes, arguments, parsed, target)
@@ -112,4 +117,4 @@ def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tu
     )
 
 
-compile = _Compile()
+compile = Compile()

@@ -19,9 +19,12 @@ from ...base_dsl.operators import max as max_
 from ...base_dsl.operators import min as min_
 from ...base_dsl.promises import Kinds
 from ...base_dsl.scf import ScfDSL
+from ...base_dsl.source_context import return_span
+from ...base_dsl.target import target_name
 from ...base_dsl.traced_function import TracedFunction
 from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric
-from ...hardware import current
+from ...hardware import current, features
+from ...hardware.architectures import Arch
 from ..deferred_dialects import cute
 
 if TYPE_CHECKING:
@@ -59,6 +62,9 @@ R = TypeVar("R")
 Owner = TypeVar("Owner")
 
 
+_TCGEN05 = "cute_nvgpu.tcgen05_"
+
+
 class CuteDSL(ScfDSL):
     """CuTe in Python."""
 
@@ -70,15 +76,21 @@ class CuteDSL(ScfDSL):
         return native_calls.CuteCaller()
 
     def get_arch_enum(self) -> Architecture:
-        """Return the GPU architecture that is compiled for, as an `Arch`."""
-        return current.architecture()
+        """Return the GPU architecture that is compiled for, as an `Arch`.
+
+        Where nothing names one and there is no GPU, a program that has used tcgen05 is meant for the first chip with it.
+        """
+        trace = tracing.current()
+        if trace is None or not trace.has_operation(_TCGEN05):
+            return current.architecture()
+        return current.architecture(default=next(arch.name for arch in Arch if features.TCGEN05.on(arch)))
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         return (cute.Cute,)
 
     def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
         """Attach the layout of each array to the argument that is its address, for the sanitizer."""
-        if not sanitizing.kinds():
+        if not sanitizing.kinds() and not (target_name() == "cpu" and sanitizing.checks()):
             return
         attributes = [
             {} if text is None else {"cute.layout": ir.StringAttr.get(text)}
@@ -89,6 +101,16 @@ class CuteDSL(ScfDSL):
     def check_arguments(self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any]) -> Any:
         """Add checks that symbols which several tensors share have one value."""
         return symbols.check_shared(nodes, names, values)
+
+    def may_check_traced(self, nodes: Sequence[Node]) -> bool:
+        return symbols.may_overflow(nodes)
+
+    def check_traced_arguments(
+        self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any], fits: Any
+    ) -> Any:
+        """Add checks of the number of elements where extents are multiplied in 32 bits."""
+        counts = tracing.require("a function").multiplies_extents
+        return symbols.check_counts(nodes, names, values, fits) if counts else fits
 
     def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
         return {
@@ -107,6 +129,16 @@ class CuteDSL(ScfDSL):
 
     def seen_as(self, annotation: Any) -> Any:
         return host_arguments.seen_as(annotation)
+
+    def explain(self, failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
+        from .mistakes import explain
+
+        return explain(failure, tb)
+
+    def instead_of(self, name: str) -> str:
+        from .mistakes import instead_of
+
+        return instead_of(name)
 
     def is_static_annotation(self, annotation: Any) -> bool:
         return host_arguments.annotation_kind(annotation) == "static"
@@ -195,6 +227,15 @@ class KernelFunction(TracedFunction[P, "KernelLaunch"]):
 
     def run(self, args: Any, kwargs: dict[str, Any]) -> Any:
         return super().run(host_arguments.as_tensors(self.parameters, args), kwargs)
+
+    def prepare(self, frame: tracing.FunctionFrame) -> None:
+        """Prepare the function that the body is traced into. By default nothing."""
+
+    def more_arguments(
+        self, frame: tracing.FunctionFrame, values: Sequence[ir.Value], grid: Sequence[Int64]
+    ) -> list[ir.Value] | None:
+        """Return, in host code, values of the parameters that the trace of the body added; None: do not launch."""
+        return []
 
     if not TYPE_CHECKING:
 
@@ -298,7 +339,11 @@ class KernelLaunch:
         ]
         nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
         values = [v for node in nodes for v in node.values()]
-        name = self._trace(active, nodes, [v.type for v in values])
+        name, frame = self._trace(active, nodes, [v.type for v in values])
+        more = kernel.more_arguments(frame, values, sizes[:3])
+        if more is None:
+            return
+        values += more
         events = {
             "launch_completion": (launch_completion_event, launch_completion_event_flags, None),
             "programmatic": (
@@ -331,8 +376,10 @@ class KernelLaunch:
 
         _in_either_case(use_pdl, start)
 
-    def _trace(self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]) -> str:
-        """Trace the kernel's body as a function of the module, and return its name."""
+    def _trace(
+        self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]
+    ) -> tuple[str, tracing.FunctionFrame]:
+        """Trace the kernel's body as a function of the module, and return its name and the function."""
         kernel = self.kernel
         taken = {op.attributes["sym_name"].value for op in active.module.body.operations if "sym_name" in op.attributes}
         base = (kernel.name_prefix or "") + _symbol(kernel)
@@ -346,7 +393,8 @@ class KernelLaunch:
             function, entry = kernel.dsl.make_function(name, types_, location)
         function.attributes[cute.KERNEL] = ir.UnitAttr.get()
         _name_arguments(entry, self.arguments, nodes, location)
-        with tracing.inside_function(active, entry, "kernel"):
+        with tracing.inside_function(active, entry, "kernel") as frame:
+            kernel.prepare(frame)
             arguments = iter(list(entry.arguments))
             traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))
             args, kwargs = kernel.parameters.call_arguments(traced)
@@ -360,10 +408,15 @@ class KernelLaunch:
                 raise type_error(
                     f"the kernel {kernel.name!r} returns a value",
                     "a kernel returns nothing: write results to a tensor",
-                    span=kernel.span,
+                    span=return_span(kernel.function) or kernel.span,
                 )
-            kernel.dsl.finish_function(function, types_, [])
-        return name
+            kernel.dsl.finish_function(function, [a.type for a in entry.arguments], [])
+        if active.multiplies:
+            from . import overwritten
+
+            overwritten.warn(function)
+            active.multiplies = False
+        return name, frame
 
 
 tracing.kernel_codes.append(KernelLaunch._trace.__code__)

@@ -1,4 +1,5 @@
-"""Coordinates of a tensor's elements in the tensor it was cut from, by which the sanitizer finds accesses outside it.
+"""Coordinates of a tensor's elements in the tensor it was cut from: the sanitizer finds accesses outside it by them,
+kernels of `cute.experimental` predicate copies and place TMA boxes by them.
 
 Addresses do not tell: column 9 of a view of 8 columns is memory of its array, and the column after the last one is the
 start of the next row. So a tensor whose accesses are checked carries the coordinates of its elements, as a coordinate
@@ -13,6 +14,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import sanitizing, target
+from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Int32, Int64
 from ..deferred_dialects import cute
@@ -23,6 +25,7 @@ from ..layout.layout import Layout, crd2idx
 from ..layout.leaf import LayoutError
 from ..layout.modes import slice_
 from ..layout.offset_width import leaf_width
+from .iterator import AddressSpace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,22 +39,26 @@ _UNBOUNDED = 1 << 62
 class Extents:
     """`origin` plus `layout(c)` is the coordinate that c has in the first tensor, whose extents are `sizes`. Immutable.
 
-    Coordinates are flat: one number for each leaf of that tensor's shape.
+    Coordinates are flat: one number for each leaf of that tensor's shape. `root` is the pointer and the layout of the
+    first tensor; None if regions carried it, which carry only coordinates.
     """
 
-    __slots__ = ("layout", "origin", "sizes")
+    __slots__ = ("layout", "origin", "root", "sizes")
 
-    def __init__(self, layout: Layout, origin: tuple[Any, ...], sizes: tuple[Any, ...]) -> None:
-        self.layout, self.origin, self.sizes = layout, origin, sizes
+    def __init__(
+        self, layout: Layout, origin: tuple[Any, ...], sizes: tuple[Any, ...], root: tuple[Any, Any] | None = None
+    ) -> None:
+        self.layout, self.origin, self.sizes, self.root = layout, origin, sizes, root
 
     @staticmethod
-    def of(layout: Any) -> Extents | None:
+    def of(layout: Any, iterator: Any = None) -> Extents | None:
         """Return the extents of a tensor with a layout, its own shape; None if it has too many modes."""
         shape = (layout.outer if isinstance(layout, ComposedLayout) else layout).shape
         sizes = flatten_to_tuple(shape)
         if not 0 < len(sizes) <= _MOST_MODES:
             return None
-        return Extents(Layout(shape, _numbered(shape, iter(range(len(sizes))))), (0,) * len(sizes), sizes)
+        places = Layout(shape, _numbered(shape, iter(range(len(sizes)))))
+        return Extents(places, (0,) * len(sizes), sizes, None if iterator is None else (iterator, layout))
 
     def sliced(self, coord: Any) -> Extents | None:
         """Return the extents of a slice."""
@@ -72,7 +79,7 @@ class Extents:
             origin = add_coords(self.origin, offset)
         except (LayoutError, TypeError, ValueError):
             return None
-        return Extents(layout, origin, self.sizes) if isinstance(layout, Layout) else None
+        return Extents(layout, origin, self.sizes, self.root) if isinstance(layout, Layout) else None
 
     def values(self) -> list[ir.Value]:
         """Return the values that regions carry."""
@@ -114,9 +121,19 @@ def watched() -> bool:
     return "memory" in sanitizing.kinds() and target.target_name() == "cpu"
 
 
-def extents_of(layout: Any) -> Extents | None:
-    """Return the extents of a new tensor, its own shape; None if accesses are not checked."""
-    return Extents.of(layout) if watched() else None
+FOLLOWED = "coordinates of tensors in global memory"
+"""The note of a kernel in which they are known although accesses are not checked."""
+
+
+def extents_of(layout: Any, iterator: Any) -> Extents | None:
+    """Return the extents of a new tensor, its own shape; None if nobody asks for coordinates."""
+    return Extents.of(layout, iterator) if watched() or _followed(iterator) else None
+
+
+def _followed(iterator: Any) -> bool:
+    active = tracing.current()
+    in_gmem = iterator.memspace in (AddressSpace.gmem, AddressSpace.generic)
+    return in_gmem and active is not None and bool(active.functions) and FOLLOWED in active.function.notes
 
 
 def _numbered(shape: Any, numbers: Any) -> Any:

@@ -11,6 +11,7 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import integer_constant
+from ...base_dsl.source_context import stored_expression, user_span
 from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric, NumericMeta, Uint32
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
@@ -626,6 +627,12 @@ def require_writable(pointer: Pointer) -> None:
         )
 
 
+def conversion(name: str) -> str:
+    """Return how the expression that the user's statement stores is converted."""
+    stored = stored_expression(user_span()) or "x"
+    return f"convert it: {stored if stored.isidentifier() else f'({stored})'}.to({name})"
+
+
 def element_value(value: Any, dtype: Any) -> ir.Value:
     """Return a value to be stored as an IR value: Python numbers convert, and Booleans to integers; other typed values
     must have the element type."""
@@ -637,7 +644,7 @@ def element_value(value: Any, dtype: Any) -> ir.Value:
     if isinstance(kind, NumericMeta):
         raise type_error(
             f"a value of type {kind.__name__} is stored in a tensor of {dtype.__name__}",
-            f"convert it: x.to({dtype.__name__})",
+            conversion(dtype.__name__),
         )
     if isinstance(value, (bool, int, float)) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
         return dtype(value).ir_value()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl import tree
 from ...base_dsl.diagnostics import type_error
+from ...base_dsl.numeric.text import DynamicText
+from ...base_dsl.source_context import node_at, user_span
 from ...base_dsl.typing import Boolean, Float64, Int32, Int64, Integer, Numeric, Uint32, Uint64, as_numeric
 from ..deferred_dialects import cute
 
@@ -47,11 +50,37 @@ def printf(*args: Any, end: str = "\n", loc: Any = None, ip: Any = None) -> None
     place in it are appended, separated by spaces. Static arguments are printed as Python prints them.
     """
     tracing.require("printf")
+    for arg in args:
+        if isinstance(arg, DynamicText):
+            raise type_error(
+                f"printf got the text {str.__str__(arg)!r}, made while the program was traced: its ? are values that are "
+                "known when the program runs",
+                _as_format() or 'write printf("{}", x) in place of an f-string',
+            )
     if args and isinstance(args[0], str):
         text, values = _format(args[0], list(args[1:]))
     else:
         text, values = _format("", list(args))
     cute.printf(text + end.replace("%", "%%"), values)
+
+
+def _as_format() -> str:
+    """Return how the f-string of the user's printf is written as a format and its values."""
+    call = node_at(user_span(), ast.Call)
+    if call is None or not call.args or not isinstance(call.args[0], ast.JoinedStr):
+        return ""
+    text, values = "", list[str]()
+    for part in call.args[0].values:
+        if isinstance(part, ast.FormattedValue):
+            spec = part.format_spec
+            static = isinstance(spec, ast.JoinedStr) and all(isinstance(v, ast.Constant) for v in spec.values)
+            text += "{:" + "".join(str(v.value) for v in spec.values) + "}" if static else "{}"  # type: ignore[union-attr]
+            values.append(ast.unparse(part.value))
+        else:
+            assert isinstance(part, ast.Constant)
+            text += str(part.value).replace("{", "{{").replace("}", "}}")
+    quoted = '"' + repr(text)[1:-1].replace('"', '\\"').replace("\\'", "'") + '"'
+    return f"write {ast.unparse(call.func)}({', '.join([quoted, *values])})"
 
 
 def _format(fmt: str, args: list[Any]) -> tuple[str, list[Any]]:

@@ -33,7 +33,7 @@ from . import vector_access
 from .extents import Extents, check_element, check_elements, coerce, extents_of, join
 from .iterator import Coordinates, TensorIterator
 from .leaf_values import join_layouts, leaf_like, leaf_value
-from .pointer import AddressSpace, Pointer, element_bits, element_value
+from .pointer import AddressSpace, Pointer, conversion, element_bits, element_value
 from .printing import layout_parts
 from .tensor_ssa import TensorSSA
 
@@ -375,7 +375,7 @@ class TracedTensor(Tensor[E_co]):
         if data.dtype is not iterator.dtype:
             raise type_error(
                 f"a value of {data.dtype.__name__} elements is stored in a tensor of {iterator.dtype.__name__}",
-                f"convert it: x.to({iterator.dtype.__name__})",
+                conversion(iterator.dtype.__name__),
             )
         if data.numel() != count or _extents(data.shape) != _extents(self._layout.shape):
             raise type_error(
@@ -530,7 +530,7 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
     if isinstance(iterator, TracedTensor):
         iterator = iterator._iterator
     if isinstance(iterator, TensorIterator):
-        extents = extents_of(layout) if iterator.in_memory else None
+        extents = extents_of(layout, iterator) if iterator.in_memory else None
         return TracedTensor(iterator.viewed(layout), layout, extents=extents)
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
         return TracedTensor(Coordinates(as_int_tuple(iterator, "a coordinate")), layout)
@@ -568,8 +568,8 @@ def make_rmem_tensor(
         )
     tracing.require("a register tensor")
     type_ = cute.ptr_type(dtype.mlir_type, "rmem", RMEM_ALIGNMENT)
-    base = cute.alloc_rmem(max(count, 1), type_)
-    return TracedTensor(Pointer(base, dtype, AddressSpace.rmem, RMEM_ALIGNMENT), layout, extents=extents_of(layout))
+    pointer = Pointer(cute.alloc_rmem(max(count, 1), type_), dtype, AddressSpace.rmem, RMEM_ALIGNMENT)
+    return TracedTensor(pointer, layout, extents=extents_of(layout, pointer))
 
 
 def make_fragment(

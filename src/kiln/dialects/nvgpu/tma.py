@@ -237,20 +237,25 @@ def tma_store(
 
 
 class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):
-    """Prefetch a box of a tensor into the L2 cache. It has no visible effect."""
+    """Prefetch a box of a tensor into the L2 cache. It has no visible effect. Operands are as of `tma_load`."""
 
     map: Operand[Pointer]
     coordinates: Operand[Any]
     offsets: Operand[Any]
+    policy: Operand[I64]
+    hint: OptionalAttr[ir.BoolAttr]
 
     def check(self) -> str:
         wrong = _wrong_map(self.map) or _wrong_coordinates(self.coordinates)
         return wrong or _wrong_offsets(self.offsets, self.coordinates)
 
 
-def tma_prefetch(map_: ir.Value, coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = ()) -> None:
+def tma_prefetch(
+    map_: ir.Value, coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), policy: ir.Value | None = None
+) -> None:
     """Add a `tma_prefetch`; coordinates are i32, offsets i16."""
-    emit("cute_nvgpu.tma_prefetch", (), (map_, pack(coordinates), pack(offsets)))
+    attrs = attributes(hint=None if policy is None else True)
+    emit("cute_nvgpu.tma_prefetch", (), (map_, pack(coordinates), pack(offsets), optional(policy, 64)), attrs)
 
 
 class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch"):

@@ -76,24 +76,6 @@ _OPERANDS = {
 _ACCUMULATORS = {None: 0, Float16: 0, Float32: 1, Int32: 2}
 
 
-class _Word:
-    """An integer of the hardware with named fields."""
-
-    kind: Any = Int32
-
-    def __init__(self, value: Any) -> None:
-        self.value = self.kind(value.value if isinstance(value, _Word) else value)
-
-    def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
-        """Return the integer as a value of the IR."""
-        return self.value.ir_value()
-
-    def __add__(self, other: Any) -> Any:
-        return type(self)(self.value + self.kind(other))
-
-    __radd__ = __add__
-
-
 def _code(what: str, dtype: Any, codes: dict[Any, int]) -> int:
     if dtype not in codes:
         raise type_error(f"{what} is {getattr(dtype, '__name__', dtype)}", "a type of tcgen05.mma")
@@ -106,8 +88,8 @@ def _shape(m_dim: int, n_dim: int) -> int:
     return n_dim // 8 << 17 | m_dim // 16 << 24
 
 
-class Tcgen05InstrDesc(_Word):
-    """The instruction descriptor of `tcgen05_mma`."""
+class Tcgen05InstrDesc(Int32):
+    """The instruction descriptor of `tcgen05_mma`, an Int32."""
 
     @classmethod
     def build(
@@ -122,8 +104,8 @@ class Tcgen05InstrDesc(_Word):
         )  # fmt: skip
 
 
-class Tcgen05MxInstrDesc(_Word):
-    """The instruction descriptor of `tcgen05_mma_block_scale`."""
+class Tcgen05MxInstrDesc(Int32):
+    """The instruction descriptor of `tcgen05_mma_block_scale`, an Int32."""
 
     @classmethod
     def build(
@@ -144,7 +126,7 @@ class Tcgen05MxInstrDesc(_Word):
 
     def set_sf_ids(self, *, a_sf_id: int = 0, b_sf_id: int = 0) -> Any:
         """Return the descriptor with the bytes of the scale factors' cells that the MMA takes."""
-        rest = self.value & Int32(~(3 << 4 | 3 << 29))
+        rest = Int32(self) & Int32(~(3 << 4 | 3 << 29))
         return type(self)(rest | Int32(b_sf_id) << 4 | Int32(a_sf_id) << 29)
 
 
@@ -156,10 +138,8 @@ class Tcgen05MxOmmaInstrDesc(Tcgen05MxInstrDesc):
         return {None: 1, **_OPERANDS, Float4E2M1FN: 1}
 
 
-class Tcgen05SmemDesc(_Word):
-    """The descriptor of an operand in shared memory; adding n moves it by 16 n bytes."""
-
-    kind = Int64
+class Tcgen05SmemDesc(Int64):
+    """The descriptor of an operand in shared memory, an Int64; adding n moves it by 16 n bytes."""
 
     @classmethod
     def build(
@@ -190,18 +170,18 @@ class Tcgen05SmemDesc(_Word):
         return self + (offset >> 4)
 
 
-class TmemAddr(_Word):
-    """An address in tensor memory: the row (lane) in bits 16 to 31, the column in bits 0 to 15."""
+class TmemAddr(Int32):
+    """An address in tensor memory, an Int32: the row (lane) in bits 16 to 31, the column in bits 0 to 15."""
 
     @property
     def row_id(self) -> Int32:
         """The lane."""
-        return (self.value >> 16) & 0xFFFF
+        return (Int32(self) >> 16) & 0xFFFF
 
     @property
     def col_id(self) -> Int32:
         """The column."""
-        return self.value & 0xFFFF
+        return Int32(self) & 0xFFFF
 
     @classmethod
     def from_row_col(cls, row: Any, col: Any) -> TmemAddr:
@@ -228,8 +208,6 @@ def make_tmem_ptr_from_warp_row_col(
 
 def _word(addr: Any) -> Any:
     """Return an address in tensor memory as 32 bits."""
-    if isinstance(addr, _Word):
-        return addr.value
     if isinstance(addr, (int, Numeric)):
         return addr
     where = addr.data_ptr() if hasattr(addr, "data_ptr") else addr
@@ -272,8 +250,6 @@ def tcgen05_relinquish_alloc_permit(*, group: Any = None, loc: Any = None, ip: A
 
 def _operand(x: Any) -> ir.Value:
     """Return an operand of an MMA: a descriptor, 64 bits, or an address in tensor memory, 32 bits."""
-    if isinstance(x, Tcgen05SmemDesc):
-        return x.ir_value()
     return x.ir_value() if isinstance(x, Numeric) and type(x).width == 64 else _tmem(x)
 
 

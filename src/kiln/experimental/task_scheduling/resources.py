@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ... import pipeline
-from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
-from ...cute import arch
-from ...cute.layout.layout import Layout, make_layout, size
+from ...base_dsl.diagnostics import type_error
 from .enums import PipelineGroupMode, SignalingThreads, WorkAttr
+from .pipelines import PipelineConfig
 from .schedule_builder import Call, Token, record, recording
 
 __all__ = [
@@ -153,93 +151,43 @@ class MemoryResource(_Scheduled):
         """Return the tensor memory it needs; by default none."""
         return []
 
+    def create_pipeline(self, pipeline_config: PipelineConfig) -> Any:
+        """Return the pipeline of a config. A derived class may change what this one returns, or make its own."""
+        storage, warps = self.__dict__.get("_barriers", (None, 0))
+        return pipeline_config.make(storage, warps)
+
     @property
     def members(self) -> list[Any]:
         """The resources whose pipelines its barrier operations are of."""
         return [self]
 
 
-class PipelineConfig:
-    """How the stages of a resource are handed over: who fills them and who empties them, and how many arrive."""
-
-    __kiln_static__ = True
-
-    def __init__(self, kind: str, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> None:
-        if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 1:
-            raise type_error(f"num_stages of a pipeline config is {num_stages!r}", "a Python integer of at least 1")
-        self.kind, self.num_stages = kind, num_stages
-        self.producer_group, self.consumer_group, self.rest = producer_group, consumer_group, rest
-
-    if TYPE_CHECKING:  # below they are made by one loop
-
-        @staticmethod
-        def _create(*, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> PipelineConfig:
-            """Return the config of a pipeline: who fills a stage, who empties it."""
-            ...
-
-        create_async_async_pipeline_cfg = create_tma_async_pipeline_cfg = create_tma_umma_pipeline_cfg = _create
-        create_umma_async_pipeline_cfg = create_async_umma_pipeline_cfg = create_umma_umma_pipeline_cfg = _create
-        create_clc_fetch_async_pipeline_cfg = _create
-
-    @property
-    def num_bytes(self) -> Any:
-        """The bytes that copies bring into a stage."""
-        return self.rest.get("num_bytes")
-
-    def make(self, barriers: Any, consuming_warps: int) -> Any:
-        """Return the pipeline, with initialised barriers that nobody has synchronised on."""
-        layout = self.rest.get("cta_layout_vmnk")
-        if layout is not None and not isinstance(layout, Layout):
-            layout = make_layout(tuple(layout))
-        common: dict[str, Any] = {
-            "num_stages": self.num_stages, "producer_group": self.producer_group, "consumer_group": self.consumer_group,
-            "barrier_storage": barriers, "defer_sync": True,
-        }  # fmt: skip
-        if self.kind == "async_async":
-            return pipeline.PipelineAsync.create(**common)
-        if self.kind == "tma_async":
-            made = pipeline.PipelineTmaAsync.create(**common, tx_count=self.num_bytes, cta_layout_vmnk=layout)
-            if layout is not None and size(layout) != 1:
-                return made
-            # a group of as many threads as the tasks have: all arrive; else one of each warp
-            every = self.consumer_group.size == 32 * consuming_warps
-            return dataclasses.replace(made, is_signaling_thread=None if every else arch.lane_idx() == 0)
-        if self.kind in ("tma_umma", "clc_fetch_async"):
-            common["tx_count"] = self.num_bytes
-        names = {
-            "tma_umma": "PipelineTmaUmma", "umma_async": "PipelineUmmaAsync", "async_umma": "PipelineAsyncUmma",
-            "clc_fetch_async": "PipelineClcFetchAsync",
-        }  # fmt: skip
-        if self.kind not in names:
-            raise error(DSLNotImplemented, f"Kiln has no {self.kind} pipeline")
-        return getattr(pipeline, names[self.kind]).create(**common, cta_layout_vmnk=layout)
-
-
-def _config(kind: str) -> Any:
-    def create(*, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> PipelineConfig:
-        return PipelineConfig(kind, num_stages, producer_group, consumer_group, **rest)
-
-    create.__doc__ = f"Return the config of a pipeline of the kind {kind}: who fills a stage, who empties it."
-    create.__name__ = f"create_{kind}_pipeline_cfg"
-    return staticmethod(create)
-
-
-for _kind in ("async_async", "tma_async", "tma_umma", "umma_async", "async_umma", "umma_umma", "clc_fetch_async"):
-    setattr(PipelineConfig, f"create_{_kind}_pipeline_cfg", _config(_kind))
-
-
 class PipelineGroup(_Scheduled):
-    """Resources whose stages are handed over together: by one consumer (Merge), or by one producer (Fork)."""
+    """Resources whose stages one task hands over together: their consumer (Merge, FusedMerge) or producer (Fork).
+
+    That task calls `release` or `commit` of the group, and each member's other operations by the member:
+    `group.member_name.wait()`. Members of a Fork group that TMA fills are views of one buffer: a stage is full when the
+    bytes of the first member have arrived.
+    """
 
     __kiln_static__ = True
     pipeline_config = None
 
     def __init__(self, *, name: str, members: Any, mode: PipelineGroupMode) -> None:
-        if mode is PipelineGroupMode.FusedMerge:
-            raise error(DSLNotImplemented, f"the pipeline group {name!r} is a FusedMerge: Kiln has Merge and Fork")
         self.name, self.members, self.mode = name, list(members), mode
-        if len({m.pipeline_config.num_stages for m in self.members}) != 1:
+        for member in self.members:
+            if member.pipeline_config is None:
+                raise type_error(f"member {member.name!r} of the pipeline group {name!r} has no pipeline_config")
+        configs = [member.pipeline_config for member in self.members]
+        if len({config.num_stages for config in configs}) != 1:
             raise type_error(f"the members of the pipeline group {name!r} have different numbers of stages")
+        side = "producer" if mode is PipelineGroupMode.Fork else "consumer"
+        kinds = {getattr(config, f"{side}_kind") for config in configs}
+        if len(kinds) != 1:
+            raise type_error(
+                f"the members of the pipeline group {name!r} have {side}s of the kinds {', '.join(sorted(kinds))}",
+                f"{mode.name}: one task is the {side} of all members, in one way",
+            )
 
     def __getattr__(self, name: str) -> Any:
         for member in self.__dict__.get("members", ()):
@@ -276,11 +224,11 @@ class WorkQueue(MemoryResource):
     tile_scheduler_config: Any = None
 
     def get_and_advance_work_tile(self) -> None:
-        """Take the next tile."""
+        """Take the next tile, in each task, between `wait` and `release`."""
         record(Call(self, "get_and_advance_work_tile"))
 
     def fetch_work_tile(self) -> None:
-        """Ask for the next tile (sm_100)."""
+        """Ask for the next tile (sm_100), in the task that fills the queue, between `acquire` and `commit`."""
         record(Call(self, "fetch_work_tile"))
 
 

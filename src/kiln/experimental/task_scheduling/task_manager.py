@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from ... import cute, pipeline, utils
-from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.ranges import Range as dynamic_range
 from ...base_dsl.typing import Boolean, NumericMeta
 from ...cute import arch
@@ -18,12 +18,18 @@ from ...hardware.limits import registers_at_start
 from ...pipeline.asynchronous import unless
 from .enums import PipelineGroupMode
 from .memory import SmemAllocator
+from .picture import schedule_svg, schedule_text
+from .pipelines import Pipelines, fused
 from .resources import PipelineGroup, StageInfo, TaskLocalVariable, WorkQueue
 from .schedule_builder import Block, Call, Token
 from .task import Task
 from .validation import is_producing, validate, warps_of
 
 __all__ = ["TaskManager"]
+
+
+watchers: list[Callable[[TaskManager], None]] = []
+"""Functions that see each manager that a program makes."""
 
 
 class Context:
@@ -53,10 +59,10 @@ class TaskManager:
         if not skip_validation:
             validate(self.tasks, self.graph)
         if verbose:
-            self.print_and_verify()
-        self._pipelines: dict[Any, Any] | None = None
-        self._followers: set[Any] = set()
-        """Members of a Fork group that are full by the barrier of its first member."""
+            print(schedule_text(self.tasks))
+        for look in watchers:
+            look(self)
+        self._pipelines: Pipelines | None = None
 
     @property
     def resources(self) -> list[Any]:
@@ -66,30 +72,30 @@ class TaskManager:
     def print_and_verify(self) -> None:
         """Check the tasks, and print their schedules."""
         validate(self.tasks, self.graph)
-        for task in self.tasks:
-            print(f"{task.name}: warps {task.warps.start} to {task.warps.stop - 1}")
-            for call in task.schedule.calls():
-                print(f"  {call}")
+        print(schedule_text(self.tasks))
+
+    def picture(self, title: str = "tasks") -> str:
+        """Return a picture of the schedules, as an SVG document."""
+        return schedule_svg(self.tasks, title)
 
     def setup_resources_and_tasks(self) -> None:
         """Allocate shared memory and initialise barriers; the caller synchronises the CTA (or cluster) after it."""
         self.smem_allocator.allocate()
-        self._pipelines = {}
-        groups = {c.resource for t in self.tasks for c in t.schedule.calls() if isinstance(c.resource, PipelineGroup)}
+        self._pipelines = pipelines = Pipelines()
+        calls = [call for task in self.tasks for call in task.schedule.calls()]
+        groups = list(dict.fromkeys(call.resource for call in calls if isinstance(call.resource, PipelineGroup)))
+        fused_first = {g.members[0]: fused(g) for g in groups if g.mode is PipelineGroupMode.FusedMerge}
         for resource in self.resources:
-            config = resource.pipeline_config
+            config = fused_first.get(resource, resource.pipeline_config)
             if config is None:
                 continue
             place = self.smem_allocator.barriers.get(resource)
             storage = None if place is None else Array(self.smem_allocator.get(place), dtype=cute.Int64).data_ptr()
-            self._pipelines[resource] = config.make(storage, warps_of(self.tasks, resource, "src_resources"))
+            resource._barriers = storage, warps_of(self.tasks, resource, "src_resources")
+            pipelines.found[resource] = resource.create_pipeline(config)
+            del resource._barriers
         for group in groups:
-            if group.mode is PipelineGroupMode.Fork:  # one producer: all members are full by the first one's barrier
-                first = self._pipelines[group.members[0]]
-                for member in group.members[1:]:
-                    self._followers.add(member)
-                    pipe = self._pipelines[member]
-                    self._pipelines[member] = dataclasses.replace(pipe, sync_object_full=first.sync_object_full)
+            pipelines.share(group)
 
     def run(self) -> None:
         """Emit each task under the condition that the warp belongs to it."""
@@ -99,8 +105,8 @@ class TaskManager:
         threads = 32 * (max(w for t in self.tasks for w in t.warps) + 1)
         for task in self.tasks:
             before = {r: dict(vars(r)) for r in self.resources}
-            pipelines = _Static(self._pipelines, self._followers)
-            guarded(task.is_selected(), lambda task=task, p=pipelines: _Run(task, p, context, threads).emit())
+            run = _Run(task, self._pipelines, context, threads)
+            guarded(task.is_selected(), run.emit)
             for resource, fields in before.items():  # what a task sets in its resources is the task's own
                 vars(resource).clear()
                 vars(resource).update(fields)
@@ -109,7 +115,7 @@ class TaskManager:
 class _Run:
     """A task while it is emitted: the variables, pipeline states and tile that its loops carry."""
 
-    def __init__(self, task: Task, pipelines: _Static, context: Context, threads: int) -> None:
+    def __init__(self, task: Task, pipelines: Pipelines, context: Context, threads: int) -> None:
         self.task, self.context = task, context
         self.resources = list(dict.fromkeys((*task.src_resources, *task.dst_resources)))
         self.pipelines = pipelines
@@ -136,6 +142,10 @@ class _Run:
             for member in call.resource.members if call.name in _SIDES or call.work is not None else ():
                 self._prepare(member, is_producing(call))
         self.block(self.task.schedule.root, None)
+        for resource in self.resources:  # CTAs of the cluster may still arrive at the barriers of this one
+            key, config = _key(resource, True), resource.pipeline_config
+            if key in self.states and config.in_cluster:
+                _tail(self, self.pipelines.found[resource], key, config.leads(True))
 
     def _prepare(self, resource: Any, producing: bool) -> None:
         pipe, key = self.pipelines.found.get(resource), _key(resource, producing)
@@ -172,10 +182,11 @@ class _Run:
 
     def _start_tiles(self, queue: WorkQueue) -> None:
         config = queue.tile_scheduler_config
-        if config.kind != "static":
-            raise error(DSLNotImplemented, f"the work queue {queue.name!r} is by cluster launch control (sm_100)")
-        kind = utils.StaticPersistentTileScheduler
-        self.scheduler = kind.create(config.params, arch.block_idx(), arch.grid_dim())
+        where = config.params, arch.block_idx(), arch.grid_dim()
+        if config.kind == "static":
+            self.scheduler = utils.StaticPersistentTileScheduler.create(*where)
+        else:
+            self.scheduler = utils.ClcDynamicPersistentTileScheduler.create(*where, config.response_ptr)
         self.work_tile = self.scheduler.initial_work_tile_info()
 
     def _condition(self, node: Block, loop: Any) -> Any:
@@ -209,37 +220,82 @@ class _Run:
         if call.work is not None:
             self._work(call, loop)
         elif isinstance(call.resource, WorkQueue):
-            if call.name == "get_and_advance_work_tile":
-                self.scheduler.advance_to_next_work()
-                self.work_tile = self.scheduler.get_current_work()
+            self._queue(call)
         elif call.name == "wait_griddep":
             arch.griddepcontrol_wait()
         elif call.name == "launch_griddep":
             arch.griddepcontrol_launch_dependents()
         else:
             for member in call.resource.members:
-                self._barrier(call, member, shares=member in self.pipelines.followers)
+                self._barrier(call, member)
 
-    def _barrier(self, call: Call, resource: Any, shares: bool) -> None:
-        """Emit a barrier operation; `shares`: the full barrier is that of another member, which has signaled it."""
-        pipe, key = self.pipelines.found.get(resource), _key(resource, is_producing(call))
+    def _queue(self, call: Call) -> None:
+        """Emit an operation of a work queue. A static one needs no barriers: each task computes its tiles itself."""
+        queue = call.resource
+        config = queue.tile_scheduler_config
+        if config.kind == "static":
+            if call.name == "get_and_advance_work_tile":
+                self.scheduler.advance_to_next_work()
+                self.work_tile = self.scheduler.get_current_work()
+            return
+        pipe = self.pipelines.found.get(queue)
+        if pipe is None:
+            raise type_error(
+                f"the work queue {queue.name!r} is by cluster launch control and has no pipeline_config",
+                "PipelineConfig.create_clc_fetch_async_pipeline_cfg(...)",
+            )
+        if call.name == "fetch_work_tile":
+            state = self.states[_key(queue, True)]
+
+            def ask() -> None:
+                with arch.elect_one():
+                    arch.issue_clc_query(pipe.producer_get_barrier(state), config.response_ptr + state.index)
+
+            guarded(queue.pipeline_config.leads(True), ask)
+        elif call.name == "get_and_advance_work_tile":
+            answer = config.response_ptr + self.states[_key(queue, False)].index
+            self.work_tile = self.scheduler.work_tile_info_from_clc_response(answer)
+            arch.fence_view_async_shared()  # the next answer is written by the async proxy
+        else:
+            self._barrier(call, queue)
+
+    def _barrier(self, call: Call, resource: Any) -> None:
+        """Emit a barrier operation of a resource, or of a member of a group."""
+        producing = is_producing(call)
+        pipe, key, name = self.pipelines.found.get(resource), _key(resource, producing), call.name
         if pipe is None:
             raise type_error(f"task {self.task.name!r} calls {call}, and {resource.name!r} has no pipeline_config")
-        state, token, name = self.states[key], self.tokens[key], call.name
-        if name == "try_acquire":
-            self.tokens[key] = pipe.producer_try_acquire(state)
-        elif name == "try_wait":
-            self.tokens[key] = pipe.consumer_try_wait(state)
-        elif name == "acquire" and shares:
-            unless(token, lambda: pipe.sync_object_empty.wait(state.index, state.phase))
+        state, token, config = self.states[key], self.tokens[key], resource.pipeline_config
+        leads = config.leads(producing)
+        if name in ("try_acquire", "try_wait"):
+            self.tokens[key] = (pipe.producer_try_acquire if producing else pipe.consumer_try_wait)(state)
+        elif name == "acquire":
+            guarded(leads, lambda: self._acquire(resource, pipe, state, token))
             self.tokens[key] = None
-        elif name in ("acquire", "wait"):
-            (pipe.producer_acquire if name == "acquire" else pipe.consumer_wait)(state, token)
+        elif name == "wait":
+            guarded(leads, lambda: pipe.consumer_wait(state, token))
             self.tokens[key] = None
         else:
-            if name == "release" or not shares:
-                (pipe.producer_commit if name == "commit" else pipe.consumer_release)(state)
+            shared = self.pipelines.full_followers if producing else self.pipelines.empty_followers
+            if resource not in shared:  # the first member of a group has arrived for the others
+                arrive = pipe.producer_commit if producing else pipe.consumer_release
+                first = self._is_first_warp() if config.by_first_warp(producing) else True
+                guarded(leads, lambda: guarded(first, lambda: arrive(state)))
             state.advance()
+
+    def _acquire(self, resource: Any, pipe: Any, state: Any, token: Any) -> None:
+        config = resource.pipeline_config
+        if resource in self.pipelines.full_followers:
+            unless(token, lambda: pipe.sync_object_empty.wait(state.index, state.phase))
+        elif pipe.sync_object_full.announces and config.by_first_warp(True):
+            # all warps wait, and the first announces the bytes that all of them copy
+            unless(token, lambda: pipe.sync_object_empty.wait(state.index, state.phase))
+            guarded(self._is_first_warp(), lambda: pipe.producer_acquire(state, Boolean(True)))
+        else:
+            pipe.producer_acquire(state, token)
+
+    def _is_first_warp(self) -> Any:
+        return True if self.task.num_warps == 1 else arch.make_warp_uniform(arch.warp_idx()) == self.task.warp_idx
 
     def _work(self, call: Call, loop: Any) -> None:
         resource, key = call.resource, _key(call.resource, is_producing(call))
@@ -269,17 +325,14 @@ class _Run:
 _SIDES = ("try_acquire", "acquire", "commit", "try_wait", "wait", "release")
 
 
-class _Static:
-    """The pipelines by resource, which loops leave alone."""
-
-    __kiln_static__ = True
-
-    def __init__(self, found: dict[Any, Any], followers: set[Any]) -> None:
-        self.found, self.followers = found, followers
-
-
 def _key(resource: Any, producing: bool) -> str:
     return f"{resource.name} {'producer' if producing else 'consumer'}"
+
+
+@cute.jit
+def _tail(run: _Run, pipe: Any, key: str, leads: Any) -> None:
+    if leads:
+        pipe.producer_tail(run.states[key])
 
 
 @cute.jit

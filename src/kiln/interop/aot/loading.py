@@ -352,7 +352,8 @@ def _key(about: dict[str, Any]) -> Any:
     if kind == "tensor":
         shape, stride = (tuple(map(leaf, about[part])) for part in ("shape", "stride"))
         space = AddressSpace[about["memory"]]
-        return signature(getattr(numbers, about["type"]), space, about["alignment"], shape, stride, about["readonly"])
+        dtype, promises = getattr(numbers, about["type"]), (about["readonly"], about.get("counted", True))
+        return signature(dtype, space, about["alignment"], shape, stride, *promises)
     if kind == "pointer":
         return runtime.pointer_signature(
             getattr(numbers, about["type"]), AddressSpace[about["memory"]], about["alignment"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...native import Array, Fn, Ptr, address, i32, i64, inline, local, native, ref, struct, u32, u64
 from . import cpython, plan
 from .cpython import Object
-from .plan import DYNAMIC64, EXACT, READONLY, STATIC, ArgumentRecordHead, ArrayRecord
+from .plan import DYNAMIC64, EXACT, READONLY, STATIC, UNCOUNTED, ArgumentRecordHead, ArrayRecord
 from .process import ARRAYS, PREPARED, ArrayType, at, calls, process
 
 _INT32_MAX = (1 << 31) - 1
@@ -121,7 +121,9 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
             return False
         total *= number
         if total > limit:
-            return False
+            if record.flags & UNCOUNTED == 0:
+                return False
+            total = i64(1)
         if leaf.kind == STATIC:
             if number != leaf.number:
                 return False

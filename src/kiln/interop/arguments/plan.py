@@ -96,7 +96,7 @@ class ArrayRecord:
     """log2 of the bytes of an element."""
     leading: i64
     limit: i64
-    """The most elements, and the largest offset that strides of 32 bits may add up to."""
+    """The most elements (unless `UNCOUNTED`), and the largest offset that strides of 32 bits may add up to."""
     leaves: Array[Leaf, 0]
 
 
@@ -193,8 +193,9 @@ INT, BOOL, FLOAT = 1, 2, 4
 TYPED = 15
 """The types of the value inside a number that has the numeric type itself."""
 
-EXACT, READONLY, LAUNCHES = 1, 2, 4
-"""Flags of arrays: only the compiled signature itself matches; memory may be read-only; kernels run on its device."""
+EXACT, READONLY, LAUNCHES, UNCOUNTED = 1, 2, 4, 8
+"""Flags of arrays: only the compiled signature itself matches; memory may be read-only; kernels run on its device; the
+number of elements has no limit."""
 STATIC, DYNAMIC32, DYNAMIC64 = range(3)
 """Kinds of leaves."""
 NO_ARRAY = -1

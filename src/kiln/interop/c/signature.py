@@ -168,7 +168,7 @@ def _described(
         head = _without_addresses(made)
         for target in targets:
             head.devices |= _without_addresses(caller.record(key, None, Planner(False, target))).devices
-        head.flags &= plan.READONLY  # entry points find the device themselves
+        head.flags &= plan.READONLY | plan.UNCOUNTED  # entry points find the device themselves
         return _tensor(key), bytes(head) + made[ctypes.sizeof(head) :]
     if isinstance(key, PointerSignature):
         caller = compiled.source.dsl.caller
@@ -225,7 +225,7 @@ def _tensor(key: TensorSignature) -> dict[str, Any]:
     return {
         "kind": "tensor", "type": key.dtype.__name__, "shape": list(map(leaf, key.shape)),
         "stride": list(map(leaf, key.stride)), "alignment": key.alignment, "memory": key.memspace.name,
-        "readonly": key.readonly,
+        "readonly": key.readonly, "counted": key.counted,
     }  # fmt: skip
 
 

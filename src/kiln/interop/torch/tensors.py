@@ -188,20 +188,24 @@ def cute_tensor_like(
     """Return a tensor with the values and the layout of another, on the GPU, or on the host if there is none.
 
     Returns the tensor for kernels and the torch tensor whose memory it is. For types that torch cannot compute with the
-    latter has bytes; elements of less than a byte are packed along the leading dimension.
+    latter has a byte for each element; elements of less than a byte are packed along the leading dimension, at the start
+    of that memory.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    packed = None
     if _is_narrow(cutlass_dtype):
-        storage = _to_bytes(data_ref, cutlass_dtype).to(device)
+        made = _to_bytes(data_ref, cutlass_dtype)
+        storage = torch.zeros_like(data_ref, dtype=torch.uint8, device=device)
+        packed = torch.as_strided(storage, made.shape, made.stride()).copy_(made)
     else:
         storage = torch.empty_strided(
             data_ref.shape, data_ref.stride(), dtype=dtype(cutlass_dtype), device=device
         ).copy_(data_ref)
-    tensor = from_dlpack(storage, assumed_align=assumed_align)
+    tensor = from_dlpack(storage if packed is None else packed, assumed_align=assumed_align)
     if tensor.element_type is not cutlass_dtype:
         tensor.element_type = cutlass_dtype
     if is_dynamic_layout:
-        tensor = tensor.mark_layout_dynamic(leading_dim=get_leading_dim(storage))
+        tensor = tensor.mark_layout_dynamic(leading_dim=get_leading_dim(data_ref))
     return tensor, storage
 
 

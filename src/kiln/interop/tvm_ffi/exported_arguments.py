@@ -134,6 +134,8 @@ def explain_size(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr[T
         if total <= record.limit:
             total *= tensor.shape[mode]
     what = text("the number of its elements")
+    if record.flags & plan.UNCOUNTED != 0:
+        total = i64(0)
     if total <= record.limit and tensor.strides != None:
         total = i64(0)
         for mode in range(record.rank):

@@ -193,12 +193,16 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     for number, value in enumerate(arguments):
         b.store(to_carrier(b, value), b.field(memory, struct, number))
     of, needs = x.module.arch.generation, x.module.needs.get(name, Needs())
+    needs = needs._replace(pairs=state.cta_group == 2)  # inline PTX may say so
     site = x.module.site(op, "launch", needs.encoded(of), name)
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[i64] * 11, *[i32] * 10, ptr], [])
     block = b.address_of_function(block_name(name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     instrumented = x.module.sanitizer is not None or x.module.banks is not None
-    static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops)
+    static, serial = (
+        b.i32(static_smem(state)),
+        b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops | 4 * needs.pairs),
+    )
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if op.cooperative else 2 if state.spins else 0)
     held = 0 if needs.dynamic else needs.taken

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...base_dsl.compiler import Compilation
+from ...base_dsl.compiler import Compilation, report_at
+from ...base_dsl.diagnostics import DSLArchitectureError
+from ...hardware import features
 from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir
 from ..host import lower as host
@@ -91,6 +93,15 @@ def _return_status(func: ir.Operation) -> None:
             last.erase()
 
 
+def _require_tensor_memory(module: ir.Module, arch: Architecture) -> None:
+    """Refuse tcgen05 operations where the program is compiled for an architecture that lacks them."""
+    message = features.TCGEN05.refusal(arch)
+    found = find(module.operation, tuple(tcgen05.HANDLERS)) if message else ()
+    if found:
+        hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
+        raise report_at(found[0].location, DSLArchitectureError, message, hint=hint)
+
+
 def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = ()) -> tuple[str, KernelExpansion]:
     """Return the LLVM IR text of a module, and its expansion.
 
@@ -101,6 +112,8 @@ def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = (
         from . import ptx  # half of what there is to import, and few programs have any
 
         handlers = combined(handlers, ptx.HANDLERS)
+    if compilation.options.gpu_arch:  # without one, kernels of every GPU run here
+        _require_tensor_memory(compilation.module, arch)
     with compilation.stage("limits"):
         needs = check_limits(compilation.module, arch)
     expansion = KernelExpansion(compilation.module, handlers, "the CPU target", arch=arch, needs=needs)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...base_dsl.arguments import ONE_SYMBOL
+from ...base_dsl.arguments import ARGUMENT_CHECKS
 from ...native import Fn, Ptr, i32, i64, struct
 from ..lowering.sites import Site as Place
 from . import tensor_map_rules
@@ -102,7 +102,7 @@ def _site(data: Data, site: Place) -> tuple[Site, dict[str, Symbol]]:
         status, form, kernel = INVALID_VALUE, f"cannot launch kernel {site.kernel} with {sizes}", ""
     elif site.kind == "assert":
         form = f"assertion failed: {plain_form(site.message, site.types)}"
-        if form.endswith(ONE_SYMBOL):
+        if form.endswith(ARGUMENT_CHECKS):
             status, form = ARGUMENTS_DISAGREE, form.partition(": ")[2]
     elif site.kind == "tensor_map":
         kind, status, form = RULES, INVALID_VALUE, f"cannot make the tensor map of {site.message or 'a tensor'}: "

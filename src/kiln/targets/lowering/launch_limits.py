@@ -11,9 +11,10 @@ import warnings
 from typing import TYPE_CHECKING, TypeVar
 
 from ...base_dsl.compiler import report_at, source_span
-from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
+from ...base_dsl.diagnostics import DSLArchitectureError, DSLOptimizationWarning, DSLRuntimeError
 from ...dialects import cute
 from ...dialects.nvgpu.control import SetMaxRegister
+from ...dialects.nvgpu.tcgen05 import Tcgen05Alloc
 from ...hardware import features, limits
 from ...hardware.architectures import Architecture, Generation
 from ...hardware.limits import Needs, Sizes
@@ -47,13 +48,14 @@ def check_limits(module: ir.Module, arch: Architecture) -> dict[str, Needs]:
     for name, ops in launches.items():
         needs = found.get(name, Needs())
         for op in ops:
-            _check_launch(op, name, needs, arch)
+            _check_launch(op, name, needs, arch, inside.get(name, []))
             _warn_of_blocks(op, name, arch.generation)
+            _warn_of_columns(op, name, _those(inside.get(name, []), Tcgen05Alloc))
         _check_registers(inside.get(name, []), ops, needs)
     return found
 
 
-_OF_KERNELS = tuple(kind.OPERATION_NAME for kind in (cute.AllocSmem, cute.DynamicSmem, SetMaxRegister))
+_OF_KERNELS = tuple(kind.OPERATION_NAME for kind in (cute.AllocSmem, cute.DynamicSmem, SetMaxRegister, Tcgen05Alloc))
 
 
 def _function_of(op: ir.Operation) -> ir.Operation:
@@ -74,7 +76,8 @@ def _needs(func: ir.Operation, inside: list[ir.Operation], launches: list[cute.L
         listed[key] = listed.get(key, 0) + 1
     most = max((op.max_threads or 0 for op in launches), default=0)
     dynamic = bool(_those(inside, cute.DynamicSmem))
-    return Needs(end, dynamic, most, tuple((*key, count) for key, count in listed.items()))
+    pairs = any(op.cta_group == 2 for op in _those(inside, Tcgen05Alloc))
+    return Needs(end, dynamic, most, tuple((*key, count) for key, count in listed.items()), pairs)
 
 
 def _those(operations: list[ir.Operation], kind: type[_View]) -> list[_View]:
@@ -108,9 +111,21 @@ def _warn_of_blocks(launch: cute.Launch, kernel: str, of: Generation) -> None:
     threads = _threads(launch)
     if blocks <= of.blocks and blocks * threads <= of.threads:
         return
-    span, _ = source_span(launch.location)
     text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks of {threads or 'some'} threads, and an SM of sm_{of.number} has "
-    text += f"at most {of.blocks} blocks and {of.threads} threads: there will be fewer"
+    _warn(launch, text + f"at most {of.blocks} blocks and {of.threads} threads: there will be fewer")
+
+
+def _warn_of_columns(launch: cute.Launch, kernel: str, allocations: list[Tcgen05Alloc]) -> None:
+    """Warn of CTAs that are to share an SM, and whose columns of tensor memory it has not: they wait for each other."""
+    blocks, most = launch.min_blocks or 0, limits.TMEM_ALLOCATION[1]
+    columns = max((constant_value(op.columns, 0) for op in allocations), default=0)
+    if blocks * columns > most:
+        text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks, each of which allocates {columns} columns of tensor memory, "
+        _warn(launch, text + f"and an SM has {most}: blocks wait in tcgen05.alloc until others have freed theirs")
+
+
+def _warn(launch: cute.Launch, text: str) -> None:
+    span, _ = source_span(launch.location)
     warnings.warn_explicit(text, DSLOptimizationWarning, *((span.filename, span.line) if span else ("<unknown>", 0)))
 
 
@@ -119,7 +134,7 @@ def _line(op: cute.AllocSmem) -> str:
     return f"{os.path.basename(span.filename)}:{span.line}" if span is not None else "an unknown line"
 
 
-def _check_launch(op: cute.Launch, kernel: str, needs: Needs, arch: Architecture) -> None:
+def _check_launch(op: cute.Launch, kernel: str, needs: Needs, arch: Architecture, inside: list[ir.Operation]) -> None:
     grid, block, cluster = ([constant_value(extent) for extent in group] for group in (op.grid, op.block, op.cluster))
     sizes = Sizes(grid, block, cluster, constant_value(op.smem))
     broken = limits.broken_rule(arch.generation, sizes, needs, empty=True)
@@ -127,4 +142,8 @@ def _check_launch(op: cute.Launch, kernel: str, needs: Needs, arch: Architecture
         sizes = sizes._replace(cluster=op.preferred_cluster)
         broken = limits.broken_rule(arch.generation, sizes._replace(grid=(None,) * 3), needs)
     if broken is not None:
+        for alloc in _those(inside, Tcgen05Alloc) if (why := features.TCGEN05.refusal(arch)) else ():
+            # a kernel for B200 on a GPU with less shared memory: a smaller tile would not help
+            hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
+            raise report_at(alloc.location, DSLArchitectureError, why, hint=hint)
         raise report_at(op.location, DSLRuntimeError, limits.refusal(kernel, sizes, broken[0]), hint=broken[1])

@@ -118,6 +118,7 @@ def epilogue_tma_store(
     before = num_tiles_executed * count
     for part in dsl_range(count):
         cute.copy(tiled_copy_t2r, own[(None, None, None, part)], acc)
+        cute.arch.fence_view_async_tmem_load()  # before the barriers, after the last of which memory may be freed
         values.store(epilogue_op(tiled_copy_r2s.retile(acc).load().to(gemm_kernel.c_dtype)))
         buffer = (before + part) % gemm_kernel.num_c_stage
         cute.copy(tiled_copy_r2s, values, tile[(None, None, None, buffer)])
@@ -128,7 +129,6 @@ def epilogue_tma_store(
             c_pipeline.producer_commit()
             c_pipeline.producer_acquire()
         _synchronize(gemm_kernel)
-    cute.arch.fence_view_async_tmem_load()
     with cute.arch.elect_one():
         acc_pipeline.consumer_release(acc_consumer_state)
     acc_consumer_state.advance()

@@ -7,6 +7,7 @@ since their results must exist, and what they changed is restored when the captu
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -110,16 +111,44 @@ def _record_compiled_calls(on: bool) -> None:
     plain = _plain_run()
     if not on:
         CompiledFunction.run_leaves = plain
+        _let_native_code_call()
         return
+    _let_python_call()
 
     def record(self: CompiledFunction, leaves: list[Any]) -> Any:
         graph = _capturing
         if graph is None or threading.get_ident() != _thread:
             return plain(self, leaves)
         graph._work.append(functools.partial(plain, self, list(leaves)))
+        _let_python_call()  # this call may have been the one from which native code learned
         return None
 
     CompiledFunction.run_leaves = record
+
+
+_CALLABLE = (
+    ("kiln.base_dsl.function", "CompiledFunction"),
+    ("kiln.base_dsl.function", "JitFunction"),
+    ("kiln.interop.tvm_ffi.function", "KilnFunction"),
+    ("kiln.kernels.dispatch.recorder", "KernelFunction"),
+)
+"""The classes whose calls native code may take."""
+_native: dict[type, Any] = {}
+
+
+def _let_python_call() -> None:
+    """Take calls that native code would take, and would carry out instead of recording them."""
+    for module, name in _CALLABLE:
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None and vars(kind)["__call__"] is not vars(kind)["_run_in_python"]:
+            _native[kind] = vars(kind)["__call__"]
+            kind.__call__ = vars(kind)["_run_in_python"]
+
+
+def _let_native_code_call() -> None:
+    for kind, call in _native.items():
+        kind.__call__ = call
+    _native.clear()
 
 
 @functools.lru_cache(maxsize=1)

@@ -81,6 +81,15 @@ def test_each_cluster_is_worked_on_once():
     assert max(taken) > 3
 
 
+def test_a_seed_repeats_who_takes_what():
+    """However many OS threads there are."""
+    schedules = [(workers, seed) for seed in (1, 2) for workers in (2, 1, 2, 2)]
+    out, owners = np.zeros(24, np.int32), np.zeros(24, np.int32)
+    found = [whose.tolist() for _, whose in runs(persistent(), out, owners, schedules=schedules, **GRID)]
+    assert found[:4] == [found[0]] * 4 and found[4:] == [found[4]] * 4
+    assert found[0] != found[4]
+
+
 def test_clusters_take_what_does_not_fit_a_gpu(monkeypatch):
     """With room for two clusters, each takes five of the other ten; with one thread the first takes its share."""
     import dataclasses

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
-from kernel_testing import run, runs
+from kernel_testing import asm, run, runs
 from mma_cases import elements_of
 from tcgen05_testing import (
     allocate,
@@ -22,8 +24,9 @@ from tcgen05_testing import (
     word,
 )
 
+import kiln
 from kiln import cute
-from kiln.base_dsl.diagnostics import CompilerDiagnosticError
+from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
 from kiln.cute import arch
 from kiln.dialects.nvgpu import definitions, tcgen05
 from kiln.dialects.nvgpu import tensor_memory as tmem
@@ -64,6 +67,24 @@ def place(t, address, shape):
 
 def place_of(warp: int, shape: str) -> int:
     return tmem.address(32 * warp + (16 * (warp % 2) if tmem.LD_SHAPES[shape].lanes == 16 else 0), 8)
+
+
+def test_addresses_without_lanes_are_of_the_warp():
+    """Public programs give all warps the address that alloc returned: the hardware reaches a warp's own lanes only."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        t, address = arch.thread_idx()[0], allocate(holder(), 32)
+        store(address, [x[t]], "32x32b", 1)
+        tcgen05.tcgen05_wait("st")
+        out[t] = load(lanes_of_warp(address), "32x32b", 1)[0] + load(address, "32x32b", 1)[0]
+        tcgen05.tcgen05_wait("ld")
+        arch.sync_threads()
+        free(address, 32)
+
+    x, out = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)
+    run(kernel, x, out, block=128)
+    assert out.tolist() == (2 * x).tolist()
 
 
 def test_loads():
@@ -423,9 +444,53 @@ def test_what_the_hardware_does_not_do_is_a_fault(text, body):
         alone(body)
 
 
-def test_more_faults_of_allocations():
-    with pytest.raises(TensorMemoryFault, match="tcgen05.alloc for a pair of CTAs, and the cluster has 1"):
+def test_pairs_need_clusters_of_an_even_number_of_ctas():
+    text = r"clusters of 1 block, and the kernel has tcgen05 instructions of cta_group::2"
+    with pytest.raises(DSLRuntimeError, match=text):
         alone(lambda at, t: None, cta_group=2)
+    with pytest.raises(DSLRuntimeError, match="clusters of 3 blocks, and the kernel has tcgen05"):
+        alone(lambda at, t: None, cta_group=2, grid=3, cluster=(1, 3, 1))
+
+
+@pytest.mark.parametrize("ctas", [2, 1])
+def test_pairs_of_inline_ptx_in_clusters_that_a_launch_decides(ctas):
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        place = holder()
+        if arch.thread_idx()[0] < 32:
+            text = "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [$0], 32;"
+            asm(None, [place.iterator.toint()], text, "r")
+        arch.sync_threads()
+        out[arch.block_idx()[0]] = place[0]
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if arch.thread_idx()[0] < 32:
+            asm(None, [place[0]], "tcgen05.dealloc.cta_group::2.sync.aligned.b32 $0, 32;", "r")
+
+    @cute.jit
+    def main(out: cute.Tensor, count: cute.Int32):
+        kernel(out).launch(grid=2, block=64, cluster=(count, 1, 1))
+
+    with kiln.target("cpu"):
+        out = np.full(2, 9, np.int32)
+        if ctas == 2:
+            main(out, ctas)
+            assert out.tolist() == [0, 0]
+        else:
+            with pytest.raises(DSLRuntimeError, match="clusters of 1 block, and the kernel has tcgen05"):
+                main(out, ctas)
+
+
+@pytest.mark.parametrize(("columns", "blocks"), [(256, 2), (512, 2), (256, 3)])
+def test_a_warning_of_ctas_whose_columns_do_not_fit_an_sm(columns, blocks):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        alone(lambda at, t: None, columns=columns, min_blocks_per_mp=blocks)
+    text = f"min_blocks_per_mp={blocks} blocks, each of which allocates {columns} columns of tensor memory, and an SM has 512"
+    assert [text in str(warning.message) for warning in said] == [True] * (columns * blocks > 512)
+
+
+def test_more_faults_of_allocations():
     with pytest.raises(TensorMemoryFault, match="tcgen05.alloc is executed by 16 lanes of a warp"):
         alone(lambda at, t: None, block=16)
 

@@ -93,13 +93,17 @@ def gemm(*wrong: str):
                 wait(full, i)
             if "fences" in wrong:
                 tcgen05.tcgen05_fence(kind="after_thread_sync")
-            total += load(lanes_of_warp(address), "32x32b", 16)[3]
+            loaded = load(lanes_of_warp(address), "32x32b", 16)[3]
+            if "used late" not in wrong:
+                total += loaded
             if "no wait for loads" not in wrong:
                 tcgen05.tcgen05_wait(kind="ld")
             if "fences" in wrong:
                 tcgen05.tcgen05_fence(kind="before_thread_sync")
             if "no barrier after" not in wrong:
                 arch.sync_threads()
+            if "used late" in wrong:
+                total += loaded
         out[t] = total
         if "freed too early" in wrong:
             more = load(lanes_of_warp(address), "32x32b", 1)
@@ -113,7 +117,7 @@ def gemm(*wrong: str):
     return kernel
 
 
-RIGHT = [(), ("fences",), ("accumulates",), ("A in tensor memory",)]
+RIGHT = [(), ("fences",), ("accumulates",), ("A in tensor memory",), ("used late",)]
 
 
 @pytest.mark.parametrize("kind", RIGHT, ids=str)
@@ -135,6 +139,7 @@ WRONG = [
     ({("tmem-unwaited", "tensor")}, ("A in tensor memory", "waits for loads")),
     ({("tmem-format", "tensor")}, ("A from D",)),
     ({("warning", "tensor")}, ("no wait for loads",)),
+    ({("tmem-unwaited", "tensor")}, ("no wait for loads", "used late", "no barrier before")),
     ({("read-write", "tensor")}, ("no barrier after", "no barrier before")),
     ({("read-write", "tensor")}, ("freed too early",)),
 ]
@@ -143,6 +148,79 @@ WRONG = [
 @pytest.mark.parametrize(("rules", "wrong"), WRONG, ids=[" ".join(wrong) for _, wrong in WRONG])
 def test_one_wrong_thing_is_found(rules, wrong):
     assert rules <= findings(gemm(*wrong))
+
+
+FAULTS = [
+    (r"tcgen05.ld accesses columns 0 to 0, which the CTA has not allocated", "before the allocation"),
+    (r"tcgen05.ld accesses columns 0 to 0, which the CTA has not allocated", "after the release"),
+    (r"tcgen05.mma .*56 to 71", "beyond the allocation"),
+    (r"has not freed when it ends: 64 columns", "leaked"),
+    (r"tcgen05.ld accesses lanes from 32 on in warp", "lanes of another warp"),
+    (r"of 32 columns, and the other CTA of the pair allocates 64", "pair of other sizes"),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong"), FAULTS, ids=[wrong for _, wrong in FAULTS])
+def test_faults_of_the_cpu_target_under_the_sanitizer(text, wrong):
+    """Each is a fault without the sanitizer, too; the kernel without `wrong` is right (`test_right_lifetimes`)."""
+    group = 2 if "pair" in wrong else 1
+    options = {"grid": 2, "cluster": (2, 1, 1)} if group == 2 else {}
+    with pytest.raises(TensorMemoryFault, match=text):
+        findings(lifetime(wrong, group), **options)
+
+
+@pytest.mark.parametrize("wrong", ["allocation of columns that nobody frees", "allocation of one CTA of a pair"])
+def test_allocations_that_wait_for_ever(wrong):
+    group = 2 if "pair" in wrong else 1
+    options = {"grid": 2, "cluster": (2, 1, 1)} if group == 2 else {}
+    assert ("deadlock", "") in findings(lifetime(wrong, group), **options)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_right_lifetimes(group):
+    got = findings(lifetime("", group), **({"grid": 2, "cluster": (2, 1, 1)} if group == 2 else {}))
+    assert got <= {("write-write", "global")}  # both CTAs write the same
+
+
+def lifetime(wrong: str, cta_group: int):
+    """Allocate, store, load and free columns."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
+        t, place, rank = arch.thread_idx()[0], holder(), arch.block_idx()[0]
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if wrong == "before the allocation":
+            load(lanes_of_warp(cute.Int32(0)), "32x32b", 1)
+        columns = cute.Int32(64) >> (rank if wrong == "pair of other sizes" else 0)
+        if t < 32:
+            if wrong != "allocation of one CTA of a pair" or rank == 0:
+                tcgen05.tcgen05_alloc(place.iterator.ir_value(), columns.ir_value(), cta_group=cta_group)
+            if wrong == "allocation of columns that nobody frees":
+                for _ in range(cute.Int32(8)):
+                    tcgen05.tcgen05_alloc((place.iterator + 1).ir_value(), word(64), cta_group=1)
+        arch.sync_threads()
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        address = place[0]
+        store(lanes_of_warp(address), [t], "32x32b", 1)
+        tcgen05.tcgen05_wait(kind="st")
+        if wrong == "beyond the allocation":
+            if t == 0:
+                mma(address + 56, descriptor(smem, 0, 2048), descriptor(smem, B_AT, 256), accumulate=False)
+        at = address + (32 << 16) if wrong == "lanes of another warp" else lanes_of_warp(address)
+        out[t] = load(at, "32x32b", 1)[0]
+        tcgen05.tcgen05_wait(kind="ld")
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if wrong != "leaked":
+            free(address, 64, cta_group)
+        if wrong == "after the release":
+            arch.sync_threads()
+            load(lanes_of_warp(address), "32x32b", 1)
+
+    return kernel
 
 
 def test_a_fault_is_raised_alone():
@@ -175,27 +253,42 @@ def scaled(*wrong: str):
     def kernel(out: cute.Tensor):
         smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
         words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
-        t, full = arch.thread_idx()[0], mbarriers(1)
+        t, full, copied = arch.thread_idx()[0], mbarriers(1), mbarriers(1)
         if t == 0:
             arch.mbarrier_init(full, 1)
+            arch.mbarrier_init(copied, 1)
         address = allocate(holder(), 64)
         for j in range(cute.Int32(BYTES // 512)):
             words[j * 128 + t] = t + j
+        if "a warp's scales overwritten" in wrong:
+            arch.fence_view_async_shared()
+            arch.sync_threads()
         if "scales of one warp" in wrong:
             if t < 32:
                 store(address + 36, [t], "32x32b", 1)
+                tcgen05.tcgen05_wait(kind="st")
+        if "a warp's scales overwritten" in wrong:
+            if t == 32:
+                source = descriptor(smem, SFA_AT, 0)
+                tcgen05.tcgen05_cp((address + 32).ir_value(), source, shape="32x128b.warpx4", cta_group=1)
+                tcgen05.tcgen05_cp((address + 36).ir_value(), source, shape="32x128b.warpx4", cta_group=1)
+                commit(copied)
+            wait(copied)
+            if t // 32 == 2:
+                store(lanes_of_warp(address) + 33, [t], "32x32b", 1)
                 tcgen05.tcgen05_wait(kind="st")
         arch.fence_view_async_shared()
         arch.sync_threads()
         if t == 32:
             for k, idesc in enumerate(SCALED):
-                for at, column in ((SFA_AT, 32), (SFB_AT, 36)):
+                for at, column in () if "a warp's scales overwritten" in wrong else ((SFA_AT, 32), (SFB_AT, 36)):
                     if column == 32 or ("no copy" not in wrong and "scales of one warp" not in wrong):
                         source = descriptor(smem, at, 0)
                         tcgen05.tcgen05_cp((address + column).ir_value(), source, shape="32x128b.warpx4", cta_group=1)
                 a, b = descriptor(smem, 0, 2048), descriptor(smem, B_AT, 256)
+                sfa = address + (33 if "scales of other rows" in wrong else 32)
                 tcgen05.tcgen05_mma_block_scale(
-                    address.ir_value(), a, b, word(idesc), (address + 32).ir_value(), (address + 36).ir_value(),
+                    address.ir_value(), a, b, word(idesc), sfa.ir_value(), (address + 36).ir_value(),
                     cute.Boolean(k != 0).ir_value(), kind="mxf8f6f4", block=32, cta_group=1,
                 )  # fmt: skip
             if "copy to D" in wrong:
@@ -225,6 +318,8 @@ def scaled(*wrong: str):
         ({("uninitialized", "tensor")}, ("scales of one warp",)),
         ({("write-write", "tensor")}, ("copy to D",)),
         ({("tmem-format", "tensor")}, ("scales from D",)),
+        ({("tmem-scales", "tensor")}, ("scales of other rows",)),
+        ({("tmem-scales", "tensor")}, ("a warp's scales overwritten",)),
         ({("read-write", "shared")}, ("refilled",)),
     ],
     ids=str,
@@ -269,6 +364,38 @@ def test_relaxed_arrivals_need_a_fence(fenced):
     assert findings(kernel) == (set() if fenced else {("write-read", "tensor")})
 
 
+@pytest.mark.parametrize("missing", ["", "before", "after"])
+def test_relaxed_flags_need_both_fences(missing):
+    """Warp 0 stores to tensor memory, and warp 4, which accesses the same lanes, waits for a flag."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        flag = arch.alloc_smem(cute.Int32, 4, 16)
+        t = arch.thread_idx()[0]
+        if t == 0:
+            arch.store(flag, cute.Int32(0), sem="relaxed", scope="cta")
+        address = allocate(holder(), 32)
+        if t < 32:
+            store(address, [t], "32x32b", 1)
+            tcgen05.tcgen05_wait(kind="st")
+            if missing != "before":
+                tcgen05.tcgen05_fence(kind="before_thread_sync")
+            if t == 0:
+                arch.store(flag, cute.Int32(1), sem="relaxed", scope="cta")
+        if t >= 128:
+            seen = cute.Int32(0)
+            while seen == 0:
+                seen = arch.load(flag, cute.Int32, sem="relaxed", scope="cta")
+            if missing != "after":
+                tcgen05.tcgen05_fence(kind="after_thread_sync")
+            value = load(address, "32x32b", 1)[0]
+            tcgen05.tcgen05_wait(kind="ld")
+            out[t - 128] = value
+        free(address, 32)
+
+    assert findings(kernel, block=160) == ({("write-read", "tensor")} if missing else set())
+
+
 # --- pairs -------------------------------------------------------------------------------------------------------------
 
 PAIR = instruction_descriptor("f16", "f16", "f16", "f32", 256, 32, cta_group=2)
@@ -281,8 +408,9 @@ def pair(*wrong: str):
     def kernel(out: cute.Tensor):
         smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
         words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
-        t, rank, full = arch.thread_idx()[0], arch.block_idx_in_cluster(), mbarriers(1)
+        t, rank, full, late = arch.thread_idx()[0], arch.block_idx_in_cluster(), mbarriers(1), mbarriers(1)
         if t == 0:
+            arch.mbarrier_init(late, 1)
             arch.mbarrier_init(full, 2 if "both issue" in wrong else 1)
             arch.mbarrier_init_fence()
         if "allocates too early" not in wrong:
@@ -311,6 +439,12 @@ def pair(*wrong: str):
             arch.cluster_arrive()
             arch.cluster_wait()
         free(address, 64, cta_group=2)
+        if "commits at the end" in wrong or "commits to a CTA that ends" in wrong:
+            if rank == 0:
+                if t == 0:
+                    commit(late, 3, cta_group=2)
+            if rank == 0 or "commits to a CTA that ends" not in wrong:
+                wait(late)
         if "freed too early" in wrong:
             arch.cluster_arrive()
             arch.cluster_wait()
@@ -322,6 +456,8 @@ def pair(*wrong: str):
     ("rules", "wrong"),
     [
         (set(), ()),
+        (set(), ("commits at the end",)),
+        ({("block-exited", "")}, ("commits to a CTA that ends",)),
         ({("block-started", "")}, ("allocates too early",)),
         ({("write-read", "shared")}, ("peer not ready",)),
         ({("write-read", "tensor")}, ("peer does not wait",)),

@@ -18,7 +18,7 @@ from ..expand import Expander
 from ..runtime import tensor_memory, umma
 from ..runtime.engine_table import TCGEN05_ST_QUEUE
 from ..runtime.record_access import Fields, leave
-from ..runtime.records import Mma
+from ..runtime.records import FrameHeader, Mma
 from ..sanitizer.hooks import hooks_of
 from .umma import refused_mma
 from .warp import lane_of, meet_word, once
@@ -53,10 +53,6 @@ def refused_operation(why: int, what: str) -> tuple[str, str]:
         tensor_memory.PAIR_SIZE: (
             f"of {first} columns, and the other CTA of the pair allocates {second}",
             "both CTAs of a pair allocate the same number of columns, in the same order",
-        ),
-        tensor_memory.CLUSTER: (
-            f"for a pair of CTAs, and the cluster has {first}",
-            "launch the kernel with clusters of an even number of CTAs, or use CtaGroup.ONE",
         ),
         tensor_memory.NOT_ALLOCATED: (
             f"of {first} columns at address {second & 0xFFFFFFFF:#x}, where no allocation of that size starts",
@@ -143,6 +139,11 @@ def _alloc(x: Expander, op: tcgen05.Tcgen05Alloc, b: Builder) -> None:
     alloc(x, op, b, op.pointer, op.columns, op.cta_group)
 
 
+_LATE = 256
+"""Rounds of the scheduler by which columns are freed late, without the sanitizer. A public attention program frees them
+while MMAs of another warp still use them, which a GPU tolerates until another CTA takes the columns."""
+
+
 def dealloc(x: Expander, op: AnyOp, b: Builder, address: ir.Value, columns: ir.Value, cta_group: int) -> None:
     """Free tensor memory of a warp's block."""
     frame = _frame(x, op, cta_group)
@@ -151,6 +152,9 @@ def dealloc(x: Expander, op: AnyOp, b: Builder, address: ir.Value, columns: ir.V
     if x.module.sanitizer is not None:
         first = b.if_(b.compare("eq", meeting.load("computed"), 0))
         hooks_of(x, op).tensor_freed(first, address, columns, cta_group)
+    else:
+        later, _ = b.for_(b.i32(0), b.i32(_LATE), b.i32(1))
+        x.suspend(later)
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_dealloc", operands, int_type(64)), "tcgen05.dealloc")
     leave(b, meeting)
 
@@ -297,6 +301,19 @@ def _accessed(
             hooks_of(x, op).tensor_used(b)
 
 
+def _own_lanes(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
+    """Return an address with the lanes of the running warp where it names none, lanes 0 to 31.
+
+    The hardware reaches a warp's own 32 lanes only, and public programs leave out what it adds by itself. Lanes of
+    another warp stay as they are, and are refused.
+    """
+    assert x.function.frame is not None
+    thread = Fields(b, x.function.frame, FrameHeader).load("thread")
+    first = b.binary("shli", b.binary("andi", thread, 3 * 32), 16)
+    names_none = b.compare("eq", b.binary("shrui", address, 21), 0)
+    return b.value("arith.select", int_type(32), (names_none, b.binary("ori", address, first), address))
+
+
 def load(
     x: Expander, op: AnyOp, b: Builder, address: ir.Value, shape: str, repeat: int, split: int | None, packs: bool,
     reduction: int | None = None,
@@ -306,6 +323,7 @@ def load(
     A thread loads when it comes; none goes on before all have loaded.
     """
     frame, form = _frame(x, op), tensor_memory.form_of(shape, repeat, split or 0, packs)
+    address = _own_lanes(x, b, address)
     count = ld_registers(shape, repeat) + (reduction is not None)
     name, memory = "tcgen05_ld" if reduction is None else "tcgen05_ld_red", _registers(x, op, count)
     operands = [frame, address, b.i32(form), *([] if reduction is None else [b.i32(reduction)]), memory]
@@ -334,6 +352,7 @@ def store(
 ) -> None:  # fmt: skip
     """Store the registers of a thread, a vector of i32."""
     frame, form = _frame(x, op), tensor_memory.form_of(shape, repeat, split or 0, unpacks)
+    address = _own_lanes(x, b, address)
     memory = _registers(x, op, ld_registers(shape, repeat))
     meeting = _together(x, op, b, "tcgen05_st", address)
     _accessed(x, op, b, meeting, address, form, stores=True)

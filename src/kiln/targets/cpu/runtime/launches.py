@@ -12,7 +12,7 @@ from ...host.reports import fault, has_fault, unwatch, watch
 from ...host.signal_handler import guarded
 from .interruption import Guard, end_guard, max_steps, now, start_guard, stop_reason, timeout
 from .records import BLOCK_BYTES, SMEM_ALIGNMENT, WARP, WARP_BYTES, Sizes
-from .schedule_order import launching, order, random, seed
+from .schedule_order import launching, order, random, schedule, seed
 
 SPAWN_AFTER_NS = 20_000
 """Time for which blocks run on the calling thread before others are started."""
@@ -167,7 +167,8 @@ def launch(
 
     `dynamic` are the bytes of shared memory that the launch asks for, at most `room`; `held` of them are those that the
     kernel allocates, which take `static` bytes here. `most_threads` and `most_cluster` limit the threads of a block and
-    the blocks of a cluster. `serial` has bit 0 if blocks run in order, bit 1 if a block may take long. `frame` are the
+    the blocks of a cluster. `serial` has bit 0 if blocks run in order, bit 1 if a block may take long, bit 2 if clusters
+    consist of pairs of blocks. `frame` are the
     bytes of a thread's frame, 0 for kernels whose threads never wait. `meets` says whether lanes meet. `tmem` are the
     bytes of tensor memory of a block. `at_once` is 0, or how many blocks run at a time on the GPU that clusters that
     take others' work (`launch_control.py`) should think they run on. `resident` is 1 if all blocks must be resident together, 2 if that is desirable.
@@ -176,7 +177,7 @@ def launch(
         return
     grid, threads, cluster = (grid_x, grid_y, grid_z), (block_x, block_y, block_z), (cluster_x, cluster_y, cluster_z)
     # Python finds the broken rule (`faults.py`)
-    if not can_run(*grid, *threads, *cluster, dynamic, room, most_threads, most_cluster, resident):
+    if not can_run(*grid, *threads, *cluster, dynamic, room, most_threads, most_cluster, serial & 4 != 0, resident):
         values = local(u64, MAX_ARGS)
         for number, value in enumerate((*grid, *threads, *cluster, dynamic, i64(resident))):
             values[number] = value
@@ -225,7 +226,10 @@ def launch(
     state = local(u64)
     if seed(ALL_GROUPS, state) != 0 and total < 1 << 31:
         order(state, u32(total), ref(job).first, ref(job).stride)
-    run(job, frame != 0 or serial & 2 != 0, workers.value < 2 or serial & 1 != 0)
+    alone = workers.value < 2 or serial & 1 != 0
+    # under a seed a cluster takes the same others every time, however many OS threads there are
+    alone = alone or (at_once != 0 and schedule.value != 0)
+    run(job, frame != 0 or serial & 2 != 0, alone)
 
 
 ALL_GROUPS, PREFERENCE = 0xFFFFFFFF, 0xFFFFFFFE
@@ -235,7 +239,7 @@ ALL_GROUPS, PREFERENCE = 0xFFFFFFFF, 0xFFFFFFFE
 @native
 def can_run(
     grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64, cluster_x: u64, cluster_y: u64,
-    cluster_z: u64, dynamic: u64, room: i64, most_threads: u32, most_cluster: u32, resident: i32,
+    cluster_z: u64, dynamic: u64, room: i64, most_threads: u32, most_cluster: u32, pairs: bool, resident: i32,
 ) -> bool:  # fmt: skip
     """Return whether a grid can run. Only this function decides; `limits.broken_rule` explains why it cannot."""
     good = room >= 0
@@ -246,7 +250,7 @@ def can_run(
     for size, part in ((grid_x, cluster_x), (grid_y, cluster_y), (grid_z, cluster_z)):
         good &= (i64(part) >= 1) & (size % max(part, u64(1)) == 0)
         blocks = min(blocks * min(part, u64(most_cluster) + 1), u64(most_cluster) + 1)
-    good &= blocks <= most_cluster
+    good &= (blocks <= most_cluster) & ((not pairs) | (blocks % 2 == 0))
     everyone = block_x * block_y * block_z
     good &= everyone <= most_threads
     if resident == 1:

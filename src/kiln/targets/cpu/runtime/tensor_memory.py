@@ -24,8 +24,8 @@ POISON = 0xFF
 """The byte that memory has after an allocation: cells are NaN in every float type."""
 AGAIN = 1
 (
-    MISSING, DIFFERENT, SIZE, GROWS, RELINQUISHED, PAIR_SIZE, CLUSTER, NOT_ALLOCATED, COLUMNS, OWNER, LANE, OUTSIDE, RECEIVER, LEAK,
-) = range(2, 16)  # fmt: skip
+    MISSING, DIFFERENT, SIZE, GROWS, RELINQUISHED, PAIR_SIZE, NOT_ALLOCATED, COLUMNS, OWNER, LANE, OUTSIDE, RECEIVER, LEAK,
+) = range(2, 15)  # fmt: skip
 """Codes for refused operations: a byte, with further numbers in bits 8 to 31 and from bit 32 on (`ops/tcgen05.py`)."""
 assert LEAK == TMEM_LEAK
 
@@ -87,12 +87,6 @@ def even_of(block):
     return peer_of(block) if block.rank & 1 != 0 else block
 
 
-@inline
-def in_pair(block):
-    """Return whether the blocks of a cluster form pairs."""
-    return block.cluster_x * block.cluster_y * block.cluster_z & 1 == 0
-
-
 @tcgen05.export
 def tcgen05_alloc(
     frame: Ptr[FrameHeader], holder: Ptr[u32], columns: u32, cta_group: u32, site: i32, fault_site: i32
@@ -119,8 +113,6 @@ def tcgen05_alloc(
             meeting.result = start * TMEM_SLOT
             meeting.computed = DONE_MEETING
         else:
-            if not in_pair(block):
-                return code(CLUSTER, block.cluster_x * block.cluster_y * block.cluster_z)
             why = allocate_for_pair(frame, columns, site, fault_site)
             if why != 0:
                 return why
@@ -178,8 +170,6 @@ def tcgen05_dealloc(frame: Ptr[FrameHeader], place: u32, columns: u32, cta_group
         return together
     if not is_size(columns):
         return code(SIZE, columns)
-    if cta_group == 2 and not in_pair(block):
-        return code(CLUSTER, block.cluster_x * block.cluster_y * block.cluster_z)
     start, count = place // TMEM_SLOT, columns // TMEM_SLOT
     if place % TMEM_SLOT != 0 or start + count > SLOTS:
         return code(NOT_ALLOCATED, columns, place)
@@ -485,10 +475,8 @@ def refused_columns(block, place, count, cta_group):
         why = code(LANE, place >> 16, 128)
     elif not_allocated(block, column, count):
         why = code(COLUMNS, column, count)
-    elif cta_group == 2:
-        if not in_pair(block):
-            why = code(CLUSTER, block.cluster_x * block.cluster_y * block.cluster_z)
-        elif not_allocated(peer_of(block), column, count):
+    elif cta_group == 2:  # a launch refuses clusters that are no pairs
+        if not_allocated(peer_of(block), column, count):
             why = code(COLUMNS, column, count)
     return why
 

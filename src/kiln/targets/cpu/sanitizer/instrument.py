@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
+from ....base_dsl.sanitizing import BOUNDS
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....dialects.nvgpu.tcgen05 import Tcgen05Ld, Tcgen05LdRed
@@ -37,6 +38,7 @@ from .state import (
     MAX_LEAVES,
     MAX_OBJECTS,
     NO_INIT,
+    PLAIN,
     SHARED,
     SPACE_OF,
     WRITE,
@@ -172,7 +174,11 @@ class Instrumentation:
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self.kinds = tuple(kinds)
-        self.bits = sum(1 << KINDS.index(kind) for kind in kinds)
+        self.plain = BOUNDS in self.kinds
+        """Whether only bounds and unset shared memory are looked for."""
+        self.bits = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
+        if self.plain:
+            self.bits |= 1 << KINDS.index("memory") | PLAIN
         self.sites: list[SanitizedSite] = []
         self.kernels: list[KernelInfo] = []
         self.granule = 4
@@ -213,15 +219,47 @@ class Instrumentation:
         self._kernel_numbers[name] = len(self.kernels)
         self.kernels.append(KernelInfo(name, arguments))
         self.facts[name] = KernelFacts()
-        _mark(func, MULTIPLIED, [pointer for op in Wgmma.all_in(func) for pointer in (op.d, op.a)])
-        _mark(
-            func,
-            LOADED,
-            [pointer for op in (*Tcgen05Ld.all_in(func), *Tcgen05LdRed.all_in(func)) for pointer in _stored_to(op)],
-        )
+        for op in Wgmma.all_in(func):
+            for array in (*_register_arrays(op.d), *_register_arrays(op.a)):
+                array.owner.operation.attributes[MULTIPLIED] = ir.UnitAttr.get(func.context)
+        if "race" in self.kinds:
+            self._watch_loads(expansion, func)
         if "memory" in self.kinds:
             self.facts[name].swizzled = swizzles.any_in(func)
             undefined.watch(self, expansion, func)
+
+    def _watch_loads(self, expansion: Expansion, func: ir.Operation) -> None:
+        """Tell the detector where a thread uses what it loaded from tensor memory, and so waits for the load.
+
+        Values are followed through register arrays: a copy from register to register does not wait.
+        """
+        loads = [*Tcgen05Ld.all_in(func), *Tcgen05LdRed.all_in(func)]
+        if not loads:
+            return
+        readers: dict[ir.Value, list[ir.Value]] = {}
+        for read in cute.Load.all_in(func):
+            for array in _register_arrays(read.memory):
+                readers.setdefault(array, []).append(read.result)
+        for load in loads:
+            load.attributes[LOADED] = ir.UnitAttr.get(func.context)
+        todo, seen, watched = [load.result for load in loads], set[ir.Value](), set[ir.Operation]()
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            for use in value.uses:
+                user = use.owner.operation
+                store = cute.Store.of(user)
+                arrays = _register_arrays(store.target) if store is not None else []
+                for array in arrays:
+                    array.owner.operation.attributes[LOADED] = ir.UnitAttr.get(func.context)
+                    todo += readers.get(array, [])
+                if user.name in _REGISTER_MOVES:
+                    todo += list(user.results)
+                elif not arrays and user not in watched:
+                    watched.add(user)
+                    self.call(expansion, Builder(ir.InsertionPoint(user), user.location), "tensor_used")
 
     def enter(self, x: Expander) -> None:
         """Let the scheduler run a kernel even if nothing in it waits, unless its threads never synchronize."""
@@ -414,6 +452,8 @@ class Instrumentation:
             self.granule = min(self.granule, whole & -whole)
         flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
         flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
+        if self.plain and not write and _is_only_printed(op):
+            flags |= NO_INIT
         facts = self.facts[x.function.name]
         looks = facts.swizzled and flags & SHARED and memory.space != "dsmem"
         plain = engine < GENERIC and not atomic and written and not swizzles.is_uniform(value)
@@ -469,7 +509,7 @@ class Instrumentation:
         if source in self._multiplied and "race" in self.kinds:
             site = self.site(op, x, what, memory=self._multiplied[source], **fields)
             self.call(x.module, b, "register", address, source, bytes_, int(write), site)
-        if source in self._loaded and not write and "race" in self.kinds:
+        if source in self._loaded and not write and "race" in self.kinds and cute.Load.of(op.operation) is None:
             self.call(x.module, b, "tensor_used")
         if memory.origin != "private" or "memory" not in self.kinds:
             return address
@@ -579,6 +619,21 @@ class Instrumentation:
         return each.if_(each.compare("ne", runs, 0))
 
 
+def _is_only_printed(op: AnyOp) -> bool:
+    """Return whether what an operation loads is only printed: a program may show what nobody has written."""
+    todo, printed = list(op.operation.results), False
+    while todo:
+        for use in todo.pop().uses:
+            user = use.owner.operation
+            if user.name == "cute.printf":
+                printed = True
+            elif user.name.startswith(("arith.ext", "arith.trunc", "arith.sitofp", "vector.extract")):
+                todo += list(user.results)
+            else:
+                return False
+    return printed
+
+
 _MOVING = {
     "llvm.getelementptr", "llvm.bitcast", "llvm.extractvalue", "builtin.unrealized_conversion_cast", "cute.ptr_add",
     "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter",
@@ -620,37 +675,28 @@ MULTIPLIED = "kiln.multiplied"
 
 
 LOADED = "kiln.loaded"
-"""An attribute of register arrays that tensor memory is loaded to, and of loads whose values go to such arrays only."""
+"""An attribute of register arrays that tensor memory is loaded to, and of loads whose uses the detector is told of."""
+_REGISTER_MOVES = {
+    "vector.bitcast",
+    "vector.shuffle",
+    "vector.extract",
+    "vector.extract_strided_slice",
+    "arith.bitcast",
+}
+"""Operations that only rename registers: they do not wait for a load of their operand."""
 
 
-def _stored_to(op: Tcgen05Ld | Tcgen05LdRed) -> list[ir.Value]:
-    """Return where the values of a load are stored; none if something else uses them, which waits for the load."""
-    found: list[ir.Value] = []
-    todo = [op.result]
-    while todo:
-        for use in todo.pop().uses:
-            user = use.owner.operation
-            store = cute.Store.of(user)
-            if store is not None:
-                found.append(store.target)
-            elif user.name in ("vector.bitcast", "vector.shuffle"):
-                todo += list(user.results)
-            else:
-                return []
-    op.attributes[LOADED] = ir.UnitAttr.get(op.operation.context)
-    return found
-
-
-def _mark(func: ir.Operation, attribute: str, todo: list[ir.Value]) -> None:
-    """Mark the register arrays that some addresses point into."""
-    seen = set[ir.Value]()
+def _register_arrays(address: ir.Value) -> list[ir.Value]:
+    """Return the register arrays that an address may point into."""
+    seen, todo, found = set[ir.Value](), [address], list[ir.Value]()
     while todo:
         value = todo.pop()
         if value not in seen:
             seen.add(value)
             todo += _passed_on(value)
             if not isinstance(value.owner, ir.Block) and value.owner.operation.name == "cute.alloc_rmem":
-                value.owner.operation.attributes[attribute] = ir.UnitAttr.get(func.context)
+                found.append(value)
+    return found
 
 
 def _launches_together(module: ir.Module) -> bool:

@@ -406,6 +406,12 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         "load the accumulator, convert it, and store it as the operand: packed elements of A, or scale factors",
         _WRITTEN,
     ),
+    "tmem-scales": Words(
+        "{c.me} {c.access}; {c.other} wrote something else there than the scale factors that follow those of the first rows",
+        "a column has the scale factors of 32 rows, in all four quarters of the lanes: look at the address of the scale "
+        "factors, and at what overwrites a part of them",
+        _WRITTEN,
+    ),
     "in-flight": _in_flight,
     "unfenced": _unfenced,
     "unfenced-read": _unfenced,

@@ -21,7 +21,7 @@ from ..runtime.engine_table import TCGEN05, TCGEN05_CP, TCGEN05_LD, TCGEN05_ST
 from ..runtime.records import TMEM_COLUMNS, TMEM_SLOT, Mma
 from ..runtime.tensor_memory import GROUP_SHIFT, PIECES, ROWS, SPLIT_SHIFT, chosen, columns_of, row_piece
 from .barriers import passed
-from .clocks import clock_join, clock_new, numbers, ordered
+from .clocks import acquire, clock_join, clock_new, numbers, ordered
 from .launches import must_have_started, remote_access
 from .mbarriers import mbarrier_at
 from .memory import clear, raise_to
@@ -46,8 +46,14 @@ from .state import (
 )
 from .tiles import BITS, tile
 
-COPIED, STORED, SHIFTED_IN = 1, 2, 3
-"""Tags of cells by what wrote them last; those of accumulators are larger (`tag_of`)."""
+COPIED, STORED, SHIFTED_IN, SCALES = 1, 2, 3, 4
+"""Tags of cells by what wrote them last; those of accumulators are larger (`tag_of`).
+
+A copy of scale factors (32x128b.warpx4) has four columns, of 32 rows of an operand each: their tags are SCALES and the
+three numbers after it.
+"""
+OF_SCALES = 5
+"""The number of that shape in `runtime/tensor_memory.COPIES`."""
 LEAST_TAG = 16
 
 
@@ -79,7 +85,8 @@ def goes_before(before: Ptr[Access], me: u32, tag: u32, now: u32, wrote: bool) -
     st = state.place
     if before.group == st.group and before.tid % st.threads == me % st.threads:
         if is_issued(before.tid // st.threads) and is_issued(me // st.threads):
-            return not wrote or tag < LEAST_TAG or tag == now or now == SHIFTED_IN
+            if not wrote or tag < LEAST_TAG or tag == now or now == SHIFTED_IN:
+                return True
     return ordered(before.group, before.tid, before.clock, 0)
 
 
@@ -283,12 +290,15 @@ def tensor_waits(stores: u32) -> None:
 
 
 @detector.export
-def tensor_fence() -> None:
-    """Before a fence ahead of a relaxed synchronization, which orders as a fence of the block does."""
+def tensor_fence(before: u32) -> None:
+    """At a fence before or after a relaxed synchronization: each is half of what a fence of the block is."""
     st = state.place
     if st.active != 0:
-        remember(st.current, 0)
-        st.current.own[0] += 1
+        if before != 0:
+            remember(st.current, 0)
+            st.current.own[0] += 1
+        else:
+            acquire(st.current.seen[0])
 
 
 # --- MMAs, copies, shifts --------------------------------------------------------------------------------------------
@@ -399,13 +409,34 @@ def read_as(rank: u32, row: u32, column: u32, count: u32, me: u32, clock: u32, p
 def read_scales(
     rank: u32, mma: Ptr[Mma], place: u32, rows: u32, first: u32, width: u32, me: u32, clock: u32, site: u32
 ) -> None:  # fmt: skip
-    """Check the scale factors of rows of A or columns of B, which all four warps' lanes have."""
+    """Check the scale factors of rows of A or columns of B, which all four warps' lanes have.
+
+    Where a copy of scale factors wrote them, they are those of consecutive rows, and the same in all warps' lanes.
+    """
+    st = state.place
     blocks = (first + umma.scales_of(mma) + 3) // 4
     for block in range(blocks):
+        start = (place & 0xFFFF) + block * ((width + 127) // 128 * 4)
+        begins = tag_at(st, rank, 0, min(start, u32(TMEM_COLUMNS - 1)))[0]
         for row in range((rows + TENSOR_LANES - 1) // TENSOR_LANES):
-            column = (place & 0xFFFF) + row // 2 + block * ((width + 127) // 128 * 4)
+            column = start + row // 2
             for warp in range(u32(4)):
-                read_as(rank, warp * 2 + row % 2, column, u32(1), me, clock, True, site)
+                cell = warp * 2 + row % 2
+                read_as(rank, cell, column, u32(1), me, clock, True, site)
+                if column < TMEM_COLUMNS and is_of_scales(begins):
+                    tag, wanted = tag_at(st, rank, cell, column)[0], begins + row // 2
+                    if begins == SCALES:  # whole copies follow each other
+                        wanted = SCALES + row // 2 % 4
+                    if tag != wanted and tag != 0 and tag < LEAST_TAG:
+                        before = cell_at(st, rank, cell, column).write
+                        say(
+                            report(RULE["tmem-scales"], site, before.site, before.group, before.tid), rank, cell, column
+                        )
+
+
+@inline
+def is_of_scales(tag):
+    return (tag >= SCALES) & (tag < SCALES + 4)
 
 
 @detector.export
@@ -425,7 +456,9 @@ def tensor_copy(place: u32, descriptor: u64, form: u32, looks: u32, site: u32, s
         for row in range(u32(TENSOR_ROWS)):
             if shape != 2 or row % 2 == 0:
                 lane, count = row * TENSOR_LANES, 4 * chosen(PIECES, shape)
-                touch_lanes(there, lane, TENSOR_LANES, place & 0xFFFF, count, me, clock, COPIED, False, site)
+                for each in range(count):
+                    tag = SCALES + each if shape == OF_SCALES else u32(COPIED)
+                    touch_lanes(there, lane, TENSOR_LANES, (place & 0xFFFF) + each, u32(1), me, clock, tag, False, site)
 
 
 @detector.export

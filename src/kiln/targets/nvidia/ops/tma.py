@@ -55,15 +55,15 @@ def _address(x: Expander, op: nvgpu.tma.TensorMapAddress, _b: DeviceBuilder) -> 
 def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
     offsets, asm = cute.unpack(op.offsets), Instruction(b)
-    # an address of the block's own shared memory is one of the cluster's, too
     operands = [asm.at(shared_address(b, op.target)), _box(asm, b, op.map, op.coordinates)]
     mbarrier = shared_address(b, op.mbarrier)
     operands.append(asm.at(_of_leader(b, mbarrier) if op.to_leader else mbarrier))
-    mode, rank, space = ".im2col" if offsets else ".tile", _rank(op.coordinates), "cluster"
+    mode, rank, alone = ".im2col" if offsets else ".tile", _rank(op.coordinates), not op.multicast and not op.cta_group
     if op.gather4:
-        alone = not op.multicast and not op.cta_group  # more architectures gather for the block itself
         x.require(op, features.TMA_GATHER_TO_CTA if alone else features.TMA_GATHER)
-        mode, rank, space = ".tile::gather4", "2d", "cta" if alone else "cluster"
+        mode, rank = ".tile::gather4", "2d"
+    # an address of the CTA's own shared memory is one of the cluster's, too, and the only form of older PTX for sm_90
+    space = "cta" if alone and x.arch.number >= 100 else "cluster"
     code = f"cp.async.bulk.tensor.{rank}.shared::{space}.global{mode}.mbarrier::complete_tx::bytes"
     if offsets:
         operands.append(asm.group(offsets))
@@ -99,7 +99,7 @@ def _prefetch(x: Expander, op: nvgpu.tma.TmaPrefetch, b: DeviceBuilder) -> None:
     if offsets:
         operands.append(asm.group(offsets))
     mode = ".im2col" if offsets else ".tile"
-    asm.emit(f"cp.async.bulk.prefetch.tensor.{_rank(op.coordinates)}.L2.global{mode}", *operands)
+    asm.emit_hinted(op, f"cp.async.bulk.prefetch.tensor.{_rank(op.coordinates)}.L2.global{mode}", operands)
 
 
 # --- maps ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,76 @@
+"""Exceptions that a known mistake causes while a program is traced, as errors that name it.
+
+Loaded when something has failed.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+import types
+
+from ...base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, Span, is_internal
+from ...base_dsl.dsl import last_user_span
+from ...base_dsl.source_context import foreign_call, node_at
+
+
+def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
+    """Return the error for an exception of a function for Python's numbers, or of a launch without its sizes."""
+    if not isinstance(failure, TypeError):
+        return None
+    span = last_user_span(tb)
+    called = foreign_call(span, _last_user_frame(tb))
+    if called is not None:
+        written, name = called
+        hint = numbers_hint(written, name)
+        return DSLUserCodeTypeError(f"{written}() got a traced value: {failure}", hint=hint, span=span)
+    text = str(failure)
+    if text.startswith("KernelLaunch.launch() missing"):
+        missing = re.findall(r"'(\w+)'", text)
+        return DSLUserCodeTypeError(
+            f"launch() needs grid= and block=, and got no {' and no '.join(missing)}",
+            hint=_misspelt(span, missing)
+            or "write k(...).launch(grid=(CTAs in x, y, z), block=(threads in x, y, z)); y and z may be left out",
+            span=span,
+        )
+    return None
+
+
+def _misspelt(span: Span | None, missing: list[str]) -> str:
+    """Return the help for a launch whose options come close to what is missing."""
+    call = node_at(span, ast.Call)
+    for keyword in call.keywords if call is not None else ():
+        close = difflib.get_close_matches(keyword.arg or "", missing, 1)
+        if close:
+            return f"did you mean {close[0]}= in place of {keyword.arg}=?"
+    return ""
+
+
+def numbers_hint(written: str, name: str) -> str:
+    """Return the help for a call of a function that takes Python's numbers."""
+    own = instead_of(name)
+    if own:
+        return f"{written} computes with numbers of Python while the program is traced; use {own}"
+    return f"{written} computes with numbers of Python while the program is traced; cute.math has functions of dynamic values"
+
+
+_SAME = {"maximum": "max", "fmax": "max", "minimum": "min", "fmin": "min", "absolute": "abs", "fabs": "abs", "power": "pow",
+    "arctan": "atan", "arctan2": "atan2", "arcsin": "asin", "arccos": "acos"}  # fmt: skip
+
+
+def instead_of(name: str) -> str:
+    """Return the function of `cute.math` for one of Python's `math`, numpy or torch."""
+    from .. import math
+
+    name = _SAME.get(name, name)
+    return f"cute.math.{name}" if name in math.__all__ else ""
+
+
+def _last_user_frame(tb: types.TracebackType | None) -> types.FrameType | None:
+    found: types.FrameType | None = None
+    while tb is not None:
+        if not is_internal(tb.tb_frame.f_code):
+            found = tb.tb_frame
+        tb = tb.tb_next
+    return found

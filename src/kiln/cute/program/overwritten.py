@@ -1,0 +1,119 @@
+"""A warning for WGMMAs that overwrite an accumulator before anything has read it: ACCUMULATE was never set."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ...base_dsl.bindings import ir
+from ...base_dsl.compiler import source_span
+from ...base_dsl.diagnostics import DSLWarning
+from ...dialects.nvgpu.wgmma import Wgmma
+
+_MOVES = ("cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter")
+"""Operations whose result points into the memory of their first operand."""
+_WRITES = ("cute.store",)
+
+
+def warn(function: ir.Operation) -> None:
+    """Warn where each WGMMA on an accumulator overwrites the result of the one before, which nobody has read."""
+    products: dict[ir.Value, list[Wgmma]] = {}
+    for op in Wgmma.all_in(function):
+        products.setdefault(_root(op.d), []).append(op)
+    for root, ops in products.items():
+        if all(_is_false(op.accumulate) for op in ops):
+            lost = _lost(root, ops)
+            if lost is not None:
+                _warn(lost)
+
+
+def _lost(root: ir.Value, ops: list[Wgmma]) -> Wgmma | None:
+    """Return a product whose result the next one overwrites; None if each is read."""
+    readers = _readers(root)
+    for op in ops:
+        loop = _loop_around(op.operation)
+        if loop is not None and not _is_inside(root, loop) and not any(_is_below(r, loop) for r in readers):
+            return op
+    last: dict[tuple[Any, str], Wgmma] = {}
+    for block in {op.operation.block for op in ops}:
+        for inner in block.operations:
+            op = Wgmma.of(inner.operation)
+            if op is not None and _root(op.d) == root:
+                place = (block, _offset(op.d))
+                if place in last:
+                    return last[place]
+                last[place] = op
+            elif any(_is_below(reader, inner.operation) for reader in readers):
+                last.clear()
+    return None
+
+
+def _warn(op: Wgmma) -> None:
+    span, _ = source_span(op.operation.location)
+    warnings.warn_explicit(
+        "a WGMMA overwrites its accumulator, and the next one overwrites it again before it is read: ACCUMULATE is False "
+        "each time; call tiled_mma.set(warpgroup.Field.ACCUMULATE, True) after the first product",
+        DSLWarning,
+        span.filename if span else "<unknown>",
+        span.line if span else 0,
+    )
+
+
+def _root(pointer: ir.Value) -> ir.Value:
+    while not isinstance(pointer.owner, ir.Block) and pointer.owner.operation.name in _MOVES:
+        pointer = pointer.owner.operation.operands[0]
+    return pointer
+
+
+def _offset(pointer: ir.Value) -> str:
+    """Return a text that is the same for the same place behind a root."""
+    parts: list[str] = []
+    while not isinstance(pointer.owner, ir.Block) and pointer.owner.operation.name in _MOVES:
+        op = pointer.owner.operation
+        for value in list(op.operands)[1:]:
+            constant = None if isinstance(value.owner, ir.Block) else value.owner.operation.attributes
+            parts.append(str(constant["value"]) if constant is not None and "value" in constant else str(value))
+        pointer = op.operands[0]
+    return " ".join(parts)
+
+
+def _readers(root: ir.Value) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+    todo = [root]
+    while todo:
+        for use in todo.pop().uses:
+            op = use.owner.operation
+            if op.name in _MOVES:
+                todo += list(op.results)
+            elif Wgmma.of(op) is None and op.name not in _WRITES:
+                found.append(op)
+    return found
+
+
+def _is_false(value: ir.Value) -> bool:
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
+        return False
+    return not ir.IntegerAttr(value.owner.operation.attributes["value"]).value
+
+
+def _loop_around(op: ir.Operation) -> ir.Operation | None:
+    while op.parent is not None and op.parent.operation.name != "func.func":
+        op = op.parent.operation
+        if op.name in ("scf.for", "scf.while"):
+            return op
+    return None
+
+
+def _is_inside(value: ir.Value, around: ir.Operation) -> bool:
+    owner = value.owner.owner if isinstance(value.owner, ir.Block) else value.owner
+    return _is_below(owner.operation, around)
+
+
+def _is_below(op: ir.Operation, around: ir.Operation) -> bool:
+    """Return whether an operation is another one, or in a region of it."""
+    inner: ir.Operation | None = op
+    while inner is not None:
+        if inner == around:
+            return True
+        inner = inner.parent.operation if inner.parent is not None else None
+    return False

@@ -1,0 +1,175 @@
+"""Pipelines of resources: their configs, which threads signal, and the barriers that the members of a group share."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ... import pipeline
+from ...base_dsl.diagnostics import type_error
+from ...cute import arch
+from ...cute.layout.layout import Layout, make_layout, size
+from ...pipeline.arrivals import UmmaArrival
+from ...pipeline.multicast import cta_group, is_leader
+from .enums import PipelineGroupMode, SignalingThreads
+
+_KINDS = {
+    "async_async": "PipelineAsync", "tma_async": "PipelineTmaAsync", "tma_umma": "PipelineTmaUmma",
+    "umma_async": "PipelineUmmaAsync", "async_umma": "PipelineAsyncUmma", "umma_umma": "PipelineUmmaAsync",
+    "clc_fetch_async": "PipelineClcFetchAsync",
+}  # fmt: skip
+_ARRIVALS_OF_A_WARP = {"async": 32, "tma": 1, "umma": 1}
+
+
+class PipelineConfig:
+    """How the stages of a resource are handed over: who fills them and who empties them, and how many arrive."""
+
+    __kiln_static__ = True
+
+    def __init__(
+        self, kind: str, num_stages: int, producer_group: Any, consumer_group: Any, *, num_bytes: Any = None,
+        cta_layout_vmnk: Any = None, producer_signaling_threads: Any = SignalingThreads.All,
+        consumer_signaling_threads: Any = SignalingThreads.All, mcast_mode_mn: Any = None, **rest: Any,
+    ) -> None:  # fmt: skip
+        if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 1:
+            raise type_error(f"num_stages of a pipeline config is {num_stages!r}", "a Python integer of at least 1")
+        self.kind, self.num_stages = kind, num_stages
+        self.producer_group, self.consumer_group = producer_group, consumer_group
+        self.num_bytes, self.cta_layout_vmnk, self.mcast_mode_mn = num_bytes, cta_layout_vmnk, mcast_mode_mn
+        self.producer_signaling_threads = producer_signaling_threads
+        self.consumer_signaling_threads = consumer_signaling_threads
+        self.rest = rest
+
+    if TYPE_CHECKING:  # below they are made by one loop
+
+        @staticmethod
+        def _create(*, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> PipelineConfig:
+            """Return the config of a pipeline: who fills a stage, who empties it."""
+            ...
+
+        create_async_async_pipeline_cfg = create_tma_async_pipeline_cfg = create_tma_umma_pipeline_cfg = _create
+        create_umma_async_pipeline_cfg = create_async_umma_pipeline_cfg = create_umma_umma_pipeline_cfg = _create
+        create_clc_fetch_async_pipeline_cfg = _create
+
+    @property
+    def producer_kind(self) -> str:
+        """Who fills a stage: `async`, `tma`, `umma` or `clc`."""
+        return self.kind.split("_")[0]
+
+    @property
+    def consumer_kind(self) -> str:
+        """Who empties a stage: `async` or `umma`."""
+        return self.kind.split("_")[-1]
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layout of the cluster's CTAs, if the pipeline spans a cluster."""
+        layout = self.cta_layout_vmnk
+        return layout if layout is None or isinstance(layout, Layout) else make_layout(tuple(layout))
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the pipeline spans several CTAs."""
+        layout = self.layout
+        return layout is not None and size(layout) != 1
+
+    def arrivals(self) -> int:
+        """Return how many arrivals of producers fill a stage."""
+        return self.producer_group.arrivals(_ARRIVALS_OF_A_WARP[self.producer_kind])
+
+    def with_producers(self, arrivals: int) -> PipelineConfig:
+        """Return the config of a pipeline whose stages so many arrivals fill."""
+        made = copy.copy(self)
+        made.producer_group = pipeline.CooperativeGroup(pipeline.Agent.Thread, arrivals)
+        return made
+
+    def make(self, barriers: Any, consuming_warps: int) -> Any:
+        """Return the pipeline, with initialised barriers that nobody has synchronised on."""
+        layout = self.layout
+        how: dict[str, Any] = {
+            "num_stages": self.num_stages, "producer_group": self.producer_group, "consumer_group": self.consumer_group,
+            "barrier_storage": barriers, "defer_sync": True,
+        }  # fmt: skip
+        if self.producer_kind in ("tma", "clc"):
+            how["tx_count"] = self.num_bytes
+        if self.kind != "async_async":
+            how["cta_layout_vmnk"] = layout
+        if self.mcast_mode_mn is not None and self.producer_kind == "tma":
+            how["mcast_mode_mn"] = self.mcast_mode_mn
+        made = getattr(pipeline, _KINDS[self.kind]).create(**how)
+        if self.kind == "tma_async" and not self.in_cluster:
+            # a group of as many threads as the tasks have: all arrive; else one of each warp
+            every = self.consumer_group.size == 32 * consuming_warps
+            return dataclasses.replace(made, is_signaling_thread=None if every else arch.lane_idx() == 0)
+        if self.kind == "umma_umma":
+            arrival = UmmaArrival(cta_group(layout))
+            made = dataclasses.replace(made, sync_object_empty=made.sync_object_empty.arrived_by(arrival))
+            return dataclasses.replace(made, consumer_mask=made.producer_mask)
+        return made
+
+    def leads(self, producing: bool) -> Any:
+        """Return whether this CTA executes the barrier operations of a side: a bool, or a Boolean of the kernel.
+
+        With `CtaLeader` only the leader of a pair of CTAs does, which issues the MMAs; of a cluster that asks for tiles
+        together, its first CTA.
+        """
+        threads = self.producer_signaling_threads if producing else self.consumer_signaling_threads
+        if SignalingThreads.CtaLeader not in threads or not self.in_cluster:
+            return True
+        if self.producer_kind == "clc":
+            return arch.make_warp_uniform(arch.block_idx_in_cluster()) == 0
+        return is_leader() if cta_group(self.layout).value == 2 else True
+
+    def by_first_warp(self, producing: bool) -> bool:
+        """Return whether only the first warp of a task arrives, for all of them."""
+        threads = self.producer_signaling_threads if producing else self.consumer_signaling_threads
+        return SignalingThreads.TaskWarpLeader in threads
+
+
+def _config(kind: str) -> Any:
+    def create(*, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> PipelineConfig:
+        return PipelineConfig(kind, num_stages, producer_group, consumer_group, **rest)
+
+    create.__doc__ = f"Return the config of a pipeline of the kind {kind}: who fills a stage, who empties it."
+    create.__name__ = f"create_{kind}_pipeline_cfg"
+    return staticmethod(create)
+
+
+for _kind in _KINDS:
+    setattr(PipelineConfig, f"create_{_kind}_pipeline_cfg", _config(_kind))
+
+
+class Pipelines:
+    """The pipelines by resource, and which members of groups share barriers with the first member."""
+
+    __kiln_static__ = True
+
+    def __init__(self) -> None:
+        self.found: dict[Any, Any] = {}
+        self.full_followers: set[Any] = set()
+        """Members that are full by the barrier of the first, which the first's arrivals complete (Fork)."""
+        self.empty_followers: set[Any] = set()
+        """Members that are empty by the barrier of the first (Merge, FusedMerge)."""
+
+    def share(self, group: Any) -> None:
+        """Let the members of a group use one barrier on the side that a single task drives."""
+        first = self.found[group.members[0]]
+        for member in group.members[1:]:
+            pipe = self.found[member]
+            if group.mode is PipelineGroupMode.Fork:
+                self.full_followers.add(member)
+                pipe = dataclasses.replace(pipe, sync_object_full=first.sync_object_full)
+            else:
+                self.empty_followers.add(member)
+                pipe = dataclasses.replace(pipe, sync_object_empty=first.sync_object_empty)
+            if group.mode is PipelineGroupMode.FusedMerge:
+                kind = pipe.sync_object_full.arrival
+                pipe = dataclasses.replace(pipe, sync_object_full=first.sync_object_full.arrived_by(kind))
+            self.found[member] = pipe
+
+
+def fused(group: Any) -> PipelineConfig:
+    """Return the config of the first member of a FusedMerge group: all producers arrive at its barriers."""
+    configs = [member.pipeline_config for member in group.members]
+    return configs[0].with_producers(sum(config.arrivals() for config in configs))

@@ -1,0 +1,143 @@
+"""Compile public CuTe DSL programs for Blackwell without a GPU, and compare their PTX with recorded PTX of CuTe DSL.
+
+    python tools/blackwell_programs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--save]
+
+EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of a file is a program: `path`,
+`arch` and `args`, and in `kernels` how often each instruction stands in the PTX that CuTe DSL made; without `kernels`
+the program is compiled and not compared. Kernels are compiled by ptxas and never launched.
+
+Two kernels have equal kinds of instructions if both contain the same asynchronous, matrix and synchronization
+instructions, however often: loops may be unrolled otherwise. Two spellings of one instruction are one kind. Of some
+programs the record has no more than a kernel that converts the inputs: there is nothing to compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from results import Page, Table  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+from kiln.workbench.inspect.capture import Captured, Subject, compile_subject  # noqa: E402
+
+PROGRAMS = Table("Compiled without a GPU", ("program", "arch", "cubin", "registers", "spills", "kinds", "differences"))
+PAGE = Page(__file__, "Public Blackwell programs, compiled", PROGRAMS)
+
+COMPARED = re.compile(
+    r"bar(rier)?\.|clusterlaunchcontrol|cp\.(async|reduce)|elect\.|fence\.|griddepcontrol|ldmatrix|mbarrier|mma\.|multimem"
+    r"|prefetch\.tensormap|redux|setmaxnreg|stmatrix|tcgen05|tensormap|wgmma"
+)
+"""The instructions of which kinds are compared."""
+_SPELLINGS = (
+    (r"\.shared(?=\.|$)", ".shared::cta"),  # the same state space
+    (r"^bar\.sync$", "barrier.cta.sync.aligned"), (r"^barrier\.sync\b", "barrier.cta.sync"),
+    (r"^bar\.arrive$", "barrier.cta.arrive.aligned"), (r"^barrier\.arrive\b", "barrier.cta.arrive"),
+    (r"\.collector::a::discard", ""),
+    (r"^(mbarrier\.try_wait.*)\.acquire\.cta", r"\1"), (r"^(mbarrier\.arrive.*)\.release\.cta", r"\1"),
+    (r"(get_first_ctaid)(::[xyz]|\.v4)", r"\1"),
+    (r"^(barrier\.cluster\.wait)\.acquire", r"\1"), (r"^(barrier\.cluster\.arrive)\.release", r"\1"),
+)  # fmt: skip
+"""Other spellings of the same instruction: old names of barriers, and modifiers that are the default."""
+
+
+def kind(instruction: str) -> tuple[str, ...]:
+    """Return what is the same for all spellings of an instruction; the order of modifiers is free."""
+    for pattern, new in _SPELLINGS:
+        instruction = re.sub(pattern, new, instruction)
+    first, *modifiers = instruction.split(".")
+    return first, *sorted(modifiers)
+
+
+def kinds(instructions: Iterable[str]) -> dict[tuple[str, ...], str]:
+    """Return the kinds of the compared instructions, each with one of its spellings."""
+    return {kind(each): each for each in instructions if COMPARED.match(each)}
+
+
+def instructions(ptx: str) -> set[str]:
+    """Return the instructions of PTX, with their modifiers."""
+    text = re.sub(r"//.*|\.(loc|file)\b.*", "", ptx)
+    statements = re.split(r"[;{}\n]", text)
+    return {
+        found[1]
+        for each in statements
+        if (found := re.match(r"\s*(?:\S+:\s+)?(?:@!?\S+\s+)?([a-z]\w*(?:\.\w+(?:::\w+)*)+)", each))
+    }
+
+
+def differences(ptx: str, there: Iterable[str]) -> list[str]:
+    """Return the kinds that only one of two kernels has, `+` before those that only Kiln's has."""
+    ours, theirs = kinds(instructions(ptx)), kinds(there)
+    more = [f"+{ours[each]}" for each in ours.keys() - theirs.keys()]
+    return sorted(more + [f"-{theirs[each]}" for each in theirs.keys() - ours.keys()])
+
+
+def script(path: Path, folder: str) -> Path:
+    """Return a program, and for a notebook its code cells as a program."""
+    if path.suffix == ".py":
+        return path
+    cells = [cell["source"] for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    made = Path(folder) / f"{path.stem}.py"
+    made.write_text("\n\n".join("".join(x for x in lines if not x.lstrip().startswith(("%", "!"))) for lines in cells))
+    return made
+
+
+def arch_of(program: dict[str, Any]) -> str:
+    return re.sub(r"\d$", r"\g<0>a", program["arch"])
+
+
+def compile_program(examples: Path, program: dict[str, Any]) -> Captured:
+    """Compile the kernels of a program for its chip: with the features that are its own alone, as CuTe DSL does."""
+    path = examples / program["path"]
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (examples, path.parent)))
+    with tempfile.TemporaryDirectory() as folder:
+        words = [str(script(path, folder)), *program["args"]]
+        return compile_subject(Subject(words), arch_of(program), sass=False)
+
+
+def add(examples: Path, program: dict[str, Any], found: Captured) -> None:
+    """Add a program's row to the table."""
+    used = [kernel for one in found.compiled for kernel in one.kernels if "registers" in kernel]
+    registers = max((kernel["registers"] for kernel in used), default=None)
+    spills = sum(kernel["spill_stores"] + kernel["spill_loads"] for kernel in used) if used else None
+    # without results the checks of programs fail; any other error ends a program before its kernels are compiled
+    compiled = used and (not found.failure or found.failure.startswith("AssertionError"))
+    recorded = [each["instructions"] for each in program.get("kernels", ()) if kinds(each["instructions"])]
+    compared = [min((differences(one.ptx, there) for one in found.compiled), key=len) for there in recorded if compiled]
+    same = None if not compared else "different" if any(compared) else "equal"
+    words = "; ".join(each for some in compared for each in some)
+    if not compiled:
+        words = (found.failure.splitlines() or ["nothing was compiled"])[0].replace(f"{examples}/", "")[:160]
+    PROGRAMS.add(
+        program["path"], arch_of(program), "yes" if compiled else "no", registers, spills, same, words.replace("|", "/")
+    )
+
+
+def main() -> int:
+    """Print a row for each program; return 1 if one of them does not compile."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("examples", type=Path)
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--only", default="", help="only programs with this in their paths")
+    parser.add_argument("--save", action="store_true", help="write docs/data/blackwell_programs.md")
+    options = parser.parse_args()
+    examples = options.examples.resolve()
+    programs = [json.loads(line) for file in options.files for line in file.read_text().splitlines() if line]
+    for program in programs:
+        if options.only in program["path"]:
+            add(examples, program, compile_program(examples, program))
+    PAGE.finish(options.save)
+    return 0 if all(row[2] == "yes" for row in PROGRAMS.rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
