@@ -271,12 +271,10 @@ class TiledCopy(CopyAtom):
         order = logical_product(make_layout(values), right_inverse(groups))
         by_atom = zipped_divide(order, make_layout(size(self.trait.layout_ref_tv[1])))
         tile = zipped_divide(src, (values, *product_each(wrap(groups.shape))))
-        moved = composition(tile, (by_atom, None))
-        return (
-            moved[(None, (0, *(None,) * (modes - 1)))]
-            if isinstance(moved, TracedTensor)
-            else slice_(moved, (None, (0, *(None,) * (modes - 1))))
-        )
+        moved: Any = composition(tile, (by_atom, None))
+        rest = (None, (0, *(None,) * (modes - 1)))
+        made: Any = moved[rest] if isinstance(moved, TracedTensor) else slice_(moved, rest)
+        return made
 
     def __str__(self) -> str:
         return f"Tiled Copy\n  Tiler MN:        ({','.join(str(mode) for mode in wrap(self.tiler_mn))})\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
