@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .. import _alias
 from .._support import lazy
 from .dsl import BaseDSL
+
+if TYPE_CHECKING:
+    from . import compiler as compiler
+    from . import typing as typing
 
 __all__ = ["BaseDSL"]
 

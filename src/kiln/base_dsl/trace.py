@@ -129,6 +129,20 @@ class Trace:
         else:
             scratch.erase()
 
+    def has_operation(self, prefix: str) -> bool:
+        """Return whether an operation whose name starts with `prefix` was added, also to a block that is not moved yet."""
+        found = False
+
+        def visit(operation: ir.Operation) -> ir.WalkResult:
+            nonlocal found
+            found = operation.name.startswith(prefix)
+            return _ir.WalkResult.INTERRUPT if found else _ir.WalkResult.ADVANCE
+
+        for root in (self.module.operation, self._scratch):
+            if root is not None and not found:
+                root.walk(visit)
+        return found
+
     def is_merged(self, x: Any) -> bool:
         """Return whether an object was made of two between which a region chose."""
         return id(x) in self.merged

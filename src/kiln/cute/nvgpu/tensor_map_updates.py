@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.trace import emit_value
-from ...base_dsl.typing import Int64
+from ...base_dsl.typing import Int32, Int64, Integer
 from ...hardware.tensor_maps import PTX_ELEMENTS, SWIZZLES
 from ..arch.values import i32, kernel_only, pointer
 from ..arch.warp import elect_one
 from ..deferred_dialects import nvgpu
 from ..layout.int_tuple import flatten_to_tuple
-from ..tensor.pointer import AddressSpace, Pointer, load_vector, recast_ptr, store_vector
+from ..tensor.pointer import AddressSpace, Pointer, element_bits, load_vector, recast_ptr, store_vector
 from .access import memory
 from .tensor_map import extents
 from .tma_atom import tma_trait
@@ -95,8 +95,9 @@ def update_tma_descriptor(
     """Make a copy of an atom's tensor map, in shared or global memory, the map of another tensor.
 
     The tensor has the modes and the element type of the one that the atom was made with, and the same contiguous mode;
-    its address, shape and strides may be others (strides multiples of 16 bytes). All threads of a warp call it, and
-    one of them writes.
+    its address, shape and strides may be others (strides multiples of 16 bytes). A map of unsigned integers, Uint8 say,
+    also takes a tensor of narrower elements, of which several make one of its own. All threads of a warp call it, and one
+    of them writes.
     """
     kernel_only("update_tma_descriptor")
     trait = tma_trait(tma_atom, "update_tma_descriptor")
@@ -107,7 +108,10 @@ def update_tma_descriptor(
             "update_tma_descriptor takes atoms of tiles, got one of pixels (im2col), whose coordinates count in the extents of its images",
             "make another atom of make_im2col_tma_atom on the host",
         )
-    if tensor.element_type is not trait.value_type:
+    wide, narrow = element_bits(trait.value_type), element_bits(tensor.element_type)
+    whole = trait.facts.shared_bits == trait.facts.bits and wide % narrow == 0
+    raw = issubclass(trait.value_type, Integer) and not trait.value_type.signed and whole
+    if tensor.element_type is not trait.value_type and not raw:
         raise type_error(
             f"a tensor map of {trait.value_type.__name__} elements is to become one of {tensor.element_type.__name__}",
             "an update changes address, shape and strides: make another atom",
@@ -119,6 +123,8 @@ def update_tma_descriptor(
             "the tensor has the modes of the one that the atom was made with; leave none out that is 1",
         )
     sizes, strides, _ = extents(trait.facts, tensor)
+    if wide != narrow:
+        sizes[0] = Int32(Int64(sizes[0]) * narrow // wide)
     # all is computed before a thread is chosen: it is the same in all of them
     address = tensor.iterator.toint()
     changes = [("global_address", Int64(address).ir_value(), 0)]

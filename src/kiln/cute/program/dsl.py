@@ -23,7 +23,8 @@ from ...base_dsl.source_context import return_span
 from ...base_dsl.target import target_name
 from ...base_dsl.traced_function import TracedFunction
 from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric
-from ...hardware import current
+from ...hardware import current, features
+from ...hardware.architectures import Arch
 from ..deferred_dialects import cute
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ R = TypeVar("R")
 Owner = TypeVar("Owner")
 
 
+_TCGEN05 = "cute_nvgpu.tcgen05_"
+
+
 class CuteDSL(ScfDSL):
     """CuTe in Python."""
 
@@ -72,8 +76,14 @@ class CuteDSL(ScfDSL):
         return native_calls.CuteCaller()
 
     def get_arch_enum(self) -> Architecture:
-        """Return the GPU architecture that is compiled for, as an `Arch`."""
-        return current.architecture()
+        """Return the GPU architecture that is compiled for, as an `Arch`.
+
+        Where nothing names one and there is no GPU, a program that has used tcgen05 is meant for the first chip with it.
+        """
+        trace = tracing.current()
+        if trace is None or not trace.has_operation(_TCGEN05):
+            return current.architecture()
+        return current.architecture(default=next(arch.name for arch in Arch if features.TCGEN05.on(arch)))
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         return (cute.Cute,)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ...base_dsl.numeric.operator_types import Extent, Number
     from .vector_types import ElementCoord
 
-    E_co = TypeVarWithDefault("E_co", covariant=True, default=Number)
+    E_co = TypeVarWithDefault("E_co", covariant=True, default=Any)
 else:
     E_co = TypeVar("E_co", covariant=True)
 D = TypeVar("D")
@@ -86,6 +86,8 @@ class Tensor(Generic[E_co]):
             """The pointer to the first element; for a tensor of coordinates, the coordinate of its origin."""
             ...
 
+        @overload
+        def __getitem__(self: Tensor[Number], coord: ElementCoord) -> Number: ...  # also of Tensor without a type
         @overload
         def __getitem__(self, coord: ElementCoord) -> E_co: ...
         @overload

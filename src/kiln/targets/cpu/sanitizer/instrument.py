@@ -242,7 +242,7 @@ class Instrumentation:
                 readers.setdefault(array, []).append(read.result)
         for load in loads:
             load.attributes[LOADED] = ir.UnitAttr.get(func.context)
-        todo, seen, told = [load.result for load in loads], set[ir.Value](), set[ir.Operation]()
+        todo, seen, watched = [load.result for load in loads], set[ir.Value](), set[ir.Operation]()
         while todo:
             value = todo.pop()
             if value in seen:
@@ -257,8 +257,8 @@ class Instrumentation:
                     todo += readers.get(array, [])
                 if user.name in _REGISTER_MOVES:
                     todo += list(user.results)
-                elif not arrays and user not in told:
-                    told.add(user)
+                elif not arrays and user not in watched:
+                    watched.add(user)
                     self.call(expansion, Builder(ir.InsertionPoint(user), user.location), "tensor_used")
 
     def enter(self, x: Expander) -> None:
