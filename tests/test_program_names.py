@@ -69,10 +69,13 @@ def test_vectors_are_operands_of_operations():
         x[0] = Float32(vector.extract(doubled, [], [3]))
         made = cutlass.Vector.from_elements((x[1], x[2]), Float32)
         x[3] = made[0] + made[1]
+        bits = made.bitcast(cutlass.Int64).to_elements()[0]
+        low, high = cutlass.Vector.from_elements((bits,), cutlass.Int64).bitcast(Float32).to_elements()
+        x[1], x[2] = high, low
 
     x = np.arange(4, dtype=np.float32)
     main(from_dlpack(x))
-    np.testing.assert_array_equal(x, [6, 2, 4, 6])
+    np.testing.assert_array_equal(x, [6, 4, 2, 6])
 
 
 def test_what_is_no_value_is_still_refused():

@@ -414,3 +414,45 @@ def test_values_that_share_nothing_are_kept_apart_in_calls():
         return by(a)
 
     assert [f(3, functools.partial(scaled, k)) for k in (1, 2, 3)] == [3, 6, 9]
+
+
+class Link:
+    def __init__(self, then, k=3):
+        self.then, self.k = then, k
+
+
+def chain(length, last=3, closed=False):
+    first = end = Link(None, last)
+    for _ in range(length):
+        first = Link(first)
+    if closed:
+        end.then = first
+    return first
+
+
+@pytest.mark.parametrize("length", [31, 32, 33, 20_000])
+def test_objects_deep_inside_others(length):
+    """Keys go on where recursion would end, and a change at the end changes them."""
+    assert static_key(chain(length)) == static_key(chain(length)) != static_key(chain(length + 1))
+    assert static_key(chain(length)) != static_key(chain(length, last=4))
+    assert hash(static_key(chain(length, closed=True))) == hash(static_key(chain(length, closed=True)))
+    assert static_key(chain(length, closed=True)) != static_key(chain(length))
+    both = [chain(length), chain(length)]
+    assert static_key(both) != static_key([both[0], both[0]])
+
+
+def test_a_change_deep_inside_an_object_is_seen_by_calls():
+    @cute.jit
+    def f(a: Int32, by: Constexpr):
+        end = by
+        while end.then is not None:
+            end = end.then
+        return a * end.k
+
+    links = chain(300)
+    assert f(2, links) == 6
+    end = links
+    while end.then is not None:
+        end = end.then
+    end.k = 5
+    assert f(2, links) == 10

@@ -212,11 +212,14 @@ def test_below_eight_bits(t: Any):
 def test_llvm_bitcast_to_a_vector_of_4_bits():
     """Programs write it to pack what they rounded themselves: four codes of 4 bits of an i16, and back to one."""
     from cutlass._mlir import ir
-    from cutlass._mlir.dialects import llvm
+    from cutlass._mlir.dialects import llvm, vector
 
     @cute.kernel
-    def kernel(out: cute.Tensor, word: kiln.Int16):
-        four = llvm.bitcast(ir.VectorType.get([4], kiln.Float4E2M1FN.mlir_type), word.ir_value())
+    def kernel(out: cute.Tensor, word: kiln.Int16, of_vector: kiln.Constexpr):
+        given = word.ir_value()
+        if kiln.const_expr(of_vector):
+            given = vector.from_elements(ir.VectorType.get([1], kiln.Int16.mlir_type), [given])
+        four = llvm.bitcast(ir.VectorType.get([4], kiln.Float4E2M1FN.mlir_type), given)
         values = cute.make_rmem_tensor(4, kiln.Float4E2M1FN)
         values.store(cute.TensorSSA(four, 4, kiln.Float4E2M1FN))
         out[0] = cute.recast_tensor(values, kiln.Int16)[0]
@@ -226,15 +229,17 @@ def test_llvm_bitcast_to_a_vector_of_4_bits():
             out[2 + i] = values[i].to(kiln.Float32).to(kiln.Int16)
 
     @cute.jit
-    def run(out: cute.Tensor, word: kiln.Int16):
-        kernel(out, word).launch(grid=1, block=1)
+    def run(out: cute.Tensor, word: kiln.Int16, of_vector: kiln.Constexpr = False):
+        kernel(out, word, of_vector).launch(grid=1, block=1)
 
-    out = np.zeros(6, np.int16)
-    with kiln.target("cpu"):
-        run(from_dlpack(out), 0x7E53)
-    assert out.tolist() == [0x7E53, 0x7E53, 1, 3, -4, 6]  # codes 3, 5, 14, 7: 1.5, 3, -4, 6
-    if codegen.ptxas_version() is not None:
-        cute.compile(run, from_dlpack(out), 3, target="nvidia", options="--gpu-arch sm_120a")
+    for of_vector in (False, True):
+        out = np.zeros(6, np.int16)
+        with kiln.target("cpu"):
+            run(from_dlpack(out), 0x7E53, of_vector)
+        assert out.tolist() == [0x7E53, 0x7E53, 1, 3, -4, 6]  # codes 3, 5, 14, 7: 1.5, 3, -4, 6
+        for arch in ("sm_90a", "sm_120a") if codegen.ptxas_version() is not None else ():
+            options = f"--gpu-arch {arch}"
+            cute.compile(run, from_dlpack(out), 3, of_vector, target="nvidia", options=options)
 
 
 def test_packed_tensors_are_copied_and_recast():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from blackwell_examples import SIZES, case, check_results
 from nvidia_testing import compile_for, needs_nvdisasm, needs_ptxas
 
 import kiln
-from kiln.workbench.core.sass import kernels
+from kiln.base_dsl.diagnostics import DSLArchitectureError
+from kiln.interop.aot import read_metadata
+from kiln.workbench.core.sass import kernels, registers
 
 FIRST = (
     "step_6_clc", "step_1_mma", "step_2_pipeline", "MXFP8", "step_3_roles", "step_4_persistent", "attention",
@@ -60,6 +63,9 @@ SASS: dict[str, dict[str, int]] = {
     "attention": {"UTCHMMA": 12, "UTCBAR": 5, "LDTM.x32": 8, "STTM.x16": 4, "STTM.x32": 2, "UTMALDG.3D": 3},
 }  # fmt: skip
 _MMA = re.compile(r"UTC[HQIO]MMA")
+_ISSUED = (_MMA, re.compile("UTMALDG"))
+REGISTERS = {"attention": 176}
+"""Registers of a thread, where they are more than 80: softmax warps hold a row of 128 scores."""
 _COUNTED = re.compile(r"UTC[HQIO]MMA|UTCBAR|UTCCP|LDTM|STTM|UTMALDG|UTMASTG|UGETNEXTWORKID")
 
 
@@ -79,9 +85,14 @@ def test_machine_code(name: str):
     if with_mmas:  # descriptors are in uniform registers before the loop, and are advanced there
         innermost = min(with_mmas, key=lambda loop: len(loop.instructions))
         assert not [one for one in innermost.instructions if one.name.startswith("R2UR")]
+    for pattern in _ISSUED:  # the roles of MMAs and of loads: all they hold is the same in a warp, in uniform registers
+        loops = [loop for loop in code.loops() if any(pattern.match(one.name) for one in loop.instructions)]
+        inner = min(loops, key=lambda loop: len(loop.instructions)).instructions if loops else ()
+        assert not {number for one in inner for number in registers(one.operands) if number > 7}
     (used,) = made.executable.resources.values()
     assert (used.stack, used.spill_stores, used.spill_loads, used.messages) == (0, 0, 0, ())
     assert used.smem <= 227 * 1024
+    assert used.registers <= REGISTERS.get(name, 80)
     for load in re.findall(r"cp\.async\.bulk\.tensor\S+", made.artifacts["ptx"]):
         alone = ".multicast" not in load and ".cta_group" not in load
         assert ".shared::cta" in load if alone else ".shared::cluster" in load
@@ -96,3 +107,23 @@ def test_other_chips_with_tensor_memory(name: str, arch: str):
     """ptxas takes the programs for all chips with tcgen05."""
     example = case(name)
     assert compile_for(example.function, *example.arguments, arch=arch).artifacts["ptx"]
+
+
+def test_a_geforce_gpu_is_refused_for_its_tensor_cores():
+    """Its shared memory is too small for this kernel, too, but a smaller tile would not help."""
+    example = case("step_2_pipeline")
+    with pytest.raises(
+        DSLArchitectureError, match="sm_120 has no tcgen05 and no tensor memory, but mma.sync with block"
+    ):
+        compile_for(example.function, *example.arguments, arch="sm_120a")
+
+
+@needs_ptxas
+def test_export_for_several_chips(tmp_path: Path):
+    """One file has code for the family of sm_100 and for Thor, and a chip without tcgen05 is refused."""
+    example = case("step_1_mma")
+    path, *_ = kiln.export(example.function, *example.arguments, to=tmp_path / "gemm.o", archs=("sm_100f", "sm_110a"))
+    (about,) = read_metadata(str(path)).values()
+    assert about["architectures"] == ["sm_100f", "sm_110a"]
+    with pytest.raises(DSLArchitectureError, match="tcgen05 needs sm_100a, .*: sm_120 has no tcgen05"):
+        kiln.export(example.function, *example.arguments, to=tmp_path / "other.o", archs=("sm_120a",))

@@ -511,7 +511,7 @@ class ArgumentRules:
     def _container(self, value: Any, annotation: Any, path: str) -> Node:
         if not isinstance(value, tuple):
             value = value.copy()  # another thread may change it
-        inner = element_annotations(annotation, len(value), value)
+        inner = element_annotations(annotation, value)
         if isinstance(value, dict):
             keys = list(value)
             children = [self.node(value[k], None, f"{path}[{k!r}]") for k in keys]
@@ -572,27 +572,21 @@ def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
     return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
 
 
-def element_annotations(annotation: Any, count: int, values: Any = ()) -> list[Any]:
-    """Return the annotations for the elements of a tuple or list.
+def element_annotations(annotation: Any, elements: Any) -> list[Any]:
+    """Return the annotations for the elements of a tuple or list, which are values or their keys.
 
-    `values` are the elements: where a shape has a mode (a tuple) and `Tuple[Int32, Int32]` names a number, the number
-    is each of the mode's.
+    Where a shape has a mode (a tuple) and `Tuple[Int32, Int32]` names a number, the number is each of the mode's.
     """
-    arguments = typing.get_args(annotation)
-    origin = typing.get_origin(annotation)
+    arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
     if origin in (tuple, list) and arguments:
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return [arguments[0]] * count
-        if origin is list:
-            return [arguments[0]] * count
-        if len(arguments) == count:
-            modes = [isinstance(value, tuple) for value in values] if isinstance(values, tuple) else []
-            several = modes if len(modes) == count else [False] * count
+        if origin is list or arguments[1:] == (Ellipsis,):
+            return [arguments[0]] * len(elements)
+        if len(arguments) == len(elements):
             return [
-                tuple[inner, ...] if is_mode and is_numeric_type(inner) else inner
-                for inner, is_mode in zip(arguments, several, strict=True)
+                tuple[inner, ...] if isinstance(element, tuple) and is_numeric_type(inner) else inner
+                for inner, element in zip(arguments, elements, strict=True)
             ]
-    return [None] * count
+    return [None] * len(elements)
 
 
 def slot_struct(formats: str) -> struct.Struct:

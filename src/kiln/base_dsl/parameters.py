@@ -115,7 +115,7 @@ class Parameters:
         if rules.breaks(value, annotation):
             raise promises.broken(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
-            for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, len(value), value))):
+            for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, value))):
                 if inner is not None:
                     self._check_elements(rules, element, inner, f"{path}[{number}]")
 

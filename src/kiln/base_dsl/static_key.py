@@ -19,7 +19,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from . import packages
@@ -74,7 +74,9 @@ def static_key(x: Any, met: Met | None = None) -> Hashable:
     kind = type(x)
     if kind in _PLAIN:
         return (kind, x)
-    return _Walk(met or Met()).key(x)
+    walk = _Walk(met or Met())
+    made = walk.key(x)
+    return (made, *walk.later()) if walk.postponed else made
 
 
 class _Layout(NamedTuple):
@@ -99,6 +101,8 @@ _makers: dict[int, tuple[Any, type, tuple[type, ...]]] = {}
 """By the address of a type, what makes the keys of its instances, the type (its metaclass may say what equality is)
 and its bases, which may change."""
 _MOST_MAKERS = 1024
+_MOST_NESTED = 32
+"""Objects inside others up to which keys are nested as the objects are."""
 
 
 class _Walk:
@@ -107,6 +111,15 @@ class _Walk:
     def __init__(self, met: Met) -> None:
         self.met = met
         self._seen: dict[int, tuple[int, Any]] = {}
+        self._depth = 0
+        self.postponed: list[tuple[Any, _Layout]] = []
+        """Objects too deep inside others for recursion, whose keys `later` makes."""
+
+    def later(self) -> Iterator[Hashable]:
+        """Yield the keys of postponed objects, also of those that are found meanwhile."""
+        for x, layout in self.postponed:
+            self._depth = 0
+            yield self.object(x, layout)
 
     def key(self, x: Any) -> Hashable:
         kind = type(x)
@@ -148,7 +161,12 @@ class _Walk:
         if layout.attributes is None and not layout.slots:
             return (layout.kind, content)
         self.met.changeable = True
+        if self._depth == _MOST_NESTED:
+            self.postponed.append((x, layout))
+            return ("later", self._seen[id(x)][0])
+        self._depth += 1
         attributes, slots = self._attributes(x, layout), self._slots(x, layout)
+        self._depth -= 1
         if layout.is_bare and attributes is None and not slots:
             return (layout.kind, Identity(x))
         return (layout.kind, content, attributes, slots)

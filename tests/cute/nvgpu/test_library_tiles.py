@@ -131,3 +131,71 @@ def test_a_tile_stored_by_tma(how):
     expected = np.zeros((128, 64), np.float32)
     expected[64:, 32:] = np.arange(64 * 32).reshape(64, 32)
     np.testing.assert_array_equal(x, expected)
+
+
+def test_block_copy_loads_the_tiles_of_a_cluster_by_multicast():
+    """CTAs along N share a tile of A, those along M one of B; each loads its part of both for all that share them."""
+    shape, tile = (2, 2), (16, 32)
+
+    @cute.kernel
+    def kernel(load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, out: cute.Tensor):
+        thread, (m, n, _) = arch.thread_idx()[0], arch.block_idx()
+        smem = kiln.utils.SmemAllocator()
+        full = smem.allocate_array(kiln.Int64, 1)
+        shared = smem.allocate_tensor(
+            Float32, cute.make_layout((*tile, 2), stride=(tile[1], 1, tile[0] * tile[1])), 128
+        )
+        if thread == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+            arch.mbarrier_arrive_and_expect_tx(full, 2 * 4 * tile[0] * tile[1])
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if arch.warp_idx() == 0:
+            for i, (load, x, at, dim) in enumerate(((load_a, a, m, "M"), (load_b, b, n, "N"))):
+                kiln.utils.block_copy(
+                    load, cute.local_tile(x, tile, (at, 0)), shared[None, None, i], tma_bar_ptr=full,
+                    tma_multicast={"cluster_shape": shape, "multicast_dim": dim},
+                )  # fmt: skip
+        arch.mbarrier_wait(full, 0)
+        for i in range(thread, tile[0] * tile[1], 32):
+            at = i // tile[1], i % tile[1]
+            out[m, n, i] = shared[at[0], at[1], 0] - shared[at[0], at[1], 1]
+        arch.cluster_arrive()
+        arch.cluster_wait()
+
+    @cute.jit
+    def f(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
+        op, layout = cpasync.CopyBulkTensorTileG2SMulticastOp(), cute.make_layout(tile, stride=(tile[1], 1))
+        made = [cpasync.make_tiled_tma_atom(op, x, layout, tile, 2) for x in (a, b)]
+        kernel(*made[0], *made[1], out).launch(grid=(2, 2, 1), block=32, cluster=(*shape, 1))
+
+    a, b, out = aligned(32, 32), aligned(32, 32), np.zeros((2, 2, 512), np.float32)
+    rng = np.random.default_rng(0)
+    a[:], b[:] = rng.integers(0, 99, (2, 32, 32))
+    with kiln.sanitize():
+        f(*(from_dlpack(x, assumed_align=16).mark_layout_dynamic(leading_dim=1) for x in (a, b)), from_dlpack(out))
+    for m, n in np.ndindex(2, 2):
+        expected = a[16 * m : 16 * m + 16] - b[16 * n : 16 * n + 16]
+        np.testing.assert_array_equal(out[m, n], expected.ravel(), f"CTA {m}, {n}")
+    with pytest.raises(kiln.DSLBaseError, match="multicast_dim is 'K'"):
+        _multicast_along("K")
+
+
+def _multicast_along(dim: str) -> None:
+    @cute.kernel
+    def kernel(load: cute.CopyAtom, x: cute.Tensor):
+        shared = kiln.utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout((16, 32), stride=(32, 1)), 128)
+        kiln.utils.block_copy(
+            load, cute.local_tile(x, (16, 32), (0, 0)), shared, tma_bar_ptr=arch.alloc_smem(kiln.Int64, 1, 8),
+            tma_multicast={"cluster_shape": (2, 1), "multicast_dim": dim},
+        )  # fmt: skip
+
+    @cute.jit
+    def f(x: cute.Tensor):
+        op, layout = cpasync.CopyBulkTensorTileG2SMulticastOp(), cute.make_layout((16, 32), stride=(32, 1))
+        kernel(*cpasync.make_tiled_tma_atom(op, x, layout, (16, 32), 2)).launch(
+            grid=(2, 1, 1), block=32, cluster=(2, 1, 1)
+        )
+
+    f(from_dlpack(aligned(32, 32), assumed_align=16).mark_layout_dynamic(leading_dim=1))

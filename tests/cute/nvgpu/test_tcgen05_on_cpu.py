@@ -64,8 +64,20 @@ def fill(tile: cute.Tensor, source: cute.Tensor, rows: kiln.Constexpr, depth: ki
             tile[(row, k % of_call), 0, k // of_call, 0] = source[row, k]
 
 
-def dense(ab: Any, acc: Any, shape: tuple[int, int], majors: Any, load_op: Any, *, from_tmem: bool = False) -> Any:
-    """Return a function C = A B^T with one tile, of two instructions along K."""
+def dense(
+    ab: Any,
+    acc: Any,
+    shape: tuple[int, int],
+    majors: Any,
+    load_op: Any,
+    *,
+    from_tmem: bool = False,
+    staged: bool = False,
+) -> Any:
+    """Return a function C = A B^T with one tile, of two instructions along K.
+
+    With `staged` the accumulator is the second of two stages, at a dynamic index, and C and D are slices of their own.
+    """
     in_smem = kiln.Float32 if ab is TFloat32 else ab
 
     @cute.kernel
@@ -74,12 +86,13 @@ def dense(ab: Any, acc: Any, shape: tuple[int, int], majors: Any, load_op: Any, 
         smem, tmem, done, pointer = begin(512)
         b_tile = smem.allocate_tensor(in_smem, lb.outer, 1024, lb.inner)
         fill(b_tile, b, shape[1], la.depth)
-        acc_tile = cute.make_tensor(
-            cute.recast_ptr(pointer, dtype=acc), mma.make_fragment_C(mma.partition_shape_C(shape)).layout
-        )
+        stages = cute.append(mma.partition_shape_C(shape), 2)
+        accumulators = cute.make_tensor(cute.recast_ptr(pointer, dtype=acc), mma.make_fragment_C(stages).layout)
+        stage = tidx // THREADS + 1 if const_expr(staged) else 0
+        acc_tile, acc_again = accumulators[None, None, None, stage], accumulators[None, None, None, stage]
         if const_expr(from_tmem):
             a_operand = mma.make_fragment_A(mma.partition_shape_A((shape[0], la.depth)))
-            columns = tcgen05.find_tmem_tensor_col_offset(acc_tile)
+            columns = tcgen05.find_tmem_tensor_col_offset(accumulators)
             a_operand = cute.make_tensor(cute.recast_ptr(pointer + columns, dtype=ab), a_operand.layout)
             words = cute.recast_tensor(a_operand[(None, None), 0, 0], Float32)
             atom = cute.make_copy_atom(tcgen05.St32x32bOp(tcgen05.Repetition(la.depth // 4)), Float32)
@@ -99,7 +112,7 @@ def dense(ab: Any, acc: Any, shape: tuple[int, int], majors: Any, load_op: Any, 
         cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.sync_threads()
         if cute.arch.warp_idx() == 0:
-            cute.gemm(mma, acc_tile, a_operand, mma.make_fragment_B(b_tile)[None, None, None, 0], acc_tile)
+            cute.gemm(mma, acc_tile, a_operand, mma.make_fragment_B(b_tile)[None, None, None, 0], acc_again)
             with cute.arch.elect_one():
                 tcgen05.commit(done)
         cute.arch.mbarrier_wait(done, 0)
@@ -155,6 +168,13 @@ def test_gemm(ab: Any, acc: Any, shape: tuple[int, int], majors: Any, load_op: A
     given = [from_dlpack(array, assumed_align=16) for array in (a, b, c)]
     dense(ab, acc, shape, majors, load_op)(*given)
     assert np.array_equal(c, (a.astype(np.float32) @ b.astype(np.float32).T).astype(c.dtype))
+
+
+def test_c_and_d_are_slices_at_one_dynamic_stage() -> None:
+    a, b, c = arrays(np.random.default_rng(0), (128, 64), 32, (np.float16, np.float32))
+    given = [from_dlpack(array, assumed_align=16) for array in (a, b, c)]
+    dense(Float16, Float32, (128, 64), (K, K), LD(x.x32), staged=True)(*given)
+    assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
 
 
 def test_a_from_tensor_memory() -> None:
@@ -285,3 +305,43 @@ def test_one_thread_issues_in_a_row() -> None:
     assert ptx.count("tcgen05.mma.cta_group::1.kind::f16") == 2
     first, second = (ptx.index("tcgen05.mma", at) for at in (0, ptx.index("tcgen05.mma") + 1))
     assert "elect.sync" not in ptx[first:second] and "$L__" not in ptx[first:second]
+
+
+def test_tensor_memory_partitioned_as_registers_are():
+    """A thread's part of tensor memory is its own cells, and the instruction takes the address of lane 0's."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        smem = utils.SmemAllocator()
+        tmem = utils.TmemAllocator(smem.allocate_array(Int32), pipeline.NamedBarrier(1, 128))
+        tmem.allocate(64)
+        tmem.wait_for_alloc()
+        pointer = tmem.retrieve_ptr(Float32)
+        cells = cute.make_tensor(pointer, cute.make_layout((128, 64), stride=(65536, 1)))
+        load, store = (
+            tcgen05.make_tmem_copy(cute.make_copy_atom(op(tcgen05.Repetition.x16), Float32), cells)
+            for op in (tcgen05.Ld32x32bOp, tcgen05.St32x32bOp)
+        )
+        mine = load.get_slice(thread).partition_D(cells)
+        registers = cute.make_rmem_tensor(mine.shape, Float32)
+        for i in kiln.range_constexpr(64):
+            registers[i] = Float32(64 * thread + i)
+        cute.copy(store, registers, mine)
+        cute.arch.fence_view_async_tmem_store()
+        for i in kiln.range_constexpr(4):
+            cute.copy(load, mine[None, 0, i], registers[None, 0, 3 - i])
+        cute.arch.fence_view_async_tmem_load()
+        for i in kiln.range_constexpr(64):
+            out[thread, i] = registers[i]
+        cute.arch.sync_threads()
+        tmem.free(pointer)
+
+    @cute.jit
+    def launch(out: cute.Tensor):
+        kernel(out).launch(grid=1, block=128)
+
+    out = np.zeros((128, 64), np.float32)
+    launch(out)
+    turned = np.arange(128 * 64, dtype=np.float32).reshape(128, 4, 16)[:, ::-1]
+    np.testing.assert_array_equal(out, turned.reshape(128, 64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import pipeline
 from ...base_dsl.diagnostics import type_error
@@ -40,6 +40,17 @@ class PipelineConfig:
         self.producer_signaling_threads = producer_signaling_threads
         self.consumer_signaling_threads = consumer_signaling_threads
         self.rest = rest
+
+    if TYPE_CHECKING:  # below they are made by one loop
+
+        @staticmethod
+        def _create(*, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> PipelineConfig:
+            """Return the config of a pipeline: who fills a stage, who empties it."""
+            ...
+
+        create_async_async_pipeline_cfg = create_tma_async_pipeline_cfg = create_tma_umma_pipeline_cfg = _create
+        create_umma_async_pipeline_cfg = create_async_umma_pipeline_cfg = create_umma_umma_pipeline_cfg = _create
+        create_clc_fetch_async_pipeline_cfg = _create
 
     @property
     def producer_kind(self) -> str:

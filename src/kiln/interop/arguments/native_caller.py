@@ -45,7 +45,7 @@ class NativeCaller(Caller):
         if type(key) is tuple and key and isinstance(key[0], type) and issubclass(key[0], (tuple, list)):
             slot = planner.slot("")
             elements = b""
-            for child, inner in zip(key[1:], element_annotations(annotation, len(key) - 1), strict=True):
+            for child, inner in zip(key[1:], element_annotations(annotation, key[1:]), strict=True):
                 element = self.record(child, inner, planner)
                 if element is None:
                     return None

@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, TypeVar
 
 from ...base_dsl.compiler import report_at, source_span
-from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
+from ...base_dsl.diagnostics import DSLArchitectureError, DSLOptimizationWarning, DSLRuntimeError
 from ...dialects import cute
 from ...dialects.nvgpu.control import SetMaxRegister
 from ...dialects.nvgpu.tcgen05 import Tcgen05Alloc
@@ -48,7 +48,7 @@ def check_limits(module: ir.Module, arch: Architecture) -> dict[str, Needs]:
     for name, ops in launches.items():
         needs = found.get(name, Needs())
         for op in ops:
-            _check_launch(op, name, needs, arch)
+            _check_launch(op, name, needs, arch, inside.get(name, []))
             _warn_of_blocks(op, name, arch.generation)
             _warn_of_columns(op, name, _those(inside.get(name, []), Tcgen05Alloc))
         _check_registers(inside.get(name, []), ops, needs)
@@ -134,7 +134,7 @@ def _line(op: cute.AllocSmem) -> str:
     return f"{os.path.basename(span.filename)}:{span.line}" if span is not None else "an unknown line"
 
 
-def _check_launch(op: cute.Launch, kernel: str, needs: Needs, arch: Architecture) -> None:
+def _check_launch(op: cute.Launch, kernel: str, needs: Needs, arch: Architecture, inside: list[ir.Operation]) -> None:
     grid, block, cluster = ([constant_value(extent) for extent in group] for group in (op.grid, op.block, op.cluster))
     sizes = Sizes(grid, block, cluster, constant_value(op.smem))
     broken = limits.broken_rule(arch.generation, sizes, needs, empty=True)
@@ -142,4 +142,8 @@ def _check_launch(op: cute.Launch, kernel: str, needs: Needs, arch: Architecture
         sizes = sizes._replace(cluster=op.preferred_cluster)
         broken = limits.broken_rule(arch.generation, sizes._replace(grid=(None,) * 3), needs)
     if broken is not None:
+        for alloc in _those(inside, Tcgen05Alloc) if (why := features.TCGEN05.refusal(arch)) else ():
+            # a kernel for B200 on a GPU with less shared memory: a smaller tile would not help
+            hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
+            raise report_at(alloc.location, DSLArchitectureError, why, hint=hint)
         raise report_at(op.location, DSLRuntimeError, limits.refusal(kernel, sizes, broken[0]), hint=broken[1])

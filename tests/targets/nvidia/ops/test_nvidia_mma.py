@@ -39,6 +39,53 @@ def test_8_bit_floats_need_sm_89():
         compile_for(function, *arrays(np.int32, np.int32, np.float32, np.float32), arch="sm_80")
 
 
+NARROW = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
+SCALED = [
+    *(("mxf8f6f4", 32, a, b, "ue8m0", 32) for a in NARROW for b in NARROW),
+    *((kind, 64, "e2m1", "e2m1", "ue8m0", 32) for kind in ("mxf4", "mxf4nvf4")),
+    *(("mxf4nvf4", 64, "e2m1", "e2m1", scale, 16) for scale in ("ue4m3", "ue8m0")),
+]
+"""Kind, K, types of A, B and scale factors, and elements that share a scale factor: all that sm_120 has."""
+
+
+@needs_ptxas
+@pytest.mark.parametrize("arch", ["sm_120a", "sm_120f", "sm_121a"])
+def test_block_scales_and_narrow_floats_of_sm_120(arch):
+    """ptxas takes every form of `mma.sync` with scale factors, and of narrow floats without."""
+    from kiln.dialects import nvgpu
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        a, b, c = (
+            cute.make_rmem_tensor(count, dtype)
+            for count, dtype in ((4, kiln.Int32), (2, kiln.Int32), (4, kiln.Float32))
+        )
+        for part in (a, b):
+            for i in range(cute.size(part)):
+                part[i] = x[i]
+        c.fill(0.0)
+        left, right, scale = a.load().ir_value(), b.load().ir_value(), x[8].ir_value()
+        sums = c.load().ir_value()
+        for kind, k, a_type, b_type, scale_type, vector in SCALED:
+            operands = (left, right, sums, scale, scale)
+            sums = nvgpu.mma.mma_block_scale((16, 8, k), kind, a_type, b_type, scale_type, vector, *operands)
+        for a_type in NARROW:
+            for b_type in NARROW:
+                sums = nvgpu.mma.mma_sync((16, 8, 32), a_type, b_type, left, right, sums)
+        c.store(cute.TensorSSA(sums, (4,), kiln.Float32))
+        for i in range(4):
+            out[i] = c[i]
+
+    function = launcher(kernel, 2, grid=1, block=32)
+    ptx = compile_for(function, *arrays(np.int32, np.float32), arch=arch).executable.artifacts["ptx"]
+    sizes = {32: "1X", 64: "2X"}
+    for kind, k, a_type, b_type, scale_type, vector in SCALED:
+        size = "4X" if vector == 16 else sizes[k]
+        head = f"m16n8k{k}.row.col.kind::{kind}.block_scale.scale_vec::{size}.f32.{a_type}.{b_type}.f32.{scale_type} "
+        assert head in ptx
+    assert ptx.count("mma.sync.aligned.m16n8k32.row.col.") == 2 * len(NARROW) ** 2
+
+
 @needs_ptxas
 def test_matrix_accesses_bulk_copies_and_match():
     from kiln.cute import arch

@@ -220,15 +220,20 @@ def loads_and_stores() -> list[Form]:
 
 
 def reductions() -> list[Form]:
+    """All kinds of the smallest load, and one of each size."""
+    floats = [{"abs": absolute, "nan": nan} for absolute in (False, True) for nan in (False, True)]
+    kinds = [(what, "f32", each) for what in ("min", "max") for each in floats]
+    kinds += [(what, type_, {}) for what in ("min", "max") for type_ in ("u32", "s32")]
+    cases = [(2, *kind) for kind in kinds] + [
+        (4, "max", "f32", {"abs": True, "nan": True}), (8, "max", "u32", {}), (16, "min", "s32", {}),
+        (32, "max", "f32", {"abs": True}), (64, "min", "f32", {"nan": True}), (128, "max", "f32", {}),
+    ]  # fmt: skip
     forms: list[Form] = []
     for shape in ("32x32b", "16x32bx2"):
         split = 16 if shape == "16x32bx2" else None
         rest = ", 16" if split else ""
-        for repeat, what, type_, options in (
-            (2, "min", "f32", {}), (128, "max", "f32", {}), (32, "max", "f32", {"abs": True}), (64, "min", "f32", {"nan": True}),
-            (4, "max", "f32", {"abs": True, "nan": True}), (8, "max", "u32", {}), (16, "min", "s32", {}),
-        ):  # fmt: skip
-            more = ".abs" * ("abs" in options) + ".NaN" * ("nan" in options)
+        for repeat, what, type_, options in cases:
+            more = ".abs" * options.get("abs", False) + ".NaN" * options.get("nan", False)
             forms.append(
                 Form(
                     lambda v, s=(shape, repeat, what, type_), o=options, p=split: tcgen05.tcgen05_ld_red(
@@ -319,11 +324,24 @@ def test_loads_with_a_reduction():
     check(reductions(), "sm_103a")
 
 
+LACKED = {"sm_100f": "kind::i8|shift|ld.red", "sm_103a": "kind::i8", "sm_110a": r"kind::(f16|tf32) .*p, \d"}
+"""Forms that a chip has not: those with which others are refused below. scale-input-d is for floats on sm_100, sm_103."""
+
+
 @needs_ptxas
-def test_code_of_a_family():
-    """Nothing but i8 and shift needs code for one architecture alone."""
-    forms = [*mmas(1, ("f16", "f8f6f4")), *scaled_mmas(1), *load_and_store("32x32b", 32, False)]
-    check([form for form in forms if "shift" not in form.text], "sm_100f")
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("arch_", LACKED)
+def test_forms_of_the_other_chips(arch_, group):
+    """ptxas takes the forms of the language that a chip has: all of them but a few."""
+    forms = [
+        *allocations(group),
+        *mmas(group),
+        *scaled_mmas(group),
+        *copies(group),
+        *load_and_store("32x32b", 32, False),
+    ]
+    forms += [*stationary_mmas(), *loads_and_stores(), *reductions()] if group == 1 else []
+    check([form for form in forms if not re.search(LACKED[arch_], form.text)], arch_, cluster=group)
 
 
 @needs_nvdisasm
