@@ -35,6 +35,7 @@ from kiln.experimental.task_scheduling import (
     schedule,
     work_tile_loop,
 )
+from kiln.workbench.main import main as command
 
 
 @pytest.fixture(autouse=True)
@@ -346,3 +347,44 @@ def test_tiles_by_launch_control(ctas):
     assert (out == 1).all()
     with kiln.sanitize():
         main(out)
+
+
+def test_schedules_are_drawn_by_the_command(tmp_path, capsys):
+    program, picture = tmp_path / "program.py", tmp_path / "tasks.svg"
+    program.write_text(
+        """
+import numpy as np
+import cutlass.cute as cute
+from cutlass.experimental.task_scheduling import MemoryResource, Task, TaskManager, domain_loop, producer_work, schedule
+
+class Nothing(MemoryResource):
+    @producer_work
+    @cute.jit
+    def idle(self, info):
+        pass
+
+@cute.kernel
+def kernel(x: cute.Tensor):
+    end = Nothing(name="end")
+
+    @schedule
+    def body():
+        with domain_loop(0, 3, 1):
+            end.idle()
+
+    tasks = [Task(name="only", src_resources=[], dst_resources=[end], warp_idx=0, num_warps=1, schedule=body())]
+    manager = TaskManager(tasks=tasks, resource_dependency_graph={end: []})
+    manager.setup_resources_and_tasks()
+    manager.run()
+    x[0] = 1
+
+@cute.jit
+def main(x: cute.Tensor):
+    kernel(x).launch(grid=1, block=32)
+
+main(np.zeros(1, np.int32))
+"""
+    )
+    assert command(["inspect", "--quiet", "--tasks", str(picture), str(program)]) == 0, capsys.readouterr().err
+    text = picture.read_text()
+    assert ">only<" in text and ">idle<" in text and ">loop (0, 3, 1)<" in text
