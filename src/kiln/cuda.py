@@ -76,8 +76,12 @@ def target_version(
 
 
 def initialize_cuda_context(device_id: int = 0, flags: int = 0) -> Any:
-    """Make the primary context of a device this thread's current one, and return it; on the CPU target, None."""
-    if get_target().on_host:
+    """Make the primary context of a device this thread's current one, and return it.
+
+    None on the CPU target, and in a dry run, which needs no driver (`kiln inspect`).
+    """
+    target = get_target()
+    if target.on_host or not target.launches():
         return None
     from cuda.bindings.driver import CUcontext  # pyright: ignore[reportMissingImports]
 

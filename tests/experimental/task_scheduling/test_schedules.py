@@ -353,6 +353,7 @@ def test_schedules_are_drawn_by_the_command(tmp_path, capsys):
     program, picture = tmp_path / "program.py", tmp_path / "tasks.svg"
     program.write_text(
         """
+import cutlass
 import numpy as np
 import cutlass.cute as cute
 from cutlass.experimental.task_scheduling import MemoryResource, Task, TaskManager, domain_loop, producer_work, schedule
@@ -382,6 +383,7 @@ def kernel(x: cute.Tensor):
 def main(x: cute.Tensor):
     kernel(x).launch(grid=1, block=32)
 
+cutlass.cuda.initialize_cuda_context()  # nothing is launched: no driver is needed
 main(np.zeros(1, np.int32))
 """
     )
