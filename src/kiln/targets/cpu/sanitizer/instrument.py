@@ -633,7 +633,7 @@ def _is_only_printed(op: AnyOp) -> bool:
             user = use.owner.operation
             if user.name == "cute.printf":
                 printed = True
-            elif user.name.startswith(("arith.ext", "arith.trunc", "arith.sitofp", "vector.extract")):
+            elif user.name.startswith(("arith.ext", "arith.trunc", "vector.extract", "builtin.unrealized")):
                 todo += list(user.results)
             else:
                 return False
